@@ -1,0 +1,67 @@
+# Flags and the three functions every room uses.
+
+set(CMAKE_CXX_STANDARD 17 CACHE STRING "17 for Debian's LibTorch, 20 for a recent one")
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
+set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")
+
+find_program(ISTHMUS_CCACHE ccache)
+if(ISTHMUS_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${ISTHMUS_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${ISTHMUS_CCACHE})
+endif()
+
+find_program(ISTHMUS_MOLD mold)
+find_program(ISTHMUS_LLD ld.lld)
+if(ISTHMUS_MOLD)
+  add_link_options(-fuse-ld=mold)
+elseif(ISTHMUS_LLD)
+  add_link_options(-fuse-ld=lld)
+endif()
+
+# A LibTorch unit takes about 1 GB to compile; two at once is enough for any laptop.
+set_property(GLOBAL PROPERTY JOB_POOLS engine_pool=2)
+
+add_library(isthmus_flags INTERFACE)
+target_include_directories(isthmus_flags INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(isthmus_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers
+  -fno-omit-frame-pointer>)
+if(ISTHMUS_SANITIZE)
+  add_compile_options(-fsanitize=${ISTHMUS_SANITIZE})
+  add_link_options(-fsanitize=${ISTHMUS_SANITIZE})
+endif()
+
+# isthmus_library(NAME SOURCES... DEPS ...): target isthmus_NAME, alias isthmus::NAME.
+function(isthmus_library name)
+  cmake_parse_arguments(A "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  add_library(isthmus_${name} STATIC ${A_SOURCES})
+  add_library(isthmus::${name} ALIAS isthmus_${name})
+  target_link_libraries(isthmus_${name} PUBLIC isthmus_flags ${A_DEPS} PRIVATE ${A_PRIVATE_DEPS})
+endfunction()
+
+# isthmus_test(NAME SOURCES ... DEPS ... [TIMEOUT s] [LABELS ...] [ONE_ENTRY]): a GoogleTest binary.
+# ONE_ENTRY registers one ctest entry for the whole binary (for those that start slowly: LibTorch).
+function(isthmus_test name)
+  cmake_parse_arguments(A "ONE_ENTRY" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT A_TIMEOUT)
+    set(A_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${A_SOURCES})
+  target_link_libraries(${name} PRIVATE isthmus_flags ${A_DEPS} GTest::gmock GTest::gtest_main)
+  if(A_ONE_ENTRY)
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${A_TIMEOUT} LABELS "${A_LABELS}")
+  else()
+    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+      PROPERTIES TIMEOUT ${A_TIMEOUT} LABELS "${A_LABELS}")
+  endif()
+endfunction()
