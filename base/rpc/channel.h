@@ -1,0 +1,46 @@
+// gRPC channels and servers as this project uses them: proxies off unless asked, keepalive that our own servers accept, bounded windows and
+// messages, absl::Status in and out. Control and bulk never share a channel (each call makes its own connection).
+// Thread: pure functions; the results follow gRPC's rules.
+#ifndef ISTHMUS_BASE_RPC_CHANNEL_H_
+#define ISTHMUS_BASE_RPC_CHANNEL_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace grpc {
+class Channel;
+class ServerBuilder;
+class Status;
+}  // namespace grpc
+
+namespace isthmus::rpc {
+
+constexpr int kMaxMessageBytes = 4 << 20;
+
+struct ChannelOptions {
+  int64_t window_bytes = 0;                          // HTTP/2 flow-control window of what we receive; 0: gRPC's default
+  bool use_proxy = false;                            // honour http_proxy and friends
+  absl::Duration keepalive = absl::Seconds(20);      // ping when idle for so long
+  absl::Duration keepalive_timeout = absl::Seconds(20);
+  absl::Duration max_backoff = absl::Seconds(10);    // between connection attempts
+};
+
+// `address` is host:port. Does not connect yet.
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const ChannelOptions& options);
+
+// Limits, keepalive permission and windows for a server that ours dial. Call before BuildAndStart.
+void ConfigureServer(grpc::ServerBuilder* builder, int64_t window_bytes = 0);
+
+// InvalidArgument unless `address` is host:port with a port from 0 to 65535; `flag` is named in the error.
+absl::Status CheckAddress(const std::string& flag, const std::string& address);
+
+absl::Status FromGrpc(const grpc::Status& status);
+grpc::Status ToGrpc(const absl::Status& status);
+
+}  // namespace isthmus::rpc
+
+#endif  // ISTHMUS_BASE_RPC_CHANNEL_H_

@@ -1,0 +1,104 @@
+// The interface of every codec: an Encoder and a Decoder built from one CodecSpec, working on plain memory.
+//
+// One pair serves one direction of one link. State (delta buffers, residuals) belongs to that pair, has one owner thread at each end
+// (the outlet thread owns the encoder, the inlet thread the decoder), and stays bit-identical at both ends: both update it from what was sent.
+// A decoder takes hostile bytes: any payload gives a tensor of the declared shape or a Status, never a crash or an allocation
+// beyond that shape. Formats: compress/README.md.
+#ifndef ISTHMUS_COMPRESS_CODEC_H_
+#define ISTHMUS_COMPRESS_CODEC_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "proto/codec.pb.h"
+#include "proto/codec_size.h"
+
+namespace isthmus::compress {
+
+enum class DType : uint8_t { kF32, kF16, kBf16 };
+enum class Device : uint8_t { kCpu, kCuda };
+
+// Row-major samples x positions x hidden, contiguous.
+struct TensorView {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+  Device device = Device::kCpu;
+  TensorDims dims;
+};
+
+struct MutableTensorView {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  Device device = Device::kCpu;
+  TensorDims dims;
+};
+
+// What a codec may know of the frame beside its tensor.
+struct FrameContext {
+  absl::Span<const uint32_t> sample_ids;  // one a sample; no id twice in one step
+  int64_t step = 0;
+  int32_t micro = 0;
+};
+
+// Since the pair was made. All of it is also a metric.
+struct CodecStats {
+  int64_t frames = 0;
+  int64_t raw_bytes = 0;       // elements x 4
+  int64_t payload_bytes = 0;
+  int64_t key_frame_samples = 0;   // delta: samples sent in full
+  int64_t delta_samples = 0;       // delta: samples sent as a difference
+  int64_t evicted_samples = 0;
+  int64_t buffer_memory_bytes = 0;
+  int64_t buffer_disk_bytes = 0;
+};
+
+struct CodecOptions {
+  uint64_t seed = 0;                 // stochastic rounding
+  int64_t positions = 0;             // of the boundary; a frame with other dims is refused
+  int64_t hidden = 0;
+  int64_t max_samples = 0;           // a frame may hold; a bound for hostile headers
+  // Delta buffers. Both ends must be given the same caps: they evict in the same order.
+  int64_t buffer_memory_bytes = int64_t{1} << 30;
+  int64_t buffer_disk_bytes = int64_t{8} << 30;
+  std::string spill_directory;       // of the spill file (removed at the end, and after a crash at the next start); empty: no spill
+};
+
+class Encoder {
+ public:
+  virtual ~Encoder() = default;
+
+  // Replaces *payload. At most MaxEncodedBytes(spec, dims). InvalidArgument: dims are not the boundary's.
+  virtual absl::Status Encode(const TensorView& in, const FrameContext& context, std::string* payload) = 0;
+
+  // Frames encoded so far; goes into FrameHeader.state_version.
+  virtual uint64_t version() const = 0;
+  // Hash of all state (delta buffers): equal to the decoder's after the same frames.
+  virtual uint64_t StateHash() const { return 0; }
+  virtual CodecStats stats() const = 0;
+};
+
+class Decoder {
+ public:
+  virtual ~Decoder() = default;
+
+  // Fills `out` (all of it) from the payload. `version` is the header's: a frame lost, repeated or out of order gives DataLoss and leaves the
+  // state as it was. InvalidArgument: bytes that no encoder makes.
+  virtual absl::Status Decode(absl::string_view payload, uint64_t version, const FrameContext& context,
+                              const MutableTensorView& out) = 0;
+
+  virtual uint64_t version() const = 0;
+  virtual uint64_t StateHash() const { return 0; }
+  virtual CodecStats stats() const = 0;
+};
+
+// InvalidArgument from ValidateCodec; Unimplemented names a codec this build lacks; ResourceExhausted: spill file.
+absl::StatusOr<std::unique_ptr<Encoder>> MakeEncoder(const CodecSpec& spec, const CodecOptions& options);
+absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const CodecSpec& spec, const CodecOptions& options);
+
+}  // namespace isthmus::compress
+
+#endif  // ISTHMUS_COMPRESS_CODEC_H_

@@ -1,0 +1,183 @@
+#include "proto/job_defaults.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "proto/codec_text.h"
+
+namespace isthmus {
+namespace {
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+template <typename T>
+absl::Status Bad(absl::string_view field, const T& value, absl::string_view allowed) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": '", value, "' is not allowed; it must be ", allowed));
+}
+
+absl::Status CheckRange(absl::string_view field, double value, double low, double high) {
+  if (std::isfinite(value) && value >= low && value <= high) return absl::OkStatus();
+  return Bad(field, value, absl::StrCat("from ", low, " to ", high));
+}
+
+absl::Status CheckOneOf(absl::string_view field, const std::string& value, std::initializer_list<const char*> allowed) {
+  std::string list;
+  for (const char* a : allowed) {
+    if (value == a) return absl::OkStatus();
+    absl::StrAppend(&list, list.empty() ? "" : " | ", a);
+  }
+  return Bad(field, value, list);
+}
+
+absl::Status CheckCodec(absl::string_view field, const std::string& text, bool may_be_auto) {
+  if (may_be_auto && text == "auto") return absl::OkStatus();
+  absl::StatusOr<CodecSpec> spec = ParseCodec(text);
+  if (spec.ok()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field, ": ", spec.status().message()));
+}
+
+absl::Status ValidateModel(const ModelSpec& m) {
+  RETURN_IF_ERROR(CheckOneOf("model.family", m.family(), {"gpt2"}));
+  RETURN_IF_ERROR(CheckRange("model.layers", m.layers(), 1, 1000));
+  RETURN_IF_ERROR(CheckRange("model.hidden", m.hidden(), 1, 65536));
+  RETURN_IF_ERROR(CheckRange("model.heads", m.heads(), 1, 1024));
+  RETURN_IF_ERROR(CheckRange("model.context", m.context(), 1, 65536));
+  RETURN_IF_ERROR(CheckRange("model.vocabulary", m.vocabulary(), 2, 65536));
+  if (m.hidden() % m.heads() != 0) {
+    return Bad("model.hidden", m.hidden(), absl::StrCat("a multiple of model.heads (", m.heads(), ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateRecipe(const RecipeSpec& r) {
+  RETURN_IF_ERROR(CheckRange("recipe.steps", r.steps(), 1, 1e9));
+  RETURN_IF_ERROR(CheckRange("recipe.global_batch", r.global_batch(), 1, 65536));
+  RETURN_IF_ERROR(CheckRange("recipe.micro_batch", r.micro_batch(), 1, r.global_batch()));
+  RETURN_IF_ERROR(CheckRange("recipe.learning_rate", r.learning_rate(), 1e-12, 10));
+  RETURN_IF_ERROR(CheckRange("recipe.min_learning_rate", r.min_learning_rate(), 0, r.learning_rate()));
+  RETURN_IF_ERROR(CheckRange("recipe.warmup_steps", r.warmup_steps(), 0, r.steps()));
+  RETURN_IF_ERROR(CheckOneOf("recipe.schedule", r.schedule(), {"cosine", "linear", "constant"}));
+  RETURN_IF_ERROR(CheckRange("recipe.beta1", r.beta1(), 0, 0.999999));
+  RETURN_IF_ERROR(CheckRange("recipe.beta2", r.beta2(), 0, 0.9999999));
+  RETURN_IF_ERROR(CheckRange("recipe.epsilon", r.epsilon(), 1e-16, 1));
+  RETURN_IF_ERROR(CheckRange("recipe.weight_decay", r.weight_decay(), 0, 10));
+  RETURN_IF_ERROR(CheckRange("recipe.clip_norm", r.clip_norm(), 0, 1e9));
+  RETURN_IF_ERROR(CheckRange("recipe.eval_every", r.eval_every(), 0, 1e9));
+  RETURN_IF_ERROR(CheckRange("recipe.eval_samples", r.eval_samples(), 0, 1e6));
+  return absl::OkStatus();
+}
+
+absl::Status ValidateStrategy(const StrategySpec& s, int layers) {
+  RETURN_IF_ERROR(CheckRange("strategy.stages", s.stages(), 0, 256));
+  RETURN_IF_ERROR(CheckOneOf("strategy.schedule", s.schedule(), {"1f1b", "gpipe"}));
+  RETURN_IF_ERROR(CheckRange("strategy.queue_limit", s.queue_limit(), 1, 1024));
+  if (s.stages() > layers) {
+    return Bad("strategy.stages", s.stages(), absl::StrCat("at most model.layers (", layers, "): a stage holds at least one layer"));
+  }
+  if (s.layers_per_stage().empty()) return absl::OkStatus();
+  int sum = 0;
+  for (int n : s.layers_per_stage()) {
+    RETURN_IF_ERROR(CheckRange("strategy.layers_per_stage", n, 1, layers));
+    sum += n;
+  }
+  if (sum != layers) {
+    return Bad("strategy.layers_per_stage", absl::StrCat("sum ", sum), absl::StrCat("model.layers (", layers, ")"));
+  }
+  if (s.stages() != 0 && s.stages() != s.layers_per_stage_size()) {
+    return Bad("strategy.stages", s.stages(), absl::StrCat("the length of strategy.layers_per_stage (", s.layers_per_stage_size(), ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateCompression(const CompressionSpec& c) {
+  RETURN_IF_ERROR(CheckCodec("compression.forward", c.forward(), true));
+  RETURN_IF_ERROR(CheckCodec("compression.backward", c.backward(), true));
+  RETURN_IF_ERROR(CheckCodec("compression.evaluation", c.evaluation(), false));
+  RETURN_IF_ERROR(CheckOneOf("compression.tied", c.tied(), {"none", "bf16", "fp16"}));
+  if (IsStateful(ParseCodec(c.evaluation()).value())) {
+    return Bad("compression.evaluation", c.evaluation(), "a codec without state");
+  }
+  if (c.backward() != "auto" && IsStateful(ParseCodec(c.backward()).value())) {
+    return Bad("compression.backward", c.backward(),
+               "a codec without state: a gradient has no earlier version of itself to differ from (AQ-SGD, section 3)");
+  }
+  for (const BoundaryCodec& b : c.boundaries()) {
+    RETURN_IF_ERROR(CheckRange("compression.boundaries.boundary", b.boundary(), 0, 255));
+    if (b.has_forward()) RETURN_IF_ERROR(CheckCodec("compression.boundaries.forward", b.forward(), true));
+    if (b.has_backward()) RETURN_IF_ERROR(CheckCodec("compression.boundaries.backward", b.backward(), true));
+  }
+  RETURN_IF_ERROR(CheckRange("compression.buffer_memory_bytes", c.buffer_memory_bytes(), 0, 1e15));
+  RETURN_IF_ERROR(CheckRange("compression.buffer_disk_bytes", c.buffer_disk_bytes(), 0, 1e15));
+  return absl::OkStatus();
+}
+
+absl::Status ValidateName(const std::string& name) {
+  bool good = !name.empty() && name.size() <= 63;
+  for (char c : name) good = good && ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-');
+  if (good) return absl::OkStatus();
+  return Bad("name", name.substr(0, 80), "1-63 lower-case letters, digits and '-'");
+}
+
+}  // namespace
+
+void FillDefaults(JobSpec* job) {
+#define DEFAULT(message, field, value) \
+  if (!(message)->has_##field()) (message)->set_##field(value)
+  DEFAULT(job, seed, 1);
+  DataSpec* d = job->mutable_data();
+  DEFAULT(d, format, absl::EndsWith(d->path(), ".bin") ? "tokens" : "bytes");
+  DEFAULT(d, validation_share, 0.05);
+  ModelSpec* m = job->mutable_model();
+  DEFAULT(m, family, "gpt2");
+  if (d->format() == "bytes") DEFAULT(m, vocabulary, 256);
+  RecipeSpec* r = job->mutable_recipe();
+  DEFAULT(r, min_learning_rate, 0.1 * r->learning_rate());
+  DEFAULT(r, warmup_steps, r->steps() / 20);
+  DEFAULT(r, schedule, "cosine");
+  DEFAULT(r, beta1, 0.9);
+  DEFAULT(r, beta2, 0.95);
+  DEFAULT(r, epsilon, 1e-8);
+  DEFAULT(r, weight_decay, 0.1);
+  DEFAULT(r, clip_norm, 1.0);
+  DEFAULT(r, eval_every, 0);
+  DEFAULT(r, eval_samples, 64);
+  StrategySpec* s = job->mutable_strategy();
+  DEFAULT(s, stages, s->layers_per_stage_size());
+  DEFAULT(s, schedule, "1f1b");
+  DEFAULT(s, queue_limit, 4);
+  CompressionSpec* c = job->mutable_compression();
+  DEFAULT(c, forward, "auto");
+  DEFAULT(c, backward, "auto");
+  DEFAULT(c, evaluation, c->forward() == "none" ? "none" : "bf16");
+  DEFAULT(c, tied, "none");
+  DEFAULT(c, buffer_memory_bytes, kGiB);
+  DEFAULT(c, buffer_disk_bytes, 8 * kGiB);
+  DEFAULT(c, check_buffers, false);
+  CheckpointSpec* k = job->mutable_checkpoint();
+  DEFAULT(k, every, 100);
+  DEFAULT(k, keep, 3);
+#undef DEFAULT
+}
+
+absl::Status ValidateJob(const JobSpec& job) {
+  RETURN_IF_ERROR(ValidateName(job.name()));
+  RETURN_IF_ERROR(ValidateModel(job.model()));
+  if (job.data().path().empty()) return Bad("data.path", "", "a file or directory under each daemon's --data-dir");
+  RETURN_IF_ERROR(CheckOneOf("data.format", job.data().format(), {"bytes", "tokens"}));
+  if (job.data().format() == "bytes" && job.model().vocabulary() < 256) {
+    return Bad("model.vocabulary", job.model().vocabulary(), "at least 256 for data.format bytes");
+  }
+  RETURN_IF_ERROR(CheckRange("data.validation_share", job.data().validation_share(), 0, 0.9));
+  RETURN_IF_ERROR(ValidateRecipe(job.recipe()));
+  RETURN_IF_ERROR(ValidateStrategy(job.strategy(), job.model().layers()));
+  RETURN_IF_ERROR(ValidateCompression(job.compression()));
+  RETURN_IF_ERROR(CheckRange("checkpoint.every", job.checkpoint().every(), 0, 1e9));
+  RETURN_IF_ERROR(CheckRange("checkpoint.keep", job.checkpoint().keep(), 1, 1000));
+  return absl::OkStatus();
+}
+
+}  // namespace isthmus

@@ -1,0 +1,19 @@
+// Defaults and checks of a JobSpec that need no file name or line (those live with the YAML mapping).
+// Thread: pure functions.
+#ifndef ISTHMUS_PROTO_JOB_DEFAULTS_H_
+#define ISTHMUS_PROTO_JOB_DEFAULTS_H_
+
+#include "absl/status/status.h"
+#include "proto/job.pb.h"
+
+namespace isthmus {
+
+// Sets every optional field that is not set to the default job.proto names. `compression.*` may still be "auto".
+void FillDefaults(JobSpec* job);
+
+// InvalidArgument names the first field that is missing or out of range, its value, and what is allowed.
+absl::Status ValidateJob(const JobSpec& job);
+
+}  // namespace isthmus
+
+#endif  // ISTHMUS_PROTO_JOB_DEFAULTS_H_

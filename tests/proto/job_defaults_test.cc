@@ -1,0 +1,62 @@
+#include "proto/job_defaults.h"
+
+#include <functional>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace isthmus {
+namespace {
+
+JobSpec SmallJob() {
+  JobSpec job;
+  job.set_name("bible");
+  job.mutable_model()->set_layers(4);
+  job.mutable_model()->set_hidden(64);
+  job.mutable_model()->set_heads(4);
+  job.mutable_model()->set_context(64);
+  job.mutable_data()->set_path("bible.txt");
+  job.mutable_recipe()->set_steps(100);
+  job.mutable_recipe()->set_global_batch(16);
+  job.mutable_recipe()->set_micro_batch(4);
+  job.mutable_recipe()->set_learning_rate(1e-3);
+  return job;
+}
+
+TEST(JobDefaults, FillsWhatIsUnsetAndKeepsWhatIsSet) {
+  JobSpec job = SmallJob();
+  job.mutable_recipe()->set_weight_decay(0);
+  FillDefaults(&job);
+  EXPECT_EQ(job.recipe().weight_decay(), 0);
+  EXPECT_EQ(job.recipe().warmup_steps(), 5);
+  EXPECT_EQ(job.model().vocabulary(), 256);
+  EXPECT_EQ(job.compression().forward(), "auto");
+  EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
+}
+
+TEST(JobDefaults, EachBadFieldIsNamed) {
+  const std::pair<std::function<void(JobSpec*)>, const char*> cases[] = {
+      {[](JobSpec* j) { j->set_name("Bad Name"); }, "name"},
+      {[](JobSpec* j) { j->mutable_model()->set_hidden(65); }, "model.hidden"},
+      {[](JobSpec* j) { j->mutable_model()->set_layers(0); }, "model.layers"},
+      {[](JobSpec* j) { j->mutable_data()->clear_path(); }, "data.path"},
+      {[](JobSpec* j) { j->mutable_recipe()->set_micro_batch(17); }, "recipe.micro_batch"},
+      {[](JobSpec* j) { j->mutable_recipe()->set_learning_rate(0); }, "recipe.learning_rate"},
+      {[](JobSpec* j) { j->mutable_strategy()->set_stages(5); }, "strategy.stages"},
+      {[](JobSpec* j) { j->mutable_strategy()->add_layers_per_stage(3); }, "strategy.layers_per_stage"},
+      {[](JobSpec* j) { j->mutable_compression()->set_forward("quant(9)"); }, "compression.forward"},
+      {[](JobSpec* j) { j->mutable_compression()->set_backward("delta(quant(4))"); }, "compression.backward"},
+      {[](JobSpec* j) { j->mutable_checkpoint()->set_keep(0); }, "checkpoint.keep"},
+  };
+  for (const auto& [spoil, field] : cases) {
+    JobSpec job = SmallJob();
+    spoil(&job);
+    FillDefaults(&job);
+    absl::Status status = ValidateJob(job);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field;
+    EXPECT_THAT(std::string(status.message()), testing::StartsWith(field));
+  }
+}
+
+}  // namespace
+}  // namespace isthmus

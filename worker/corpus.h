@@ -1,0 +1,53 @@
+// The training text, memory-mapped: UTF-8 bytes or uint16 tokens, cut into samples of `context` + 1 tokens (sample i covers tokens
+// [i * context, (i + 1) * context], its targets are shifted by one). Sample ids are these positions: stable across epochs, restarts and re-partition.
+// The last `validation_share` of the samples is the validation split; its ids follow the training ids.
+// Thread: const methods from any thread.
+#ifndef ISTHMUS_WORKER_CORPUS_H_
+#define ISTHMUS_WORKER_CORPUS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "proto/job.pb.h"
+
+namespace isthmus::worker {
+
+class Corpus {
+ public:
+  virtual ~Corpus() = default;
+  virtual int64_t train_samples() const = 0;
+  virtual int64_t validation_samples() const = 0;
+  virtual int64_t context() const = 0;
+  // Writes context() tokens and targets of sample `id`, 0 <= id < train_samples() + validation_samples().
+  virtual void Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const = 0;
+  // Hash of the length and of the contents: stages that read data must agree.
+  virtual uint64_t fingerprint() const = 0;
+};
+
+// `job` has its defaults. NotFound names the path, InvalidArgument a bad shard header or a token beyond the vocabulary (file and offset).
+absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir, const JobSpec& job);
+
+// The order of samples: a permutation of [0, samples) for each epoch, a function of (seed, epoch). An epoch has samples / global_batch steps;
+// the remainder of the permutation is left out (no id twice in a step).
+class SampleOrder {
+ public:
+  SampleOrder(uint64_t seed, int64_t samples, int64_t global_batch);
+  int64_t steps_per_epoch() const;
+  // The ids of step `step` (0-based), global_batch of them.
+  std::vector<uint32_t> Step(int64_t step);
+
+ private:
+  uint64_t seed_;
+  int64_t samples_;
+  int64_t global_batch_;
+  int64_t epoch_ = -1;
+  std::vector<uint32_t> permutation_;  // of epoch_
+};
+
+}  // namespace isthmus::worker
+
+#endif  // ISTHMUS_WORKER_CORPUS_H_
