@@ -1,0 +1,189 @@
+#include "deploy/testnet/control.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/status.h"
+
+namespace isthmus::testnet {
+namespace {
+
+constexpr absl::Duration kSilentClient = absl::Milliseconds(20);  // packets wait that long
+constexpr absl::Duration kAnswerTimeout = absl::Seconds(10);
+
+// A socket's path has at most 107 bytes; through /proc/self/fd any directory fits.
+struct SocketPath {
+  UniqueFd dir;
+  sockaddr_un address{};
+};
+
+absl::StatusOr<SocketPath> PathIn(const std::string& run_dir) {
+  SocketPath path;
+  path.dir = UniqueFd(open(run_dir.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!path.dir.ok()) return absl::ErrnoToStatus(errno, absl::StrCat("open ", run_dir));
+  path.address.sun_family = AF_UNIX;
+  const std::string text = absl::StrCat("/proc/self/fd/", path.dir.get(), "/control.sock");
+  std::memcpy(path.address.sun_path, text.c_str(), text.size() + 1);
+  return path;
+}
+
+void SetTimeouts(int fd, absl::Duration timeout) {
+  const timeval wait = absl::ToTimeval(timeout);
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
+}
+
+absl::Status ApplyWord(absl::string_view word, LinkChange* change) {
+  if (word == "down" || word == "up") {
+    change->down = word == "down";
+  } else if (word == "one-way") {
+    change->one_way = true;
+  } else if (absl::ConsumePrefix(&word, "rate=")) {
+    ASSIGN_OR_RETURN(int64_t rate, ParseRate(word));
+    change->rate_bits_per_s = rate;
+  } else if (absl::ConsumePrefix(&word, "loss=")) {
+    ASSIGN_OR_RETURN(double loss, ParseLoss(word));
+    change->loss = loss;
+  } else if (absl::StartsWith(word, "delay=") || absl::StartsWith(word, "jitter=")) {
+    const bool is_delay = absl::ConsumePrefix(&word, "delay=");
+    absl::ConsumePrefix(&word, "jitter=");
+    ASSIGN_OR_RETURN(absl::Duration value, ParseDelay(word));
+    (is_delay ? change->delay : change->jitter) = value;
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat("unknown word '", word, "' in a set request"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string FormatLinkChange(const LinkChange& change) {
+  std::string out = absl::StrCat("set ", change.from, " ", change.to);
+  if (change.rate_bits_per_s) absl::StrAppend(&out, " rate=", FormatRate(*change.rate_bits_per_s));
+  if (change.delay) absl::StrAppend(&out, " delay=", absl::FormatDuration(*change.delay));
+  if (change.jitter) absl::StrAppend(&out, " jitter=", absl::FormatDuration(*change.jitter));
+  if (change.loss) absl::StrAppend(&out, " loss=", FormatLoss(*change.loss));
+  if (change.down) absl::StrAppend(&out, *change.down ? " down" : " up");
+  if (change.one_way) absl::StrAppend(&out, " one-way");
+  return out;
+}
+
+absl::StatusOr<LinkChange> ParseLinkChange(absl::string_view request) {
+  const std::vector<absl::string_view> words = absl::StrSplit(request, ' ', absl::SkipWhitespace());
+  if (words.size() < 4 || words[0] != "set") {
+    return absl::InvalidArgumentError("a request is: set FROM TO and at least one change");
+  }
+  LinkChange change;
+  change.from = std::string(words[1]);
+  change.to = std::string(words[2]);
+  for (size_t i = 3; i < words.size(); ++i) {
+    RETURN_IF_ERROR(ApplyWord(words[i], &change));
+  }
+  return change;
+}
+
+absl::StatusOr<std::vector<int>> PairsOf(const LinkChange& change,
+                                         const std::vector<std::string>& nodes) {
+  const auto matches = [&](const std::string& pattern) -> absl::StatusOr<std::vector<int>> {
+    std::vector<int> found;
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      if (pattern == "*" || pattern == nodes[i]) found.push_back(static_cast<int>(i));
+    }
+    if (found.empty()) {
+      return absl::NotFoundError(
+          absl::StrCat("no node '", pattern, "'; there are: ", absl::StrJoin(nodes, ", ")));
+    }
+    return found;
+  };
+  ASSIGN_OR_RETURN(std::vector<int> from, matches(change.from));
+  ASSIGN_OR_RETURN(std::vector<int> to, matches(change.to));
+  const int n = static_cast<int>(nodes.size());
+  std::set<int> pairs;
+  for (int a : from) {
+    for (int b : to) {
+      if (a == b) continue;
+      pairs.insert(a * n + b);
+      if (!change.one_way) pairs.insert(b * n + a);
+    }
+  }
+  if (pairs.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(change.from, " and ", change.to, " are one node: it has no link to itself"));
+  }
+  return std::vector<int>(pairs.begin(), pairs.end());
+}
+
+LinkSpec Changed(LinkSpec spec, const LinkChange& change) {
+  spec.rate_bits_per_s = change.rate_bits_per_s.value_or(spec.rate_bits_per_s);
+  spec.delay = change.delay.value_or(spec.delay);
+  spec.jitter = change.jitter.value_or(spec.jitter);
+  spec.loss = change.loss.value_or(spec.loss);
+  return spec;
+}
+
+absl::StatusOr<ControlServer> ControlServer::Listen(const std::string& run_dir) {
+  ControlServer server;
+  server.listener_ = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!server.listener_.ok()) return absl::ErrnoToStatus(errno, "socket(AF_UNIX)");
+  ASSIGN_OR_RETURN(SocketPath path, PathIn(run_dir));
+  const auto* address = reinterpret_cast<const sockaddr*>(&path.address);
+  const mode_t old_mask = umask(0177);
+  const int bound = bind(server.fd(), address, sizeof(path.address));
+  umask(old_mask);
+  if (bound != 0 || listen(server.fd(), 16) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("bind ", run_dir, "/control.sock"));
+  }
+  return server;
+}
+
+void ControlServer::ServeOne(const std::function<std::string(const std::string&)>& answer) {
+  UniqueFd client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!client.ok()) return;
+  SetTimeouts(client.get(), kSilentClient);
+  std::string request(kMaxControlBytes, '\0');
+  const ssize_t size = recv(client.get(), request.data(), request.size(), 0);
+  if (size <= 0) return;
+  request.resize(static_cast<size_t>(size));
+  const std::string reply = answer(request);
+  // A client that went away needs no answer.
+  (void)!send(client.get(), reply.data(), std::min(reply.size(), kMaxControlBytes), MSG_NOSIGNAL);
+}
+
+absl::StatusOr<std::string> SendControl(const std::string& run_dir, const std::string& request) {
+  if (request.size() > kMaxControlBytes)
+    return absl::InvalidArgumentError("the request is too long");
+  ASSIGN_OR_RETURN(SocketPath path, PathIn(run_dir));
+  UniqueFd client(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!client.ok()) return absl::ErrnoToStatus(errno, "socket(AF_UNIX)");
+  SetTimeouts(client.get(), kAnswerTimeout);
+  if (connect(client.get(), reinterpret_cast<const sockaddr*>(&path.address),
+              sizeof(path.address)) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("no emulator answers at ", run_dir, "/control.sock: ", std::strerror(errno)));
+  }
+  std::string reply(kMaxControlBytes, '\0');
+  ssize_t size = send(client.get(), request.data(), request.size(), MSG_NOSIGNAL);
+  if (size >= 0) size = recv(client.get(), reply.data(), reply.size(), 0);
+  if (size <= 0) {
+    return absl::UnavailableError(absl::StrCat("the emulator of ", run_dir, " did not answer"));
+  }
+  absl::string_view text(reply.data(), static_cast<size_t>(size));
+  if (absl::ConsumePrefix(&text, "ok ")) return std::string(text);
+  absl::ConsumePrefix(&text, "error: ");
+  return absl::InvalidArgumentError(text);
+}
+
+}  // namespace isthmus::testnet
