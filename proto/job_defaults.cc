@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -18,6 +20,20 @@ template <typename T>
 absl::Status Bad(absl::string_view field, const T& value, absl::string_view allowed) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": '", value, "' is not allowed; it must be ", allowed));
 }
+
+class Errors {
+ public:
+  explicit Errors(std::vector<absl::Status>* list) : list_(list) {}
+  // True if `status` is OK.
+  bool Add(absl::Status status) {
+    if (status.ok()) return true;
+    list_->push_back(std::move(status));
+    return false;
+  }
+
+ private:
+  std::vector<absl::Status>* const list_;
+};
 
 absl::Status CheckRange(absl::string_view field, double value, double low, double high) {
   if (std::isfinite(value) && value >= low && value <= high) return absl::OkStatus();
@@ -40,79 +56,81 @@ absl::Status CheckCodec(absl::string_view field, const std::string& text, bool m
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", spec.status().message()));
 }
 
-absl::Status ValidateModel(const ModelSpec& m) {
-  RETURN_IF_ERROR(CheckOneOf("model.family", m.family(), {"gpt2"}));
-  RETURN_IF_ERROR(CheckRange("model.layers", m.layers(), 1, 1000));
-  RETURN_IF_ERROR(CheckRange("model.hidden", m.hidden(), 1, 65536));
-  RETURN_IF_ERROR(CheckRange("model.heads", m.heads(), 1, 1024));
-  RETURN_IF_ERROR(CheckRange("model.context", m.context(), 1, 65536));
-  RETURN_IF_ERROR(CheckRange("model.vocabulary", m.vocabulary(), 2, 65536));
-  if (m.hidden() % m.heads() != 0) {
-    return Bad("model.hidden", m.hidden(), absl::StrCat("a multiple of model.heads (", m.heads(), ")"));
+void ValidateModel(const ModelSpec& m, Errors* errors) {
+  errors->Add(CheckOneOf("model.family", m.family(), {"gpt2"}));
+  errors->Add(CheckRange("model.layers", m.layers(), 1, 1000));
+  errors->Add(CheckRange("model.hidden", m.hidden(), 1, 65536));
+  const bool heads_ok = errors->Add(CheckRange("model.heads", m.heads(), 1, 1024));
+  errors->Add(CheckRange("model.context", m.context(), 1, 65536));
+  errors->Add(CheckRange("model.vocabulary", m.vocabulary(), 2, 65536));
+  if (heads_ok && m.hidden() % m.heads() != 0) {
+    errors->Add(Bad("model.hidden", m.hidden(), absl::StrCat("a multiple of model.heads (", m.heads(), ")")));
   }
-  return absl::OkStatus();
 }
 
-absl::Status ValidateRecipe(const RecipeSpec& r) {
-  RETURN_IF_ERROR(CheckRange("recipe.steps", r.steps(), 1, 1e9));
-  RETURN_IF_ERROR(CheckRange("recipe.global_batch", r.global_batch(), 1, 65536));
-  RETURN_IF_ERROR(CheckRange("recipe.micro_batch", r.micro_batch(), 1, r.global_batch()));
-  RETURN_IF_ERROR(CheckRange("recipe.learning_rate", r.learning_rate(), 1e-12, 10));
-  RETURN_IF_ERROR(CheckRange("recipe.min_learning_rate", r.min_learning_rate(), 0, r.learning_rate()));
-  RETURN_IF_ERROR(CheckRange("recipe.warmup_steps", r.warmup_steps(), 0, r.steps()));
-  RETURN_IF_ERROR(CheckOneOf("recipe.schedule", r.schedule(), {"cosine", "linear", "constant"}));
-  RETURN_IF_ERROR(CheckRange("recipe.beta1", r.beta1(), 0, 0.999999));
-  RETURN_IF_ERROR(CheckRange("recipe.beta2", r.beta2(), 0, 0.9999999));
-  RETURN_IF_ERROR(CheckRange("recipe.epsilon", r.epsilon(), 1e-16, 1));
-  RETURN_IF_ERROR(CheckRange("recipe.weight_decay", r.weight_decay(), 0, 10));
-  RETURN_IF_ERROR(CheckRange("recipe.clip_norm", r.clip_norm(), 0, 1e9));
-  RETURN_IF_ERROR(CheckRange("recipe.eval_every", r.eval_every(), 0, 1e9));
-  RETURN_IF_ERROR(CheckRange("recipe.eval_samples", r.eval_samples(), 0, 1e6));
-  return absl::OkStatus();
+void ValidateRecipe(const RecipeSpec& r, Errors* errors) {
+  errors->Add(CheckRange("recipe.steps", r.steps(), 1, 1e9));
+  errors->Add(CheckRange("recipe.global_batch", r.global_batch(), 1, 65536));
+  errors->Add(CheckRange("recipe.micro_batch", r.micro_batch(), 1, r.global_batch()));
+  errors->Add(CheckRange("recipe.learning_rate", r.learning_rate(), 1e-12, 10));
+  errors->Add(CheckRange("recipe.min_learning_rate", r.min_learning_rate(), 0, r.learning_rate()));
+  errors->Add(CheckRange("recipe.warmup_steps", r.warmup_steps(), 0, r.steps()));
+  errors->Add(CheckOneOf("recipe.schedule", r.schedule(), {"cosine", "linear", "constant"}));
+  errors->Add(CheckRange("recipe.beta1", r.beta1(), 0, 0.999999));
+  errors->Add(CheckRange("recipe.beta2", r.beta2(), 0, 0.9999999));
+  errors->Add(CheckRange("recipe.epsilon", r.epsilon(), 1e-16, 1));
+  errors->Add(CheckRange("recipe.weight_decay", r.weight_decay(), 0, 10));
+  errors->Add(CheckRange("recipe.clip_norm", r.clip_norm(), 0, 1e9));
+  errors->Add(CheckRange("recipe.eval_every", r.eval_every(), 0, 1e9));
+  errors->Add(CheckRange("recipe.eval_samples", r.eval_samples(), 0, 1e6));
 }
 
-absl::Status ValidateStrategy(const StrategySpec& s, int layers) {
-  RETURN_IF_ERROR(CheckRange("strategy.stages", s.stages(), 0, 256));
-  RETURN_IF_ERROR(CheckOneOf("strategy.schedule", s.schedule(), {"1f1b", "gpipe"}));
-  RETURN_IF_ERROR(CheckRange("strategy.queue_limit", s.queue_limit(), 1, 1024));
+void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
+  errors->Add(CheckRange("strategy.stages", s.stages(), 0, 256));
+  errors->Add(CheckOneOf("strategy.schedule", s.schedule(), {"1f1b", "gpipe"}));
+  errors->Add(CheckRange("strategy.queue_limit", s.queue_limit(), 1, 1024));
   if (s.stages() > layers) {
-    return Bad("strategy.stages", s.stages(), absl::StrCat("at most model.layers (", layers, "): a stage holds at least one layer"));
+    errors->Add(Bad("strategy.stages", s.stages(), absl::StrCat("at most model.layers (", layers, "): a stage holds at least one layer")));
   }
-  if (s.layers_per_stage().empty()) return absl::OkStatus();
-  int sum = 0;
+  if (s.layers_per_stage().empty()) return;
+  int64_t sum = 0;
   for (int n : s.layers_per_stage()) {
-    RETURN_IF_ERROR(CheckRange("strategy.layers_per_stage", n, 1, layers));
+    errors->Add(CheckRange("strategy.layers_per_stage", n, 1, layers));
     sum += n;
   }
   if (sum != layers) {
-    return Bad("strategy.layers_per_stage", absl::StrCat("sum ", sum), absl::StrCat("model.layers (", layers, ")"));
+    errors->Add(Bad("strategy.layers_per_stage", absl::StrCat("sum ", sum), absl::StrCat("model.layers (", layers, ")")));
   }
   if (s.stages() != 0 && s.stages() != s.layers_per_stage_size()) {
-    return Bad("strategy.stages", s.stages(), absl::StrCat("the length of strategy.layers_per_stage (", s.layers_per_stage_size(), ")"));
+    errors->Add(Bad("strategy.stages", s.stages(), absl::StrCat("the length of strategy.layers_per_stage (", s.layers_per_stage_size(), ")")));
   }
-  return absl::OkStatus();
 }
 
-absl::Status ValidateCompression(const CompressionSpec& c) {
-  RETURN_IF_ERROR(CheckCodec("compression.forward", c.forward(), true));
-  RETURN_IF_ERROR(CheckCodec("compression.backward", c.backward(), true));
-  RETURN_IF_ERROR(CheckCodec("compression.evaluation", c.evaluation(), false));
-  RETURN_IF_ERROR(CheckOneOf("compression.tied", c.tied(), {"none", "bf16", "fp16"}));
-  if (IsStateful(ParseCodec(c.evaluation()).value())) {
-    return Bad("compression.evaluation", c.evaluation(), "a codec without state");
+void CheckBackward(const std::string& field, const std::string& text, Errors* errors) {
+  if (!errors->Add(CheckCodec(field, text, true)) || text == "auto") return;
+  if (IsStateful(ParseCodec(text).value())) {
+    errors->Add(Bad(field, text,
+                    "a codec without state: a gradient has no earlier version of itself to differ from (AQ-SGD, section 3)"));
   }
-  if (c.backward() != "auto" && IsStateful(ParseCodec(c.backward()).value())) {
-    return Bad("compression.backward", c.backward(),
-               "a codec without state: a gradient has no earlier version of itself to differ from (AQ-SGD, section 3)");
+}
+
+void ValidateCompression(const CompressionSpec& c, Errors* errors) {
+  errors->Add(CheckCodec("compression.forward", c.forward(), true));
+  CheckBackward("compression.backward", c.backward(), errors);
+  const bool evaluation_ok = errors->Add(CheckCodec("compression.evaluation", c.evaluation(), false));
+  errors->Add(CheckOneOf("compression.tied", c.tied(), {"none", "bf16", "fp16"}));
+  if (evaluation_ok && IsStateful(ParseCodec(c.evaluation()).value())) {
+    errors->Add(Bad("compression.evaluation", c.evaluation(), "a codec without state"));
   }
-  for (const BoundaryCodec& b : c.boundaries()) {
-    RETURN_IF_ERROR(CheckRange("compression.boundaries.boundary", b.boundary(), 0, 255));
-    if (b.has_forward()) RETURN_IF_ERROR(CheckCodec("compression.boundaries.forward", b.forward(), true));
-    if (b.has_backward()) RETURN_IF_ERROR(CheckCodec("compression.boundaries.backward", b.backward(), true));
+  for (int i = 0; i < c.boundaries_size(); ++i) {
+    const BoundaryCodec& b = c.boundaries(i);
+    const std::string path = absl::StrCat("compression.boundaries[", i, "].");
+    errors->Add(CheckRange(path + "boundary", b.boundary(), 0, 255));
+    if (b.has_forward()) errors->Add(CheckCodec(path + "forward", b.forward(), true));
+    if (b.has_backward()) CheckBackward(path + "backward", b.backward(), errors);
   }
-  RETURN_IF_ERROR(CheckRange("compression.buffer_memory_bytes", c.buffer_memory_bytes(), 0, 1e15));
-  RETURN_IF_ERROR(CheckRange("compression.buffer_disk_bytes", c.buffer_disk_bytes(), 0, 1e15));
-  return absl::OkStatus();
+  errors->Add(CheckRange("compression.buffer_memory_bytes", c.buffer_memory_bytes(), 0, 1e15));
+  errors->Add(CheckRange("compression.buffer_disk_bytes", c.buffer_disk_bytes(), 0, 1e15));
 }
 
 absl::Status ValidateName(const std::string& name) {
@@ -163,21 +181,28 @@ void FillDefaults(JobSpec* job) {
 #undef DEFAULT
 }
 
-absl::Status ValidateJob(const JobSpec& job) {
-  RETURN_IF_ERROR(ValidateName(job.name()));
-  RETURN_IF_ERROR(ValidateModel(job.model()));
-  if (job.data().path().empty()) return Bad("data.path", "", "a file or directory under each daemon's --data-dir");
-  RETURN_IF_ERROR(CheckOneOf("data.format", job.data().format(), {"bytes", "tokens"}));
+std::vector<absl::Status> JobErrors(const JobSpec& job) {
+  std::vector<absl::Status> list;
+  Errors errors(&list);
+  errors.Add(ValidateName(job.name()));
+  ValidateModel(job.model(), &errors);
+  if (job.data().path().empty()) errors.Add(Bad("data.path", "", "a file or directory under each daemon's --data-dir"));
+  errors.Add(CheckOneOf("data.format", job.data().format(), {"bytes", "tokens"}));
   if (job.data().format() == "bytes" && job.model().vocabulary() < 256) {
-    return Bad("model.vocabulary", job.model().vocabulary(), "at least 256 for data.format bytes");
+    errors.Add(Bad("model.vocabulary", job.model().vocabulary(), "at least 256 for data.format bytes"));
   }
-  RETURN_IF_ERROR(CheckRange("data.validation_share", job.data().validation_share(), 0, 0.9));
-  RETURN_IF_ERROR(ValidateRecipe(job.recipe()));
-  RETURN_IF_ERROR(ValidateStrategy(job.strategy(), job.model().layers()));
-  RETURN_IF_ERROR(ValidateCompression(job.compression()));
-  RETURN_IF_ERROR(CheckRange("checkpoint.every", job.checkpoint().every(), 0, 1e9));
-  RETURN_IF_ERROR(CheckRange("checkpoint.keep", job.checkpoint().keep(), 1, 1000));
-  return absl::OkStatus();
+  errors.Add(CheckRange("data.validation_share", job.data().validation_share(), 0, 0.9));
+  ValidateRecipe(job.recipe(), &errors);
+  ValidateStrategy(job.strategy(), job.model().layers(), &errors);
+  ValidateCompression(job.compression(), &errors);
+  errors.Add(CheckRange("checkpoint.every", job.checkpoint().every(), 0, 1e9));
+  errors.Add(CheckRange("checkpoint.keep", job.checkpoint().keep(), 1, 1000));
+  return list;
+}
+
+absl::Status ValidateJob(const JobSpec& job) {
+  const std::vector<absl::Status> errors = JobErrors(job);
+  return errors.empty() ? absl::OkStatus() : errors.front();
 }
 
 }  // namespace isthmus

@@ -3,6 +3,8 @@
 #ifndef ISTHMUS_PROTO_JOB_DEFAULTS_H_
 #define ISTHMUS_PROTO_JOB_DEFAULTS_H_
 
+#include <vector>
+
 #include "absl/status/status.h"
 #include "proto/job.pb.h"
 
@@ -13,6 +15,9 @@ void FillDefaults(JobSpec* job);
 
 // InvalidArgument names the first field that is missing or out of range, its value, and what is allowed.
 absl::Status ValidateJob(const JobSpec& job);
+
+// Every such error, each message starting with the field's path and a colon; empty: the job is valid.
+std::vector<absl::Status> JobErrors(const JobSpec& job);
 
 }  // namespace isthmus
 

@@ -31,10 +31,11 @@ class Link {
   virtual absl::Status Send(Frame frame, absl::Duration timeout) = 0;
 
   // Blocks until a frame is whole. DeadlineExceeded: nothing arrived for `timeout`.
+  // OutOfRange: the peer called Finish and everything it sent was received; nothing more will come (the orderly end).
   // A header whose payload_bytes exceeds `max_payload_bytes` is an error: memory is bounded by the plan, not by the peer.
   virtual absl::StatusOr<Frame> Receive(int64_t max_payload_bytes, absl::Duration timeout) = 0;
 
-  // Ends both directions with `why`; the peer sees an error. Returns at once. After a clean end of the session `why` is Cancelled("done").
+  // Ends both directions with `why`; the peer's calls fail with a status that contains why's message. Returns at once. After a clean end of the session `why` is Cancelled("done").
   virtual void Cancel(absl::Status why) = 0;
 
   // Waits until what was sent has been handed to the peer, then closes the sending direction. The orderly end of a session.

@@ -25,6 +25,7 @@
 namespace isthmus::worker {
 
 // Where checkpoints go and come from. Implemented by daemon/ over the bulk channel, in memory by tests. Thread: any.
+// Every call ends by itself (its own deadline, or the daemon's end): the session joins the thread that is inside one.
 class CheckpointStore {
  public:
   virtual ~CheckpointStore() = default;
@@ -64,6 +65,7 @@ class Session {
   virtual absl::Status Run() = 0;
 
   virtual void RequestStop() = 0;        // finish a step, checkpoint, end: all stages together (by the vote)
+  virtual void RequestCheckpoint() = 0;  // write one after this step or the next, on all stages (by the vote)
   virtual void Cancel(absl::Status why) = 0;  // end now
   virtual int64_t progress() const = 0;  // grows with every finished action
   virtual int64_t step() const = 0;      // committed steps

@@ -58,5 +58,24 @@ TEST(JobDefaults, EachBadFieldIsNamed) {
   }
 }
 
+TEST(JobDefaults, AllErrorsAreListed) {
+  JobSpec job = SmallJob();
+  job.mutable_model()->set_heads(0);
+  job.mutable_recipe()->set_steps(0);
+  job.mutable_recipe()->set_beta1(2);
+  job.mutable_compression()->set_evaluation("quant(9)");
+  BoundaryCodec* boundary = job.mutable_compression()->add_boundaries();
+  boundary->set_boundary(300);
+  boundary->set_backward("delta(quant(4))");
+  FillDefaults(&job);
+  std::vector<std::string> messages;
+  for (const absl::Status& error : JobErrors(job)) messages.emplace_back(error.message());
+  EXPECT_THAT(messages, testing::ElementsAre(
+                            testing::StartsWith("model.heads: "), testing::StartsWith("recipe.steps: "),
+                            testing::StartsWith("recipe.beta1: "), testing::StartsWith("compression.evaluation: "),
+                            testing::StartsWith("compression.boundaries[0].boundary: "),
+                            testing::StartsWith("compression.boundaries[0].backward: ")));
+}
+
 }  // namespace
 }  // namespace isthmus

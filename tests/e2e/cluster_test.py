@@ -1,0 +1,150 @@
+"""The daemons, the coordinator and the CLI as a user runs them, on loopback."""
+import json
+import os
+import subprocess
+import time
+import unittest
+
+from harness import BIN, Cluster, main
+
+
+class ClusterTest(unittest.TestCase):
+    def cluster(self, daemons=None, **options):
+        cluster = Cluster(**options)
+        self.addCleanup(cluster.close)
+        return cluster.start(daemons) if daemons else cluster
+
+    def test_any_cut_and_schedule_gives_the_losses_of_one_process(self):
+        cluster = self.cluster(4)
+        runs = {}
+        for stages, schedule in ((1, "1f1b"), (2, "gpipe"), (2, "1f1b"), (4, "gpipe"), (4, "1f1b")):
+            name = f"s{stages}-{schedule}"
+            cluster.submit(cluster.job(name, strategy__stages=stages, strategy__schedule=schedule))
+            cluster.wait_state({"JOB_FINISHED"}, name)
+            runs[name] = cluster.losses(name)
+            self.assertEqual(len(runs[name]), 20, name)
+        reference = runs["s1-1f1b"]
+        for name, losses in runs.items():
+            for step, loss in losses.items():
+                self.assertLess(abs(loss - reference[step]), 1e-5 * reference[step], f"{name} step {step}")
+
+    def test_the_same_run_twice_gives_the_same_losses_with_a_delta_codec(self):
+        cluster = self.cluster(2)
+        runs = []
+        for name in ("first", "second"):
+            cluster.submit(cluster.job(name, compression__forward="delta(quant(3))", compression__backward="quant(6) | zstd",
+                                       compression__check_buffers=True, recipe__steps=30))
+            status = cluster.wait_state({"JOB_FINISHED"}, name)
+            runs.append(cluster.losses(name))
+            self.assertEqual(len(status["boundaries"]), 2)
+            for b in status["boundaries"]:
+                self.assertGreater(int(b["raw_bytes"]), int(b["wire_bytes"]), b)
+        self.assertEqual(runs[0], runs[1])
+
+    def test_kill_minus_9_pauses_the_job_and_resume_goes_on_with_fewer_daemons(self):
+        cluster = self.cluster(3)
+        cluster.submit(cluster.job(strategy__stages=3, recipe__steps=4000, checkpoint__every=10))
+        cluster.wait_state({"JOB_RUNNING"}, step=25)
+        cluster.daemons["d1"].kill()
+        status = cluster.wait_state({"JOB_PAUSED"}, seconds=60)
+        self.assertIn("d1", status["reason"])
+        at = int(status["checkpoint_step"])
+        self.assertGreaterEqual(at, 10)
+        cluster.wait_nodes(2)
+        cluster.submit(cluster.job(strategy__stages=2, recipe__steps=4000, checkpoint__every=10), "--resume")
+        cluster.wait_state({"JOB_RUNNING"}, step=at + 30)
+        self.assertEqual(cluster.cli("stop", "job")[0], 0)
+        cluster.wait_state({"JOB_STOPPED"})
+        losses = cluster.losses()
+        self.assertEqual(sorted(losses), list(range(max(losses) + 1)), "a step is missing from the log")
+
+    def test_the_coordinator_may_die_and_training_goes_on(self):
+        cluster = self.cluster(2)
+        cluster.submit(cluster.job(recipe__steps=1500, checkpoint__every=100))
+        cluster.wait_state({"JOB_RUNNING"}, step=5)
+        address = cluster.address
+        cluster.coordinator.kill()
+        time.sleep(3)
+        for d in cluster.daemons.values():
+            self.assertIsNone(d.process.poll(), "a daemon ended with the coordinator")
+        cluster.start_coordinator(address)
+        status = cluster.wait_state({"JOB_FINISHED"}, seconds=240)
+        self.assertEqual(int(status["step"]), 1500)
+        self.assertEqual(status["generation"], "1", "the job was started anew")
+        losses = cluster.losses()
+        self.assertEqual(sorted(losses), list(range(1500)))
+
+    def test_every_program_ends_within_10_s_of_sigterm_also_in_the_middle_of_a_job(self):
+        cluster = self.cluster(2)
+        cluster.submit(cluster.job(recipe__steps=50000))
+        cluster.wait_state({"JOB_RUNNING"}, step=3)
+        cluster.daemons["d0"].kill()
+        self.assertEqual(cluster.daemons["d1"].terminate(), 0)
+        self.assertEqual(cluster.coordinator.terminate(), 0)
+
+    def test_a_daemon_may_start_before_the_coordinator_and_keeps_its_identity(self):
+        cluster = self.cluster()
+        cluster.start_coordinator()
+        address = cluster.address
+        cluster.coordinator.terminate()
+        d = cluster.start_daemon("early", coordinator=address)
+        d.wait_for("listening on")
+        time.sleep(2)
+        cluster.start_coordinator(address)
+        first = cluster.wait_nodes(1)[0]["node"]["id"]
+        for _ in range(3):
+            d.kill()
+            d = cluster.start_daemon("early", coordinator=address)
+            d.wait_for("listening on")
+            time.sleep(0.5)
+        self.assertEqual(cluster.wait_nodes(1)[0]["node"]["id"], first)
+        self.assertEqual(len(json.loads(cluster.cli("nodes", "--json")[1])["nodes"]), 1)
+
+    def test_a_second_program_on_the_same_state_directory_is_refused(self):
+        cluster = self.cluster(1)
+        for argv in (["isthmus-coordinator", "--state-dir", os.path.join(cluster.dir, "coordinator")],
+                     ["isthmusd", "--coordinator", cluster.address, "--state-dir", os.path.join(cluster.dir, "d0"),
+                      "--data-dir", cluster.data]):
+            r = subprocess.run([f"{BIN}/{argv[0]}", *argv[1:], "--listen", "127.0.0.1:0", "--http", ""],
+                               capture_output=True, timeout=20)
+            self.assertEqual(r.returncode, 5, r.stderr)
+
+    def test_stop_resume_and_an_uninterrupted_run_give_the_same_losses(self):
+        cluster = self.cluster(3)
+        cluster.submit(cluster.job("whole", recipe__steps=200))
+        cluster.wait_state({"JOB_FINISHED"}, "whole")
+        cluster.submit(cluster.job("parts", recipe__steps=200))
+        cluster.wait_state({"JOB_RUNNING"}, "parts", step=10)
+        code, _, err = cluster.cli("stop", "parts")
+        self.assertEqual(code, 0, err)
+        status = cluster.wait_state({"JOB_STOPPED"}, "parts")
+        self.assertLess(int(status["step"]), 200)
+        self.assertEqual(status["checkpoint_step"], status["step"])
+        cluster.submit(cluster.job("parts", recipe__steps=200, strategy__stages=3), "--resume")
+        cluster.wait_state({"JOB_FINISHED"}, "parts")
+        whole, parts = cluster.losses("whole"), cluster.losses("parts")
+        self.assertEqual(sorted(whole), sorted(parts))
+        for step in whole:
+            self.assertLess(abs(whole[step] - parts[step]), 1e-5 * whole[step], f"step {step}")
+
+    def test_jobs_that_cannot_run_are_refused_before_anything_starts(self):
+        cluster = self.cluster(2)
+        for changes, code, text in (
+                ({"model__layerz": 3}, 2, "layers"),
+                ({"strategy__stages": 5}, 2, "strategy.stages"),
+                ({"strategy__stages": 4}, None, "daemon"),
+                ({"data__path": "nothing.txt"}, None, "nothing.txt"),
+                ({"compression__forward": "quant(9)"}, 2, "1 to 8"),
+                ({"model__hidden": 16384, "model__heads": 8, "model__layers": 400}, None, "memory"),
+        ):
+            got, out, err = cluster.cli("submit", cluster.job("bad", **changes), "--watch")
+            self.assertNotEqual(got, 0, changes)
+            if code is not None:
+                self.assertEqual(got, code, (changes, out, err))
+            self.assertIn(text, out + err, changes)
+        cluster.submit(cluster.job("good"))
+        cluster.wait_state({"JOB_FINISHED"}, "good")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+#include "proto/gpt2_config.h"
+
+#include <gtest/gtest.h>
+
+namespace isthmus {
+namespace {
+
+ModelSpec Model(int layers, int hidden, int heads, int context, int vocabulary) {
+  ModelSpec m;
+  m.set_layers(layers);
+  m.set_hidden(hidden);
+  m.set_heads(heads);
+  m.set_context(context);
+  m.set_vocabulary(vocabulary);
+  return m;
+}
+
+TEST(Gpt2Config, NamesTheShapes) {
+  const std::string json = Gpt2ConfigJson(Model(2, 64, 4, 32, 256));
+  EXPECT_NE(json.find("\"n_embd\": 64"), std::string::npos) << json;
+  EXPECT_NE(json.find("\"vocab_size\": 256"), std::string::npos) << json;
+  EXPECT_NE(json.find("\"eos_token_id\": null"), std::string::npos) << json;
+  EXPECT_NE(Gpt2ConfigJson(Model(12, 768, 12, 1024, 50257)).find("\"eos_token_id\": 50256"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace isthmus
