@@ -1,5 +1,5 @@
-// The config.json beside exported weights: what `transformers` needs to load them as GPT2LMHeadModel.
-// Thread: pure function.
+// The config.json beside exported weights: what `transformers` needs to load them as
+// GPT2LMHeadModel. Thread: pure function.
 #ifndef ISTHMUS_PROTO_GPT2_CONFIG_H_
 #define ISTHMUS_PROTO_GPT2_CONFIG_H_
 

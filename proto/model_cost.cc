@@ -5,12 +5,15 @@
 namespace isthmus {
 namespace {
 
-// Elementwise operations a value, roughly: the point is their order of magnitude beside the matrix products of small models.
+// Elementwise operations a value, roughly: the point is their order of magnitude beside the matrix
+// products of small models.
 constexpr double kNormOps = 8;
 constexpr double kSoftmaxOps = 5;
 constexpr double kGeluOps = 20;
 
-double Tokens(const ModelSpec& m, int64_t samples) { return static_cast<double>(samples) * m.context(); }
+double Tokens(const ModelSpec& m, int64_t samples) {
+  return static_cast<double>(samples) * m.context();
+}
 
 }  // namespace
 
@@ -27,7 +30,8 @@ PartCost EmbeddingCost(const ModelSpec& m, int64_t samples) {
   const double tokens = Tokens(m, samples), hidden = m.hidden();
   PartCost cost;
   cost.forward_flops = 2 * tokens * hidden;
-  cost.backward_flops = 2 * tokens * hidden + static_cast<double>(m.vocabulary()) * hidden;  // a dense gradient of the whole table
+  cost.backward_flops = 2 * tokens * hidden + static_cast<double>(m.vocabulary()) *
+                                                  hidden;  // a dense gradient of the whole table
   cost.parameters = (int64_t{m.vocabulary()} + m.context()) * m.hidden();
   cost.activation_bytes = static_cast<int64_t>(tokens) * 8;  // token ids as int64
   cost.transient_bytes = 4 * int64_t{m.vocabulary()} * m.hidden();
@@ -37,14 +41,18 @@ PartCost EmbeddingCost(const ModelSpec& m, int64_t samples) {
 PartCost BlockCost(const ModelSpec& m, int64_t samples) {
   const double tokens = Tokens(m, samples), h = m.hidden(), context = m.context();
   const double scores = tokens * context * m.heads();
-  const double matrix = tokens * (24 * h * h + 4 * context * h);  // c_attn 6hh, c_proj 2hh, MLP 16hh; QK^T and PV 2*context*h each
-  const double elementwise = tokens * h * (2 * kNormOps + 4 * kGeluOps + 9) + scores * (kSoftmaxOps + 1);
+  const double matrix =
+      tokens * (24 * h * h +
+                4 * context * h);  // c_attn 6hh, c_proj 2hh, MLP 16hh; QK^T and PV 2*context*h each
+  const double elementwise =
+      tokens * h * (2 * kNormOps + 4 * kGeluOps + 9) + scores * (kSoftmaxOps + 1);
   PartCost cost;
   cost.forward_flops = matrix + elementwise;
   cost.backward_flops = 2 * matrix + elementwise;
   const int64_t hidden = m.hidden();
   cost.parameters = 12 * hidden * hidden + 13 * hidden;
-  // Kept: inputs and outputs of both norms (4h), Q, K, V (3h), attention's output (h), the MLP's two wide tensors (8h), attention weights.
+  // Kept: inputs and outputs of both norms (4h), Q, K, V (3h), attention's output (h), the MLP's
+  // two wide tensors (8h), attention weights.
   cost.activation_bytes = static_cast<int64_t>(4 * (tokens * 16 * h + scores));
   cost.transient_bytes = static_cast<int64_t>(4 * (tokens * 8 * h + 2 * scores));
   return cost;
@@ -58,7 +66,8 @@ PartCost HeadCost(const ModelSpec& m, int64_t samples) {
   cost.forward_flops = matrix + elementwise;
   cost.backward_flops = 2 * matrix + elementwise;
   cost.parameters = 2 * int64_t{m.hidden()};
-  cost.activation_bytes = static_cast<int64_t>(4 * tokens * (2 * h + vocabulary + 2));  // norm in and out, log-probabilities, targets
+  cost.activation_bytes = static_cast<int64_t>(
+      4 * tokens * (2 * h + vocabulary + 2));  // norm in and out, log-probabilities, targets
   cost.transient_bytes = static_cast<int64_t>(4 * (2 * tokens * vocabulary + h * vocabulary));
   return cost;
 }
@@ -77,12 +86,16 @@ PartCost StageCost(const ModelSpec& m, int first_layer, int end_layer, int64_t s
 
 int64_t ParameterCount(const ModelSpec& m) { return StageCost(m, 0, m.layers(), 1).parameters; }
 
-int64_t StageMemoryBytes(const ModelSpec& m, int first_layer, int end_layer, int64_t samples, int micros_in_flight) {
+int64_t StageMemoryBytes(const ModelSpec& m, int first_layer, int end_layer, int64_t samples,
+                         int micros_in_flight) {
   const PartCost cost = StageCost(m, first_layer, end_layer, samples);
   const int64_t edges = 2 * 4 * BoundaryElements(m, samples);  // the copy at either edge
-  return 5 * cost.parameter_bytes() + std::max(1, micros_in_flight) * (cost.activation_bytes + edges) + cost.transient_bytes;
+  return 5 * cost.parameter_bytes() +
+         std::max(1, micros_in_flight) * (cost.activation_bytes + edges) + cost.transient_bytes;
 }
 
-int64_t BoundaryElements(const ModelSpec& m, int64_t samples) { return samples * m.context() * m.hidden(); }
+int64_t BoundaryElements(const ModelSpec& m, int64_t samples) {
+  return samples * m.context() * m.hidden();
+}
 
 }  // namespace isthmus

@@ -1,7 +1,7 @@
-// What a GPT-2 costs, part by part: floating-point operations, parameters, bytes kept for the backward pass. The planner balances
-// stages with it; the reference block (worker/engine/reference_block.h) turns operations into seconds.
-// Counted: matrix products (2 per multiply-add) and, with a weight of 1, the elementwise work around them.
-// Thread: pure functions.
+// What a GPT-2 costs, part by part: floating-point operations, parameters, bytes kept for the
+// backward pass. The planner balances stages with it; the reference block
+// (worker/engine/reference_block.h) turns operations into seconds. Counted: matrix products (2 per
+// multiply-add) and, with a weight of 1, the elementwise work around them. Thread: pure functions.
 #ifndef ISTHMUS_PROTO_MODEL_COST_H_
 #define ISTHMUS_PROTO_MODEL_COST_H_
 
@@ -27,18 +27,23 @@ struct PartCost {
 // `samples` is the micro-batch. `model` has its vocabulary set.
 PartCost EmbeddingCost(const ModelSpec& model, int64_t samples);  // token and position embeddings
 PartCost BlockCost(const ModelSpec& model, int64_t samples);      // one transformer block
-PartCost HeadCost(const ModelSpec& model, int64_t samples);       // final norm, tied head, loss; its copy of the embedding is not a parameter
+PartCost HeadCost(
+    const ModelSpec& model,
+    int64_t samples);  // final norm, tied head, loss; its copy of the embedding is not a parameter
 
-// Blocks [first_layer, end_layer), with the embedding if first_layer is 0 and the head if end_layer is model.layers.
-// The last of several stages counts the parameters of its copy of the tied embedding: it holds them.
+// Blocks [first_layer, end_layer), with the embedding if first_layer is 0 and the head if end_layer
+// is model.layers. The last of several stages counts the parameters of its copy of the tied
+// embedding: it holds them.
 PartCost StageCost(const ModelSpec& model, int first_layer, int end_layer, int64_t samples);
 
 // Parameters of the whole model, the tied embedding once.
 int64_t ParameterCount(const ModelSpec& model);
 
-// Bytes a stage needs at its peak: weights, gradients and two AdamW moments (16 bytes a parameter), `micros_in_flight` kept
-// micro-batches, the widest part's transient, one export of the weights. The process itself (LibTorch: about 200 MB) is not in it.
-int64_t StageMemoryBytes(const ModelSpec& model, int first_layer, int end_layer, int64_t samples, int micros_in_flight);
+// Bytes a stage needs at its peak: weights, gradients and two AdamW moments (16 bytes a parameter),
+// `micros_in_flight` kept micro-batches, the widest part's transient, one export of the weights.
+// The process itself (LibTorch: about 200 MB) is not in it.
+int64_t StageMemoryBytes(const ModelSpec& model, int first_layer, int end_layer, int64_t samples,
+                         int micros_in_flight);
 
 // Elements of the tensor at a boundary.
 int64_t BoundaryElements(const ModelSpec& model, int64_t samples);

@@ -20,7 +20,8 @@ TEST(Gpt2Config, NamesTheShapes) {
   EXPECT_NE(json.find("\"n_embd\": 64"), std::string::npos) << json;
   EXPECT_NE(json.find("\"vocab_size\": 256"), std::string::npos) << json;
   EXPECT_NE(json.find("\"eos_token_id\": null"), std::string::npos) << json;
-  EXPECT_NE(Gpt2ConfigJson(Model(12, 768, 12, 1024, 50257)).find("\"eos_token_id\": 50256"), std::string::npos);
+  EXPECT_NE(Gpt2ConfigJson(Model(12, 768, 12, 1024, 50257)).find("\"eos_token_id\": 50256"),
+            std::string::npos);
 }
 
 }  // namespace

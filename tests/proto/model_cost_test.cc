@@ -35,7 +35,8 @@ TEST(ModelCost, ForwardIsTwoOperationsAParameterAndTokenForWideModels) {
   const ModelSpec m = Model(1, 4096, 32, 128, 256);
   const PartCost block = BlockCost(m, 2);
   const double two_per_parameter = 2.0 * block.parameters * 2 * 128;
-  EXPECT_NEAR(block.forward_flops / two_per_parameter, 1.0, 0.02);  // attention and elementwise work are small here
+  EXPECT_NEAR(block.forward_flops / two_per_parameter, 1.0,
+              0.02);  // attention and elementwise work are small here
   EXPECT_NEAR(block.backward_flops / block.forward_flops, 2.0, 0.02);
 }
 
