@@ -1,0 +1,198 @@
+#include "worker/corpus.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <set>
+
+#include "proto/job_defaults.h"
+
+namespace isthmus::worker {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class CorpusTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/isthmus-corpus-XXXXXX";
+    ASSERT_NE(::mkdtemp(name), nullptr);
+    dir_ = name;
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  void Write(const std::string& path, const std::string& bytes) {
+    fs::create_directories((fs::path(dir_) / path).parent_path());
+    std::ofstream(fs::path(dir_) / path, std::ios::binary) << bytes;
+  }
+
+  static std::string Tokens(int first, int count) {
+    std::string out;
+    for (int i = first; i < first + count; ++i)
+      out += {static_cast<char>(i & 255), static_cast<char>(i >> 8)};
+    return out;
+  }
+
+  static std::string Headed(const std::string& tokens, int32_t version = 1, int32_t count = -1,
+                            int32_t magic = 20240520) {
+    int32_t header[256] = {magic, version,
+                           count >= 0 ? count : static_cast<int32_t>(tokens.size() / 2)};
+    return std::string(reinterpret_cast<const char*>(header), sizeof header) + tokens;
+  }
+
+  JobSpec Job(const std::string& path, int context = 4, double share = 0.0, int batch = 2) {
+    JobSpec job;
+    job.mutable_data()->set_path(path);
+    job.mutable_data()->set_validation_share(share);
+    job.mutable_model()->set_context(context);
+    job.mutable_model()->set_vocabulary(1000);
+    if (!fs::path(path).has_extension()) job.mutable_data()->set_format("tokens");
+    job.mutable_recipe()->set_global_batch(batch);
+    FillDefaults(&job);
+    return job;
+  }
+
+  absl::Status Error(const JobSpec& job) { return OpenCorpus(dir_, job).status(); }
+
+  std::string dir_;
+};
+
+TEST_F(CorpusTest, BytesAreShiftedByOne) {
+  Write("text.txt", "abcdefghijklm");  // 13 tokens: 3 samples of 4
+  const auto corpus = OpenCorpus(dir_, Job("text.txt"));
+  ASSERT_TRUE(corpus.ok()) << corpus.status();
+  EXPECT_EQ((*corpus)->train_samples(), 3);
+  EXPECT_EQ((*corpus)->validation_samples(), 0);
+  uint16_t tokens[4], targets[4];
+  (*corpus)->Read(2, tokens, targets);
+  EXPECT_EQ(std::string(tokens, tokens + 4), "ijkl");
+  EXPECT_EQ(std::string(targets, targets + 4), "jklm");
+  (*corpus)->Read(0, nullptr, targets);
+  EXPECT_EQ(std::string(targets, targets + 4), "bcde");
+}
+
+TEST_F(CorpusTest, ValidationIsTheLastShare) {
+  Write("text.txt", std::string(401, '\xe9'));
+  const auto corpus = OpenCorpus(dir_, Job("text.txt", 4, 0.1));
+  ASSERT_TRUE(corpus.ok()) << corpus.status();
+  EXPECT_EQ((*corpus)->train_samples(), 90);
+  EXPECT_EQ((*corpus)->validation_samples(), 10);
+  uint16_t tokens[4], targets[4];
+  (*corpus)->Read(99, tokens, targets);
+  EXPECT_EQ(tokens[0], 0xe9);  // bytes are not signed
+}
+
+TEST_F(CorpusTest, PlainAndHeadedShardsInNameOrder) {
+  Write("shards/b_001.bin", Headed(Tokens(10, 7)));
+  Write("shards/a_000.bin", Tokens(0, 10));
+  Write("shards/c.bin", "");
+  Write("shards/d_002.bin", Tokens(17, 8));
+  Write("shards/readme.txt", "not a shard");
+  const auto corpus = OpenCorpus(dir_, Job("shards"));
+  ASSERT_TRUE(corpus.ok()) << corpus.status();
+  ASSERT_EQ((*corpus)->train_samples(), 6);
+  for (uint32_t id = 0; id < 6; ++id) {
+    uint16_t tokens[4], targets[4];
+    (*corpus)->Read(id, tokens, targets);
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_EQ(tokens[i], 4 * id + i);
+      EXPECT_EQ(targets[i], 4 * id + i + 1);
+    }
+  }
+}
+
+TEST_F(CorpusTest, FingerprintFollowsContentsNotTheCut) {
+  Write("a.bin", Tokens(0, 30));
+  Write("cut/0.bin", Tokens(0, 11));
+  Write("cut/1.bin", Headed(Tokens(11, 19)));
+  Write("b.bin", Tokens(1, 30));
+  Write("c.bin", Tokens(0, 31));
+  const uint64_t a = OpenCorpus(dir_, Job("a.bin")).value()->fingerprint();
+  EXPECT_EQ(a, OpenCorpus(dir_, Job("cut")).value()->fingerprint());
+  EXPECT_NE(a, OpenCorpus(dir_, Job("b.bin")).value()->fingerprint());
+  EXPECT_NE(a, OpenCorpus(dir_, Job("c.bin")).value()->fingerprint());
+}
+
+TEST_F(CorpusTest, PathsStayUnderTheDataDirectory) {
+  Write("text.txt", "abcdefghijklm");
+  EXPECT_THAT(std::string(Error(Job("/etc/passwd.txt")).message()),
+              HasSubstr("relative to the daemon's --data-dir"));
+  EXPECT_THAT(std::string(Error(Job("a/../../text.txt")).message()), HasSubstr("remove '..'"));
+  EXPECT_EQ(Error(Job("..")).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Error(Job("")).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Error(Job("./text.txt")).ok());
+}
+
+TEST_F(CorpusTest, MissingFilesAreNamed) {
+  const absl::Status missing = Error(Job("no/such.txt"));
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(missing.message()), HasSubstr(dir_ + "/no/such.txt"));
+  fs::create_directories(fs::path(dir_) / "empty");
+  EXPECT_EQ(Error(Job("empty")).code(), absl::StatusCode::kNotFound);
+  JobSpec bytes_of_a_directory = Job("empty");
+  bytes_of_a_directory.mutable_data()->set_format("bytes");
+  EXPECT_THAT(std::string(Error(bytes_of_a_directory).message()), HasSubstr("is a directory"));
+}
+
+TEST_F(CorpusTest, BadShardsNameFileAndOffset) {
+  Write("odd.bin", Tokens(0, 30) + "x");
+  EXPECT_THAT(std::string(Error(Job("odd.bin")).message()), HasSubstr("odd.bin, offset 60"));
+  Write("version.bin", Headed(Tokens(0, 30), 2));
+  EXPECT_THAT(std::string(Error(Job("version.bin")).message()),
+              HasSubstr("offset 4: header version 2"));
+  Write("count.bin", Headed(Tokens(0, 30), 1, 31));
+  EXPECT_THAT(std::string(Error(Job("count.bin")).message()),
+              HasSubstr("offset 8: the header says 31 tokens but 60 bytes"));
+  Write("wide.bin", Headed(Tokens(0, 30), 7, 15, 20240801));
+  EXPECT_THAT(std::string(Error(Job("wide.bin")).message()), HasSubstr("32-bit"));
+}
+
+TEST_F(CorpusTest, ATokenBeyondTheVocabularyIsFound) {
+  Write("big.bin", Headed(Tokens(0, 20) + Tokens(1000, 1) + Tokens(0, 20)));
+  EXPECT_THAT(std::string(Error(Job("big.bin")).message()),
+              HasSubstr("big.bin, offset 1064: token 1000 is beyond model.vocabulary (1000)"));
+  JobSpec job = Job("big.bin");
+  job.mutable_model()->set_vocabulary(1001);
+  EXPECT_TRUE(Error(job).ok());
+}
+
+TEST_F(CorpusTest, TooSmallForABatchSaysTheFigures) {
+  Write("text.txt", "abcdefghijklm");
+  EXPECT_THAT(std::string(Error(Job("text.txt", 4, 0.0, 4)).message()),
+              HasSubstr("13 tokens make 3 training samples of context 4"));
+  Write("empty.txt", "");
+  EXPECT_EQ(Error(Job("empty.txt")).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(SampleOrder, EveryEpochIsAPermutationOfItsOwn) {
+  SampleOrder order(7, 23, 5);
+  ASSERT_EQ(order.steps_per_epoch(), 4);
+  std::vector<uint32_t> epochs[2];
+  for (int64_t step = 0; step < 8; ++step) {
+    const std::vector<uint32_t> ids = order.Step(step);
+    ASSERT_EQ(ids.size(), 5u);
+    epochs[step / 4].insert(epochs[step / 4].end(), ids.begin(), ids.end());
+  }
+  for (const auto& ids : epochs) {
+    EXPECT_EQ(std::set<uint32_t>(ids.begin(), ids.end()).size(), 20u);
+    EXPECT_LT(*std::max_element(ids.begin(), ids.end()), 23u);
+  }
+  EXPECT_NE(epochs[0], epochs[1]);
+}
+
+TEST(SampleOrder, IsAFunctionOfSeedAndStep) {
+  SampleOrder forward(7, 100, 8), jump(7, 100, 8), other(8, 100, 8);
+  for (int64_t step = 0; step < 30; ++step) forward.Step(step);
+  EXPECT_EQ(forward.Step(29), jump.Step(29));
+  EXPECT_EQ(forward.Step(3), jump.Step(3));  // and back to an earlier epoch
+  EXPECT_NE(forward.Step(3), other.Step(3));
+}
+
+}  // namespace
+}  // namespace isthmus::worker
