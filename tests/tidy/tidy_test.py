@@ -1,0 +1,116 @@
+"""Tidy finds what it is for: each case is a small tree with one thing wrong."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TIDY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tidy.py")
+sys.path.insert(0, os.path.dirname(TIDY))
+from cpp_functions import cpp_functions  # noqa: E402
+
+HEADER = "// What it is.\n#ifndef ISTHMUS_{guard}_H_\n#define ISTHMUS_{guard}_H_\n{body}#endif\n"
+
+
+def tidy(files, *options):
+    """Runs tidy on a tree of these files; returns its exit code and output."""
+    with tempfile.TemporaryDirectory() as root:
+        tree = {"LICENSE": "Apache License\n", ".clang-format": "BasedOnStyle: Google\nColumnLimit: 100\n", **files}
+        for path, text in tree.items():
+            os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
+            with open(os.path.join(root, path), "w") as f:
+                f.write(text)
+        done = subprocess.run([sys.executable, TIDY, root, *options], capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+
+class TidyTest(unittest.TestCase):
+    def refuses(self, files, words):
+        code, output = tidy(files)
+        self.assertEqual(code, 1, output)
+        self.assertIn(words, output)
+
+    def test_clean_tree_passes(self):
+        code, output = tidy({
+            "compress/bits.h": HEADER.format(guard="COMPRESS_BITS", body='#include "base/hash.h"\n'),
+            "compress/bits.cc": '#include "compress/bits.h"\n',
+            "tests/compress/bits_test.cc": '#include "compress/bits.h"\n',
+        })
+        self.assertEqual(code, 0, output)
+
+    def test_direction(self):
+        self.refuses({"compress/a.h": HEADER.format(guard="COMPRESS_A", body='#include "worker/link.h"\n')},
+                     "compress/ may not include worker/link.h")
+
+    def test_rpc_is_a_room_of_its_own(self):
+        self.refuses({"worker/a.h": HEADER.format(guard="WORKER_A", body='#include "base/rpc/channel.h"\n')},
+                     "worker/ may not include base/rpc/channel.h")
+
+    def test_door(self):
+        self.refuses({"worker/a.h": HEADER.format(guard="WORKER_A", body="#include <ATen/ATen.h>\n")},
+                     "belongs to worker/engine alone")
+
+    def test_single_door(self):
+        files = {f"base/{name}.cc": "#include <httplib.h>\n" for name in ("one", "two")}
+        self.refuses(files, "cpp-httplib already has its door in base/one.cc")
+
+    def test_service_header_is_grpc(self):
+        self.refuses({"worker/a.cc": '#include "proto/peer_service.grpc.pb.h"\n'}, "gRPC")
+
+    def test_untested_file(self):
+        self.refuses({"base/a.h": HEADER.format(guard="BASE_A", body=""), "base/a.cc": '#include "base/a.h"\n'},
+                     "each .cc has a test")
+
+    def test_long_file(self):
+        self.refuses({"tests/base/a_test.cc": "// x\n" * 501}, "501 lines; 500 at most")
+
+    def test_long_function(self):
+        self.refuses({"tests/base/a_test.cc": "void Long() {\n" + "  Call();\n" * 70 + "}\n"}, "Long has 72 lines")
+
+    def test_unfinished_word(self):
+        self.refuses({"notes.md": "TO" + "DO: later\n"}, "finish it or file it")
+
+    def test_mutex(self):
+        self.refuses({"tests/base/a_test.cc": "std::mutex m;\n"}, "use base/mutex.h")
+
+    def test_sleep(self):
+        self.refuses({"tests/base/a_test.cc": "void F() { std::this_thread::sleep_for(x); }\n"}, "wait for the event")
+
+    def test_guard(self):
+        self.refuses({"base/a.h": HEADER.format(guard="BASE_B", body="")}, "its include guard is ISTHMUS_BASE_A_H_")
+
+    def test_wide_line(self):
+        self.refuses({"tests/base/a_test.cc": "int a_name = 1;" + " " * 90 + "\n"}, "base/a_test.cc")
+
+    def test_dead_link(self):
+        self.refuses({"README.md": "[it](docs/none.md)\n"}, "leads nowhere")
+
+    def test_no_licence(self):
+        self.refuses({"LICENSE": "mine\n"}, "the licence is missing")
+
+    def test_ratchet_holds_and_does_not_grow(self):
+        long_file = {"tests/base/a_test.cc": "// x\n" * 510}
+        allow = {"tests/tidy/ratchet.json": '{"file_lines": {"tests/base/a_test.cc": 505}}\n'}
+        self.refuses({**long_file, **allow}, "the ratchet allows 505")
+        self.assertEqual(tidy(long_file, "--accept")[0], 0)
+        self.assertEqual(tidy(long_file, "--update")[0], 1)
+
+
+class FunctionsTest(unittest.TestCase):
+    def sizes(self, text):
+        return [(name, end - start + 1) for name, start, end in cpp_functions(text)]
+
+    def test_members_namespaces_and_initialisers(self):
+        text = ("namespace a {\nclass B final : public C {\n public:\n  B(int x) : x_{x}, y_(2) {\n    Go();\n  }\n"
+                "  int Get() const { return x_; }\n  std::map<int, int> m_ = {{1, 2}};\n  int x_{0};\n};\n"
+                "struct O { int n = 1; };\nB::~B() {\n  if (x_) { Stop(); }\n}\n}  // namespace a\n")
+        self.assertEqual(self.sizes(text), [("B", 3), ("Get", 1), ("B::~B", 3)])
+
+    def test_macros_strings_and_comments(self):
+        text = ('TEST(Queue, Closes) {\n  Call("}");  // }\n  char c = \'}\';\n}\n'
+                'absl::StatusOr<int> F(const std::string& s,\n                      int n) {\n  return R"({)";\n}\n')
+        self.assertEqual(self.sizes(text), [("Queue.Closes", 4), ("F", 4)])
+
+
+if __name__ == "__main__":
+    unittest.main()
