@@ -1,0 +1,159 @@
+#include "coordinator/membership.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+Register Daemon(const std::string& id, const std::string& instance, uint64_t generation = 0) {
+  Register r;
+  r.mutable_node()->set_id(id);
+  r.mutable_node()->set_name("name-" + id);
+  r.mutable_node()->set_address("10.0.0.1:7071");
+  r.set_instance(instance);
+  r.set_running_generation(generation);
+  return r;
+}
+
+Heartbeat Beat(uint64_t generation, int64_t progress) {
+  Heartbeat h;
+  h.set_generation(generation);
+  h.set_progress(progress);
+  return h;
+}
+
+class MembershipTest : public ::testing::Test {
+ protected:
+  absl::Time At(double s) { return absl::UnixEpoch() + absl::Seconds(s); }
+  RegisterDecision Join(const Register& r, uint64_t stream, double s) { return m_.Register(r, stream, At(s), At(s)); }
+  Membership m_;
+};
+
+TEST_F(MembershipTest, TwentyRestartsAreOneEntry) {
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(Join(Daemon("a", "run" + std::to_string(i)), i + 1, i).kind, RegisterDecision::kAccepted);
+    EXPECT_TRUE(m_.OnStreamGone("a", i + 1, At(i + 0.5)));
+  }
+  EXPECT_EQ(m_.members().size(), 1u);
+}
+
+TEST_F(MembershipTest, TheSameProcessReplacesItsOwnStreamAtOnce) {
+  Join(Daemon("a", "p"), 1, 0);
+  const RegisterDecision d = Join(Daemon("a", "p", 4), 2, 1);
+  EXPECT_EQ(d.kind, RegisterDecision::kAccepted);
+  EXPECT_EQ(d.replaced_stream, 1u);
+  EXPECT_FALSE(d.restarted);
+  EXPECT_FALSE(m_.OnStreamGone("a", 1, At(2))) << "the end of the old stream is not the end of the daemon";
+  EXPECT_TRUE(m_.Find("a")->alive());
+}
+
+TEST_F(MembershipTest, ASecondLiveDaemonOfTheSameIdentityIsRefused) {
+  Join(Daemon("a", "p"), 1, 0);
+  ASSERT_EQ(m_.Register(Daemon("a", "q"), 2, At(1), At(1)).kind, RegisterDecision::kWait);
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, Beat(0, 0), At(3)).ok());
+  const RegisterDecision d = m_.Register(Daemon("a", "q"), 2, At(1), At(3.5));
+  EXPECT_EQ(d.kind, RegisterDecision::kRefused);
+  EXPECT_THAT(d.reason, HasSubstr("belongs to name-a"));
+  EXPECT_THAT(d.reason, HasSubstr("--state-dir"));
+  EXPECT_EQ(m_.Find("a")->stream, 1u);
+}
+
+TEST_F(MembershipTest, ARestartWhoseOldStreamHangsWinsWhenTheOldOneStaysSilent) {
+  Join(Daemon("a", "p"), 1, 0);
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, Beat(0, 0), At(3)).ok());
+  EXPECT_EQ(m_.Register(Daemon("a", "q"), 2, At(4), At(4)).kind, RegisterDecision::kWait);
+  EXPECT_EQ(m_.Register(Daemon("a", "q"), 2, At(4), At(9.9)).kind, RegisterDecision::kWait);
+  const RegisterDecision d = m_.Register(Daemon("a", "q"), 2, At(4), At(10));
+  EXPECT_EQ(d.kind, RegisterDecision::kAccepted);
+  EXPECT_EQ(d.replaced_stream, 1u);
+  EXPECT_TRUE(d.restarted);
+}
+
+TEST_F(MembershipTest, ARestartAfterTheStreamEndedIsTakenAtOnce) {
+  Join(Daemon("a", "p"), 1, 0);
+  m_.OnStreamGone("a", 1, At(1));
+  const RegisterDecision d = Join(Daemon("a", "q"), 2, 1.1);
+  EXPECT_EQ(d.kind, RegisterDecision::kAccepted);
+  EXPECT_EQ(d.replaced_stream, 0u);
+}
+
+TEST_F(MembershipTest, ALeaseIsADurationAndEndsOnce) {
+  Join(Daemon("a", "p"), 1, 0);
+  for (int s = 3; s <= 30; s += 3) {
+    ASSERT_TRUE(m_.OnHeartbeat("a", 1, Beat(0, 0), At(s)).ok());
+    EXPECT_TRUE(m_.Expire(At(s + 2)).empty());
+  }
+  EXPECT_TRUE(m_.Expire(At(44.9)).empty());
+  const auto lost = m_.Expire(At(45));
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].stream, 1u);
+  EXPECT_THAT(lost[0].reason, HasSubstr("no heartbeat for 15 s (lease 15 s)"));
+  EXPECT_TRUE(m_.Expire(At(46)).empty());
+  EXPECT_FALSE(m_.Find("a")->alive());
+  EXPECT_EQ(m_.OnHeartbeat("a", 1, Beat(0, 0), At(47)).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(MembershipTest, ARegistrationWithoutAHeartbeatExpires) {
+  Join(Daemon("a", "p"), 1, 0);
+  const auto lost = m_.Expire(At(15));
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_THAT(lost[0].reason, HasSubstr("never sent a heartbeat"));
+}
+
+TEST_F(MembershipTest, LivenessIsProgress) {
+  Join(Daemon("a", "p", 7), 1, 0);
+  EXPECT_EQ(m_.NoProgressFor("a", 7, At(2)), absl::ZeroDuration());
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, Beat(7, 5), At(3)).ok());
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, Beat(7, 6), At(6)).ok());
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, Beat(7, 6), At(9)).ok());
+  EXPECT_EQ(m_.NoProgressFor("a", 7, At(12)), absl::Seconds(6));
+  EXPECT_EQ(m_.NoProgressFor("a", 8, At(12)), absl::ZeroDuration());
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, Beat(0, 0), At(12)).ok());
+  EXPECT_EQ(m_.NoProgressFor("a", 7, At(40)), absl::ZeroDuration());
+}
+
+TEST_F(MembershipTest, LostNodesAreForgottenAndMakeRoomFirst) {
+  MembershipOptions options;
+  options.max_nodes = 2;
+  Membership small(options);
+  auto join = [&](const std::string& id, uint64_t stream, double s) { return small.Register(Daemon(id, id), stream, At(s), At(s)).kind; };
+  EXPECT_EQ(join("a", 1, 0), RegisterDecision::kAccepted);
+  EXPECT_EQ(join("b", 2, 0), RegisterDecision::kAccepted);
+  EXPECT_EQ(join("c", 3, 1), RegisterDecision::kRefused);
+  small.OnStreamGone("a", 1, At(2));
+  EXPECT_EQ(join("c", 3, 3), RegisterDecision::kAccepted);
+  EXPECT_EQ(small.Find("a"), nullptr);
+  small.OnStreamGone("b", 2, At(4));
+  small.OnStreamGone("c", 3, At(4));
+  small.Expire(At(4) + absl::Hours(24));
+  EXPECT_TRUE(small.members().empty());
+}
+
+TEST_F(MembershipTest, BrokenRegistrationsAreRefusedInWords) {
+  Register none;
+  EXPECT_THAT(Join(none, 1, 0).reason, HasSubstr("node.id is empty"));
+  Register long_name = Daemon("a", "p");
+  long_name.mutable_node()->set_name(std::string(1 << 20, 'x'));
+  EXPECT_THAT(Join(long_name, 1, 0).reason, HasSubstr("1048576 bytes"));
+  Register control = Daemon("a", "p");
+  control.mutable_node()->set_name("a\nb");
+  EXPECT_THAT(Join(control, 1, 0).reason, HasSubstr("control character"));
+  Register nan = Daemon("a", "p");
+  nan.mutable_node()->set_block_forward_s(std::nan(""));
+  EXPECT_EQ(Join(nan, 1, 0).kind, RegisterDecision::kRefused);
+  EXPECT_TRUE(m_.members().empty());
+}
+
+TEST_F(MembershipTest, RestoredNodesAreKnownButNotAlive) {
+  m_.Restore(Daemon("a", "").node(), At(0));
+  ASSERT_NE(m_.Find("a"), nullptr);
+  EXPECT_FALSE(m_.Find("a")->alive());
+  EXPECT_EQ(Join(Daemon("a", "p", 3), 1, 1).kind, RegisterDecision::kAccepted);
+  EXPECT_EQ(m_.Find("a")->heartbeat.generation(), 3u);
+}
+
+}  // namespace
+}  // namespace isthmus::coordinator
