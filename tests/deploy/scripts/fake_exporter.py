@@ -1,0 +1,102 @@
+"""A small training job that never was: serves what a coordinator and its daemons serve, for tests of the dashboards.
+
+Run alone it prints the address of its /sd and serves until it is ended.
+"""
+import http.server
+import json
+import math
+import threading
+import time
+
+NODES = ["frankfurt", "london", "virginia", "tokyo"]
+RATES = {"london": 95e6, "virginia": 48e6, "tokyo": 19e6}  # of the link to the next stage, by its upper end
+STEP_SECONDS = 0.5
+
+
+class Job:
+    """Values as functions of time since the start."""
+
+    def __init__(self):
+        self.start = time.time()
+
+    def steps(self):
+        return 40 + (time.time() - self.start) / STEP_SECONDS
+
+    def loss(self, steps):
+        return 2.1 + 3.4 * math.exp(-steps / 60) + 0.03 * math.sin(steps * 1.7)
+
+    def daemon(self, stage):
+        steps, last = self.steps(), stage == len(NODES) - 1
+        wait = [0.16, 0.10, 0.05, 0.02][stage]
+        parts = {"compute": 0.30, "encode": 0.02, "decode": 0.02, "send_wait": 0.2 - wait, "recv_wait": wait, "sync": 0.01}
+        lines = [f'isthmus_stage_time_seconds_total{{part="{p}"}} {s * steps}' for p, s in parts.items()]
+        lines += [f"isthmus_step_seconds_total {STEP_SECONDS * steps}",
+                  f'isthmus_steps_total{{outcome="committed"}} {steps}', 'isthmus_steps_total{outcome="skipped"} 1',
+                  f"isthmus_bubble_ratio {1 - 0.30 / STEP_SECONDS}", f"isthmus_tokens_total {2048 * steps}",
+                  "isthmus_gradient_norm 0.8", "isthmus_learning_rate 0.0006", f"isthmus_stage {stage}",
+                  "isthmus_generation 3", "isthmus_session_running 1", "isthmus_heartbeat_age_seconds 0.7"]
+        if last:
+            lines += [f"isthmus_loss {self.loss(steps)}", f"isthmus_validation_loss {self.loss(steps) + 0.1}"]
+        for direction, boundary, bits in (("forward", stage, 3), ("backward", stage - 1, 6)):
+            if not 0 <= boundary < len(NODES) - 1:
+                continue
+            labels = f'{{link="{boundary}-{boundary + 1}",direction="{direction}"}}'
+            lines += [f"isthmus_boundary_raw_bytes_total{labels} {4e6 * steps}",
+                      f"isthmus_boundary_wire_bytes_total{labels} {4e6 / 32 * (bits + 0.2) * steps}"]
+        if not last:
+            peer = NODES[stage + 1]
+            rate = RATES[peer] * (1 + 0.03 * math.sin(time.time() / 5 + stage))
+            lines += [f'isthmus_link_rate_bits_per_second{{peer="{peer}"}} {rate}',
+                      f'isthmus_link_round_trip_seconds{{peer="{peer}"}} {0.015 + 0.04 * stage}',
+                      "isthmus_key_frames_total 1536", 'isthmus_buffer_bytes{tier="memory"} 402653184',
+                      f'isthmus_buffer_bytes{{tier="disk"}} {stage * 268435456}']
+        return lines + self.process("cpu")
+
+    def coordinator(self):
+        steps = self.steps()
+        lines = ['isthmus_nodes{state="alive"} 4', 'isthmus_nodes{state="lost"} 0',
+                 'isthmus_jobs{state="running"} 1', 'isthmus_jobs{state="paused"} 0', "isthmus_checkpoint_bytes_total 52428800"]
+        lines += [f'isthmus_node_heartbeat_age_seconds{{node="{n}"}} {0.4 + i / 3}' for i, n in enumerate(NODES)]
+        for name, value in (("step", int(steps)), ("loss", self.loss(steps)), ("generation", 3),
+                            ("tokens_per_second", 2048 / STEP_SECONDS + 90 * math.sin(steps)),
+                            ("checkpoint_step", int(steps) // 50 * 50)):
+            lines.append(f'isthmus_job_{name}{{job="bible-0a1b"}} {value}')
+        return lines + self.process("none")
+
+    def process(self, device):
+        return ["process_resident_memory_bytes 734003200", f"process_start_time_seconds {self.start}",
+                f'isthmus_build_info{{version="0.1.0",device="{device}"}} 1']
+
+
+def serve():
+    """Starts a server for each program; returns (URL of /sd, servers)."""
+    job, servers, targets = Job(), [], []
+
+    def add(role, name, lines):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                is_sd = self.path == "/sd"
+                body = json.dumps(targets) if is_sd else "\n".join(lines()) + "\n"
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json" if is_sd else "text/plain; version=0.0.4")
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        targets.append({"targets": [f"127.0.0.1:{server.server_port}"], "labels": {"node": name, "role": role}})
+        return server
+
+    for stage, name in enumerate(NODES):
+        add("daemon", name, lambda stage=stage: job.daemon(stage))
+    coordinator = add("coordinator", "coordinator", job.coordinator)
+    return f"http://127.0.0.1:{coordinator.server_port}/sd", servers
+
+
+if __name__ == "__main__":
+    print(serve()[0], flush=True)
+    threading.Event().wait()
