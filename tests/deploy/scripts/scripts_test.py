@@ -1,0 +1,110 @@
+"""The scripts of deploy/: what they refuse, what they say, and that they are clean to shellcheck."""
+import glob
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
+SCRIPTS = sorted(glob.glob(os.path.join(ROOT, "deploy", "*.sh")))
+PROGRAMS = [s for s in SCRIPTS if os.path.basename(s) != "lib.sh"]
+
+
+def run(*command, **options):
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+
+
+def lib(code):
+    """Runs bash code with the helpers of lib.sh."""
+    return run("bash", "-c", f"set -euo pipefail; . {ROOT}/deploy/lib.sh; {code}")
+
+
+class ScriptsTest(unittest.TestCase):
+    @unittest.skipUnless(shutil.which("shellcheck"), "shellcheck is not installed")
+    def test_shellcheck(self):
+        done = run("shellcheck", "-x", *SCRIPTS, os.path.join(ROOT, ".ci", "run"), cwd=ROOT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_programs_can_be_run(self):
+        for script in PROGRAMS + [os.path.join(ROOT, ".ci", "run")]:
+            self.assertTrue(os.access(script, os.X_OK), script)
+
+    def test_help_lists_every_option(self):
+        for script in PROGRAMS:
+            done = run(script, "--help")
+            self.assertEqual(done.returncode, 0, script)
+            with open(script) as f:
+                options = re.findall(r"^    (--?[A-Za-z-]+)\)", f.read(), re.M)
+            for option in options:
+                if option != "--":
+                    self.assertIn(option, done.stdout, f"{script} takes {option} and does not say so")
+
+    def test_unknown_option_is_bad_usage(self):
+        for script in PROGRAMS:
+            done = run(script, "--no-such-option")
+            self.assertEqual(done.returncode, 2, f"{script}: {done.stderr}")
+            self.assertIn("--no-such-option", done.stderr)
+
+    def test_missing_value_is_bad_usage(self):
+        done = run(os.path.join(ROOT, "deploy", "build.sh"), "--preset")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--preset needs a value", done.stderr)
+
+
+class TorchTest(unittest.TestCase):
+    def unpacked(self, folder, version, config=""):
+        cmake = os.path.join(folder, "share", "cmake", "Torch")
+        os.makedirs(cmake)
+        for path, text in ((os.path.join(cmake, "TorchConfig.cmake"), config), (os.path.join(folder, "build-version"), version)):
+            with open(path, "w") as f:
+                f.write(text)
+        return cmake
+
+    def test_folder_is_found_and_a_recent_one_wants_cxx20(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cmake = self.unpacked(folder, "2.4.0+cpu\n")
+            self.assertEqual(lib(f"torch_cmake_args {folder}").stdout.split(), [f"-DTorch_DIR={cmake}", "-DCMAKE_CXX_STANDARD=20"])
+            self.assertEqual(lib(f"torch_cmake_args {cmake}").stdout.split()[0], f"-DTorch_DIR={cmake}")
+
+    def test_old_one_keeps_cxx17(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cmake = self.unpacked(folder, "1.13.1\n")
+            self.assertEqual(lib(f"torch_cmake_args {folder}").stdout.split(), [f"-DTorch_DIR={cmake}"])
+
+    def test_old_abi_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.unpacked(folder, "2.1.0\n", 'set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=0")')
+            done = lib(f"torch_cmake_args {folder}")
+            self.assertEqual(done.returncode, 3)
+            self.assertIn("cxx11-abi", done.stderr)
+
+    def test_wrong_folder_is_bad_usage(self):
+        done = run(os.path.join(ROOT, "deploy", "setup.sh"), "--dry-run", "--torch", "/nonexistent")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("TorchConfig.cmake", done.stderr)
+
+
+class BuildJobsTest(unittest.TestCase):
+    def test_between_one_and_the_cores(self):
+        jobs = int(lib("build_jobs").stdout)
+        self.assertTrue(1 <= jobs <= len(os.sched_getaffinity(0)), jobs)
+
+
+class FetchDataTest(unittest.TestCase):
+    def test_a_file_that_is_there_is_kept(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("bible.txt", "kernel-docs.txt"):
+                with open(os.path.join(folder, name), "w") as f:
+                    f.write("mine\n")
+            done = run(os.path.join(ROOT, "deploy", "fetch-data.sh"), folder)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stdout.count("already there"), 2)
+
+    def test_unknown_corpus_is_bad_usage(self):
+        self.assertEqual(run(os.path.join(ROOT, "deploy", "fetch-data.sh"), "--only", "novel").returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
