@@ -1,0 +1,275 @@
+#include "worker/engine/gpt2_stage.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+
+#include "base/safetensors.h"
+#include "tests/engine/pipeline.h"
+
+namespace isthmus::engine {
+namespace {
+
+using ::testing::HasSubstr;
+using worker::MicroBatch;
+using worker::Tensor;
+
+std::vector<double> Losses(const std::vector<int>& cut, bool interleaved, int steps = 20) {
+  Pipeline pipeline(MakePlan(TinyJob(), cut));
+  std::vector<double> losses;
+  for (int step = 0; step < steps; ++step) losses.push_back(pipeline.Step(step, interleaved));
+  return losses;
+}
+
+std::map<std::string, std::vector<float>> Floats(const std::string& safetensors) {
+  std::map<std::string, std::vector<float>> out;
+  const auto parsed = ParseSafetensors(safetensors).value();
+  for (const auto& [name, entry] : parsed) out[name] = ToFloats(entry).value();
+  return out;
+}
+
+// The same tensors, all zero.
+std::string Zeroed(std::string safetensors) {
+  const auto parsed = ParseSafetensors(safetensors).value();
+  for (const auto& [name, entry] : parsed) {
+    std::memset(safetensors.data() + (entry.data.data() - safetensors.data()), 0,
+                entry.data.size());
+  }
+  return safetensors;
+}
+
+TEST(Gpt2Stage, AnyCutGivesTheLossesOfOneProcess) {
+  const std::vector<double> one = Losses({4}, false);
+  EXPECT_NEAR(one.front(), std::log(50.0), 0.1);  // 50 ids, nothing learned yet
+  EXPECT_LT(one.back(), one.front() - 0.3);
+  for (const std::vector<int>& cut : {std::vector<int>{1, 3}, {2, 2}, {1, 1, 2}, {1, 1, 1, 1}}) {
+    for (bool interleaved : {false, true}) {
+      const std::vector<double> losses = Losses(cut, interleaved);
+      EXPECT_EQ(losses.front(), one.front());  // forward passes are the same operations
+      for (size_t i = 0; i < one.size(); ++i) {
+        // Only the sum of the two halves of the tied gradient is rounded in another order.
+        EXPECT_NEAR(losses[i] / one[i], 1.0, 1e-5) << "stages " << cut.size() << ", step " << i;
+      }
+    }
+  }
+}
+
+TEST(Gpt2Stage, RunsRepeatBitForBitAndSchedulesAgree) {
+  const std::vector<double> first = Losses({1, 3}, false);
+  EXPECT_EQ(first, Losses({1, 3}, false));
+  EXPECT_EQ(first, Losses({1, 3}, true));
+}
+
+TEST(Gpt2Stage, ThreadsDoNotChangeTheInitialWeights) {
+  Pipeline one(MakePlan(TinyJob(), {4}), 1), two(MakePlan(TinyJob(), {2, 2}), 2);
+  EXPECT_EQ(one.ExportWeights(), two.ExportWeights());
+}
+
+// Directional derivative along the gradient of each tensor: |g| to 1 %. fp32 losses carry about
+// 1e-6, the step changes them by 1e-3.
+TEST(Gpt2Stage, GradientsMatchFiniteDifferences) {
+  for (const std::vector<int>& cut : {std::vector<int>{2}, {1, 1}}) {
+    JobSpec job = TinyJob(2, 16, 2, 8, 20);
+    job.mutable_recipe()->set_clip_norm(0);
+    Pipeline pipeline(MakePlan(job, cut));
+    for (int step = 0; step < 5; ++step) pipeline.Step(step);  // away from the symmetric start
+    const std::string weights = pipeline.ExportWeights();
+    const std::string zeros = Zeroed(pipeline.ExportOptimizer());
+    pipeline.Import("", zeros);
+    pipeline.Gradients(7);
+    pipeline.Apply(0,
+                   0);  // learning rate 0: exp_avg becomes (1 - beta1) x gradient, the weights stay
+    ASSERT_EQ(pipeline.ExportWeights(), weights);
+    const auto averages = Floats(pipeline.ExportOptimizer());
+
+    const auto parsed = ParseSafetensors(weights).value();
+    int checked = 0;
+    for (const auto& [name, entry] : parsed) {
+      std::vector<float> g = averages.at(name + ".exp_avg");
+      double norm = 0;
+      for (float& x : g) {
+        x /= 1 - job.recipe().beta1();
+        norm += static_cast<double>(x) * x;
+      }
+      norm = std::sqrt(norm);
+      if (norm < 0.01) continue;  // keys' biases have no gradient at all
+      ++checked;
+      double losses[2];
+      const double h = 0.01;
+      for (int side = 0; side < 2; ++side) {
+        std::string moved = weights;
+        float* at = reinterpret_cast<float*>(moved.data() + (entry.data.data() - weights.data()));
+        for (size_t i = 0; i < g.size(); ++i)
+          at[i] += static_cast<float>((side == 0 ? h : -h) * g[i] / norm);
+        pipeline.Import(moved, "");
+        losses[side] = pipeline.Loss(7);
+      }
+      EXPECT_NEAR((losses[0] - losses[1]) / (2 * h) / norm, 1.0, 0.01) << name << " |g| " << norm;
+    }
+    EXPECT_GE(checked, 15);
+  }
+}
+
+TEST(Gpt2Stage, CheckpointGoesOnBitForBitAlsoUnderAnotherCut) {
+  Pipeline a(MakePlan(TinyJob(), {1, 3}));
+  for (int step = 0; step < 5; ++step) a.Step(step);
+  const std::string weights = a.ExportWeights(), optimizer = a.ExportOptimizer();
+  Pipeline same(MakePlan(TinyJob(), {1, 3})), other(MakePlan(TinyJob(), {2, 1, 1}));
+  same.Import(weights, optimizer);
+  other.Import(weights, optimizer);
+  EXPECT_EQ(same.ExportWeights(), weights);
+  EXPECT_EQ(same.ExportOptimizer(), optimizer);
+  EXPECT_EQ(other.ExportWeights(), weights);
+  EXPECT_EQ(other.ExportOptimizer(), optimizer);
+  for (int step = 5; step < 8; ++step) {
+    const double loss = a.Step(step);
+    EXPECT_EQ(same.Step(step), loss);
+    EXPECT_EQ(other.Step(step), loss);  // first and last stage hold the tied halves in both cuts
+  }
+  EXPECT_EQ(same.ExportWeights(), a.ExportWeights());
+}
+
+TEST(Gpt2Stage, TheTiedCopyOfTheLastStageStaysEqual) {
+  Pipeline trained(MakePlan(TinyJob(), {1, 3})), fresh(MakePlan(TinyJob(), {1, 3}));
+  for (int step = 0; step < 5; ++step) trained.Step(step);
+  fresh.Import(trained.ExportWeights(), "");  // its last stage takes the first stage's embedding
+  EXPECT_EQ(trained.Loss(9), fresh.Loss(9));
+}
+
+TEST(Gpt2Stage, NamesAndOwnersOfTensors) {
+  Pipeline p(MakePlan(TinyJob(3), {1, 2}));
+  const std::vector<std::string> first = p.stage(0).TensorNames(), last = p.stage(1).TensorNames();
+  EXPECT_THAT(first, ::testing::Contains("transformer.h.0.attn.c_attn.weight"));
+  EXPECT_THAT(first, ::testing::Contains("transformer.wte.weight"));
+  EXPECT_THAT(last, ::testing::Contains("transformer.wte.weight"));
+  EXPECT_THAT(last, ::testing::Contains("transformer.ln_f.bias"));
+  const std::string exported = p.stage(1).ExportWeights().value();
+  EXPECT_EQ(ParseSafetensors(exported)->count("transformer.wte.weight"), 0u);
+  EXPECT_EQ(p.stage(0).ExportWeights().value().find("transformer.h.1."), std::string::npos);
+}
+
+// `transformers` saves the bare model without the prefix and old files with buffers of the
+// attention mask.
+TEST(Gpt2Stage, ImportsWithoutPrefixAndInHalfPrecision) {
+  Pipeline source(MakePlan(TinyJob(), {4}));
+  source.Step(0);
+  const std::string weights = source.ExportWeights();
+  for (const char* dtype : {"F32", "F16", "BF16"}) {
+    std::vector<SafetensorsItem> items = {{"h.0.attn.bias", "BOOL", {1}, "x"},
+                                          {"lm_head.weight", "F32", {1}, "1234"}};
+    std::vector<std::string> storage;
+    const auto parsed = ParseSafetensors(weights).value();
+    storage.reserve(parsed.size());
+    std::map<std::string, std::vector<float>> expected;
+    for (const auto& [name, entry] : parsed) {
+      std::string bytes(entry.data);
+      if (dtype != std::string("F32")) {
+        std::string half;
+        const std::vector<float> values = ToFloats(entry).value();
+        for (float x : values) {
+          uint32_t bits;
+          std::memcpy(&bits, &x, 4);
+          // Truncated: good enough for a test. F16 by the exponent's new bias; what is too small
+          // becomes zero.
+          const int exponent = static_cast<int>((bits >> 23) & 0xff) - 112;
+          uint16_t h = dtype == std::string("BF16") ? bits >> 16
+                       : exponent <= 0
+                           ? 0
+                           : ((bits >> 16) & 0x8000) | (exponent << 10) | ((bits >> 13) & 0x3ff);
+          half.append(reinterpret_cast<const char*>(&h), 2);
+        }
+        bytes = half;
+      }
+      storage.push_back(std::move(bytes));
+      const SafetensorsEntry written{dtype, entry.shape, storage.back()};
+      expected[name] = ToFloats(written).value();
+      items.push_back({name.substr(strlen("transformer.")), dtype, entry.shape, storage.back()});
+    }
+    const std::string file = WriteSafetensors(std::move(items), {}).value();
+    Pipeline target(MakePlan(TinyJob(), {2, 2}));
+    target.Import(file, "");
+    EXPECT_EQ(Floats(target.ExportWeights()), expected) << dtype;
+    EXPECT_NEAR(target.Loss(3), source.Loss(3), 0.02) << dtype;
+  }
+}
+
+TEST(Gpt2Stage, ImportErrorsNameTheTensorAndChangeNothing) {
+  Pipeline p(MakePlan(TinyJob(), {4}));
+  const std::string weights = p.ExportWeights();
+  Pipeline wider(MakePlan(TinyJob(4, 64), {4})), deeper(MakePlan(TinyJob(5), {5}));
+  const absl::Status shape = p.stage(0).ImportWeights(wider.ExportWeights());
+  EXPECT_EQ(shape.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(shape.message()),
+              HasSubstr("transformer.wte.weight is [50, 64] but the job's model needs [50, 32]"));
+  const absl::Status missing = deeper.stage(0).ImportWeights(weights);
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("transformer.h.4.ln_1.weight"));
+  EXPECT_EQ(p.stage(0).ImportWeights("garbage").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(p.stage(0).ImportOptimizer(weights).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(p.ExportWeights(), weights);
+}
+
+TEST(Gpt2Stage, DiscardForgetsGradientsAndKeptMicroBatches) {
+  Pipeline a(MakePlan(TinyJob(), {2, 2})), b(MakePlan(TinyJob(), {2, 2}));
+  a.Gradients(3);
+  for (int i = 0; i < a.size(); ++i) a.stage(i).Discard();
+  EXPECT_EQ(a.stage(0).Norm().sum_squares, 0);
+  EXPECT_EQ(a.Step(0), b.Step(0));
+  EXPECT_EQ(a.ExportWeights(), b.ExportWeights());
+}
+
+TEST(Gpt2Stage, ANonFiniteGradientIsReported) {
+  Pipeline p(MakePlan(TinyJob(), {2, 2}));
+  Tensor bad = Tensor::Zeros({1, 50, 32});
+  bad.data[3] = std::numeric_limits<float>::infinity();
+  ASSERT_TRUE(p.stage(0).SetTiedGradient(bad).ok());
+  EXPECT_FALSE(p.stage(0).Norm().finite);
+  ASSERT_TRUE(p.stage(1).SetTiedGradient(bad).ok());
+  EXPECT_TRUE(p.stage(1).Norm().finite);  // the tied embedding counts on the first stage alone
+}
+
+TEST(Gpt2Stage, WrongCallsGiveAStatus) {
+  Pipeline p(MakePlan(TinyJob(), {2, 2}));
+  const std::vector<uint16_t> tokens(16, 1), beyond(16, 50);
+  MicroBatch batch;
+  batch.samples = 1;
+  batch.positions = 16;
+  EXPECT_EQ(p.stage(0).Forward(batch, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);  // no tokens
+  batch.tokens = beyond;
+  EXPECT_THAT(std::string(p.stage(0).Forward(batch, {}).status().message()),
+              HasSubstr("sample 0, position 0: token 50 is beyond model.vocabulary (50)"));
+  batch.tokens = tokens;
+  ASSERT_TRUE(p.stage(0).Forward(batch, {}).ok());
+  EXPECT_EQ(p.stage(0).Forward(batch, {}).status().code(),
+            absl::StatusCode::kFailedPrecondition);  // twice
+  EXPECT_EQ(p.stage(0).Backward(9, {}).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(p.stage(0).Backward(0, Tensor::Zeros({1, 16, 31})).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(p.stage(0).Backward(0, Tensor::Zeros({1, 16, 32})).ok());
+  batch.targets = tokens;
+  EXPECT_EQ(p.stage(1).Forward(batch, Tensor::Zeros({1, 15, 32})).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  batch.positions = 17;
+  EXPECT_EQ(p.stage(0).Forward(batch, {}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(p.stage(0).SetTiedGradient(Tensor::Zeros({1, 2, 3})).code(),
+            absl::StatusCode::kInvalidArgument);
+
+  Pipeline alone(MakePlan(TinyJob(), {4}));
+  EXPECT_EQ(alone.stage(0).TiedGradient().status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(MakeGpt2Stage(MakePlan(TinyJob(), {4}), 1, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(MakeGpt2Stage(MakePlan(TinyJob(), {2, 1}), 0, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EngineOptions options;
+  options.device = "tpu";
+  EXPECT_THAT(std::string(MakeGpt2Stage(MakePlan(TinyJob(), {4}), 0, options).status().message()),
+              HasSubstr("cpu or cuda:N"));
+}
+
+}  // namespace
+}  // namespace isthmus::engine

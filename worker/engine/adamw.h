@@ -1,0 +1,44 @@
+// AdamW with decoupled weight decay, one parameter at a time. On the CPU in plain IEEE arithmetic
+// (no fused multiply-add): the same bits on every host. `on_host` keeps the moments of a parameter
+// of a GPU stage on the CPU and updates it there, for the tied embedding, whose copies on two
+// stages must stay bit-identical. For worker/engine alone. Thread: the owner's.
+#ifndef ISTHMUS_WORKER_ENGINE_ADAMW_H_
+#define ISTHMUS_WORKER_ENGINE_ADAMW_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace isthmus::engine {
+
+struct AdamWOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;
+};
+
+struct AdamWStep {
+  int64_t step = 1;  // 1-based
+  double learning_rate = 0;
+  double gradient_scale = 1;
+};
+
+struct AdamWState {
+  at::Tensor exp_avg;  // shape of the parameter, fp32
+  at::Tensor exp_avg_sq;
+};
+
+AdamWState ZeroState(const at::Tensor& parameter, bool on_host);
+
+// parameter and state change in place; gradient (contiguous, fp32; undefined: zeros) may be used as
+// scratch on a GPU.
+void AdamWUpdate(const AdamWOptions& options, const AdamWStep& step, bool decay,
+                 const at::Tensor& gradient, at::Tensor parameter, AdamWState* state);
+
+// Sum of squares in double, in an order that does not depend on threads.
+double SumOfSquares(const at::Tensor& gradient);
+
+}  // namespace isthmus::engine
+
+#endif  // ISTHMUS_WORKER_ENGINE_ADAMW_H_

@@ -1,0 +1,98 @@
+#include "worker/engine/blocks.h"
+
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/nll_loss.h>
+#include <ATen/ops/softmax.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+#if __has_include(<ATen/ops/scaled_dot_product_attention.h>)
+#include <ATen/ops/scaled_dot_product_attention.h>
+#define ISTHMUS_FUSED_ATTENTION 1
+#else
+#define ISTHMUS_FUSED_ATTENTION 0
+#endif
+
+namespace isthmus::engine {
+namespace {
+
+constexpr double kNormEpsilon = 1e-5;
+
+at::Tensor Norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return at::layer_norm(x, {x.size(-1)}, weight, bias, kNormEpsilon);
+}
+
+// q, k, v: samples x heads x positions x width of a head, contiguous.
+at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                  const at::Tensor& mask) {
+#if ISTHMUS_FUSED_ATTENTION
+  return at::scaled_dot_product_attention(q, k, v, {}, 0.0, /*is_causal=*/true);
+#else
+  const int64_t pairs = q.size(0) * q.size(1), positions = q.size(2), width = q.size(3);
+  const std::vector<int64_t> flat = {pairs, positions, width};
+  const at::Tensor keys = k.view(flat).transpose(1, 2);
+  const at::Tensor scores =
+      at::baddbmm(mask, q.view(flat), keys, 1, 1 / std::sqrt(static_cast<double>(width)));
+  return at::bmm(at::softmax(scores, -1), v.view(flat)).view(q.sizes());
+#endif
+}
+
+}  // namespace
+
+at::Tensor CausalMask(int64_t positions, const at::TensorOptions& options) {
+#if ISTHMUS_FUSED_ATTENTION
+  return at::Tensor();  // the operator has its own
+#else
+  return at::full({1, positions, positions}, -std::numeric_limits<double>::infinity(), options)
+      .triu_(1);
+#endif
+}
+
+at::Tensor Embed(const at::Tensor& tokens, const at::Tensor& token_embedding,
+                 const at::Tensor& position_embedding) {
+  return at::add(at::embedding(token_embedding, tokens),
+                 position_embedding.narrow(0, 0, tokens.size(1)));
+}
+
+at::Tensor Block(const at::Tensor& x, const BlockWeights& w, int64_t heads,
+                 const at::Tensor& mask) {
+  const int64_t samples = x.size(0), positions = x.size(1), hidden = x.size(2),
+                rows = samples * positions;
+  const at::Tensor in = x.reshape({rows, hidden});
+  const at::Tensor qkv =
+      at::addmm(w.attention_bias, Norm(in, w.norm1_weight, w.norm1_bias), w.attention_weight);
+  const std::vector<at::Tensor> split = qkv.view({samples, positions, 3, heads, hidden / heads})
+                                            .permute({2, 0, 3, 1, 4})
+                                            .contiguous()
+                                            .unbind(0);
+  const at::Tensor attended =
+      Attend(split[0], split[1], split[2], mask).transpose(1, 2).reshape({rows, hidden});
+  const at::Tensor middle =
+      at::add(in, at::addmm(w.projection_bias, attended, w.projection_weight));
+  const at::Tensor wide = at::gelu(
+      at::addmm(w.wide_bias, Norm(middle, w.norm2_weight, w.norm2_bias), w.wide_weight), "tanh");
+  return at::add(middle, at::addmm(w.narrow_bias, wide, w.narrow_weight))
+      .view({samples, positions, hidden});
+}
+
+at::Tensor Logits(const at::Tensor& x, const at::Tensor& norm_weight, const at::Tensor& norm_bias,
+                  const at::Tensor& token_embedding) {
+  return at::mm(Norm(x.reshape({-1, x.size(-1)}), norm_weight, norm_bias), token_embedding.t());
+}
+
+at::Tensor TokenLosses(const at::Tensor& logits, const at::Tensor& targets) {
+  return at::nll_loss(at::log_softmax(logits, -1), targets.reshape({-1}), {}, at::Reduction::None);
+}
+
+}  // namespace isthmus::engine

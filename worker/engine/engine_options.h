@@ -1,0 +1,17 @@
+// Where a stage computes. Thread: a value.
+#ifndef ISTHMUS_WORKER_ENGINE_ENGINE_OPTIONS_H_
+#define ISTHMUS_WORKER_ENGINE_ENGINE_OPTIONS_H_
+
+#include <string>
+
+namespace isthmus::engine {
+
+struct EngineOptions {
+  std::string device =
+      "cpu";  // cpu | cuda:N. On a GPU, activations and gradients are copied at the stage's edges.
+  int threads = 0;  // of the whole process; 0: LibTorch's choice (all cores)
+};
+
+}  // namespace isthmus::engine
+
+#endif  // ISTHMUS_WORKER_ENGINE_ENGINE_OPTIONS_H_

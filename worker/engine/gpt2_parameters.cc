@@ -1,0 +1,83 @@
+#include "worker/engine/gpt2_parameters.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/hash.h"
+#include "base/rng.h"
+
+namespace isthmus::engine {
+namespace {
+
+constexpr double kInitStd = 0.02;
+
+void AddNorm(const std::string& name, int64_t hidden, std::vector<ParameterSpec>* out) {
+  out->push_back({name + ".weight", {hidden}, false, 0, 1});
+  out->push_back({name + ".bias", {hidden}, false, 0, 0});
+}
+
+void AddLinear(const std::string& name, int64_t in, int64_t width, double std,
+               std::vector<ParameterSpec>* out) {
+  out->push_back({name + ".weight", {in, width}, true, std, 0});
+  out->push_back({name + ".bias", {width}, false, 0, 0});
+}
+
+// The six parts in the order blocks.h wants them.
+void AddBlock(const ModelSpec& model, int layer, std::vector<ParameterSpec>* out) {
+  const int64_t h = model.hidden();
+  const double residual_std =
+      kInitStd / std::sqrt(2.0 * model.layers());  // GPT-2: two residual projections a layer
+  const std::string name = absl::StrCat("transformer.h.", layer);
+  AddNorm(name + ".ln_1", h, out);
+  AddLinear(name + ".attn.c_attn", h, 3 * h, kInitStd, out);
+  AddLinear(name + ".attn.c_proj", h, h, residual_std, out);
+  AddNorm(name + ".ln_2", h, out);
+  AddLinear(name + ".mlp.c_fc", h, 4 * h, kInitStd, out);
+  AddLinear(name + ".mlp.c_proj", 4 * h, h, residual_std, out);
+}
+
+}  // namespace
+
+int64_t ParameterSpec::elements() const {
+  int64_t n = 1;
+  for (int64_t d : shape) n *= d;
+  return n;
+}
+
+std::vector<ParameterSpec> StageParameters(const ModelSpec& model, int first_layer, int end_layer) {
+  const int64_t h = model.hidden();
+  const ParameterSpec tokens{kTokenEmbedding, {model.vocabulary(), h}, true, kInitStd, 0};
+  std::vector<ParameterSpec> out;
+  if (first_layer == 0) {
+    out.push_back(tokens);
+    out.push_back({kPositionEmbedding, {model.context(), h}, true, kInitStd, 0});
+  }
+  for (int layer = first_layer; layer < end_layer; ++layer) AddBlock(model, layer, &out);
+  if (end_layer == model.layers()) {
+    AddNorm("transformer.ln_f", h, &out);
+    if (first_layer != 0) out.push_back(tokens);
+  }
+  return out;
+}
+
+void FillInitial(const ParameterSpec& spec, uint64_t seed, float* out) {
+  const int64_t n = spec.elements();
+  if (spec.init_std == 0) {
+    std::fill_n(out, n, spec.init_constant);
+    return;
+  }
+  const uint64_t stream = Hash64(spec.name);
+  const double scale = spec.init_std / 65536.0;
+  for (int64_t i = 0; i < n; ++i) {
+    int32_t sum = 0;
+    for (uint64_t k = 0; k < 3; ++k) {
+      const uint64_t bits = RandomBits(seed, stream, 3 * i + k);
+      sum += static_cast<int32_t>((bits & 0xffff) + ((bits >> 16) & 0xffff) +
+                                  ((bits >> 32) & 0xffff) + (bits >> 48));
+    }
+    out[i] = static_cast<float>((sum - 12 * 32767.5) * scale);
+  }
+}
+
+}  // namespace isthmus::engine

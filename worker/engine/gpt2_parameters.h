@@ -1,0 +1,39 @@
+// The parameters of a stage of a GPT-2: names as `transformers` writes them, shapes (linear layers
+// are [in, out]), initial values. A value of the initial weights is a function of (seed, name,
+// index) alone, in integer arithmetic up to the last rounding: any cut of the layers and any host
+// gives the same bits, and both copies of the tied embedding start equal. Thread: pure functions.
+#ifndef ISTHMUS_WORKER_ENGINE_GPT2_PARAMETERS_H_
+#define ISTHMUS_WORKER_ENGINE_GPT2_PARAMETERS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/job.pb.h"
+
+namespace isthmus::engine {
+
+struct ParameterSpec {
+  std::string name;
+  std::vector<int64_t> shape;
+  bool decay = false;   // weight decay: on matrices, embeddings of tokens and positions among them;
+                        // not on norms and biases
+  double init_std = 0;  // 0: constant
+  float init_constant = 0;  // 1 for the weights of norms
+  int64_t elements() const;
+};
+
+inline constexpr char kTokenEmbedding[] = "transformer.wte.weight";
+inline constexpr char kPositionEmbedding[] = "transformer.wpe.weight";
+
+// In the order the stage holds them: wte and wpe (first stage), blocks [first_layer, end_layer),
+// ln_f (last stage), wte (last of several).
+std::vector<ParameterSpec> StageParameters(const ModelSpec& model, int first_layer, int end_layer);
+
+// Normal values (the sum of twelve uniform ones: standard deviation 1, |x| < 6) times init_std, or
+// the constant.
+void FillInitial(const ParameterSpec& spec, uint64_t seed, float* out);
+
+}  // namespace isthmus::engine
+
+#endif  // ISTHMUS_WORKER_ENGINE_GPT2_PARAMETERS_H_

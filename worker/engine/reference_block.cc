@@ -1,0 +1,131 @@
+#include "worker/engine/reference_block.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones_like.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "proto/model_cost.h"
+#include "worker/engine/blocks.h"
+#include "worker/engine/gpt2_parameters.h"
+#include "worker/engine/runtime.h"
+
+namespace isthmus::engine {
+namespace {
+
+constexpr double kSlowFlopsPerS = 8e9;
+constexpr int kMinRounds = 3;
+constexpr int kMaxRounds = 1000;
+
+// Waits for a GPU: its results are there when this returns.
+void Settle(const at::Tensor& t) {
+  if (!t.device().is_cpu()) t.detach().flatten().narrow(0, 0, 1).cpu();
+}
+
+double Median(std::vector<double> v) {
+  std::nth_element(v.begin(), v.begin() + v.size() / 2, v.end());
+  return v[v.size() / 2];
+}
+
+using Clock = std::chrono::steady_clock;
+
+double Seconds(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+double MeasureProduct(c10::Device device) {
+  constexpr int64_t kSide = 512;
+  const at::Tensor a =
+      at::full({kSide, kSide}, 0.5, at::TensorOptions().dtype(at::kFloat).device(device));
+  Settle(at::mm(a, a));
+  std::vector<double> seconds;
+  for (int i = 0; i < kMinRounds; ++i) {
+    const Clock::time_point start = Clock::now();
+    Settle(at::mm(a, a));
+    seconds.push_back(Seconds(start, Clock::now()));
+  }
+  return 2.0 * kSide * kSide * kSide / std::max(1e-9, Median(seconds));
+}
+
+ReferenceBlock Measure(c10::Device device, absl::Duration box) {
+  const ModelSpec model = ReferenceModel();
+  const PartCost cost = BlockCost(model, kReferenceSamples);
+  ReferenceBlock result;
+  result.forward_flops = cost.forward_flops;
+  result.backward_flops = cost.backward_flops;
+  result.product_flops_per_s = MeasureProduct(device);
+  result.warning = device.is_cpu() ? SlowBlasWarning(result.product_flops_per_s) : "";
+
+  const at::TensorOptions options = at::TensorOptions().dtype(at::kFloat).device(device);
+  std::vector<at::Tensor> p;
+  // The block alone: the layer in the middle of a model of three.
+  ModelSpec three = model;
+  three.set_layers(3);
+  for (const ParameterSpec& spec : StageParameters(three, 1, 2)) {
+    const at::Tensor host = at::full(spec.shape, 0.0, at::TensorOptions().dtype(at::kFloat));
+    FillInitial(spec, 1, host.data_ptr<float>());
+    p.push_back(host.to(device).requires_grad_(true));
+  }
+  const BlockWeights weights{p[0], p[1], p[2], p[3], p[4],  p[5],
+                             p[6], p[7], p[8], p[9], p[10], p[11]};
+  const at::Tensor mask = CausalMask(model.context(), options);
+  const at::Tensor x = at::full({kReferenceSamples, model.context(), model.hidden()}, 0.25, options)
+                           .requires_grad_(true);
+  std::vector<double> forward, backward;
+  const Clock::time_point begin = Clock::now();
+  for (int round = 0;
+       round < kMaxRounds && (round <= kMinRounds || absl::FromChrono(Clock::now() - begin) < box);
+       ++round) {
+    const Clock::time_point start = Clock::now();
+    const at::Tensor y = Block(x, weights, model.heads(), mask);
+    Settle(y);
+    const Clock::time_point middle = Clock::now();
+    y.backward(at::ones_like(y));
+    Settle(x.grad());
+    if (round == 0) continue;  // cold
+    forward.push_back(Seconds(start, middle));
+    backward.push_back(Seconds(middle, Clock::now()));
+  }
+  result.forward_s = Median(forward);
+  result.backward_s = Median(backward);
+  return result;
+}
+
+}  // namespace
+
+ModelSpec ReferenceModel() {
+  ModelSpec m;
+  m.set_family("gpt2");
+  m.set_layers(1);
+  m.set_hidden(256);
+  m.set_heads(4);
+  m.set_context(128);
+  m.set_vocabulary(256);
+  return m;
+}
+
+absl::StatusOr<ReferenceBlock> MeasureReferenceBlock(const EngineOptions& options,
+                                                     absl::Duration box) {
+  return Guarded("reference block", [&]() -> absl::StatusOr<ReferenceBlock> {
+    ASSIGN_OR_RETURN(const c10::Device device, ParseDevice(options.device));
+    SetThreads(options.threads);
+    return Measure(device, box);
+  });
+}
+
+std::string SlowBlasWarning(double product_flops_per_s) {
+  if (product_flops_per_s >= kSlowFlopsPerS) return "";
+  return absl::StrFormat(
+      "matrix products run at %.1f GFLOP/s here: this host uses a slow BLAS or is busy. On Debian "
+      "or Ubuntu: apt-get install libopenblas0-pthread "
+      "(and check `update-alternatives --display libblas.so.3-x86_64-linux-gnu`)",
+      product_flops_per_s / 1e9);
+}
+
+}  // namespace isthmus::engine
