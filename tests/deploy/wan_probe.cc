@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,7 +34,11 @@ constexpr int kPort = 7700;
 constexpr int kHeaders = 28;  // IPv4 and UDP
 constexpr int kSocketBuffer = 32 << 20;
 
-int64_t NowNs() { return absl::GetCurrentTimeNanos(); }
+int64_t NowNs() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
 
 void RaiseThreadPriority() {
   sched_param priority{};
@@ -77,13 +82,35 @@ void SetBuffers(int fd) {
   setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &kSocketBuffer, sizeof(kSocketBuffer));
 }
 
+// When the kernel got the message, not when this process had time for it.
+int64_t ArrivalNs(const msghdr& message) {
+  for (const cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr;
+       c = CMSG_NXTHDR(const_cast<msghdr*>(&message), const_cast<cmsghdr*>(c))) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_TIMESTAMPNS) continue;
+    timespec t;
+    std::memcpy(&t, CMSG_DATA(c), sizeof(t));
+    return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+  }
+  return absl::GetCurrentTimeNanos();
+}
+
 void CountArrivals(int fd, UdpResult* result) {
   RaiseThreadPriority();
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof(on));
   int64_t first_ns = 0, last_ns = 0, bytes = 0, next = 0;
   std::vector<char> packet(kMaxMtu);
-  ssize_t size;
-  while ((size = recv(fd, packet.data(), packet.size(), 0)) >= 8) {
-    last_ns = NowNs();
+  alignas(cmsghdr) char control[128];
+  while (true) {
+    iovec part{packet.data(), packet.size()};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    const ssize_t size = recvmsg(fd, &message, 0);
+    if (size < 8) break;
+    last_ns = ArrivalNs(message);
     if (first_ns == 0) {
       first_ns = last_ns;
     } else {
@@ -97,6 +124,20 @@ void CountArrivals(int fd, UdpResult* result) {
   }
   if (last_ns > first_ns) {
     result->bits_per_s = static_cast<double>(bytes) * 8e9 / static_cast<double>(last_ns - first_ns);
+  }
+}
+
+void SendNumbered(int fd, int packet_bytes, double bits_per_s, int64_t count, UdpResult* result) {
+  RaiseThreadPriority();
+  std::vector<char> packet(static_cast<size_t>(packet_bytes - kHeaders));
+  const double ns_per_packet = packet_bytes * 8e9 / bits_per_s;
+  const int64_t start = NowNs();
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t due = start + static_cast<int64_t>(static_cast<double>(i) * ns_per_packet);
+    const int64_t ahead = due - NowNs();
+    if (ahead > 500'000) absl::SleepFor(absl::Nanoseconds(ahead));
+    std::memcpy(packet.data(), &i, sizeof(i));
+    if (send(fd, packet.data(), packet.size(), 0) > 0) ++result->sent;
   }
 }
 
@@ -266,16 +307,9 @@ absl::StatusOr<UdpResult> UdpSend(const WanNode& from, const WanNode& to, int pa
   SetReceiveTimeout(far.get(), quiet);
   UdpResult result;
   std::thread receiver([&] { CountArrivals(far.get(), &result); });
-  std::vector<char> packet(static_cast<size_t>(packet_bytes - kHeaders));
-  const double ns_per_packet = packet_bytes * 8e9 / offered_bits_per_s;
-  const int64_t start = NowNs();
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t due = start + static_cast<int64_t>(static_cast<double>(i) * ns_per_packet);
-    const int64_t ahead = due - NowNs();
-    if (ahead > 500'000) absl::SleepFor(absl::Nanoseconds(ahead));
-    std::memcpy(packet.data(), &i, sizeof(i));
-    if (send(near.get(), packet.data(), packet.size(), 0) > 0) ++result.sent;
-  }
+  std::thread sender(
+      [&] { SendNumbered(near.get(), packet_bytes, offered_bits_per_s, count, &result); });
+  sender.join();
   receiver.join();
   return result;
 }
@@ -290,6 +324,7 @@ absl::StatusOr<double> TcpGoodput(const WanNode& from, const WanNode& to, absl::
   UniqueFd far(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!far.ok()) return absl::ErrnoToStatus(errno, "accept");
   std::thread sender([&] {
+    RaiseThreadPriority();
     const std::vector<char> block(256 << 10, 'x');
     while (send(near.get(), block.data(), block.size(), MSG_NOSIGNAL) > 0) {
     }
