@@ -58,6 +58,7 @@ class Emulator {
 
   Emulator(const LinkTable& table, const EmulatorOptions& options);
   absl::Status Start();
+  void PaceTurns();
   void DeliverDue();
   void ReadDevice(int node);
   void Route(int node, absl::Span<const uint8_t> packet, int64_t now_ns);
@@ -72,7 +73,8 @@ class Emulator {
   UniqueFd epoll_;
   UniqueFd timer_;
   int64_t started_ns_ = 0;
-  int64_t last_delivery_ns_ = 0;
+  int64_t turn_began_ns_ = 0;
+  bool carried_ = false;  // whether this turn carried packets
   int64_t armed_ns_ = 0;  // 0: not armed
   std::vector<uint8_t> buffer_;
   uint64_t refused_ =
