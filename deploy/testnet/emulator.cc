@@ -21,8 +21,8 @@ namespace {
 constexpr int kReadsPerTurn = 64;
 constexpr int kEventsPerTurn = 64;
 // Turns that carry packets begin at least this far apart, so that dense traffic shares wake-ups. It
-// bounds what this adds to a packet's way: once when it is read, once when it is delivered. Twice as
-// much would save a third of the CPU at 100 Mbit/s and MTU 1500, and endanger the promised 1 ms.
+// bounds what this adds to a packet's way: once when it is read, once when it is delivered. Twice
+// as much would save a third of the CPU at 100 Mbit/s and MTU 1500, and endanger the promised 1 ms.
 constexpr int64_t kTurnNs = 150'000;
 // epoll data: a node's index, or this plus a descriptor.
 constexpr uint64_t kWatchedBase = uint64_t{1} << 32;

@@ -10,6 +10,7 @@
 #include <linux/capability.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -76,7 +77,7 @@ bool Eventually(const std::function<bool()>& done) {
   const absl::Time deadline = absl::Now() + kSoon;
   while (!done()) {
     if (absl::Now() > deadline) return false;
-    absl::SleepFor(absl::Milliseconds(5));
+    poll(nullptr, 0, 5);
   }
   return true;
 }
