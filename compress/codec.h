@@ -64,7 +64,8 @@ struct CodecOptions {
   // Delta buffers. Both ends must be given the same caps: they evict in the same order.
   int64_t buffer_memory_bytes = int64_t{1} << 30;
   int64_t buffer_disk_bytes = int64_t{8} << 30;
-  std::string spill_directory;       // of the spill file (removed at the end, and after a crash at the next start); empty: no spill
+  std::string spill_directory;       // of the spill file, which has no name there and is gone with the process; empty: no disk tier (at both ends)
+  int64_t distinct_samples = 0;      // that the job has, if known: no more space than these need is reserved. The same at both ends
 };
 
 class Encoder {
@@ -74,25 +75,28 @@ class Encoder {
   // Replaces *payload. At most MaxEncodedBytes(spec, dims). InvalidArgument: dims are not the boundary's.
   virtual absl::Status Encode(const TensorView& in, const FrameContext& context, std::string* payload) = 0;
 
-  // Frames encoded so far; goes into FrameHeader.state_version.
+  // Frames encoded so far. Asked after Encode, it is that frame's number (the first is 1): it goes into FrameHeader.state_version.
   virtual uint64_t version() const = 0;
   // Hash of all state (delta buffers): equal to the decoder's after the same frames.
   virtual uint64_t StateHash() const { return 0; }
   virtual CodecStats stats() const = 0;
+  // The samples of a coming frame: starts reading their buffers from disk, changes nothing. Optional.
+  virtual void Prefetch(absl::Span<const uint32_t> sample_ids) {}
 };
 
 class Decoder {
  public:
   virtual ~Decoder() = default;
 
-  // Fills `out` (all of it) from the payload. `version` is the header's: a frame lost, repeated or out of order gives DataLoss and leaves the
-  // state as it was. InvalidArgument: bytes that no encoder makes.
+  // Fills `out` (all of it) from the payload. `version` is the header's: with a stateful codec, a frame lost, repeated or out of order gives
+  // DataLoss and leaves the state as it was. InvalidArgument: bytes that no encoder makes. After an error `out` is undefined.
   virtual absl::Status Decode(absl::string_view payload, uint64_t version, const FrameContext& context,
                               const MutableTensorView& out) = 0;
 
   virtual uint64_t version() const = 0;
   virtual uint64_t StateHash() const { return 0; }
   virtual CodecStats stats() const = 0;
+  virtual void Prefetch(absl::Span<const uint32_t> sample_ids) {}
 };
 
 // InvalidArgument from ValidateCodec; Unimplemented names a codec this build lacks; ResourceExhausted: spill file.
