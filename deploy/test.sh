@@ -36,7 +36,7 @@ here=$ISTHMUS_ROOT/deploy
 if [ -n "$setup" ]; then
   "$here/setup.sh" --tests "${torch[@]}"
   # The independent readers of checkpoints are Python packages; they get a folder of their own.
-  if ! .venv/bin/python -c 'import numpy, safetensors' 2> /dev/null; then
+  if ! .venv/bin/python -c 'import numpy, safetensors, yaml' 2> /dev/null; then
     say "python packages of tests/requirements.txt into .venv"
     rm -rf .venv
     /usr/bin/python3 -m venv .venv
