@@ -1,0 +1,17 @@
+// Figures in words, for explanations and errors: "18.2 Mbit/s", "1.2 GiB", "0.41 s", "12 ms". Thread: pure functions.
+#ifndef ISTHMUS_COORDINATOR_FIGURES_H_
+#define ISTHMUS_COORDINATOR_FIGURES_H_
+
+#include <cstdint>
+#include <string>
+
+namespace isthmus::coordinator {
+
+std::string FormatRate(double bits_per_s);
+std::string FormatBytes(double bytes);
+std::string FormatSeconds(double seconds);
+std::string FormatCount(double count);  // 950, 131072, 4.8 million
+
+}  // namespace isthmus::coordinator
+
+#endif  // ISTHMUS_COORDINATOR_FIGURES_H_
