@@ -15,7 +15,7 @@ namespace isthmus {
 namespace {
 
 constexpr int kThreads = 4;
-constexpr int kTimeoutSeconds = 5;            // a slow client holds a thread no longer
+constexpr int kTimeoutSeconds = 5;  // a slow client holds a thread no longer
 constexpr size_t kMaxRequestBytes = 64 << 10;
 
 // The library's default sets SO_REUSEPORT, with which two programs would share a port unnoticed.
@@ -26,17 +26,19 @@ void SocketOptions(int socket) {
 
 class HttplibServer : public HttpServer {
  public:
-  explicit HttplibServer(std::map<std::string, std::function<HttpReply()>> paths) : paths_(std::move(paths)) {
+  explicit HttplibServer(std::map<std::string, std::function<HttpReply()>> paths)
+      : paths_(std::move(paths)) {
     server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
     server_.set_socket_options(SocketOptions);
     server_.set_keep_alive_max_count(1);
     server_.set_read_timeout(kTimeoutSeconds);
     server_.set_write_timeout(kTimeoutSeconds);
     server_.set_payload_max_length(kMaxRequestBytes);
-    server_.set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
-      Answer(request, &response);
-      return httplib::Server::HandlerResponse::Handled;
-    });
+    server_.set_pre_routing_handler(
+        [this](const httplib::Request& request, httplib::Response& response) {
+          Answer(request, &response);
+          return httplib::Server::HandlerResponse::Handled;
+        });
   }
 
   ~HttplibServer() override {
@@ -45,14 +47,16 @@ class HttplibServer : public HttpServer {
   }
 
   bool Bind(const std::string& host, int port) {
-    port_ = port == 0 ? server_.bind_to_any_port(host) : (server_.bind_to_port(host, port) ? port : -1);
+    port_ =
+        port == 0 ? server_.bind_to_any_port(host) : (server_.bind_to_port(host, port) ? port : -1);
     return port_ > 0;
   }
 
   void Serve() {
     thread_ = std::thread([this] { server_.listen_after_bind(); });
     // stop() before the loop runs would be lost.
-    for (int i = 0; i < 5000 && !server_.is_running(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int i = 0; i < 5000 && !server_.is_running(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
   int port() const override { return port_; }
@@ -84,19 +88,22 @@ class HttplibServer : public HttpServer {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& address,
-                                                              std::map<std::string, std::function<HttpReply()>> paths) {
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
+    const std::string& address, std::map<std::string, std::function<HttpReply()>> paths) {
   const size_t colon = address.rfind(':');
   int port = -1;
-  if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 0 || port > 65535) {
+  if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port) ||
+      port < 0 || port > 65535) {
     return absl::InvalidArgumentError(absl::StrCat("http: '", address, "' is not HOST:PORT"));
   }
   std::string host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
   auto server = std::make_unique<HttplibServer>(std::move(paths));
   if (!server->Bind(host, port)) {
-    return absl::UnavailableError(absl::StrCat("http: can't listen on ", address,
-                                               ": the port is taken or the address is not of this host; give another with --http"));
+    return absl::UnavailableError(absl::StrCat(
+        "http: can't listen on ", address,
+        ": the port is taken or the address is not of this host; give another with --http"));
   }
   server->Serve();
   return std::unique_ptr<HttpServer>(std::move(server));

@@ -27,15 +27,18 @@ struct FamilyEntry {
 
 class Registry {
  public:
-  prometheus::Counter* Counter(const std::string& name, const std::string& help, const MetricLabels& labels) {
+  prometheus::Counter* Counter(const std::string& name, const std::string& help,
+                               const MetricLabels& labels) {
     MutexLock lock(&mutex_);
     return CounterLocked(name, help, labels);
   }
 
-  void SetGauge(const std::string& name, const std::string& help, const MetricLabels& labels, double value) {
+  void SetGauge(const std::string& name, const std::string& help, const MetricLabels& labels,
+                double value) {
     MutexLock lock(&mutex_);  // held over Set: GaugeRemove destroys the metric
     auto& entry = gauges_[name];
-    if (entry.family == nullptr) entry.family = &prometheus::BuildGauge().Name(name).Help(help).Register(registry_);
+    if (entry.family == nullptr)
+      entry.family = &prometheus::BuildGauge().Name(name).Help(help).Register(registry_);
     if (prometheus::Gauge* gauge = Series(name, &entry, labels)) gauge->Set(value);
   }
 
@@ -49,15 +52,15 @@ class Registry {
     family->second.series.erase(series);
   }
 
-  std::string Render() {
-    return prometheus::TextSerializer().Serialize(registry_.Collect());
-  }
+  std::string Render() { return prometheus::TextSerializer().Serialize(registry_.Collect()); }
 
  private:
-  prometheus::Counter* CounterLocked(const std::string& name, const std::string& help, const MetricLabels& labels)
+  prometheus::Counter* CounterLocked(const std::string& name, const std::string& help,
+                                     const MetricLabels& labels)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     auto& entry = counters_[name];
-    if (entry.family == nullptr) entry.family = &prometheus::BuildCounter().Name(name).Help(help).Register(registry_);
+    if (entry.family == nullptr)
+      entry.family = &prometheus::BuildCounter().Name(name).Help(help).Register(registry_);
     return Series(name, &entry, labels);
   }
 
@@ -67,7 +70,9 @@ class Registry {
     const auto found = entry->series.find(labels);
     if (found != entry->series.end()) return found->second;
     if (entry->series.size() >= kMaxSeries) {
-      CounterLocked("isthmus_metric_series_refused_total", "Label sets refused because a family was full.", {})->Increment();
+      CounterLocked("isthmus_metric_series_refused_total",
+                    "Label sets refused because a family was full.", {})
+          ->Increment();
       return nullptr;
     }
     Metric* metric = &entry->family->Add(labels);
@@ -94,7 +99,8 @@ double ResidentBytes() {
   return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 
-// Field `number` (1-based, after the command's closing parenthesis it is 3 on) of /proc/self/stat, as seconds.
+// Field `number` (1-based, after the command's closing parenthesis it is 3 on) of /proc/self/stat,
+// as seconds.
 double StatSeconds(int number) {
   std::ifstream file("/proc/self/stat");
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -103,7 +109,8 @@ double StatSeconds(int number) {
   const char* at = text.c_str() + end + 1;
   for (int field = 2; field < number; ++field) {
     while (*at == ' ') ++at;
-    if (field + 1 == number) return std::strtod(at, nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
+    if (field + 1 == number)
+      return std::strtod(at, nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
     while (*at != '\0' && *at != ' ') ++at;
   }
   return 0;
@@ -113,22 +120,28 @@ double StatSeconds(int number) {
 double StartTime() {
   double uptime = 0;
   std::ifstream("/proc/uptime") >> uptime;
-  const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const double now =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   return now - uptime + StatSeconds(22);
 }
 
 }  // namespace
 
-void CounterAdd(const std::string& name, const std::string& help, const MetricLabels& labels, double amount) {
+void CounterAdd(const std::string& name, const std::string& help, const MetricLabels& labels,
+                double amount) {
   // Counters are never removed, so the handle stays good outside the lock.
-  if (prometheus::Counter* counter = TheRegistry().Counter(name, help, labels)) counter->Increment(amount);
+  if (prometheus::Counter* counter = TheRegistry().Counter(name, help, labels))
+    counter->Increment(amount);
 }
 
-void GaugeSet(const std::string& name, const std::string& help, const MetricLabels& labels, double value) {
+void GaugeSet(const std::string& name, const std::string& help, const MetricLabels& labels,
+              double value) {
   TheRegistry().SetGauge(name, help, labels, value);
 }
 
-void GaugeRemove(const std::string& name, const MetricLabels& labels) { TheRegistry().Remove(name, labels); }
+void GaugeRemove(const std::string& name, const MetricLabels& labels) {
+  TheRegistry().Remove(name, labels);
+}
 
 std::string RenderMetrics() {
   static const double start = StartTime();

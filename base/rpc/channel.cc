@@ -14,13 +14,15 @@
 namespace isthmus::rpc {
 namespace {
 
-// A server takes pings as often as this even while nothing else flows; clients ping at most every kMinKeepalive.
+// A server takes pings as often as this even while nothing else flows; clients ping at most every
+// kMinKeepalive.
 constexpr int kServerMinPingIntervalMs = 5'000;
 constexpr absl::Duration kMinKeepalive = absl::Seconds(10);
 constexpr int kServerKeepaliveMs = 20'000;
 constexpr int kServerKeepaliveTimeoutMs = 20'000;
 
-// An attempt to connect may take so long before the next address is tried: a black-holed IPv6 address costs this once.
+// An attempt to connect may take so long before the next address is tried: a black-holed IPv6
+// address costs this once.
 constexpr int kConnectAttemptMs = 5'000;
 constexpr int kFirstBackoffMs = 500;
 constexpr int kResolveAgainMs = 5'000;
@@ -45,7 +47,8 @@ int WindowArgument(int64_t window_bytes) {
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const ChannelOptions& options) {
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           const ChannelOptions& options) {
   grpc::ChannelArguments args;
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, options.use_proxy ? 1 : 0);
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // else equal channels share a connection
@@ -69,18 +72,22 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Cha
     args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, WindowArgument(options.window_bytes));
     args.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   }
-  return grpc::CreateCustomChannel(absl::StrCat("dns:///", address), grpc::InsecureChannelCredentials(), args);
+  return grpc::CreateCustomChannel(absl::StrCat("dns:///", address),
+                                   grpc::InsecureChannelCredentials(), args);
 }
 
 void ConfigureServer(grpc::ServerBuilder* builder, int64_t window_bytes) {
   builder->SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder->SetMaxSendMessageSize(kMaxMessageBytes);
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second program on the same port is refused
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT,
+                              0);  // a second program on the same port is refused
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
 
-  // Our clients ping every 10 s or slower. Faster ones (an older version, another clock) are not cut off either: no strikes.
-  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kServerMinPingIntervalMs);
+  // Our clients ping every 10 s or slower. Faster ones (an older version, another clock) are not
+  // cut off either: no strikes.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                              kServerMinPingIntervalMs);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kServerKeepaliveMs);
@@ -88,7 +95,8 @@ void ConfigureServer(grpc::ServerBuilder* builder, int64_t window_bytes) {
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
 
   if (window_bytes > 0) {
-    builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, WindowArgument(window_bytes));
+    builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
+                                WindowArgument(window_bytes));
     builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   }
   grpc::ResourceQuota quota;
@@ -99,7 +107,8 @@ void ConfigureServer(grpc::ServerBuilder* builder, int64_t window_bytes) {
 absl::Status CheckAddress(const std::string& flag, const std::string& address) {
   const auto bad = [&](absl::string_view why) {
     return absl::InvalidArgumentError(
-        absl::StrCat(flag, ": '", address, "' ", why, "; expected HOST:PORT, for example 10.0.0.1:7070 or [::1]:7070"));
+        absl::StrCat(flag, ": '", address, "' ", why,
+                     "; expected HOST:PORT, for example 10.0.0.1:7070 or [::1]:7070"));
   };
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos) return bad("has no port");
@@ -111,9 +120,11 @@ absl::Status CheckAddress(const std::string& flag, const std::string& address) {
   } else if (host.find(':') != absl::string_view::npos) {
     return bad("has an IPv6 address without brackets");
   }
-  if (host.find_first_of(" \t/,") != absl::string_view::npos) return bad("has a host with a blank, '/' or ','");
+  if (host.find_first_of(" \t/,") != absl::string_view::npos)
+    return bad("has a host with a blank, '/' or ','");
   int number = -1;
-  if (port.empty() || port.size() > 5 || port.find_first_not_of("0123456789") != absl::string_view::npos ||
+  if (port.empty() || port.size() > 5 ||
+      port.find_first_not_of("0123456789") != absl::string_view::npos ||
       !absl::SimpleAtoi(port, &number) || number > 65535) {
     return bad("has no port from 0 to 65535");
   }
@@ -125,7 +136,8 @@ absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const int code = status.error_code();
   const bool known = code >= 1 && code <= 16;
-  return absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown, status.error_message());
+  return absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
+                      status.error_message());
 }
 
 grpc::Status ToGrpc(const absl::Status& status) {

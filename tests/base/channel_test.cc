@@ -13,8 +13,9 @@ TEST(CheckAddress, TakesHostAndPort) {
 }
 
 TEST(CheckAddress, NamesTheFlagAndTheFault) {
-  for (const char* bad : {"", "host", ":7070", "host:", "host:65536", "host:-1", "host:7o70", "::1:7070", "[]:1", "[::1:7070",
-                          "a b:1", "http://host:80", "host:000080"}) {
+  for (const char* bad :
+       {"", "host", ":7070", "host:", "host:65536", "host:-1", "host:7o70", "::1:7070", "[]:1",
+        "[::1:7070", "a b:1", "http://host:80", "host:000080"}) {
     const absl::Status status = CheckAddress("--listen", bad);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad;
     EXPECT_NE(status.message().find("--listen"), absl::string_view::npos) << status;
@@ -29,7 +30,8 @@ TEST(StatusMapping, KeepsEveryCodeAndMessageBothWays) {
 }
 
 TEST(StatusMapping, UnknownNumbersBecomeUnknown) {
-  EXPECT_EQ(FromGrpc(grpc::Status(static_cast<grpc::StatusCode>(99), "x")).code(), absl::StatusCode::kUnknown);
+  EXPECT_EQ(FromGrpc(grpc::Status(static_cast<grpc::StatusCode>(99), "x")).code(),
+            absl::StatusCode::kUnknown);
 }
 
 }  // namespace

@@ -31,14 +31,20 @@ std::string Ask(int port, const std::string& request) {
   std::string reply;
   char buffer[4096];
   ssize_t got = 0;
-  while ((got = read(fd, buffer, sizeof(buffer))) > 0) reply.append(buffer, static_cast<size_t>(got));
+  while ((got = read(fd, buffer, sizeof(buffer))) > 0)
+    reply.append(buffer, static_cast<size_t>(got));
   close(fd);
   return reply;
 }
 
 std::unique_ptr<HttpServer> MakeServer() {
-  auto server = HttpServer::Start("127.0.0.1:0", {{"/metrics", [] { return HttpReply{200, "text/plain", "x 1\n"}; }},
-                                                  {"/healthz", [] { return HttpReply{503, "text/plain", "sick"}; }}});
+  auto server = HttpServer::Start("127.0.0.1:0", {{"/metrics",
+                                                   [] {
+                                                     return HttpReply{200, "text/plain", "x 1\n"};
+                                                   }},
+                                                  {"/healthz", [] {
+                                                     return HttpReply{503, "text/plain", "sick"};
+                                                   }}});
   EXPECT_TRUE(server.ok()) << server.status();
   return std::move(server).value();
 }
@@ -50,7 +56,9 @@ TEST(HttpServer, ServesItsPathsAndListsThemWhenAskedForAnother) {
   const std::string missing = Ask(server->port(), "GET /nothing HTTP/1.0\r\n\r\n");
   EXPECT_NE(missing.find(" 404 "), std::string::npos);
   EXPECT_NE(missing.find("/healthz /metrics"), std::string::npos);
-  EXPECT_NE(Ask(server->port(), "POST /metrics HTTP/1.0\r\nContent-Length: 0\r\n\r\n").find(" 405 "), std::string::npos);
+  EXPECT_NE(
+      Ask(server->port(), "POST /metrics HTTP/1.0\r\nContent-Length: 0\r\n\r\n").find(" 405 "),
+      std::string::npos);
 }
 
 TEST(HttpServer, SurvivesGarbage) {
@@ -72,7 +80,8 @@ TEST(HttpServer, ManyClientsAtOnce) {
   std::vector<std::thread> clients;
   for (int i = 0; i < 32; ++i) {
     clients.emplace_back([&] {
-      EXPECT_NE(Ask(server->port(), "GET /metrics HTTP/1.0\r\n\r\n").find("x 1\n"), std::string::npos);
+      EXPECT_NE(Ask(server->port(), "GET /metrics HTTP/1.0\r\n\r\n").find("x 1\n"),
+                std::string::npos);
     });
   }
   for (auto& client : clients) client.join();

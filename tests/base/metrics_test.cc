@@ -41,7 +41,8 @@ TEST(Metrics, CountersAddAndGaugesReplace) {
 }
 
 TEST(Metrics, AFullFamilyRefusesAndCounts) {
-  for (int i = 0; i < kMaxSeries + 3; ++i) GaugeSet("t_many", "Many.", {{"i", std::to_string(i)}}, i);
+  for (int i = 0; i < kMaxSeries + 3; ++i)
+    GaugeSet("t_many", "Many.", {{"i", std::to_string(i)}}, i);
   EXPECT_EQ(ValueOf(RenderMetrics(), "isthmus_metric_series_refused_total"), 3);
   GaugeRemove("t_many", {{"i", "0"}});
   GaugeRemove("t_many", {{"i", "0"}});
@@ -56,7 +57,8 @@ TEST(Metrics, DescribesTheProcess) {
   const std::string text = RenderMetrics();
   EXPECT_GT(ValueOf(text, "process_resident_memory_bytes"), 1e6);
   // Within a minute of now: the test has just started.
-  EXPECT_NEAR(ValueOf(text, "process_start_time_seconds"), static_cast<double>(std::time(nullptr)), 60);
+  EXPECT_NEAR(ValueOf(text, "process_start_time_seconds"), static_cast<double>(std::time(nullptr)),
+              60);
 }
 
 TEST(Metrics, ThreadsMaySetRemoveAndRenderTogether) {

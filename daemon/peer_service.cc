@@ -1,0 +1,151 @@
+#include "daemon/peer_service.h"
+
+#include <atomic>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/rpc/channel.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "proto/peer_service.grpc.pb.h"
+
+namespace isthmus::daemon {
+namespace {
+
+constexpr size_t kMaxNameBytes = 256;                  // job and link ids of a hello
+constexpr int64_t kMaxReplyBytes = 3 << 20;            // of an Echo
+constexpr int64_t kMaxUploadBytes = int64_t{1} << 30;  // one Upload
+constexpr absl::Duration kMaxUploadTime = absl::Seconds(60);
+constexpr int kMaxUploads = 16;  // at once
+constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
+
+class Service final : public Peer::Service {
+ public:
+  explicit Service(const PeerServerOptions& options) : options_(options) {}
+
+  grpc::Status Link(grpc::ServerContext* context,
+                    grpc::ServerReaderWriter<LinkChunk, LinkChunk>* stream) override {
+    LinkChunk first;
+    {
+      Watchdog::Watch watch(options_.watchdog, options_.hello_timeout,
+                            [context] { context->TryCancel(); });
+      if (!stream->Read(&first)) return grpc::Status(grpc::StatusCode::CANCELLED, "no hello came");
+    }
+    const LinkHello& hello = first.hello();
+    if (!first.has_hello() || hello.job_id().empty() || hello.job_id().size() > kMaxNameBytes ||
+        hello.link_id().size() > kMaxNameBytes || hello.from_node_id().size() > kMaxNameBytes ||
+        !first.data().empty()) {
+      return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                          "the first message of a link must be a hello with job and link");
+    }
+    auto call = std::make_shared<ServerCall>();
+    call->context = context;
+    call->stream = stream;
+    const absl::Status taken = options_.board->Offer(hello, call, options_.dial_wait);
+    if (!taken.ok()) return rpc::ToGrpc(taken);
+    MutexLock lock(&call->mutex);
+    while (!call->ended)
+      call->changed.Wait(&call->mutex);  // the session's links end by their own deadlines
+    return rpc::ToGrpc(call->result);
+  }
+
+  grpc::Status Echo(grpc::ServerContext* context, const ProbeRequest* request,
+                    ProbeReply* reply) override {
+    if (request->reply_bytes() < 0 || request->reply_bytes() > kMaxReplyBytes) {
+      return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                          absl::StrCat("reply_bytes must be 0 to ", kMaxReplyBytes));
+    }
+    reply->set_received_bytes(static_cast<int64_t>(request->padding().size()));
+    reply->mutable_padding()->resize(static_cast<size_t>(request->reply_bytes()));
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Upload(grpc::ServerContext* context, grpc::ServerReader<ProbeRequest>* reader,
+                      ProbeReply* reply) override {
+    if (uploads_.fetch_add(1) >= kMaxUploads) {
+      uploads_.fetch_sub(1);
+      return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                          absl::StrCat(kMaxUploads, " probes run already"));
+    }
+    const grpc::Status status = ReceiveUpload(context, reader, reply);
+    uploads_.fetch_sub(1);
+    return status;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  grpc::Status ReceiveUpload(grpc::ServerContext* context, grpc::ServerReader<ProbeRequest>* reader,
+                             ProbeReply* reply) {
+    Watchdog::Watch watch(options_.watchdog, kMaxUploadTime, [context] { context->TryCancel(); });
+    ProbeRequest message;
+    int64_t bytes = 0;
+    Clock::time_point first;
+    Clock::time_point last;
+    while (reader->Read(&message)) {
+      last = Clock::now();
+      if (bytes == 0) first = last;
+      bytes += static_cast<int64_t>(message.ByteSizeLong());
+      if (bytes > kMaxUploadBytes) {
+        return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                            absl::StrCat("an upload may have ", kMaxUploadBytes, " bytes"));
+      }
+    }
+    reply->set_received_bytes(bytes);
+    reply->set_elapsed_s(std::chrono::duration<double>(last - first).count());
+    return grpc::Status::OK;
+  }
+
+  const PeerServerOptions options_;
+  std::atomic<int> uploads_{0};
+};
+
+class GrpcPeerServer : public PeerServer {
+ public:
+  explicit GrpcPeerServer(const PeerServerOptions& options)
+      : options_(options), service_(options) {}
+  ~GrpcPeerServer() override { GrpcPeerServer::Shutdown(); }
+
+  absl::Status Listen() {
+    grpc::ServerBuilder builder;
+    rpc::ConfigureServer(&builder, options_.window_bytes);
+    builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port_ == 0) {
+      return absl::UnavailableError(
+          absl::StrCat("--listen: can't listen on ", options_.listen,
+                       ": the port is taken or the address is not of this host"));
+    }
+    return absl::OkStatus();
+  }
+
+  int port() const override { return port_; }
+
+  void Shutdown() override {
+    if (server_ == nullptr) return;
+    options_.board->Shutdown(absl::UnavailableError("the daemon is ending"));
+    server_->Shutdown(std::chrono::system_clock::now() +
+                      absl::ToChronoMilliseconds(kShutdownGrace));
+    server_.reset();
+  }
+
+ private:
+  const PeerServerOptions options_;
+  Service service_;
+  std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PeerServer>> PeerServer::Start(const PeerServerOptions& options) {
+  auto server = std::make_unique<GrpcPeerServer>(options);
+  const absl::Status status = server->Listen();
+  if (!status.ok()) return status;
+  return std::unique_ptr<PeerServer>(std::move(server));
+}
+
+}  // namespace isthmus::daemon
