@@ -1,11 +1,14 @@
 """Tidy finds what it is for: each case is a small tree with one thing wrong."""
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 
 TIDY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tidy.py")
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(TIDY)))
 sys.path.insert(0, os.path.dirname(TIDY))
 from cpp_functions import cpp_functions  # noqa: E402
 
@@ -110,6 +113,29 @@ class FunctionsTest(unittest.TestCase):
         text = ('TEST(Queue, Closes) {\n  Call("}");  // }\n  char c = \'}\';\n}\n'
                 'absl::StatusOr<int> F(const std::string& s,\n                      int n) {\n  return R"({)";\n}\n')
         self.assertEqual(self.sizes(text), [("Queue.Closes", 4), ("F", 4)])
+
+
+@unittest.skipUnless(shutil.which("clang++-14"), "clang++-14 is not installed")
+class ThreadSafetyTest(unittest.TestCase):
+    def check(self, body):
+        """Runs thread_safety.py on one file of the room daemon with this body of a function."""
+        with tempfile.NamedTemporaryFile("w", suffix=".cc", dir=os.path.join(ROOT, "daemon"), prefix=".tidy-") as source, \
+                tempfile.TemporaryDirectory() as build:
+            source.write('#include "base/mutex.h"\nclass C {\n  void F() { %s }\n  isthmus::Mutex mutex_;\n'
+                         '  int n_ ABSL_GUARDED_BY(mutex_) = 0;\n};\n' % body)
+            source.flush()
+            with open(os.path.join(build, "compile_commands.json"), "w") as f:
+                json.dump([{"directory": build, "file": source.name,
+                            "command": f"/usr/bin/ccache /usr/bin/c++ -std=c++17 -I{ROOT} -o x.o -c {source.name}"}], f)
+            script = os.path.join(os.path.dirname(TIDY), "thread_safety.py")
+            return subprocess.run([sys.executable, script, build], capture_output=True, text=True)
+
+    def test_guarded_member_needs_its_mutex(self):
+        good = self.check("isthmus::MutexLock lock(&mutex_); ++n_;")
+        self.assertEqual(good.returncode, 0, good.stdout)
+        bad = self.check("++n_;")
+        self.assertEqual(bad.returncode, 1, bad.stdout)
+        self.assertIn("requires holding mutex 'mutex_'", bad.stdout)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Checks the lock annotations of base/mutex.h with clang: every member that a mutex guards is touched under it alone.
+
+  tests/tidy/thread_safety.py BUILD_DIR
+
+GCC builds the tree but ignores the annotations, so clang parses (no more) each file that reaches base/mutex.h, with the
+flags of BUILD_DIR/compile_commands.json. Exit code 77: clang++-14 is not installed, or nothing was built there.
+"""
+import concurrent.futures
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
+WARNINGS = ["-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror=thread-safety", "-Wno-unknown-warning-option"]
+SKIPPED = 77
+
+
+def reaches_mutex(path, seen):
+    """Whether `path` includes base/mutex.h, through any of our headers. seen: {path: answer}."""
+    if path not in seen:
+        seen[path] = False
+        full = os.path.join(ROOT, path)
+        if os.path.exists(full):
+            with open(full, errors="replace") as f:
+                included = INCLUDE.findall(f.read())
+            seen[path] = "base/mutex.h" in included or any([reaches_mutex(i, seen) for i in included])
+    return seen[path]
+
+
+def command_of(entry, clang):
+    """The entry's own command with clang in the compiler's place, parsing only."""
+    words = shlex.split(entry["command"])
+    while not words[0].startswith("-") and re.search(r"ccache|\+\+|cc$|c\+\+", os.path.basename(words[0])):
+        words.pop(0)
+    kept, skip = [], False
+    for word in words:
+        if skip:
+            skip = False
+        elif word in ("-o", "-MF", "-MT"):
+            skip = True
+        elif word not in ("-c", "-MD") and not word.startswith(("-fsanitize", "-g")):
+            kept.append(word)
+    return [clang, *kept, *WARNINGS]
+
+
+def check(entry, clang):
+    done = subprocess.run(command_of(entry, clang), cwd=entry["directory"], capture_output=True, text=True)
+    return "" if done.returncode == 0 else done.stderr[-4000:]
+
+
+def main():
+    clang = shutil.which("clang++-14")
+    database = os.path.join(sys.argv[1], "compile_commands.json")
+    if not clang or not os.path.exists(database):
+        print("skipped: clang++-14 or compile_commands.json is not there")
+        return SKIPPED
+    with open(database) as f:
+        entries = json.load(f)
+    seen = {}
+    chosen = [e for e in entries if not os.path.relpath(e["file"], ROOT).startswith(("..", "worker/engine/", "tests/"))
+              and reaches_mutex(os.path.relpath(e["file"], ROOT), seen)]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        faults = [fault for fault in pool.map(lambda e: check(e, clang), chosen) if fault]
+    print("\n".join(faults))
+    print(f"thread safety: {len(chosen)} files, {len(faults)} with errors")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
