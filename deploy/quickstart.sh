@@ -9,7 +9,7 @@
 #   --steps N      optimiser steps instead of the job's own (deploy/jobs/quickstart.yaml)
 #   --torch DIR    a LibTorch of your own instead of Debian's
 #   --no-setup     install nothing
-#   --json         print summary.json at the end, and everything else to stderr
+#   --json         the figures as JSON on stdout, everything else on stderr
 #
 # The emulator needs root and /dev/net/tun: without root, sudo is used, and asked first.
 set -euo pipefail
@@ -67,5 +67,11 @@ if [ -n "$steps" ]; then
 fi
 
 say "training across $nodes hosts of link table $links, logs in $run_dir"
-"${as_root[@]}" build/bin/isthmus testnet --nodes "$nodes" --links "$links" --data-dir data --out "$run_dir" "$job"
-if [ -n "$json" ]; then cat "$run_dir/summary.json" >&3; fi
+testnet=("${as_root[@]}" build/bin/isthmus testnet --nodes "$nodes" --links "$links" --data-dir "$ISTHMUS_ROOT/data"
+  --run-dir "$run_dir" --summary "$run_dir/summary.json" "$job")
+if [ -n "$json" ]; then
+  "${testnet[@]}" --json >&3
+else
+  "${testnet[@]}"
+  say "the same figures: $run_dir/summary.json"
+fi
