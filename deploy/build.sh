@@ -45,7 +45,7 @@ say "configuring preset $preset, then building with $jobs jobs"
 cmake --preset "$preset" "${torch_args[@]}" > /tmp/isthmus-configure.$$ 2>&1 || {
   cat /tmp/isthmus-configure.$$ >&2
   rm -f /tmp/isthmus-configure.$$
-  die $EXIT_FAILURE "cmake could not configure; a missing package is named above, deploy/setup.sh installs them all"
+  die $EXIT_FAILURE "cmake could not configure, the reason is above; deploy/setup.sh installs every package that may be missing"
 }
 rm -f /tmp/isthmus-configure.$$
 "${run[@]}" cmake --build --preset "$preset" -j "$jobs" ${targets[@]+--target "${targets[@]}"}
