@@ -21,7 +21,8 @@ CodecSpec Quant(int bits, bool delta) {
   if (!delta) return quant;
   CodecSpec spec = Plain(CodecSpec::DELTA);
   *spec.mutable_inner() = quant;
-  *spec.mutable_cold() = Plain(CodecSpec::BF16);  // the buffers are bf16: a colder first visit would keep nothing more
+  *spec.mutable_cold() =
+      Plain(CodecSpec::BF16);  // the buffers are bf16: a colder first visit would keep nothing more
   return spec;
 }
 
@@ -43,12 +44,14 @@ CodecAnswer ChooseCodec(const CodecQuestion& q) {
       if (!q.passes_known) {
         note = " (no delta: the number of samples is not known)";
       } else if (q.passes <= kPassesForDelta) {
-        note = absl::StrFormat(" (no delta: %.2f passes over the data, it needs more than %.1f)", q.passes, kPassesForDelta);
+        note = absl::StrFormat(" (no delta: %.2f passes over the data, it needs more than %.1f)",
+                               q.passes, kPassesForDelta);
       } else if (!q.buffers_fit) {
         note = " (no delta: its buffers do not fit)";
       } else {
         delta = true;
-        note = absl::StrFormat(" (delta: %.1f passes over the data; a first visit goes as bf16)", q.passes);
+        note = absl::StrFormat(" (delta: %.1f passes over the data; a first visit goes as bf16)",
+                               q.passes);
       }
     }
     const int least = q.forward ? kMinForwardBits : kMinBackwardBits;
@@ -57,12 +60,16 @@ CodecAnswer ChooseCodec(const CodecQuestion& q) {
     answer.codec = Quant(b, delta);
     answer.fits = fits(answer.codec);
     if (!answer.fits) {
-      absl::StrAppend(&note, ", the coarsest allowed: ", FormatSeconds(WireBytes(answer.codec, q.dims, true) * 8 / q.rate_bits_per_s),
+      absl::StrAppend(&note, ", the coarsest allowed: ",
+                      FormatSeconds(WireBytes(answer.codec, q.dims, true) * 8 / q.rate_bits_per_s),
                       " a micro-batch, the link is slower than the compute");
     }
   }
-  answer.why = absl::StrCat(FormatRate(q.rate_bits_per_s), " measured, micro-batch ", q.dims.elements(), " elements, compute ", FormatSeconds(q.compute_s),
-                            absl::StrFormat(" -> %.*f bits would fit -> ", bits < 9.95 ? 1 : 0, bits), FormatCodec(answer.codec), note);
+  answer.why =
+      absl::StrCat(FormatRate(q.rate_bits_per_s), " measured, micro-batch ", q.dims.elements(),
+                   " elements, compute ", FormatSeconds(q.compute_s),
+                   absl::StrFormat(" -> %.*f bits would fit -> ", bits < 9.95 ? 1 : 0, bits),
+                   FormatCodec(answer.codec), note);
   return answer;
 }
 

@@ -1,11 +1,11 @@
-// Chooses the codec of one link and direction for `compression: auto`: the mildest one that keeps the link's time per micro-batch under
-// the slowest stage's compute time, by measured figures:
+// Chooses the codec of one link and direction for `compression: auto`: the mildest one that keeps
+// the link's time per micro-batch under the slowest stage's compute time, by measured figures:
 //
 //   bits an element = compute seconds x measured rate x margin / elements
 //
-// fp32 if 32 fit, bf16 if 16 fit, else quantisation of 8 down to 2 bits (gradients: 4), as a delta against the sample's earlier visit
-// where the job visits its samples again. On a fast link that is none.
-// Thread: pure functions.
+// fp32 if 32 fit, bf16 if 16 fit, else quantisation of 8 down to 2 bits (gradients: 4), as a delta
+// against the sample's earlier visit where the job visits its samples again. On a fast link that is
+// none. Thread: pure functions.
 #ifndef ISTHMUS_COORDINATOR_CODEC_CHOICE_H_
 #define ISTHMUS_COORDINATOR_CODEC_CHOICE_H_
 
@@ -16,25 +16,26 @@
 
 namespace isthmus::coordinator {
 
-constexpr double kRateMargin = 0.8;             // for errors of measurement
-constexpr int kMinForwardBits = 2;              // 1 bit does not train with this quantiser
-constexpr int kMinBackwardBits = 4;             // coarser gradients cost convergence
-constexpr double kPassesForDelta = 1.5;         // below, delta coding has too few second visits to gain
+constexpr double kRateMargin = 0.8;      // for errors of measurement
+constexpr int kMinForwardBits = 2;       // 1 bit does not train with this quantiser
+constexpr int kMinBackwardBits = 4;      // coarser gradients cost convergence
+constexpr double kPassesForDelta = 1.5;  // below, delta coding has too few second visits to gain
 
 struct CodecQuestion {
   bool forward = true;
-  double compute_s = 0;          // slowest stage, one micro-batch, both passes
-  double rate_bits_per_s = 0;    // measured
+  double compute_s = 0;        // slowest stage, one micro-batch, both passes
+  double rate_bits_per_s = 0;  // measured
   TensorDims dims;
   bool passes_known = false;
-  double passes = 0;             // over the data
-  bool buffers_fit = false;      // delta buffers at both ends
+  double passes = 0;         // over the data
+  bool buffers_fit = false;  // delta buffers at both ends
 };
 
 struct CodecAnswer {
   CodecSpec codec;
-  bool fits = true;              // false: even the coarsest allowed codec takes longer than the compute
-  std::string why;               // "18.2 Mbit/s measured, micro-batch 131072 elements, compute 0.41 s -> 45.5 bits would fit -> none"
+  bool fits = true;  // false: even the coarsest allowed codec takes longer than the compute
+  std::string why;   // "18.2 Mbit/s measured, micro-batch 131072 elements, compute 0.41 s -> 45.5
+                     // bits would fit -> none"
 };
 
 CodecAnswer ChooseCodec(const CodecQuestion& question);

@@ -12,13 +12,19 @@
 namespace isthmus::coordinator {
 namespace {
 
-// Seconds a floating-point operation, in each pass. The reference block's backward pass is twice its forward pass in operations.
-double ForwardSecondsPerFlop(const NodeInfo& node) { return node.block_forward_s() / node.block_flops(); }
-double BackwardSecondsPerFlop(const NodeInfo& node) { return node.block_backward_s() / (2 * node.block_flops()); }
+// Seconds a floating-point operation, in each pass. The reference block's backward pass is twice
+// its forward pass in operations.
+double ForwardSecondsPerFlop(const NodeInfo& node) {
+  return node.block_forward_s() / node.block_flops();
+}
+double BackwardSecondsPerFlop(const NodeInfo& node) {
+  return node.block_backward_s() / (2 * node.block_flops());
+}
 
 int MaxLayersInMemory(const JobSpec& job, int stages, int stage, const NodeInfo& node) {
   const int layers = job.model().layers();
-  // First and last stage hold more than blocks; any others are alike, so layer numbers in the middle do.
+  // First and last stage hold more than blocks; any others are alike, so layer numbers in the
+  // middle do.
   auto fits = [&](int n) {
     const int first = stage == 0 ? 0 : stage == stages - 1 ? layers - n : 1;
     const int end = stage == stages - 1 ? layers : first + n;
@@ -38,38 +44,93 @@ int MaxLayersInMemory(const JobSpec& job, int stages, int stage, const NodeInfo&
 }
 
 absl::Status TooLittleMemory(const NodeInfo& node, int stage, int layers, int64_t need) {
-  return absl::ResourceExhaustedError(absl::StrCat("memory: stage ", stage, " with ", layers, layers == 1 ? " layer" : " layers", " needs ",
-                                                   FormatBytes(need), " (", need, " bytes) on daemon ", node.name(), ", which may use ",
-                                                   FormatBytes(node.memory_bytes()), " (", node.memory_bytes(), " bytes)"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "memory: stage ", stage, " with ", layers, layers == 1 ? " layer" : " layers", " needs ",
+      FormatBytes(need), " (", need, " bytes) on daemon ", node.name(), ", which may use ",
+      FormatBytes(node.memory_bytes()), " (", node.memory_bytes(), " bytes)"));
+}
+
+// How many blocks a stage can hold, and how long they take: base_s (embedding, head) + n x block_s.
+struct StageRange {
+  double base_s = 0, block_s = 0;
+  int most = 0;
+  double seconds(int n) const { return base_s + n * block_s; }
+  int within(
+      double bound) const {  // blocks that take no longer than `bound`; the nudge is for rounding
+    return static_cast<int>(
+        std::min<double>(most, std::floor((bound - base_s) / block_s * (1 + 1e-12) + 1e-9)));
+  }
+};
+
+// ResourceExhausted: not even so do they hold the model.
+absl::StatusOr<std::vector<StageRange>> StageRanges(const JobSpec& job,
+                                                    const std::vector<const NodeInfo*>& nodes) {
+  const int stages = nodes.size(), layers = job.model().layers();
+  const PartCost block = BlockCost(job.model(), job.recipe().micro_batch());
+  std::vector<StageRange> ranges(stages);
+  int64_t room = 0, have = 0, need = 0;
+  std::string names;
+  for (int s = 0, even_first = 0; s < stages; ++s) {
+    const NodeInfo& node = *nodes[s];
+    StageRange& r = ranges[s];
+    r.block_s = block.forward_flops * ForwardSecondsPerFlop(node) +
+                block.backward_flops * BackwardSecondsPerFlop(node);
+    const int first = s == 0 ? 0 : layers - 1, end = s == stages - 1 ? layers : 1;
+    if (s == 0 || s == stages - 1) {
+      r.base_s = std::max(0.0, StageTime(job, node, first, end).sum() - (end - first) * r.block_s);
+    }
+    r.most = MaxLayersInMemory(job, stages, s, node);
+    if (r.most < 1) {
+      const int at = s == 0 ? 0 : s == stages - 1 ? layers - 1 : 1;
+      return TooLittleMemory(node, s, 1, StageBytes(job, stages, s, at, at + 1));
+    }
+    room += r.most;
+    have += node.memory_bytes();
+    const int even = layers / stages + (s < layers % stages);  // an even cut, to have a figure
+    need += StageBytes(job, stages, s, even_first, even_first + even);
+    even_first += even;
+    absl::StrAppend(&names, s == 0 ? "" : ", ", node.name(), " holds at most ", r.most);
+  }
+  if (room >= layers) return ranges;
+  return absl::ResourceExhaustedError(
+      absl::StrCat("memory: ", layers, " layers on ", stages, stages == 1 ? " daemon" : " daemons",
+                   " need about ", FormatBytes(need), " (", need, " bytes); there are ",
+                   FormatBytes(have), " (", have, " bytes): ", names));
 }
 
 }  // namespace
 
 int Micros(const JobSpec& job) {
-  return static_cast<int>((job.recipe().global_batch() + job.recipe().micro_batch() - 1) / job.recipe().micro_batch());
+  return static_cast<int>((job.recipe().global_batch() + job.recipe().micro_batch() - 1) /
+                          job.recipe().micro_batch());
 }
 
 int MicrosInFlight(const std::string& schedule, int stages, int stage, int micros) {
   return schedule == "gpipe" ? micros : std::min(micros, stages - stage);
 }
 
-bool HasCompute(const NodeInfo& node) { return node.block_flops() > 0 && node.block_forward_s() > 0 && node.block_backward_s() > 0; }
+bool HasCompute(const NodeInfo& node) {
+  return node.block_flops() > 0 && node.block_forward_s() > 0 && node.block_backward_s() > 0;
+}
 
 StageSeconds StageTime(const JobSpec& job, const NodeInfo& node, int first_layer, int end_layer) {
   const PartCost cost = StageCost(job.model(), first_layer, end_layer, job.recipe().micro_batch());
-  return {cost.forward_flops * ForwardSecondsPerFlop(node), cost.backward_flops * BackwardSecondsPerFlop(node)};
+  return {cost.forward_flops * ForwardSecondsPerFlop(node),
+          cost.backward_flops * BackwardSecondsPerFlop(node)};
 }
 
 int64_t StageBytes(const JobSpec& job, int stages, int stage, int first_layer, int end_layer) {
   const int64_t samples = job.recipe().micro_batch();
   const int in_flight = MicrosInFlight(job.strategy().schedule(), stages, stage, Micros(job));
   const int edges = (stage > 0) + (stage + 1 < stages);
-  const int64_t held = std::min(job.strategy().queue_limit(), Micros(job));  // in each direction of each edge
+  const int64_t held =
+      std::min(job.strategy().queue_limit(), Micros(job));  // in each direction of each edge
   return kProcessBytes + StageMemoryBytes(job.model(), first_layer, end_layer, samples, in_flight) +
          2 * edges * held * 4 * BoundaryElements(job.model(), samples);
 }
 
-absl::Status CheckMemory(const JobSpec& job, const std::vector<const NodeInfo*>& nodes, const std::vector<int>& layers) {
+absl::Status CheckMemory(const JobSpec& job, const std::vector<const NodeInfo*>& nodes,
+                         const std::vector<int>& layers) {
   const int stages = nodes.size();
   int first = 0;
   for (int s = 0; s < stages; first += layers[s], ++s) {
@@ -79,70 +140,36 @@ absl::Status CheckMemory(const JobSpec& job, const std::vector<const NodeInfo*>&
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<int>> BalanceLayers(const JobSpec& job, const std::vector<const NodeInfo*>& nodes) {
-  const int stages = nodes.size(), layers = job.model().layers();
-  std::vector<double> base(stages), block(stages);
-  std::vector<int> most(stages);
-  int64_t room = 0;
-  for (int s = 0; s < stages; ++s) {
-    block[s] = StageTime(job, *nodes[s], 1, std::max(2, layers - 1)).sum() / std::max(1, layers - 2);
-    if (layers <= 2) {  // no block in the middle to look at: take the block alone
-      const PartCost b = BlockCost(job.model(), job.recipe().micro_batch());
-      block[s] = b.forward_flops * ForwardSecondsPerFlop(*nodes[s]) + b.backward_flops * BackwardSecondsPerFlop(*nodes[s]);
-    }
-    const int first = s == 0 ? 0 : layers - 1, end = s == stages - 1 ? layers : 1;
-    if (s == 0 || s == stages - 1) base[s] = std::max(0.0, StageTime(job, *nodes[s], first, end).sum() - (end - first) * block[s]);
-    most[s] = MaxLayersInMemory(job, stages, s, *nodes[s]);
-    if (most[s] < 1) {
-      const int one_first = s == stages - 1 ? layers - 1 : s == 0 ? 0 : 1;
-      return TooLittleMemory(*nodes[s], s, 1, StageBytes(job, stages, s, one_first, stages == 1 ? layers : one_first + 1));
-    }
-    room += most[s];
-  }
-  if (room < layers) {
-    int64_t have = 0, need = 0;
-    std::string names;
-    for (int s = 0; s < stages; ++s) {
-      have += nodes[s]->memory_bytes();
-      absl::StrAppend(&names, s == 0 ? "" : ", ", nodes[s]->name(), " holds at most ", most[s]);
-    }
-    for (int s = 0, first = 0; s < stages; ++s) {  // an even cut, to have a figure
-      const int n = layers / stages + (s < layers % stages);
-      need += StageBytes(job, stages, s, first, first + n);
-      first += n;
-    }
-    return absl::ResourceExhaustedError(absl::StrCat("memory: ", layers, " layers on ", stages, stages == 1 ? " daemon" : " daemons", " need about ",
-                                                     FormatBytes(need), " (", need, " bytes); there are ", FormatBytes(have), " (", have, " bytes): ", names));
-  }
-  // The smallest bound T at which every stage can hold enough layers within T; candidates are the times themselves.
+absl::StatusOr<std::vector<int>> BalanceLayers(const JobSpec& job,
+                                               const std::vector<const NodeInfo*>& nodes) {
+  const int layers = job.model().layers();
+  ASSIGN_OR_RETURN(const std::vector<StageRange> ranges, StageRanges(job, nodes));
+  // The smallest bound at which every stage can hold enough layers within it; candidates are the
+  // times themselves.
   std::vector<double> candidates;
-  for (int s = 0; s < stages; ++s) {
-    for (int n = 1; n <= most[s]; ++n) candidates.push_back(base[s] + n * block[s]);
+  for (const StageRange& r : ranges) {
+    for (int n = 1; n <= r.most; ++n) candidates.push_back(r.seconds(n));
   }
   std::sort(candidates.begin(), candidates.end());
-  auto cut = [&](double bound) {
-    std::vector<int> n(stages);
-    for (int s = 0; s < stages; ++s) {
-      n[s] = static_cast<int>(std::min<double>(most[s], std::floor((bound - base[s]) / block[s] * (1 + 1e-12) + 1e-9)));
-    }
-    return n;
-  };
-  auto enough = [&](const std::vector<int>& n) {
+  auto enough = [&](double bound) {
     int64_t sum = 0;
-    for (int v : n) {
-      if (v < 1) return false;
-      sum += v;
+    for (const StageRange& r : ranges) {
+      if (r.within(bound) < 1) return false;
+      sum += r.within(bound);
     }
     return sum >= layers;
   };
-  const auto best = std::partition_point(candidates.begin(), candidates.end(), [&](double bound) { return !enough(cut(bound)); });
-  std::vector<int> n = cut(best == candidates.end() ? candidates.back() * 2 : *best);
+  const double bound = *std::partition_point(candidates.begin(), candidates.end() - 1,
+                                             [&](double t) { return !enough(t); });
+  std::vector<int> n;
   int surplus = -layers;
-  for (int& v : n) surplus += v = std::max(1, v);
+  for (const StageRange& r : ranges) surplus += n.emplace_back(std::max(1, r.within(bound)));
   for (; surplus > 0; --surplus) {  // relieve the slowest
     int slowest = -1;
-    for (int s = 0; s < stages; ++s) {
-      if (n[s] > 1 && (slowest < 0 || base[s] + n[s] * block[s] > base[slowest] + n[slowest] * block[slowest])) slowest = s;
+    for (int s = 0; s < static_cast<int>(n.size()); ++s) {
+      if (n[s] > 1 &&
+          (slowest < 0 || ranges[s].seconds(n[s]) > ranges[slowest].seconds(n[slowest])))
+        slowest = s;
     }
     --n[slowest];
   }
@@ -167,19 +194,25 @@ absl::StatusOr<DataSize> CountSamples(const JobSpec& job, const NodeInfo& node) 
   }
   if (!found) {
     std::string there;
-    for (int i = 0; i < std::min(5, node.data_files_size()); ++i) absl::StrAppend(&there, i == 0 ? "" : ", ", node.data_files(i).path());
+    for (int i = 0; i < std::min(5, node.data_files_size()); ++i)
+      absl::StrAppend(&there, i == 0 ? "" : ", ", node.data_files(i).path());
     if (node.data_files_size() > 5) absl::StrAppend(&there, ", ...");
-    return absl::NotFoundError(absl::StrCat("daemon ", node.name(), " has no '", job.data().path(), "' (data.path) in its --data-dir; there ",
-                                            there.empty() ? "is nothing" : absl::StrCat("are: ", there)));
+    return absl::NotFoundError(
+        absl::StrCat("daemon ", node.name(), " has no '", job.data().path(),
+                     "' (data.path) in its --data-dir; there ",
+                     there.empty() ? "is nothing" : absl::StrCat("are: ", there)));
   }
   size.known = true;
   size.validation_samples = static_cast<int64_t>(samples * job.data().validation_share());
   size.train_samples = samples - size.validation_samples;
   if (size.train_samples < job.recipe().global_batch()) {
-    return absl::InvalidArgumentError(absl::StrCat("data: '", job.data().path(), "' on daemon ", node.name(), " has ", size.train_samples,
-                                                   " training samples of context ", context, "; one step needs recipe.global_batch = ", job.recipe().global_batch()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("data: '", job.data().path(), "' on daemon ", node.name(), " has ",
+                     size.train_samples, " training samples of context ", context,
+                     "; one step needs recipe.global_batch = ", job.recipe().global_batch()));
   }
-  size.passes = static_cast<double>(job.recipe().steps()) * job.recipe().global_batch() / size.train_samples;
+  size.passes =
+      static_cast<double>(job.recipe().steps()) * job.recipe().global_batch() / size.train_samples;
   return size;
 }
 
@@ -191,7 +224,9 @@ LinkIndex::LinkIndex(const Topology& topology) {
   missing_.why_not = "not measured yet";
   for (const LinkMeasurement& m : topology.links()) {
     Link& link = links_[{m.from_id(), m.to_id()}];
-    link.usable = m.error().empty() && std::isfinite(m.rate_bits_per_s()) && m.rate_bits_per_s() > 0 && std::isfinite(m.round_trip_s()) && m.round_trip_s() >= 0;
+    link.usable = m.error().empty() && std::isfinite(m.rate_bits_per_s()) &&
+                  m.rate_bits_per_s() > 0 && std::isfinite(m.round_trip_s()) &&
+                  m.round_trip_s() >= 0;
     link.rate_bits_per_s = m.rate_bits_per_s();
     link.round_trip_s = m.round_trip_s();
     link.loss = m.loss();

@@ -1,6 +1,6 @@
-// What a job costs on given daemons: seconds of a stage, bytes it needs, samples of the data, seconds of a transfer.
-// Daemons measured one reference block; everything is scaled from it by floating-point operations (proto/model_cost.h).
-// Thread: pure functions.
+// What a job costs on given daemons: seconds of a stage, bytes it needs, samples of the data,
+// seconds of a transfer. Daemons measured one reference block; everything is scaled from it by
+// floating-point operations (proto/model_cost.h). Thread: pure functions.
 #ifndef ISTHMUS_COORDINATOR_COST_MODEL_H_
 #define ISTHMUS_COORDINATOR_COST_MODEL_H_
 
@@ -19,10 +19,11 @@
 
 namespace isthmus::coordinator {
 
-constexpr int64_t kProcessBytes = int64_t{200} << 20;       // a daemon with LibTorch before it holds a stage
-constexpr double kOptimizerSecondsPerParameter = 3e-9;      // AdamW: 7 passes over memory
-constexpr double kFrameOverheadShare = 0.01;                // gRPC and HTTP/2 framing of a chunk
-constexpr int64_t kFrameHeaderBytes = 200;                  // FrameHeader of a micro-batch
+constexpr int64_t kProcessBytes = int64_t{200}
+                                  << 20;  // a daemon with LibTorch before it holds a stage
+constexpr double kOptimizerSecondsPerParameter = 3e-9;  // AdamW: 7 passes over memory
+constexpr double kFrameOverheadShare = 0.01;            // gRPC and HTTP/2 framing of a chunk
+constexpr int64_t kFrameHeaderBytes = 200;              // FrameHeader of a micro-batch
 
 int Micros(const JobSpec& job);  // micro-batches a step
 
@@ -33,29 +34,33 @@ int MicrosInFlight(const std::string& schedule, int stages, int stage, int micro
 bool HasCompute(const NodeInfo& node);
 
 struct StageSeconds {
-  double forward_s = 0;   // of one full micro-batch
+  double forward_s = 0;  // of one full micro-batch
   double backward_s = 0;
   double sum() const { return forward_s + backward_s; }
 };
 StageSeconds StageTime(const JobSpec& job, const NodeInfo& node, int first_layer, int end_layer);
 
-// Bytes of a stage in its process: model, activations, frames in its queues, the process itself. Delta buffers come on top.
+// Bytes of a stage in its process: model, activations, frames in its queues, the process itself.
+// Delta buffers come on top.
 int64_t StageBytes(const JobSpec& job, int stages, int stage, int first_layer, int end_layer);
 
-// Blocks of each stage, so that the slowest is as fast as can be, within memory. `nodes` in stage order.
-// ResourceExhausted says how many bytes are missing where.
-absl::StatusOr<std::vector<int>> BalanceLayers(const JobSpec& job, const std::vector<const NodeInfo*>& nodes);
+// Blocks of each stage, so that the slowest is as fast as can be, within memory. `nodes` in stage
+// order. ResourceExhausted says how many bytes are missing where.
+absl::StatusOr<std::vector<int>> BalanceLayers(const JobSpec& job,
+                                               const std::vector<const NodeInfo*>& nodes);
 
 // ResourceExhausted if a stage of the given cut needs more memory than its daemon may use.
-absl::Status CheckMemory(const JobSpec& job, const std::vector<const NodeInfo*>& nodes, const std::vector<int>& layers);
+absl::Status CheckMemory(const JobSpec& job, const std::vector<const NodeInfo*>& nodes,
+                         const std::vector<int>& layers);
 
 struct DataSize {
   bool known = false;
   int64_t train_samples = 0;
   int64_t validation_samples = 0;
-  double passes = 0;      // over the training samples, by the whole job
+  double passes = 0;  // over the training samples, by the whole job
 };
-// From the files a daemon lists. NotFound: it lists them and data.path is not among them. InvalidArgument: less than one step of samples.
+// From the files a daemon lists. NotFound: it lists them and data.path is not among them.
+// InvalidArgument: less than one step of samples.
 absl::StatusOr<DataSize> CountSamples(const JobSpec& job, const NodeInfo& node);
 
 // Bytes on the wire of one micro-batch at a boundary.
@@ -74,7 +79,9 @@ class LinkIndex {
   };
   // One direction.
   const Link& Get(const std::string& from_id, const std::string& to_id) const;
-  bool Both(const std::string& a, const std::string& b) const { return Get(a, b).usable && Get(b, a).usable; }
+  bool Both(const std::string& a, const std::string& b) const {
+    return Get(a, b).usable && Get(b, a).usable;
+  }
 
  private:
   std::map<std::pair<std::string, std::string>, Link> links_;

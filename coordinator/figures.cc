@@ -45,6 +45,10 @@ std::string FormatSeconds(double s) {
   return absl::StrCat(Three(s * 1e6), " us");
 }
 
+std::string DurationWords(absl::Duration duration) {
+  return absl::StrCat(std::round(absl::ToDoubleSeconds(duration) * 10) / 10, " s");
+}
+
 std::string FormatCount(double n) {
   if (n >= 1e9) return absl::StrCat(Three(n / 1e9), " billion");
   if (n >= 1e6) return absl::StrCat(Three(n / 1e6), " million");

@@ -1,16 +1,20 @@
-// Figures in words, for explanations and errors: "18.2 Mbit/s", "1.2 GiB", "0.41 s", "12 ms". Thread: pure functions.
+// Figures in words, for explanations and errors: "18.2 Mbit/s", "1.2 GiB", "0.41 s", "12 ms".
+// Thread: pure functions.
 #ifndef ISTHMUS_COORDINATOR_FIGURES_H_
 #define ISTHMUS_COORDINATOR_FIGURES_H_
 
 #include <cstdint>
 #include <string>
 
+#include "absl/time/time.h"
+
 namespace isthmus::coordinator {
 
 std::string FormatRate(double bits_per_s);
 std::string FormatBytes(double bytes);
 std::string FormatSeconds(double seconds);
-std::string FormatCount(double count);  // 950, 131072, 4.8 million
+std::string DurationWords(absl::Duration duration);  // to a tenth of a second: "7.5 s"
+std::string FormatCount(double count);               // 950, 131072, 4.8 million
 
 }  // namespace isthmus::coordinator
 

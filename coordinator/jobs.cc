@@ -1,23 +1,27 @@
 #include "coordinator/jobs.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "coordinator/figures.h"
 
 namespace isthmus::coordinator {
 namespace {
 
-constexpr size_t kMaxReasonBytes = 2000;
+std::string CheckpointWords(const Job& job) {
+  if (job.status.checkpoint_step() < 0)
+    return "there is no checkpoint yet: submit --resume starts at step 0";
+  return absl::StrCat("checkpoint of step ", job.status.checkpoint_step(),
+                      " is intact: submit --resume goes on from there");
+}
 
-std::string Seconds(absl::Duration d) { return absl::StrCat(std::round(absl::ToDoubleSeconds(d) * 10) / 10, " s"); }
+}  // namespace
 
-std::string Who(const Job& job, int stage) { return absl::StrCat("stage ", stage, " on daemon ", job.plan.stages(stage).node_name()); }
-
-Command StopCommand(const std::string& node_id, const std::string& job_id, uint64_t generation, bool graceful, const std::string& reason) {
+Command StopCommand(const std::string& node_id, const std::string& job_id, uint64_t generation,
+                    bool graceful, const std::string& reason) {
   Command c;
   c.node_id = node_id;
   StopSession* stop = c.message.mutable_stop();
@@ -28,17 +32,6 @@ Command StopCommand(const std::string& node_id, const std::string& job_id, uint6
   return c;
 }
 
-void Append(Commands* out, Commands more) {
-  for (Command& c : more) out->push_back(std::move(c));
-}
-
-std::string CheckpointWords(const Job& job) {
-  if (job.status.checkpoint_step() < 0) return "there is no checkpoint yet: submit --resume starts at step 0";
-  return absl::StrCat("checkpoint of step ", job.status.checkpoint_step(), " is intact: submit --resume goes on from there");
-}
-
-}  // namespace
-
 // ---- look-ups ----
 
 Job* JobTable::Mutable(const std::string& id) {
@@ -48,7 +41,8 @@ Job* JobTable::Mutable(const std::string& id) {
 
 Job* JobTable::Current(const std::string& job_id, uint64_t generation) {
   Job* job = Mutable(job_id);
-  return job != nullptr && job->status.generation() == generation && generation != 0 ? job : nullptr;
+  return job != nullptr && job->status.generation() == generation && generation != 0 ? job
+                                                                                     : nullptr;
 }
 
 const Job* JobTable::Find(const std::string& id_or_name) const {
@@ -56,7 +50,8 @@ const Job* JobTable::Find(const std::string& id_or_name) const {
   if (it != jobs_.end()) return &it->second;
   const Job* newest = nullptr;
   for (const auto& [id, job] : jobs_) {
-    if (job.spec.name() == id_or_name && (newest == nullptr || job.number > newest->number)) newest = &job;
+    if (job.spec.name() == id_or_name && (newest == nullptr || job.number > newest->number))
+      newest = &job;
   }
   return newest;
 }
@@ -82,17 +77,20 @@ bool JobTable::AnyActive() const {
 std::vector<const Job*> JobTable::All() const {
   std::vector<const Job*> all;
   for (const auto& [id, job] : jobs_) all.push_back(&job);
-  std::sort(all.begin(), all.end(), [](const Job* a, const Job* b) { return a->number > b->number; });
+  std::sort(all.begin(), all.end(),
+            [](const Job* a, const Job* b) { return a->number > b->number; });
   return all;
 }
 
 JobStatus JobTable::Status(const Job& job, absl::Time now) const {
   JobStatus s = job.status;
   for (const BoundaryTotals& t : job.boundaries) *s.add_boundaries() = t;
-  if (job.running_since.has_value()) s.set_elapsed_s(s.elapsed_s() + absl::ToDoubleSeconds(now - *job.running_since));
+  if (job.running_since.has_value())
+    s.set_elapsed_s(s.elapsed_s() + absl::ToDoubleSeconds(now - *job.running_since));
   double tokens = 0, seconds = 0;
   int steps = 0;
-  for (auto it = job.recent.rbegin(); it != job.recent.rend() && steps < kRateWindow; ++it, ++steps) {
+  for (auto it = job.recent.rbegin(); it != job.recent.rend() && steps < kRateWindow;
+       ++it, ++steps) {
     if (it->record.generation() != s.generation()) break;
     tokens += it->record.tokens();
     seconds += it->record.step_s();
@@ -113,13 +111,15 @@ void JobTable::Touch(Job* job) {
 JobTable::Dirty JobTable::TakeDirty() { return std::exchange(dirty_, {}); }
 
 std::vector<StoredRecord> JobTable::TakeRecords() {
-  std::vector<StoredRecord> out(std::make_move_iterator(unsaved_.begin()), std::make_move_iterator(unsaved_.end()));
+  std::vector<StoredRecord> out(std::make_move_iterator(unsaved_.begin()),
+                                std::make_move_iterator(unsaved_.end()));
   unsaved_.clear();
   return out;
 }
 
 void JobTable::GiveBackRecords(std::vector<StoredRecord> records) {
-  unsaved_.insert(unsaved_.begin(), std::make_move_iterator(records.begin()), std::make_move_iterator(records.end()));
+  unsaved_.insert(unsaved_.begin(), std::make_move_iterator(records.begin()),
+                  std::make_move_iterator(records.end()));
   while (static_cast<int>(unsaved_.size()) > kMaxUnsavedRecords) unsaved_.pop_front();
 }
 
@@ -127,7 +127,8 @@ void JobTable::SetState(Job* job, JobState state, const std::string& reason, abs
   const bool runs = state == JOB_RUNNING || state == JOB_STOPPING;
   if (runs && !job->running_since.has_value()) job->running_since = now;
   if (!runs && job->running_since.has_value()) {
-    job->status.set_elapsed_s(job->status.elapsed_s() + absl::ToDoubleSeconds(now - *job->running_since));
+    job->status.set_elapsed_s(job->status.elapsed_s() +
+                              absl::ToDoubleSeconds(now - *job->running_since));
     job->running_since.reset();
   }
   if (state != JOB_STARTING && state != JOB_STOPPING) job->deadline.reset();
@@ -151,16 +152,20 @@ void JobTable::Forget() {
   }
 }
 
-absl::Status JobTable::Add(const std::string& id, uint64_t number, const JobSpec& spec, bool wait_for_nodes, int64_t unix_ms) {
-  if (jobs_.count(id) > 0) return absl::AlreadyExistsError(absl::StrCat("job id '", id, "' is taken"));
+absl::Status JobTable::Add(const std::string& id, uint64_t number, const JobSpec& spec,
+                           bool wait_for_nodes, int64_t unix_ms) {
+  if (jobs_.count(id) > 0)
+    return absl::AlreadyExistsError(absl::StrCat("job id '", id, "' is taken"));
   const Job* same = Find(spec.name());
   if (same != nullptr && !same->ended()) {
-    return absl::AlreadyExistsError(absl::StrCat("job '", spec.name(), "' (", same->id, ") is ", JobState_Name(same->status.state()),
-                                                 ". Stop it first (isthmus stop ", same->id, "), or give this one another name"));
+    return absl::AlreadyExistsError(absl::StrCat(
+        "job '", spec.name(), "' (", same->id, ") is ", JobState_Name(same->status.state()),
+        ". Stop it first (isthmus stop ", same->id, "), or give this one another name"));
   }
   Forget();
   if (static_cast<int>(jobs_.size()) >= kMaxJobs) {
-    return absl::ResourceExhaustedError(absl::StrCat(kMaxJobs, " jobs are waiting or running, the coordinator's limit"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(kMaxJobs, " jobs are waiting or running, the coordinator's limit"));
   }
   Job& job = jobs_[id];
   job.id = id;
@@ -179,7 +184,8 @@ absl::Status JobTable::Add(const std::string& id, uint64_t number, const JobSpec
 
 void JobTable::SetPendingReason(const std::string& id, const std::string& reason) {
   Job* job = Mutable(id);
-  if (job == nullptr || job->status.state() != JOB_PENDING || job->status.reason() == reason) return;
+  if (job == nullptr || job->status.state() != JOB_PENDING || job->status.reason() == reason)
+    return;
   job->status.set_reason(reason.substr(0, kMaxReasonBytes));
   Touch(job);
 }
@@ -197,9 +203,12 @@ void JobTable::SetWaiting(const std::string& id, const JobSpec& spec) {
 absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan, absl::Time now) {
   Job* job = Mutable(id);
   if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
-  if (job->active()) return absl::FailedPreconditionError(absl::StrCat("job ", id, " runs already (generation ", job->status.generation(), ")"));
+  if (job->active())
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", id, " runs already (generation ", job->status.generation(), ")"));
   if (plan.generation() <= job->status.generation()) {
-    return absl::InternalError(absl::StrCat("generation ", plan.generation(), " is not above ", job->status.generation()));
+    return absl::InternalError(
+        absl::StrCat("generation ", plan.generation(), " is not above ", job->status.generation()));
   }
   job->plan = plan;
   job->spec = plan.job();
@@ -207,16 +216,21 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   job->stages.assign(plan.stages_size(), StageState());
   job->merger = RecordMerger(plan.generation(), plan.stages_size(), plan.start_step());
   job->failed_at.reset();
-  while (!job->recent.empty() && job->recent.back().record.step() >= plan.start_step()) job->recent.pop_back();
+  while (!job->recent.empty() && job->recent.back().record.step() >= plan.start_step())
+    job->recent.pop_back();
   unsaved_.erase(std::remove_if(unsaved_.begin(), unsaved_.end(),
-                                [&](const StoredRecord& r) { return r.job_id == id && r.record.step() >= plan.start_step(); }),
+                                [&](const StoredRecord& r) {
+                                  return r.job_id == id && r.record.step() >= plan.start_step();
+                                }),
                  unsaved_.end());
   JobStatus& s = job->status;
   s.set_generation(plan.generation());
   s.set_step(plan.start_step());
   s.set_steps(plan.job().recipe().steps());
-  s.set_tokens(plan.start_step() * plan.job().recipe().global_batch() * plan.job().model().context());
-  SetState(job, JOB_STARTING, absl::StrCat("waiting for ", plan.stages_size(), " daemons to get ready"), now);
+  s.set_tokens(plan.start_step() * plan.job().recipe().global_batch() *
+               plan.job().model().context());
+  SetState(job, JOB_STARTING,
+           absl::StrCat("waiting for ", plan.stages_size(), " daemons to get ready"), now);
   job->deadline = now + absl::Milliseconds(plan.deadlines().open_ms()) + options_.start_margin;
   dirty_.new_plan.insert(id);
   Commands commands;
@@ -239,9 +253,11 @@ void JobTable::Restore(Job job, int64_t next_record_step, absl::Time now) {
     }
     job.running_since = now;
     job.deadline = now + options_.confirm + absl::Milliseconds(job.plan.deadlines().open_ms());
-    if (job.status.state() == JOB_STOPPING) job.deadline = *job.deadline + absl::Milliseconds(job.plan.deadlines().drain_ms());
+    if (job.status.state() == JOB_STOPPING)
+      job.deadline = *job.deadline + absl::Milliseconds(job.plan.deadlines().drain_ms());
     if (job.status.state() == JOB_RUNNING) job.deadline.reset();
-    job.status.set_reason("the coordinator restarted; waiting for the daemons of the job to come back");
+    job.status.set_reason(
+        "the coordinator restarted; waiting for the daemons of the job to come back");
   }
   const std::string id = job.id;
   Touch(&(jobs_[id] = std::move(job)));
@@ -249,7 +265,8 @@ void JobTable::Restore(Job job, int64_t next_record_step, absl::Time now) {
 
 // ---- the end of a generation ----
 
-Commands JobTable::TellAll(const Job& job, bool graceful, const std::string& reason, const std::string& except_node) const {
+Commands JobTable::TellAll(const Job& job, bool graceful, const std::string& reason,
+                           const std::string& except_node) const {
   Commands out;
   for (int s = 0; s < job.plan.stages_size(); ++s) {
     const std::string& node = job.plan.stages(s).node_id();
@@ -259,20 +276,29 @@ Commands JobTable::TellAll(const Job& job, bool graceful, const std::string& rea
   return out;
 }
 
-Commands JobTable::Fail(Job* job, const std::string& reason, const std::string& except_node, absl::Time now) {
+Commands JobTable::Fail(Job* job, const std::string& reason, const std::string& except_node,
+                        absl::Time now) {
   Commands out = TellAll(*job, false, reason, except_node);
   std::string words = reason;
-  for (int s = 0; s < job->plan.stages_size(); ++s) {  // a daemon that just vanished is the likelier cause
+  for (int s = 0; s < job->plan.stages_size();
+       ++s) {  // a daemon that just vanished is the likelier cause
     const StageState& stage = job->stages[s];
     const std::string& name = job->plan.stages(s).node_name();
-    if (stage.gone_since.has_value() && !stage.ended && !absl::StrContains(words, absl::StrCat("daemon ", name, " is lost"))) {
-      words = absl::StrCat("daemon ", name, " is lost (its connection ended ", Seconds(now - *stage.gone_since), " before); ", words);
+    if (stage.gone_since.has_value() && !stage.ended &&
+        !absl::StrContains(words, absl::StrCat("daemon ", name, " is lost"))) {
+      words = absl::StrCat("daemon ", name, " is lost (its connection ended ",
+                           DurationWords(now - *stage.gone_since), " before); ", words);
     }
   }
   job->failed_at = now;
   const bool stopping = job->status.state() == JOB_STOPPING;
-  const JobState state = stopping ? JOB_STOPPED : job->status.checkpoint_step() >= 0 ? JOB_PAUSED : JOB_FAILED;
-  SetState(job, state, absl::StrCat(stopping ? "stopped, but not in good order: " : "", words, "; ", CheckpointWords(*job)), now);
+  const JobState state = stopping                             ? JOB_STOPPED
+                         : job->status.checkpoint_step() >= 0 ? JOB_PAUSED
+                                                              : JOB_FAILED;
+  SetState(job, state,
+           absl::StrCat(stopping ? "stopped, but not in good order: " : "", words, "; ",
+                        CheckpointWords(*job)),
+           now);
   return out;
 }
 
@@ -283,7 +309,8 @@ void JobTable::MaybeRun(Job* job, absl::Time now) {
   if (ready == static_cast<int>(job->stages.size())) {
     SetState(job, JOB_RUNNING, "", now);
   } else {
-    SetState(job, JOB_STARTING, absl::StrCat(ready, " of ", job->stages.size(), " daemons are ready"), now);
+    SetState(job, JOB_STARTING,
+             absl::StrCat(ready, " of ", job->stages.size(), " daemons are ready"), now);
   }
 }
 
@@ -299,7 +326,10 @@ void JobTable::MaybeFinish(Job* job, absl::Time now) {
   } else if (job->status.state() == JOB_STOPPING) {
     SetState(job, JOB_STOPPED, absl::StrCat("stopped by the user; ", CheckpointWords(*job)), now);
   } else {
-    SetState(job, JOB_STOPPED, absl::StrCat("its daemons ended in good order after step ", job->status.step(), "; ", CheckpointWords(*job)), now);
+    SetState(job, JOB_STOPPED,
+             absl::StrCat("its daemons ended in good order after step ", job->status.step(), "; ",
+                          CheckpointWords(*job)),
+             now);
   }
 }
 
@@ -311,249 +341,22 @@ absl::StatusOr<Commands> JobTable::Stop(const std::string& id, bool at_once, abs
     return Commands();
   }
   if (!job->active()) {
-    return absl::FailedPreconditionError(absl::StrCat("job ", id, " does not run: ", JobState_Name(job->status.state()), ", ", job->status.reason()));
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", id, " does not run: ", JobState_Name(job->status.state()), ", ",
+                     job->status.reason()));
   }
   if (at_once || job->status.state() == JOB_STARTING) {
     Commands out = TellAll(*job, false, "stopped by the user", "");
-    SetState(job, JOB_STOPPED, absl::StrCat("stopped by the user at once; ", CheckpointWords(*job)), now);
+    SetState(job, JOB_STOPPED, absl::StrCat("stopped by the user at once; ", CheckpointWords(*job)),
+             now);
     return out;
   }
   if (job->status.state() == JOB_STOPPING) return Commands();
-  SetState(job, JOB_STOPPING, "the user asked to stop: the step is finished and a checkpoint written", now);
+  SetState(job, JOB_STOPPING,
+           "the user asked to stop: the step is finished and a checkpoint written", now);
   const Deadlines& d = job->plan.deadlines();
   job->deadline = now + absl::Milliseconds(d.step_ms() + d.drain_ms()) + options_.start_margin;
   return TellAll(*job, true, "stopped by the user", "");
-}
-
-// ---- words of daemons ----
-
-void JobTable::Confirm(Job* job, int stage, absl::Time now) {
-  StageState& s = job->stages[stage];
-  s.gone_since.reset();
-  s.idle = false;
-  if (!s.confirm_by.has_value()) return;
-  s.confirm_by.reset();
-  if (std::none_of(job->stages.begin(), job->stages.end(), [](const StageState& t) { return t.confirm_by.has_value(); })) {
-    SetState(job, job->status.state(), "", now);
-  }
-}
-
-Commands JobTable::CheckData(Job* job, absl::Time now) {
-  int first = -1;
-  for (int s = 0; s < static_cast<int>(job->stages.size()); ++s) {
-    if (job->stages[s].fingerprint == 0) continue;
-    if (first < 0) first = s;
-    if (job->stages[s].fingerprint != job->stages[first].fingerprint) {
-      return Fail(job, absl::StrCat(Who(*job, first), " and ", Who(*job, s), " read different data at '", job->spec.data().path(),
-                                    "': put the same file into both --data-dir"), "", now);
-    }
-  }
-  return {};
-}
-
-Commands JobTable::OnEvent(const std::string& node_id, const SessionEvent& event, absl::Time now) {
-  Job* job = Current(event.job_id(), event.generation());
-  if (job == nullptr || !job->active()) return {};
-  const int stage = StageOf(*job, node_id);
-  if (stage < 0 || stage != event.stage()) return {};
-  StageState& s = job->stages[stage];
-  Confirm(job, stage, now);
-  switch (event.state()) {
-    case SessionEvent::PREPARED:
-      s.fingerprint = event.corpus_fingerprint();
-      [[fallthrough]];
-    case SessionEvent::RUNNING:
-      s.prepared = true;
-      MaybeRun(job, now);
-      return CheckData(job, now);
-    case SessionEvent::CHECKPOINTED:
-      return {};
-    case SessionEvent::FINISHED:
-      if (s.ended) return {};
-      s.prepared = s.ended = true;
-      job->status.set_step(std::max(job->status.step(), std::min(event.step(), job->status.steps())));
-      Touch(job);
-      MaybeFinish(job, now);
-      return {};
-    case SessionEvent::FAILED:
-      if (s.ended) return {};
-      s.ended = true;
-      return Fail(job, absl::StrCat(Who(*job, stage), " failed at step ", event.step(), ": ", event.message().substr(0, kMaxReasonBytes / 2)),
-                  node_id, now);
-    default:
-      return {};
-  }
-}
-
-absl::Status JobTable::OnStep(const std::string& node_id, const StepRecord& record, absl::Time now, int64_t unix_ms) {
-  Job* job = Current(record.job_id(), record.generation());
-  if (job == nullptr) return absl::NotFoundError(absl::StrCat("step record of job '", record.job_id().substr(0, 80), "' generation ", record.generation(), ", which is not current"));
-  const int stage = StageOf(*job, node_id);
-  if (stage < 0 || stage != record.stage()) return absl::InvalidArgumentError(absl::StrCat("step record of stage ", record.stage(), " from a daemon that does not hold it"));
-  if (job->active()) {
-    Confirm(job, stage, now);
-    job->stages[stage].prepared = true;
-    if (job->status.state() == JOB_STARTING) MaybeRun(job, now);
-  }
-  ASSIGN_OR_RETURN(std::optional<MergedStep> merged, job->merger.Add(record));
-  if (!merged.has_value()) return absl::OkStatus();
-  for (const StepRecord& r : merged->stages) AddBytes(r, job->plan, &job->boundaries);
-  JobRecord& m = merged->record;
-  m.set_unix_ms(unix_ms);
-  JobStatus& s = job->status;
-  s.set_step(std::max(s.step(), m.step() + 1));
-  s.set_tokens(s.step() * job->spec.recipe().global_batch() * job->spec.model().context());
-  s.set_loss(m.loss());
-  if (s.first_loss() == 0) s.set_first_loss(m.loss());
-  if (m.has_validation_loss()) {
-    s.set_has_validation_loss(true);
-    s.set_validation_loss(m.validation_loss());
-  }
-  job->recent.push_back({++record_number_, m});
-  if (static_cast<int>(job->recent.size()) > kRecentRecords) job->recent.pop_front();
-  unsaved_.push_back({job->id, std::move(m)});
-  while (static_cast<int>(unsaved_.size()) > kMaxUnsavedRecords) unsaved_.pop_front();
-  Touch(job);
-  return absl::OkStatus();
-}
-
-Commands JobTable::OnRegistered(const std::string& node_id, const isthmus::Register& request, bool restarted, absl::Time now) {
-  Commands out;
-  const uint64_t generation = request.running_generation();
-  for (auto& [id, job] : jobs_) {
-    if (!job.active()) continue;
-    const int stage = StageOf(job, node_id);
-    if (stage < 0) continue;
-    StageState& s = job.stages[stage];
-    s.gone_since.reset();
-    if (generation == job.status.generation()) {
-      Confirm(&job, stage, now);
-      if (job.status.state() == JOB_STOPPING) out.push_back(StopCommand(node_id, id, generation, true, "stopped by the user"));
-      continue;
-    }
-    if (s.ended) continue;
-    s.idle = true;
-    MaybeFinish(&job, now);
-    if (!job.active()) continue;
-    if (restarted && !s.confirm_by.has_value()) {
-      Append(&out, Fail(&job, absl::StrCat("daemon ", request.node().name(), " restarted and its session (stage ", stage, ") is gone"), node_id, now));
-    } else {
-      s.confirm_by = std::min(s.confirm_by.value_or(now + options_.settle), now + options_.settle);
-    }
-  }
-  if (generation != 0) {
-    const Job* job = Current(request.running_job_id(), generation);
-    if (job == nullptr || !job->active() || StageOf(*job, node_id) < 0) {
-      out.push_back(StopCommand(node_id, request.running_job_id(), generation, false, absl::StrCat("generation ", generation, " is no longer current")));
-    }
-  }
-  return out;
-}
-
-Commands JobTable::OnStreamGone(const std::string& node_id, absl::Time now) {
-  for (auto& [id, job] : jobs_) {
-    const int stage = StageOf(job, node_id);
-    if (stage < 0 || job.stages.empty()) continue;
-    if (job.active()) {
-      job.stages[stage].gone_since = now;
-    } else if (job.failed_at.has_value() && now - *job.failed_at <= options_.blame && !job.stages[stage].ended &&
-               (job.status.state() == JOB_PAUSED || job.status.state() == JOB_FAILED)) {
-      const std::string words = absl::StrCat("daemon ", job.plan.stages(stage).node_name(), " is lost");
-      if (!absl::StrContains(job.status.reason(), words)) {
-        job.status.set_reason(absl::StrCat(words, " (its connection ended ", Seconds(now - *job.failed_at), " after); ", job.status.reason()).substr(0, kMaxReasonBytes));
-        Touch(&job);
-      }
-    }
-  }
-  return {};
-}
-
-Commands JobTable::OnNodeLost(const std::string& node_id, const std::string& reason, absl::Time now) {
-  Commands out;
-  for (auto& [id, job] : jobs_) {
-    const int stage = StageOf(job, node_id);
-    if (!job.active() || stage < 0 || job.stages[stage].ended) continue;
-    Append(&out, Fail(&job, absl::StrCat(reason, "; it held stage ", stage), node_id, now));
-  }
-  return out;
-}
-
-void JobTable::OnCheckpoint(const std::string& job_id, int64_t step, absl::Time now) {
-  Job* job = Mutable(job_id);
-  if (job == nullptr || step < job->status.checkpoint_step()) return;
-  job->status.set_checkpoint_step(step);
-  if (job->active()) job->status.set_step(std::max(job->status.step(), step));
-  Touch(job);
-  MaybeFinish(job, now);
-}
-
-// ---- time ----
-
-Commands JobTable::Tick(const Membership& members, absl::Time now) {
-  Commands out;
-  for (auto& [id, job] : jobs_) {
-    if (job.active()) Append(&out, TickJob(&job, members, now));
-  }
-  return out;
-}
-
-Commands JobTable::TickJob(Job* job, const Membership& members, absl::Time now) {
-  for (int i = 0; i < static_cast<int>(job->stages.size()); ++i) {
-    const StageState& s = job->stages[i];
-    const std::string& node = job->plan.stages(i).node_id();
-    if (s.ended) continue;
-    if (s.confirm_by.has_value() && now >= *s.confirm_by) {
-      return Fail(job, absl::StrCat("daemon ", job->plan.stages(i).node_name(),
-                                    s.idle ? " came back without its session" : " did not come back after the coordinator's restart"),
-                  node, now);
-    }
-    if (s.gone_since.has_value() && now - *s.gone_since >= options_.lease) {
-      return Fail(job, absl::StrCat("daemon ", job->plan.stages(i).node_name(), " is lost: its connection ended ", Seconds(now - *s.gone_since),
-                                    " ago and it did not come back; it held stage ", i), node, now);
-    }
-  }
-  if (job->deadline.has_value() && now >= *job->deadline) {
-    if (job->status.state() == JOB_STARTING) {
-      std::string missing;
-      for (int i = 0; i < static_cast<int>(job->stages.size()); ++i) {
-        if (!job->stages[i].prepared) absl::StrAppend(&missing, missing.empty() ? "" : ", ", Who(*job, i));
-      }
-      return Fail(job, absl::StrCat("not ready in time: ", missing, " (see the log of that daemon)"), "", now);
-    }
-    if (job->status.state() == JOB_STOPPING) return Fail(job, "its daemons did not finish in time", "", now);
-  }
-  return TickStalls(job, members, now);
-}
-
-Commands JobTable::TickStalls(Job* job, const Membership& members, absl::Time now) {
-  if (job->status.state() != JOB_RUNNING) return {};
-  const Deadlines& d = job->plan.deadlines();
-  const bool first = job->status.step() == job->plan.start_step();
-  const absl::Duration limit = absl::Milliseconds(first ? std::max(d.first_step_ms(), d.step_ms()) : d.step_ms());
-  if (limit <= absl::ZeroDuration()) return {};
-  int worst = -1;
-  absl::Duration longest = limit;
-  for (int i = 0; i < static_cast<int>(job->stages.size()); ++i) {
-    StageState& s = job->stages[i];
-    if (s.ended) continue;
-    const absl::Duration still = members.NoProgressFor(job->plan.stages(i).node_id(), job->status.generation(), now);
-    if (still > longest) {
-      longest = still;
-      worst = i;
-    }
-    if (still <= limit) s.stall_reported = false;
-  }
-  if (worst < 0) {
-    if (absl::StartsWith(job->status.reason(), "no progress")) SetState(job, JOB_RUNNING, "", now);
-    return {};
-  }
-  const std::string words = absl::StrCat("no progress of ", Who(*job, worst), " for ", Seconds(longest), " though its heartbeats come (step deadline ", Seconds(limit), ")");
-  if (longest > 2 * limit) return Fail(job, words, "", now);
-  if (!job->stages[worst].stall_reported) {
-    job->stages[worst].stall_reported = true;
-    SetState(job, JOB_RUNNING, words, now);
-  }
-  return {};
 }
 
 }  // namespace isthmus::coordinator

@@ -1,12 +1,15 @@
-// What became of each job. A core of values: `now` (monotonic) and `unix_ms` are parameters; what is to be said to daemons comes back as
-// Commands, what is to be stored as TakeDirty and TakeRecords. Each change of state carries a reason in words.
+// What became of each job. A core of values: `now` (monotonic) and `unix_ms` are parameters; what
+// is to be said to daemons comes back as Commands, what is to be stored as TakeDirty and
+// TakeRecords. Each change of state carries a reason in words.
 //
 //   PENDING -> STARTING -> RUNNING -> FINISHED
 //                 |           |-----> STOPPING -> STOPPED
-//                 '-----------'-----> PAUSED (with a checkpoint) or FAILED (without); both can be resumed under a new generation
+//                 '-----------'-----> PAUSED (with a checkpoint) or FAILED (without); both can be
+//                 resumed under a new generation
 //
-// Words of a daemon about a generation that is not the job's current one change nothing (the fence).
-// Thread: one owner. Bounds: kMaxJobs, kRecentRecords, kMaxUnsavedRecords, and those of RecordMerger.
+// Words of a daemon about a generation that is not the job's current one change nothing (the
+// fence). Thread: one owner. Bounds: kMaxJobs, kRecentRecords, kMaxUnsavedRecords, and those of
+// RecordMerger.
 #ifndef ISTHMUS_COORDINATOR_JOBS_H_
 #define ISTHMUS_COORDINATOR_JOBS_H_
 
@@ -28,60 +31,67 @@
 
 namespace isthmus::coordinator {
 
-constexpr int kMaxJobs = 1000;               // listed; the oldest ended ones make room
-constexpr int kRecentRecords = 512;          // of a job in memory
-constexpr int kMaxUnsavedRecords = 100000;   // of all jobs, should the disk refuse them
-constexpr int kRateWindow = 20;              // records that tokens/s and ETA look at
+constexpr int kMaxJobs = 1000;              // listed; the oldest ended ones make room
+constexpr int kRecentRecords = 512;         // of a job in memory
+constexpr int kMaxUnsavedRecords = 100000;  // of all jobs, should the disk refuse them
+constexpr size_t kMaxReasonBytes = 2000;
+constexpr int kRateWindow = 20;  // records that tokens/s and ETA look at
 
 struct JobOptions {
-  absl::Duration confirm = absl::Seconds(60);     // after a restart of the coordinator: daemons of a running job come back within
-  absl::Duration settle = absl::Seconds(10);      // a daemon that came back without its session may still tell how it ended
-  absl::Duration lease = absl::Seconds(15);       // a daemon whose stream ended is lost after
+  absl::Duration confirm = absl::Seconds(
+      60);  // after a restart of the coordinator: daemons of a running job come back within
+  absl::Duration settle =
+      absl::Seconds(10);  // a daemon that came back without its session may still tell how it ended
+  absl::Duration lease = absl::Seconds(15);         // a daemon whose stream ended is lost after
   absl::Duration start_margin = absl::Seconds(30);  // on top of Deadlines.open_ms
-  absl::Duration blame = absl::Seconds(15);       // a stream that ends so soon after a failure is named in its reason
+  absl::Duration blame =
+      absl::Seconds(15);  // a stream that ends so soon after a failure is named in its reason
 };
 
-struct Command {                  // to one daemon
+struct Command {  // to one daemon
   std::string node_id;
   CoordinatorMessage message;
 };
 using Commands = std::vector<Command>;
+Command StopCommand(const std::string& node_id, const std::string& job_id, uint64_t generation,
+                    bool graceful, const std::string& reason);
 
 struct NumberedRecord {
-  uint64_t number = 0;            // grows over the life of this process
+  uint64_t number = 0;  // grows over the life of this process
   JobRecord record;
 };
 
 struct StageState {
   bool prepared = false;
-  bool ended = false;             // FINISHED or FAILED
-  bool idle = false;              // its daemon came back without the session
+  bool ended = false;  // FINISHED or FAILED
+  bool idle = false;   // its daemon came back without the session
   uint64_t fingerprint = 0;
-  std::optional<absl::Time> gone_since;    // its daemon has no stream
-  std::optional<absl::Time> confirm_by;    // its daemon has to show the session until then
+  std::optional<absl::Time> gone_since;  // its daemon has no stream
+  std::optional<absl::Time> confirm_by;  // its daemon has to show the session until then
   bool stall_reported = false;
 };
 
 struct Job {
   std::string id;
-  uint64_t number = 0;            // order of submission
-  JobSpec spec;                   // defaults filled in
+  uint64_t number = 0;  // order of submission
+  JobSpec spec;         // defaults filled in
   bool wait_for_nodes = false;
-  JobStatus status;               // without plan and boundaries; elapsed_s as of running_since
-  Plan plan;                      // of status.generation
+  JobStatus status;  // without plan and boundaries; elapsed_s as of running_since
+  Plan plan;         // of status.generation
   std::vector<BoundaryTotals> boundaries;
 
   // Of the current generation, not stored.
   std::vector<StageState> stages;
   RecordMerger merger;
   std::optional<absl::Time> running_since;
-  std::optional<absl::Time> deadline;      // STARTING: ready by; STOPPING: ended by
+  std::optional<absl::Time> deadline;  // STARTING: ready by; STOPPING: ended by
   std::optional<absl::Time> failed_at;
   std::deque<NumberedRecord> recent;
-  uint64_t version = 0;           // grows with every change
+  uint64_t version = 0;  // grows with every change
 
   bool active() const {
-    return status.state() == JOB_STARTING || status.state() == JOB_RUNNING || status.state() == JOB_STOPPING;
+    return status.state() == JOB_STARTING || status.state() == JOB_RUNNING ||
+           status.state() == JOB_STOPPING;
   }
   bool ended() const { return !active() && status.state() != JOB_PENDING; }
 };
@@ -95,20 +105,25 @@ class JobTable {
  public:
   explicit JobTable(JobOptions options = {}) : options_(options) {}
 
-  // A new job in JOB_PENDING. AlreadyExists: the id is taken, or a job of that name has not ended. ResourceExhausted: kMaxJobs active ones.
-  absl::Status Add(const std::string& id, uint64_t number, const JobSpec& spec, bool wait_for_nodes, int64_t unix_ms);
+  // A new job in JOB_PENDING. AlreadyExists: the id is taken, or a job of that name has not ended.
+  // ResourceExhausted: kMaxJobs active ones.
+  absl::Status Add(const std::string& id, uint64_t number, const JobSpec& spec, bool wait_for_nodes,
+                   int64_t unix_ms);
 
-  // Sends `plan` (a new generation, complete) to its daemons: STARTING. The job is PENDING or has ended; its records from plan.start_step on
-  // are dropped here, and by the caller in the store.
+  // Sends `plan` (a new generation, complete) to its daemons: STARTING. The job is PENDING or has
+  // ended; its records from plan.start_step on are dropped here, and by the caller in the store.
   absl::StatusOr<Commands> Start(const std::string& id, const Plan& plan, absl::Time now);
 
   // Why a PENDING job has not started, for its status.
   void SetPendingReason(const std::string& id, const std::string& reason);
-  void SetWaiting(const std::string& id, const JobSpec& spec);  // an ended job, resumed, waits for daemons
+  void SetWaiting(const std::string& id,
+                  const JobSpec& spec);  // an ended job, resumed, waits for daemons
 
   Commands OnEvent(const std::string& node_id, const SessionEvent& event, absl::Time now);
-  absl::Status OnStep(const std::string& node_id, const StepRecord& record, absl::Time now, int64_t unix_ms);
-  Commands OnRegistered(const std::string& node_id, const isthmus::Register& request, bool restarted, absl::Time now);
+  absl::Status OnStep(const std::string& node_id, const StepRecord& record, absl::Time now,
+                      int64_t unix_ms);
+  Commands OnRegistered(const std::string& node_id, const isthmus::Register& request,
+                        bool restarted, absl::Time now);
   Commands OnStreamGone(const std::string& node_id, absl::Time now);
   Commands OnNodeLost(const std::string& node_id, const std::string& reason, absl::Time now);
   void OnCheckpoint(const std::string& job_id, int64_t step, absl::Time now);
@@ -124,15 +139,16 @@ class JobTable {
 
   // By id, or the newest of that name.
   const Job* Find(const std::string& id_or_name) const;
-  const Job* JobOn(const std::string& node_id) const;   // the active job that uses the daemon
+  const Job* JobOn(const std::string& node_id) const;  // the active job that uses the daemon
   bool AnyActive() const;
-  std::vector<const Job*> All() const;                  // newest first
-  JobStatus Status(const Job& job, absl::Time now) const;  // with boundaries and running time, without plan
+  std::vector<const Job*> All() const;  // newest first
+  JobStatus Status(const Job& job,
+                   absl::Time now) const;  // with boundaries and running time, without plan
 
   struct Dirty {
     std::set<std::string> changed;
-    std::set<std::string> new_plan;    // of these
-    std::set<std::string> forgotten;   // made room: drop them in the store
+    std::set<std::string> new_plan;   // of these
+    std::set<std::string> forgotten;  // made room: drop them in the store
   };
   Dirty TakeDirty();
   std::vector<StoredRecord> TakeRecords();
@@ -144,8 +160,10 @@ class JobTable {
   static int StageOf(const Job& job, const std::string& node_id);
   void Touch(Job* job);
   void SetState(Job* job, JobState state, const std::string& reason, absl::Time now);
-  Commands Fail(Job* job, const std::string& reason, const std::string& except_node, absl::Time now);
-  Commands TellAll(const Job& job, bool graceful, const std::string& reason, const std::string& except_node) const;
+  Commands Fail(Job* job, const std::string& reason, const std::string& except_node,
+                absl::Time now);
+  Commands TellAll(const Job& job, bool graceful, const std::string& reason,
+                   const std::string& except_node) const;
   void MaybeRun(Job* job, absl::Time now);
   void MaybeFinish(Job* job, absl::Time now);
   Commands CheckData(Job* job, absl::Time now);

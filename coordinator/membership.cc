@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "coordinator/figures.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -11,17 +12,22 @@ namespace {
 constexpr size_t kMaxNameBytes = 255;
 constexpr int kMaxDataFiles = 256;
 
-std::string Seconds(absl::Duration d) { return absl::StrCat(std::round(absl::ToDoubleSeconds(d) * 10) / 10, " s"); }
-
-std::string Describe(const NodeInfo& node) { return absl::StrCat(node.name(), " (", node.address(), ", identity ", node.id(), ")"); }
+std::string Describe(const NodeInfo& node) {
+  return absl::StrCat(node.name(), " (", node.address(), ", identity ", node.id(), ")");
+}
 
 absl::Status CheckText(absl::string_view field, const std::string& text, bool required) {
-  if (required && text.empty()) return absl::InvalidArgumentError(absl::StrCat("register: ", field, " is empty"));
+  if (required && text.empty())
+    return absl::InvalidArgumentError(absl::StrCat("register: ", field, " is empty"));
   if (text.size() > kMaxNameBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("register: ", field, " has ", text.size(), " bytes; at most ", kMaxNameBytes, " are allowed"));
+    return absl::InvalidArgumentError(absl::StrCat("register: ", field, " has ", text.size(),
+                                                   " bytes; at most ", kMaxNameBytes,
+                                                   " are allowed"));
   }
   for (unsigned char c : text) {
-    if (c < 0x20 || c == 0x7f) return absl::InvalidArgumentError(absl::StrCat("register: ", field, " has a control character"));
+    if (c < 0x20 || c == 0x7f)
+      return absl::InvalidArgumentError(
+          absl::StrCat("register: ", field, " has a control character"));
   }
   return absl::OkStatus();
 }
@@ -36,16 +42,21 @@ absl::Status CheckNodeInfo(const NodeInfo& node) {
   RETURN_IF_ERROR(CheckText("node.device", node.device(), false));
   RETURN_IF_ERROR(CheckText("node.version", node.version(), false));
   for (double v : {node.block_forward_s(), node.block_backward_s(), node.block_flops()}) {
-    if (!std::isfinite(v) || v < 0) return absl::InvalidArgumentError("register: a measured time of the reference block is not a number");
+    if (!std::isfinite(v) || v < 0)
+      return absl::InvalidArgumentError(
+          "register: a measured time of the reference block is not a number");
   }
-  if (node.memory_bytes() < 0 || node.disk_bytes() < 0) return absl::InvalidArgumentError("register: memory or disk is negative");
+  if (node.memory_bytes() < 0 || node.disk_bytes() < 0)
+    return absl::InvalidArgumentError("register: memory or disk is negative");
   if (node.data_files_size() > kMaxDataFiles) {
-    return absl::InvalidArgumentError(absl::StrCat("register: ", node.data_files_size(), " data files; at most ", kMaxDataFiles));
+    return absl::InvalidArgumentError(
+        absl::StrCat("register: ", node.data_files_size(), " data files; at most ", kMaxDataFiles));
   }
   return absl::OkStatus();
 }
 
-RegisterDecision Membership::Register(const isthmus::Register& request, uint64_t stream, absl::Time first_asked, absl::Time now) {
+RegisterDecision Membership::Register(const isthmus::Register& request, uint64_t stream,
+                                      absl::Time first_asked, absl::Time now) {
   RegisterDecision decision;
   const NodeInfo& node = request.node();
   if (absl::Status good = CheckNodeInfo(node); !good.ok()) {
@@ -54,7 +65,8 @@ RegisterDecision Membership::Register(const isthmus::Register& request, uint64_t
   auto it = members_.find(node.id());
   if (it == members_.end()) {
     if (static_cast<int>(members_.size()) >= options_.max_nodes && !MakeRoom()) {
-      return {RegisterDecision::kRefused, absl::StrCat("the coordinator already serves ", members_.size(), " daemons, its limit")};
+      return {RegisterDecision::kRefused, absl::StrCat("the coordinator already serves ",
+                                                       members_.size(), " daemons, its limit")};
     }
     it = members_.emplace(node.id(), Member{}).first;
     decision.reason = absl::StrCat("new daemon ", Describe(node));
@@ -65,18 +77,24 @@ RegisterDecision Membership::Register(const isthmus::Register& request, uint64_t
     if (old.alive() && !same_process) {
       const absl::Duration silent = now - old.last_heartbeat;
       if (old.last_heartbeat > first_asked) {
-        return {RegisterDecision::kRefused,
-                absl::StrCat("identity ", node.id(), " belongs to ", Describe(old.node), ", which is connected and alive (heartbeat ", Seconds(silent),
-                             " ago). Was its state directory copied? Give this daemon an empty --state-dir")};
+        return {
+            RegisterDecision::kRefused,
+            absl::StrCat(
+                "identity ", node.id(), " belongs to ", Describe(old.node),
+                ", which is connected and alive (heartbeat ", DurationWords(silent),
+                " ago). Was its state directory copied? Give this daemon an empty --state-dir")};
       }
       if (silent < options_.silence) {
-        return {RegisterDecision::kWait, absl::StrCat("identity ", node.id(), " has another stream (", Describe(old.node), "), last heard ", Seconds(silent), " ago")};
+        return {RegisterDecision::kWait,
+                absl::StrCat("identity ", node.id(), " has another stream (", Describe(old.node),
+                             "), last heard ", DurationWords(silent), " ago")};
       }
     }
     decision.restarted = !same_process;
     decision.replaced_stream = old.stream;
-    decision.reason = absl::StrCat(Describe(node), same_process ? " dialled again" : " is back after a restart",
-                                   old.alive() ? "; its earlier stream is ended" : "");
+    decision.reason =
+        absl::StrCat(Describe(node), same_process ? " dialled again" : " is back after a restart",
+                     old.alive() ? "; its earlier stream is ended" : "");
   }
   Member& member = it->second;
   if (decision.restarted || member.heartbeat.generation() != request.running_generation()) {
@@ -104,13 +122,16 @@ bool Membership::MakeRoom() {
   return true;
 }
 
-absl::Status Membership::OnHeartbeat(const std::string& node_id, uint64_t stream, const Heartbeat& heartbeat, absl::Time now) {
+absl::Status Membership::OnHeartbeat(const std::string& node_id, uint64_t stream,
+                                     const Heartbeat& heartbeat, absl::Time now) {
   auto it = members_.find(node_id);
   if (it == members_.end() || it->second.stream != stream) {
-    return absl::NotFoundError(absl::StrCat("heartbeat of ", node_id, " on a stream that is no longer its own"));
+    return absl::NotFoundError(
+        absl::StrCat("heartbeat of ", node_id, " on a stream that is no longer its own"));
   }
   Member& member = it->second;
-  if (!member.has_heartbeat || heartbeat.progress() != member.heartbeat.progress() || heartbeat.generation() != member.heartbeat.generation()) {
+  if (!member.has_heartbeat || heartbeat.progress() != member.heartbeat.progress() ||
+      heartbeat.generation() != member.heartbeat.generation()) {
     member.progress_changed = now;
   }
   member.heartbeat = heartbeat;
@@ -133,11 +154,13 @@ std::vector<LostNode> Membership::Expire(absl::Time now) {
     Member& m = it->second;
     const absl::Duration silent = now - m.last_heartbeat;
     if (m.alive() && silent >= options_.lease) {
-      lost.push_back({it->first, m.node.name(), m.stream,
-                      absl::StrCat("daemon ", m.node.name(), " is lost: ",
-                                   m.has_heartbeat ? absl::StrCat("no heartbeat for ", Seconds(silent))
-                                                   : absl::StrCat("it registered ", Seconds(silent), " ago and never sent a heartbeat"),
-                                   " (lease ", Seconds(options_.lease), ")")});
+      lost.push_back(
+          {it->first, m.node.name(), m.stream,
+           absl::StrCat("daemon ", m.node.name(), " is lost: ",
+                        m.has_heartbeat ? absl::StrCat("no heartbeat for ", DurationWords(silent))
+                                        : absl::StrCat("it registered ", DurationWords(silent),
+                                                       " ago and never sent a heartbeat"),
+                        " (lease ", DurationWords(options_.lease), ")")});
       m.stream = 0;
       m.lost_since = now;
     }
@@ -157,9 +180,11 @@ void Membership::Restore(const NodeInfo& node, absl::Time now) {
   member.last_heartbeat = member.registered = member.lost_since = member.progress_changed = now;
 }
 
-absl::Duration Membership::NoProgressFor(const std::string& node_id, uint64_t generation, absl::Time now) const {
+absl::Duration Membership::NoProgressFor(const std::string& node_id, uint64_t generation,
+                                         absl::Time now) const {
   const Member* m = Find(node_id);
-  if (m == nullptr || !m->alive() || !m->has_heartbeat || m->heartbeat.generation() != generation) return absl::ZeroDuration();
+  if (m == nullptr || !m->alive() || !m->has_heartbeat || m->heartbeat.generation() != generation)
+    return absl::ZeroDuration();
   return now - m->progress_changed;
 }
 

@@ -1,9 +1,10 @@
-// Who is there: identities, streams, leases, liveness by progress. A core of values: `now` is a parameter, no clock, no I/O, no threads.
+// Who is there: identities, streams, leases, liveness by progress. A core of values: `now` is a
+// parameter, no clock, no I/O, no threads.
 //
-// An identity is one entry for ever: a restarted daemon replaces its own. A second live daemon with the same identity (a copied state
-// directory) is refused, but never one whose predecessor merely has not been missed yet: if the old stream is silent, the new one wins.
-// `now` is monotonic (its epoch means nothing); leases are durations, so clocks of hosts never matter.
-// Thread: one owner.
+// An identity is one entry for ever: a restarted daemon replaces its own. A second live daemon with
+// the same identity (a copied state directory) is refused, but never one whose predecessor merely
+// has not been missed yet: if the old stream is silent, the new one wins. `now` is monotonic (its
+// epoch means nothing); leases are durations, so clocks of hosts never matter. Thread: one owner.
 #ifndef ISTHMUS_COORDINATOR_MEMBERSHIP_H_
 #define ISTHMUS_COORDINATOR_MEMBERSHIP_H_
 
@@ -20,38 +21,43 @@
 namespace isthmus::coordinator {
 
 struct MembershipOptions {
-  absl::Duration lease = absl::Seconds(15);      // no heartbeat for so long: lost
-  absl::Duration heartbeat = absl::Seconds(3);   // asked of daemons; a lease holds five
-  absl::Duration silence = absl::Seconds(7);     // an old stream silent for so long gives way to a second daemon of its identity
+  absl::Duration lease = absl::Seconds(15);     // no heartbeat for so long: lost
+  absl::Duration heartbeat = absl::Seconds(3);  // asked of daemons; a lease holds five
+  absl::Duration silence = absl::Seconds(
+      7);  // an old stream silent for so long gives way to a second daemon of its identity
   absl::Duration forget_after = absl::Hours(24);  // a lost node is listed for so long
-  int max_nodes = 1024;                          // entries, lost ones included (those are dropped first)
+  int max_nodes = 1024;  // entries, lost ones included (those are dropped first)
 };
 
 struct Member {
   NodeInfo node;
   std::string instance;
-  uint64_t stream = 0;             // 0: none
+  uint64_t stream = 0;  // 0: none
   absl::Time registered;
-  absl::Time last_heartbeat;       // or registration
-  bool has_heartbeat = false;      // since registration
-  Heartbeat heartbeat;             // the last one
-  absl::Time progress_changed;     // when `progress` or `generation` of the heartbeats last changed
-  absl::Time lost_since;           // if not alive
+  absl::Time last_heartbeat;    // or registration
+  bool has_heartbeat = false;   // since registration
+  Heartbeat heartbeat;          // the last one
+  absl::Time progress_changed;  // when `progress` or `generation` of the heartbeats last changed
+  absl::Time lost_since;        // if not alive
   bool alive() const { return stream != 0; }
 };
 
 struct RegisterDecision {
-  enum Kind { kAccepted, kRefused, kWait };  // kWait: ask again with the same first_asked in a second
+  enum Kind {
+    kAccepted,
+    kRefused,
+    kWait
+  };  // kWait: ask again with the same first_asked in a second
   Kind kind = kAccepted;
-  std::string reason;              // in words
-  uint64_t replaced_stream = 0;    // kAccepted: a stream the caller ends; 0: none
-  bool restarted = false;          // kAccepted: another process than the one known before
+  std::string reason;            // in words
+  uint64_t replaced_stream = 0;  // kAccepted: a stream the caller ends; 0: none
+  bool restarted = false;        // kAccepted: another process than the one known before
 };
 
 struct LostNode {
   std::string node_id;
   std::string node_name;
-  uint64_t stream = 0;             // the caller ends it; 0: it had ended
+  uint64_t stream = 0;  // the caller ends it; 0: it had ended
   std::string reason;
 };
 
@@ -59,13 +65,17 @@ class Membership {
  public:
   explicit Membership(MembershipOptions options = {}) : options_(options) {}
 
-  // `stream` names the caller's stream, never 0 and never used twice. `first_asked` is when this registration came in.
-  RegisterDecision Register(const isthmus::Register& request, uint64_t stream, absl::Time first_asked, absl::Time now);
+  // `stream` names the caller's stream, never 0 and never used twice. `first_asked` is when this
+  // registration came in.
+  RegisterDecision Register(const isthmus::Register& request, uint64_t stream,
+                            absl::Time first_asked, absl::Time now);
 
   // NotFound: the stream is not (or no longer) that of a member.
-  absl::Status OnHeartbeat(const std::string& node_id, uint64_t stream, const Heartbeat& heartbeat, absl::Time now);
+  absl::Status OnHeartbeat(const std::string& node_id, uint64_t stream, const Heartbeat& heartbeat,
+                           absl::Time now);
 
-  // The stream ended. True if it was the member's current one: the member counts as not alive from now on.
+  // The stream ended. True if it was the member's current one: the member counts as not alive from
+  // now on.
   bool OnStreamGone(const std::string& node_id, uint64_t stream, absl::Time now);
 
   // Members whose lease ran out, each reported once; forgets those lost for long.
@@ -74,8 +84,10 @@ class Membership {
   // Entries from the store after a restart of the coordinator: known, not alive.
   void Restore(const NodeInfo& node, absl::Time now);
 
-  // How long the heartbeats of `node_id` have shown no progress in `generation`; zero if it runs another one or is not alive.
-  absl::Duration NoProgressFor(const std::string& node_id, uint64_t generation, absl::Time now) const;
+  // How long the heartbeats of `node_id` have shown no progress in `generation`; zero if it runs
+  // another one or is not alive.
+  absl::Duration NoProgressFor(const std::string& node_id, uint64_t generation,
+                               absl::Time now) const;
 
   const Member* Find(const std::string& node_id) const;
   const std::map<std::string, Member>& members() const { return members_; }

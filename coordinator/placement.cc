@@ -35,7 +35,8 @@ struct Room {
 Room BufferRoom(const JobSpec& job, const Placement& p, int s) {
   const int ends = (s > 0) + (s + 1 < static_cast<int>(p.nodes.size()));
   const CompressionSpec& c = job.compression();
-  return {std::min(c.buffer_memory_bytes(), std::max<int64_t>(0, p.nodes[s]->memory_bytes() - p.bytes[s]) / ends),
+  return {std::min(c.buffer_memory_bytes(),
+                   std::max<int64_t>(0, p.nodes[s]->memory_bytes() - p.bytes[s]) / ends),
           std::min(c.buffer_disk_bytes(), p.nodes[s]->disk_bytes() / ends)};
 }
 
@@ -50,22 +51,31 @@ absl::Status CheckBuffers(const JobSpec& job, const Placement& p, int boundary, 
     if (room.memory + room.disk >= need) continue;
     const CompressionSpec& c = job.compression();
     return absl::ResourceExhaustedError(absl::StrCat(
-        "delta buffers of boundary b", boundary, " need ", FormatBytes(need), " (", need, " bytes: ", BufferedSamples(job, p.data), " samples x ", job.model().context(),
-        " positions x ", job.model().hidden(), " channels x 2) at either end; daemon ", p.nodes[s]->name(), " has ", FormatBytes(room.memory),
-        " of memory and ", FormatBytes(room.disk), " of disk for them (compression.buffer_memory_bytes ", FormatBytes(c.buffer_memory_bytes()),
-        ", compression.buffer_disk_bytes ", FormatBytes(c.buffer_disk_bytes()), ", free: ", FormatBytes(std::max<int64_t>(0, p.nodes[s]->memory_bytes() - p.bytes[s])),
-        " of memory and ", FormatBytes(p.nodes[s]->disk_bytes()), " of disk). Raise the caps, free some disk, or choose a codec without buffers"));
+        "delta buffers of boundary b", boundary, " need ", FormatBytes(need), " (", need,
+        " bytes: ", BufferedSamples(job, p.data), " samples x ", job.model().context(),
+        " positions x ", job.model().hidden(), " channels x 2) at either end; daemon ",
+        p.nodes[s]->name(), " has ", FormatBytes(room.memory), " of memory and ",
+        FormatBytes(room.disk), " of disk for them (compression.buffer_memory_bytes ",
+        FormatBytes(c.buffer_memory_bytes()), ", compression.buffer_disk_bytes ",
+        FormatBytes(c.buffer_disk_bytes()),
+        ", free: ", FormatBytes(std::max<int64_t>(0, p.nodes[s]->memory_bytes() - p.bytes[s])),
+        " of memory and ", FormatBytes(p.nodes[s]->disk_bytes()),
+        " of disk). Raise the caps, free some disk, or choose a codec without buffers"));
   }
   return absl::OkStatus();
 }
 
-absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary, const LinkIndex& links) {
+absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary,
+                            const LinkIndex& links) {
   const NodeInfo &lower = *p->nodes[boundary], &upper = *p->nodes[boundary + 1];
   BoundaryChoice choice;
   choice.up = links.Get(lower.id(), upper.id());
   choice.down = links.Get(upper.id(), lower.id());
-  for (const auto& [link, from, to] : {std::tie(choice.up, lower, upper), std::tie(choice.down, upper, lower)}) {
-    if (!link.usable) return absl::UnavailableError(absl::StrCat("link: ", from.name(), " -> ", to.name(), ": ", link.why_not));
+  for (const auto& [link, from, to] :
+       {std::tie(choice.up, lower, upper), std::tie(choice.down, upper, lower)}) {
+    if (!link.usable)
+      return absl::UnavailableError(
+          absl::StrCat("link: ", from.name(), " -> ", to.name(), ": ", link.why_not));
   }
   const TensorDims dims{job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
   const int64_t buffers = 2 * BufferedSamples(job, p->data) * dims.positions * dims.hidden;
@@ -76,7 +86,8 @@ absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary, cons
   question.passes = p->data.passes;
   question.buffers_fit = p->data.known && CheckBuffers(job, *p, boundary, buffers).ok();
   const Wanted wanted = WantedCodecs(job, boundary);
-  auto choose = [&](const std::string& text, bool forward, CodecSpec* codec, std::string* why) -> absl::Status {
+  auto choose = [&](const std::string& text, bool forward, CodecSpec* codec,
+                    std::string* why) -> absl::Status {
     question.forward = forward;
     question.rate_bits_per_s = (forward ? choice.up : choice.down).rate_bits_per_s;
     if (text == "auto") {
@@ -89,14 +100,16 @@ absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary, cons
     ASSIGN_OR_RETURN(*codec, ParseCodec(text));
     const double busy_s = WireBytes(*codec, dims, true) * 8 / question.rate_bits_per_s;
     choice.fits = choice.fits && busy_s <= p->slowest_s;
-    *why = absl::StrCat(FormatRate(question.rate_bits_per_s), " measured, ", FormatSeconds(busy_s), " a micro-batch, compute ", FormatSeconds(p->slowest_s),
-                        " -> ", FormatCodec(*codec), " as the job says");
+    *why = absl::StrCat(FormatRate(question.rate_bits_per_s), " measured, ", FormatSeconds(busy_s),
+                        " a micro-batch, compute ", FormatSeconds(p->slowest_s), " -> ",
+                        FormatCodec(*codec), " as the job says");
     return absl::OkStatus();
   };
   RETURN_IF_ERROR(choose(wanted.forward, true, &choice.forward, &choice.forward_why));
   RETURN_IF_ERROR(choose(wanted.backward, false, &choice.backward, &choice.backward_why));
   ASSIGN_OR_RETURN(choice.evaluation, ParseCodec(job.compression().evaluation()));
-  if (choice.forward.kind() == CodecSpec::NONE && wanted.forward == "auto") choice.evaluation = choice.forward;
+  if (choice.forward.kind() == CodecSpec::NONE && wanted.forward == "auto")
+    choice.evaluation = choice.forward;
   if (IsStateful(choice.forward) && p->data.known) {
     RETURN_IF_ERROR(CheckBuffers(job, *p, boundary, buffers));
     p->buffer_bytes = std::max(p->buffer_bytes, buffers);
@@ -108,7 +121,8 @@ absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary, cons
   return absl::OkStatus();
 }
 
-// The cap of buffer memory that every end can afford, what of it each stage then holds, and what goes to disk.
+// The cap of buffer memory that every end can afford, what of it each stage then holds, and what
+// goes to disk.
 void PlaceBuffers(const JobSpec& job, Placement* p) {
   p->buffer_memory_bytes = job.compression().buffer_memory_bytes();
   if (p->buffer_bytes == 0) return;
@@ -119,7 +133,8 @@ void PlaceBuffers(const JobSpec& job, Placement* p) {
     ++ends[b + 1];
   }
   for (size_t s = 0; s < p->nodes.size(); ++s) {
-    if (ends[s] > 0) p->buffer_memory_bytes = std::min(p->buffer_memory_bytes, BufferRoom(job, *p, s).memory);
+    if (ends[s] > 0)
+      p->buffer_memory_bytes = std::min(p->buffer_memory_bytes, BufferRoom(job, *p, s).memory);
   }
   const int64_t held = std::min(p->buffer_bytes, p->buffer_memory_bytes);
   p->spill_bytes = p->buffer_bytes - held;
@@ -130,13 +145,18 @@ absl::Status CheckSpill(const JobSpec& job, const Placement& p) {
   for (size_t s = 0; s < p.nodes.size() && p.spill_bytes > 0; ++s) {
     int ends = 0;
     for (int b : {static_cast<int>(s) - 1, static_cast<int>(s)}) {
-      if (b >= 0 && b < static_cast<int>(p.boundaries.size())) ends += IsStateful(p.boundaries[b].forward);
+      if (b >= 0 && b < static_cast<int>(p.boundaries.size()))
+        ends += IsStateful(p.boundaries[b].forward);
     }
     const int64_t need = ends * p.spill_bytes;
-    if (ends == 0 || (p.spill_bytes <= job.compression().buffer_disk_bytes() && need <= p.nodes[s]->disk_bytes())) continue;
-    return absl::ResourceExhaustedError(absl::StrCat("disk: delta buffers need ", FormatBytes(need), " (", need, " bytes) of disk on daemon ", p.nodes[s]->name(),
-                                                     ", which has ", FormatBytes(p.nodes[s]->disk_bytes()), " free and compression.buffer_disk_bytes allows ",
-                                                     FormatBytes(job.compression().buffer_disk_bytes()), " for each end"));
+    if (ends == 0 || (p.spill_bytes <= job.compression().buffer_disk_bytes() &&
+                      need <= p.nodes[s]->disk_bytes()))
+      continue;
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "disk: delta buffers need ", FormatBytes(need), " (", need, " bytes) of disk on daemon ",
+        p.nodes[s]->name(), ", which has ", FormatBytes(p.nodes[s]->disk_bytes()),
+        " free and compression.buffer_disk_bytes allows ",
+        FormatBytes(job.compression().buffer_disk_bytes()), " for each end"));
   }
   return absl::OkStatus();
 }
@@ -145,20 +165,27 @@ absl::Status PriceTied(const JobSpec& job, Placement* p, const LinkIndex& links)
   const NodeInfo &first = *p->nodes.front(), &last = *p->nodes.back();
   p->tied_up = links.Get(first.id(), last.id());
   p->tied_down = links.Get(last.id(), first.id());
-  for (const auto& [link, from, to] : {std::tie(p->tied_up, first, last), std::tie(p->tied_down, last, first)}) {
-    if (!link.usable) return absl::UnavailableError(absl::StrCat("link: ", from.name(), " -> ", to.name(), " (tied embedding): ", link.why_not));
+  for (const auto& [link, from, to] :
+       {std::tie(p->tied_up, first, last), std::tie(p->tied_down, last, first)}) {
+    if (!link.usable)
+      return absl::UnavailableError(absl::StrCat("link: ", from.name(), " -> ", to.name(),
+                                                 " (tied embedding): ", link.why_not));
   }
   ASSIGN_OR_RETURN(const CodecSpec codec, ParseCodec(job.compression().tied()));
-  const double bits = 8 * WireBytes(codec, {1, job.model().vocabulary(), job.model().hidden()}, true);
-  p->sync_s = std::max(bits / p->tied_up.rate_bits_per_s, bits / p->tied_down.rate_bits_per_s) + std::max(p->tied_up.round_trip_s, p->tied_down.round_trip_s) / 2;
-  for (const BoundaryChoice& b : p->boundaries) p->sync_s += (b.up.round_trip_s + b.down.round_trip_s) / 2;  // the vote down, the decision up
+  const double bits =
+      8 * WireBytes(codec, {1, job.model().vocabulary(), job.model().hidden()}, true);
+  p->sync_s = std::max(bits / p->tied_up.rate_bits_per_s, bits / p->tied_down.rate_bits_per_s) +
+              std::max(p->tied_up.round_trip_s, p->tied_down.round_trip_s) / 2;
+  for (const BoundaryChoice& b : p->boundaries)
+    p->sync_s += (b.up.round_trip_s + b.down.round_trip_s) / 2;  // the vote down, the decision up
   return absl::OkStatus();
 }
 
 // Seconds until the last backward pass ends.
 absl::StatusOr<double> Pipeline(const JobSpec& job, const Placement& p, bool cold) {
   const int stages = p.nodes.size();
-  ASSIGN_OR_RETURN(const std::vector<StageActions> schedule, BuildSchedule(job.strategy().schedule(), stages, Micros(job)));
+  ASSIGN_OR_RETURN(const std::vector<StageActions> schedule,
+                   BuildSchedule(job.strategy().schedule(), stages, Micros(job)));
   ScheduleCosts costs;
   for (const StageSeconds& c : p.compute) {
     costs.forward_s.push_back(c.forward_s);
@@ -170,7 +197,8 @@ absl::StatusOr<double> Pipeline(const JobSpec& job, const Placement& p, bool col
     costs.latency_s.push_back((b.up.round_trip_s + b.down.round_trip_s) / 4);
   }
   // A boundary holds frames in the queues of both its ends.
-  ASSIGN_OR_RETURN(const Simulation run, SimulateSchedule(schedule, 2 * job.strategy().queue_limit(), costs));
+  ASSIGN_OR_RETURN(const Simulation run,
+                   SimulateSchedule(schedule, 2 * job.strategy().queue_limit(), costs));
   return run.makespan_s;
 }
 
@@ -184,8 +212,10 @@ absl::Status Simulate(const JobSpec& job, Placement* p) {
   bool other_fits = stages > 1;
   for (int s = 0, first = 0; s < stages; first += p->layers[s], ++s) {
     const int end = first + p->layers[s];
-    p->optimizer_s = std::max(p->optimizer_s, kOptimizerSecondsPerParameter * StageCost(job.model(), first, end, 1).parameters);
-    const int64_t more = StageBytes(other, stages, s, first, end) - StageBytes(job, stages, s, first, end);
+    p->optimizer_s = std::max(p->optimizer_s, kOptimizerSecondsPerParameter *
+                                                  StageCost(job.model(), first, end, 1).parameters);
+    const int64_t more =
+        StageBytes(other, stages, s, first, end) - StageBytes(job, stages, s, first, end);
     other_fits = other_fits && p->bytes[s] + more <= p->nodes[s]->memory_bytes();
   }
   const double after_s = p->sync_s + p->optimizer_s;
@@ -200,13 +230,16 @@ absl::Status Simulate(const JobSpec& job, Placement* p) {
 
 }  // namespace
 
-absl::StatusOr<Placement> PricePlacement(const JobSpec& job, const std::vector<const NodeInfo*>& nodes, const std::vector<int>& layers,
-                                         const LinkIndex& links) {
+absl::StatusOr<Placement> PricePlacement(const JobSpec& job,
+                                         const std::vector<const NodeInfo*>& nodes,
+                                         const std::vector<int>& layers, const LinkIndex& links) {
   Placement p;
   p.nodes = nodes;
   const int stages = nodes.size();
   for (const NodeInfo* node : nodes) {
-    if (!HasCompute(*node)) return absl::FailedPreconditionError(absl::StrCat("daemon ", node->name(), " has not measured its compute"));
+    if (!HasCompute(*node))
+      return absl::FailedPreconditionError(
+          absl::StrCat("daemon ", node->name(), " has not measured its compute"));
   }
   ASSIGN_OR_RETURN(p.data, CountSamples(job, *nodes.front()));
   if (stages > 1) RETURN_IF_ERROR(CountSamples(job, *nodes.back()).status());

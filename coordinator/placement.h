@@ -1,6 +1,6 @@
-// One way to run a job: these daemons in this order with this cut. Prices it: codecs, seconds of a step, buffers. The planner compares
-// placements and writes the best one down as a Plan.
-// Thread: pure functions.
+// One way to run a job: these daemons in this order with this cut. Prices it: codecs, seconds of a
+// step, buffers. The planner compares placements and writes the best one down as a Plan. Thread:
+// pure functions.
 #ifndef ISTHMUS_COORDINATOR_PLACEMENT_H_
 #define ISTHMUS_COORDINATOR_PLACEMENT_H_
 
@@ -21,36 +21,37 @@ namespace isthmus::coordinator {
 struct BoundaryChoice {
   CodecSpec forward, backward, evaluation;
   std::string forward_why, backward_why;
-  bool fits = true;              // both directions within the compute time
-  double up_s = 0, down_s = 0;   // the link is busy with one micro-batch, warm
-  double cold_up_s = 0;          // first visits
+  bool fits = true;             // both directions within the compute time
+  double up_s = 0, down_s = 0;  // the link is busy with one micro-batch, warm
+  double cold_up_s = 0;         // first visits
   LinkIndex::Link up, down;
 };
 
 struct Placement {
-  std::vector<const NodeInfo*> nodes;   // by stage
-  std::vector<int> layers;              // by stage
-  std::vector<StageSeconds> compute;    // by stage
-  std::vector<int64_t> bytes;           // by stage, with the delta buffers held in memory
+  std::vector<const NodeInfo*> nodes;  // by stage
+  std::vector<int> layers;             // by stage
+  std::vector<StageSeconds> compute;   // by stage
+  std::vector<int64_t> bytes;          // by stage, with the delta buffers held in memory
   std::vector<BoundaryChoice> boundaries;
-  LinkIndex::Link tied_up, tied_down;   // with two stages or more
-  DataSize data;                        // as the first stage's daemon lists it
-  int64_t buffer_bytes = 0;             // delta buffers at each end of the widest boundary
-  int64_t buffer_memory_bytes = 0;      // cap per boundary end that fits every daemon's memory
-  int64_t spill_bytes = 0;              // of buffer_bytes, at each end, on disk
-  double slowest_s = 0;                 // compute of one micro-batch on the slowest stage
-  double pipeline_s = 0;                // from the first forward to the last backward pass
-  double sync_s = 0;                    // tied exchange and vote
+  LinkIndex::Link tied_up, tied_down;  // with two stages or more
+  DataSize data;                       // as the first stage's daemon lists it
+  int64_t buffer_bytes = 0;            // delta buffers at each end of the widest boundary
+  int64_t buffer_memory_bytes = 0;     // cap per boundary end that fits every daemon's memory
+  int64_t spill_bytes = 0;             // of buffer_bytes, at each end, on disk
+  double slowest_s = 0;                // compute of one micro-batch on the slowest stage
+  double pipeline_s = 0;               // from the first forward to the last backward pass
+  double sync_s = 0;                   // tied exchange and vote
   double optimizer_s = 0;
-  double step_s = 0;                    // predicted, warm
-  double cold_step_s = 0;               // predicted, every sample for the first time
-  std::string other_schedule;           // the one the job does not use ...
-  double other_step_s = 0;              // ... and a step with it; 0: it does not fit the memory
+  double step_s = 0;           // predicted, warm
+  double cold_step_s = 0;      // predicted, every sample for the first time
+  std::string other_schedule;  // the one the job does not use ...
+  double other_step_s = 0;     // ... and a step with it; 0: it does not fit the memory
 };
 
 // `layers` empty: balanced. Errors say what is missing: memory, disk, a link, data.
-absl::StatusOr<Placement> PricePlacement(const JobSpec& job, const std::vector<const NodeInfo*>& nodes, const std::vector<int>& layers,
-                                         const LinkIndex& links);
+absl::StatusOr<Placement> PricePlacement(const JobSpec& job,
+                                         const std::vector<const NodeInfo*>& nodes,
+                                         const std::vector<int>& layers, const LinkIndex& links);
 
 }  // namespace isthmus::coordinator
 

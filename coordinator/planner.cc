@@ -21,24 +21,27 @@ namespace {
 constexpr int64_t kMinWindowBytes = 256 << 10;
 constexpr int64_t kMaxWindowBytes = 64 << 20;
 constexpr double kWindowRoundTrips = 2;
-// Chunk: what the link carries in this time, within bounds, so that votes never wait long behind a tensor.
+// Chunk: what the link carries in this time, within bounds, so that votes never wait long behind a
+// tensor.
 constexpr double kChunkSeconds = 0.05;
 constexpr int64_t kMinChunkBytes = 64 << 10;
 constexpr int64_t kMaxChunkBytes = 512 << 10;
-// Deadlines: a floor, a multiple of the predicted step (predictions err, hosts are shared), round trips, and for checkpoints the transfer.
+// Deadlines: a floor, a multiple of the predicted step (predictions err, hosts are shared), round
+// trips, and for checkpoints the transfer.
 constexpr double kOpenFloorSeconds = 30;
 constexpr double kFirstStepFloorSeconds = 60;
 constexpr double kStepFloorSeconds = 30;
 constexpr double kDrainFloorSeconds = 60;
-constexpr double kFirstStepFactor = 20;   // of the cold step: memory is touched for the first time
+constexpr double kFirstStepFactor = 20;  // of the cold step: memory is touched for the first time
 constexpr double kStepFactor = 10;
 constexpr double kDrainStepFactor = 3;
-constexpr double kTransferFactor = 3;     // of a checkpoint at the slowest measured rate
+constexpr double kTransferFactor = 3;  // of a checkpoint at the slowest measured rate
 constexpr double kRoundTrips = 20;
 constexpr double kLongestDeadlineSeconds = 30 * 86400.0;
 constexpr double kLossWarning = 0.01;
 constexpr double kMemoryWarning = 0.9;
-constexpr double kOtherScheduleGain = 0.9;  // the other schedule is recommended if a step takes at most this share of the time
+constexpr double kOtherScheduleGain =
+    0.9;  // the other schedule is recommended if a step takes at most this share of the time
 
 int64_t WindowBytes(double rate_up, double rate_down, double round_trip_s) {
   const double bytes = std::max(rate_up, rate_down) / 8 * round_trip_s * kWindowRoundTrips;
@@ -52,7 +55,8 @@ int64_t ChunkBytes(double rate) {
 
 class Writer {
  public:
-  Writer(const PlannerInput& input, const Found& found) : in_(input), p_(found.best), found_(found), stages_(p_.nodes.size()) {}
+  Writer(const PlannerInput& input, const Found& found)
+      : in_(input), p_(found.best), found_(found), stages_(p_.nodes.size()) {}
 
   absl::StatusOr<PlannedJob> Write() {
     Plan& plan = out_.plan;
@@ -69,8 +73,10 @@ class Writer {
     Explain();
     Warn();
     if (plan.ByteSizeLong() > static_cast<size_t>(kMaxPlanBytes)) {
-      return absl::InvalidArgumentError(absl::StrCat("the plan would have ", plan.ByteSizeLong(), " bytes, more than the ", kMaxPlanBytes, " that one message carries: ",
-                                                     Micros(in_.job), " micro-batches on ", stages_, " stages. Use larger micro-batches"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the plan would have ", plan.ByteSizeLong(), " bytes, more than the ",
+                       kMaxPlanBytes, " that one message carries: ", Micros(in_.job),
+                       " micro-batches on ", stages_, " stages. Use larger micro-batches"));
     }
     return std::move(out_);
   }
@@ -81,10 +87,12 @@ class Writer {
 
   absl::Status WriteStages() {
     const int micros = Micros(in_.job), limit = in_.job.strategy().queue_limit();
-    ASSIGN_OR_RETURN(const std::vector<StageActions> train, BuildSchedule(in_.job.strategy().schedule(), stages_, micros));
+    ASSIGN_OR_RETURN(const std::vector<StageActions> train,
+                     BuildSchedule(in_.job.strategy().schedule(), stages_, micros));
     RETURN_IF_ERROR(CheckSchedule(train, micros, limit));
     const RecipeSpec& r = in_.job.recipe();
-    const std::vector<StageActions> eval = BuildEvalSchedule(stages_, (r.eval_samples() + r.micro_batch() - 1) / r.micro_batch());
+    const std::vector<StageActions> eval =
+        BuildEvalSchedule(stages_, (r.eval_samples() + r.micro_batch() - 1) / r.micro_batch());
     for (int s = 0, first = 0; s < stages_; first += p_.layers[s], ++s) {
       StagePlan* stage = out_.plan.add_stages();
       stage->set_stage(s);
@@ -101,7 +109,8 @@ class Writer {
     return absl::OkStatus();
   }
 
-  LinkPlan* AddLink(const std::string& id, LinkPlan::Kind kind, int lower, int upper, const LinkIndex::Link& up, const LinkIndex::Link& down) {
+  LinkPlan* AddLink(const std::string& id, LinkPlan::Kind kind, int lower, int upper,
+                    const LinkIndex::Link& up, const LinkIndex::Link& down) {
     LinkPlan* link = out_.plan.add_links();
     link->set_id(id);
     link->set_kind(kind);
@@ -124,7 +133,8 @@ class Writer {
   void WriteLinks() {
     for (int b = 0; b + 1 < stages_; ++b) {
       const BoundaryChoice& choice = p_.boundaries[b];
-      LinkPlan* link = AddLink(absl::StrCat("b", b), LinkPlan::BOUNDARY, b, b + 1, choice.up, choice.down);
+      LinkPlan* link =
+          AddLink(absl::StrCat("b", b), LinkPlan::BOUNDARY, b, b + 1, choice.up, choice.down);
       *link->mutable_forward() = choice.forward;
       *link->mutable_backward() = choice.backward;
       *link->mutable_evaluation() = choice.evaluation;
@@ -137,54 +147,81 @@ class Writer {
 
   void WriteDeadlines() {
     const double round_trips_s = kRoundTrips * longest_round_trip_s_;
-    double transfer_s = 0;  // of the largest stage's weights and optimiser state to or from the coordinator
+    double transfer_s =
+        0;  // of the largest stage's weights and optimiser state to or from the coordinator
     for (int s = 0; s < stages_ && slowest_rate_ > 0; ++s) {
       const StagePlan& stage = out_.plan.stages(s);
-      const double bytes = 3.0 * StageCost(in_.job.model(), stage.first_layer(), stage.end_layer(), 1).parameter_bytes();
+      const double bytes =
+          3.0 *
+          StageCost(in_.job.model(), stage.first_layer(), stage.end_layer(), 1).parameter_bytes();
       transfer_s = std::max(transfer_s, bytes * 8 / slowest_rate_ * kTransferFactor);
     }
-    auto ms = [](double seconds) { return static_cast<int64_t>(std::ceil(std::min(seconds, kLongestDeadlineSeconds) * 1000)); };
+    auto ms = [](double seconds) {
+      return static_cast<int64_t>(std::ceil(std::min(seconds, kLongestDeadlineSeconds) * 1000));
+    };
     Deadlines* d = out_.plan.mutable_deadlines();
     d->set_open_ms(ms(kOpenFloorSeconds + round_trips_s + (in_.from_checkpoint ? transfer_s : 0)));
-    d->set_first_step_ms(ms(kFirstStepFloorSeconds + kFirstStepFactor * p_.cold_step_s + round_trips_s));
-    d->set_step_ms(ms(kStepFloorSeconds + kStepFactor * std::max(p_.step_s, p_.cold_step_s) + round_trips_s + transfer_s));
+    d->set_first_step_ms(
+        ms(kFirstStepFloorSeconds + kFirstStepFactor * p_.cold_step_s + round_trips_s));
+    d->set_step_ms(ms(kStepFloorSeconds + kStepFactor * std::max(p_.step_s, p_.cold_step_s) +
+                      round_trips_s + transfer_s));
     d->set_drain_ms(ms(kDrainFloorSeconds + kDrainStepFactor * p_.cold_step_s + transfer_s));
-    deadlines_ = absl::StrCat("deadlines: a wait of more than ", FormatSeconds(d->step_ms() / 1e3), " ends the session (", kStepFloorSeconds, " s + ", kStepFactor,
-                              " steps + ", kRoundTrips, " round trips + the transfer of a checkpoint); links open within ", FormatSeconds(d->open_ms() / 1e3),
-                              ", first step within ", FormatSeconds(d->first_step_ms() / 1e3));
+    deadlines_ = absl::StrCat("deadlines: a wait of more than ", FormatSeconds(d->step_ms() / 1e3),
+                              " ends the session (", kStepFloorSeconds, " s + ", kStepFactor,
+                              " steps + ", kRoundTrips,
+                              " round trips + the transfer of a checkpoint); links open within ",
+                              FormatSeconds(d->open_ms() / 1e3), ", first step within ",
+                              FormatSeconds(d->first_step_ms() / 1e3));
   }
 
   void Explain() {
     const JobSpec& job = in_.job;
     const int micros = Micros(job);
-    Say(absl::StrCat("model: ", job.model().layers(), " layers x ", job.model().hidden(), " channels, ", FormatCount(ParameterCount(job.model())),
-                     " parameters; a step is ", micros, micros == 1 ? " micro-batch of " : " micro-batches of ", job.recipe().micro_batch(), " samples x ",
-                     job.model().context(), " positions"));
+    Say(absl::StrCat(
+        "model: ", job.model().layers(), " layers x ", job.model().hidden(), " channels, ",
+        FormatCount(ParameterCount(job.model())), " parameters; a step is ", micros,
+        micros == 1 ? " micro-batch of " : " micro-batches of ", job.recipe().micro_batch(),
+        " samples x ", job.model().context(), " positions"));
     if (p_.data.known) {
-      Say(absl::StrCat("data: ", p_.data.train_samples, " training samples; ", job.recipe().steps(), " steps are ", absl::StrFormat("%.2f", p_.data.passes), " passes over them"));
+      Say(absl::StrCat("data: ", p_.data.train_samples, " training samples; ", job.recipe().steps(),
+                       " steps are ", absl::StrFormat("%.2f", p_.data.passes),
+                       " passes over them"));
     } else {
       Say("data: the number of samples is not known (the daemons did not list their data)");
     }
     for (const std::string& line : found_.considered) Say(line);
     const bool chosen = found_.considered.size() > 1;
-    if (chosen) Say(absl::StrCat("chosen: ", stages_, stages_ == 1 ? " stage" : " stages", "; one more has to make a step ", std::lround(100 * (1 - kStagesMustPay)), " % shorter"));
+    if (chosen)
+      Say(absl::StrCat("chosen: ", stages_, stages_ == 1 ? " stage" : " stages",
+                       "; one more has to make a step ", std::lround(100 * (1 - kStagesMustPay)),
+                       " % shorter"));
     for (int s = 0; s < stages_; ++s) {
       const StagePlan& stage = out_.plan.stages(s);
-      Say(absl::StrCat("stage ", s, " on ", Name(s), ": layers ", stage.first_layer(), "-", stage.end_layer() - 1, ", ", FormatSeconds(p_.compute[s].forward_s), " forward + ",
-                       FormatSeconds(p_.compute[s].backward_s), " backward a micro-batch; memory ", FormatBytes(stage.memory_bytes()), " of ",
-                       FormatBytes(p_.nodes[s]->memory_bytes())));
+      Say(absl::StrCat("stage ", s, " on ", Name(s), ": layers ", stage.first_layer(), "-",
+                       stage.end_layer() - 1, ", ", FormatSeconds(p_.compute[s].forward_s),
+                       " forward + ", FormatSeconds(p_.compute[s].backward_s),
+                       " backward a micro-batch; memory ", FormatBytes(stage.memory_bytes()),
+                       " of ", FormatBytes(p_.nodes[s]->memory_bytes())));
     }
     for (int b = 0; b + 1 < stages_; ++b) {
-      Say(absl::StrCat("boundary b", b, " ", Name(b), " -> ", Name(b + 1), ": ", p_.boundaries[b].forward_why));
-      Say(absl::StrCat("boundary b", b, " ", Name(b + 1), " -> ", Name(b), ": ", p_.boundaries[b].backward_why));
+      Say(absl::StrCat("boundary b", b, " ", Name(b), " -> ", Name(b + 1), ": ",
+                       p_.boundaries[b].forward_why));
+      Say(absl::StrCat("boundary b", b, " ", Name(b + 1), " -> ", Name(b), ": ",
+                       p_.boundaries[b].backward_why));
     }
     if (p_.buffer_bytes > 0) {
-      Say(absl::StrCat("delta buffers: ", FormatBytes(p_.buffer_bytes), " at each end of a boundary, ", FormatBytes(std::min(p_.buffer_bytes, p_.buffer_memory_bytes)),
-                       " of it in memory", p_.spill_bytes > 0 ? absl::StrCat(", ", FormatBytes(p_.spill_bytes), " on disk") : ""));
+      Say(absl::StrCat(
+          "delta buffers: ", FormatBytes(p_.buffer_bytes), " at each end of a boundary, ",
+          FormatBytes(std::min(p_.buffer_bytes, p_.buffer_memory_bytes)), " of it in memory",
+          p_.spill_bytes > 0 ? absl::StrCat(", ", FormatBytes(p_.spill_bytes), " on disk") : ""));
     }
-    Say(absl::StrCat("a step: ", FormatSeconds(p_.step_s), " = pipeline ", FormatSeconds(p_.pipeline_s), " (slowest stage computes ", FormatSeconds(p_.slowest_s * micros),
-                     ") + sync ", FormatSeconds(p_.sync_s), " + optimiser ", FormatSeconds(p_.optimizer_s),
-                     p_.cold_step_s > 1.01 * p_.step_s ? absl::StrCat("; first visits of samples: ", FormatSeconds(p_.cold_step_s)) : ""));
+    Say(absl::StrCat(
+        "a step: ", FormatSeconds(p_.step_s), " = pipeline ", FormatSeconds(p_.pipeline_s),
+        " (slowest stage computes ", FormatSeconds(p_.slowest_s * micros), ") + sync ",
+        FormatSeconds(p_.sync_s), " + optimiser ", FormatSeconds(p_.optimizer_s),
+        p_.cold_step_s > 1.01 * p_.step_s
+            ? absl::StrCat("; first visits of samples: ", FormatSeconds(p_.cold_step_s))
+            : ""));
     Say(deadlines_);
   }
 
@@ -193,43 +230,69 @@ class Writer {
     const int micros = Micros(in_.job);
     const double compute_s = p_.slowest_s * micros;
     if (stages_ > 1 && p_.sync_s > compute_s) {
-      warn(absl::StrCat("sync takes ", FormatSeconds(p_.sync_s), " a step, more than the compute (", FormatSeconds(compute_s),
-                        "): use a larger recipe.global_batch, compression.tied bf16, or fewer stages"));
+      warn(absl::StrCat(
+          "sync takes ", FormatSeconds(p_.sync_s), " a step, more than the compute (",
+          FormatSeconds(compute_s),
+          "): use a larger recipe.global_batch, compression.tied bf16, or fewer stages"));
     }
     for (int b = 0; b + 1 < stages_; ++b) {
       const BoundaryChoice& c = p_.boundaries[b];
       if (!c.fits) {
-        warn(absl::StrCat("boundary b", b, " (", Name(b), " - ", Name(b + 1), ") is slower than the compute: up ", FormatSeconds(c.up_s), ", down ", FormatSeconds(c.down_s),
-                          " a micro-batch, compute ", FormatSeconds(p_.slowest_s)));
+        warn(absl::StrCat("boundary b", b, " (", Name(b), " - ", Name(b + 1),
+                          ") is slower than the compute: up ", FormatSeconds(c.up_s), ", down ",
+                          FormatSeconds(c.down_s), " a micro-batch, compute ",
+                          FormatSeconds(p_.slowest_s)));
       }
       if (std::max(c.up.loss, c.down.loss) > kLossWarning) {
-        warn(absl::StrFormat("boundary b%d (%s - %s) loses %.1f %% of its packets: expect less than its rate", b, Name(b), Name(b + 1), 100 * std::max(c.up.loss, c.down.loss)));
+        warn(absl::StrFormat(
+            "boundary b%d (%s - %s) loses %.1f %% of its packets: expect less than its rate", b,
+            Name(b), Name(b + 1), 100 * std::max(c.up.loss, c.down.loss)));
       }
-      if (IsStateful(c.forward) && !p_.data.known) warn(absl::StrCat("boundary b", b, ": the size of the delta buffers could not be checked: the daemons did not list their data"));
+      if (IsStateful(c.forward) && !p_.data.known)
+        warn(absl::StrCat("boundary b", b,
+                          ": the size of the delta buffers could not be checked: the daemons did "
+                          "not list their data"));
       if (IsStateful(c.forward) && p_.data.known && p_.data.passes <= 1) {
-        warn(absl::StrCat("boundary b", b, ": delta coding gains nothing in a single pass over the data: every sample is a first visit"));
+        warn(absl::StrCat("boundary b", b,
+                          ": delta coding gains nothing in a single pass over the data: every "
+                          "sample is a first visit"));
       }
     }
-    if (p_.spill_bytes > 0) warn(absl::StrCat(FormatBytes(p_.spill_bytes), " of delta buffers at each end go to a spill file on disk"));
-    if (p_.buffer_bytes > 0 && p_.buffer_memory_bytes < in_.job.compression().buffer_memory_bytes() && p_.spill_bytes > 0) {
-      warn(absl::StrCat("compression.buffer_memory_bytes is lowered to ", FormatBytes(p_.buffer_memory_bytes), " so that every daemon stays within its memory"));
+    if (p_.spill_bytes > 0)
+      warn(absl::StrCat(FormatBytes(p_.spill_bytes),
+                        " of delta buffers at each end go to a spill file on disk"));
+    if (p_.buffer_bytes > 0 &&
+        p_.buffer_memory_bytes < in_.job.compression().buffer_memory_bytes() &&
+        p_.spill_bytes > 0) {
+      warn(absl::StrCat("compression.buffer_memory_bytes is lowered to ",
+                        FormatBytes(p_.buffer_memory_bytes),
+                        " so that every daemon stays within its memory"));
     }
     if (stages_ > 1 && micros < stages_) {
-      warn(absl::StrFormat("%d micro-batches for %d stages: each stage idles at least %.0f %% of a step", micros, stages_, 100.0 * (stages_ - 1) / (micros + stages_ - 1)));
+      warn(absl::StrFormat(
+          "%d micro-batches for %d stages: each stage idles at least %.0f %% of a step", micros,
+          stages_, 100.0 * (stages_ - 1) / (micros + stages_ - 1)));
     }
     if (p_.other_step_s > 0 && p_.other_step_s < kOtherScheduleGain * p_.step_s) {
-      warn(absl::StrCat("strategy.schedule ", p_.other_schedule, " would take ", FormatSeconds(p_.other_step_s), " a step instead of ", FormatSeconds(p_.step_s),
-                        " (it keeps more micro-batches under way, which hides the links) and fits the memory"));
+      warn(absl::StrCat(
+          "strategy.schedule ", p_.other_schedule, " would take ", FormatSeconds(p_.other_step_s),
+          " a step instead of ", FormatSeconds(p_.step_s),
+          " (it keeps more micro-batches under way, which hides the links) and fits the memory"));
     }
     for (int s = 0; s < stages_; ++s) {
       if (p_.bytes[s] > kMemoryWarning * p_.nodes[s]->memory_bytes()) {
-        warn(absl::StrCat("stage ", s, " is predicted to fill ", FormatBytes(p_.bytes[s]), " of the ", FormatBytes(p_.nodes[s]->memory_bytes()), " that ", Name(s), " may use"));
+        warn(absl::StrCat("stage ", s, " is predicted to fill ", FormatBytes(p_.bytes[s]),
+                          " of the ", FormatBytes(p_.nodes[s]->memory_bytes()), " that ", Name(s),
+                          " may use"));
       }
     }
     for (const BoundaryCodec& b : in_.job.compression().boundaries()) {
-      if (b.boundary() + 1 >= stages_) warn(absl::StrCat("compression.boundaries names boundary ", b.boundary(), ", which this plan does not have (", stages_ - 1, " boundaries)"));
+      if (b.boundary() + 1 >= stages_)
+        warn(absl::StrCat("compression.boundaries names boundary ", b.boundary(),
+                          ", which this plan does not have (", stages_ - 1, " boundaries)"));
     }
-    if (p_.data.known && p_.data.validation_samples == 0 && in_.job.recipe().eval_samples() > 0) warn("no samples are left for validation: data.validation_share is too small");
+    if (p_.data.known && p_.data.validation_samples == 0 && in_.job.recipe().eval_samples() > 0)
+      warn("no samples are left for validation: data.validation_share is too small");
   }
 
   const PlannerInput& in_;
@@ -247,7 +310,9 @@ class Writer {
 absl::StatusOr<PlannedJob> MakePlan(const PlannerInput& input) {
   RETURN_IF_ERROR(ValidateJob(input.job));
   if (input.start_step >= input.job.recipe().steps()) {
-    return absl::InvalidArgumentError(absl::StrCat("recipe.steps: ", input.job.recipe().steps(), " steps, and ", input.start_step, " are done already: nothing is left to do"));
+    return absl::InvalidArgumentError(absl::StrCat("recipe.steps: ", input.job.recipe().steps(),
+                                                   " steps, and ", input.start_step,
+                                                   " are done already: nothing is left to do"));
   }
   const LinkIndex links(input.topology);
   ASSIGN_OR_RETURN(const Found found, FindPlacement(input, links));

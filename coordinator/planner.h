@@ -1,13 +1,14 @@
-// The planner: a pure function from what a user asks and what was measured to a complete plan with its reasons.
+// The planner: a pure function from what a user asks and what was measured to a complete plan with
+// its reasons.
 //
-// It compares stage counts (strategy.stages 0: as many as pay), orders of daemons (all of them for few daemons, else greedily from the
-// fastest ones) and cuts; for the best it writes stages, links, codecs, windows, schedules and deadlines. Same input, same plan.
-// Refusals say in words what is missing:
+// It compares stage counts (strategy.stages 0: as many as pay), orders of daemons (all of them for
+// few daemons, else greedily from the fastest ones) and cuts; for the best it writes stages, links,
+// codecs, windows, schedules and deadlines. Same input, same plan. Refusals say in words what is
+// missing:
 //   InvalidArgument     the job can't run on any daemons (fields out of range, data too small)
-//   FailedPrecondition  too few daemons, or daemons it names are not there; more daemons would cure it
-//   NotFound            the data is not there
-//   ResourceExhausted   memory or disk: how many bytes are needed and there are
-//   Unavailable         no usable links: which pairs and why
+//   FailedPrecondition  too few daemons, or daemons it names are not there; more daemons would cure
+//   it NotFound            the data is not there ResourceExhausted   memory or disk: how many bytes
+//   are needed and there are Unavailable         no usable links: which pairs and why
 // Thread: pure functions.
 #ifndef ISTHMUS_COORDINATOR_PLANNER_H_
 #define ISTHMUS_COORDINATOR_PLANNER_H_
@@ -22,24 +23,26 @@
 
 namespace isthmus::coordinator {
 
-constexpr int kMaxPlannedNodes = 64;         // beyond, the fastest ones are looked at
-constexpr int kExhaustiveOrders = 1000;      // as many orders of daemons are compared one by one
-constexpr int kPricedOrders = 6;             // best orders by a rough score that are priced exactly
-constexpr double kStagesMustPay = 0.98;      // one stage more is taken if a step takes at most this share of the time
-constexpr int64_t kMaxPlanBytes = 3500000;   // a plan travels in one control message
+constexpr int kMaxPlannedNodes = 64;     // beyond, the fastest ones are looked at
+constexpr int kExhaustiveOrders = 1000;  // as many orders of daemons are compared one by one
+constexpr int kPricedOrders = 6;         // best orders by a rough score that are priced exactly
+constexpr double kStagesMustPay =
+    0.98;  // one stage more is taken if a step takes at most this share of the time
+constexpr int64_t kMaxPlanBytes = 3500000;  // a plan travels in one control message
 
 struct PlannerInput {
   std::string job_id;
-  JobSpec job;                        // with defaults, valid
-  Topology topology;                  // daemons that are alive and free, and the links between them
-  std::vector<std::string> absent;    // "lab runs job bible-1": daemons that are not in `topology`, for the words of a refusal
+  JobSpec job;                      // with defaults, valid
+  Topology topology;                // daemons that are alive and free, and the links between them
+  std::vector<std::string> absent;  // "lab runs job bible-1": daemons that are not in `topology`,
+                                    // for the words of a refusal
   uint64_t generation = 0;
   int64_t start_step = 0;
   bool from_checkpoint = false;
 };
 
 struct PlannedJob {
-  Plan plan;                          // predicted_step_s and explanation are in it
+  Plan plan;  // predicted_step_s and explanation are in it
   std::vector<std::string> warnings;
 };
 

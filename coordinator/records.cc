@@ -45,14 +45,19 @@ JobRecord Merge(const std::map<int, StepRecord>& stages) {
 }  // namespace
 
 absl::Status CheckStepRecord(const StepRecord& r) {
-  for (double v : {r.step_s(), r.compute_s(), r.encode_s(), r.decode_s(), r.send_wait_s(), r.recv_wait_s(), r.sync_s()}) {
-    if (!std::isfinite(v) || v < 0) return absl::InvalidArgumentError(absl::StrCat("step record ", r.step(), ": a time is ", v));
+  for (double v : {r.step_s(), r.compute_s(), r.encode_s(), r.decode_s(), r.send_wait_s(),
+                   r.recv_wait_s(), r.sync_s()}) {
+    if (!std::isfinite(v) || v < 0)
+      return absl::InvalidArgumentError(absl::StrCat("step record ", r.step(), ": a time is ", v));
   }
   if (r.directions_size() > kMaxDirections) {
-    return absl::InvalidArgumentError(absl::StrCat("step record ", r.step(), ": ", r.directions_size(), " directions; at most ", kMaxDirections));
+    return absl::InvalidArgumentError(absl::StrCat("step record ", r.step(), ": ",
+                                                   r.directions_size(), " directions; at most ",
+                                                   kMaxDirections));
   }
   for (const DirectionBytes& d : r.directions()) {
-    if (d.raw_bytes() < 0 || d.wire_bytes() < 0) return absl::InvalidArgumentError(absl::StrCat("step record ", r.step(), ": negative bytes"));
+    if (d.raw_bytes() < 0 || d.wire_bytes() < 0)
+      return absl::InvalidArgumentError(absl::StrCat("step record ", r.step(), ": negative bytes"));
   }
   if (r.step() < 0 || r.tokens() < 0 || r.key_frames() < 0) {
     return absl::InvalidArgumentError(absl::StrCat("step record ", r.step(), ": a negative count"));
@@ -66,13 +71,17 @@ RecordMerger::RecordMerger(uint64_t generation, int stages, int64_t next_step)
 absl::StatusOr<std::optional<MergedStep>> RecordMerger::Add(const StepRecord& record) {
   RETURN_IF_ERROR(CheckStepRecord(record));
   if (record.generation() != generation_) {
-    return absl::InvalidArgumentError(absl::StrCat("step record of generation ", record.generation(), "; the job runs generation ", generation_));
+    return absl::InvalidArgumentError(absl::StrCat("step record of generation ",
+                                                   record.generation(),
+                                                   "; the job runs generation ", generation_));
   }
   if (record.stage() < 0 || record.stage() >= stages_) {
-    return absl::InvalidArgumentError(absl::StrCat("step record of stage ", record.stage(), "; the plan has ", stages_));
+    return absl::InvalidArgumentError(
+        absl::StrCat("step record of stage ", record.stage(), "; the plan has ", stages_));
   }
   const int64_t step = record.step();
-  if (step < next_step_ || ahead_.count(step) > 0) return std::optional<MergedStep>();  // sent again
+  if (step < next_step_ || ahead_.count(step) > 0)
+    return std::optional<MergedStep>();  // sent again
   auto& stages = pending_[step];
   stages.emplace(record.stage(), record);
   if (static_cast<int>(stages.size()) == stages_) {
@@ -103,9 +112,12 @@ void RecordMerger::MarkDone(int64_t step) {
 
 void AddBytes(const StepRecord& record, const Plan& plan, std::vector<BoundaryTotals>* totals) {
   for (const DirectionBytes& d : record.directions()) {
-    const auto link = std::find_if(plan.links().begin(), plan.links().end(), [&](const LinkPlan& l) { return l.id() == d.link_id(); });
+    const auto link = std::find_if(plan.links().begin(), plan.links().end(),
+                                   [&](const LinkPlan& l) { return l.id() == d.link_id(); });
     if (link == plan.links().end()) continue;
-    auto it = std::find_if(totals->begin(), totals->end(), [&](const BoundaryTotals& t) { return t.link_id() == d.link_id() && t.forward() == d.forward(); });
+    auto it = std::find_if(totals->begin(), totals->end(), [&](const BoundaryTotals& t) {
+      return t.link_id() == d.link_id() && t.forward() == d.forward();
+    });
     if (it == totals->end()) {
       it = totals->insert(totals->end(), BoundaryTotals());
       it->set_link_id(d.link_id());
@@ -117,11 +129,13 @@ void AddBytes(const StepRecord& record, const Plan& plan, std::vector<BoundaryTo
     it->set_raw_bytes(it->raw_bytes() + d.raw_bytes());
     it->set_wire_bytes(it->wire_bytes() + d.wire_bytes());
   }
-  std::stable_sort(totals->begin(), totals->end(), [](const BoundaryTotals& a, const BoundaryTotals& b) {
-    if (a.link_id().size() != b.link_id().size()) return a.link_id().size() < b.link_id().size();
-    if (a.link_id() != b.link_id()) return a.link_id() < b.link_id();
-    return a.forward() > b.forward();
-  });
+  std::stable_sort(totals->begin(), totals->end(),
+                   [](const BoundaryTotals& a, const BoundaryTotals& b) {
+                     if (a.link_id().size() != b.link_id().size())
+                       return a.link_id().size() < b.link_id().size();
+                     if (a.link_id() != b.link_id()) return a.link_id() < b.link_id();
+                     return a.forward() > b.forward();
+                   });
 }
 
 }  // namespace isthmus::coordinator

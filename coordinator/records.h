@@ -1,8 +1,9 @@
-// Merges what each stage says about a step into one record, and adds up bytes per boundary and direction.
+// Merges what each stage says about a step into one record, and adds up bytes per boundary and
+// direction.
 //
-// A step is whole when every stage has told; repeated and foreign records change nothing. Steps may become whole out of order (a daemon
-// that lost its connection sends again). Memory is bounded by kMaxPendingSteps and kMaxAhead.
-// Thread: one owner. Pure: no clock, no I/O.
+// A step is whole when every stage has told; repeated and foreign records change nothing. Steps may
+// become whole out of order (a daemon that lost its connection sends again). Memory is bounded by
+// kMaxPendingSteps and kMaxAhead. Thread: one owner. Pure: no clock, no I/O.
 #ifndef ISTHMUS_COORDINATOR_RECORDS_H_
 #define ISTHMUS_COORDINATOR_RECORDS_H_
 
@@ -28,14 +29,16 @@ struct MergedStep {
 
 class RecordMerger {
  public:
-  static constexpr int kMaxPendingSteps = 4096;  // incomplete steps kept; beyond it the oldest is given up
-  static constexpr int kMaxAhead = 8192;         // whole steps kept in mind above the first gap
+  static constexpr int kMaxPendingSteps =
+      4096;                               // incomplete steps kept; beyond it the oldest is given up
+  static constexpr int kMaxAhead = 8192;  // whole steps kept in mind above the first gap
 
   RecordMerger() = default;
   // For one generation: `stages` records make a step; steps before `next_step` are done.
   RecordMerger(uint64_t generation, int stages, int64_t next_step);
 
-  // The merged step if `record` completed it, nothing if not. InvalidArgument: it does not belong here or is broken.
+  // The merged step if `record` completed it, nothing if not. InvalidArgument: it does not belong
+  // here or is broken.
   absl::StatusOr<std::optional<MergedStep>> Add(const StepRecord& record);
 
   // Every step before this one is merged (or given up).
@@ -47,15 +50,17 @@ class RecordMerger {
   uint64_t generation_ = 0;
   int stages_ = 0;
   int64_t next_step_ = 0;
-  std::set<int64_t> ahead_;                          // whole steps above next_step_
+  std::set<int64_t> ahead_;  // whole steps above next_step_
   std::map<int64_t, std::map<int, StepRecord>> pending_;
 };
 
-// InvalidArgument unless every figure is finite and not negative, and there are not more than kMaxDirections directions.
+// InvalidArgument unless every figure is finite and not negative, and there are not more than
+// kMaxDirections directions.
 absl::Status CheckStepRecord(const StepRecord& record);
 constexpr int kMaxDirections = 16;
 
-// Adds the record's bytes to the totals of the links of `plan`; unknown links are left out. Keeps totals in link order, forward first.
+// Adds the record's bytes to the totals of the links of `plan`; unknown links are left out. Keeps
+// totals in link order, forward first.
 void AddBytes(const StepRecord& record, const Plan& plan, std::vector<BoundaryTotals>* totals);
 
 }  // namespace isthmus::coordinator

@@ -14,15 +14,17 @@ namespace isthmus::coordinator {
 namespace {
 
 constexpr int kGreedyStarts = 8;
-constexpr int kNamedPairs = 5;       // in the words of a refusal
-constexpr int kRoughBits = 8;        // what `auto` may come down to without harm, for the rough score
+constexpr int kNamedPairs = 5;  // in the words of a refusal
+constexpr int kRoughBits = 8;   // what `auto` may come down to without harm, for the rough score
 
 using Order = std::vector<int>;
 
-// Scores orders roughly: the bottleneck of compute and links at kRoughBits, then latency, then how mild a codec the links allow.
+// Scores orders roughly: the bottleneck of compute and links at kRoughBits, then latency, then how
+// mild a codec the links allow.
 class Rough {
  public:
-  Rough(const JobSpec& job, const std::vector<const NodeInfo*>& nodes, const LinkIndex& links) : micros_(Micros(job)), nodes_(nodes.size()) {
+  Rough(const JobSpec& job, const std::vector<const NodeInfo*>& nodes, const LinkIndex& links)
+      : micros_(Micros(job)), nodes_(nodes.size()) {
     const TensorDims dims{job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
     const double bits = [&] {
       const std::string& text = job.compression().forward();
@@ -37,9 +39,11 @@ class Rough {
       for (int j = 0; j < nodes_; ++j) {
         Pair pair;
         if (i != j && links.Both(nodes[i]->id(), nodes[j]->id())) {
-          const LinkIndex::Link &up = links.Get(nodes[i]->id(), nodes[j]->id()), &down = links.Get(nodes[j]->id(), nodes[i]->id());
+          const LinkIndex::Link &up = links.Get(nodes[i]->id(), nodes[j]->id()),
+                                &down = links.Get(nodes[j]->id(), nodes[i]->id());
           const double rate = std::min(up.rate_bits_per_s, down.rate_bits_per_s);
-          pair = {true, bits / rate, 32.0 * dims.elements() / rate, tied_bits / rate, (up.round_trip_s + down.round_trip_s) / 2};
+          pair = {true, bits / rate, 32.0 * dims.elements() / rate, tied_bits / rate,
+                  (up.round_trip_s + down.round_trip_s) / 2};
         }
         pairs_.push_back(pair);
       }
@@ -109,7 +113,8 @@ class Best {
   std::vector<std::pair<double, Order>> entries_;
 };
 
-void AllOrders(const Rough& rough, int nodes, int stages, Order* prefix, std::vector<bool>* used, Best* best) {
+void AllOrders(const Rough& rough, int nodes, int stages, Order* prefix, std::vector<bool>* used,
+               Best* best) {
   if (static_cast<int>(prefix->size()) == stages) {
     best->Offer(rough.Score(*prefix), *prefix);
     return;
@@ -124,7 +129,8 @@ void AllOrders(const Rough& rough, int nodes, int stages, Order* prefix, std::ve
   }
 }
 
-// From `start` always the neighbour that costs least: its link and its share of the compute. Then swaps that improve the score.
+// From `start` always the neighbour that costs least: its link and its share of the compute. Then
+// swaps that improve the score.
 void GreedyOrder(const Rough& rough, int nodes, int stages, int start, Best* best) {
   Order order{start};
   std::vector<bool> used(nodes);
@@ -134,8 +140,11 @@ void GreedyOrder(const Rough& rough, int nodes, int stages, int start, Best* bes
     int next = -1;
     double cost = 0;
     for (int i = 0; i < nodes; ++i) {
-      if (used[i] || !rough.usable(order.back(), i) || (last && (!rough.has_data(i) || !rough.usable(start, i)))) continue;
-      const double c = std::max(rough.step_s(order.back(), i), rough.whole_s(i) / stages) + 0.1 * rough.step_s(order.back(), i);
+      if (used[i] || !rough.usable(order.back(), i) ||
+          (last && (!rough.has_data(i) || !rough.usable(start, i))))
+        continue;
+      const double c = std::max(rough.step_s(order.back(), i), rough.whole_s(i) / stages) +
+                       0.1 * rough.step_s(order.back(), i);
       if (next < 0 || c < cost) {
         next = i;
         cost = c;
@@ -171,35 +180,48 @@ double CountOrders(int nodes, int stages) {
 }
 
 std::string Names(const Placement& p) {
-  return absl::StrJoin(p.nodes, ", ", [](std::string* out, const NodeInfo* n) { absl::StrAppend(out, n->name()); });
+  return absl::StrJoin(
+      p.nodes, ", ", [](std::string* out, const NodeInfo* n) { absl::StrAppend(out, n->name()); });
 }
 
 std::string Stages(int n) { return absl::StrCat(n, n == 1 ? " stage" : " stages"); }
 
-absl::Status TooFew(const PlannerInput& input, const std::vector<const NodeInfo*>& nodes, const std::vector<std::string>& unfit, int stages) {
+absl::Status TooFew(const PlannerInput& input, const std::vector<const NodeInfo*>& nodes,
+                    const std::vector<std::string>& unfit, int stages) {
   std::vector<std::string> out = input.absent;
   out.insert(out.end(), unfit.begin(), unfit.end());
   return absl::FailedPreconditionError(absl::StrCat(
-      "daemons: ", Stages(stages), stages == 1 ? " needs" : " need", " as many daemons; ", nodes.size(), nodes.size() == 1 ? " is" : " are", " free",
-      nodes.empty() ? "" : absl::StrCat(" (", absl::StrJoin(nodes, ", ", [](std::string* o, const NodeInfo* n) { absl::StrAppend(o, n->name()); }), ")"),
+      "daemons: ", Stages(stages), stages == 1 ? " needs" : " need", " as many daemons; ",
+      nodes.size(), nodes.size() == 1 ? " is" : " are", " free",
+      nodes.empty() ? ""
+                    : absl::StrCat(" (",
+                                   absl::StrJoin(nodes, ", ",
+                                                 [](std::string* o, const NodeInfo* n) {
+                                                   absl::StrAppend(o, n->name());
+                                                 }),
+                                   ")"),
       out.empty() ? "" : absl::StrCat("; not usable: ", absl::StrJoin(out, "; "))));
 }
 
-absl::Status NoLinks(const std::vector<const NodeInfo*>& nodes, int stages, const LinkIndex& links) {
+absl::Status NoLinks(const std::vector<const NodeInfo*>& nodes, int stages,
+                     const LinkIndex& links) {
   std::vector<std::string> pairs;
   int more = 0;
   for (const NodeInfo* a : nodes) {
     for (const NodeInfo* b : nodes) {
       if (a == b || links.Get(a->id(), b->id()).usable) continue;
       if (static_cast<int>(pairs.size()) < kNamedPairs) {
-        pairs.push_back(absl::StrCat(a->name(), " -> ", b->name(), ": ", links.Get(a->id(), b->id()).why_not));
+        pairs.push_back(
+            absl::StrCat(a->name(), " -> ", b->name(), ": ", links.Get(a->id(), b->id()).why_not));
       } else {
         ++more;
       }
     }
   }
-  return absl::UnavailableError(absl::StrCat("links: no order of ", stages, " daemons has usable links between neighbours and between its ends: ",
-                                             absl::StrJoin(pairs, "; "), more > 0 ? absl::StrCat("; and ", more, " more pairs") : ""));
+  return absl::UnavailableError(absl::StrCat(
+      "links: no order of ", stages,
+      " daemons has usable links between neighbours and between its ends: ",
+      absl::StrJoin(pairs, "; "), more > 0 ? absl::StrCat("; and ", more, " more pairs") : ""));
 }
 
 absl::StatusOr<std::vector<const NodeInfo*>> NamedNodes(const PlannerInput& input) {
@@ -213,24 +235,36 @@ absl::StatusOr<std::vector<const NodeInfo*>> NamedNodes(const PlannerInput& inpu
     if (hits.empty()) {
       std::vector<std::string> there;
       for (const NodeInfo& n : input.topology.nodes()) there.push_back(n.name());
-      return absl::FailedPreconditionError(absl::StrCat("daemons: strategy.nodes names '", name, "', which is not free; free are: ", there.empty() ? "none" : absl::StrJoin(there, ", "),
-                                                        input.absent.empty() ? "" : absl::StrCat("; not usable: ", absl::StrJoin(input.absent, "; "))));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "daemons: strategy.nodes names '", name,
+          "', which is not free; free are: ", there.empty() ? "none" : absl::StrJoin(there, ", "),
+          input.absent.empty()
+              ? ""
+              : absl::StrCat("; not usable: ", absl::StrJoin(input.absent, "; "))));
     }
     if (hits.size() > 1) {
-      return absl::InvalidArgumentError(absl::StrCat("strategy.nodes: ", hits.size(), " daemons are called '", name, "'; name them by identity: ",
-                                                     absl::StrJoin(hits, ", ", [](std::string* o, const NodeInfo* n) { absl::StrAppend(o, n->id()); })));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "strategy.nodes: ", hits.size(), " daemons are called '", name,
+          "'; name them by identity: ",
+          absl::StrJoin(hits, ", ",
+                        [](std::string* o, const NodeInfo* n) { absl::StrAppend(o, n->id()); })));
     }
     if (std::find(nodes.begin(), nodes.end(), hits[0]) != nodes.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("strategy.nodes: '", name, "' is there twice; a daemon holds one stage"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("strategy.nodes: '", name, "' is there twice; a daemon holds one stage"));
     }
     nodes.push_back(hits[0]);
   }
   const int stages = strategy.stages();
   if (stages != 0 && stages != static_cast<int>(nodes.size())) {
-    return absl::InvalidArgumentError(absl::StrCat("strategy.nodes: ", nodes.size(), " daemons for ", stages, " stages (strategy.stages or layers_per_stage)"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("strategy.nodes: ", nodes.size(), " daemons for ", stages,
+                     " stages (strategy.stages or layers_per_stage)"));
   }
   if (static_cast<int>(nodes.size()) > input.job.model().layers()) {
-    return absl::InvalidArgumentError(absl::StrCat("strategy.nodes: ", nodes.size(), " daemons, but model.layers is ", input.job.model().layers(), ": a stage holds at least one layer"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("strategy.nodes: ", nodes.size(), " daemons, but model.layers is ",
+                     input.job.model().layers(), ": a stage holds at least one layer"));
   }
   return nodes;
 }
@@ -256,7 +290,8 @@ Pool UsableNodes(const PlannerInput& input) {
   }
   if (any_data) pool.data_error = absl::OkStatus();
   std::map<const NodeInfo*, double> speed;
-  for (const NodeInfo* n : pool.nodes) speed[n] = StageTime(input.job, *n, 0, input.job.model().layers()).sum();
+  for (const NodeInfo* n : pool.nodes)
+    speed[n] = StageTime(input.job, *n, 0, input.job.model().layers()).sum();
   std::sort(pool.nodes.begin(), pool.nodes.end(), [&](const NodeInfo* a, const NodeInfo* b) {
     return speed[a] != speed[b] ? speed[a] < speed[b] : a->id() < b->id();
   });
@@ -268,8 +303,10 @@ Pool UsableNodes(const PlannerInput& input) {
 }
 
 // The best of the promising orders for this many stages; the first refusal if none can run.
-absl::StatusOr<Placement> BestFor(const PlannerInput& input, const Pool& pool, int stages, const LinkIndex& links) {
-  const std::vector<int> layers(input.job.strategy().layers_per_stage().begin(), input.job.strategy().layers_per_stage().end());
+absl::StatusOr<Placement> BestFor(const PlannerInput& input, const Pool& pool, int stages,
+                                  const LinkIndex& links) {
+  const std::vector<int> layers(input.job.strategy().layers_per_stage().begin(),
+                                input.job.strategy().layers_per_stage().end());
   absl::StatusOr<Placement> best = NoLinks(pool.nodes, stages, links);
   bool first = true;
   for (const Order& order : PromisingOrders(input.job, pool.nodes, stages, links)) {
@@ -284,7 +321,9 @@ absl::StatusOr<Placement> BestFor(const PlannerInput& input, const Pool& pool, i
 
 }  // namespace
 
-std::vector<std::vector<int>> PromisingOrders(const JobSpec& job, const std::vector<const NodeInfo*>& nodes, int stages, const LinkIndex& links) {
+std::vector<std::vector<int>> PromisingOrders(const JobSpec& job,
+                                              const std::vector<const NodeInfo*>& nodes, int stages,
+                                              const LinkIndex& links) {
   const int n = nodes.size();
   const Rough rough(job, nodes, links);
   Best best;
@@ -310,22 +349,29 @@ absl::StatusOr<Found> FindPlacement(const PlannerInput& input, const LinkIndex& 
   const StrategySpec& strategy = input.job.strategy();
   if (!strategy.nodes().empty()) {
     ASSIGN_OR_RETURN(const std::vector<const NodeInfo*> nodes, NamedNodes(input));
-    const std::vector<int> layers(strategy.layers_per_stage().begin(), strategy.layers_per_stage().end());
+    const std::vector<int> layers(strategy.layers_per_stage().begin(),
+                                  strategy.layers_per_stage().end());
     ASSIGN_OR_RETURN(found.best, PricePlacement(input.job, nodes, layers, links));
-    found.considered.push_back(absl::StrCat(Stages(nodes.size()), " on ", Names(found.best), ", as the job says: ", FormatSeconds(found.best.step_s), " a step"));
+    found.considered.push_back(absl::StrCat(Stages(nodes.size()), " on ", Names(found.best),
+                                            ", as the job says: ", FormatSeconds(found.best.step_s),
+                                            " a step"));
     return found;
   }
   const Pool pool = UsableNodes(input);
   const int wanted = strategy.stages();
-  if (pool.nodes.empty() || wanted > static_cast<int>(pool.nodes.size())) return TooFew(input, pool.nodes, pool.unfit, std::max(1, wanted));
+  if (pool.nodes.empty() || wanted > static_cast<int>(pool.nodes.size()))
+    return TooFew(input, pool.nodes, pool.unfit, std::max(1, wanted));
   if (!pool.data_error.ok()) return pool.data_error;
   const int most = std::min<int>(input.job.model().layers(), pool.nodes.size());
   absl::StatusOr<Placement> best = absl::InternalError("no stage count was tried");
   for (int stages = wanted != 0 ? wanted : 1; stages <= (wanted != 0 ? wanted : most); ++stages) {
     absl::StatusOr<Placement> p = BestFor(input, pool, stages, links);
-    found.considered.push_back(p.ok() ? absl::StrCat(Stages(stages), ": ", FormatSeconds(p->step_s), " a step (", Names(*p), ")")
-                                      : absl::StrCat(Stages(stages), ": not possible: ", p.status().message()));
-    if (p.ok() ? (!best.ok() || p->step_s <= kStagesMustPay * best->step_s) : !best.ok()) best = std::move(p);
+    found.considered.push_back(
+        p.ok() ? absl::StrCat(Stages(stages), ": ", FormatSeconds(p->step_s), " a step (",
+                              Names(*p), ")")
+               : absl::StrCat(Stages(stages), ": not possible: ", p.status().message()));
+    if (p.ok() ? (!best.ok() || p->step_s <= kStagesMustPay * best->step_s) : !best.ok())
+      best = std::move(p);
   }
   if (!best.ok()) return best.status();
   found.best = *std::move(best);

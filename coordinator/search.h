@@ -19,8 +19,11 @@ struct Found {
 
 absl::StatusOr<Found> FindPlacement(const PlannerInput& input, const LinkIndex& links);
 
-// Up to kPricedOrders orders of `stages` of the `nodes` (indices), best first by a rough score. Empty: no order has usable links.
-std::vector<std::vector<int>> PromisingOrders(const JobSpec& job, const std::vector<const NodeInfo*>& nodes, int stages, const LinkIndex& links);
+// Up to kPricedOrders orders of `stages` of the `nodes` (indices), best first by a rough score.
+// Empty: no order has usable links.
+std::vector<std::vector<int>> PromisingOrders(const JobSpec& job,
+                                              const std::vector<const NodeInfo*>& nodes, int stages,
+                                              const LinkIndex& links);
 
 }  // namespace isthmus::coordinator
 

@@ -44,7 +44,8 @@ class JobsTest : public ::testing::Test {
     plan.mutable_deadlines()->set_drain_ms(30000);
     return plan;
   }
-  SessionEvent Event(int stage, SessionEvent::State state, int64_t step = 0, uint64_t generation = 1) {
+  SessionEvent Event(int stage, SessionEvent::State state, int64_t step = 0,
+                     uint64_t generation = 1) {
     SessionEvent e;
     e.set_job_id("bible-1");
     e.set_generation(generation);
@@ -53,7 +54,8 @@ class JobsTest : public ::testing::Test {
     e.set_step(step);
     return e;
   }
-  Commands Tell(int stage, SessionEvent::State state, double s, int64_t step = 0, uint64_t generation = 1) {
+  Commands Tell(int stage, SessionEvent::State state, double s, int64_t step = 0,
+                uint64_t generation = 1) {
     return jobs_.OnEvent(Node(stage), Event(stage, state, step, generation), At(s));
   }
   void Step(int64_t step, double s, uint64_t generation = 1) {
@@ -146,7 +148,8 @@ TEST_F(JobsTest, AFailureStopsTheOthersAndPausesWithTheCheckpoint) {
     EXPECT_EQ(c.message.stop().generation(), 1u);
   }
   EXPECT_EQ(State(), JOB_PAUSED);
-  EXPECT_THAT(Reason(), HasSubstr("stage 1 on daemon name1 failed at step 1: link b1: reset by peer"));
+  EXPECT_THAT(Reason(),
+              HasSubstr("stage 1 on daemon name1 failed at step 1: link b1: reset by peer"));
   EXPECT_THAT(Reason(), HasSubstr("checkpoint of step 1 is intact"));
   EXPECT_THAT(Tell(0, SessionEvent::FAILED, 4), IsEmpty()) << "consequences are not causes";
   EXPECT_THAT(Reason(), HasSubstr("link b1"));
@@ -164,19 +167,22 @@ TEST_F(JobsTest, TheDaemonThatVanishedIsNamedWhicheverComesFirst) {
   Run();
   jobs_.OnStreamGone("n1", At(3));
   Tell(0, SessionEvent::FAILED, 4);
-  EXPECT_THAT(Reason(), StartsWith("daemon name1 is lost (its connection ended 1 s before); stage 0"));
+  EXPECT_THAT(Reason(),
+              StartsWith("daemon name1 is lost (its connection ended 1 s before); stage 0"));
   ASSERT_TRUE(jobs_.Start("bible-1", MakePlan(2), At(10)).ok());
   Tell(0, SessionEvent::FAILED, 11, 0, 2);
   jobs_.OnStreamGone("n2", At(12));
   jobs_.OnStreamGone("n2", At(12));
-  EXPECT_THAT(Reason(), StartsWith("daemon name2 is lost (its connection ended 1 s after); stage 0"));
+  EXPECT_THAT(Reason(),
+              StartsWith("daemon name2 is lost (its connection ended 1 s after); stage 0"));
 }
 
 TEST_F(JobsTest, ALostLeaseOrAConnectionThatStaysAwayPauses) {
   Run();
   jobs_.OnStreamGone("n1", At(3));
   EXPECT_THAT(jobs_.Tick(members_, At(17)), IsEmpty());
-  EXPECT_THAT(jobs_.OnRegistered("n1", Back(1, 1), false, At(17.5)), IsEmpty()) << "back in time: nothing happened";
+  EXPECT_THAT(jobs_.OnRegistered("n1", Back(1, 1), false, At(17.5)), IsEmpty())
+      << "back in time: nothing happened";
   EXPECT_THAT(jobs_.Tick(members_, At(30)), IsEmpty());
   EXPECT_EQ(State(), JOB_RUNNING);
   jobs_.OnStreamGone("n1", At(31));
@@ -184,7 +190,8 @@ TEST_F(JobsTest, ALostLeaseOrAConnectionThatStaysAwayPauses) {
   EXPECT_EQ(State(), JOB_FAILED);
   EXPECT_THAT(Reason(), HasSubstr("daemon name1 is lost"));
   ASSERT_TRUE(jobs_.Start("bible-1", MakePlan(2), At(50)).ok());
-  EXPECT_THAT(jobs_.OnNodeLost("n0", "daemon name0 is lost: no heartbeat for 15 s", At(60)), SizeIs(2));
+  EXPECT_THAT(jobs_.OnNodeLost("n0", "daemon name0 is lost: no heartbeat for 15 s", At(60)),
+              SizeIs(2));
   EXPECT_THAT(Reason(), HasSubstr("no heartbeat for 15 s; it held stage 0"));
 }
 
@@ -236,7 +243,8 @@ TEST_F(JobsTest, StopIsGracefulThenFinal) {
   const JobStatus& status = jobs_.Find("bible-1")->status;
   EXPECT_EQ(status.step(), 2);
   EXPECT_EQ(status.checkpoint_step(), 2);
-  EXPECT_EQ(jobs_.Stop("bible-1", false, At(6)).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(jobs_.Stop("bible-1", false, At(6)).status().code(),
+            absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(JobsTest, AStopThatHangsIsEnded) {
@@ -277,7 +285,8 @@ TEST_F(JobsTest, DifferentDataIsFoundBeforeTheFirstStep) {
   last.set_corpus_fingerprint(12);
   EXPECT_THAT(jobs_.OnEvent("n0", first, At(1)), IsEmpty());
   EXPECT_THAT(jobs_.OnEvent("n2", last, At(1)), SizeIs(kStages));
-  EXPECT_THAT(Reason(), HasSubstr("stage 0 on daemon name0 and stage 2 on daemon name2 read different data"));
+  EXPECT_THAT(Reason(),
+              HasSubstr("stage 0 on daemon name0 and stage 2 on daemon name2 read different data"));
 }
 
 TEST_F(JobsTest, ResumeDropsTheRecordsItWillMakeAgain) {
@@ -286,7 +295,9 @@ TEST_F(JobsTest, ResumeDropsTheRecordsItWillMakeAgain) {
   jobs_.OnCheckpoint("bible-1", 20, At(25));
   Tell(0, SessionEvent::FAILED, 40, 30);
   EXPECT_THAT(jobs_.TakeRecords(), SizeIs(30));
-  EXPECT_EQ(jobs_.Start("bible-1", MakePlan(1, 20), At(41)).status().code(), absl::StatusCode::kInternal) << "generations never repeat";
+  EXPECT_EQ(jobs_.Start("bible-1", MakePlan(1, 20), At(41)).status().code(),
+            absl::StatusCode::kInternal)
+      << "generations never repeat";
   ASSERT_TRUE(jobs_.Start("bible-1", MakePlan(2, 20), At(41)).ok());
   const Job* job = jobs_.Find("bible-1");
   EXPECT_EQ(job->status.step(), 20);
@@ -366,7 +377,8 @@ TEST_F(RestartTest, WhatCannotBeConfirmedIsPaused) {
   jobs_.OnRegistered("n2", Back(2, 1), true, At(5));
   EXPECT_THAT(jobs_.Tick(members_, At(59)), IsEmpty());
   EXPECT_THAT(jobs_.Tick(members_, At(60)), SizeIs(2));
-  EXPECT_THAT(Reason(), HasSubstr("daemon name1 did not come back after the coordinator's restart"));
+  EXPECT_THAT(Reason(),
+              HasSubstr("daemon name1 did not come back after the coordinator's restart"));
   const Commands out = jobs_.OnRegistered("n1", Back(1, 1), true, At(70));
   ASSERT_THAT(out, SizeIs(1));
   EXPECT_EQ(out[0].message.stop().generation(), 1u);

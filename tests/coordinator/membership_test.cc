@@ -28,13 +28,16 @@ Heartbeat Beat(uint64_t generation, int64_t progress) {
 class MembershipTest : public ::testing::Test {
  protected:
   absl::Time At(double s) { return absl::UnixEpoch() + absl::Seconds(s); }
-  RegisterDecision Join(const Register& r, uint64_t stream, double s) { return m_.Register(r, stream, At(s), At(s)); }
+  RegisterDecision Join(const Register& r, uint64_t stream, double s) {
+    return m_.Register(r, stream, At(s), At(s));
+  }
   Membership m_;
 };
 
 TEST_F(MembershipTest, TwentyRestartsAreOneEntry) {
   for (int i = 0; i < 20; ++i) {
-    EXPECT_EQ(Join(Daemon("a", "run" + std::to_string(i)), i + 1, i).kind, RegisterDecision::kAccepted);
+    EXPECT_EQ(Join(Daemon("a", "run" + std::to_string(i)), i + 1, i).kind,
+              RegisterDecision::kAccepted);
     EXPECT_TRUE(m_.OnStreamGone("a", i + 1, At(i + 0.5)));
   }
   EXPECT_EQ(m_.members().size(), 1u);
@@ -46,7 +49,8 @@ TEST_F(MembershipTest, TheSameProcessReplacesItsOwnStreamAtOnce) {
   EXPECT_EQ(d.kind, RegisterDecision::kAccepted);
   EXPECT_EQ(d.replaced_stream, 1u);
   EXPECT_FALSE(d.restarted);
-  EXPECT_FALSE(m_.OnStreamGone("a", 1, At(2))) << "the end of the old stream is not the end of the daemon";
+  EXPECT_FALSE(m_.OnStreamGone("a", 1, At(2)))
+      << "the end of the old stream is not the end of the daemon";
   EXPECT_TRUE(m_.Find("a")->alive());
 }
 
@@ -119,7 +123,9 @@ TEST_F(MembershipTest, LostNodesAreForgottenAndMakeRoomFirst) {
   MembershipOptions options;
   options.max_nodes = 2;
   Membership small(options);
-  auto join = [&](const std::string& id, uint64_t stream, double s) { return small.Register(Daemon(id, id), stream, At(s), At(s)).kind; };
+  auto join = [&](const std::string& id, uint64_t stream, double s) {
+    return small.Register(Daemon(id, id), stream, At(s), At(s)).kind;
+  };
   EXPECT_EQ(join("a", 1, 0), RegisterDecision::kAccepted);
   EXPECT_EQ(join("b", 2, 0), RegisterDecision::kAccepted);
   EXPECT_EQ(join("c", 3, 1), RegisterDecision::kRefused);

@@ -1,4 +1,5 @@
-// Whatever the topology and the job: a valid plan, or a refusal in words. The seed is in the failure's text.
+// Whatever the topology and the job: a valid plan, or a refusal in words. The seed is in the
+// failure's text.
 #include <algorithm>
 #include <set>
 
@@ -18,9 +19,13 @@ class Dice {
   explicit Dice(uint64_t seed) : seed_(seed) {}
   int Below(int n) { return static_cast<int>(RandomBelow(seed_, 0, next_++, n)); }
   bool Once(int in) { return Below(in) == 0; }
-  double Log(double low, double high) { return low * std::pow(high / low, RandomUniform(seed_, 0, next_++)); }
+  double Log(double low, double high) {
+    return low * std::pow(high / low, RandomUniform(seed_, 0, next_++));
+  }
   template <typename T>
-  T Of(std::initializer_list<T> values) { return *(values.begin() + Below(values.size())); }
+  T Of(std::initializer_list<T> values) {
+    return *(values.begin() + Below(values.size()));
+  }
 
  private:
   uint64_t seed_;
@@ -35,7 +40,9 @@ PlannerInput Draw(uint64_t seed) {
   const int nodes = dice.Below(10);
   const int64_t text = static_cast<int64_t>(dice.Log(1e4, 1e9));
   for (int i = 0; i < nodes; ++i) {
-    NodeInfo n = MakeNode(absl::StrCat("n", i), dice.Log(0.5, 5000), static_cast<int64_t>(dice.Log(2e8, 1e12)), static_cast<int64_t>(dice.Log(1e6, 1e13)), text);
+    NodeInfo n = MakeNode(absl::StrCat("n", i), dice.Log(0.5, 5000),
+                          static_cast<int64_t>(dice.Log(2e8, 1e12)),
+                          static_cast<int64_t>(dice.Log(1e6, 1e13)), text);
     if (dice.Once(20)) n.set_block_flops(0);
     if (dice.Once(10)) n.clear_data_files();
     if (dice.Once(10)) n.set_data_listed(false);
@@ -43,10 +50,13 @@ PlannerInput Draw(uint64_t seed) {
   }
   for (int i = 0; i < nodes; ++i) {
     for (int j = i + 1; j < nodes; ++j) {
-      if (!dice.Once(15)) Join(&in.topology, absl::StrCat("n", i), absl::StrCat("n", j), dice.Log(0.1, 20000), dice.Log(0.1, 500));
+      if (!dice.Once(15))
+        Join(&in.topology, absl::StrCat("n", i), absl::StrCat("n", j), dice.Log(0.1, 20000),
+             dice.Log(0.1, 500));
     }
   }
-  if (dice.Once(5) && in.topology.links_size() > 0) in.topology.mutable_links(dice.Below(in.topology.links_size()))->set_error("timed out");
+  if (dice.Once(5) && in.topology.links_size() > 0)
+    in.topology.mutable_links(dice.Below(in.topology.links_size()))->set_error("timed out");
   JobSpec job;
   job.set_name("random");
   job.mutable_model()->set_layers(1 + dice.Below(48));
@@ -58,11 +68,15 @@ PlannerInput Draw(uint64_t seed) {
   job.mutable_recipe()->set_global_batch(1 + dice.Below(64));
   job.mutable_recipe()->set_micro_batch(1 + dice.Below(job.recipe().global_batch()));
   job.mutable_recipe()->set_learning_rate(1e-3);
-  if (dice.Once(2)) job.mutable_strategy()->set_stages(1 + dice.Below(std::min(8, job.model().layers())));
+  if (dice.Once(2))
+    job.mutable_strategy()->set_stages(1 + dice.Below(std::min(8, job.model().layers())));
   if (dice.Once(2)) job.mutable_strategy()->set_schedule("gpipe");
   if (dice.Once(3)) job.mutable_strategy()->set_queue_limit(1 + dice.Below(8));
-  if (dice.Once(3)) job.mutable_compression()->set_forward(dice.Of<const char*>({"none", "bf16", "quant(4)", "delta(quant(3))", "delta(quant(2)) | zstd"}));
-  if (dice.Once(3)) job.mutable_compression()->set_backward(dice.Of<const char*>({"none", "fp16", "quant(6)"}));
+  if (dice.Once(3))
+    job.mutable_compression()->set_forward(dice.Of<const char*>(
+        {"none", "bf16", "quant(4)", "delta(quant(3))", "delta(quant(2)) | zstd"}));
+  if (dice.Once(3))
+    job.mutable_compression()->set_backward(dice.Of<const char*>({"none", "fp16", "quant(6)"}));
   FillDefaults(&job);
   in.job = job;
   return in;
@@ -85,13 +99,15 @@ void CheckPlan(const PlannerInput& in, const PlannedJob& planned) {
     EXPECT_GT(s.end_layer(), s.first_layer());
     next_layer = s.end_layer();
     EXPECT_TRUE(used.insert(s.node_id()).second) << "a daemon holds two stages";
-    const auto node = std::find_if(in.topology.nodes().begin(), in.topology.nodes().end(), [&](const NodeInfo& n) { return n.id() == s.node_id(); });
+    const auto node = std::find_if(in.topology.nodes().begin(), in.topology.nodes().end(),
+                                   [&](const NodeInfo& n) { return n.id() == s.node_id(); });
     ASSERT_NE(node, in.topology.nodes().end());
     EXPECT_LE(s.memory_bytes(), node->memory_bytes());
     schedule.emplace_back(s.train().begin(), s.train().end());
   }
   EXPECT_EQ(next_layer, job.model().layers());
-  const int micros = (job.recipe().global_batch() + job.recipe().micro_batch() - 1) / job.recipe().micro_batch();
+  const int micros =
+      (job.recipe().global_batch() + job.recipe().micro_batch() - 1) / job.recipe().micro_batch();
   EXPECT_TRUE(CheckSchedule(schedule, micros, job.strategy().queue_limit()).ok());
   ASSERT_EQ(plan.links_size(), stages == 1 ? 0 : stages);
   for (int b = 0; b + 1 < stages; ++b) {
@@ -121,7 +137,8 @@ void CheckPlan(const PlannerInput& in, const PlannedJob& planned) {
   EXPECT_GE(plan.explanation_size(), 4);
   double slowest = 0;
   for (const StagePlan& s : plan.stages()) slowest = std::max(slowest, s.predicted_step_s());
-  EXPECT_GE(plan.predicted_step_s(), slowest * (1 - 1e-9)) << "no step is faster than its slowest stage";
+  EXPECT_GE(plan.predicted_step_s(), slowest * (1 - 1e-9))
+      << "no step is faster than its slowest stage";
 }
 
 TEST(PlannerProperty, AValidPlanOrARefusalInWords) {
@@ -148,7 +165,8 @@ TEST(PlannerProperty, TwoHundredDaemonsArePlannedFor) {
   PlannerInput in;
   in.job = MakeJob(96, 512, 256);
   in.generation = 1;
-  for (int i = 0; i < 200; ++i) *in.topology.add_nodes() = MakeNode(absl::StrCat("n", i), 10 + i % 7);
+  for (int i = 0; i < 200; ++i)
+    *in.topology.add_nodes() = MakeNode(absl::StrCat("n", i), 10 + i % 7);
   JoinAll(&in.topology, 200, 20);
   const auto planned = MakePlan(in);
   ASSERT_TRUE(planned.ok()) << planned.status();

@@ -59,10 +59,12 @@ TEST(RecordMerger, StepsMayBecomeWholeOutOfOrder) {
 
 TEST(RecordMerger, MemoryIsBoundedWhenAStageNeverTells) {
   RecordMerger merger(1, 2, 0);
-  for (int64_t step = 0; step < 3 * RecordMerger::kMaxPendingSteps; ++step) ASSERT_FALSE(merger.Add(Record(0, step))->has_value());
+  for (int64_t step = 0; step < 3 * RecordMerger::kMaxPendingSteps; ++step)
+    ASSERT_FALSE(merger.Add(Record(0, step))->has_value());
   EXPECT_EQ(merger.next_step(), 2 * RecordMerger::kMaxPendingSteps);
   RecordMerger gap(1, 1, 0);
-  for (int64_t step = 1; step < 2 * RecordMerger::kMaxAhead; ++step) ASSERT_TRUE(gap.Add(Record(0, step))->has_value());
+  for (int64_t step = 1; step < 2 * RecordMerger::kMaxAhead; ++step)
+    ASSERT_TRUE(gap.Add(Record(0, step))->has_value());
   EXPECT_EQ(gap.next_step(), 2 * RecordMerger::kMaxAhead) << "the gap is given up";
 }
 

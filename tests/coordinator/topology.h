@@ -10,9 +10,11 @@
 
 namespace isthmus::coordinator {
 
-// A daemon that computes `gflops` billion operations a second in both passes, and lists text.txt of `text_bytes`.
-inline NodeInfo MakeNode(const std::string& name, double gflops, int64_t memory_bytes = int64_t{8} << 30, int64_t disk_bytes = int64_t{50} << 30,
-                         int64_t text_bytes = 4 << 20) {
+// A daemon that computes `gflops` billion operations a second in both passes, and lists text.txt of
+// `text_bytes`.
+inline NodeInfo MakeNode(const std::string& name, double gflops,
+                         int64_t memory_bytes = int64_t{8} << 30,
+                         int64_t disk_bytes = int64_t{50} << 30, int64_t text_bytes = 4 << 20) {
   NodeInfo n;
   n.set_id("id-" + name);
   n.set_name(name);
@@ -30,7 +32,8 @@ inline NodeInfo MakeNode(const std::string& name, double gflops, int64_t memory_
   return n;
 }
 
-inline void Join(Topology* t, const std::string& a, const std::string& b, double mbit, double round_trip_ms) {
+inline void Join(Topology* t, const std::string& a, const std::string& b, double mbit,
+                 double round_trip_ms) {
   for (bool up : {true, false}) {
     LinkMeasurement* m = t->add_links();
     m->set_from_id("id-" + (up ? a : b));
@@ -43,7 +46,8 @@ inline void Join(Topology* t, const std::string& a, const std::string& b, double
 // Every pair at the same rate and round trip.
 inline void JoinAll(Topology* t, double mbit, double round_trip_ms) {
   for (int i = 0; i < t->nodes_size(); ++i) {
-    for (int j = i + 1; j < t->nodes_size(); ++j) Join(t, t->nodes(i).name(), t->nodes(j).name(), mbit, round_trip_ms);
+    for (int j = i + 1; j < t->nodes_size(); ++j)
+      Join(t, t->nodes(i).name(), t->nodes(j).name(), mbit, round_trip_ms);
   }
 }
 

@@ -1,0 +1,108 @@
+#include "coordinator/cost_model.h"
+
+#include "coordinator/figures.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/coordinator/topology.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::vector<int> Balance(const JobSpec& job, const std::vector<NodeInfo>& nodes) {
+  std::vector<const NodeInfo*> pointers;
+  for (const NodeInfo& n : nodes) pointers.push_back(&n);
+  auto layers = BalanceLayers(job, pointers);
+  EXPECT_TRUE(layers.ok()) << layers.status();
+  return layers.ok() ? *layers : std::vector<int>();
+}
+
+TEST(CostModel, SecondsScaleWithOperationsAndSpeed) {
+  const JobSpec job = MakeJob();
+  const StageSeconds one = StageTime(job, MakeNode("a", 10), 1, 2);
+  const StageSeconds two = StageTime(job, MakeNode("a", 10), 1, 3);
+  const StageSeconds fast = StageTime(job, MakeNode("a", 20), 1, 2);
+  EXPECT_DOUBLE_EQ(two.forward_s, 2 * one.forward_s);
+  EXPECT_DOUBLE_EQ(fast.backward_s, one.backward_s / 2);
+  EXPECT_NEAR(one.backward_s / one.forward_s, 2, 0.1);
+}
+
+TEST(CostModel, LayersFollowSpeedAndTheHeadCounts) {
+  EXPECT_THAT(Balance(MakeJob(8), {MakeNode("a", 10), MakeNode("b", 10)}), ElementsAre(4, 4));
+  EXPECT_THAT(Balance(MakeJob(8), {MakeNode("a", 10), MakeNode("b", 30)}), ElementsAre(2, 6));
+  JobSpec wide = MakeJob(8);
+  wide.mutable_model()->set_vocabulary(50257);  // the head costs as much as several blocks
+  const std::vector<int> layers = Balance(wide, {MakeNode("a", 10), MakeNode("b", 10)});
+  EXPECT_GT(layers[0], layers[1]);
+  EXPECT_THAT(Balance(MakeJob(1), {MakeNode("a", 10)}), ElementsAre(1));
+  EXPECT_THAT(Balance(MakeJob(2), {MakeNode("a", 1), MakeNode("b", 1000)}), ElementsAre(1, 1));
+  EXPECT_THAT(Balance(MakeJob(3), {MakeNode("a", 1), MakeNode("b", 1), MakeNode("c", 1)}),
+              ElementsAre(1, 1, 1));
+}
+
+TEST(CostModel, NoOtherCutIsFaster) {
+  const JobSpec job = MakeJob(9);
+  const std::vector<NodeInfo> nodes = {MakeNode("a", 7), MakeNode("b", 11), MakeNode("c", 23)};
+  auto slowest = [&](const std::vector<int>& layers) {
+    double worst = 0;
+    for (int s = 0, first = 0; s < 3; first += layers[s], ++s) {
+      worst = std::max(worst, StageTime(job, nodes[s], first, first + layers[s]).sum());
+    }
+    return worst;
+  };
+  const double mine = slowest(Balance(job, nodes));
+  for (int a = 1; a < 8; ++a) {
+    for (int b = 1; a + b < 9; ++b) {
+      EXPECT_LE(mine, slowest({a, b, 9 - a - b}) * (1 + 1e-9)) << a << " " << b;
+    }
+  }
+}
+
+TEST(CostModel, MicroBatchesInFlight) {
+  EXPECT_EQ(MicrosInFlight("gpipe", 4, 0, 8), 8);
+  EXPECT_EQ(MicrosInFlight("1f1b", 4, 0, 8), 4);
+  EXPECT_EQ(MicrosInFlight("1f1b", 4, 3, 8), 1);
+  EXPECT_EQ(MicrosInFlight("1f1b", 4, 0, 2), 2);
+}
+
+TEST(CostModel, SamplesAreCountedLikeTheCorpusDoes) {
+  JobSpec job = MakeJob(2, 64, 100);
+  NodeInfo node = MakeNode("a", 1, 1, 1, 100001);
+  DataSize size = CountSamples(job, node).value();
+  EXPECT_TRUE(size.known);
+  EXPECT_EQ(size.train_samples + size.validation_samples, 1000);
+  EXPECT_EQ(size.validation_samples, 50);
+  EXPECT_DOUBLE_EQ(size.passes, 300 * 32 / 950.0);
+  node.set_data_listed(false);
+  EXPECT_FALSE(CountSamples(job, node)->known);
+  node.set_data_listed(true);
+  for (const char* shard : {"shards/a.bin", "shards/b.bin", "shards/readme"}) {
+    DataFile* f = node.add_data_files();
+    f->set_path(shard);
+    f->set_bytes(20002);
+  }
+  job.mutable_data()->set_path("shards/");
+  job.mutable_data()->set_format("tokens");
+  EXPECT_EQ(CountSamples(job, node)->train_samples, 190);
+  job.mutable_data()->set_path("nowhere");
+  EXPECT_EQ(CountSamples(job, node).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(Figures, ReadLikeAPersonWroteThem) {
+  EXPECT_EQ(FormatRate(18.2e6), "18.2 Mbit/s");
+  EXPECT_EQ(FormatRate(2.5e9), "2.50 Gbit/s");
+  EXPECT_EQ(FormatRate(300e3), "300 kbit/s");
+  EXPECT_EQ(FormatBytes(100), "100 bytes");
+  EXPECT_EQ(FormatBytes(1.5 * (1 << 30)), "1.50 GiB");
+  EXPECT_EQ(FormatSeconds(0.41), "0.41 s");
+  EXPECT_EQ(FormatSeconds(0.012), "12.0 ms");
+  EXPECT_EQ(FormatSeconds(9000), "2.50 h");
+  EXPECT_EQ(FormatSeconds(0), "0 s");
+  EXPECT_EQ(FormatCount(131072), "131072");
+  EXPECT_EQ(FormatCount(4.84e6), "4.84 million");
+  EXPECT_EQ(DurationWords(absl::Milliseconds(7540)), "7.5 s");
+}
+
+}  // namespace
+}  // namespace isthmus::coordinator
