@@ -1,6 +1,7 @@
 #include "deploy/testnet/control.h"
 
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -11,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -22,7 +24,6 @@
 namespace isthmus::testnet {
 namespace {
 
-constexpr absl::Duration kSilentClient = absl::Milliseconds(20);  // packets wait that long
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(10);
 
 // A socket's path has at most 107 bytes; through /proc/self/fd any directory fits.
@@ -45,6 +46,13 @@ void SetTimeouts(int fd, absl::Duration timeout) {
   const timeval wait = absl::ToTimeval(timeout);
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
+}
+
+bool AddTo(int epoll, int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 absl::Status ApplyWord(absl::string_view word, LinkChange* change) {
@@ -142,25 +150,48 @@ absl::StatusOr<ControlServer> ControlServer::Listen(const std::string& run_dir) 
   ASSIGN_OR_RETURN(SocketPath path, PathIn(run_dir));
   const auto* address = reinterpret_cast<const sockaddr*>(&path.address);
   const mode_t old_mask = umask(0177);
-  const int bound = bind(server.fd(), address, sizeof(path.address));
+  const int bound = bind(server.listener_.get(), address, sizeof(path.address));
   umask(old_mask);
-  if (bound != 0 || listen(server.fd(), 16) != 0) {
+  if (bound != 0 || listen(server.listener_.get(), 16) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("bind ", run_dir, "/control.sock"));
+  }
+  server.epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  if (!server.epoll_.ok() || !AddTo(server.epoll_.get(), server.listener_.get())) {
+    return absl::ErrnoToStatus(errno, "epoll of the control socket");
   }
   return server;
 }
 
-void ControlServer::ServeOne(const std::function<std::string(const std::string&)>& answer) {
-  UniqueFd client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!client.ok()) return;
-  SetTimeouts(client.get(), kSilentClient);
-  std::string request(kMaxControlBytes, '\0');
-  const ssize_t size = recv(client.get(), request.data(), request.size(), 0);
-  if (size <= 0) return;
-  request.resize(static_cast<size_t>(size));
-  const std::string reply = answer(request);
-  // A client that went away needs no answer.
-  (void)!send(client.get(), reply.data(), std::min(reply.size(), kMaxControlBytes), MSG_NOSIGNAL);
+void ControlServer::Accept() {
+  UniqueFd client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!client.ok() || !AddTo(epoll_.get(), client.get())) return;
+  if (clients_.size() == kMaxControlClients) clients_.pop_front();
+  clients_.push_back(std::move(client));
+}
+
+void ControlServer::Serve(const std::function<std::string(const std::string&)>& answer) {
+  epoll_event events[16];
+  const int count = epoll_wait(epoll_.get(), events, 16, 0);
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.fd == listener_.get()) {
+      Accept();
+      continue;
+    }
+    const auto client = std::find_if(clients_.begin(), clients_.end(), [&](const UniqueFd& c) {
+      return c.get() == events[i].data.fd;
+    });
+    if (client == clients_.end()) continue;  // it gave way in this very turn
+    std::string request(kMaxControlBytes, '\0');
+    const ssize_t size = recv(client->get(), request.data(), request.size(), 0);
+    if (size > 0) {
+      request.resize(static_cast<size_t>(size));
+      const std::string reply = answer(request);
+      // A client that went away needs no answer.
+      (void)!send(client->get(), reply.data(), std::min(reply.size(), kMaxControlBytes),
+                  MSG_NOSIGNAL);
+    }
+    clients_.erase(client);
+  }
 }
 
 absl::StatusOr<std::string> SendControl(const std::string& run_dir, const std::string& request) {

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -28,6 +29,7 @@
 namespace isthmus::testnet {
 
 inline constexpr size_t kMaxControlBytes = 4096;
+inline constexpr size_t kMaxControlClients = 64;
 
 // A change to some links; what is not said stays.
 struct LinkChange {
@@ -50,15 +52,20 @@ absl::StatusOr<std::vector<int>> PairsOf(const LinkChange& change,
                                          const std::vector<std::string>& nodes);
 LinkSpec Changed(LinkSpec spec, const LinkChange& change);
 
-// The emulator's end.
+// The emulator's end. It never waits for a client.
 class ControlServer {
  public:
   static absl::StatusOr<ControlServer> Listen(const std::string& run_dir);
-  int fd() const { return listener_.get(); }  // readable: call ServeOne
-  void ServeOne(const std::function<std::string(const std::string&)>& answer);
+  int fd() const { return epoll_.get(); }  // readable: call Serve
+  // Answers every request that has come.
+  void Serve(const std::function<std::string(const std::string&)>& answer);
 
  private:
+  void Accept();
+
   UniqueFd listener_;
+  UniqueFd epoll_;  // of the listener and the clients
+  std::deque<UniqueFd> clients_;
 };
 
 // The client's end: the answer after "ok", or the error.

@@ -90,7 +90,7 @@ absl::Status Run::Start() {
   if (!signals_.ok()) return absl::ErrnoToStatus(errno, "signalfd");
   RETURN_IF_ERROR(emulator_->Watch(signals_.get(), [this] { OnSignals(); }));
   RETURN_IF_ERROR(emulator_->Watch(control_->fd(), [this] {
-    control_->ServeOne([this](const std::string& request) { return Answer(request); });
+    control_->Serve([this](const std::string& request) { return Answer(request); });
   }));
   WanInfo info = emulator_->Info();
   info.scheduling = RaisePriority();

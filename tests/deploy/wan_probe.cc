@@ -332,21 +332,25 @@ absl::StatusOr<double> TcpGoodput(const WanNode& from, const WanNode& to, absl::
     }
   });
   SetReceiveTimeout(far.get(), absl::Seconds(5));
-  std::vector<char> buffer(256 << 10);
+  int64_t first_ns = 0, last_ns = 0, bytes = 0;
   const int64_t start = NowNs() + absl::ToInt64Nanoseconds(warm_up);
   const int64_t end = start + absl::ToInt64Nanoseconds(measured);
-  int64_t first_ns = 0, last_ns = 0, bytes = 0;
-  while (last_ns < end) {
-    const ssize_t n = recv(far.get(), buffer.data(), buffer.size(), 0);
-    if (n <= 0) break;
-    last_ns = NowNs();
-    if (last_ns < start) continue;
-    if (first_ns == 0) {
-      first_ns = last_ns;
-    } else {
-      bytes += n;
+  std::thread receiver([&] {
+    RaiseThreadPriority();
+    std::vector<char> buffer(256 << 10);
+    while (last_ns < end) {
+      const ssize_t n = recv(far.get(), buffer.data(), buffer.size(), 0);
+      if (n <= 0) break;
+      last_ns = NowNs();
+      if (last_ns < start) continue;
+      if (first_ns == 0) {
+        first_ns = last_ns;
+      } else {
+        bytes += n;
+      }
     }
-  }
+  });
+  receiver.join();
   shutdown(near.get(), SHUT_RDWR);
   shutdown(far.get(), SHUT_RDWR);
   sender.join();
