@@ -1,0 +1,168 @@
+#include "coordinator/link_table.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/figures.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+constexpr int kMaxLinksInResult = 1024;
+constexpr size_t kMaxErrorBytes = 300;
+
+}  // namespace
+
+void LinkTable::OnJoin(const std::string& node_id, bool moved, absl::Time now) {
+  for (auto it = links_.begin(); it != links_.end();) {
+    Entry& entry = it->second;
+    if (it->first.first != node_id && it->first.second != node_id) {
+      ++it;
+    } else if (moved || !entry.link.error().empty()) {
+      it = links_.erase(it);
+    } else {
+      if (now - entry.measured >= options_.keep_on_rejoin) {
+        entry.measured = now - options_.remeasure_after;  // usable meanwhile
+      }
+      ++it;
+    }
+  }
+}
+
+void LinkTable::OnGone(const std::string& node_id, absl::Time now) {
+  if (under_way_.has_value() && under_way_->first == node_id) under_way_.reset();
+}
+
+void LinkTable::Forget(const Membership& members) {
+  for (auto it = links_.begin(); it != links_.end();) {
+    const bool listed =
+        members.Find(it->first.first) != nullptr && members.Find(it->first.second) != nullptr;
+    it = listed ? std::next(it) : links_.erase(it);
+  }
+}
+
+bool LinkTable::Due(const Pair& pair, absl::Time now) const {
+  auto it = links_.find(pair);
+  if (it == links_.end()) return true;
+  return now - it->second.measured >=
+         (it->second.link.error().empty() ? options_.remeasure_after : options_.retry_after);
+}
+
+std::optional<ProbeTask> LinkTable::Next(const Membership& members, bool job_runs, absl::Time now) {
+  if (under_way_.has_value() && now >= answer_by_) {
+    PutError(*under_way_,
+             absl::StrCat("no answer of the measuring daemon within ",
+                          DurationWords(options_.probe_budget + options_.answer_margin)),
+             now);
+    under_way_.reset();
+  }
+  if (under_way_.has_value() || job_runs) return std::nullopt;
+  std::vector<std::string> alive;
+  for (const auto& [id, member] : members.members()) {
+    if (member.alive() && member.heartbeat.generation() == 0) alive.push_back(id);
+  }
+  const Pair* best = nullptr;
+  Pair found;
+  bool found_unknown = false;
+  for (const std::string& from :
+       alive) {  // never measured before those that are to be measured again
+    for (const std::string& to : alive) {
+      const Pair pair{from, to};
+      if (from == to || !Due(pair, now)) continue;
+      const bool unknown = links_.count(pair) == 0;
+      if (best == nullptr || (unknown && !found_unknown)) {
+        found = pair;
+        best = &found;
+        found_unknown = unknown;
+      }
+      if (found_unknown) break;
+    }
+    if (found_unknown) break;
+  }
+  if (best == nullptr) return std::nullopt;
+  under_way_ = found;
+  answer_by_ = now + options_.probe_budget + options_.answer_margin;
+  return ProbeTask{found.first, found.second};
+}
+
+absl::Status LinkTable::OnResult(const std::string& node_id, const ProbeResult& result,
+                                 absl::Time now) {
+  if (result.links_size() > kMaxLinksInResult) {
+    return absl::InvalidArgumentError(absl::StrCat("probe result with ", result.links_size(),
+                                                   " links; at most ", kMaxLinksInResult));
+  }
+  bool mine = false;
+  for (const LinkMeasurement& l : result.links()) {
+    if ((l.from_id() != node_id && l.to_id() != node_id) || l.from_id() == l.to_id()) {
+      return absl::InvalidArgumentError("probe result of a link that is not of this daemon");
+    }
+    if (l.error().empty() && (!std::isfinite(l.rate_bits_per_s()) || l.rate_bits_per_s() <= 0 ||
+                              !std::isfinite(l.round_trip_s()) || l.round_trip_s() < 0)) {
+      return absl::InvalidArgumentError(absl::StrCat("probe result with rate ", l.rate_bits_per_s(),
+                                                     " and round trip ", l.round_trip_s()));
+    }
+    const bool asked = under_way_ == Pair{l.from_id(), l.to_id()};
+    mine = mine || asked;
+    // Unasked: kept only if it was never measured, so that a daemon can't rewrite the table.
+    if (asked || links_.count({l.from_id(), l.to_id()}) == 0) Put(l, now);
+  }
+  if (under_way_.has_value() && under_way_->first == node_id) {
+    if (!mine) PutError(*under_way_, "the measuring daemon did not answer for this pair", now);
+    under_way_.reset();
+  }
+  return absl::OkStatus();
+}
+
+void LinkTable::Put(const LinkMeasurement& link, absl::Time now) {
+  const Pair pair{link.from_id(), link.to_id()};
+  Entry& entry = links_[pair];
+  entry.link = link;
+  if (link.error().size() > kMaxErrorBytes)
+    entry.link.set_error(link.error().substr(0, kMaxErrorBytes));
+  entry.measured = now;
+  changed_[pair] = true;
+}
+
+void LinkTable::PutError(const Pair& pair, const std::string& error, absl::Time now) {
+  LinkMeasurement link;
+  link.set_from_id(pair.first);
+  link.set_to_id(pair.second);
+  link.set_error(error);
+  Put(link, now);
+}
+
+void LinkTable::Restore(const LinkMeasurement& link, absl::Time now) {
+  if (link.error().empty())
+    links_[{link.from_id(), link.to_id()}] = {link, now - options_.keep_on_rejoin};
+}
+
+int LinkTable::Unmeasured(const std::vector<std::string>& node_ids) const {
+  int n = 0;
+  for (const std::string& a : node_ids) {
+    for (const std::string& b : node_ids) n += a != b && links_.count({a, b}) == 0;
+  }
+  return n;
+}
+
+std::vector<LinkMeasurement> LinkTable::Among(const std::vector<std::string>& node_ids) const {
+  std::vector<LinkMeasurement> out;
+  for (const std::string& a : node_ids) {
+    for (const std::string& b : node_ids) {
+      auto it = links_.find({a, b});
+      if (it != links_.end()) out.push_back(it->second.link);
+    }
+  }
+  return out;
+}
+
+std::vector<LinkMeasurement> LinkTable::TakeChanged() {
+  std::vector<LinkMeasurement> out;
+  for (const auto& [pair, changed] : changed_) {
+    auto it = links_.find(pair);
+    if (it != links_.end()) out.push_back(it->second.link);
+  }
+  changed_.clear();
+  return out;
+}
+
+}  // namespace isthmus::coordinator
