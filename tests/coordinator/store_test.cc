@@ -1,0 +1,194 @@
+#include "coordinator/store.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "coordinator/state_lock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/coordinator/scratch.h"
+#include "tests/coordinator/topology.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+StoredRecord Record(const std::string& job, int64_t step, double loss = 1) {
+  StoredRecord r;
+  r.job_id = job;
+  r.record.set_step(step);
+  r.record.set_loss(loss);
+  return r;
+}
+
+StoredJob MakeStored(const std::string& id, uint64_t number, JobState state) {
+  StoredJob job;
+  job.id = id;
+  job.number = number;
+  job.spec = MakeJob();
+  job.status.set_job_id(id);
+  job.status.set_state(state);
+  return job;
+}
+
+class StoreTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Store> Open() {
+    auto store = Store::Open(scratch_.dir());
+    EXPECT_TRUE(store.ok()) << store.status();
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+  Scratch scratch_;
+};
+
+TEST_F(StoreTest, WhatWasWrittenIsThereAfterARestart) {
+  {
+    auto store = Open();
+    StoreBatch batch;
+    batch.jobs.push_back(MakeStored("b-2", 2, JOB_RUNNING));
+    batch.jobs.back().plan.emplace().set_generation(7);
+    batch.jobs.push_back(MakeStored("a-1", 1, JOB_FINISHED));
+    for (int i = 0; i < 5; ++i) batch.records.push_back(Record("b-2", i));
+    batch.nodes.push_back(MakeNode("lab", 1));
+    batch.links.emplace_back().set_from_id("x");
+    ASSERT_TRUE(store->Write(batch).ok());
+    StoreBatch later;
+    later.jobs.push_back(MakeStored("b-2", 2, JOB_PAUSED));
+    ASSERT_TRUE(store->Write(later).ok());
+  }
+  auto store = Open();
+  const StoreContents contents = store->Load().value();
+  ASSERT_THAT(contents.jobs, SizeIs(2));
+  EXPECT_EQ(contents.jobs[0].id, "a-1");
+  EXPECT_FALSE(contents.jobs[0].plan.has_value());
+  EXPECT_EQ(contents.jobs[1].status.state(), JOB_PAUSED);
+  EXPECT_EQ(contents.jobs[1].plan->generation(), 7u) << "a status without a plan leaves the plan";
+  EXPECT_EQ(contents.jobs[1].next_record_step, 5);
+  EXPECT_THAT(contents.nodes, SizeIs(1));
+  EXPECT_THAT(contents.links, SizeIs(1));
+}
+
+TEST_F(StoreTest, RecordsAreReadInPagesReplacedAndTruncated) {
+  auto store = Open();
+  StoreBatch batch;
+  for (int i = 0; i < 10; ++i) batch.records.push_back(Record("j", i));
+  ASSERT_TRUE(store->Write(batch).ok());
+  EXPECT_THAT(store->Records("j", 4, 3).value(), SizeIs(3));
+  EXPECT_EQ(store->Records("j", 4, 3).value()[0].step(), 4);
+  StoreBatch again;
+  again.truncated.push_back({"j", 6});
+  again.records.push_back(Record("j", 6, 2));
+  ASSERT_TRUE(store->Write(again).ok());
+  const auto records = store->Records("j", 0, 100).value();
+  ASSERT_THAT(records, SizeIs(7));
+  EXPECT_EQ(records[6].loss(), 2);
+  StoreBatch forget;
+  forget.forgotten = {"j"};
+  ASSERT_TRUE(store->Write(forget).ok());
+  EXPECT_THAT(store->Records("j", 0, 100).value(), SizeIs(0));
+}
+
+TEST_F(StoreTest, RecordsOfAJobAreBounded) {
+  auto store = Open();
+  StoreBatch batch;
+  for (int64_t step : {int64_t{0}, int64_t{1000}, kMaxStoredRecords, kMaxStoredRecords + 1000}) {
+    batch.records.push_back(Record("j", step));
+  }
+  ASSERT_TRUE(store->Write(batch).ok());
+  EXPECT_THAT(store->Records("j", 0, 100).value(), SizeIs(3));
+}
+
+TEST_F(StoreTest, CountersNeverRepeat) {
+  EXPECT_EQ(Open()->NextGeneration().value(), 1u);
+  auto store = Open();
+  EXPECT_EQ(store->NextGeneration().value(), 2u);
+  EXPECT_EQ(store->NextJobNumber().value(), 1u);
+}
+
+// A child writes as fast as it can and says what it wrote; it is killed in the middle, again and
+// again.
+TEST_F(StoreTest, KillMinus9LeavesAWholeDatabaseAndNoGenerationTwice) {
+  uint64_t last = 0;
+  int64_t steps = 0;
+  for (int round = 0; round < 8; ++round) {
+    int pipe_fd[2];
+    ASSERT_EQ(::pipe(pipe_fd), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      auto store = Store::Open(scratch_.dir());
+      for (int64_t i = steps;; ++i) {
+        uint64_t said[2] = {store.value()->NextGeneration().value(), static_cast<uint64_t>(i)};
+        StoreBatch batch;
+        batch.records.push_back(Record("j", i));
+        batch.jobs.push_back(MakeStored("j", 1, JOB_RUNNING));
+        batch.jobs.back().status.set_step(i + 1);
+        if (!store.value()->Write(batch).ok() || ::write(pipe_fd[1], said, sizeof(said)) < 0)
+          ::_exit(1);
+      }
+    }
+    ::close(pipe_fd[1]);
+    uint64_t said[2];
+    for (int i = 0; i < 3 + 7 * round; ++i)
+      ASSERT_EQ(::read(pipe_fd[0], said, sizeof(said)), static_cast<ssize_t>(sizeof(said)));
+    ::kill(child, SIGKILL);
+    while (::read(pipe_fd[0], said, sizeof(said)) == static_cast<ssize_t>(sizeof(said))) {
+    }
+    ::close(pipe_fd[0]);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    auto store = Open();
+    const StoreContents contents = store->Load().value();
+    ASSERT_THAT(contents.jobs, SizeIs(1));
+    EXPECT_GE(contents.jobs[0].next_record_step, static_cast<int64_t>(said[1]) + 1)
+        << "round " << round;
+    EXPECT_EQ(contents.jobs[0].status.step(), contents.jobs[0].next_record_step)
+        << "a batch is there entirely";
+    const uint64_t next = store->NextGeneration().value();
+    EXPECT_GT(next, said[0]);
+    EXPECT_GT(next, last);
+    last = next;
+    steps = contents.jobs[0].next_record_step;
+  }
+}
+
+TEST_F(StoreTest, ADamagedOrNewerDatabaseIsRefusedWithAdvice) {
+  { std::ofstream(scratch_.dir() + "/coordinator.db") << std::string(8192, 'x'); }
+  auto damaged = Store::Open(scratch_.dir());
+  EXPECT_EQ(damaged.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(damaged.status().message()), HasSubstr("Move coordinator.db away"));
+}
+
+TEST(StateLockTest, ASecondProcessIsRefusedByPid) {
+  Scratch scratch;
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto lock = StateLock::Take(scratch.dir() + "/new");
+    if (!lock.ok() || ::write(ready[1], "x", 1) != 1) ::_exit(1);
+    ::pause();
+    ::_exit(0);
+  }
+  char c;
+  ASSERT_EQ(::read(ready[0], &c, 1), 1);
+  const auto second = StateLock::Take(scratch.dir() + "/new");
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(second.status().message()),
+              HasSubstr(absl::StrCat("in use by process ", child)));
+  ::kill(child, SIGKILL);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(StateLock::Take(scratch.dir() + "/new").ok()) << "the lock ends with its process";
+  ::close(ready[0]);
+  ::close(ready[1]);
+  EXPECT_FALSE(StateLock::Take("/proc/nothing/here").ok());
+}
+
+}  // namespace
+}  // namespace isthmus::coordinator
