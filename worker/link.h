@@ -1,8 +1,9 @@
-// Link: what a session needs of the network. Declared here, implemented by daemon/ over gRPC and by worker/memory_link.h in memory
-// (plain, shaped, faulty).
+// Link: what a session needs of the network. Declared here, implemented by daemon/ over gRPC and by
+// worker/memory_link.h in memory (plain, shaped, faulty).
 //
-// Ordered, at most once, bounded. The first error is final: every later call returns it, and the session ends; nothing inside a link retries.
-// Thread: one sending thread, one receiving thread; Cancel from any thread.
+// Ordered, at most once, bounded. The first error is final: every later call returns it, and the
+// session ends; nothing inside a link retries. Thread: one sending thread, one receiving thread;
+// Cancel from any thread.
 #ifndef ISTHMUS_WORKER_LINK_H_
 #define ISTHMUS_WORKER_LINK_H_
 
@@ -17,7 +18,8 @@
 
 namespace isthmus::worker {
 
-// A header and its payload; header.payload_bytes and checksum are filled by the session, and checked by it at the other end.
+// A header and its payload; header.payload_bytes and checksum are filled by the session, and
+// checked by it at the other end.
 struct Frame {
   FrameHeader header;
   std::string payload;
@@ -27,21 +29,26 @@ class Link {
  public:
   virtual ~Link() = default;
 
-  // Blocks while the window is full: that is the back-pressure. DeadlineExceeded: no progress for `timeout`.
+  // Blocks while the window is full: that is the back-pressure. DeadlineExceeded: no progress for
+  // `timeout`.
   virtual absl::Status Send(Frame frame, absl::Duration timeout) = 0;
 
   // Blocks until a frame is whole. DeadlineExceeded: nothing arrived for `timeout`.
-  // OutOfRange: the peer called Finish and everything it sent was received; nothing more will come (the orderly end).
-  // A header whose payload_bytes exceeds `max_payload_bytes` is an error: memory is bounded by the plan, not by the peer.
+  // OutOfRange: the peer called Finish and everything it sent was received; nothing more will come
+  // (the orderly end). A header whose payload_bytes exceeds `max_payload_bytes` is an error: memory
+  // is bounded by the plan, not by the peer.
   virtual absl::StatusOr<Frame> Receive(int64_t max_payload_bytes, absl::Duration timeout) = 0;
 
-  // Ends both directions with `why`; the peer's calls fail with a status that contains why's message. Returns at once. After a clean end of the session `why` is Cancelled("done").
+  // Ends both directions with `why`; the peer's calls fail with a status that contains why's
+  // message. Returns at once. After a clean end of the session `why` is Cancelled("done").
   virtual void Cancel(absl::Status why) = 0;
 
-  // Waits until what was sent has been handed to the peer, then closes the sending direction. The orderly end of a session.
+  // Waits until what was sent has been handed to the peer, then closes the sending direction. The
+  // orderly end of a session.
   virtual absl::Status Finish(absl::Duration timeout) = 0;
 
-  // Bytes this end has put on the wire so far, framing of the transport included where it is known (>= header + payload).
+  // Bytes this end has put on the wire so far, framing of the transport included where it is known
+  // (>= header + payload).
   virtual int64_t wire_bytes_sent() const = 0;
 };
 
@@ -49,9 +56,10 @@ class Link {
 class LinkOpener {
  public:
   virtual ~LinkOpener() = default;
-  // Unavailable names the peer's address; FailedPrecondition: the peer is at another generation (it says which).
-  virtual absl::StatusOr<std::unique_ptr<Link>> Open(const Plan& plan, const LinkPlan& link, int my_stage,
-                                                     absl::Duration timeout) = 0;
+  // Unavailable names the peer's address; FailedPrecondition: the peer is at another generation (it
+  // says which).
+  virtual absl::StatusOr<std::unique_ptr<Link>> Open(const Plan& plan, const LinkPlan& link,
+                                                     int my_stage, absl::Duration timeout) = 0;
 };
 
 }  // namespace isthmus::worker

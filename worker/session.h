@@ -1,10 +1,13 @@
-// Session: everything that lives for one generation on one worker. Built, run, discarded; never reconfigured in place.
+// Session: everything that lives for one generation on one worker. Built, run, discarded; never
+// reconfigured in place.
 //
-//   link -> inlet thread (check, decode) -> bounded queue -> compute thread (action list) -> bounded queue -> outlet thread (encode) -> link
+//   link -> inlet thread (check, decode) -> bounded queue -> compute thread (action list) ->
+//   bounded queue -> outlet thread (encode) -> link
 //
-// Run() is the compute thread. Every wait ends by a deadline of the plan. A step commits on every stage or on none: the exchange of the gradient
-// norm (votes down the chain to stage 0, its decision back up) is what the optimisers wait for.
-// Thread: Run on one thread; RequestStop, RequestCheckpoint, Cancel and progress from any.
+// Run() is the compute thread. Every wait ends by a deadline of the plan. A step commits on every
+// stage or on none: the exchange of the gradient norm (votes down the chain to stage 0, its
+// decision back up) is what the optimisers wait for. Thread: Run on one thread; RequestStop,
+// RequestCheckpoint, Cancel and progress from any.
 #ifndef ISTHMUS_WORKER_SESSION_H_
 #define ISTHMUS_WORKER_SESSION_H_
 
@@ -24,14 +27,17 @@
 
 namespace isthmus::worker {
 
-// Where checkpoints go and come from. Implemented by daemon/ over the bulk channel, in memory by tests. Thread: any.
-// Every call ends by itself (its own deadline, or the daemon's end): the session joins the thread that is inside one.
+// Where checkpoints go and come from. Implemented by daemon/ over the bulk channel, in memory by
+// tests. Thread: any. Every call ends by itself (its own deadline, or the daemon's end): the
+// session joins the thread that is inside one.
 class CheckpointStore {
  public:
   virtual ~CheckpointStore() = default;
-  // `file` is weights.safetensors, optimizer.safetensors or state.json. Atomic: a part is there whole or not at all.
+  // `file` is weights.safetensors, optimizer.safetensors or state.json. Atomic: a part is there
+  // whole or not at all.
   virtual absl::Status Put(const PutCheckpointHeader& header, absl::string_view bytes) = 0;
-  // One safetensors file with the tensors asked for (`what`: weights | optimizer), or the JSON of state.
+  // One safetensors file with the tensors asked for (`what`: weights | optimizer), or the JSON of
+  // state.
   virtual absl::StatusOr<std::string> Fetch(const FetchCheckpointRequest& request) = 0;
 };
 
@@ -43,16 +49,17 @@ class SessionObserver {
   virtual void OnEvent(const SessionEvent& event) = 0;
 };
 
-using StageFactory = std::function<absl::StatusOr<std::unique_ptr<Stage>>(const Plan& plan, int stage)>;
+using StageFactory =
+    std::function<absl::StatusOr<std::unique_ptr<Stage>>(const Plan& plan, int stage)>;
 
 struct SessionOptions {
   Plan plan;
-  int stage = 0;                       // index into plan.stages
-  std::string spill_directory;         // for the delta buffers' spill file; empty: none
-  LinkOpener* links = nullptr;         // the pointers outlive the session
+  int stage = 0;                // index into plan.stages
+  std::string spill_directory;  // it exists; for the delta buffers' spill files; empty: none
+  LinkOpener* links = nullptr;  // the pointers outlive the session
   CheckpointStore* checkpoints = nullptr;
   SessionObserver* observer = nullptr;
-  const Corpus* corpus = nullptr;      // needed on the first and the last stage
+  const Corpus* corpus = nullptr;  // needed on the first and the last stage
   StageFactory make_stage;
 };
 
@@ -60,15 +67,18 @@ class Session {
  public:
   virtual ~Session() = default;
 
-  // Opens links, builds the stage, loads the checkpoint, runs the steps, writes checkpoints. OK: all steps done, or stopped as asked.
-  // An error names who (node), where (link, step) and what to do, and is reported as SessionEvent FAILED as well.
+  // Opens links, builds the stage, loads the checkpoint, runs the steps, writes checkpoints. OK:
+  // all steps done, or stopped as asked. An error names who (node), where (link, step) and what to
+  // do, and is reported as SessionEvent FAILED as well.
   virtual absl::Status Run() = 0;
 
-  virtual void RequestStop() = 0;        // finish a step, checkpoint, end: all stages together (by the vote)
-  virtual void RequestCheckpoint() = 0;  // write one after this step or the next, on all stages (by the vote)
+  virtual void
+  RequestStop() = 0;  // finish a step, checkpoint, end: all stages together (by the vote)
+  virtual void
+  RequestCheckpoint() = 0;  // write one after this step or the next, on all stages (by the vote)
   virtual void Cancel(absl::Status why) = 0;  // end now
-  virtual int64_t progress() const = 0;  // grows with every finished action
-  virtual int64_t step() const = 0;      // committed steps
+  virtual int64_t progress() const = 0;       // grows with every finished action
+  virtual int64_t step() const = 0;           // committed steps
 };
 
 absl::StatusOr<std::unique_ptr<Session>> MakeSession(SessionOptions options);

@@ -1,0 +1,97 @@
+// The real codecs between fake stages: what is lossless changes nothing, and the delta buffers of
+// both ends stay bit-identical.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+
+#include "tests/worker/world.h"
+#include "worker/session.h"
+
+namespace isthmus::worker {
+namespace {
+
+std::vector<double> Losses(const WorldShape& shape) {
+  World world(MakePlan(shape));
+  for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+  return world.last().losses();
+}
+
+TEST(SessionCodec, LosslessCodecsChangeNothing) {
+  WorldShape shape;
+  shape.stages = 3;
+  const std::vector<double> plain = Losses(shape);
+  for (const char* codec :
+       {"none | zstd", "fp16", "fp16 | zstd"}) {  // fp16 holds the fake's integers exactly
+    shape.forward = shape.backward = codec;
+    EXPECT_EQ(Losses(shape), plain) << codec;
+  }
+}
+
+TEST(SessionCodec, EveryStatelessCodecRuns) {
+  WorldShape shape;
+  shape.stages = 3;
+  for (const char* codec : {"bf16", "quant(4)", "quant(1)", "quant(3, token)",
+                            "quant(8, stochastic)", "quant(2, rms, symmetric) | zstd"}) {
+    shape.forward = shape.backward = codec;
+    EXPECT_EQ(Losses(shape), Losses(shape)) << codec;  // the same twice
+  }
+}
+
+TEST(SessionCodec, DeltaBuffersStayIdenticalOverEpochs) {
+  WorldShape shape;
+  shape.stages = 3;
+  shape.steps = 20;  // 23 samples, 7 a step: 3 steps an epoch
+  shape.check_buffers = true;
+  shape.backward = "quant(6)";
+  for (const char* codec :
+       {"delta(quant(3))", "delta(quant(2, token), cold=bf16)", "delta(quant(4)) | zstd"}) {
+    shape.forward = codec;
+    for (const char* schedule : {"1f1b", "gpipe"}) {
+      shape.schedule = schedule;
+      World world(MakePlan(shape));
+      for (const absl::Status& status : world.Run())
+        EXPECT_TRUE(status.ok()) << codec << ": " << status;
+      const std::vector<StepRecord> records = world.observer(0).records();
+      EXPECT_EQ(records.front().key_frames(), 7) << codec;  // cold
+      EXPECT_LT(records.back().key_frames(), 7) << codec;   // warm
+      EXPECT_GT(records.back().buffer_memory_bytes(), 0) << codec;
+    }
+  }
+}
+
+TEST(SessionCodec, EvaluationLeavesDeltaBuffersAlone) {
+  WorldShape shape;
+  shape.steps = 12;
+  shape.check_buffers = true;
+  shape.forward = "delta(quant(3))";
+  shape.eval_samples = 0;
+  const std::vector<double> without = Losses(shape);
+  shape.eval_samples = 5;
+  shape.eval_every = 1;
+  EXPECT_EQ(Losses(shape), without);
+}
+
+TEST(SessionCodec, BuffersThatDoNotFitAreEvictedAlike) {
+  char name[] = "/tmp/isthmus-rank-XXXXXX";
+  ASSERT_NE(::mkdtemp(name), nullptr);
+  WorldShape shape;
+  shape.steps = 20;
+  shape.check_buffers = true;
+  shape.forward = "delta(quant(3))";
+  const int64_t sample = 2 * shape.context * shape.hidden;  // bytes of one buffer
+  shape.buffer_memory_bytes = 9 * sample;
+  for (const int64_t disk : {int64_t{0}, 8 * sample}) {
+    shape.buffer_disk_bytes = disk;
+    World::Options options;
+    options.spill_directory = name;
+    World world(MakePlan(shape), options);
+    for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(name));
+  std::filesystem::remove_all(name);
+}
+
+}  // namespace
+}  // namespace isthmus::worker

@@ -1,0 +1,263 @@
+// How sessions end: stop, cancel, errors of a stage, numbers that are not finite, checkpoints that
+// are slow or fail.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "tests/worker/world.h"
+#include "worker/session.h"
+
+namespace isthmus::worker {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+void RunWell(World* world) {
+  for (const absl::Status& status : world->Run()) EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST(SessionEnd, StopInTheMiddleIsTheSameStepEverywhere) {
+  for (int asked = 0; asked < 3; ++asked) {
+    WorldShape shape;
+    shape.stages = 3;
+    shape.steps = 100000;
+    World* running = nullptr;
+    World::Options options;
+    options.make_stage = FakeStages(
+        [&](int stage, int64_t step, const std::string& operation) -> absl::StatusOr<StageFault> {
+          if (stage == asked && step == 4 && operation == "backward")
+            running->session(stage).RequestStop();
+          return StageFault{};
+        });
+    World world(MakePlan(shape), options);
+    running = &world;
+    RunWell(&world);
+    for (int stage = 0; stage < 3; ++stage)
+      EXPECT_EQ(world.session(stage).step(), 5) << "asked " << asked;
+    EXPECT_THAT(world.store().complete_steps(), ElementsAre(5));
+    EXPECT_EQ(world.observer(0).events().back().state(), SessionEvent::FINISHED);
+  }
+}
+
+TEST(SessionEnd, AnyStageMayAskForACheckpoint) {
+  WorldShape shape;
+  shape.stages = 3;
+  World* running = nullptr;
+  World::Options options;
+  options.make_stage = FakeStages(
+      [&](int stage, int64_t step, const std::string& operation) -> absl::StatusOr<StageFault> {
+        if (stage == 1 && step == 2 && operation == "forward")
+          running->session(stage).RequestCheckpoint();
+        return StageFault{};
+      });
+  World world(MakePlan(shape), options);
+  running = &world;
+  RunWell(&world);
+  EXPECT_THAT(world.store().complete_steps(), ElementsAre(3, 6));
+}
+
+TEST(SessionEnd, AnErrorOfAStageIsToldEverywhere) {
+  for (const char* operation : {"forward", "backward", "apply"}) {
+    for (int broken = 0; broken < 4; ++broken) {
+      WorldShape shape;
+      shape.stages = 4;
+      World::Options options;
+      options.make_stage = FakeStages(
+          [&](int stage, int64_t step, const std::string& op) -> absl::StatusOr<StageFault> {
+            if (stage == broken && step == 2 && op == operation)
+              return absl::InternalError("the fake broke");
+            return StageFault{};
+          });
+      World world(MakePlan(shape), options);
+      const std::vector<absl::Status> statuses = world.Run();
+      for (int stage = 0; stage < 4; ++stage) {
+        EXPECT_EQ(statuses[stage].code(), absl::StatusCode::kInternal) << statuses[stage];
+        EXPECT_THAT(statuses[stage].message(),
+                    HasSubstr(absl::StrCat("stage ", broken, " (node-", broken)));
+        EXPECT_THAT(statuses[stage].message(), HasSubstr("step 2: "));
+        EXPECT_THAT(statuses[stage].message(), HasSubstr("the fake broke"));
+        EXPECT_THAT(statuses[stage].message(), HasSubstr("submit --resume"));
+        const SessionEvent event = world.observer(stage).events().back();
+        EXPECT_EQ(event.state(), SessionEvent::FAILED);
+        EXPECT_EQ(event.message(), statuses[stage].message());
+        EXPECT_EQ(event.code(), static_cast<int>(absl::StatusCode::kInternal));
+      }
+    }
+  }
+}
+
+TEST(SessionEnd, AStepWithoutFiniteNumbersIsSkippedByAll) {
+  for (const bool loss : {true, false}) {
+    WorldShape shape;
+    shape.stages = 3;
+    World::Options options;
+    options.make_stage = FakeStages(
+        [&](int stage, int64_t step, const std::string& operation) -> absl::StatusOr<StageFault> {
+          StageFault fault;
+          if (step == 2)
+            (loss ? fault.loss_is_nan : fault.norm_is_infinite) = stage == (loss ? 2 : 1);
+          return fault;
+        });
+    World world(MakePlan(shape), options);
+    RunWell(&world);
+    for (int stage = 0; stage < 3; ++stage) {
+      for (const StepRecord& r : world.observer(stage).records())
+        EXPECT_EQ(r.committed(), r.step() != 2);
+    }
+  }
+}
+
+TEST(SessionEnd, SkippedStepsSurviveAResume) {
+  WorldShape shape;
+  shape.stages = 2;
+  shape.checkpoint_every = 4;
+  MemoryStore store;
+  World::Options options;
+  options.store = &store;
+  options.make_stage =
+      FakeStages([](int, int64_t step, const std::string&) -> absl::StatusOr<StageFault> {
+        StageFault fault;
+        fault.norm_is_infinite = step == 1;
+        return fault;
+      });
+  World whole(MakePlan(shape), options);
+  RunWell(&whole);
+  const std::string weights = whole.Weights(6);
+  shape.stages = 3;
+  World again(MakePlan(shape, 2, 4), options);
+  RunWell(&again);
+  EXPECT_EQ(again.Weights(6), weights);
+}
+
+TEST(SessionEnd, TenSkipsInARowEndTheSession) {
+  WorldShape shape;
+  shape.steps = 100;
+  World::Options options;
+  options.make_stage =
+      FakeStages([](int, int64_t step, const std::string&) -> absl::StatusOr<StageFault> {
+        StageFault fault;
+        fault.loss_is_nan = step >= 5;
+        return fault;
+      });
+  World world(MakePlan(shape), options);
+  for (const absl::Status& status : world.Run()) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(), HasSubstr("10 steps in a row"));
+  }
+  EXPECT_THAT(world.observer(0).records(), SizeIs(14));
+}
+
+TEST(SessionEnd, ASlowStoreDelaysCheckpointsAndNotTraining) {
+  WorldShape shape;
+  shape.steps = 8;
+  shape.checkpoint_every = 2;
+  shape.step_ms = 1200;  // a stage waits a quarter of it for its store, then votes busy
+  MemoryStore store;
+  store.CloseGate();
+  World::Options options;
+  options.store = &store;
+  options.make_stage = FakeStages(
+      [&](int stage, int64_t step, const std::string& operation) -> absl::StatusOr<StageFault> {
+        if (stage == 0 && step == 6 && operation == "forward") store.OpenGate();
+        return StageFault{};
+      });
+  World world(MakePlan(shape), options);
+  RunWell(&world);
+  const std::vector<int64_t> steps = store.complete_steps();
+  // Checkpoint 2 was under way until step 6; what was owed from then on is written at the first
+  // commit with both stages free.
+  EXPECT_EQ(steps.front(), 2);
+  EXPECT_EQ(steps.back(), 8);
+  EXPECT_EQ(std::count(steps.begin(), steps.end(), 4), 0);
+  EXPECT_EQ(std::count(steps.begin(), steps.end(), 6), 0);
+}
+
+TEST(SessionEnd, APeriodicCheckpointMayFailTheLastOneMayNot) {
+  WorldShape shape;
+  shape.checkpoint_every = 2;
+  for (const bool heals : {true, false}) {
+    MemoryStore store;
+    store.set_put_error(absl::UnavailableError("the coordinator is away"));
+    World::Options options;
+    options.store = &store;
+    options.make_stage = FakeStages(
+        [&](int stage, int64_t step, const std::string& operation) -> absl::StatusOr<StageFault> {
+          if (heals && stage == 0 && step == 5 && operation == "forward")
+            store.set_put_error(absl::OkStatus());
+          return StageFault{};
+        });
+    World world(MakePlan(shape), options);
+    int failed = 0;
+    for (const absl::Status& status : world.Run()) {
+      if (status.ok()) continue;
+      ++failed;
+      EXPECT_THAT(status.message(), HasSubstr("the coordinator is away"));
+    }
+    EXPECT_EQ(failed > 0, !heals);
+    EXPECT_EQ(world.session(0).step(), 6);
+  }
+}
+
+// The order of samples depends on how many there are: a shorter copy of the text gives other ids.
+TEST(SessionEnd, AnotherTextOnTheLastStageIsNoticed) {
+  const Plan plan = MakePlan(WorldShape());
+  MemoryLinkHub hub;
+  MemoryStore store;
+  const FakeCorpus corpora[2] = {{23, 9, 3, 11}, {22, 9, 3, 11}};
+  RecordingObserver observers[2];
+  std::unique_ptr<Session> sessions[2];
+  for (int i = 0; i < 2; ++i) {
+    SessionOptions options;
+    options.plan = plan;
+    options.stage = i;
+    options.links = &hub;
+    options.checkpoints = &store;
+    options.observer = &observers[i];
+    options.corpus = &corpora[i];
+    options.make_stage = FakeStages();
+    sessions[i] = MakeSession(options).value();
+  }
+  absl::Status results[2];
+  std::thread lower([&] { results[0] = sessions[0]->Run(); });
+  results[1] = sessions[1]->Run();
+  lower.join();
+  for (const absl::Status& status : results)
+    EXPECT_THAT(status.message(), HasSubstr("is not the same file on"));
+}
+
+TEST(SessionEnd, APeerThatNeverComesIsNamed) {
+  WorldShape shape;
+  shape.step_ms = 100;
+  MemoryLinkHub hub;
+  MemoryStore store;
+  RecordingObserver observer;
+  FakeCorpus corpus(23, 9, 3, 11);
+  SessionOptions options;
+  options.plan = MakePlan(shape);
+  options.links = &hub;
+  options.checkpoints = &store;
+  options.observer = &observer;
+  options.corpus = &corpus;
+  options.make_stage = FakeStages();
+  const absl::Status status = MakeSession(options).value()->Run();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("stage 1 (node-1, 10.0.0.2:7071)"));
+}
+
+TEST(SessionEnd, CancelBeforeRun) {
+  World world(MakePlan(WorldShape()));
+  world.session(0).Cancel(absl::CancelledError("never mind"));
+  world.session(1).Cancel(absl::CancelledError("never mind"));
+  for (const absl::Status& status : world.Run()) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+    EXPECT_THAT(status.message(), HasSubstr("never mind"));
+  }
+}
+
+}  // namespace
+}  // namespace isthmus::worker

@@ -1,0 +1,265 @@
+#include "tests/worker/fake_stage.h"
+
+#include <cmath>
+#include <limits>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/hash.h"
+#include "base/rng.h"
+#include "base/status.h"
+
+namespace isthmus::worker {
+namespace {
+
+constexpr int64_t kPrime = 1021;
+
+int64_t Mod(int64_t x) { return ((x % kPrime) + kPrime) % kPrime; }
+
+// A lossy codec gives fractions: the fake rounds them, and takes what is not finite as 0.
+int64_t ToInt(float x) { return std::isfinite(x) ? Mod(std::llround(x)) : 0; }
+
+using Values = std::vector<int64_t>;
+
+struct Parameter {
+  Values value, gradient, momentum;
+};
+
+class FakeStage : public Stage {
+ public:
+  FakeStage(const Plan& plan, int stage, StageHook hook)
+      : hook_(std::move(hook)),
+        stage_(stage),
+        step_(plan.start_step()),
+        hidden_(plan.job().model().hidden()),
+        vocabulary_(plan.job().model().vocabulary()),
+        first_(stage == 0),
+        last_(stage + 1 == plan.stages_size()) {
+    const uint64_t seed = plan.job().seed();
+    if (first_ || last_) Add("wte", vocabulary_ * hidden_, seed);
+    for (int l = plan.stages(stage).first_layer(); l < plan.stages(stage).end_layer(); ++l) {
+      layers_.push_back(absl::StrCat("h.", l));
+      Add(layers_.back(), hidden_, seed);
+    }
+  }
+
+  absl::StatusOr<ForwardResult> Forward(const MicroBatch& batch, Tensor input) override {
+    ASSIGN_OR_RETURN(const StageFault fault, Hook("forward"));
+    const int64_t rows = batch.samples * batch.positions;
+    Stash stash;
+    stash.dims = {batch.samples, batch.positions, hidden_};
+    stash.scale = std::llround(1 / batch.loss_scale);
+    stash.tokens.assign(batch.tokens.begin(), batch.tokens.end());
+    stash.targets.assign(batch.targets.begin(), batch.targets.end());
+    Values x(rows * hidden_);
+    if (!first_ && static_cast<int64_t>(input.data.size()) != rows * hidden_)
+      return absl::InternalError("fake: input of a wrong size");
+    for (int64_t i = 0; i < rows * hidden_; ++i) {
+      x[i] = first_ ? params_["wte"].value[stash.tokens[i / hidden_] * hidden_ + i % hidden_]
+                    : ToInt(input.data[i]);
+    }
+    for (const std::string& name : layers_) {
+      stash.inputs.push_back(x);
+      const Values& w = params_[name].value;
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t* in = &stash.inputs.back()[r * hidden_];
+        for (int64_t h = 0; h < hidden_; ++h)
+          x[r * hidden_ + h] = Mod(in[h] * w[h] + in[(h + 1) % hidden_]);
+      }
+    }
+    ForwardResult result;
+    if (last_) {
+      const Values& wte = params_["wte"].value;
+      for (int64_t r = 0; r < rows; ++r) {
+        int64_t out = 0;
+        for (int64_t h = 0; h < hidden_; ++h)
+          out = Mod(out + x[r * hidden_ + h] * wte[stash.targets[r] * hidden_ + h]);
+        result.loss_sum += static_cast<double>(out) / 1024;
+      }
+      if (fault.loss_is_nan) result.loss_sum = std::numeric_limits<double>::quiet_NaN();
+      stash.inputs.push_back(x);
+    } else {
+      result.activation = ToTensor(x, stash.dims);
+    }
+    if (batch.train) stashes_[batch.micro] = std::move(stash);
+    return result;
+  }
+
+  absl::StatusOr<Tensor> Backward(int32_t micro, Tensor gradient) override {
+    RETURN_IF_ERROR(Hook("backward").status());
+    const auto found = stashes_.find(micro);
+    if (found == stashes_.end())
+      return absl::InternalError(
+          absl::StrCat("fake: backward of micro ", micro, " without its forward"));
+    Stash stash = std::move(found->second);
+    stashes_.erase(found);
+    const int64_t rows = stash.dims.samples * stash.dims.positions;
+    Values g(rows * hidden_);
+    if (last_) {
+      Parameter& wte = params_["wte"];
+      for (int64_t i = 0; i < rows * hidden_; ++i) {
+        const int64_t at = stash.targets[i / hidden_] * hidden_ + i % hidden_;
+        g[i] = Mod(stash.scale * wte.value[at]);
+        wte.gradient[at] = Mod(wte.gradient[at] + stash.scale * stash.inputs.back()[i]);
+      }
+    } else {
+      if (static_cast<int64_t>(gradient.data.size()) != rows * hidden_)
+        return absl::InternalError("fake: gradient of a wrong size");
+      for (int64_t i = 0; i < rows * hidden_; ++i) g[i] = ToInt(gradient.data[i]);
+    }
+    for (int l = static_cast<int>(layers_.size()) - 1; l >= 0; --l) {
+      Parameter& w = params_[layers_[l]];
+      Values below(rows * hidden_);
+      for (int64_t i = 0; i < rows * hidden_; ++i) {
+        const int64_t h = i % hidden_, row = i - h;
+        w.gradient[h] = Mod(w.gradient[h] + g[i] * stash.inputs[l][i]);
+        below[i] = Mod(g[i] * w.value[h] + g[row + (h + hidden_ - 1) % hidden_]);
+      }
+      g = std::move(below);
+    }
+    if (!first_) return ToTensor(g, stash.dims);
+    Values& wte = params_["wte"].gradient;
+    for (int64_t i = 0; i < rows * hidden_; ++i) {
+      int64_t& sum = wte[stash.tokens[i / hidden_] * hidden_ + i % hidden_];
+      sum = Mod(sum + g[i]);
+    }
+    return Tensor{};
+  }
+
+  absl::StatusOr<Tensor> TiedGradient() override {
+    return ToTensor(params_["wte"].gradient, {1, vocabulary_, hidden_});
+  }
+  absl::Status SetTiedGradient(const Tensor& sum) override {
+    for (size_t i = 0; i < sum.data.size(); ++i) params_["wte"].gradient[i] = ToInt(sum.data[i]);
+    return absl::OkStatus();
+  }
+
+  GradientNorm Norm() override {
+    const absl::StatusOr<StageFault> fault = Hook("norm");
+    GradientNorm norm;
+    norm.finite = fault.ok() && !fault->norm_is_infinite;
+    for (const auto& [name, p] : params_) {
+      if (name == "wte" && !first_) continue;
+      for (int64_t g : p.gradient) norm.sum_squares += static_cast<double>(g * g);
+    }
+    return norm;
+  }
+
+  absl::Status Apply(const OptimizerStep& step) override {
+    RETURN_IF_ERROR(Hook("apply").status());
+    const int64_t scale = std::llround(step.gradient_scale * 9973),
+                  rate = std::llround(step.learning_rate * 1e6);
+    for (auto& [name, p] : params_) {
+      for (size_t i = 0; i < p.value.size(); ++i) {
+        p.momentum[i] = Mod(3 * p.momentum[i] + scale * p.gradient[i]);
+        p.value[i] = Mod(p.value[i] + p.momentum[i] + rate + step.step);
+      }
+    }
+    Discard();
+    return absl::OkStatus();
+  }
+
+  void Discard() override {
+    for (auto& [name, p] : params_) p.gradient.assign(p.gradient.size(), 0);
+    ++step_;
+  }
+
+  absl::StatusOr<std::string> ExportWeights() override { return Export("", &Parameter::value); }
+  absl::StatusOr<std::string> ExportOptimizer() override {
+    return Export(".exp_avg", &Parameter::momentum);
+  }
+  std::vector<std::string> TensorNames() const override {
+    std::vector<std::string> names;
+    for (const auto& [name, p] : params_) names.push_back(name);
+    return names;
+  }
+  absl::Status ImportWeights(absl::string_view text) override {
+    return Import(text, "", &Parameter::value);
+  }
+  absl::Status ImportOptimizer(absl::string_view text) override {
+    return Import(text, ".exp_avg", &Parameter::momentum);
+  }
+
+ private:
+  struct Stash {
+    TensorDims dims;
+    int64_t scale = 1;
+    std::vector<uint16_t> tokens, targets;
+    std::vector<Values> inputs;  // of each layer, and on the last stage of the head
+  };
+
+  void Add(const std::string& name, int64_t size, uint64_t seed) {
+    Parameter& p = params_[name];
+    for (int64_t i = 0; i < size; ++i)
+      p.value.push_back(RandomBelow(seed, Hash64(name), i, kPrime));
+    p.gradient.resize(size);
+    p.momentum.resize(size);
+  }
+
+  absl::StatusOr<StageFault> Hook(const std::string& operation) {
+    if (hook_ == nullptr) return StageFault{};
+    return hook_(stage_, step_, operation);
+  }
+
+  static Tensor ToTensor(const Values& values, TensorDims dims) {
+    Tensor tensor = Tensor::Zeros(dims);
+    for (size_t i = 0; i < values.size(); ++i) tensor.data[i] = static_cast<float>(values[i]);
+    return tensor;
+  }
+
+  std::string Export(const std::string& suffix, Values Parameter::*field) const {
+    std::string text;
+    for (const auto& [name, p] : params_) {
+      if (name == "wte" && !first_) continue;
+      absl::StrAppend(&text, name, suffix);
+      for (int64_t v : p.*field) absl::StrAppend(&text, " ", v);
+      text += "\n";
+    }
+    return text;
+  }
+
+  absl::Status Import(absl::string_view text, const std::string& suffix, Values Parameter::*field) {
+    std::map<std::string, Values> lines;
+    std::istringstream in{std::string(text)};
+    for (std::string line; std::getline(in, line);) {
+      std::istringstream words(line);
+      std::string name;
+      words >> name;
+      for (int64_t v; words >> v;) lines[name].push_back(v);
+    }
+    for (auto& [name, p] : params_) {
+      const auto found = lines.find(name + suffix);
+      if (found == lines.end())
+        return absl::NotFoundError(absl::StrCat("fake: no tensor ", name, suffix));
+      p.*field = found->second;
+    }
+    return absl::OkStatus();
+  }
+
+  const StageHook hook_;
+  const int stage_;
+  int64_t step_;
+  const int64_t hidden_, vocabulary_;
+  const bool first_, last_;
+  std::vector<std::string> layers_;
+  std::map<std::string, Parameter> params_;
+  std::map<int32_t, Stash> stashes_;
+};
+
+}  // namespace
+
+StageFactory FakeStages(StageHook hook) {
+  return [hook](const Plan& plan, int stage) -> absl::StatusOr<std::unique_ptr<Stage>> {
+    return std::make_unique<FakeStage>(plan, stage, hook);
+  };
+}
+
+void FakeCorpus::Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const {
+  for (int64_t t = 0; t < context_; ++t) {
+    tokens[t] = RandomBelow(seed_, id, t, vocabulary_);
+    targets[t] = RandomBelow(seed_, id, t + 1, vocabulary_);
+  }
+}
+
+}  // namespace isthmus::worker

@@ -1,0 +1,249 @@
+#include "tests/worker/world.h"
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "proto/codec_text.h"
+#include "proto/job_defaults.h"
+#include "proto/schedule.h"
+
+namespace isthmus::worker {
+namespace {
+
+JobSpec MakeJob(const WorldShape& s) {
+  JobSpec job;
+  job.set_name("world");
+  job.set_seed(s.seed);
+  ModelSpec* m = job.mutable_model();
+  m->set_layers(s.layers);
+  m->set_hidden(s.hidden);
+  m->set_heads(s.heads);
+  m->set_context(s.context);
+  m->set_vocabulary(s.vocabulary);
+  job.mutable_data()->set_path("text");
+  RecipeSpec* r = job.mutable_recipe();
+  r->set_steps(s.steps);
+  r->set_global_batch(s.global_batch);
+  r->set_micro_batch(s.micro_batch);
+  r->set_learning_rate(s.learning_rate);
+  r->set_eval_every(s.eval_every);
+  r->set_eval_samples(s.eval_samples);
+  job.mutable_strategy()->set_stages(s.stages);
+  job.mutable_strategy()->set_schedule(s.schedule);
+  job.mutable_strategy()->set_queue_limit(s.queue_limit);
+  CompressionSpec* c = job.mutable_compression();
+  c->set_forward(s.forward);
+  c->set_backward(s.backward);
+  c->set_tied(s.tied);
+  c->set_check_buffers(s.check_buffers);
+  c->set_buffer_memory_bytes(s.buffer_memory_bytes);
+  c->set_buffer_disk_bytes(s.buffer_disk_bytes);
+  job.mutable_checkpoint()->set_every(s.checkpoint_every);
+  FillDefaults(&job);
+  return job;
+}
+
+LinkPlan MakeLink(const WorldShape& s, const JobSpec& job, const std::string& id, int lower,
+                  int upper) {
+  LinkPlan link;
+  link.set_id(id);
+  link.set_kind(id == "tied" ? LinkPlan::TIED : LinkPlan::BOUNDARY);
+  link.set_lower(lower);
+  link.set_upper(upper);
+  link.set_window_bytes(1 << 20);
+  link.set_chunk_bytes(64 << 10);
+  link.set_queue_limit(s.queue_limit);
+  if (id == "tied") return link;
+  *link.mutable_forward() = ParseCodec(job.compression().forward()).value();
+  *link.mutable_backward() = ParseCodec(job.compression().backward()).value();
+  *link.mutable_evaluation() = ParseCodec(job.compression().evaluation()).value();
+  return link;
+}
+
+}  // namespace
+
+Plan MakePlan(const WorldShape& s, uint64_t generation, int64_t start_step) {
+  Plan plan;
+  plan.set_job_id("job-world");
+  plan.set_generation(generation);
+  *plan.mutable_job() = MakeJob(s);
+  plan.set_start_step(start_step);
+  plan.set_from_checkpoint(start_step > 0);
+  Deadlines* d = plan.mutable_deadlines();
+  d->set_open_ms(std::min<int64_t>(s.step_ms, 20000));
+  d->set_first_step_ms(s.step_ms);
+  d->set_step_ms(s.step_ms);
+  d->set_drain_ms(s.step_ms);
+  const int micros = (s.global_batch + s.micro_batch - 1) / s.micro_batch;
+  const int eval_micros = (s.eval_samples + s.micro_batch - 1) / s.micro_batch;
+  const auto train = BuildSchedule(s.schedule, s.stages, micros).value();
+  const auto eval = BuildEvalSchedule(s.stages, eval_micros);
+  for (int i = 0; i < s.stages; ++i) {
+    StagePlan* stage = plan.add_stages();
+    stage->set_stage(i);
+    stage->set_node_id(absl::StrCat("id-", i));
+    stage->set_node_name(absl::StrCat("node-", i));
+    stage->set_address(absl::StrCat("10.0.0.", i + 1, ":7071"));
+    stage->set_first_layer(s.layers * i / s.stages);
+    stage->set_end_layer(s.layers * (i + 1) / s.stages);
+    stage->mutable_train()->Add(train[i].begin(), train[i].end());
+    stage->mutable_eval()->Add(eval[i].begin(), eval[i].end());
+    if (i > 0) *plan.add_links() = MakeLink(s, plan.job(), absl::StrCat("b", i - 1), i - 1, i);
+  }
+  if (s.stages > 1) *plan.add_links() = MakeLink(s, plan.job(), "tied", 0, s.stages - 1);
+  return plan;
+}
+
+MemoryStore::MemoryStore(const MemoryStore& other) : merge_(other.merge_) {
+  MutexLock theirs(&other.mutex_);
+  MutexLock mine(&mutex_);
+  checkpoints_ = other.checkpoints_;
+}
+
+absl::Status MemoryStore::Put(const PutCheckpointHeader& header, absl::string_view bytes) {
+  MutexLock lock(&mutex_);
+  while (gate_closed_) gate_changed_.Wait(&mutex_);
+  RETURN_IF_ERROR(put_error_);
+  Checkpoint& checkpoint = checkpoints_[header.step()];
+  if (checkpoint.generation != header.generation())
+    checkpoint = Checkpoint();  // another cut of the layers
+  checkpoint.generation = header.generation();
+  checkpoint.stages = header.stages();
+  checkpoint.files[{header.stage(), header.file()}] = std::string(bytes);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> MemoryStore::Fetch(const FetchCheckpointRequest& request) {
+  MutexLock lock(&mutex_);
+  const auto found = checkpoints_.find(request.step());
+  if (found == checkpoints_.end() || !found->second.complete())
+    return absl::NotFoundError("no such checkpoint");
+  const std::string file =
+      request.what() == "state" ? "state.json" : request.what() + ".safetensors";
+  std::vector<std::string> files;
+  for (const auto& [key, bytes] : found->second.files) {
+    if (key.second == file) files.push_back(bytes);
+  }
+  if (request.what() == "state") return files.front();
+  const std::vector<std::string> names(request.tensors().begin(), request.tensors().end());
+  if (merge_ != nullptr) return merge_(files, names);
+  const std::set<std::string> wanted(names.begin(), names.end());
+  std::set<std::string> lines;
+  for (const std::string& text : files) {
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) {
+      if (wanted.empty() || wanted.count(line.substr(0, line.find(' '))) > 0) lines.insert(line);
+    }
+  }
+  return absl::StrJoin(lines, "\n");
+}
+
+std::vector<int64_t> MemoryStore::complete_steps() const {
+  MutexLock lock(&mutex_);
+  std::vector<int64_t> steps;
+  for (const auto& [step, checkpoint] : checkpoints_) {
+    if (checkpoint.complete()) steps.push_back(step);
+  }
+  return steps;
+}
+
+void MemoryStore::set_put_error(absl::Status error) {
+  MutexLock lock(&mutex_);
+  put_error_ = std::move(error);
+}
+
+void MemoryStore::CloseGate() {
+  MutexLock lock(&mutex_);
+  gate_closed_ = true;
+}
+
+void MemoryStore::OpenGate() {
+  MutexLock lock(&mutex_);
+  gate_closed_ = false;
+  gate_changed_.SignalAll();
+}
+
+void RecordingObserver::OnStep(const StepRecord& record) {
+  MutexLock lock(&mutex_);
+  records_.push_back(record);
+}
+
+void RecordingObserver::OnEvent(const SessionEvent& event) {
+  MutexLock lock(&mutex_);
+  events_.push_back(event);
+}
+
+std::vector<StepRecord> RecordingObserver::records() const {
+  MutexLock lock(&mutex_);
+  return records_;
+}
+
+std::vector<SessionEvent> RecordingObserver::events() const {
+  MutexLock lock(&mutex_);
+  return events_;
+}
+
+std::vector<double> RecordingObserver::losses() const {
+  std::vector<double> losses;
+  for (const StepRecord& r : records()) {
+    if (r.has_loss()) losses.push_back(r.loss());
+  }
+  return losses;
+}
+
+World::World(Plan plan) : World(std::move(plan), Options()) {}
+
+World::World(Plan plan, Options options) : plan_(std::move(plan)), o_(std::move(options)) {
+  const ModelSpec& m = plan_.job().model();
+  own_corpus_ = std::make_unique<FakeCorpus>(23, 9, m.context(), m.vocabulary());
+  if (o_.links == nullptr) o_.links = &hub_;
+  if (o_.store == nullptr) o_.store = &own_store_;
+  if (o_.corpus == nullptr) o_.corpus = own_corpus_.get();
+  if (o_.make_stage == nullptr) o_.make_stage = FakeStages();
+  const int stages = plan_.stages_size();
+  for (int i = 0; i < stages; ++i) {
+    observers_.push_back(std::make_unique<RecordingObserver>());
+    SessionOptions session;
+    session.plan = plan_;
+    session.stage = i;
+    session.spill_directory = o_.spill_directory;
+    session.links = o_.links;
+    session.checkpoints = o_.store;
+    session.observer = observers_.back().get();
+    session.corpus = i == 0 || i + 1 == stages ? o_.corpus : nullptr;
+    session.make_stage = o_.make_stage;
+    absl::StatusOr<std::unique_ptr<Session>> made = MakeSession(std::move(session));
+    if (!made.ok()) Fatal(__FILE__, __LINE__, made.status().message());
+    sessions_.push_back(*std::move(made));
+  }
+  results_.resize(stages);
+}
+
+World::~World() { Join(); }
+
+void World::Start() {
+  for (size_t i = 0; i < sessions_.size(); ++i) {
+    threads_.emplace_back([this, i] { results_[i] = sessions_[i]->Run(); });
+  }
+}
+
+std::vector<absl::Status> World::Join() {
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  return results_;
+}
+
+std::string World::Weights(int64_t step) {
+  FetchCheckpointRequest request;
+  request.set_step(step);
+  request.set_what("weights");
+  const absl::StatusOr<std::string> weights = store().Fetch(request);
+  return weights.ok() ? *weights : std::string(weights.status().message());
+}
+
+}  // namespace isthmus::worker

@@ -1,0 +1,141 @@
+// A world of ranks as threads: a plan, links in memory, a checkpoint store, observers, and the
+// sessions of all stages.
+#ifndef ISTHMUS_TESTS_WORKER_WORLD_H_
+#define ISTHMUS_TESTS_WORKER_WORLD_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "proto/plan.pb.h"
+#include "tests/worker/fake_stage.h"
+#include "worker/memory_link.h"
+#include "worker/session.h"
+
+namespace isthmus::worker {
+
+struct WorldShape {
+  int stages = 2;
+  int layers = 8;
+  int hidden = 4;
+  int heads = 1;
+  int context = 3;
+  int vocabulary = 11;
+  int steps = 6;
+  int global_batch = 7;
+  int micro_batch = 2;  // the last one of a step is smaller
+  std::string schedule = "1f1b";
+  int queue_limit = 4;
+  std::string forward = "none";
+  std::string backward = "none";
+  std::string tied = "none";
+  bool check_buffers = false;
+  int64_t buffer_memory_bytes = 1 << 20;
+  int64_t buffer_disk_bytes = 0;
+  int64_t checkpoint_every = 0;
+  int64_t eval_every = 0;
+  int eval_samples = 5;
+  uint64_t seed = 1;
+  double learning_rate = 1e-3;
+  int64_t step_ms = 60000;  // deadline of every wait
+};
+
+Plan MakePlan(const WorldShape& shape, uint64_t generation = 1, int64_t start_step = 0);
+
+// Keeps checkpoints in memory as the coordinator does on disk; tensors of all stages are merged by
+// line, or by `merge`.
+class MemoryStore : public CheckpointStore {
+ public:
+  using Merge = absl::StatusOr<std::string> (*)(const std::vector<std::string>& files,
+                                                const std::vector<std::string>& names);
+  explicit MemoryStore(Merge merge = nullptr) : merge_(merge) {}
+  MemoryStore(const MemoryStore& other);  // its checkpoints
+
+  absl::Status Put(const PutCheckpointHeader& header, absl::string_view bytes) override;
+  absl::StatusOr<std::string> Fetch(const FetchCheckpointRequest& request) override;
+
+  std::vector<int64_t> complete_steps() const;
+  void set_put_error(absl::Status error);
+  // Put waits until it is open.
+  void CloseGate();
+  void OpenGate();
+
+ private:
+  struct Checkpoint {
+    uint64_t generation = 0;
+    int stages = 0;
+    std::map<std::pair<int, std::string>, std::string> files;
+    bool complete() const { return stages > 0 && files.size() == 3u * stages; }
+  };
+
+  const Merge merge_;
+  mutable Mutex mutex_;
+  CondVar gate_changed_;
+  bool gate_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status put_error_ ABSL_GUARDED_BY(mutex_);
+  std::map<int64_t, Checkpoint> checkpoints_ ABSL_GUARDED_BY(mutex_);
+};
+
+class RecordingObserver : public SessionObserver {
+ public:
+  void OnStep(const StepRecord& record) override;
+  void OnEvent(const SessionEvent& event) override;
+  std::vector<StepRecord> records() const;
+  std::vector<SessionEvent> events() const;
+  std::vector<double> losses() const;  // of the records that have one
+
+ private:
+  mutable Mutex mutex_;
+  std::vector<StepRecord> records_ ABSL_GUARDED_BY(mutex_);
+  std::vector<SessionEvent> events_ ABSL_GUARDED_BY(mutex_);
+};
+
+class World {
+ public:
+  struct Options {
+    LinkOpener* links = nullptr;     // the world's own hub if null
+    MemoryStore* store = nullptr;    // the world's own if null
+    const Corpus* corpus = nullptr;  // a FakeCorpus if null
+    StageFactory make_stage;         // fakes if null
+    std::string spill_directory;
+  };
+  explicit World(Plan plan);
+  World(Plan plan, Options options);
+  ~World();
+
+  void Start();                      // all ranks, each on its thread
+  std::vector<absl::Status> Join();  // of all ranks
+  std::vector<absl::Status> Run() {
+    Start();
+    return Join();
+  }
+
+  const Plan& plan() const { return plan_; }
+  Session& session(int stage) { return *sessions_[stage]; }
+  RecordingObserver& observer(int stage) { return *observers_[stage]; }
+  RecordingObserver& last() { return *observers_.back(); }
+  MemoryStore& store() { return *o_.store; }
+  // The tensors of a complete checkpoint, sorted by name: the same text however the layers were
+  // cut.
+  std::string Weights(int64_t step);
+
+ private:
+  const Plan plan_;
+  MemoryLinkHub hub_;
+  MemoryStore own_store_;
+  std::unique_ptr<Corpus> own_corpus_;
+  Options o_;
+  std::vector<std::unique_ptr<RecordingObserver>> observers_;
+  std::vector<std::unique_ptr<Session>> sessions_;
+  std::vector<absl::Status> results_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace isthmus::worker
+
+#endif  // ISTHMUS_TESTS_WORKER_WORLD_H_

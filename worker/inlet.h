@@ -1,0 +1,101 @@
+// Inlet: the thread that takes frames off one link, checks and decodes them, and hands tensors to
+// the compute thread through a bounded queue.
+//
+// It knows which frame must come next (FrameSequence); any other one ends the session. It owns the
+// decoders of its direction. After the last frame it reads on to the peer's orderly end, so that a
+// surplus frame is an error as well. Thread: Make, Start, Pop, ExpectEnd, WaitDone and Join on the
+// compute thread; Abort from any.
+#ifndef ISTHMUS_WORKER_INLET_H_
+#define ISTHMUS_WORKER_INLET_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "base/queue.h"
+#include "compress/codec.h"
+#include "worker/frames.h"
+#include "worker/link.h"
+#include "worker/meter.h"
+#include "worker/session_plan.h"
+#include "worker/tensor.h"
+
+namespace isthmus::worker {
+
+// Ends the session with its first error. Thread: any.
+using FailSession = std::function<void(absl::Status)>;
+
+struct Inbound {
+  FrameHeader header;
+  Tensor tensor;  // decoded; empty for votes and decisions
+};
+
+// Options of the codecs of one direction of one link, the same at both ends. `up`: lower -> upper.
+// `spill_directory` is for codecs that keep state; empty: no spill file.
+compress::CodecOptions MakeCodecOptions(const SessionPlan& plan, const LinkPlan& link,
+                                        const CodecSpec& spec, bool up,
+                                        const std::string& spill_directory);
+
+class Inlet {
+ public:
+  // `plan` and `link` outlive the inlet. Unimplemented, ResourceExhausted: from the codecs.
+  static absl::StatusOr<std::unique_ptr<Inlet>> Make(const SessionPlan& plan, const LinkPlan& link,
+                                                     const std::string& spill_directory);
+  ~Inlet();
+
+  void Start(Link* link, FailSession fail);
+
+  // The next frame that carries something for the compute thread, in order.
+  // DeadlineExceeded: nothing for `timeout`; the message names the peer.
+  absl::StatusOr<Inbound> Pop(absl::Duration timeout);
+
+  void ExpectEnd() {
+    ending_ = true;
+  }  // the session stops: whatever the link says from now on is no error
+  bool WaitDone(absl::Duration timeout);  // true: the peer's end was seen, or the link failed
+  void Abort(absl::Status why) { queue_.Abort(std::move(why)); }
+  void Join();
+
+  const Meter& meter() const { return meter_; }
+
+ private:
+  Inlet(const SessionPlan& plan, const LinkPlan& link);
+  void Run();
+  absl::Status Take(const ExpectedFrame& expected, Frame frame);
+  absl::Status CheckIds(const ExpectedFrame& expected, const FrameHeader& header);
+  absl::Status Decode(const ExpectedFrame& expected, const Frame& frame, Tensor* out);
+  absl::Status CompareHash(const FrameHeader& header);
+  void AwaitEnd();
+  void Lost(const absl::Status& status);
+  std::string Name() const { return plan_.DescribeLink(link_plan_); }
+
+  const SessionPlan& plan_;
+  const LinkPlan& link_plan_;
+  FrameSequence sequence_;  // inlet thread, as all below but the queue
+  std::unique_ptr<compress::Decoder> decoder_;
+  std::unique_ptr<compress::Decoder> eval_decoder_;  // from below alone
+  std::unordered_set<uint32_t> ids_of_step_;
+  int64_t ids_step_ = -1;
+  Link* link_ = nullptr;
+  FailSession fail_;
+  BoundedQueue<Inbound> queue_;
+  Meter meter_;
+  std::atomic<bool> ending_{false};
+  Mutex mutex_;
+  CondVar done_changed_;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace isthmus::worker
+
+#endif  // ISTHMUS_WORKER_INLET_H_

@@ -1,0 +1,110 @@
+#include "worker/outlet.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "proto/codec_text.h"
+#include "worker/frames.h"
+
+namespace isthmus::worker {
+
+absl::StatusOr<std::unique_ptr<Outlet>> Outlet::Make(const SessionPlan& plan, const LinkPlan& link,
+                                                     const std::string& spill_directory) {
+  std::unique_ptr<Outlet> outlet(new Outlet(plan, link));
+  if (link.kind() == LinkPlan::TIED) return outlet;  // its frames come encoded
+  const CodecSpec& spec = outlet->up_ ? link.forward() : link.backward();
+  const compress::CodecOptions options =
+      MakeCodecOptions(plan, link, spec, outlet->up_, spill_directory);
+  ASSIGN_OR_RETURN(outlet->encoder_, compress::MakeEncoder(spec, options));
+  if (outlet->up_) {
+    const compress::CodecOptions eval = MakeCodecOptions(plan, link, link.evaluation(), true, "");
+    ASSIGN_OR_RETURN(outlet->eval_encoder_, compress::MakeEncoder(link.evaluation(), eval));
+  }
+  return outlet;
+}
+
+Outlet::Outlet(const SessionPlan& plan, const LinkPlan& link)
+    : plan_(plan),
+      link_plan_(link),
+      up_(link.lower() == plan.stage()),
+      queue_(plan.queue_limit(link)) {}
+
+Outlet::~Outlet() { Join(); }
+
+void Outlet::Start(Link* link, FailSession fail) {
+  link_ = link;
+  fail_ = std::move(fail);
+  thread_ = std::thread([this] { Run(); });
+}
+
+absl::Status Outlet::Push(Outbound item) {
+  const absl::Duration timeout = item.timeout;
+  absl::Status status = queue_.Push(std::move(item), timeout);
+  if (!absl::IsDeadlineExceeded(status)) return status;
+  return absl::DeadlineExceededError(
+      absl::StrCat(Name(), ": nothing could be sent for ", absl::FormatDuration(timeout)));
+}
+
+void Outlet::Join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void Outlet::Run() {
+  for (;;) {
+    absl::StatusOr<Outbound> item = queue_.Pop(absl::InfiniteDuration());  // ends by Close or Abort
+    if (absl::IsDeadlineExceeded(item.status())) continue;
+    if (!item.ok()) break;
+    const std::string name =
+        FrameName(item->header.kind(), item->header.step(), item->header.micro());
+    if (absl::Status s = SendOne(*std::move(item)); !s.ok()) {
+      return fail_(Annotate(s, absl::StrCat(Name(), ", ", name)));
+    }
+  }
+  if (absl::Status s = link_->Finish(plan_.drain_timeout()); !s.ok()) {
+    LogDebug(Name(), ": not finished in order: ",
+             s.message());  // the session has ended already, well or badly
+  }
+}
+
+absl::Status Outlet::SendOne(Outbound item) {
+  FrameHeader& h = item.header;
+  if (h.kind() == FrameHeader::BUFFER_HASH) h.set_buffer_hash(encoder_->StateHash());
+  const int64_t raw_bytes = 4 * item.tensor.dims.elements();
+  if (HasTensor(h.kind())) {
+    h.set_codec(CodecId(FrameCodec(plan_, link_plan_, h.kind())));
+    for (int64_t n :
+         {item.tensor.dims.samples, item.tensor.dims.positions, item.tensor.dims.hidden})
+      h.add_shape(n);
+    if (!item.encoded) RETURN_IF_ERROR(Encode(&item));
+  }
+  Frame frame;
+  frame.header = std::move(h);
+  frame.payload = std::move(item.payload);
+  SealFrame(plan_.plan(), &frame);
+  RETURN_IF_ERROR(link_->Send(std::move(frame), item.timeout));
+  meter_.raw_bytes += raw_bytes;
+  meter_.wire_bytes = link_->wire_bytes_sent();
+  return absl::OkStatus();
+}
+
+absl::Status Outlet::Encode(Outbound* item) {
+  if (item->tensor.dims.samples == 0)
+    return absl::OkStatus();  // a validation micro-batch beyond the last sample
+  ScopedTimer timer(&meter_.codec_ns);
+  FrameHeader& h = item->header;
+  compress::Encoder* encoder =
+      h.kind() == FrameHeader::EVAL_ACTIVATION ? eval_encoder_.get() : encoder_.get();
+  const compress::FrameContext context{
+      {h.sample_ids().data(), static_cast<size_t>(h.sample_ids_size())}, h.step(), h.micro()};
+  const compress::TensorView view{item->tensor.data.data(), compress::DType::kF32,
+                                  compress::Device::kCpu, item->tensor.dims};
+  RETURN_IF_ERROR(encoder->Encode(view, context, &item->payload));
+  h.set_state_version(encoder->version());
+  if (encoder == encoder_.get()) meter_.Publish(encoder_->stats());
+  item->tensor.data = {};
+  return absl::OkStatus();
+}
+
+}  // namespace isthmus::worker

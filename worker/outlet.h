@@ -1,0 +1,75 @@
+// Outlet: the thread that encodes what the compute thread hands over and puts it on one link,
+// through a bounded queue. It owns the encoders of its direction. Thread: Make, Start, Push, Close
+// and Join on the compute thread; Abort from any.
+#ifndef ISTHMUS_WORKER_OUTLET_H_
+#define ISTHMUS_WORKER_OUTLET_H_
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/queue.h"
+#include "compress/codec.h"
+#include "worker/inlet.h"
+#include "worker/link.h"
+#include "worker/meter.h"
+#include "worker/session_plan.h"
+#include "worker/tensor.h"
+
+namespace isthmus::worker {
+
+struct Outbound {
+  FrameHeader header;  // kind, step, micro, sample_ids, vote; the outlet fills the rest
+  Tensor tensor;
+  bool encoded = false;  // payload and state_version are there already (tied gradient)
+  std::string payload;
+  absl::Duration timeout;  // of the send
+};
+
+class Outlet {
+ public:
+  static absl::StatusOr<std::unique_ptr<Outlet>> Make(const SessionPlan& plan, const LinkPlan& link,
+                                                      const std::string& spill_directory);
+  ~Outlet();
+
+  void Start(Link* link, FailSession fail);
+
+  // Blocks while the queue is full. DeadlineExceeded after item.timeout; the message names the
+  // peer.
+  absl::Status Push(Outbound item);
+
+  // Nothing more will be pushed: the thread sends what is queued, finishes the link in order and
+  // ends.
+  void Close() { queue_.Close(absl::CancelledError("done")); }
+  void Abort(absl::Status why) { queue_.Abort(std::move(why)); }
+  void Join();
+
+  const Meter& meter() const { return meter_; }
+  const LinkPlan& link_plan() const { return link_plan_; }
+  bool up() const { return up_; }
+
+ private:
+  Outlet(const SessionPlan& plan, const LinkPlan& link);
+  void Run();
+  absl::Status SendOne(Outbound item);
+  absl::Status Encode(Outbound* item);
+  std::string Name() const { return plan_.DescribeLink(link_plan_); }
+
+  const SessionPlan& plan_;
+  const LinkPlan& link_plan_;
+  const bool up_;                                    // lower -> upper
+  std::unique_ptr<compress::Encoder> encoder_;       // outlet thread
+  std::unique_ptr<compress::Encoder> eval_encoder_;  // outlet thread; upwards alone
+  Link* link_ = nullptr;
+  FailSession fail_;
+  BoundedQueue<Outbound> queue_;
+  Meter meter_;
+  std::thread thread_;
+};
+
+}  // namespace isthmus::worker
+
+#endif  // ISTHMUS_WORKER_OUTLET_H_

@@ -1,0 +1,282 @@
+#include "worker/session.h"
+
+#include <atomic>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "worker/checkpoint.h"
+#include "worker/executor.h"
+#include "worker/failure.h"
+#include "worker/inlet.h"
+#include "worker/outlet.h"
+#include "worker/session_plan.h"
+#include "worker/step_recorder.h"
+
+namespace isthmus::worker {
+namespace {
+
+// Inlet, outlet and link of one LinkPlan. The threads go before the link.
+struct Line {
+  const LinkPlan* plan = nullptr;
+  std::unique_ptr<Link> link;
+  std::unique_ptr<Inlet> in;
+  std::unique_ptr<Outlet> out;
+};
+
+class SessionImpl : public Session {
+ public:
+  SessionImpl(std::unique_ptr<const SessionPlan> plan, SessionOptions options)
+      : plan_(std::move(plan)), o_(std::move(options)), step_(plan_->plan().start_step()) {}
+
+  absl::Status Run() override;
+  void RequestStop() override { stop_requested_ = true; }
+  void RequestCheckpoint() override { checkpoint_requested_ = true; }
+  void Cancel(absl::Status why) override {
+    Fail(why.ok() ? absl::CancelledError("cancelled") : std::move(why));
+  }
+  int64_t progress() const override { return progress_; }
+  int64_t step() const override { return step_; }
+
+ private:
+  absl::Status Prepare();
+  absl::Status OpenLinks();
+  absl::Status RunSteps();
+  absl::Status SaveCheckpoint();
+  absl::Status Drain();
+  void JoinAll();
+  void Fail(absl::Status cause);
+  absl::Status failure() const;
+  StepRequests MakeRequests(int64_t step);
+  bool CheckpointDue(int64_t step, const Vote& all);
+  void Emit(SessionEvent::State state, const absl::Status& status = absl::OkStatus());
+  Port PortOf(const LinkPlan* link) const;
+
+  const std::unique_ptr<const SessionPlan> plan_;
+  const SessionOptions o_;
+  std::unique_ptr<Stage> stage_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<CheckpointWriter> writer_;
+  bool checkpoint_owed_ = false;  // stage 0: due, but a stage was busy
+  std::atomic<bool> stop_requested_{false};
+  std::atomic<bool> checkpoint_requested_{false};
+  std::atomic<int64_t> progress_{0};
+  std::atomic<int64_t> step_;
+
+  mutable Mutex mutex_;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Line> lines_;  // grows in OpenLinks alone, under mutex_; a line stays where it is
+};
+
+absl::Status SessionImpl::Run() {
+  absl::Status status = Prepare();
+  if (status.ok()) {
+    Emit(SessionEvent::PREPARED);
+    Emit(SessionEvent::RUNNING);
+    status = RunSteps();
+  }
+  if (status.ok()) status = Drain();
+  if (!status.ok()) Fail(status);
+  JoinAll();
+  writer_.reset();
+  status = failure();
+  Emit(status.ok() ? SessionEvent::FINISHED : SessionEvent::FAILED, status);
+  return status;
+}
+
+absl::Status SessionImpl::Prepare() {
+  RETURN_IF_ERROR(failure());
+  RETURN_IF_ERROR(OpenLinks());
+  ASSIGN_OR_RETURN(stage_, o_.make_stage(plan_->plan(), plan_->stage()));
+  ++progress_;
+  ASSIGN_OR_RETURN(const int64_t skipped, LoadCheckpoint(*plan_, o_.checkpoints, stage_.get()));
+  ++progress_;
+  writer_ = std::make_unique<CheckpointWriter>(*plan_, o_.checkpoints, o_.observer);
+  ExecutorOptions options;
+  options.stage = stage_.get();
+  options.corpus = o_.corpus;
+  options.lower = PortOf(plan_->lower());
+  options.upper = PortOf(plan_->upper());
+  options.tied = PortOf(plan_->tied());
+  options.requests = [this](int64_t step) { return MakeRequests(step); };
+  options.checkpoint_due = [this](int64_t step, const Vote& all) {
+    return CheckpointDue(step, all);
+  };
+  options.progress = &progress_;
+  ASSIGN_OR_RETURN(executor_, Executor::Make(*plan_, std::move(options), skipped));
+  const FailSession fail = [this](absl::Status cause) { Fail(std::move(cause)); };
+  for (Line& line : lines_) {
+    line.in->Start(line.link.get(), fail);
+    line.out->Start(line.link.get(), fail);
+  }
+  return failure();
+}
+
+// The one above first: it waits for this end's dial, and so the chain comes up from its top without
+// waiting in a circle.
+absl::Status SessionImpl::OpenLinks() {
+  for (const LinkPlan* link : {plan_->upper(), plan_->lower(), plan_->tied()}) {
+    if (link == nullptr) continue;
+    Line line;
+    line.plan = link;
+    ASSIGN_OR_RETURN(line.in, Inlet::Make(*plan_, *link, o_.spill_directory));
+    ASSIGN_OR_RETURN(line.out, Outlet::Make(*plan_, *link, o_.spill_directory));
+    absl::StatusOr<std::unique_ptr<Link>> opened =
+        o_.links->Open(plan_->plan(), *link, plan_->stage(), plan_->open_timeout());
+    if (!opened.ok())
+      return Annotate(opened.status(), absl::StrCat("opening ", plan_->DescribeLink(*link)));
+    line.link = *std::move(opened);
+    ++progress_;
+    MutexLock lock(&mutex_);
+    lines_.push_back(std::move(line));
+    if (failure_.ok()) continue;
+    lines_.back().link->Cancel(failure_);  // Fail came while it opened
+    return failure_;
+  }
+  return absl::OkStatus();
+}
+
+Port SessionImpl::PortOf(const LinkPlan* link) const {
+  for (const Line& line : lines_) {
+    if (line.plan == link) return Port{line.in.get(), line.out.get()};
+  }
+  return Port{};
+}
+
+absl::Status SessionImpl::RunSteps() {
+  StepRecorder recorder(*plan_);
+  for (const Line& line : lines_) recorder.Add(*line.in, *line.out);
+  for (int64_t step = step_; step < plan_->end_step(); ++step) {
+    RETURN_IF_ERROR(failure());
+    recorder.Begin();
+    ASSIGN_OR_RETURN(const StepResult result, executor_->RunStep(step));
+    step_ = step + 1;
+    StepRecord record = recorder.End(step, result);
+    if (result.decision.checkpoint()) RETURN_IF_ERROR(SaveCheckpoint());
+    if (!result.decision.stop() && plan_->EvalAfter(step)) {
+      ASSIGN_OR_RETURN(const EvalResult eval, executor_->RunEval(step));
+      record.set_has_validation_loss(eval.has_loss);
+      record.set_validation_loss(eval.loss);
+    }
+    o_.observer->OnStep(record);
+    if (result.decision.stop()) break;
+  }
+  return absl::OkStatus();
+}
+
+StepRequests SessionImpl::MakeRequests(int64_t step) {
+  StepRequests requests;
+  requests.stop = stop_requested_;
+  requests.checkpoint = checkpoint_requested_.exchange(false);
+  // A short wait keeps checkpoints on their steps where storing is just slower than a few steps;
+  // past it, training goes first.
+  const bool wanted = plan_->CheckpointAfter(step) || requests.checkpoint || checkpoint_owed_;
+  requests.busy = !writer_->WaitIdle(wanted ? plan_->timeout(step) / 4 : absl::ZeroDuration());
+  return requests;
+}
+
+bool SessionImpl::CheckpointDue(int64_t step, const Vote& all) {
+  checkpoint_owed_ = checkpoint_owed_ || plan_->CheckpointAfter(step) || all.checkpoint();
+  return checkpoint_owed_;
+}
+
+absl::Status SessionImpl::SaveCheckpoint() {
+  checkpoint_owed_ = false;
+  if (!writer_->WaitIdle(plan_->drain_timeout())) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("the coordinator did not take the last checkpoint within ",
+                     absl::FormatDuration(plan_->drain_timeout())));
+  }
+  ASSIGN_OR_RETURN(CheckpointParts parts,
+                   ExportCheckpoint(*plan_, stage_.get(), step_, executor_->skipped()));
+  writer_->Save(std::move(parts));
+  ++progress_;
+  return absl::OkStatus();
+}
+
+// The orderly end: send what is queued, store the last checkpoint, see the peers end as well.
+absl::Status SessionImpl::Drain() {
+  for (Line& line : lines_) line.out->Close();
+  if (!writer_->WaitIdle(plan_->drain_timeout())) {
+    return absl::DeadlineExceededError(absl::StrCat("the coordinator did not take checkpoint ",
+                                                    step_.load(), " within ",
+                                                    absl::FormatDuration(plan_->drain_timeout())));
+  }
+  RETURN_IF_ERROR(writer_->last_status());
+  for (Line& line : lines_) {
+    if (!line.in->WaitDone(plan_->drain_timeout())) {
+      LogWarning(plan_->DescribeLink(*line.plan), ": the peer has not ended within ",
+                 absl::FormatDuration(plan_->drain_timeout()));
+    }
+  }
+  return failure();
+}
+
+void SessionImpl::JoinAll() {
+  const absl::Status done = absl::CancelledError("done");
+  for (Line& line : lines_) line.out->Join();
+  for (Line& line : lines_) {
+    line.link->Cancel(done);  // wakes an inlet whose peer never ended
+    line.in->Abort(done);
+    line.in->Join();
+  }
+}
+
+void SessionImpl::Fail(absl::Status cause) {
+  std::vector<Line*> lines;
+  absl::Status story;
+  {
+    MutexLock lock(&mutex_);
+    if (!failure_.ok()) return;
+    story = failure_ = DescribeFailure(*plan_, step_, cause);
+    for (Line& line : lines_) lines.push_back(&line);
+  }
+  for (Line* line : lines) {
+    line->link->Cancel(story);
+    line->in->Abort(story);
+    line->out->Abort(story);
+  }
+}
+
+absl::Status SessionImpl::failure() const {
+  MutexLock lock(&mutex_);
+  return failure_;
+}
+
+void SessionImpl::Emit(SessionEvent::State state, const absl::Status& status) {
+  SessionEvent event;
+  event.set_job_id(plan_->plan().job_id());
+  event.set_generation(plan_->plan().generation());
+  event.set_stage(plan_->stage());
+  event.set_state(state);
+  event.set_step(step_);
+  event.set_message(std::string(status.message()));
+  event.set_code(static_cast<int>(status.code()));
+  if (state == SessionEvent::PREPARED && o_.corpus != nullptr)
+    event.set_corpus_fingerprint(o_.corpus->fingerprint());
+  o_.observer->OnEvent(event);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Session>> MakeSession(SessionOptions options) {
+  ASSIGN_OR_RETURN(std::unique_ptr<const SessionPlan> plan,
+                   SessionPlan::Make(options.plan, options.stage));
+  if (options.observer == nullptr || options.checkpoints == nullptr || !options.make_stage) {
+    return absl::InvalidArgumentError(
+        "a session needs an observer, a checkpoint store and a stage factory");
+  }
+  if (plan->stages() > 1 && options.links == nullptr)
+    return absl::InvalidArgumentError("a session of several stages needs links");
+  if ((plan->first() || plan->last()) && options.corpus == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("stage ", options.stage, " reads the text, and there is none"));
+  }
+  return std::make_unique<SessionImpl>(std::move(plan), std::move(options));
+}
+
+}  // namespace isthmus::worker
