@@ -53,9 +53,8 @@ void Outlet::Join() {
 
 void Outlet::Run() {
   for (;;) {
-    absl::StatusOr<Outbound> item = queue_.Pop(absl::InfiniteDuration());  // ends by Close or Abort
-    if (absl::IsDeadlineExceeded(item.status())) continue;
-    if (!item.ok()) break;
+    absl::StatusOr<Outbound> item = queue_.Pop(absl::InfiniteDuration());
+    if (!item.ok()) break;  // by Close or Abort
     const std::string name =
         FrameName(item->header.kind(), item->header.step(), item->header.micro());
     if (absl::Status s = SendOne(*std::move(item)); !s.ok()) {

@@ -17,7 +17,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-constexpr int kSeeds = 150;
+constexpr int kSeeds = 120;
 
 struct Case {
   WorldShape shape;
@@ -37,8 +37,12 @@ Case MakeCase(uint64_t seed) {
   c.shape.check_buffers = pick(5, 2) == 0;
   c.shape.eval_every = pick(6, 3);
   c.shape.seed = seed;
-  c.shape.step_ms = 1500;  // the deadline of a frame that never comes
   c.fault.kind = static_cast<Fault::Kind>(Fault::kDrop + pick(7, 6));
+  // Where a frame never comes, the deadline tells; the others must show by themselves, however slow
+  // the host.
+  const bool silent = c.fault.kind == Fault::kDrop || c.fault.kind == Fault::kStall ||
+                      c.fault.kind == Fault::kReorder;
+  c.shape.step_ms = silent ? 1000 : 30000;
   const int link = pick(8, c.shape.stages);
   const bool tied = link + 1 == c.shape.stages;
   c.fault.link_id = tied ? "tied" : absl::StrCat("b", link);
@@ -70,8 +74,7 @@ TEST_P(FaultTest, IsDetected) {
   const std::vector<absl::Status> statuses = world.Run();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   ASSERT_TRUE(faulty.struck()) << Name(c);
-  EXPECT_LT(took.count(), 30) << Name(
-      c);  // far above the 1.5 s of a deadline: a hang, not a slow host
+  EXPECT_LT(took.count(), 30) << Name(c);  // far above a deadline of 1 s: a hang, not a slow host
   for (const absl::Status& status : statuses) {
     ASSERT_FALSE(status.ok()) << Name(c);
     EXPECT_THAT(status.message(), HasSubstr("session failed at stage ")) << Name(c);
