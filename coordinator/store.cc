@@ -13,10 +13,16 @@ constexpr int kBusyMs = 5000;
 
 constexpr char kSchema[] = R"(
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE jobs (id TEXT PRIMARY KEY, number INTEGER NOT NULL, waits INTEGER NOT NULL, spec BLOB NOT NULL, status BLOB NOT NULL, plan BLOB) WITHOUT ROWID;
-CREATE TABLE records (job_id TEXT NOT NULL, step INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (job_id, step)) WITHOUT ROWID;
+CREATE TABLE jobs (
+  id TEXT PRIMARY KEY, number INTEGER NOT NULL, waits INTEGER NOT NULL,
+  spec BLOB NOT NULL, status BLOB NOT NULL, plan BLOB) WITHOUT ROWID;
+CREATE TABLE records (
+  job_id TEXT NOT NULL, step INTEGER NOT NULL, data BLOB NOT NULL,
+  PRIMARY KEY (job_id, step)) WITHOUT ROWID;
 CREATE TABLE nodes (id TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE links (from_id TEXT NOT NULL, to_id TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (from_id, to_id)) WITHOUT ROWID;
+CREATE TABLE links (
+  from_id TEXT NOT NULL, to_id TEXT NOT NULL, data BLOB NOT NULL,
+  PRIMARY KEY (from_id, to_id)) WITHOUT ROWID;
 )";
 
 absl::Status FromSqlite(sqlite3* db, int code, absl::string_view what) {

@@ -1,0 +1,356 @@
+#include "coordinator/checkpoint_store.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/log.h"
+#include "base/safetensors.h"
+#include "base/status.h"
+#include "coordinator/durable_file.h"
+#include "coordinator/figures.h"
+#include "nlohmann/json.hpp"
+
+namespace isthmus::coordinator {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr int64_t kMaxStep = int64_t{1} << 40;
+constexpr const char* kFiles[] = {"weights.safetensors", "optimizer.safetensors", "state.json"};
+constexpr char kManifest[] = "manifest.json";
+
+std::string StepName(int64_t step) { return absl::StrFormat("step-%08d", step); }
+std::string StageName(int stage) { return absl::StrFormat("stage-%03d", stage); }
+std::string PartialName(const PutCheckpointHeader& h) {
+  return absl::StrFormat("partial-%08d-g%d-of%d", h.step(), h.generation(), h.stages());
+}
+
+bool IsUpload(const PutCheckpointHeader& h) { return h.generation() == 0 && h.step() == 0; }
+
+absl::Status CheckHeader(const PutCheckpointHeader& h) {
+  RETURN_IF_ERROR(CheckJobId(h.job_id()));
+  auto bad = [](absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat("checkpoint part: ", what));
+  };
+  if (h.step() < 0 || h.step() > kMaxStep) return bad(absl::StrCat("step ", h.step()));
+  if (h.stages() < 1 || h.stages() > kMaxStages || h.stage() < 0 || h.stage() >= h.stages())
+    return bad(absl::StrCat("stage ", h.stage(), " of ", h.stages()));
+  if (std::find(std::begin(kFiles), std::end(kFiles), h.file()) == std::end(kFiles)) {
+    return bad("its file must be weights.safetensors, optimizer.safetensors or state.json");
+  }
+  if (h.file_bytes() < 0) return bad(absl::StrCat(h.file_bytes(), " bytes"));
+  return absl::OkStatus();
+}
+
+void Remove(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) LogWarning("checkpoints: removing ", path.string(), ": ", error.message());
+}
+
+}  // namespace
+
+absl::Status CheckJobId(const std::string& id) {
+  bool good = !id.empty() && id.size() <= 80 && id[0] != '-';
+  for (char c : id) good = good && ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-');
+  return good ? absl::OkStatus()
+              : absl::InvalidArgumentError(
+                    "job id: must be 1-80 lower-case letters, digits and '-'");
+}
+
+void CheckpointStore::Fault(const char* point) const {
+  if (options_.fault) options_.fault(point);
+}
+
+std::string CheckpointStore::JobDir(const std::string& job_id) const {
+  return absl::StrCat(dir_, "/", job_id);
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(const std::string& dir,
+                                                                       CheckpointOptions options) {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  if (error)
+    return absl::PermissionDeniedError(absl::StrCat("checkpoints: ", dir, ": ", error.message()));
+  std::unique_ptr<CheckpointStore> store(new CheckpointStore(dir, std::move(options)));
+  RETURN_IF_ERROR(store->Scan());
+  return store;
+}
+
+absl::Status CheckpointStore::Scan() {
+  MutexLock lock(&mutex_);
+  std::error_code error;
+  for (const fs::directory_entry& job : fs::directory_iterator(dir_, error)) {
+    const std::string id = job.path().filename().string();
+    if (!job.is_directory() || !CheckJobId(id).ok()) continue;
+    for (const fs::directory_entry& entry : fs::directory_iterator(job.path(), error)) {
+      const std::string name = entry.path().filename().string();
+      int64_t step = -1;
+      if (absl::StartsWith(name, "partial-")) {
+        std::vector<fs::path> leftovers;
+        for (const fs::directory_entry& file :
+             fs::recursive_directory_iterator(entry.path(), error)) {
+          if (absl::StrContains(file.path().filename().string(), ".tmp"))
+            leftovers.push_back(file.path());
+        }
+        for (const fs::path& p : leftovers) Remove(p);
+      } else if (std::sscanf(name.c_str(), "step-%ld", &step) == 1 && name == StepName(step)) {
+        absl::StatusOr<MappedFile> manifest = MappedFile::Open((entry.path() / kManifest).string());
+        const Json json = manifest.ok() ? Json::parse(manifest->bytes().begin(),
+                                                      manifest->bytes().end(), nullptr, false)
+                                        : Json();
+        if (!json.is_object() || !json.contains("generation") || !json["generation"].is_number() ||
+            !json.contains("stages") || !json["stages"].is_number()) {
+          LogWarning("checkpoints: ", entry.path().string(),
+                     " has no usable manifest.json; it is left out");
+          continue;
+        }
+        whole_[id][step] = {json["generation"].get<uint64_t>(), json["stages"].get<int>()};
+      }
+    }
+    if (error) break;
+  }
+  if (error)
+    return absl::InternalError(absl::StrCat("checkpoints: reading ", dir_, ": ", error.message()));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> CheckpointStore::Begin(
+    const PutCheckpointHeader& header) {
+  RETURN_IF_ERROR(CheckHeader(header));
+  std::unique_ptr<Part> part(new Part(this, header));
+  std::string stage_dir;
+  {
+    MutexLock lock(&mutex_);
+    auto job = whole_.find(header.job_id());
+    if (job != whole_.end()) {
+      auto step = job->second.find(header.step());
+      if (step != job->second.end() && step->second.generation == header.generation())
+        return part;  // sent again after a lost answer
+    }
+    stage_dir = absl::StrCat(JobDir(header.job_id()), "/", PartialName(header), "/",
+                             StageName(header.stage()));
+    part->temporary_ = absl::StrCat(stage_dir, "/", header.file(), ".tmp", ++temporary_number_);
+  }
+  const int64_t free = FreeBytes(dir_) - kReservedDiskBytes;
+  if (header.file_bytes() > free) {
+    part->temporary_.clear();
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "checkpoint of job ", header.job_id(), ": ", header.file(), " has ",
+        FormatBytes(header.file_bytes()), " and the coordinator's --state-dir has room for ",
+        FormatBytes(std::max<int64_t>(0, free)),
+        ": free some disk, or keep fewer (checkpoint.keep)"));
+  }
+  std::error_code error;
+  fs::create_directories(stage_dir, error);
+  if (!error)
+    part->fd_ = ::open(part->temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (part->fd_ < 0)
+    return absl::InternalError(
+        absl::StrCat("checkpoints: making ", part->temporary_, ": ",
+                     error ? error.message() : std::string(std::strerror(errno))));
+  return part;
+}
+
+CheckpointStore::Part::~Part() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+absl::Status CheckpointStore::Part::Append(absl::string_view data) {
+  bytes_ += static_cast<int64_t>(data.size());
+  if (bytes_ > header_.file_bytes()) {
+    return absl::DataLossError(absl::StrCat("checkpoint part ", header_.file(),
+                                            ": more bytes than the ", header_.file_bytes(),
+                                            " announced"));
+  }
+  if (temporary_.empty()) return absl::OkStatus();
+  hasher_.Update(data.data(), data.size());
+  return WriteFully(fd_, data, temporary_);
+}
+
+absl::StatusOr<bool> CheckpointStore::Part::Finish() {
+  if (bytes_ != header_.file_bytes()) {
+    return absl::DataLossError(absl::StrCat("checkpoint part ", header_.file(), " ended after ",
+                                            bytes_, " of ", header_.file_bytes(), " bytes"));
+  }
+  if (temporary_.empty()) return true;
+  if (hasher_.Digest() != header_.checksum()) {
+    return absl::DataLossError(absl::StrCat("checkpoint part ", header_.file(),
+                                            ": its checksum differs from the one announced"));
+  }
+  if (::fsync(fd_) != 0)
+    return absl::ErrnoToStatus(errno, absl::StrCat("checkpoints: syncing ", temporary_));
+  store_->Fault("part written");
+  const fs::path final_path = fs::path(temporary_).parent_path() / header_.file();
+  if (::rename(temporary_.c_str(), final_path.c_str()) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("checkpoints: renaming ", temporary_));
+  }
+  temporary_.clear();
+  RETURN_IF_ERROR(SyncDirectory(final_path.parent_path().string()));
+  RETURN_IF_ERROR(SyncDirectory(final_path.parent_path().parent_path().string()));
+  store_->Fault("part renamed");
+  MutexLock lock(&store_->mutex_);
+  store_->checksums_[final_path.string()] = header_.checksum();
+  return store_->Publish(header_);
+}
+
+absl::StatusOr<bool> CheckpointStore::Publish(const PutCheckpointHeader& header) {
+  const fs::path partial = fs::path(JobDir(header.job_id())) / PartialName(header);
+  Json files = Json::object();
+  for (int s = 0; s < header.stages(); ++s) {
+    for (const char* file : kFiles) {
+      if (IsUpload(header) && absl::string_view(file) != kFiles[0]) continue;
+      const fs::path path = partial / StageName(s) / file;
+      std::error_code error;
+      const uintmax_t size = fs::file_size(path, error);
+      if (error) return false;
+      auto known = checksums_.find(path.string());
+      if (known == checksums_.end()) {  // acknowledged before a restart
+        ASSIGN_OR_RETURN(const MappedFile bytes, MappedFile::Open(path.string()));
+        known = checksums_.emplace(path.string(), Hash64(bytes.bytes())).first;
+      }
+      files[absl::StrCat(StageName(s), "/", file)] = {
+          {"bytes", size}, {"xxh3_64", absl::StrFormat("%016x", known->second)}};
+    }
+  }
+  const Json manifest = {{"job", header.job_id()},
+                         {"step", header.step()},
+                         {"generation", header.generation()},
+                         {"stages", header.stages()},
+                         {"files", files}};
+  RETURN_IF_ERROR(WriteFileDurably((partial / kManifest).string(), manifest.dump(1) + "\n"));
+  Fault("manifest written");
+  RETURN_IF_ERROR(SwapDirectories(
+      partial.string(), absl::StrCat(JobDir(header.job_id()), "/", StepName(header.step()))));
+  Fault("published");
+  Remove(partial);  // an older one of the same step, if there was
+  RETURN_IF_ERROR(SyncDirectory(dir_));
+  for (auto it = checksums_.lower_bound(partial.string());
+       it != checksums_.end() && absl::StartsWith(it->first, partial.string());)
+    it = checksums_.erase(it);
+  whole_[header.job_id()][header.step()] = {header.generation(), header.stages()};
+  return true;
+}
+
+int64_t CheckpointStore::Newest(const std::string& job_id) const {
+  MutexLock lock(&mutex_);
+  auto it = whole_.find(job_id);
+  return it == whole_.end() || it->second.empty() ? -1 : it->second.rbegin()->first;
+}
+
+std::vector<int64_t> CheckpointStore::Steps(const std::string& job_id) const {
+  MutexLock lock(&mutex_);
+  std::vector<int64_t> steps;
+  auto it = whole_.find(job_id);
+  if (it != whole_.end()) {
+    for (const auto& [step, whole] : it->second) steps.push_back(step);
+  }
+  return steps;
+}
+
+absl::StatusOr<std::string> CheckpointStore::Fetch(const FetchCheckpointRequest& request,
+                                                   int64_t* step) const {
+  RETURN_IF_ERROR(CheckJobId(request.job_id()));
+  int stages = 0;
+  *step = request.step() < 0 ? Newest(request.job_id()) : request.step();
+  {
+    MutexLock lock(&mutex_);
+    auto job = whole_.find(request.job_id());
+    if (job == whole_.end() || job->second.empty())
+      return absl::NotFoundError(absl::StrCat("job ", request.job_id(), " has no checkpoint"));
+    auto it = job->second.find(*step);
+    if (it == job->second.end()) {
+      std::string have;
+      for (const auto& [s, whole] : job->second)
+        absl::StrAppend(&have, have.empty() ? "" : ", ", s);
+      return absl::NotFoundError(absl::StrCat(
+          "job ", request.job_id(), " has no checkpoint of step ", *step, "; there are: ", have));
+    }
+    stages = it->second.stages;
+  }
+  const std::string dir = absl::StrCat(JobDir(request.job_id()), "/", StepName(*step));
+  if (request.what() == "state") {
+    ASSIGN_OR_RETURN(const MappedFile file,
+                     MappedFile::Open(absl::StrCat(dir, "/", StageName(0), "/", kFiles[2])));
+    return std::string(file.bytes());
+  }
+  if (request.what() != "weights" && request.what() != "optimizer") {
+    return absl::InvalidArgumentError(
+        "fetch checkpoint: `what` must be weights, optimizer or state");
+  }
+  return MergeTensors(dir, stages, request);
+}
+
+absl::StatusOr<std::string> CheckpointStore::MergeTensors(
+    const std::string& dir, int stages, const FetchCheckpointRequest& request) const {
+  const std::set<std::string> wanted(request.tensors().begin(), request.tensors().end());
+  std::vector<MappedFile> files;
+  files.reserve(stages);
+  std::map<std::string, SafetensorsItem> items;
+  for (int s = 0; s < stages; ++s) {
+    const std::string path =
+        absl::StrCat(dir, "/", StageName(s), "/", request.what(), ".safetensors");
+    ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
+    files.push_back(std::move(file));
+    const auto entries = ParseSafetensors(files.back().bytes());
+    if (!entries.ok()) return Annotate(entries.status(), path);
+    for (const auto& [name, entry] : *entries) {
+      if (wanted.empty() || wanted.count(name) > 0)
+        items.emplace(name, SafetensorsItem{name, entry.dtype, entry.shape, entry.data});
+    }
+  }
+  for (const std::string& name : wanted) {
+    if (items.count(name) == 0)
+      return absl::NotFoundError(absl::StrCat("checkpoint ", dir, ": no tensor '",
+                                              name.substr(0, 200), "' among its ", request.what()));
+  }
+  std::vector<SafetensorsItem> list;
+  for (auto& [name, item] : items) list.push_back(std::move(item));
+  return WriteSafetensors(std::move(list), {{"format", "pt"}});
+}
+
+void CheckpointStore::Trim(const std::string& job_id, int keep) {
+  std::vector<int64_t> old;
+  {
+    MutexLock lock(&mutex_);
+    auto it = whole_.find(job_id);
+    if (it == whole_.end()) return;
+    while (static_cast<int>(it->second.size()) > std::max(1, keep)) {
+      old.push_back(it->second.begin()->first);
+      it->second.erase(it->second.begin());
+    }
+  }
+  for (int64_t step : old) Remove(fs::path(JobDir(job_id)) / StepName(step));
+}
+
+void CheckpointStore::DropPartials(const std::set<std::pair<std::string, uint64_t>>& keep) {
+  MutexLock lock(&mutex_);
+  std::error_code error;
+  std::vector<fs::path> gone;
+  for (const fs::directory_entry& job : fs::directory_iterator(dir_, error)) {
+    const std::string id = job.path().filename().string();
+    if (!job.is_directory()) continue;
+    for (const fs::directory_entry& entry : fs::directory_iterator(job.path(), error)) {
+      int64_t step = 0;
+      unsigned long generation = 0;
+      const std::string name = entry.path().filename().string();
+      if (std::sscanf(name.c_str(), "partial-%ld-g%lu", &step, &generation) != 2) continue;
+      if (keep.count({id, generation}) == 0) gone.push_back(entry.path());
+    }
+  }
+  for (const fs::path& p : gone) Remove(p);
+}
+
+}  // namespace isthmus::coordinator

@@ -1,0 +1,111 @@
+// Checkpoints as files:
+//
+//   DIR/JOB_ID/partial-STEP-gGENERATION-ofSTAGES/stage-000/weights.safetensors ...    being put
+//   DIR/JOB_ID/step-00000100/stage-000/{weights,optimizer}.safetensors, state.json    whole
+//   DIR/JOB_ID/step-00000100/manifest.json                                            sizes and
+//   checksums of all files
+//
+// A part is written aside, synced and renamed; when every stage's parts are there, a manifest is
+// written and the directory renamed. So a process killed at any instant leaves each whole
+// checkpoint whole, and the parts that were acknowledged. Checkpoint 0 of generation 0 is an
+// upload: weights alone. Thread: any. A Part has one owner. Bounds: kMaxStages; the disk's free
+// space is checked before a part is taken.
+#ifndef ISTHMUS_COORDINATOR_CHECKPOINT_STORE_H_
+#define ISTHMUS_COORDINATOR_CHECKPOINT_STORE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/hash.h"
+#include "base/mutex.h"
+#include "proto/control.pb.h"
+
+namespace isthmus::coordinator {
+
+constexpr int kMaxStages = 256;
+constexpr int64_t kReservedDiskBytes = int64_t{64} << 20;  // left free for the database
+
+struct CheckpointOptions {
+  std::function<void(const char* point)> fault;  // tests: called between the steps of saving
+};
+
+// InvalidArgument unless `id` is 1-80 of a-z, 0-9 and '-': it becomes the name of a directory.
+absl::Status CheckJobId(const std::string& id);
+
+class CheckpointStore {
+ public:
+  // Cleans up what a killed process left of files that were never acknowledged.
+  static absl::StatusOr<std::unique_ptr<CheckpointStore>> Open(const std::string& dir,
+                                                               CheckpointOptions options = {});
+
+  // One file under way.
+  class Part {
+   public:
+    ~Part();  // removes what was not finished
+    absl::Status Append(absl::string_view data);
+    // True if its checkpoint is whole now. DataLoss: size or checksum differ from the header.
+    absl::StatusOr<bool> Finish();
+
+   private:
+    friend class CheckpointStore;
+    Part(CheckpointStore* store, PutCheckpointHeader header)
+        : store_(store), header_(std::move(header)) {}
+    CheckpointStore* const store_;
+    const PutCheckpointHeader header_;
+    std::string temporary_;  // empty: the checkpoint is whole already, the data are dropped
+    int fd_ = -1;
+    int64_t bytes_ = 0;
+    Hasher hasher_;
+  };
+
+  // InvalidArgument: the header makes no sense. ResourceExhausted: the disk has no room for it.
+  absl::StatusOr<std::unique_ptr<Part>> Begin(const PutCheckpointHeader& header);
+
+  int64_t Newest(const std::string& job_id) const;  // -1: none
+  std::vector<int64_t> Steps(const std::string& job_id) const;
+
+  // One safetensors file with the tensors asked for, merged over the stages, or the JSON of state.
+  // `step` becomes the checkpoint's step. NotFound: no such checkpoint, or it lacks a tensor.
+  absl::StatusOr<std::string> Fetch(const FetchCheckpointRequest& request, int64_t* step) const;
+
+  void Trim(const std::string& job_id, int keep);  // the last `keep` whole ones stay
+  // Removes the parts of checkpoints that can't become whole any more: of every (job, generation)
+  // but these.
+  void DropPartials(const std::set<std::pair<std::string, uint64_t>>& keep);
+
+ private:
+  CheckpointStore(std::string dir, CheckpointOptions options)
+      : dir_(std::move(dir)), options_(std::move(options)) {}
+  struct Whole {
+    uint64_t generation = 0;
+    int stages = 0;
+  };
+  absl::Status Scan();
+  void Fault(const char* point) const;
+  std::string JobDir(const std::string& job_id) const;
+  absl::StatusOr<bool> Publish(const PutCheckpointHeader& header)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::string> MergeTensors(const std::string& dir, int stages,
+                                           const FetchCheckpointRequest& request) const;
+
+  const std::string dir_;
+  const CheckpointOptions options_;
+  mutable Mutex mutex_;
+  std::map<std::string, std::map<int64_t, Whole>> whole_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, uint64_t> checksums_
+      ABSL_GUARDED_BY(mutex_);  // of acknowledged parts, by path
+  uint64_t temporary_number_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace isthmus::coordinator
+
+#endif  // ISTHMUS_COORDINATOR_CHECKPOINT_STORE_H_

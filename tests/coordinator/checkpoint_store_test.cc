@@ -1,0 +1,263 @@
+#include "coordinator/checkpoint_store.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "base/safetensors.h"
+#include "coordinator/durable_file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/coordinator/scratch.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int kStages = 2;
+constexpr const char* kFiles[] = {"weights.safetensors", "optimizer.safetensors", "state.json"};
+
+std::string Tensor(const std::string& name, float value) {
+  const float data[2] = {value, value};
+  return WriteSafetensors({{name, "F32", {2}, {reinterpret_cast<const char*>(data), sizeof(data)}}},
+                          {})
+      .value();
+}
+
+std::string Contents(const std::string& file, int stage, float value) {
+  if (file == "state.json") return absl::StrCat("{\"value\": ", value, "}");
+  return Tensor(absl::StrCat("h.", stage, ".w", file[0] == 'o' ? ".exp_avg" : ""), value);
+}
+
+class CheckpointStoreTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<CheckpointStore> Open(CheckpointOptions options = {}) {
+    auto store = CheckpointStore::Open(scratch_.dir() + "/checkpoints", std::move(options));
+    EXPECT_TRUE(store.ok()) << store.status();
+    return *std::move(store);
+  }
+  static PutCheckpointHeader Header(int64_t step, int stage, const std::string& file,
+                                    const std::string& bytes, uint64_t generation = 1) {
+    PutCheckpointHeader h;
+    h.set_job_id("job-1");
+    h.set_generation(generation);
+    h.set_step(step);
+    h.set_stage(stage);
+    h.set_stages(generation == 0 ? 1 : kStages);
+    h.set_file(file);
+    h.set_file_bytes(bytes.size());
+    h.set_checksum(Hash64(bytes));
+    return h;
+  }
+  static absl::StatusOr<bool> Put(CheckpointStore* store, int64_t step, int stage,
+                                  const std::string& file, float value, uint64_t generation = 1) {
+    const std::string bytes = Contents(file, stage, value);
+    auto part = store->Begin(Header(step, stage, file, bytes, generation));
+    if (!part.ok()) return part.status();
+    for (size_t at = 0; at < bytes.size(); at += 7) {
+      const absl::Status appended = (*part)->Append(absl::string_view(bytes).substr(at, 7));
+      if (!appended.ok()) return appended;
+    }
+    return (*part)->Finish();
+  }
+  static bool PutAll(CheckpointStore* store, int64_t step, float value, uint64_t generation = 1) {
+    bool complete = false;
+    for (int s = 0; s < kStages; ++s) {
+      for (const char* file : kFiles)
+        complete = Put(store, step, s, file, value, generation).value();
+    }
+    return complete;
+  }
+  static absl::StatusOr<float> Value(CheckpointStore* store, int64_t step,
+                                     const std::string& tensor,
+                                     const std::string& what = "weights") {
+    FetchCheckpointRequest request;
+    request.set_job_id("job-1");
+    request.set_step(step);
+    request.set_what(what);
+    request.add_tensors(tensor);
+    auto bytes = store->Fetch(request, &step);
+    if (!bytes.ok()) return bytes.status();
+    return ToFloats(ParseSafetensors(*bytes).value().at(tensor)).value()[0];
+  }
+  std::string JobDir() { return scratch_.dir() + "/checkpoints/job-1"; }
+
+  Scratch scratch_;
+};
+
+TEST_F(CheckpointStoreTest, WholeOnlyWhenEveryStageIsThere) {
+  auto store = Open();
+  for (int s = 0; s < kStages; ++s) {
+    for (const char* file : kFiles) {
+      const bool last = s == kStages - 1 && file == kFiles[2];
+      EXPECT_EQ(store->Newest("job-1"), -1);
+      EXPECT_EQ(Put(store.get(), 100, s, file, 1).value(), last);
+    }
+  }
+  EXPECT_EQ(store->Newest("job-1"), 100);
+  EXPECT_TRUE(fs::exists(JobDir() + "/step-00000100/manifest.json"));
+  EXPECT_EQ(Value(store.get(), -1, "h.0.w").value(), 1);
+  EXPECT_EQ(Value(store.get(), 100, "h.1.w").value(), 1);
+  EXPECT_EQ(Value(store.get(), 100, "h.1.w.exp_avg", "optimizer").value(), 1);
+  EXPECT_EQ(Value(store.get(), 100, "h.7.w").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(Value(store.get(), 7, "h.0.w").status().message()),
+              HasSubstr("there are: 100"));
+  FetchCheckpointRequest all;
+  all.set_job_id("job-1");
+  all.set_step(-1);
+  all.set_what("weights");
+  int64_t step = 0;
+  EXPECT_EQ(ParseSafetensors(store->Fetch(all, &step).value()).value().size(), 2u);
+  EXPECT_EQ(step, 100);
+  all.set_what("state");
+  EXPECT_EQ(store->Fetch(all, &step).value(), "{\"value\": 1}");
+  all.set_what("../../etc/passwd");
+  EXPECT_FALSE(store->Fetch(all, &step).ok());
+}
+
+TEST_F(CheckpointStoreTest, APartSentAgainIsTaken) {
+  auto store = Open();
+  EXPECT_FALSE(Put(store.get(), 5, 0, kFiles[0], 1).value());
+  EXPECT_FALSE(Put(store.get(), 5, 0, kFiles[0], 1).value());
+  PutAll(store.get(), 5, 1);
+  EXPECT_TRUE(Put(store.get(), 5, 1, kFiles[0], 1).value()) << "its answer was lost";
+  EXPECT_FALSE(fs::exists(JobDir() + "/partial-00000005-g1-of2"));
+}
+
+TEST_F(CheckpointStoreTest, TheLastKAreKept) {
+  auto store = Open();
+  for (int64_t step : {10, 20, 30, 40}) PutAll(store.get(), step, step);
+  store->Trim("job-1", 2);
+  EXPECT_THAT(store->Steps("job-1"), ElementsAre(30, 40));
+  EXPECT_FALSE(fs::exists(JobDir() + "/step-00000020"));
+  EXPECT_THAT(Open()->Steps("job-1"), ElementsAre(30, 40));
+}
+
+TEST_F(CheckpointStoreTest, AnUploadIsWeightsAlone) {
+  auto store = Open();
+  EXPECT_TRUE(Put(store.get(), 0, 0, kFiles[0], 3, 0).value());
+  EXPECT_EQ(Value(store.get(), 0, "h.0.w").value(), 3);
+}
+
+TEST_F(CheckpointStoreTest, TheSameStepOfANewGenerationReplaces) {
+  auto store = Open();
+  PutAll(store.get(), 10, 1, 1);
+  PutAll(store.get(), 10, 2, 2);
+  EXPECT_EQ(Value(store.get(), 10, "h.0.w").value(), 2);
+  EXPECT_EQ(Value(Open().get(), 10, "h.1.w").value(), 2);
+}
+
+TEST_F(CheckpointStoreTest, BrokenPartsAreRefused) {
+  auto store = Open();
+  const std::string bytes = Contents(kFiles[0], 0, 1);
+  auto part = store->Begin(Header(1, 0, kFiles[0], bytes)).value();
+  EXPECT_EQ(part->Append(bytes + "more").code(), absl::StatusCode::kDataLoss);
+  part = store->Begin(Header(1, 0, kFiles[0], bytes)).value();
+  ASSERT_TRUE(part->Append(bytes.substr(1)).ok());
+  EXPECT_EQ(part->Finish().status().code(), absl::StatusCode::kDataLoss);
+  std::string damaged = bytes;
+  damaged[3] ^= 1;
+  part = store->Begin(Header(1, 0, kFiles[0], bytes)).value();
+  ASSERT_TRUE(part->Append(damaged).ok());
+  EXPECT_THAT(std::string(part->Finish().status().message()), HasSubstr("checksum"));
+  part.reset();
+  for (auto change : {+[](PutCheckpointHeader* h) { h->set_job_id("../x"); },
+                      +[](PutCheckpointHeader* h) { h->set_job_id(""); },
+                      +[](PutCheckpointHeader* h) { h->set_file("../../passwd"); },
+                      +[](PutCheckpointHeader* h) { h->set_stage(2); },
+                      +[](PutCheckpointHeader* h) { h->set_stages(100000); },
+                      +[](PutCheckpointHeader* h) { h->set_step(-1); },
+                      +[](PutCheckpointHeader* h) { h->set_file_bytes(-1); }}) {
+    PutCheckpointHeader h = Header(1, 0, kFiles[0], bytes);
+    change(&h);
+    EXPECT_EQ(store->Begin(h).status().code(), absl::StatusCode::kInvalidArgument)
+        << h.ShortDebugString();
+  }
+  PutCheckpointHeader huge = Header(1, 0, kFiles[0], bytes);
+  huge.set_file_bytes(int64_t{1} << 60);
+  EXPECT_EQ(store->Begin(huge).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(store->Newest("job-1"), -1);
+}
+
+// A child saves checkpoint 20 over a whole 10 and dies at the n-th point between two steps of
+// saving.
+TEST_F(CheckpointStoreTest, KillWhileSavingLeavesThePreviousOneWhole) {
+  PutAll(Open().get(), 10, 1);
+  bool published = false;
+  int deaths = 0;
+  for (int n = 0; !published; ++n) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      int left = n;
+      CheckpointOptions options;
+      options.fault = [&left](const char*) {
+        if (left-- == 0) ::_exit(9);
+      };
+      auto store = Open(options);
+      ::_exit(PutAll(store.get(), 20, 2) ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    deaths += WEXITSTATUS(status) == 9;
+    auto store = Open();
+    EXPECT_EQ(Value(store.get(), 10, "h.0.w").value(), 1) << "point " << n;
+    EXPECT_EQ(Value(store.get(), 10, "h.1.w.exp_avg", "optimizer").value(), 1);
+    if (store->Newest("job-1") == 20) {
+      EXPECT_EQ(Value(store.get(), 20, "h.0.w").value(), 2);
+      EXPECT_EQ(Value(store.get(), 20, "h.1.w").value(), 2);
+      published = true;
+    }
+    for (const auto& entry : fs::recursive_directory_iterator(JobDir())) {
+      EXPECT_EQ(entry.path().string().find(".tmp"), std::string::npos) << entry.path();
+    }
+    if (!published) store->DropPartials({});
+    ASSERT_LT(n, 50);
+  }
+  EXPECT_GE(deaths, 2 * 6) << "two points a part";
+}
+
+TEST_F(CheckpointStoreTest, AcknowledgedPartsSurviveAKillOfTheCoordinator) {
+  {
+    auto store = Open();
+    for (const char* file : kFiles) EXPECT_FALSE(Put(store.get(), 20, 0, file, 2).value());
+  }
+  auto store = Open();
+  store->DropPartials({{"job-1", 1}});
+  bool complete = false;
+  for (const char* file : kFiles) complete = Put(store.get(), 20, 1, file, 2).value();
+  EXPECT_TRUE(complete);
+  EXPECT_EQ(Value(store.get(), 20, "h.0.w").value(), 2);
+  Put(store.get(), 30, 0, kFiles[0], 3).value();
+  store->DropPartials({{"job-1", 2}, {"other", 1}});
+  EXPECT_FALSE(fs::exists(JobDir() + "/partial-00000030-g1-of2"));
+}
+
+TEST_F(CheckpointStoreTest, ADirectoryWithoutItsManifestIsLeftOut) {
+  PutAll(Open().get(), 10, 1);
+  fs::remove(JobDir() + "/step-00000010/manifest.json");
+  EXPECT_THAT(Open()->Steps("job-1"), IsEmpty());
+}
+
+TEST(DurableFile, SwapsAndMaps) {
+  Scratch scratch;
+  fs::create_directories(scratch.dir() + "/a");
+  ASSERT_TRUE(WriteFileDurably(scratch.dir() + "/a/f", "new").ok());
+  fs::create_directories(scratch.dir() + "/b");
+  ASSERT_TRUE(WriteFileDurably(scratch.dir() + "/b/f", "old").ok());
+  ASSERT_TRUE(SwapDirectories(scratch.dir() + "/a", scratch.dir() + "/b").ok());
+  EXPECT_EQ(MappedFile::Open(scratch.dir() + "/b/f")->bytes(), "new");
+  EXPECT_EQ(MappedFile::Open(scratch.dir() + "/a/f")->bytes(), "old");
+  EXPECT_FALSE(MappedFile::Open(scratch.dir() + "/none").ok());
+  EXPECT_FALSE(WriteFileDurably(scratch.dir() + "/none/f", "x").ok());
+  EXPECT_GT(FreeBytes(scratch.dir()), 0);
+}
+
+}  // namespace
+}  // namespace isthmus::coordinator
