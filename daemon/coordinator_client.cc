@@ -1,0 +1,269 @@
+#include "daemon/coordinator_client.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/rpc/channel.h"
+#include "base/status.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+#include "proto/control_service.grpc.pb.h"
+
+namespace isthmus::daemon {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kLookAgain{200};
+constexpr absl::Duration kMinHeartbeat = absl::Milliseconds(50);
+constexpr absl::Duration kMaxHeartbeat = absl::Seconds(60);
+constexpr absl::Duration kConnectTime = absl::Seconds(10);   // one attempt
+constexpr absl::Duration kWriteTimeout = absl::Seconds(30);  // one message that finds no way out
+constexpr size_t kMaxReasonBytes = 2'000;
+
+SteadyClock::time_point After(absl::Duration duration) {
+  return SteadyClock::now() + absl::ToChronoNanoseconds(duration);
+}
+
+}  // namespace
+
+CoordinatorClient::CoordinatorClient(CoordinatorClientOptions options)
+    : options_(std::move(options)) {}
+
+CoordinatorClient::~CoordinatorClient() { Stop(absl::ZeroDuration()); }
+
+void CoordinatorClient::Start() {
+  thread_ = options_.health->Spawn("coordinator-client", [this] { Loop(); });
+}
+
+void CoordinatorClient::Stop(absl::Duration goodbye) {
+  if (!thread_.joinable()) return;
+  {
+    Watchdog::Watch watch(options_.watchdog, goodbye, [this] {
+      MutexLock lock(&mutex_);
+      if (context_ != nullptr) context_->TryCancel();
+    });
+    {
+      MutexLock lock(&mutex_);
+      stop_ = true;
+      stop_by_ = After(goodbye);
+      changed_.SignalAll();
+    }
+    thread_.join();
+  }
+}
+
+void CoordinatorClient::Send(DaemonMessage message) {
+  MutexLock lock(&mutex_);
+  const int64_t dropped = outbox_.dropped();
+  outbox_.Push(std::move(message));
+  if (dropped == 0 && outbox_.dropped() > 0) {
+    LogWarning(
+        "the coordinator has been away for so long that the oldest step records are being dropped "
+        "(",
+        Outbox::kMaxRecords, " are kept)");
+  }
+  changed_.SignalAll();
+}
+
+absl::Duration CoordinatorClient::HeartbeatAge() const {
+  MutexLock lock(&mutex_);
+  return absl::Now() - last_heartbeat_;
+}
+
+absl::Status CoordinatorClient::refused() const {
+  MutexLock lock(&mutex_);
+  return refused_;
+}
+
+bool CoordinatorClient::stopping() const {
+  MutexLock lock(&mutex_);
+  return stop_ || !refused_.ok();
+}
+
+void CoordinatorClient::Complain(const absl::Status& status, int failures) {
+  const absl::Time now = absl::Now();
+  if (failures > 1 && now - last_complaint_ < options_.say_again) return;
+  last_complaint_ = now;
+  LogWarning("coordinator ", options_.address, ": ", status.message(), " (attempt ", failures,
+             "); trying again at least every ", absl::FormatDuration(options_.backoff.cap),
+             ", a running session goes on");
+}
+
+void CoordinatorClient::Loop() {
+  // One channel for good: gRPC resolves the name again by itself.
+  rpc::ChannelOptions channel_options;
+  channel_options.use_proxy = options_.use_proxy;
+  channel_options.max_backoff = options_.backoff.cap;
+  const auto channel = rpc::MakeChannel(options_.address, channel_options);
+  int failures = 0;
+  while (!stopping()) {
+    const auto began = SteadyClock::now();
+    const absl::Status status = Converse(channel);
+    if (stopping()) break;
+    if (SteadyClock::now() - began > std::chrono::seconds(30) || status.ok())
+      failures = 0;  // it had worked for a while
+    ++failures;
+    Complain(status, failures);
+    const auto until = After(BackoffDelay(options_.backoff, failures, options_.seed));
+    MutexLock lock(&mutex_);
+    while (!stop_ && changed_.WaitUntil(&mutex_, until)) {
+    }
+  }
+  MutexLock lock(&mutex_);
+  while (!stop_) changed_.Wait(&mutex_);  // refused: whoever asks refused() ends the daemon
+}
+
+absl::Status CoordinatorClient::Converse(const std::shared_ptr<grpc::Channel>& channel) {
+  const auto connect_by =
+      std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kConnectTime);
+  while (!channel->WaitForConnected(
+      std::min(connect_by, std::chrono::system_clock::now() + kLookAgain))) {
+    if (stopping()) return absl::CancelledError("stopping");
+    if (std::chrono::system_clock::now() >= connect_by)
+      return absl::UnavailableError("not reachable: is it running there?");
+  }
+  grpc::ClientContext context;
+  {
+    MutexLock lock(&mutex_);
+    context_ = &context;
+    broken_ = false;
+    outbox_.Rewind();
+  }
+  const auto stub = Control::NewStub(channel);
+  const auto stream = stub->Session(&context);
+  absl::Duration heartbeat = options_.default_heartbeat;
+  absl::Status status = Handshake(stream.get(), &heartbeat);
+  if (status.ok()) {
+    LogInfo("registered with the coordinator ", options_.address);
+    last_complaint_ = absl::InfinitePast();
+    connected_ = true;
+    std::thread reader([&] {
+      try {
+        ReadUntilBroken(stream.get());
+      } catch (const std::exception& exception) {
+        options_.health->Fault("coordinator-reader", absl::StrCat("threw: ", exception.what()));
+        context.TryCancel();
+      }
+    });
+    WriteUntilBroken(stream.get(), heartbeat);
+    if (stopping()) SayGoodbye(stream.get());
+    context.TryCancel();
+    reader.join();
+    connected_ = false;
+  } else {
+    context.TryCancel();
+  }
+  const absl::Status ended = rpc::FromGrpc(stream->Finish());
+  MutexLock lock(&mutex_);
+  context_ = nullptr;
+  if (!refused_.ok()) return refused_;
+  if (!status.ok()) return ended.ok() || absl::IsCancelled(ended) ? status : ended;
+  return absl::UnavailableError(
+      absl::StrCat("the connection ended", ended.message().empty() ? "" : ": ", ended.message()));
+}
+
+absl::Status CoordinatorClient::Handshake(Stream* stream, absl::Duration* heartbeat) {
+  Watchdog::Watch watch(options_.watchdog, options_.answer_timeout, [this] {
+    MutexLock lock(&mutex_);
+    if (context_ != nullptr) context_->TryCancel();
+  });
+  DaemonMessage first;
+  *first.mutable_register_() = options_.listener->MakeRegister();
+  CoordinatorMessage answer;
+  if (!stream->Write(first) || !stream->Read(&answer)) {
+    return absl::UnavailableError(absl::StrCat("no answer to the registration within ",
+                                               absl::FormatDuration(options_.answer_timeout)));
+  }
+  if (answer.what_case() == CoordinatorMessage::kRefuse) {
+    Dispatch(answer);
+    return absl::FailedPreconditionError("refused");
+  }
+  if (answer.what_case() != CoordinatorMessage::kRegistered)
+    return absl::InternalError("its first message is no answer to the registration");
+  if (answer.registered().heartbeat_ms() > 0) {
+    *heartbeat = std::clamp(absl::Milliseconds(answer.registered().heartbeat_ms()), kMinHeartbeat,
+                            kMaxHeartbeat);
+  }
+  return absl::OkStatus();
+}
+
+// Breaking the call at once would drop what is still on its way.
+void CoordinatorClient::SayGoodbye(Stream* stream) {
+  stream->WritesDone();
+  MutexLock lock(&mutex_);
+  while (!broken_ && changed_.WaitUntil(&mutex_, stop_by_)) {
+  }
+}
+
+void CoordinatorClient::WriteUntilBroken(Stream* stream, absl::Duration heartbeat) {
+  auto next_heartbeat = SteadyClock::now();
+  while (true) {
+    DaemonMessage message;
+    {
+      MutexLock lock(&mutex_);
+      while (!broken_ && !stop_ && !outbox_.HasNext() && SteadyClock::now() < next_heartbeat) {
+        changed_.WaitUntil(&mutex_, next_heartbeat);
+      }
+      if (broken_ || (stop_ && !outbox_.HasNext())) return;
+      // A heartbeat that is due goes before a backlog of records.
+      if (SteadyClock::now() < next_heartbeat) message = *outbox_.Next(absl::Now());
+      outbox_.Trim(absl::Now());
+    }
+    const bool beat = message.what_case() == DaemonMessage::WHAT_NOT_SET;
+    if (beat) {
+      *message.mutable_heartbeat() = options_.listener->MakeHeartbeat();
+      next_heartbeat = After(heartbeat);
+    }
+    {
+      Watchdog::Watch watch(options_.watchdog, kWriteTimeout, [this] {
+        MutexLock lock(&mutex_);
+        if (context_ != nullptr) context_->TryCancel();
+      });
+      if (!stream->Write(message)) return;
+    }
+    if (beat) {
+      MutexLock lock(&mutex_);
+      last_heartbeat_ = absl::Now();
+    }
+  }
+}
+
+void CoordinatorClient::ReadUntilBroken(Stream* stream) {
+  CoordinatorMessage message;
+  while (stream->Read(&message)) Dispatch(message);
+  MutexLock lock(&mutex_);
+  broken_ = true;
+  changed_.SignalAll();
+}
+
+void CoordinatorClient::Dispatch(const CoordinatorMessage& message) {
+  switch (message.what_case()) {
+    case CoordinatorMessage::kStart:
+      options_.listener->OnStart(message.start());
+      return;
+    case CoordinatorMessage::kStop:
+      options_.listener->OnStop(message.stop());
+      return;
+    case CoordinatorMessage::kProbe:
+      options_.listener->OnProbe(message.probe());
+      return;
+    case CoordinatorMessage::kRefuse: {
+      MutexLock lock(&mutex_);
+      refused_ = absl::FailedPreconditionError(
+          absl::StrCat("the coordinator ", options_.address,
+                       " refuses this daemon: ", message.refuse().substr(0, kMaxReasonBytes)));
+      broken_ = true;
+      changed_.SignalAll();
+      return;
+    }
+    default:
+      return;  // a newer coordinator's message
+  }
+}
+
+}  // namespace isthmus::daemon

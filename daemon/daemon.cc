@@ -1,0 +1,251 @@
+#include "daemon/daemon.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "base/status.h"
+#include "daemon/resources.h"
+#include "daemon/session_metrics.h"
+
+namespace isthmus::daemon {
+namespace {
+
+constexpr int kMaxDataFiles = 256;
+constexpr int kMaxProbePeers = 256;
+constexpr absl::Duration kMaxProbeBudget = absl::Seconds(60);
+constexpr absl::Duration kGoodbye = absl::Seconds(2);
+
+std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+std::string HostName() {
+  char name[256] = {};
+  if (gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "unnamed";
+  return name;
+}
+
+}  // namespace
+
+Daemon::Daemon(DaemonOptions options, StateDir state)
+    : options_(std::move(options)), state_(std::move(state)), instance_(RandomId()) {
+  if (options_.name.empty()) options_.name = HostName();
+  if (options_.threads <= 0) options_.threads = UsableThreads();
+  if (options_.memory_bytes <= 0) options_.memory_bytes = UsableMemoryBytes();
+}
+
+Daemon::~Daemon() {
+  if (!shut_down_) Shutdown(absl::Hours(1));
+}
+
+absl::Status Daemon::Listen() {
+  ASSIGN_OR_RETURN(node_id_, state_.NodeId());
+  PeerServerOptions server_options;
+  server_options.listen = options_.listen;
+  server_options.board = &board_;
+  server_options.watchdog = &watchdog_;
+  ASSIGN_OR_RETURN(server_, PeerServer::Start(server_options));
+
+  SessionRunnerOptions runner_options;
+  runner_options.node_id = node_id_;
+  runner_options.data_dir = options_.data_dir;
+  runner_options.state_dir = state_.path();
+  runner_options.checkpoints.coordinator = options_.coordinator;
+  runner_options.checkpoints.use_proxy = options_.use_proxy;
+  runner_options.checkpoints.backoff = options_.backoff;
+  runner_options.checkpoints.max_fetch_bytes =
+      std::max<int64_t>(options_.memory_bytes, int64_t{64} << 20);
+  runner_options.checkpoints.seed = Hash64(instance_);
+  runner_options.checkpoints.watchdog = &watchdog_;
+  runner_options.use_proxy = options_.use_proxy;
+  runner_options.board = &board_;
+  runner_options.watchdog = &watchdog_;
+  runner_options.health = &health_;
+  runner_options.observer = this;
+  runner_options.make_session = options_.make_session;
+  runner_options.make_stage = options_.make_stage;
+  runner_options.open_corpus = options_.open_corpus;
+
+  CoordinatorClientOptions client_options;
+  client_options.address = options_.coordinator;
+  client_options.use_proxy = options_.use_proxy;
+  client_options.backoff = options_.backoff;
+  client_options.seed = Hash64(instance_);
+  client_options.watchdog = &watchdog_;
+  client_options.health = &health_;
+  client_options.listener = this;
+  client_ = std::make_unique<CoordinatorClient>(std::move(client_options));
+  runner_ = std::make_unique<SessionRunner>(std::move(runner_options));
+  probing_ = health_.Spawn("probes", [this] { ProbeLoop(); });
+  ReportBuild(options_.version, options_.device);
+  if (options_.http.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(http_,
+                   HttpServer::Start(options_.http, {{"/metrics", [this] { return Metrics(); }},
+                                                     {"/healthz", [this] { return Healthz(); }}}));
+  return absl::OkStatus();
+}
+
+void Daemon::Join(double block_forward_s, double block_backward_s, double block_flops) {
+  options_.block_forward_s = block_forward_s;
+  options_.block_backward_s = block_backward_s;
+  options_.block_flops = block_flops;
+  client_->Start();
+}
+
+bool Daemon::Shutdown(absl::Duration patience) {
+  shut_down_ = true;
+  health_.Ending();
+  probes_.Abort(absl::CancelledError("ending"));
+  prober_.Cancel();
+  const bool ended =
+      runner_ == nullptr ||
+      runner_->Shutdown(absl::CancelledError(absl::StrCat("daemon ", options_.name, " is ending")),
+                        patience);
+  if (client_ != nullptr) client_->Stop(client_->connected() ? kGoodbye : absl::ZeroDuration());
+  if (probing_.joinable()) probing_.join();
+  if (!ended) return false;  // its links still use the server
+  if (server_ != nullptr) server_->Shutdown();
+  http_.reset();
+  return true;
+}
+
+std::string Daemon::listening() const {
+  return absl::StrCat(HostOf(options_.listen), ":", server_->port());
+}
+
+std::string Daemon::http_address() const {
+  return http_ == nullptr ? "off" : absl::StrCat(HostOf(options_.http), ":", http_->port());
+}
+
+std::string Daemon::advertised() const {
+  if (!options_.advertise.empty()) return options_.advertise;
+  bool loopback = false;
+  return absl::StrCat(AdvertisedHost(HostOf(options_.listen), options_.coordinator, &loopback), ":",
+                      server_->port());
+}
+
+Register Daemon::MakeRegister() {
+  Register message;
+  NodeInfo* node = message.mutable_node();
+  node->set_id(node_id_);
+  node->set_name(options_.name);
+  bool loopback = false;
+  const std::string host = AdvertisedHost(HostOf(options_.listen), options_.coordinator, &loopback);
+  const std::string address =
+      options_.advertise.empty() ? absl::StrCat(host, ":", server_->port()) : options_.advertise;
+  node->set_address(address);
+  if (options_.advertise.empty() && loopback && !warned_loopback_) {
+    warned_loopback_ = true;
+    LogWarning("other daemons are told to dial ", address,
+               ", which only this host reaches: for daemons on other hosts use --listen "
+               "0.0.0.0:PORT or --advertise HOST:PORT");
+  }
+  node->set_threads(options_.threads);
+  node->set_memory_bytes(options_.memory_bytes);
+  const int64_t free_bytes = FreeDiskBytes(state_.path()) / 10 * 9;
+  node->set_disk_bytes(options_.disk_bytes > 0 ? std::min(options_.disk_bytes, free_bytes)
+                                               : free_bytes);
+  node->set_block_forward_s(options_.block_forward_s);
+  node->set_block_backward_s(options_.block_backward_s);
+  node->set_block_flops(options_.block_flops);
+  node->set_device(options_.device);
+  node->set_version(options_.version);
+  if (http_ != nullptr) {
+    const std::string http_host = HostOf(options_.http);
+    bool ignored = false;
+    const std::string reached = http_host == "0.0.0.0" || http_host == "[::]"
+                                    ? HostOf(address)
+                                    : AdvertisedHost(http_host, options_.coordinator, &ignored);
+    node->set_metrics_address(absl::StrCat(reached, ":", http_->port()));
+  }
+  bool complete = false;
+  for (DataFile& file : ListDataFiles(options_.data_dir, kMaxDataFiles, &complete))
+    *node->add_data_files() = std::move(file);
+  node->set_data_listed(complete);
+  const SessionRunner::Running running = runner_->running();
+  message.set_running_generation(running.generation);
+  message.set_running_job_id(running.job_id);
+  message.set_instance(instance_);
+  return message;
+}
+
+Heartbeat Daemon::MakeHeartbeat() {
+  const SessionRunner::Running running = runner_->running();
+  Heartbeat heartbeat;
+  heartbeat.set_generation(running.generation);
+  heartbeat.set_progress(running.progress);
+  heartbeat.set_step(running.step);
+  heartbeat.set_rss_bytes(ResidentBytes());
+  heartbeat.set_disk_free_bytes(FreeDiskBytes(state_.path()));
+  return heartbeat;
+}
+
+void Daemon::OnStart(const Plan& plan) { runner_->Start(plan); }
+
+void Daemon::OnStop(const StopSession& stop) { runner_->Stop(stop); }
+
+void Daemon::OnProbe(const ProbeRequestList& probe) {
+  const absl::Status status = probes_.Push(probe, absl::ZeroDuration());
+  if (absl::IsDeadlineExceeded(status))
+    LogWarning("a request to measure links was left out: two are waiting already");
+}
+
+void Daemon::ProbeLoop() {
+  while (true) {
+    const absl::StatusOr<ProbeRequestList> request = probes_.Pop(absl::Hours(24));
+    if (absl::IsDeadlineExceeded(request.status())) continue;
+    if (!request.ok()) return;
+    ProbeOptions options;
+    options.use_proxy = options_.use_proxy;
+    const absl::Duration asked = absl::Milliseconds(request->max_seconds_per_peer_ms());
+    if (asked > absl::ZeroDuration()) options.budget = std::min(asked, kMaxProbeBudget);
+    DaemonMessage message;
+    const int peers = std::min(request->peers_size(), kMaxProbePeers);
+    for (int i = 0; i < peers; ++i) {
+      const NodeInfo& peer = request->peers(i);
+      const LinkMeasurement measured = prober_.Measure(node_id_, peer, options);
+      ReportMeasurement(peer, measured);
+      if (!measured.error().empty()) LogWarning("measuring links: ", measured.error());
+      *message.mutable_probe_result()->add_links() = measured;
+    }
+    client_->Send(std::move(message));
+  }
+}
+
+void Daemon::OnStep(const StepRecord& record) {
+  ReportStep(record);
+  DaemonMessage message;
+  *message.mutable_step() = record;
+  client_->Send(std::move(message));
+}
+
+void Daemon::OnEvent(const SessionEvent& event) {
+  if (event.state() == SessionEvent::FAILED) {
+    LogWarning("job ", event.job_id(), ": session ended: ", event.message());
+  } else {
+    LogInfo("job ", event.job_id(), ": ", SessionEvent::State_Name(event.state()), " at step ",
+            event.step());
+  }
+  DaemonMessage message;
+  *message.mutable_session() = event;
+  client_->Send(std::move(message));
+}
+
+HttpReply Daemon::Metrics() const {
+  if (runner_ != nullptr) ReportRunning(runner_->running(), client_->HeartbeatAge());
+  return HttpReply{200, kMetricsContentType, RenderMetrics()};
+}
+
+HttpReply Daemon::Healthz() const {
+  const bool connected = client_ != nullptr && client_->connected();
+  return HttpReply{health_.ok() ? 200 : 503, "text/plain; charset=utf-8",
+                   absl::StrCat(health_.Report(), "coordinator ", options_.coordinator,
+                                connected ? ": connected\n" : ": not connected\n")};
+}
+
+}  // namespace isthmus::daemon

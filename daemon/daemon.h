@@ -1,0 +1,108 @@
+// The daemon as a whole: its server, its conversation with the coordinator, its sessions, probes
+// and metrics, started and ended in order. Thread: one owner calls Start, refused and Shutdown.
+#ifndef ISTHMUS_DAEMON_DAEMON_H_
+#define ISTHMUS_DAEMON_DAEMON_H_
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "base/http.h"
+#include "base/queue.h"
+#include "daemon/coordinator_client.h"
+#include "daemon/health.h"
+#include "daemon/identity.h"
+#include "daemon/peer_service.h"
+#include "daemon/probe.h"
+#include "daemon/session_runner.h"
+#include "daemon/watchdog.h"
+
+namespace isthmus::daemon {
+
+struct DaemonOptions {
+  std::string coordinator = "127.0.0.1:7070";
+  std::string listen = "0.0.0.0:7071";
+  std::string advertise;              // empty: found out, see AdvertisedHost
+  std::string http = "0.0.0.0:7081";  // empty: none
+  std::string name;                   // empty: the host's name
+  std::string state_dir;
+  std::string data_dir;
+  std::string device = "cpu";
+  std::string version;
+  int threads = 0;  // 0: what this host allows
+  int64_t memory_bytes = 0;
+  int64_t disk_bytes = 0;
+  bool use_proxy = false;
+  BackoffOptions backoff;
+
+  // The measured reference block: set before Register.
+  double block_forward_s = 0;
+  double block_backward_s = 0;
+  double block_flops = 0;
+
+  decltype(SessionRunnerOptions::make_session) make_session;
+  worker::StageFactory make_stage;
+  decltype(SessionRunnerOptions::open_corpus) open_corpus;
+};
+
+class Daemon : private CoordinatorListener, private worker::SessionObserver {
+ public:
+  Daemon(DaemonOptions options, StateDir state);
+  ~Daemon() override;
+
+  // Opens the ports. FailedPrecondition, Unavailable: what can't be had, by name.
+  absl::Status Listen();
+  // The measured figures, then the conversation with the coordinator begins.
+  void Join(double block_forward_s, double block_backward_s, double block_flops);
+
+  int port() const { return server_->port(); }
+  int http_port() const { return http_ == nullptr ? 0 : http_->port(); }
+  std::string listening() const;     // host:port with the real port, as the flag had it
+  std::string http_address() const;  // likewise; "off" without
+  const std::string& node_id() const { return node_id_; }
+  std::string advertised() const;  // host:port as told to others
+
+  // Not OK: the coordinator refused this daemon; it should end.
+  absl::Status refused() const {
+    return client_ == nullptr ? absl::OkStatus() : client_->refused();
+  }
+
+  // Ends the session, says goodbye, closes the ports. False: a computation did not end within
+  // `patience`; the process must be ended hard.
+  bool Shutdown(absl::Duration patience);
+
+ private:
+  Register MakeRegister() override;
+  Heartbeat MakeHeartbeat() override;
+  void OnStart(const Plan& plan) override;
+  void OnStop(const StopSession& stop) override;
+  void OnProbe(const ProbeRequestList& probe) override;
+  void OnStep(const StepRecord& record) override;
+  void OnEvent(const SessionEvent& event) override;
+  void ProbeLoop();
+  HttpReply Metrics() const;
+  HttpReply Healthz() const;
+
+  DaemonOptions options_;
+  const StateDir state_;
+  const std::string instance_;  // of this process
+  std::string node_id_;
+  bool warned_loopback_ = false;  // the client's thread
+  bool shut_down_ = false;
+
+  Watchdog watchdog_;
+  Health health_;
+  DialBoard board_;
+  Prober prober_;
+  BoundedQueue<ProbeRequestList> probes_{2};
+  std::unique_ptr<PeerServer> server_;
+  std::unique_ptr<SessionRunner> runner_;
+  std::unique_ptr<CoordinatorClient> client_;
+  std::unique_ptr<HttpServer> http_;
+  std::thread probing_;
+};
+
+}  // namespace isthmus::daemon
+
+#endif  // ISTHMUS_DAEMON_DAEMON_H_

@@ -1,0 +1,193 @@
+// isthmusd: the program of a host that computes.
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "base/log.h"
+#include "base/rpc/channel.h"
+#include "daemon/daemon.h"
+#include "daemon/resources.h"
+#include "worker/corpus.h"
+#include "worker/engine/gpt2_stage.h"
+#include "worker/engine/reference_block.h"
+#include "worker/session.h"
+
+namespace isthmus::daemon {
+namespace {
+
+// Exit codes of all programs of the project.
+enum Exit { kOk = 0, kFailed = 1, kUsage = 2, kMachine = 3, kRefused = 5 };
+
+constexpr absl::Duration kPatience =
+    absl::Seconds(7);  // for a session to end; the whole end takes less than 10 s
+constexpr int64_t kFewFiles = 1024;
+
+struct Flags {
+  DaemonOptions daemon;
+  std::string log_level = "info";
+  bool log_json = false;
+};
+
+int Fail(const absl::Status& status, Exit code) {
+  LogError(status.message());
+  return code;
+}
+
+void AddFlags(CLI::App* app, Flags* flags) {
+  DaemonOptions& o = flags->daemon;
+  app->add_option("--coordinator", o.coordinator,
+                  "HOST:PORT of isthmus-coordinator; it may start later")
+      ->capture_default_str();
+  app->add_option("--listen", o.listen, "HOST:PORT for other daemons; port 0 picks one")
+      ->capture_default_str();
+  app->add_option(
+      "--advertise", o.advertise,
+      "HOST:PORT that other daemons dial [this host's address on the way to the coordinator]");
+  app->add_option("--http", o.http, "HOST:PORT of /metrics and /healthz; '' for none")
+      ->capture_default_str();
+  app->add_option("--name", o.name, "what people call this daemon [host name]");
+  app->add_option("--state-dir", o.state_dir, "identity and spill files; one daemon each")
+      ->required();
+  app->add_option("--data-dir", o.data_dir, "where the jobs' data paths start")->required();
+  app->add_option("--threads", o.threads, "compute threads [all it may use]")
+      ->check(CLI::Range(1, 1024));
+  app->add_option("--memory", o.memory_bytes,
+                  "bytes it may use, for example 4GiB [80 % of the host's or the container's]")
+      ->transform(CLI::AsSizeValue(false));
+  app->add_option("--disk", o.disk_bytes,
+                  "bytes it may use under --state-dir [90 % of what is free]")
+      ->transform(CLI::AsSizeValue(false));
+  app->add_option("--device", o.device, "cpu, cuda or cuda:N")->capture_default_str();
+  app->add_flag("--use-proxy", o.use_proxy,
+                "honour http_proxy and its kin, which are ignored otherwise");
+  app->add_option("--log-level", flags->log_level, "debug, info, warning or error")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
+      ->capture_default_str();
+  app->add_flag("--log-json", flags->log_json, "log lines as JSON");
+  app->set_version_flag("--version", std::string("isthmusd ") + ISTHMUS_VERSION);
+  app->footer(
+      "Example:\n  isthmusd --coordinator 10.0.0.1:7070 --listen 0.0.0.0:7071 --state-dir "
+      "/var/lib/isthmusd --data-dir /srv/data\n"
+      "Exit codes: 0 ended by a signal, 1 failure, 2 bad usage, 3 the machine lacks something, 5 "
+      "refused (state directory in use, or by the coordinator).");
+}
+
+LogLevel LevelOf(const std::string& text) {
+  if (text == "debug") return LogLevel::kDebug;
+  if (text == "warning") return LogLevel::kWarning;
+  return text == "error" ? LogLevel::kError : LogLevel::kInfo;
+}
+
+absl::Status CheckFlags(const DaemonOptions& o) {
+  for (const auto& [flag, value] :
+       {std::pair<std::string, std::string>("--coordinator", o.coordinator),
+        {"--listen", o.listen}}) {
+    const absl::Status status = rpc::CheckAddress(flag, value);
+    if (!status.ok()) return status;
+  }
+  for (const auto& [flag, value] :
+       {std::pair<std::string, std::string>("--advertise", o.advertise), {"--http", o.http}}) {
+    if (value.empty()) continue;
+    const absl::Status status = rpc::CheckAddress(flag, value);
+    if (!status.ok()) return status;
+  }
+  if (o.device != "cpu" && o.device.rfind("cuda", 0) != 0)
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device ", o.device, ": must be cpu, cuda or cuda:N"));
+  return absl::OkStatus();
+}
+
+// True when SIGINT or SIGTERM came within `seconds`. Both are blocked in every thread, so only this
+// takes them.
+bool SignalWithin(double seconds) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  timespec timeout{static_cast<time_t>(seconds),
+                   static_cast<long>((seconds - static_cast<time_t>(seconds)) * 1e9)};
+  return sigtimedwait(&set, nullptr, &timeout) > 0;
+}
+
+void BlockSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+}
+
+int Serve(Daemon* daemon, const engine::EngineOptions& engine) {
+  std::printf("listening on %s http %s\n", daemon->listening().c_str(),
+              daemon->http_address().c_str());
+  std::fflush(stdout);
+  const auto block = engine::MeasureReferenceBlock(engine);
+  if (!block.ok()) return Fail(block.status(), kMachine);
+  if (!block->warning.empty()) LogWarning(block->warning);
+  LogInfo("reference block: forward ", block->forward_s, " s, backward ", block->backward_s,
+          " s on ", engine.device, " with ", engine.threads, " threads");
+  daemon->Join(block->forward_s, block->backward_s, block->forward_flops);
+  while (!SignalWithin(0.2)) {
+    if (!daemon->refused().ok()) return Fail(daemon->refused(), kRefused);
+  }
+  LogInfo("ending on a signal");
+  return kOk;
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app(
+      "isthmusd: trains its stage of a model, together with other daemons, as the coordinator "
+      "plans.");
+  AddFlags(&app, &flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kOk : kUsage;
+  }
+  BlockSignals();
+  InitLogging(LogOptions{"isthmusd", LevelOf(flags.log_level), flags.log_json});
+  DaemonOptions& options = flags.daemon;
+  options.version = ISTHMUS_VERSION;
+  if (options.threads == 0) options.threads = UsableThreads();
+  if (const absl::Status status = CheckFlags(options); !status.ok()) return Fail(status, kUsage);
+  if (const int64_t files = RaiseFileLimit(); files < kFewFiles) {
+    LogWarning("only ", files, " open files are allowed (ulimit -n); ", kFewFiles,
+               " or more are better");
+  }
+  auto state = StateDir::Open(options.state_dir);
+  if (!state.ok())
+    return Fail(state.status(), absl::IsFailedPrecondition(state.status()) ? kRefused : kMachine);
+
+  const engine::EngineOptions engine{options.device, options.threads};
+  options.make_session = worker::MakeSession;
+  options.make_stage = [engine](const Plan& plan, int stage) {
+    return engine::MakeGpt2Stage(plan, stage, engine);
+  };
+  options.open_corpus = worker::OpenCorpus;
+  Daemon daemon(std::move(options), *std::move(state));
+  if (const absl::Status status = daemon.Listen(); !status.ok()) {
+    daemon.Shutdown(absl::Seconds(1));
+    return Fail(status, kFailed);
+  }
+  const int code = Serve(&daemon, engine);
+  if (!daemon.Shutdown(kPatience)) {
+    LogWarning("a computation did not end in time; the process is ended hard");
+    std::fflush(nullptr);
+    _exit(code);
+  }
+  return code;
+}
+
+}  // namespace
+}  // namespace isthmus::daemon
+
+int main(int argc, char** argv) { return isthmus::daemon::Main(argc, argv); }

@@ -1,0 +1,78 @@
+// Measures what lies between this daemon and another one: round trip and rate, this one -> that
+// one.
+//
+// Round trip: the smallest of several Echos. Rate: uploads of growing size, by the receiver's clock
+// between its first and last message, until a round is long enough that TCP's slow start and the
+// buffers on the way no longer count. Thread: RateSearch is a value; Prober::Measure on one thread,
+// Cancel from any.
+#ifndef ISTHMUS_DAEMON_PROBE_H_
+#define ISTHMUS_DAEMON_PROBE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "proto/plan.pb.h"
+
+namespace grpc {
+class ClientContext;
+}  // namespace grpc
+
+namespace isthmus::daemon {
+
+// Decides the sizes of the uploads and what rate they show. Pure.
+class RateSearch {
+ public:
+  static constexpr int64_t kFirstBytes = 32 << 10;
+  static constexpr int64_t kEnoughBytes = 8 << 20;  // stop here if the rate no longer grows
+  static constexpr int64_t kMaxBytes = 64 << 20;    // one round
+  static constexpr double kEnoughSeconds = 1.0;
+  static constexpr double kSteady = 1.15;  // a round this much faster than the last: still growing
+
+  // Bytes of the next round; 0: done, or no time for another one in `seconds_left`.
+  int64_t NextBytes(double seconds_left) const;
+
+  // A round of `messages` equal messages, `received_bytes` in all; `elapsed_s` passed between the
+  // arrivals of the first and of the last.
+  void Add(int64_t received_bytes, int64_t messages, double elapsed_s);
+
+  double rate_bits_per_s() const { return rate_; }  // 0: no round yet
+
+ private:
+  int64_t last_bytes_ = 0;
+  double last_elapsed_s_ = 0;
+  double rate_ = 0;
+  bool growing_ = true;
+};
+
+struct ProbeOptions {
+  absl::Duration budget = absl::Seconds(10);  // all of one peer
+  absl::Duration connect = absl::Seconds(5);
+  int echos = 5;
+  bool use_proxy = false;
+};
+
+class Prober {
+ public:
+  // A peer that can't be measured gives `error` in the result, within the budget.
+  LinkMeasurement Measure(const std::string& my_id, const NodeInfo& peer,
+                          const ProbeOptions& options);
+
+  // A measurement that runs ends with an error, and every later one.
+  void Cancel();
+
+ private:
+  struct Deadline;
+  class Call;  // makes a running call known to Cancel
+  bool cancelled() const;
+
+  mutable Mutex mutex_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::ClientContext* running_ ABSL_GUARDED_BY(mutex_) = nullptr;
+};
+
+}  // namespace isthmus::daemon
+
+#endif  // ISTHMUS_DAEMON_PROBE_H_

@@ -1,0 +1,85 @@
+#include "daemon/session_metrics.h"
+
+#include <algorithm>
+
+#include "base/metrics.h"
+
+namespace isthmus::daemon {
+
+void ReportStep(const StepRecord& record) {
+  const auto time = [](const char* part, double seconds) {
+    CounterAdd("isthmus_stage_time_seconds_total",
+               "Time of this stage by what it was spent on; encode and decode run beside compute.",
+               {{"part", part}}, std::max(seconds, 0.0));
+  };
+  time("compute", record.compute_s());
+  time("encode", record.encode_s());
+  time("decode", record.decode_s());
+  time("send_wait", record.send_wait_s());
+  time("recv_wait", record.recv_wait_s());
+  time("sync", record.sync_s());
+  CounterAdd("isthmus_step_seconds_total", "Time of whole steps, from start to commit.", {},
+             std::max(record.step_s(), 0.0));
+  CounterAdd("isthmus_steps_total", "Steps by outcome.",
+             {{"outcome", record.committed() ? "committed" : "skipped"}}, 1);
+  if (record.step_s() > 0) {
+    GaugeSet("isthmus_bubble_ratio", "Share of the last step in which this stage did not compute.",
+             {}, std::clamp(1 - record.compute_s() / record.step_s(), 0.0, 1.0));
+  }
+  if (record.has_loss())
+    GaugeSet("isthmus_loss", "Mean loss of the last step, nats a token.", {}, record.loss());
+  if (record.has_validation_loss()) {
+    GaugeSet("isthmus_validation_loss", "Loss of the last validation pass, nats a token.", {},
+             record.validation_loss());
+  }
+  CounterAdd("isthmus_tokens_total", "Tokens of the whole pipeline's steps.", {},
+             static_cast<double>(std::max<int64_t>(record.tokens(), 0)));
+  GaugeSet("isthmus_gradient_norm", "Global gradient norm of the last step, before clipping.", {},
+           record.gradient_norm());
+  GaugeSet("isthmus_learning_rate", "Learning rate of the last step.", {}, record.learning_rate());
+  for (const DirectionBytes& each : record.directions()) {
+    const MetricLabels labels = {{"link", each.link_id()},
+                                 {"direction", each.forward() ? "forward" : "backward"}};
+    CounterAdd("isthmus_boundary_raw_bytes_total",
+               "Bytes of the tensors sent, before compression (fp32).", labels,
+               static_cast<double>(each.raw_bytes()));
+    CounterAdd("isthmus_boundary_wire_bytes_total", "Bytes sent, headers included.", labels,
+               static_cast<double>(each.wire_bytes()));
+  }
+  CounterAdd("isthmus_key_frames_total", "Samples that delta codecs sent in full.", {},
+             static_cast<double>(std::max<int64_t>(record.key_frames(), 0)));
+  const char* const buffers = "Bytes of delta buffers.";
+  GaugeSet("isthmus_buffer_bytes", buffers, {{"tier", "memory"}},
+           static_cast<double>(record.buffer_memory_bytes()));
+  GaugeSet("isthmus_buffer_bytes", buffers, {{"tier", "disk"}},
+           static_cast<double>(record.buffer_disk_bytes()));
+}
+
+void ReportMeasurement(const NodeInfo& peer, const LinkMeasurement& measurement) {
+  const MetricLabels labels = {{"peer", peer.name()}};
+  if (!measurement.error().empty()) {
+    GaugeRemove("isthmus_link_rate_bits_per_second", labels);
+    GaugeRemove("isthmus_link_round_trip_seconds", labels);
+    return;
+  }
+  GaugeSet("isthmus_link_rate_bits_per_second", "Measured rate from this daemon to the peer.",
+           labels, measurement.rate_bits_per_s());
+  GaugeSet("isthmus_link_round_trip_seconds", "Measured round trip to the peer.", labels,
+           measurement.round_trip_s());
+}
+
+void ReportRunning(const SessionRunner::Running& running, absl::Duration heartbeat_age) {
+  const bool runs = !running.job_id.empty();
+  GaugeSet("isthmus_session_running", "1 while a session runs.", {}, runs ? 1 : 0);
+  GaugeSet("isthmus_generation", "Generation of the plan that runs, 0 if none.", {},
+           static_cast<double>(running.generation));
+  GaugeSet("isthmus_stage", "Stage this daemon holds, -1 if none.", {}, runs ? running.stage : -1);
+  GaugeSet("isthmus_heartbeat_age_seconds", "Since the last heartbeat went to the coordinator.", {},
+           absl::ToDoubleSeconds(heartbeat_age));
+}
+
+void ReportBuild(const std::string& version, const std::string& device) {
+  GaugeSet("isthmus_build_info", "Always 1.", {{"version", version}, {"device", device}}, 1);
+}
+
+}  // namespace isthmus::daemon

@@ -1,0 +1,240 @@
+#include "daemon/session_runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace isthmus::daemon {
+namespace {
+
+constexpr size_t kMaxJobs = 64;
+
+bool ReadsData(const Plan& plan, int stage) {
+  return stage == 0 || stage + 1 == plan.stages_size();
+}
+
+}  // namespace
+
+SessionRunner::SessionRunner(SessionRunnerOptions options) : options_(std::move(options)) {
+  thread_ = options_.health->Spawn("session", [this] { Loop(); });
+}
+
+SessionRunner::~SessionRunner() {
+  if (thread_.joinable() && !Shutdown(absl::CancelledError("the daemon is ending"), absl::Hours(1)))
+    thread_.detach();
+}
+
+int SessionRunner::StageOf(const Plan& plan) const {
+  for (int stage = 0; stage < plan.stages_size(); ++stage) {
+    if (plan.stages(stage).node_id() == options_.node_id) return stage;
+  }
+  return -1;
+}
+
+void SessionRunner::Failed(const Plan& plan, int stage, int64_t step, const absl::Status& why) {
+  SessionEvent event;
+  event.set_job_id(plan.job_id());
+  event.set_generation(plan.generation());
+  event.set_stage(stage);
+  event.set_state(SessionEvent::FAILED);
+  event.set_step(step);
+  event.set_message(std::string(why.message()));
+  event.set_code(static_cast<int>(why.code()));
+  options_.observer->OnEvent(event);
+}
+
+void SessionRunner::Start(const Plan& plan) {
+  absl::Status refused;
+  {
+    MutexLock lock(&mutex_);
+    uint64_t& newest = newest_[plan.job_id()];
+    const bool runs = current_ != nullptr && current_->plan.job_id() == plan.job_id();
+    if (shutdown_) {
+      refused = absl::UnavailableError("the daemon is ending");
+    } else if (runs && current_->plan.generation() == plan.generation()) {
+      return;  // said twice
+    } else if (plan.generation() <= newest) {
+      refused = absl::FailedPreconditionError(
+          absl::StrCat("generation ", plan.generation(),
+                       " is out of date: this daemon has seen generation ", newest));
+    } else if (current_ != nullptr && !runs && current_->cancelled.ok() && !current_->stop) {
+      refused = absl::FailedPreconditionError(
+          absl::StrCat("this daemon runs job ", current_->plan.job_id(), ", generation ",
+                       current_->plan.generation(), "; it runs one job at a time"));
+    } else {
+      newest = plan.generation();
+      if (newest_.size() >
+          kMaxJobs) {  // ids are made in order of time: forget the oldest other one
+        auto oldest = newest_.begin();
+        if (oldest->first == plan.job_id()) ++oldest;
+        newest_.erase(oldest);
+      }
+      options_.board->SetSession(plan.job_id(), plan.generation());
+      if (current_ != nullptr && current_->cancelled.ok() && (runs || !current_->stop)) {
+        CancelCurrent(absl::CancelledError(
+            absl::StrCat("generation ", plan.generation(), " takes its place")));
+      }
+      next_ = plan;
+      changed_.SignalAll();
+    }
+  }
+  if (!refused.ok()) Failed(plan, StageOf(plan), plan.start_step(), refused);
+}
+
+void SessionRunner::Stop(const StopSession& stop) {
+  MutexLock lock(&mutex_);
+  const auto meant = [&](const Plan& plan) {
+    return (stop.job_id().empty() || stop.job_id() == plan.job_id()) &&
+           (stop.generation() == 0 || stop.generation() == plan.generation());
+  };
+  if (next_.has_value() && meant(*next_)) next_.reset();
+  if (current_ == nullptr || !meant(current_->plan)) return;
+  LogInfo("stopping job ", current_->plan.job_id(),
+          stop.graceful() ? " after this step: " : " now: ", stop.reason());
+  if (stop.graceful()) {
+    current_->stop = true;
+    if (current_->session != nullptr) current_->session->RequestStop();
+  } else {
+    CancelCurrent(
+        absl::CancelledError(stop.reason().empty() ? "stopped by the coordinator" : stop.reason()));
+  }
+}
+
+void SessionRunner::CancelCurrent(const absl::Status& why) {
+  if (!current_->cancelled.ok()) return;
+  current_->cancelled = why;
+  if (current_->links != nullptr) current_->links->Cancel(why);
+  if (current_->checkpoints != nullptr) current_->checkpoints->Cancel(why);
+  if (current_->session != nullptr) current_->session->Cancel(why);
+}
+
+bool SessionRunner::Shutdown(const absl::Status& why, absl::Duration patience) {
+  const auto deadline = std::chrono::steady_clock::now() +
+                        absl::ToChronoNanoseconds(std::min(patience, absl::Hours(24)));
+  {
+    MutexLock lock(&mutex_);
+    shutdown_ = true;
+    next_.reset();
+    if (current_ != nullptr) CancelCurrent(why);
+    changed_.SignalAll();
+    while (!ended_) {
+      if (!changed_.WaitUntil(&mutex_, deadline)) return false;
+    }
+  }
+  if (thread_.joinable()) thread_.join();
+  return true;
+}
+
+SessionRunner::Running SessionRunner::running() const {
+  MutexLock lock(&mutex_);
+  Running running;
+  running.progress = progress_base_;
+  if (current_ == nullptr) return running;
+  running.job_id = current_->plan.job_id();
+  running.generation = current_->plan.generation();
+  running.stage = current_->stage;
+  running.step = current_->plan.start_step();
+  if (current_->session != nullptr) {
+    running.progress += current_->session->progress();
+    running.step = current_->session->step();
+  }
+  return running;
+}
+
+void SessionRunner::Loop() {
+  while (true) {
+    Current* current = nullptr;
+    {
+      MutexLock lock(&mutex_);
+      while (!shutdown_ && !next_.has_value()) changed_.Wait(&mutex_);
+      if (shutdown_) {
+        ended_ = true;
+        changed_.SignalAll();
+        return;
+      }
+      current_ = std::make_unique<Current>();
+      current_->plan = *std::move(next_);
+      next_.reset();
+      current = current_.get();
+    }
+    RunOne(current);
+    std::unique_ptr<Current> finished;
+    {
+      MutexLock lock(&mutex_);
+      if (current_->session != nullptr) progress_base_ += current_->session->progress();
+      finished = std::move(current_);
+    }
+    // Destroyed here, outside the lock: links, channels, gigabytes of weights.
+  }
+}
+
+void SessionRunner::RunOne(Current* current) {
+  const Plan& plan = current->plan;
+  LogInfo("job ", plan.job_id(), " generation ", plan.generation(), " starts at step ",
+          plan.start_step());
+  absl::Status status;
+  try {
+    status = Build(current);
+    if (status.ok()) {
+      current->session->Run().IgnoreError();  // it tells the observer how it ended
+      return;
+    }
+  } catch (const std::exception& exception) {
+    status = absl::InternalError(absl::StrCat("an exception left the session: ", exception.what()));
+  }
+  Failed(plan, current->stage, plan.start_step(), status);
+}
+
+absl::Status SessionRunner::Build(Current* current) {
+  const Plan& plan = current->plan;
+  const int stage = StageOf(plan);
+  if (stage < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the plan has no stage for this daemon (", options_.node_id, ")"));
+  }
+  std::unique_ptr<worker::Corpus> corpus;
+  if (ReadsData(plan, stage)) {
+    ASSIGN_OR_RETURN(corpus, options_.open_corpus(options_.data_dir, plan.job()));
+  }
+  const std::string spill = absl::StrCat(options_.state_dir, "/spill");
+  std::error_code error;
+  std::filesystem::create_directories(spill, error);
+  if (error)
+    return absl::UnavailableError(absl::StrCat("can't make ", spill, ": ", error.message()));
+
+  CheckpointClientOptions checkpoints = options_.checkpoints;
+  checkpoints.give_up_after =
+      std::max(checkpoints.give_up_after, absl::Milliseconds(plan.deadlines().drain_ms()));
+  auto links = std::make_unique<GrpcLinkOpener>(
+      LinkOpenerOptions{options_.node_id, options_.board, options_.watchdog, options_.use_proxy});
+  auto store = std::make_unique<CheckpointClient>(checkpoints);
+
+  worker::SessionOptions session_options;
+  session_options.plan = plan;
+  session_options.stage = stage;
+  session_options.spill_directory = spill;
+  session_options.links = links.get();
+  session_options.checkpoints = store.get();
+  session_options.observer = options_.observer;
+  session_options.corpus = corpus.get();
+  session_options.make_stage = options_.make_stage;
+  ASSIGN_OR_RETURN(auto session, options_.make_session(std::move(session_options)));
+
+  MutexLock lock(&mutex_);
+  current->stage = stage;
+  current->corpus = std::move(corpus);
+  current->links = std::move(links);
+  current->checkpoints = std::move(store);
+  current->session = std::move(session);
+  if (!current->cancelled.ok()) return current->cancelled;
+  if (current->stop) current->session->RequestStop();
+  return absl::OkStatus();
+}
+
+}  // namespace isthmus::daemon

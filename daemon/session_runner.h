@@ -1,0 +1,107 @@
+// Runs sessions, one at a time, on a thread of its own: each is built from a plan, run and
+// discarded. A fault of a session is told to the coordinator and ends that session alone.
+//
+// A plan of a newer generation of the same job ends the session that runs and takes its place. One
+// of another job while a session runs is refused, unless that session is already ending. Older or
+// equal generations are refused (equal: ignored if that one runs). Thread: every method from any;
+// the observer is called on the session's threads.
+#ifndef ISTHMUS_DAEMON_SESSION_RUNNER_H_
+#define ISTHMUS_DAEMON_SESSION_RUNNER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/types/optional.h"
+#include "base/mutex.h"
+#include "daemon/checkpoint_client.h"
+#include "daemon/dial_board.h"
+#include "daemon/health.h"
+#include "daemon/link_opener.h"
+#include "daemon/watchdog.h"
+#include "worker/session.h"
+
+namespace isthmus::daemon {
+
+struct SessionRunnerOptions {
+  std::string node_id;
+  std::string data_dir;
+  std::string state_dir;                // spill files go to its `spill` directory
+  CheckpointClientOptions checkpoints;  // give_up_after is raised to the plan's drain deadline
+  bool use_proxy = false;
+  DialBoard* board = nullptr;  // outlive the runner
+  Watchdog* watchdog = nullptr;
+  Health* health = nullptr;
+  worker::SessionObserver* observer = nullptr;
+
+  // worker::MakeSession, the engine's stage and worker::OpenCorpus; fakes in tests.
+  std::function<absl::StatusOr<std::unique_ptr<worker::Session>>(worker::SessionOptions)>
+      make_session;
+  worker::StageFactory make_stage;
+  std::function<absl::StatusOr<std::unique_ptr<worker::Corpus>>(const std::string& data_dir,
+                                                                const JobSpec& job)>
+      open_corpus;
+};
+
+class SessionRunner {
+ public:
+  explicit SessionRunner(SessionRunnerOptions options);
+  ~SessionRunner();  // Shutdown
+
+  // Faults are told to the observer as FAILED events.
+  void Start(const Plan& plan);
+  void Stop(const StopSession& stop);
+
+  // Ends what runs; true if it had ended within `patience`. False: a computation would not end, its
+  // thread is left behind.
+  bool Shutdown(const absl::Status& why, absl::Duration patience);
+
+  struct Running {
+    std::string job_id;  // empty: nothing runs
+    uint64_t generation = 0;
+    int stage = -1;
+    int64_t progress = 0;
+    int64_t step = 0;
+  };
+  Running running() const;
+
+ private:
+  // What can be stopped of the session that is being built or runs.
+  struct Current {
+    Plan plan;
+    int stage = -1;
+    std::unique_ptr<GrpcLinkOpener> links;
+    std::unique_ptr<CheckpointClient> checkpoints;
+    std::unique_ptr<worker::Corpus> corpus;
+    std::unique_ptr<worker::Session> session;
+    bool stop = false;  // gracefully
+    absl::Status cancelled;
+  };
+
+  void Loop();
+  void RunOne(Current* current);
+  absl::Status Build(Current* current);
+  void CancelCurrent(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Failed(const Plan& plan, int stage, int64_t step, const absl::Status& why);
+  int StageOf(const Plan& plan) const;
+
+  const SessionRunnerOptions options_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::unique_ptr<Current> current_ ABSL_GUARDED_BY(mutex_);
+  absl::optional<Plan> next_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, uint64_t> newest_
+      ABSL_GUARDED_BY(mutex_);                         // generation seen, the last kMaxJobs jobs
+  int64_t progress_base_ ABSL_GUARDED_BY(mutex_) = 0;  // of ended sessions: progress never falls
+  bool shutdown_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace isthmus::daemon
+
+#endif  // ISTHMUS_DAEMON_SESSION_RUNNER_H_

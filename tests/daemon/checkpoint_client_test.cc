@@ -1,0 +1,114 @@
+#include "daemon/checkpoint_client.h"
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "tests/daemon/fake_coordinator.h"
+
+namespace isthmus::daemon {
+namespace {
+
+std::string Bytes(size_t size) {
+  std::string bytes(size, '\0');
+  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(i * 7 + i / 300);
+  return bytes;
+}
+
+PutCheckpointHeader Header() {
+  PutCheckpointHeader header;
+  header.set_job_id("job");
+  header.set_step(100);
+  header.set_stage(1);
+  header.set_stages(2);
+  header.set_file("weights.safetensors");
+  return header;
+}
+
+class CheckpointClientTest : public testing::Test {
+ protected:
+  std::unique_ptr<CheckpointClient> Client(const std::string& address) {
+    CheckpointClientOptions options;
+    options.coordinator = address;
+    options.backoff = {absl::Milliseconds(2), absl::Milliseconds(20)};
+    options.give_up_after = absl::Seconds(1);
+    options.max_fetch_bytes = 10 << 20;
+    options.watchdog = &watchdog_;
+    return std::make_unique<CheckpointClient>(options);
+  }
+  Watchdog watchdog_;
+};
+
+TEST_F(CheckpointClientTest, PutsAndFetchesAllSizes) {
+  FakeCoordinator coordinator;
+  const auto client = Client(coordinator.address());
+  for (size_t size :
+       {size_t{0}, size_t{1}, size_t{256} << 10, (size_t{256} << 10) + 1, size_t{5} << 20}) {
+    const std::string bytes = Bytes(size);
+    ASSERT_TRUE(client->Put(Header(), bytes).ok()) << size;
+    EXPECT_EQ(coordinator.files()["100/1/weights.safetensors"], bytes);
+    coordinator.PutAnswer(bytes);
+    const auto fetched = client->Fetch(FetchCheckpointRequest());
+    ASSERT_TRUE(fetched.ok()) << fetched.status();
+    EXPECT_EQ(*fetched, bytes);
+  }
+}
+
+TEST_F(CheckpointClientTest, TriesAgainWhileTheCoordinatorIsAway) {
+  FakeCoordinator coordinator;
+  const auto client = Client(coordinator.address());
+  coordinator.FailBulk(3, absl::UnavailableError("restarting"));
+  EXPECT_TRUE(client->Put(Header(), "abc").ok());
+  EXPECT_EQ(coordinator.files().size(), 1u);
+  coordinator.FailBulk(3, absl::UnavailableError("restarting"));
+  coordinator.PutAnswer("xyz");
+  EXPECT_EQ(client->Fetch(FetchCheckpointRequest()).value(), "xyz");
+}
+
+TEST_F(CheckpointClientTest, DoesNotRepeatWhatIsRefused) {
+  FakeCoordinator coordinator;
+  const auto client = Client(coordinator.address());
+  coordinator.FailBulk(1, absl::FailedPreconditionError("generation 3 is out of date"));
+  const absl::Status status = client->Put(Header(), "abc");
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("generation 3"), absl::string_view::npos);
+  EXPECT_NE(status.message().find("weights.safetensors of step 100"), absl::string_view::npos)
+      << status;
+  EXPECT_TRUE(coordinator.files().empty());
+}
+
+TEST_F(CheckpointClientTest, GivesUpInTheEnd) {
+  const auto client = Client("127.0.0.1:1");
+  EXPECT_EQ(client->Put(Header(), "abc").code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(CheckpointClientTest, ADamagedOrTooBigAnswerIsAnError) {
+  FakeCoordinator coordinator;
+  const auto client = Client(coordinator.address());
+  coordinator.PutAnswer(Bytes(300'000), true);
+  EXPECT_EQ(client->Fetch(FetchCheckpointRequest()).status().code(), absl::StatusCode::kDataLoss);
+  coordinator.PutAnswer(Bytes((10 << 20) + 1));
+  EXPECT_EQ(client->Fetch(FetchCheckpointRequest()).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(CheckpointClientTest, CancelEndsWaitsNowAndLater) {
+  CheckpointClientOptions options;
+  options.coordinator = "127.0.0.1:1";
+  options.backoff = {absl::Hours(1), absl::Hours(1)};
+  options.give_up_after = absl::Hours(10);
+  options.watchdog = &watchdog_;
+  CheckpointClient client(options);
+  absl::Status status;
+  std::thread putting([&] { status = client.Put(Header(), "abc"); });
+  client.Cancel(absl::CancelledError("stop"));
+  putting.join();
+  EXPECT_EQ(status.message(), "stop");
+  EXPECT_EQ(client.Fetch(FetchCheckpointRequest()).status().message(), "stop");
+}
+
+}  // namespace
+}  // namespace isthmus::daemon

@@ -1,0 +1,183 @@
+#include "daemon/coordinator_client.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "tests/daemon/fake_coordinator.h"
+
+namespace isthmus::daemon {
+namespace {
+
+class Listener : public CoordinatorListener {
+ public:
+  Register MakeRegister() override {
+    Register message;
+    message.mutable_node()->set_id("node-1");
+    message.set_running_generation(5);
+    return message;
+  }
+  Heartbeat MakeHeartbeat() override {
+    Heartbeat heartbeat;
+    heartbeat.set_progress(++beats);
+    return heartbeat;
+  }
+  void OnStart(const Plan& plan) override { generation = plan.generation(); }
+  void OnStop(const StopSession& stop) override { stops += stop.graceful() ? 1 : 100; }
+  void OnProbe(const ProbeRequestList& probe) override { peers += probe.peers_size(); }
+
+  std::atomic<int64_t> beats{0};
+  std::atomic<uint64_t> generation{0};
+  std::atomic<int> stops{0};
+  std::atomic<int> peers{0};
+};
+
+class CoordinatorClientTest : public testing::Test {
+ protected:
+  void StartClient(const std::string& address) {
+    CoordinatorClientOptions options;
+    options.address = address;
+    options.backoff = {absl::Milliseconds(5), absl::Milliseconds(50)};
+    options.watchdog = &watchdog_;
+    options.health = &health_;
+    options.listener = &listener_;
+    client_ = std::make_unique<CoordinatorClient>(options);
+    client_->Start();
+  }
+
+  void TearDown() override {
+    health_.Ending();
+    client_.reset();
+    EXPECT_TRUE(health_.ok()) << health_.Report();
+  }
+
+  static DaemonMessage Record(int64_t step) {
+    DaemonMessage message;
+    message.mutable_step()->set_step(step);
+    return message;
+  }
+
+  Watchdog watchdog_;
+  Health health_;
+  Listener listener_;
+  std::unique_ptr<CoordinatorClient> client_;
+};
+
+bool Beats(const std::vector<DaemonMessage>& messages, int count) {
+  for (const DaemonMessage& message : messages) count -= message.has_heartbeat() ? 1 : 0;
+  return count <= 0;
+}
+
+TEST_F(CoordinatorClientTest, RegistersBeatsAndTells) {
+  FakeCoordinator coordinator;
+  StartClient(coordinator.address());
+  client_->Send(Record(3));
+  EXPECT_TRUE(coordinator.WaitFor(
+      [](const auto& messages) { return Beats(messages, 3) && HasStep(messages, 3); }));
+  const auto messages = coordinator.messages();
+  ASSERT_TRUE(messages[0].has_register_());
+  EXPECT_EQ(messages[0].register_().node().id(), "node-1");
+  EXPECT_EQ(messages[0].register_().running_generation(), 5u);
+  EXPECT_TRUE(client_->connected());
+  EXPECT_LT(client_->HeartbeatAge(), absl::Seconds(20));
+}
+
+TEST_F(CoordinatorClientTest, PassesOnWhatTheCoordinatorSays) {
+  FakeCoordinator coordinator;
+  StartClient(coordinator.address());
+  ASSERT_TRUE(coordinator.WaitFor([](const auto& messages) { return Beats(messages, 1); }));
+  CoordinatorMessage start;
+  start.mutable_start()->set_generation(9);
+  CoordinatorMessage stop;
+  stop.mutable_stop()->set_graceful(true);
+  CoordinatorMessage probe;
+  probe.mutable_probe()->add_peers();
+  for (const auto& message : {start, stop, probe, CoordinatorMessage()}) coordinator.Say(message);
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (listener_.peers == 0 && absl::Now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(listener_.generation, 9u);
+  EXPECT_EQ(listener_.stops, 1);
+  EXPECT_EQ(listener_.peers, 1);
+}
+
+// F1: started before the coordinator, it joins when that comes. What happened before is told then.
+TEST_F(CoordinatorClientTest, StartsBeforeTheCoordinator) {
+  int port = 0;
+  { port = FakeCoordinator().port(); }
+  StartClient(absl::StrCat("127.0.0.1:", port));
+  client_->Send(Record(1));
+  FakeCoordinator coordinator(port);
+  EXPECT_TRUE(coordinator.WaitFor([](const auto& messages) { return HasStep(messages, 1); }));
+}
+
+// F36: the coordinator dies and comes back; nothing told is lost, also what it had not stored.
+TEST_F(CoordinatorClientTest, ComesBackAndTellsAgain) {
+  auto coordinator = std::make_unique<FakeCoordinator>();
+  const int port = coordinator->port();
+  StartClient(coordinator->address());
+  client_->Send(Record(1));
+  ASSERT_TRUE(coordinator->WaitFor([](const auto& messages) { return HasStep(messages, 1); }));
+  coordinator.reset();
+  for (int step = 2; step < 50; ++step) client_->Send(Record(step));
+  coordinator = std::make_unique<FakeCoordinator>(port);
+  EXPECT_TRUE(coordinator->WaitFor([](const auto& messages) {
+    for (int step = 1; step < 50; ++step) {
+      if (!HasStep(messages, step)) return false;
+    }
+    return true;
+  }));
+  EXPECT_TRUE(coordinator->messages()[0].has_register_());
+}
+
+// F31: streams that break again and again.
+TEST_F(CoordinatorClientTest, SurvivesBrokenStreams) {
+  FakeCoordinator coordinator;
+  StartClient(coordinator.address());
+  for (int i = 1; i <= 5; ++i) {
+    client_->Send(Record(i));
+    ASSERT_TRUE(coordinator.WaitFor([i](const auto& messages) { return HasStep(messages, i); }))
+        << i;
+    coordinator.BreakSessions();
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    while (coordinator.registrations() <= i && absl::Now() < deadline) std::this_thread::yield();
+  }
+  EXPECT_GE(coordinator.registrations(), 6);
+}
+
+TEST_F(CoordinatorClientTest, ARefusalIsFinalAndTold) {
+  FakeCoordinator coordinator;
+  coordinator.set_refuse("this identity is alive elsewhere");
+  StartClient(coordinator.address());
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (client_->refused().ok() && absl::Now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(client_->refused().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(client_->refused().message().find("alive elsewhere"), absl::string_view::npos);
+  EXPECT_EQ(coordinator.registrations(), 1);
+  health_.Ending();
+}
+
+TEST_F(CoordinatorClientTest, StopSendsWhatIsQueuedFirst) {
+  FakeCoordinator coordinator;
+  StartClient(coordinator.address());
+  ASSERT_TRUE(coordinator.WaitFor([](const auto& messages) { return Beats(messages, 1); }));
+  for (int step = 0; step < 200; ++step) client_->Send(Record(step));
+  health_.Ending();
+  client_->Stop(absl::Seconds(20));
+  EXPECT_TRUE(HasStep(coordinator.messages(), 199));
+}
+
+TEST_F(CoordinatorClientTest, StopIsPromptWhileNobodyIsThere) {
+  StartClient("127.0.0.1:1");
+  health_.Ending();
+  const absl::Time start = absl::Now();
+  client_->Stop(absl::Seconds(1));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+}
+
+}  // namespace
+}  // namespace isthmus::daemon

@@ -1,0 +1,204 @@
+// The daemon as a whole against a fake coordinator, with fake sessions.
+#include "daemon/daemon.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/metrics.h"
+#include "gtest/gtest.h"
+#include "tests/daemon/fake_coordinator.h"
+#include "tests/daemon/fake_session.h"
+
+namespace isthmus::daemon {
+namespace {
+
+class DaemonTest : public testing::Test {
+ protected:
+  DaemonTest() {
+    char name[] = "/tmp/isthmus-daemon-XXXXXX";
+    path_ = mkdtemp(name);
+    std::filesystem::create_directory(path_ + "/data");
+    std::ofstream(path_ + "/data/text.txt") << "hello";
+  }
+  ~DaemonTest() override {
+    daemon_.reset();
+    std::filesystem::remove_all(path_);
+  }
+
+  void StartDaemon(const std::string& coordinator) {
+    DaemonOptions options;
+    options.coordinator = coordinator;
+    options.listen = "127.0.0.1:0";
+    options.http = "127.0.0.1:0";
+    options.name = "alpha";
+    options.data_dir = path_ + "/data";
+    options.version = "9.9";
+    options.backoff = {absl::Milliseconds(5), absl::Milliseconds(50)};
+    options.make_session = MakeFakeSession;
+    options.open_corpus = OpenFakeCorpus;
+    auto state = StateDir::Open(path_ + "/state");
+    ASSERT_TRUE(state.ok());
+    daemon_ = std::make_unique<Daemon>(std::move(options), *std::move(state));
+    const absl::Status listening = daemon_->Listen();
+    ASSERT_TRUE(listening.ok()) << listening;
+    daemon_->Join(0.5, 1.0, 1e9);
+  }
+
+  Plan MakePlan(uint64_t generation) const {
+    Plan plan;
+    plan.set_job_id("job");
+    plan.set_generation(generation);
+    plan.add_stages()->set_node_id(daemon_->node_id());
+    return plan;
+  }
+
+  std::string path_;
+  std::unique_ptr<Daemon> daemon_;
+};
+
+bool Registered(const std::vector<DaemonMessage>& messages) { return !messages.empty(); }
+
+TEST_F(DaemonTest, TellsWhatItIs) {
+  FakeCoordinator coordinator;
+  StartDaemon(coordinator.address());
+  ASSERT_TRUE(coordinator.WaitFor(Registered));
+  const Register registered = coordinator.messages()[0].register_();
+  const NodeInfo& node = registered.node();
+  EXPECT_EQ(node.id(), daemon_->node_id());
+  EXPECT_EQ(node.name(), "alpha");
+  EXPECT_EQ(node.address(), absl::StrCat("127.0.0.1:", daemon_->port()));
+  EXPECT_EQ(node.metrics_address(), absl::StrCat("127.0.0.1:", daemon_->http_port()));
+  EXPECT_EQ(node.block_forward_s(), 0.5);
+  EXPECT_EQ(node.block_backward_s(), 1.0);
+  EXPECT_EQ(node.block_flops(), 1e9);
+  EXPECT_GE(node.threads(), 1);
+  EXPECT_GT(node.memory_bytes(), 0);
+  EXPECT_GT(node.disk_bytes(), 0);
+  EXPECT_EQ(node.version(), "9.9");
+  EXPECT_EQ(node.device(), "cpu");
+  EXPECT_TRUE(node.data_listed());
+  ASSERT_EQ(node.data_files_size(), 1);
+  EXPECT_EQ(node.data_files(0).path(), "text.txt");
+  EXPECT_EQ(node.data_files(0).bytes(), 5);
+  EXPECT_NE(registered.instance(), "");
+}
+
+TEST_F(DaemonTest, RunsAPlanMeasuresItselfAndShowsMetrics) {
+  FakeCoordinator coordinator;
+  StartDaemon(coordinator.address());
+  ASSERT_TRUE(coordinator.WaitFor(Registered));
+  CoordinatorMessage start;
+  *start.mutable_start() = MakePlan(4);
+  coordinator.Say(start);
+  ASSERT_TRUE(coordinator.WaitFor([](const auto& messages) {
+    return HasEvent(messages, SessionEvent::RUNNING) && HasStep(messages, 0);
+  }));
+  ASSERT_TRUE(coordinator.WaitFor([](const auto& messages) {
+    return messages.back().has_heartbeat() && messages.back().heartbeat().generation() == 4 &&
+           messages.back().heartbeat().progress() == 10;
+  }));
+  CoordinatorMessage probe;
+  NodeInfo* self = probe.mutable_probe()->add_peers();
+  self->set_id("other");
+  self->set_name("beta");
+  self->set_address(absl::StrCat("127.0.0.1:", daemon_->port()));
+  coordinator.Say(probe);
+  ASSERT_TRUE(coordinator.WaitFor([](const auto& messages) {
+    for (const DaemonMessage& message : messages) {
+      if (message.has_probe_result()) return message.probe_result().links(0).rate_bits_per_s() > 0;
+    }
+    return false;
+  }));
+  CoordinatorMessage stop;
+  stop.mutable_stop()->set_graceful(true);
+  coordinator.Say(stop);
+  EXPECT_TRUE(coordinator.WaitFor(
+      [](const auto& messages) { return HasEvent(messages, SessionEvent::FINISHED); }));
+  const std::string metrics = RenderMetrics();
+  for (const char* name : {"isthmus_steps_total{outcome=\"skipped\"} 1",
+                           "isthmus_build_info{device=\"cpu\",version=\"9.9\"} 1",
+                           "isthmus_link_rate_bits_per_second{peer=\"beta\"}",
+                           "isthmus_stage_time_seconds_total{part=\"compute\"}"}) {
+    EXPECT_NE(metrics.find(name), std::string::npos) << name << "\n" << metrics;
+  }
+}
+
+// F36 and the rule that training goes on without the coordinator.
+TEST_F(DaemonTest, ASessionOutlivesTheCoordinatorAndIsToldToTheNextOne) {
+  auto coordinator = std::make_unique<FakeCoordinator>();
+  const int port = coordinator->port();
+  StartDaemon(coordinator->address());
+  ASSERT_TRUE(coordinator->WaitFor(Registered));
+  CoordinatorMessage start;
+  *start.mutable_start() = MakePlan(4);
+  coordinator->Say(start);
+  ASSERT_TRUE(coordinator->WaitFor(
+      [](const auto& messages) { return HasEvent(messages, SessionEvent::RUNNING); }));
+  const std::string instance = coordinator->messages()[0].register_().instance();
+  coordinator.reset();
+  coordinator = std::make_unique<FakeCoordinator>(port);
+  ASSERT_TRUE(coordinator->WaitFor(Registered));
+  const Register again = coordinator->messages()[0].register_();
+  EXPECT_EQ(again.node().id(), daemon_->node_id());
+  EXPECT_EQ(again.running_generation(), 4u);
+  EXPECT_EQ(again.running_job_id(), "job");
+  EXPECT_EQ(again.instance(), instance);
+}
+
+TEST_F(DaemonTest, TellsTheCoordinatorWhyASessionEndsWithTheDaemon) {
+  FakeCoordinator coordinator;
+  StartDaemon(coordinator.address());
+  ASSERT_TRUE(coordinator.WaitFor(Registered));
+  CoordinatorMessage start;
+  *start.mutable_start() = MakePlan(4);
+  coordinator.Say(start);
+  ASSERT_TRUE(coordinator.WaitFor(
+      [](const auto& messages) { return HasEvent(messages, SessionEvent::RUNNING); }));
+  EXPECT_TRUE(daemon_->Shutdown(absl::Seconds(30)));
+  EXPECT_TRUE(HasEvent(coordinator.messages(), SessionEvent::FAILED));
+  EXPECT_NE(coordinator.messages().back().session().message().find("daemon alpha is ending"),
+            std::string::npos);
+}
+
+TEST_F(DaemonTest, MissingDataIsAFaultOfThatSessionAlone) {
+  FakeCoordinator coordinator;
+  StartDaemon(coordinator.address());
+  ASSERT_TRUE(coordinator.WaitFor(Registered));
+  CoordinatorMessage start;
+  *start.mutable_start() = MakePlan(4);
+  start.mutable_start()->mutable_job()->mutable_data()->set_path("missing");
+  coordinator.Say(start);
+  ASSERT_TRUE(coordinator.WaitFor(
+      [](const auto& messages) { return HasEvent(messages, SessionEvent::FAILED); }));
+  *start.mutable_start() = MakePlan(5);
+  coordinator.Say(start);
+  EXPECT_TRUE(coordinator.WaitFor(
+      [](const auto& messages) { return HasEvent(messages, SessionEvent::RUNNING); }));
+}
+
+TEST_F(DaemonTest, ARefusalIsSeen) {
+  FakeCoordinator coordinator;
+  coordinator.set_refuse("no");
+  StartDaemon(coordinator.address());
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (daemon_->refused().ok() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
+  EXPECT_EQ(daemon_->refused().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(DaemonTest, EndsPromptlyWhileNobodyIsThere) {
+  StartDaemon("127.0.0.1:1");
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_TRUE(daemon_->Shutdown(absl::Seconds(5)));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(8));
+}
+
+}  // namespace
+}  // namespace isthmus::daemon

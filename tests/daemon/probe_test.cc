@@ -1,0 +1,123 @@
+#include "daemon/probe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "tests/daemon/loopback_cluster.h"
+
+namespace isthmus::daemon {
+namespace {
+
+// A link of a steady rate after a slow start that loses `lost_s` once a round, and whose first
+// `burst` bytes are free (a token bucket).
+struct Model {
+  double rate_bits_per_s;
+  double lost_s;
+  double burst_bytes;
+  double Elapsed(int64_t bytes) const {
+    return lost_s + std::max(0.0, static_cast<double>(bytes) - burst_bytes) * 8 / rate_bits_per_s;
+  }
+};
+
+double Search(const Model& model, double budget_s, double* used_s) {
+  RateSearch search;
+  *used_s = 0;
+  while (const int64_t bytes = search.NextBytes(budget_s - *used_s)) {
+    const double elapsed = model.Elapsed(bytes);
+    search.Add(bytes, 16, elapsed * 15 / 16);
+    *used_s += elapsed;
+  }
+  return search.rate_bits_per_s();
+}
+
+TEST(RateSearch, FindsSteadyRatesOverFiveDecades) {
+  for (double rate : {1e5, 1e6, 5e6, 2e7, 1e8, 1e9, 1e10}) {
+    double used = 0;
+    EXPECT_NEAR(Search({rate, 0, 0}, 30, &used), rate, 0.01 * rate);
+    EXPECT_LT(used, 10) << rate;
+  }
+}
+
+TEST(RateSearch, SlowStartAndBurstsFade) {
+  double used = 0;
+  // 100 ms lost to slow start in each round: at most 10 % in a round of a second.
+  EXPECT_NEAR(Search({2e7, 0.1, 0}, 30, &used), 2e7, 0.12 * 2e7);
+  EXPECT_NEAR(Search({1e8, 0.1, 0}, 30, &used), 1e8, 0.15 * 1e8);
+  // A bucket of 64 KiB.
+  EXPECT_NEAR(Search({5e6, 0, 65536}, 30, &used), 5e6, 0.12 * 5e6);
+}
+
+TEST(RateSearch, KeepsWithinItsBudget) {
+  for (double budget : {0.5, 2.0, 5.0}) {
+    double used = 0;
+    const double rate = Search({2e5, 0, 0}, budget, &used);
+    EXPECT_LE(used, std::max(budget,
+                             RateSearch::kFirstBytes * 8 / 2e5 * 1.1));  // the first round is blind
+    EXPECT_GT(rate, 0);
+  }
+}
+
+TEST(RateSearch, IgnoresRoundsThatShowNothing) {
+  RateSearch search;
+  EXPECT_EQ(search.NextBytes(0), 0);
+  search.Add(0, 16, 1);
+  search.Add(1000, 1, 1);
+  EXPECT_EQ(search.rate_bits_per_s(), 0);
+  search.Add(1 << 20, 16, 0);  // faster than the clock
+  EXPECT_TRUE(std::isfinite(search.rate_bits_per_s()));
+}
+
+NodeInfo PeerAt(const std::string& address) {
+  NodeInfo peer;
+  peer.set_id("peer-id");
+  peer.set_name("peer");
+  peer.set_address(address);
+  return peer;
+}
+
+TEST(Prober, MeasuresLoopback) {
+  LoopbackCluster cluster(1);
+  Prober prober;
+  const LinkMeasurement result =
+      prober.Measure("me", PeerAt(absl::StrCat("127.0.0.1:", cluster.server(0)->port())), {});
+  EXPECT_EQ(result.error(), "");
+  EXPECT_EQ(result.from_id(), "me");
+  EXPECT_EQ(result.to_id(), "peer-id");
+  EXPECT_GT(result.rate_bits_per_s(), 1e7);
+  EXPECT_GT(result.round_trip_s(), 0);
+  EXPECT_LT(result.round_trip_s(), 1);
+}
+
+TEST(Prober, APeerThatIsNotThereGivesAnErrorInTime) {
+  Prober prober;
+  ProbeOptions options;
+  options.connect = absl::Milliseconds(300);
+  for (const char* address : {"127.0.0.1:1", "no address", "host.invalid:7071", "192.0.2.1:9"}) {
+    const absl::Time start = absl::Now();
+    const LinkMeasurement result = prober.Measure("me", PeerAt(address), options);
+    EXPECT_NE(result.error(), "") << address;
+    EXPECT_LT(absl::Now() - start, absl::Seconds(10)) << address;
+    EXPECT_EQ(result.rate_bits_per_s(), 0);
+  }
+}
+
+TEST(Prober, CancelEndsItNowAndLater) {
+  Prober prober;
+  ProbeOptions options;
+  options.connect = absl::Seconds(60);
+  options.budget = absl::Seconds(60);
+  LinkMeasurement result;
+  std::thread measuring([&] { result = prober.Measure("me", PeerAt("127.0.0.1:1"), options); });
+  prober.Cancel();
+  measuring.join();
+  EXPECT_NE(result.error().find("cancelled"), std::string::npos);
+  EXPECT_NE(prober.Measure("me", PeerAt("127.0.0.1:1"), options).error(), "");
+}
+
+}  // namespace
+}  // namespace isthmus::daemon

@@ -1,0 +1,121 @@
+#include "daemon/resources.h"
+
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace isthmus::daemon {
+namespace {
+
+TEST(Resources, ReadsMeminfo) {
+  const char text[] =
+      "MemTotal:       24576000 kB\nMemFree:  1 kB\nMemAvailable:   20000000 kB\nBad: x kB\n";
+  EXPECT_EQ(MeminfoBytes(text, "MemTotal"), int64_t{24576000} * 1024);
+  EXPECT_EQ(MeminfoBytes(text, "MemAvailable"), int64_t{20000000} * 1024);
+  EXPECT_EQ(MeminfoBytes(text, "Mem"), 0);
+  EXPECT_EQ(MeminfoBytes(text, "Bad"), 0);
+  EXPECT_EQ(MeminfoBytes("", "MemTotal"), 0);
+}
+
+TEST(Resources, ReadsControlGroups) {
+  EXPECT_EQ(CgroupBytes("max\n"), 0);
+  EXPECT_EQ(CgroupBytes("1073741824\n"), 1 << 30);
+  EXPECT_EQ(CgroupBytes("9223372036854771712\n"), 0) << "how version 1 says that there is no limit";
+  EXPECT_EQ(CgroupBytes(""), 0);
+  EXPECT_EQ(CgroupBytes("-5"), 0);
+  EXPECT_EQ(CgroupCpus("max 100000\n"), 0);
+  EXPECT_EQ(CgroupCpus("200000 100000\n"), 2);
+  EXPECT_EQ(CgroupCpus("150000 100000"), 2);
+  EXPECT_EQ(CgroupCpus("10000 100000"), 1);
+  EXPECT_EQ(CgroupCpus("1 0"), 0);
+  EXPECT_EQ(CgroupCpus("nonsense"), 0);
+}
+
+TEST(Resources, ThisHostHasSome) {
+  EXPECT_GE(UsableThreads(), 1);
+  EXPECT_GT(UsableMemoryBytes(), 100 << 20);
+  EXPECT_GT(FreeDiskBytes("/tmp"), 0);
+  EXPECT_EQ(FreeDiskBytes("/does/not/exist"), 0);
+  EXPECT_GT(ResidentBytes(), 1 << 20);
+}
+
+// F72: a low hard limit is lived with.
+TEST(Resources, RaisesTheFileLimitToTheHardOneAndNoFurther) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 64;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  EXPECT_EQ(RaiseFileLimit(), static_cast<int64_t>(before.rlim_max));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+class DataFilesTest : public testing::Test {
+ protected:
+  DataFilesTest() {
+    char name[] = "/tmp/isthmus-data-XXXXXX";
+    path_ = mkdtemp(name);
+  }
+  ~DataFilesTest() override { std::filesystem::remove_all(path_); }
+  void Write(const std::string& file, size_t bytes) {
+    std::filesystem::create_directories(std::filesystem::path(path_ + "/" + file).parent_path());
+    std::ofstream(path_ + "/" + file) << std::string(bytes, 'x');
+  }
+  std::string path_;
+};
+
+TEST_F(DataFilesTest, ListsTwoLevelsDeepInOrder) {
+  Write("text.txt", 5);
+  Write("a/b/shard.bin", 7);
+  bool complete = false;
+  auto files = ListDataFiles(path_, 10, &complete);
+  EXPECT_TRUE(complete);
+  ASSERT_EQ(files.size(), 2u);
+  EXPECT_EQ(files[0].path(), "a/b/shard.bin");
+  EXPECT_EQ(files[0].bytes(), 7);
+  EXPECT_EQ(files[1].path(), "text.txt");
+  Write("a/b/c/deep.txt", 1);
+  files = ListDataFiles(path_, 10, &complete);
+  EXPECT_FALSE(complete) << "what is deeper is not listed, and it is said so";
+  EXPECT_EQ(files.size(), 2u);
+}
+
+TEST_F(DataFilesTest, TheLimitHoldsAndIsTold) {
+  for (int i = 0; i < 12; ++i) Write(absl::StrCat("f", i), 1);
+  bool complete = true;
+  EXPECT_EQ(ListDataFiles(path_, 10, &complete).size(), 10u);
+  EXPECT_FALSE(complete);
+}
+
+TEST_F(DataFilesTest, AMissingDirectoryIsAnEmptyList) {
+  bool complete = true;
+  EXPECT_TRUE(ListDataFiles(path_ + "/nowhere", 10, &complete).empty());
+  EXPECT_FALSE(complete);
+}
+
+TEST(AdvertisedHost, AListeningAddressOfOneInterfaceIsItself) {
+  bool loopback = false;
+  EXPECT_EQ(AdvertisedHost("127.0.0.1", "127.0.0.1:7070", &loopback), "127.0.0.1");
+  EXPECT_TRUE(loopback);
+  EXPECT_EQ(AdvertisedHost("host.example.invalid", "127.0.0.1:7070", &loopback),
+            "host.example.invalid");
+  EXPECT_FALSE(loopback);
+}
+
+// F14: a daemon beside the coordinator must not be known as 127.0.0.1 if this host has any other
+// address.
+TEST(AdvertisedHost, AWildcardNextToTheCoordinatorIsNotLoopbackIfThereIsARoute) {
+  bool loopback = false;
+  const std::string host = AdvertisedHost("0.0.0.0", "127.0.0.1:7070", &loopback);
+  EXPECT_EQ(host == "127.0.0.1", loopback) << host;
+  EXPECT_NE(host, "0.0.0.0");
+}
+
+}  // namespace
+}  // namespace isthmus::daemon

@@ -1,0 +1,74 @@
+#include "daemon/session_metrics.h"
+
+#include <string>
+
+#include "base/metrics.h"
+#include "gtest/gtest.h"
+
+namespace isthmus::daemon {
+namespace {
+
+bool Shows(const std::string& text) {
+  return ("\n" + RenderMetrics()).find("\n" + text) != std::string::npos;
+}
+
+TEST(SessionMetrics, AStepBecomesCountersAndGauges) {
+  StepRecord record;
+  record.set_step_s(2);
+  record.set_compute_s(1.5);
+  record.set_recv_wait_s(0.25);
+  record.set_has_loss(true);
+  record.set_loss(3.5);
+  record.set_tokens(1000);
+  record.set_committed(true);
+  record.set_key_frames(4);
+  record.set_buffer_memory_bytes(77);
+  DirectionBytes* direction = record.add_directions();
+  direction->set_link_id("b0");
+  direction->set_forward(true);
+  direction->set_raw_bytes(400);
+  direction->set_wire_bytes(50);
+  ReportStep(record);
+  ReportStep(record);
+  for (const char* line :
+       {"isthmus_stage_time_seconds_total{part=\"compute\"} 3\n",
+        "isthmus_stage_time_seconds_total{part=\"recv_wait\"} 0.5\n",
+        "isthmus_step_seconds_total 4\n", "isthmus_steps_total{outcome=\"committed\"} 2\n",
+        "isthmus_bubble_ratio 0.25\n", "isthmus_loss 3.5\n", "isthmus_tokens_total 2000\n",
+        "isthmus_key_frames_total 8\n", "isthmus_buffer_bytes{tier=\"memory\"} 77\n",
+        "isthmus_boundary_raw_bytes_total{direction=\"forward\",link=\"b0\"} 800\n",
+        "isthmus_boundary_wire_bytes_total{direction=\"forward\",link=\"b0\"} 100\n"}) {
+    EXPECT_TRUE(Shows(line)) << line << RenderMetrics();
+  }
+}
+
+TEST(SessionMetrics, APeerThatIsGoneIsNoLongerShown) {
+  NodeInfo peer;
+  peer.set_name("gone");
+  LinkMeasurement measured;
+  measured.set_rate_bits_per_s(5e6);
+  measured.set_round_trip_s(0.02);
+  ReportMeasurement(peer, measured);
+  EXPECT_TRUE(Shows("isthmus_link_round_trip_seconds{peer=\"gone\"} 0.02"));
+  measured.set_error("no connection");
+  ReportMeasurement(peer, measured);
+  EXPECT_FALSE(Shows("isthmus_link_rate_bits_per_second{peer=\"gone\"}"));
+}
+
+TEST(SessionMetrics, WhatRunsIsShown) {
+  SessionRunner::Running running;
+  ReportRunning(running, absl::Seconds(2));
+  EXPECT_TRUE(Shows("isthmus_session_running 0\n"));
+  EXPECT_TRUE(Shows("isthmus_stage -1\n"));
+  EXPECT_TRUE(Shows("isthmus_heartbeat_age_seconds 2\n"));
+  running.job_id = "job";
+  running.generation = 12;
+  running.stage = 2;
+  ReportRunning(running, absl::InfiniteDuration());
+  EXPECT_TRUE(Shows("isthmus_generation 12\n"));
+  EXPECT_TRUE(Shows("isthmus_stage 2\n"));
+  EXPECT_TRUE(Shows("isthmus_heartbeat_age_seconds +Inf\n"));
+}
+
+}  // namespace
+}  // namespace isthmus::daemon
