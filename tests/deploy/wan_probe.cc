@@ -32,6 +32,7 @@ namespace {
 
 constexpr int kPort = 7700;
 constexpr int kHeaders = 28;  // IPv4 and UDP
+constexpr absl::Duration kOrderlyEnd = absl::Seconds(10);
 constexpr int kSocketBuffer = 32 << 20;
 
 int64_t NowNs() {
@@ -148,9 +149,12 @@ void SendNumbered(int fd, int packet_bytes, double bits_per_s, int64_t count, Ud
 absl::Status CanEmulate() { return MakeNodeNet({NodeAddress(0), kPrefixLength, 1500}).status(); }
 
 void Child::PidDeleter::operator()(pid_t* pid) const {
-  if (*pid > 0) {
-    kill(*pid, SIGKILL);
-    waitpid(*pid, nullptr, 0);
+  const absl::Time deadline = absl::Now() + kOrderlyEnd;
+  if (*pid > 0) kill(*pid, SIGTERM);
+  while (*pid > 0) {
+    if (absl::Now() > deadline) kill(*pid, SIGKILL);
+    if (waitpid(*pid, nullptr, WNOHANG) != 0) break;
+    poll(nullptr, 0, 1);
   }
   delete pid;
 }

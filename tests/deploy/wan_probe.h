@@ -34,7 +34,7 @@ class Child {
                                      const std::function<void()>& before_exec = nullptr);
   Child(Child&&) = default;
   Child& operator=(Child&&) = default;
-  ~Child();  // kills it if it still runs
+  ~Child();  // ends it if it still runs: SIGTERM, and SIGKILL after a while
 
   pid_t pid() const { return *pid_; }
   void Signal(int signal) const;
