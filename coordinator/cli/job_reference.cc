@@ -15,14 +15,15 @@
 #include "proto/job.pb.h"
 #include "proto/job_defaults.h"
 
-namespace isthmus {
+namespace isthmus::cli {
 namespace {
 
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// (message name, field name) -> comment, from lines such as `  optional int32 bits = 3;  // comment` inside `message X {`.
+// (message name, field name) -> comment, from lines such as `  optional int32 bits = 3;  //
+// comment` inside `message X {`.
 std::map<std::pair<std::string, std::string>, std::string> Comments() {
   std::map<std::pair<std::string, std::string>, std::string> comments;
   std::string message;
@@ -34,12 +35,16 @@ std::map<std::pair<std::string, std::string>, std::string> Comments() {
     }
     const size_t equals = rest.find(" = ");
     const size_t semicolon = rest.find(';');
-    if (message.empty() || equals == absl::string_view::npos || semicolon == absl::string_view::npos || equals > semicolon) continue;
+    if (message.empty() || equals == absl::string_view::npos ||
+        semicolon == absl::string_view::npos || equals > semicolon)
+      continue;
     const absl::string_view declared = rest.substr(0, equals);
     const std::string name(declared.substr(declared.rfind(' ') + 1));
     const size_t slashes = rest.find("//", semicolon);
     comments[{message, name}] =
-        slashes == absl::string_view::npos ? "" : std::string(absl::StripAsciiWhitespace(rest.substr(slashes + 2)));
+        slashes == absl::string_view::npos
+            ? ""
+            : std::string(absl::StripAsciiWhitespace(rest.substr(slashes + 2)));
   }
   return comments;
 }
@@ -67,7 +72,8 @@ std::string TypeName(const FieldDescriptor* field) {
 }
 
 void Collect(const Descriptor* type, const std::string& prefix,
-             const std::map<std::pair<std::string, std::string>, std::string>& comments, std::vector<FieldDoc>* out) {
+             const std::map<std::pair<std::string, std::string>, std::string>& comments,
+             std::vector<FieldDoc>* out) {
   for (int i = 0; i < type->field_count(); ++i) {
     const FieldDescriptor* field = type->field(i);
     FieldDoc doc;
@@ -84,7 +90,8 @@ void Collect(const Descriptor* type, const std::string& prefix,
     }
     out->push_back(doc);
     if (field->message_type() != nullptr) {
-      Collect(field->message_type(), absl::StrCat(doc.path, field->is_repeated() ? "[]." : "."), comments, out);
+      Collect(field->message_type(), absl::StrCat(doc.path, field->is_repeated() ? "[]." : "."),
+              comments, out);
     }
   }
 }
@@ -127,13 +134,16 @@ std::string ScalarText(const Message& message, const FieldDescriptor* field, int
     case FieldDescriptor::CPPTYPE_STRING:
       return list ? r->GetRepeatedString(message, field, index) : r->GetString(message, field);
     case FieldDescriptor::CPPTYPE_INT32:
-      return absl::StrCat(list ? r->GetRepeatedInt32(message, field, index) : r->GetInt32(message, field));
+      return absl::StrCat(list ? r->GetRepeatedInt32(message, field, index)
+                               : r->GetInt32(message, field));
     case FieldDescriptor::CPPTYPE_UINT64:
       return absl::StrCat(r->GetUInt64(message, field));
     default: {
       const int64_t value = r->GetInt64(message, field);
       constexpr int64_t kMiB = int64_t{1} << 20;
-      return absl::EndsWith(field->name(), "_bytes") && value % kMiB == 0 ? absl::StrCat(value / kMiB, "MiB") : absl::StrCat(value);
+      return absl::EndsWith(field->name(), "_bytes") && value % kMiB == 0
+                 ? absl::StrCat(value / kMiB, "MiB")
+                 : absl::StrCat(value);
     }
   }
 }
@@ -151,7 +161,8 @@ class TemplateWriter {
   std::string Take() { return std::move(text_); }
 
  private:
-  void Field(const Message& message, const FieldDescriptor* field, const std::string& prefix, const std::string& indent) {
+  void Field(const Message& message, const FieldDescriptor* field, const std::string& prefix,
+             const std::string& indent) {
     const FieldDoc& doc = docs_[absl::StrCat(prefix, field->name())];
     const auto* r = message.GetReflection();
     if (field->message_type() != nullptr && !field->is_repeated()) {
@@ -163,7 +174,8 @@ class TemplateWriter {
     if (field->is_repeated()) {
       for (int i = 0; i < r->FieldSize(message, field); ++i) {
         absl::StrAppend(&value, i == 0 ? "" : ", ",
-                        field->message_type() ? Inline(r->GetRepeatedMessage(message, field, i)) : ScalarText(message, field, i));
+                        field->message_type() ? Inline(r->GetRepeatedMessage(message, field, i))
+                                              : ScalarText(message, field, i));
       }
       value = absl::StrCat("[", value, "]");
     } else {
@@ -172,8 +184,11 @@ class TemplateWriter {
     const bool required = doc.default_value == "required";
     if (!required && value.empty()) value = "DIR";
     std::string line = absl::StrCat(indent, required ? "" : "# ", field->name(), ": ", value);
-    const std::string meaning =
-        absl::StrCat(doc.meaning, required || doc.default_value.empty() ? "" : absl::StrCat(doc.meaning.empty() ? "" : " ", "[", doc.default_value, "]"));
+    const std::string meaning = absl::StrCat(
+        doc.meaning,
+        required || doc.default_value.empty()
+            ? ""
+            : absl::StrCat(doc.meaning.empty() ? "" : " ", "[", doc.default_value, "]"));
     if (!meaning.empty()) {
       line.resize(std::max(line.size(), size_t{36}), ' ');
       absl::StrAppend(&line, " # ", meaning);
@@ -187,7 +202,9 @@ class TemplateWriter {
       const FieldDescriptor* field = message.GetDescriptor()->field(i);
       const std::string value = ScalarText(message, field, -1);
       absl::StrAppend(&out, i == 0 ? "" : ", ", field->name(), ": ",
-                      field->cpp_type() == FieldDescriptor::CPPTYPE_STRING ? absl::StrCat("'", value, "'") : value);
+                      field->cpp_type() == FieldDescriptor::CPPTYPE_STRING
+                          ? absl::StrCat("'", value, "'")
+                          : value);
     }
     return absl::StrCat("{", out, "}");
   }
@@ -206,14 +223,19 @@ std::vector<FieldDoc> JobFieldDocs() {
 
 std::string JobReference() {
   std::string out =
-      "A job file is YAML. Keys are the field names below; [brackets] hold what a field is when the file leaves it out.\n"
+      "A job file is YAML. Keys are the field names below; [brackets] hold what a field is when "
+      "the file leaves it out.\n"
       "Whole numbers may be written as 1e6, sizes as 256MiB or 2GB, shares as 5%. Lists: [1, 2].\n"
-      "Codecs: none | bf16 | fp16 | quant(BITS) | delta(quant(BITS)), each also with '| zstd' behind it, where BITS is 1 to 8 and\n"
-      "quant takes options: quant(4, token), quant(4, group=64), channel | token | group=32..256 | rms | stochastic | symmetric.\n"
-      "`auto` takes for each link and direction the mildest codec that keeps the link faster than the compute.\n";
+      "Codecs: none | bf16 | fp16 | quant(BITS) | delta(quant(BITS)), each also with '| zstd' "
+      "behind it, where BITS is 1 to 8 and\n"
+      "quant takes options: quant(4, token), quant(4, group=64), channel | token | group=32..256 | "
+      "rms | stochastic | symmetric.\n"
+      "`auto` takes for each link and direction the mildest codec that keeps the link faster than "
+      "the compute.\n";
   for (const FieldDoc& doc : JobFieldDocs()) {
     const size_t depth = static_cast<size_t>(std::count(doc.path.begin(), doc.path.end(), '.'));
-    const std::string name = doc.path.substr(doc.path.rfind('.') == std::string::npos ? 0 : doc.path.rfind('.') + 1);
+    const std::string name =
+        doc.path.substr(doc.path.rfind('.') == std::string::npos ? 0 : doc.path.rfind('.') + 1);
     if (absl::EndsWith(doc.type, "section")) {
       absl::StrAppend(&out, "\n", name, ":\n");
       continue;
@@ -225,7 +247,8 @@ std::string JobReference() {
     if (doc.default_value == "required") {
       absl::StrAppend(&line, "required. ", doc.meaning);
     } else {
-      absl::StrAppend(&line, doc.meaning, doc.meaning.empty() || doc.default_value.empty() ? "" : " ",
+      absl::StrAppend(&line, doc.meaning,
+                      doc.meaning.empty() || doc.default_value.empty() ? "" : " ",
                       doc.default_value.empty() ? "" : absl::StrCat("[", doc.default_value, "]"));
     }
     absl::StrAppend(&out, absl::StripTrailingAsciiWhitespace(line), "\n");
@@ -236,14 +259,17 @@ std::string JobReference() {
 std::string JobTemplate() {
   JobSpec job = ExampleJob();
   FillDefaults(&job);
-  // The example's cut is commented out, so the count of stages that follows from it is not a default.
+  // The example's cut is commented out, so the count of stages that follows from it is not a
+  // default.
   job.mutable_strategy()->set_stages(0);
   TemplateWriter writer(JobFieldDocs());
   writer.Section(job, "", "");
   return absl::StrCat(
-      "# A job for Isthmus: `isthmus plan FILE` shows what would happen, `isthmus submit FILE --watch` trains.\n"
-      "# Lines that start with # are optional and show the default or an example. All fields: `isthmus help job`.\n",
+      "# A job for Isthmus: `isthmus plan FILE` shows what would happen, `isthmus submit FILE "
+      "--watch` trains.\n"
+      "# Lines that start with # are optional and show the default or an example. All fields: "
+      "`isthmus help job`.\n",
       writer.Take());
 }
 
-}  // namespace isthmus
+}  // namespace isthmus::cli

@@ -24,7 +24,7 @@
 #include "coordinator/cli/yaml_tree.h"
 #include "proto/job_defaults.h"
 
-namespace isthmus {
+namespace isthmus::cli {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -67,11 +67,13 @@ std::vector<std::string> FieldNames(const Descriptor* type) {
 }
 
 // Every path of the job, for keys that stand in the wrong section.
-void CollectPaths(const Descriptor* type, const std::string& path, std::vector<std::pair<std::string, std::string>>* out) {
+void CollectPaths(const Descriptor* type, const std::string& path,
+                  std::vector<std::pair<std::string, std::string>>* out) {
   for (int i = 0; i < type->field_count(); ++i) {
     const FieldDescriptor* field = type->field(i);
     out->emplace_back(field->name(), path);
-    if (field->message_type() != nullptr) CollectPaths(field->message_type(), Join(path, field->name()), out);
+    if (field->message_type() != nullptr)
+      CollectPaths(field->message_type(), Join(path, field->name()), out);
   }
 }
 
@@ -87,7 +89,8 @@ class Mapper {
     MapMessage(root, &out_->job, "");
   }
 
-  // After Map: defaults and the checks of proto/job_defaults.h, skipping what a section with errors would only repeat.
+  // After Map: defaults and the checks of proto/job_defaults.h, skipping what a section with errors
+  // would only repeat.
   void Validate() {
     FillDefaults(&out_->job);
     for (const absl::Status& status : JobErrors(out_->job)) {
@@ -97,9 +100,10 @@ class Mapper {
       if (colon == absl::string_view::npos || SectionFailed(path)) continue;
       Add({0, 0, path, std::string(message.substr(colon + 2))});
     }
-    std::stable_sort(out_->errors.begin(), out_->errors.end(), [](const JobFileError& a, const JobFileError& b) {
-      return std::make_pair(a.line, a.column) < std::make_pair(b.line, b.column);
-    });
+    std::stable_sort(out_->errors.begin(), out_->errors.end(),
+                     [](const JobFileError& a, const JobFileError& b) {
+                       return std::make_pair(a.line, a.column) < std::make_pair(b.line, b.column);
+                     });
     if (out_->errors.size() > kMaxJobErrors) out_->errors.resize(kMaxJobErrors);
   }
 
@@ -111,14 +115,16 @@ class Mapper {
 
   void Error(const YamlNode& at, const std::string& path, std::string message) {
     failed_.insert(path.substr(0, path.find('.')));
-    if (out_->errors.size() < kMaxJobErrors) out_->errors.push_back({at.line, at.column, path, std::move(message)});
+    if (out_->errors.size() < kMaxJobErrors)
+      out_->errors.push_back({at.line, at.column, path, std::move(message)});
   }
 
   bool SectionFailed(const std::string& path) const {
     const std::string section = path.substr(0, path.find('.'));
     if (failed_.count("") > 0 || failed_.count(section) > 0) return true;
     // The checks of these sections also read another one.
-    return (section == "strategy" && failed_.count("model") > 0) || (section == "model" && failed_.count("data") > 0);
+    return (section == "strategy" && failed_.count("model") > 0) ||
+           (section == "model" && failed_.count("data") > 0);
   }
 
   // An error of JobErrors: finds its line, or that of the section the field should stand in.
@@ -126,7 +132,8 @@ class Mapper {
     auto place = places_.find(error.path);
     if (place == places_.end()) {
       const size_t allowed = error.message.find("it must be ");
-      if (allowed != std::string::npos) error.message = absl::StrCat("missing; ", error.message.substr(allowed));
+      if (allowed != std::string::npos)
+        error.message = absl::StrCat("missing; ", error.message.substr(allowed));
       const size_t dot = error.path.rfind('.');
       place = places_.find(dot == std::string::npos ? std::string() : error.path.substr(0, dot));
     }
@@ -139,8 +146,10 @@ class Mapper {
     const Descriptor* type = message->GetDescriptor();
     if (node.kind == YamlNode::kNull) return;  // `strategy:` with nothing under it: all defaults
     if (node.kind != YamlNode::kMap) {
-      Error(node, path, absl::StrCat(path.empty() ? "a job file" : "this", " is a section of `key: value` lines with the keys ",
-                                     absl::StrJoin(FieldNames(type), ", ")));
+      Error(node, path,
+            absl::StrCat(path.empty() ? "a job file" : "this",
+                         " is a section of `key: value` lines with the keys ",
+                         absl::StrJoin(FieldNames(type), ", ")));
       return;
     }
     std::map<std::string, int> seen;
@@ -162,9 +171,12 @@ class Mapper {
       }
       const YamlNode& at = value.kind == YamlNode::kScalar ? value : key;
       places_[field_path] = {at.line, at.column};
-      if (value.kind == YamlNode::kNull && (field->is_repeated() || field->message_type() == nullptr)) {
-        Error(key, field_path, absl::StrCat("has no value; it must be ", field->is_repeated() ? "a list, each item " : "",
-                                            TypeInWords(field), " (or delete the line)"));
+      if (value.kind == YamlNode::kNull &&
+          (field->is_repeated() || field->message_type() == nullptr)) {
+        Error(key, field_path,
+              absl::StrCat("has no value; it must be ",
+                           field->is_repeated() ? "a list, each item " : "", TypeInWords(field),
+                           " (or delete the line)"));
         continue;
       }
       MapField(value, field, message, field_path);
@@ -182,14 +194,17 @@ class Mapper {
     const std::string elsewhere = Nearest(key, names);
     for (const auto& [name, section] : all) {
       if (name != elsewhere || elsewhere.empty()) continue;
-      return absl::StrCat("unknown key here; '", name, "' belongs ",
-                          section.empty() ? "at the top of the file" : absl::StrCat("under '", section, ":'"));
+      return absl::StrCat(
+          "unknown key here; '", name, "' belongs ",
+          section.empty() ? "at the top of the file" : absl::StrCat("under '", section, ":'"));
     }
-    const std::string hint = absl::StrContains(key, ')') ? " (a codec with commas inside { } needs quotes)" : "";
+    const std::string hint =
+        absl::StrContains(key, ')') ? " (a codec with commas inside { } needs quotes)" : "";
     return absl::StrCat("unknown key", hint, "; the keys here are ", absl::StrJoin(here, ", "));
   }
 
-  void MapField(const YamlNode& node, const FieldDescriptor* field, Message* message, const std::string& path) {
+  void MapField(const YamlNode& node, const FieldDescriptor* field, Message* message,
+                const std::string& path) {
     if (!field->is_repeated()) {
       if (field->message_type() != nullptr) {
         MapMessage(node, message->GetReflection()->MutableMessage(message, field), path);
@@ -199,8 +214,10 @@ class Mapper {
       return;
     }
     if (node.kind != YamlNode::kList) {
-      Error(node, path, absl::StrCat("must be a list, such as ", field->message_type() ? "lines that start with '- '" : "[1, 2]",
-                                     "; each item is ", TypeInWords(field)));
+      Error(node, path,
+            absl::StrCat("must be a list, such as ",
+                         field->message_type() ? "lines that start with '- '" : "[1, 2]",
+                         "; each item is ", TypeInWords(field)));
       return;
     }
     for (size_t i = 0; i < node.items.size(); ++i) {
@@ -214,20 +231,23 @@ class Mapper {
     }
   }
 
-  void MapScalar(const YamlNode& node, const FieldDescriptor* field, Message* message, const std::string& path) {
+  void MapScalar(const YamlNode& node, const FieldDescriptor* field, Message* message,
+                 const std::string& path) {
     if (node.kind == YamlNode::kNull) {
       Error(node, path, absl::StrCat("has no value; it must be ", TypeInWords(field)));
       return;
     }
     if (node.kind != YamlNode::kScalar) {
-      Error(node, path, absl::StrCat("must be ", TypeInWords(field), ", not a ",
-                                     node.kind == YamlNode::kList ? "list" : "section"));
+      Error(node, path,
+            absl::StrCat("must be ", TypeInWords(field), ", not a ",
+                         node.kind == YamlNode::kList ? "list" : "section"));
       return;
     }
     const bool text_field = field->cpp_type() == FieldDescriptor::CPPTYPE_STRING;
     if (node.quoted && !text_field) {
-      Error(node, path, absl::StrCat("must be ", TypeInWords(field), ", but it stands in quotes; write ", Shown(node.scalar),
-                                     " without them"));
+      Error(node, path,
+            absl::StrCat("must be ", TypeInWords(field), ", but it stands in quotes; write ",
+                         Shown(node.scalar), " without them"));
       return;
     }
     const absl::Status status = SetScalar(node.scalar, field, message);
@@ -235,18 +255,22 @@ class Mapper {
   }
 
   static absl::Status Wrong(absl::string_view text, const FieldDescriptor* field) {
-    return absl::InvalidArgumentError(absl::StrCat("'", Shown(text), "' is not ", TypeInWords(field)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", Shown(text), "' is not ", TypeInWords(field)));
   }
 
-  static absl::Status SetScalar(const std::string& text, const FieldDescriptor* field, Message* message) {
+  static absl::Status SetScalar(const std::string& text, const FieldDescriptor* field,
+                                Message* message) {
     const auto* reflection = message->GetReflection();
     const bool list = field->is_repeated();
     switch (field->cpp_type()) {
       case FieldDescriptor::CPPTYPE_STRING:
         if (text.size() > kMaxTextBytes) {
-          return absl::InvalidArgumentError(absl::StrCat("has ", text.size(), " bytes; at most ", kMaxTextBytes));
+          return absl::InvalidArgumentError(
+              absl::StrCat("has ", text.size(), " bytes; at most ", kMaxTextBytes));
         }
-        list ? reflection->AddString(message, field, text) : reflection->SetString(message, field, text);
+        list ? reflection->AddString(message, field, text)
+             : reflection->SetString(message, field, text);
         return absl::OkStatus();
       case FieldDescriptor::CPPTYPE_BOOL:
         if (text != "true" && text != "false") return Wrong(text, field);
@@ -256,13 +280,16 @@ class Mapper {
         absl::string_view digits = text;
         const bool percent = absl::ConsumeSuffix(&digits, "%");
         double value = 0;
-        if ((percent && !IsShare(field)) || !absl::SimpleAtod(digits, &value) || !std::isfinite(value)) return Wrong(text, field);
+        if ((percent && !IsShare(field)) || !absl::SimpleAtod(digits, &value) ||
+            !std::isfinite(value))
+          return Wrong(text, field);
         reflection->SetDouble(message, field, percent ? value / 100 : value);
         return absl::OkStatus();
       }
       case FieldDescriptor::CPPTYPE_INT32: {
         ASSIGN_OR_RETURN(const int64_t value, ParseWholeNumber(text));
-        if (value < std::numeric_limits<int32_t>::min() || value > std::numeric_limits<int32_t>::max()) {
+        if (value < std::numeric_limits<int32_t>::min() ||
+            value > std::numeric_limits<int32_t>::max()) {
           return absl::InvalidArgumentError(absl::StrCat(value, " is too large for this field"));
         }
         list ? reflection->AddInt32(message, field, static_cast<int32_t>(value))
@@ -270,7 +297,8 @@ class Mapper {
         return absl::OkStatus();
       }
       case FieldDescriptor::CPPTYPE_INT64: {
-        ASSIGN_OR_RETURN(const int64_t value, IsBytes(field) ? ParseByteSize(text) : ParseWholeNumber(text));
+        ASSIGN_OR_RETURN(const int64_t value,
+                         IsBytes(field) ? ParseByteSize(text) : ParseWholeNumber(text));
         reflection->SetInt64(message, field, value);
         return absl::OkStatus();
       }
@@ -278,14 +306,17 @@ class Mapper {
         uint64_t value = 0;
         if (!absl::SimpleAtoi(text, &value)) {
           ASSIGN_OR_RETURN(const int64_t parsed, ParseWholeNumber(text));
-          if (parsed < 0) return absl::InvalidArgumentError(absl::StrCat(parsed, " is negative; it must be 0 or more"));
+          if (parsed < 0)
+            return absl::InvalidArgumentError(
+                absl::StrCat(parsed, " is negative; it must be 0 or more"));
           value = static_cast<uint64_t>(parsed);
         }
         reflection->SetUInt64(message, field, value);
         return absl::OkStatus();
       }
       default:
-        return absl::UnimplementedError(absl::StrCat("field type ", field->cpp_type_name(), " in job files"));
+        return absl::UnimplementedError(
+            absl::StrCat("field type ", field->cpp_type_name(), " in job files"));
     }
   }
 
@@ -297,7 +328,8 @@ class Mapper {
 }  // namespace
 
 std::string FormatJobFileError(absl::string_view file, const JobFileError& error) {
-  return absl::StrCat(file, ":", error.line, ":", error.column, ": ", error.path, error.path.empty() ? "" : ": ", error.message);
+  return absl::StrCat(file, ":", error.line, ":", error.column, ": ", error.path,
+                      error.path.empty() ? "" : ": ", error.message);
 }
 
 absl::StatusOr<int64_t> ParseWholeNumber(absl::string_view text) {
@@ -307,8 +339,10 @@ absl::StatusOr<int64_t> ParseWholeNumber(absl::string_view text) {
   if (!absl::SimpleAtod(text, &real) || !std::isfinite(real)) {
     return absl::InvalidArgumentError(absl::StrCat("'", Shown(text), "' is not a whole number"));
   }
-  if (real != std::floor(real)) return absl::InvalidArgumentError(absl::StrCat("must be a whole number, not ", Shown(text)));
-  if (std::abs(real) > kMaxExact) return absl::InvalidArgumentError(absl::StrCat(Shown(text), " is too large"));
+  if (real != std::floor(real))
+    return absl::InvalidArgumentError(absl::StrCat("must be a whole number, not ", Shown(text)));
+  if (std::abs(real) > kMaxExact)
+    return absl::InvalidArgumentError(absl::StrCat(Shown(text), " is too large"));
   return static_cast<int64_t>(real);
 }
 
@@ -316,17 +350,26 @@ absl::StatusOr<int64_t> ParseByteSize(absl::string_view text) {
   const size_t unit_at = std::min(text.find_first_not_of("0123456789.eE+-"), text.size());
   const absl::string_view digits = text.substr(0, unit_at);
   const absl::string_view unit = absl::StripAsciiWhitespace(text.substr(unit_at));
-  static const std::map<absl::string_view, double> kUnits = {
-      {"", 1}, {"B", 1}, {"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
-      {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}};
+  static const std::map<absl::string_view, double> kUnits = {{"", 1},
+                                                             {"B", 1},
+                                                             {"kB", 1e3},
+                                                             {"KB", 1e3},
+                                                             {"MB", 1e6},
+                                                             {"GB", 1e9},
+                                                             {"TB", 1e12},
+                                                             {"KiB", 1024.0},
+                                                             {"MiB", 1048576.0},
+                                                             {"GiB", 1073741824.0},
+                                                             {"TiB", 1099511627776.0}};
   const auto factor = kUnits.find(unit);
   double value = 0;
   if (factor == kUnits.end() || !absl::SimpleAtod(digits, &value) || !std::isfinite(value)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", Shown(text), "' is not a size; write bytes or a unit: 1048576, 512KiB, 256MiB, 2GB"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", Shown(text), "' is not a size; write bytes or a unit: 1048576, 512KiB, 256MiB, 2GB"));
   }
   const double bytes = std::round(value * factor->second);
-  if (bytes < 0 || bytes > kMaxExact) return absl::InvalidArgumentError(absl::StrCat(Shown(text), " is out of range"));
+  if (bytes < 0 || bytes > kMaxExact)
+    return absl::InvalidArgumentError(absl::StrCat(Shown(text), " is out of range"));
   return static_cast<int64_t>(bytes);
 }
 
@@ -345,10 +388,13 @@ JobFile ParseJobYaml(absl::string_view text) {
 
 absl::StatusOr<JobSpec> ReadJobFile(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) return absl::NotFoundError(absl::StrCat("can't open the job file ", path, ": ", std::strerror(errno)));
+  if (!in)
+    return absl::NotFoundError(
+        absl::StrCat("can't open the job file ", path, ": ", std::strerror(errno)));
   std::string text(kMaxYamlBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (in.bad() || (in.fail() && !in.eof())) return absl::NotFoundError(absl::StrCat("can't read the job file ", path));
+  if (in.bad() || (in.fail() && !in.eof()))
+    return absl::NotFoundError(absl::StrCat("can't read the job file ", path));
   text.resize(static_cast<size_t>(in.gcount()));
   JobFile file = ParseJobYaml(text);
   if (file.errors.empty()) return std::move(file.job);
@@ -358,4 +404,4 @@ absl::StatusOr<JobSpec> ReadJobFile(const std::string& path) {
   return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
 }
 
-}  // namespace isthmus
+}  // namespace isthmus::cli

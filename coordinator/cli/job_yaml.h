@@ -1,9 +1,10 @@
-// YAML job files, mapped strictly onto JobSpec by reflection: keys are field names, sections are messages. An unknown or
-// repeated key, a wrong type or a bad value is refused with file:line:column, the field's path and, where there is one, the
-// nearest valid key. All errors of a file are reported, up to kMaxJobErrors.
+// YAML job files, mapped strictly onto JobSpec by reflection: keys are field names, sections are
+// messages. An unknown or repeated key, a wrong type or a bad value is refused with
+// file:line:column, the field's path and, where there is one, the nearest valid key. All errors of
+// a file are reported, up to kMaxJobErrors.
 //
-// Values: whole numbers also as 1e6; fields ending in _bytes take 256MiB or 2GB; fields ending in _share take 5%;
-// true and false; text plain or in quotes; lists as [1, 2] or with dashes.
+// Values: whole numbers also as 1e6; fields ending in _bytes take 256MiB or 2GB; fields ending in
+// _share take 5%; true and false; text plain or in quotes; lists as [1, 2] or with dashes.
 //
 // Thread: pure functions; ReadJobFile reads a file.
 #ifndef ISTHMUS_COORDINATOR_CLI_JOB_YAML_H_
@@ -17,14 +18,14 @@
 #include "absl/strings/string_view.h"
 #include "proto/job.pb.h"
 
-namespace isthmus {
+namespace isthmus::cli {
 
 constexpr size_t kMaxJobErrors = 20;
 
 struct JobFileError {
   int line = 1;
   int column = 1;
-  std::string path;     // "recipe.learning_rate"; empty: the whole file
+  std::string path;  // "recipe.learning_rate"; empty: the whole file
   std::string message;
 };
 
@@ -32,7 +33,7 @@ struct JobFileError {
 std::string FormatJobFileError(absl::string_view file, const JobFileError& error);
 
 struct JobFile {
-  JobSpec job;          // defaults filled in; complete only without errors
+  JobSpec job;                       // defaults filled in; complete only without errors
   std::vector<JobFileError> errors;  // in the order of the file
 };
 
@@ -45,6 +46,6 @@ absl::StatusOr<JobSpec> ReadJobFile(const std::string& path);
 absl::StatusOr<int64_t> ParseWholeNumber(absl::string_view text);
 absl::StatusOr<int64_t> ParseByteSize(absl::string_view text);
 
-}  // namespace isthmus
+}  // namespace isthmus::cli
 
 #endif  // ISTHMUS_COORDINATOR_CLI_JOB_YAML_H_

@@ -5,7 +5,7 @@
 
 #include "absl/strings/ascii.h"
 
-namespace isthmus {
+namespace isthmus::cli {
 namespace {
 
 constexpr size_t kMaxWord = 64;
@@ -28,7 +28,8 @@ int EditDistance(absl::string_view a, absl::string_view b) {
     for (size_t j = 1; j <= b.size(); ++j) {
       const int change = a[i - 1] == b[j - 1] ? 0 : 1;
       d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + change});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
     }
   }
   return d[a.size()][b.size()];
@@ -40,7 +41,8 @@ std::string Nearest(absl::string_view word, const std::vector<std::string>& cand
   int best_distance = static_cast<int>(kMaxWord) + 1;
   for (const std::string& candidate : candidates) {
     const int distance = EditDistance(wanted, Normal(candidate));
-    const int limit = std::max<int>(1, static_cast<int>(std::max(wanted.size(), candidate.size())) / 3);
+    const int limit =
+        std::max<int>(1, static_cast<int>(std::max(wanted.size(), candidate.size())) / 3);
     if (distance <= limit && distance < best_distance) {
       best = candidate;
       best_distance = distance;
@@ -49,4 +51,4 @@ std::string Nearest(absl::string_view word, const std::vector<std::string>& cand
   return best;
 }
 
-}  // namespace isthmus
+}  // namespace isthmus::cli

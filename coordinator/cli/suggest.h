@@ -7,15 +7,16 @@
 
 #include "absl/strings/string_view.h"
 
-namespace isthmus {
+namespace isthmus::cli {
 
-// Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`. Inputs are cut at 64 bytes.
+// Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`. Inputs are
+// cut at 64 bytes.
 int EditDistance(absl::string_view a, absl::string_view b);
 
-// The candidate nearest to `word` ('-' and '_', upper and lower case count as alike); "" if none is near enough
-// (a third of its length, at least 1).
+// The candidate nearest to `word` ('-' and '_', upper and lower case count as alike); "" if none is
+// near enough (a third of its length, at least 1).
 std::string Nearest(absl::string_view word, const std::vector<std::string>& candidates);
 
-}  // namespace isthmus
+}  // namespace isthmus::cli
 
 #endif  // ISTHMUS_COORDINATOR_CLI_SUGGEST_H_

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace isthmus {
+namespace isthmus::cli {
 namespace {
 
 struct Refused {  // thrown through yaml-cpp's parser, caught in ParseYaml
@@ -71,13 +71,16 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void Check(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
-    if (anchor != YAML::NullAnchor) Refuse(mark, "anchors (&name) are not used in job files: write the value out");
+    if (anchor != YAML::NullAnchor)
+      Refuse(mark, "anchors (&name) are not used in job files: write the value out");
     if (!tag.empty() && tag != "?" && tag != "!") {
       Refuse(mark, absl::StrCat("tags (", tag.substr(0, 40), ") are not used in job files"));
     }
-    if (++nodes_ > kMaxYamlNodes) Refuse(mark, absl::StrCat("more than ", kMaxYamlNodes, " values in one file"));
+    if (++nodes_ > kMaxYamlNodes)
+      Refuse(mark, absl::StrCat("more than ", kMaxYamlNodes, " values in one file"));
     if (levels_.size() > kMaxYamlDepth) {
-      Refuse(mark, absl::StrCat("nested more than ", kMaxYamlDepth, " levels deep; a job file needs three"));
+      Refuse(mark, absl::StrCat("nested more than ", kMaxYamlDepth,
+                                " levels deep; a job file needs three"));
     }
   }
 
@@ -113,9 +116,12 @@ class TreeBuilder : public YAML::EventHandler {
 std::optional<YamlError> ParseYaml(absl::string_view text, YamlNode* root) {
   *root = YamlNode();
   if (text.size() > kMaxYamlBytes) {
-    return YamlError{1, 1, absl::StrCat("the file is larger than ", kMaxYamlBytes, " bytes, the most a job file may have")};
+    return YamlError{1, 1,
+                     absl::StrCat("the file is larger than ", kMaxYamlBytes,
+                                  " bytes, the most a job file may have")};
   }
-  if (text.find('\0') != absl::string_view::npos) return YamlError{1, 1, "this is not a text file: it has zero bytes"};
+  if (text.find('\0') != absl::string_view::npos)
+    return YamlError{1, 1, "this is not a text file: it has zero bytes"};
   try {
     std::istringstream in{std::string(text)};
     YAML::Parser parser(in);
@@ -124,16 +130,18 @@ std::optional<YamlError> ParseYaml(absl::string_view text, YamlNode* root) {
     YamlNode more;
     TreeBuilder second(&more);
     if (parser.HandleNextDocument(second)) {
-      return YamlError{more.line, more.column, "a second document (---) in one file: a job file holds one job"};
+      return YamlError{more.line, more.column,
+                       "a second document (---) in one file: a job file holds one job"};
     }
   } catch (const Refused& refused) {
     return refused.error;
   } catch (const YAML::Exception& error) {
-    return YamlError{error.mark.line + 1, error.mark.column + 1, absl::StrCat("not valid YAML: ", error.msg)};
+    return YamlError{error.mark.line + 1, error.mark.column + 1,
+                     absl::StrCat("not valid YAML: ", error.msg)};
   } catch (const std::exception& error) {
     return YamlError{1, 1, absl::StrCat("can't be read as YAML: ", error.what())};
   }
   return std::nullopt;
 }
 
-}  // namespace isthmus
+}  // namespace isthmus::cli

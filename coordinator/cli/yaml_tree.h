@@ -1,7 +1,7 @@
 // YAML text as a plain tree that remembers where everything stands. The only door to yaml-cpp.
-// Job files need no anchors, aliases or tags, so those are refused, and with them every way of making a small file large.
-// Thread: pure function.
-// Limits: kMaxYamlBytes of text, kMaxYamlDepth levels, kMaxYamlNodes values.
+// Job files need no anchors, aliases or tags, so those are refused, and with them every way of
+// making a small file large. Thread: pure function. Limits: kMaxYamlBytes of text, kMaxYamlDepth
+// levels, kMaxYamlNodes values.
 #ifndef ISTHMUS_COORDINATOR_CLI_YAML_TREE_H_
 #define ISTHMUS_COORDINATOR_CLI_YAML_TREE_H_
 
@@ -13,7 +13,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace isthmus {
+namespace isthmus::cli {
 
 constexpr size_t kMaxYamlBytes = size_t{1} << 20;
 constexpr int kMaxYamlDepth = 16;
@@ -39,6 +39,6 @@ struct YamlError {
 // The first document of `text` in *root, or the error. Text without a document gives a null root.
 std::optional<YamlError> ParseYaml(absl::string_view text, YamlNode* root);
 
-}  // namespace isthmus
+}  // namespace isthmus::cli
 
 #endif  // ISTHMUS_COORDINATOR_CLI_YAML_TREE_H_

@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace isthmus {
+namespace isthmus::cli {
 namespace {
 
 using testing::HasSubstr;
@@ -40,7 +40,8 @@ TEST(JobReference, EveryFieldIsInTheReferenceAndTheTemplate) {
     const std::string name = doc.path.substr(doc.path.rfind('.') + 1);
     EXPECT_THAT(reference, HasSubstr(name));
     EXPECT_THAT(text, HasSubstr(name + ":"));
-    if (doc.default_value == "required" && doc.path != "model.heads" && !absl::StrContains(doc.path, "[]")) {
+    if (doc.default_value == "required" && doc.path != "model.heads" &&
+        !absl::StrContains(doc.path, "[]")) {
       EXPECT_NE(doc.meaning, "") << doc.path << " has no comment in job.proto";
     }
   }
@@ -48,7 +49,8 @@ TEST(JobReference, EveryFieldIsInTheReferenceAndTheTemplate) {
 
 TEST(JobReference, TheTemplateIsAValidJob) {
   const JobFile file = ParseJobYaml(JobTemplate());
-  for (const JobFileError& error : file.errors) ADD_FAILURE() << FormatJobFileError("template", error);
+  for (const JobFileError& error : file.errors)
+    ADD_FAILURE() << FormatJobFileError("template", error);
 }
 
 TEST(JobReference, TheTemplateIsValidWithEveryOptionalLineOn) {
@@ -56,13 +58,16 @@ TEST(JobReference, TheTemplateIsValidWithEveryOptionalLineOn) {
   for (absl::string_view line : absl::StrSplit(JobTemplate(), '\n')) {
     std::string copy(line);
     const size_t mark = copy.find("# ");
-    const bool whole_comment = absl::StartsWith(copy, "# A job") || absl::StartsWith(copy, "# Lines");
-    if (!whole_comment && mark != std::string::npos && copy.find_first_not_of(' ') == mark) copy.erase(mark, 2);
+    const bool whole_comment =
+        absl::StartsWith(copy, "# A job") || absl::StartsWith(copy, "# Lines");
+    if (!whole_comment && mark != std::string::npos && copy.find_first_not_of(' ') == mark)
+      copy.erase(mark, 2);
     absl::StrAppend(&text, copy, "\n");
   }
   const JobFile file = ParseJobYaml(text);
-  for (const JobFileError& error : file.errors) ADD_FAILURE() << FormatJobFileError("template", error) << "\n" << text;
+  for (const JobFileError& error : file.errors)
+    ADD_FAILURE() << FormatJobFileError("template", error) << "\n" << text;
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::cli

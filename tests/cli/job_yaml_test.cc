@@ -4,6 +4,7 @@
 #include <google/protobuf/message.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace isthmus {
+namespace isthmus::cli {
 namespace {
 
 using testing::HasSubstr;
@@ -32,7 +33,8 @@ recipe:
 
 std::string Errors(const std::string& text) {
   std::vector<std::string> lines;
-  for (const JobFileError& error : ParseJobYaml(text).errors) lines.push_back(FormatJobFileError("job.yaml", error));
+  for (const JobFileError& error : ParseJobYaml(text).errors)
+    lines.push_back(FormatJobFileError("job.yaml", error));
   return absl::StrJoin(lines, "\n");
 }
 
@@ -100,22 +102,27 @@ compression:
   buffer_memory_bytes: 1 gig
   check_buffers: yes
 )y"),
-            R"y(job.yaml:1:7: name: 'Bible Study' is not allowed; it must be 1-63 lower-case letters, digits and '-'
+            R"y(job.yaml:1:7: name: 'Bible Study' is not allowed; it must be )y"
+            R"y(1-63 lower-case letters, digits and '-'
 job.yaml:2:1: sed: unknown key; did you mean 'seed'?
 job.yaml:4:11: model.layers: 'four' is not a whole number
 job.yaml:8:3: model.learning_rate: unknown key here; 'learning_rate' belongs under 'recipe:'
 job.yaml:10:3: data.path: has no value; it must be a text (or delete the line)
 job.yaml:14:3: recipe.steps: given twice; the first is in line 13
-job.yaml:15:17: recipe.global_batch: must be a whole number, but it stands in quotes; write 16 without them
+job.yaml:15:17: recipe.global_batch: must be a whole number, )y"
+            R"y(but it stands in quotes; write 16 without them
 job.yaml:16:16: recipe.micro_batch: must be a whole number, not a list
 job.yaml:17:18: recipe.learning_rate: '5%' is not a number
-job.yaml:18:11: strategy: this is a section of `key: value` lines with the keys stages, layers_per_stage, schedule, queue_limit, nodes
-job.yaml:21:24: compression.buffer_memory_bytes: '1 gig' is not a size; write bytes or a unit: 1048576, 512KiB, 256MiB, 2GB
+job.yaml:18:11: strategy: this is a section of `key: value` lines )y"
+            R"y(with the keys stages, layers_per_stage, schedule, queue_limit, nodes
+job.yaml:21:24: compression.buffer_memory_bytes: '1 gig' is not a size; write bytes )y"
+            R"y(or a unit: 1048576, 512KiB, 256MiB, 2GB
 job.yaml:22:18: compression.check_buffers: 'yes' is not true or false)y");
 }
 
 TEST(JobYaml, ChecksOfValuesHaveTheirLine) {
-  EXPECT_EQ(Errors(R"y(name: bible
+  EXPECT_EQ(
+      Errors(R"y(name: bible
 model: {layers: 4, hidden: 65, heads: 4, context: 64}
 data:
   path: bible.txt
@@ -129,34 +136,42 @@ compression:
   boundaries:
     - {boundary: 1, backward: delta(quant(4))}
 )y"),
-            R"y(job.yaml:2:28: model.hidden: '65' is not allowed; it must be a multiple of model.heads (4)
+      R"y(job.yaml:2:28: model.hidden: '65' is not allowed; it must be a multiple of model.heads (4)
 job.yaml:5:21: data.validation_share: '0.95' is not allowed; it must be from 0 to 0.9
 job.yaml:6:1: recipe.learning_rate: missing; it must be from 1e-12 to 10
 job.yaml:9:16: recipe.micro_batch: '32' is not allowed; it must be from 1 to 16
 job.yaml:11:12: compression.forward: codec 'quant(9)', column 8: expected bits from 1 to 8
-job.yaml:13:31: compression.boundaries[0].backward: 'delta(quant(4))' is not allowed; it must be a codec without state: a gradient has no earlier version of itself to differ from (AQ-SGD, section 3))y");
+job.yaml:13:31: compression.boundaries[0].backward: 'delta(quant(4))' is not allowed; )y"
+      R"y(it must be a codec without state: a gradient has no earlier version )y"
+      R"y(of itself to differ from (AQ-SGD, section 3))y");
 }
 
 TEST(JobYaml, MissingSectionsAreNamed) {
   const std::string errors = Errors("name: bible\n");
   EXPECT_THAT(errors, HasSubstr("model.layers: missing; it must be from 1 to 1000"));
-  EXPECT_THAT(errors, HasSubstr("data.path: missing; it must be a file or directory under each daemon's --data-dir"));
+  EXPECT_THAT(
+      errors,
+      HasSubstr(
+          "data.path: missing; it must be a file or directory under each daemon's --data-dir"));
   EXPECT_THAT(errors, HasSubstr("recipe.steps: missing"));
 }
 
 TEST(JobYaml, WholeFileErrors) {
-  EXPECT_EQ(Errors(""), "job.yaml:1:1: the file is empty; `isthmus job-template` prints one to start from");
+  EXPECT_EQ(Errors(""),
+            "job.yaml:1:1: the file is empty; `isthmus job-template` prints one to start from");
   EXPECT_THAT(Errors("- a\n- b\n"), HasSubstr("a job file is a section"));
   EXPECT_THAT(Errors("a: [1\n"), HasSubstr("not valid YAML"));
   EXPECT_THAT(Errors("? [a]\n: b\n"), HasSubstr("a key must be a plain word"));
-  EXPECT_THAT(Errors(absl::StrCat(kGood, "compression: {forward: quant(4, group=64)}\n")), HasSubstr("needs quotes"));
+  EXPECT_THAT(Errors(absl::StrCat(kGood, "compression: {forward: quant(4, group=64)}\n")),
+              HasSubstr("needs quotes"));
 }
 
 TEST(JobYaml, ErrorsAreBounded) {
   std::string text = kGood;
   for (int i = 0; i < 100; ++i) absl::StrAppend(&text, "zzzzzzzzzzzz", i, ": 1\n");
   EXPECT_EQ(ParseJobYaml(text).errors.size(), kMaxJobErrors);
-  EXPECT_THAT(Errors(absl::StrCat("name: ", std::string(100000, 'x'), "\n")), HasSubstr("at most 4096"));
+  EXPECT_THAT(Errors(absl::StrCat("name: ", std::string(100000, 'x'), "\n")),
+              HasSubstr("at most 4096"));
 }
 
 TEST(JobYaml, Numbers) {
@@ -178,7 +193,9 @@ TEST(JobYaml, Numbers) {
 // A value that each field accepts, by type; fields with a narrower set of values have their own.
 std::string ValueFor(const google::protobuf::FieldDescriptor* field) {
   using google::protobuf::FieldDescriptor;
-  if (field->name() == "backward" || field->name() == "forward" || field->name() == "evaluation" || field->name() == "tied") return "bf16";
+  if (field->name() == "backward" || field->name() == "forward" || field->name() == "evaluation" ||
+      field->name() == "tied")
+    return "bf16";
   switch (field->cpp_type()) {
     case FieldDescriptor::CPPTYPE_BOOL:
       return "true";
@@ -191,8 +208,10 @@ std::string ValueFor(const google::protobuf::FieldDescriptor* field) {
   }
 }
 
-// Maps a file with each field alone; the errors of missing fields are expected, those of the mapping are not.
-void CheckReachable(const google::protobuf::Descriptor* type, const std::string& head, const std::string& path, int depth, int* count) {
+// Maps a file with each field alone; the errors of missing fields are expected, those of the
+// mapping are not.
+void CheckReachable(const google::protobuf::Descriptor* type, const std::string& head,
+                    const std::string& path, int depth, int* count) {
   for (int i = 0; i < type->field_count(); ++i) {
     const auto* field = type->field(i);
     const std::string indent(2 * depth, ' ');
@@ -200,13 +219,16 @@ void CheckReachable(const google::protobuf::Descriptor* type, const std::string&
     if (field->message_type() != nullptr) {
       std::string next = absl::StrCat(head, indent, field->name(), ":\n");
       if (field->is_repeated()) absl::StrAppend(&next, indent, "  -\n");
-      CheckReachable(field->message_type(), next, here, depth + (field->is_repeated() ? 2 : 1), count);
+      CheckReachable(field->message_type(), next, here, depth + (field->is_repeated() ? 2 : 1),
+                     count);
       continue;
     }
-    const std::string value = field->is_repeated() ? absl::StrCat("[", ValueFor(field), "]") : ValueFor(field);
+    const std::string value =
+        field->is_repeated() ? absl::StrCat("[", ValueFor(field), "]") : ValueFor(field);
     const JobFile file = ParseJobYaml(absl::StrCat(head, indent, field->name(), ": ", value, "\n"));
     for (const JobFileError& error : file.errors) {
-      EXPECT_FALSE(absl::StrContains(error.message, "unknown") || absl::StrContains(error.message, "is not a "))
+      EXPECT_FALSE(absl::StrContains(error.message, "unknown") ||
+                   absl::StrContains(error.message, "is not a "))
           << here << ": " << FormatJobFileError("job", error);
     }
     ++*count;
@@ -219,6 +241,17 @@ TEST(JobYaml, EveryFieldIsReachable) {
   EXPECT_GE(count, 40);
 }
 
+TEST(JobYaml, TheExamplesAreValid) {
+  int count = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(ISTHMUS_SOURCE_DIR) + "/deploy/jobs")) {
+    EXPECT_TRUE(ReadJobFile(entry.path().string()).ok())
+        << ReadJobFile(entry.path().string()).status();
+    ++count;
+  }
+  EXPECT_GE(count, 3);
+}
+
 TEST(JobYaml, ReadJobFile) {
   EXPECT_EQ(ReadJobFile("/nonexistent/job.yaml").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(ReadJobFile("/").status().code(), absl::StatusCode::kNotFound);
@@ -226,9 +259,10 @@ TEST(JobYaml, ReadJobFile) {
   std::ofstream(path) << kGood;
   EXPECT_EQ(ReadJobFile(path)->name(), "bible");
   std::ofstream(path) << "nam: x\n";
-  EXPECT_THAT(std::string(ReadJobFile(path).status().message()), HasSubstr(path + ":1:1: nam: unknown key; did you mean 'name'?"));
+  EXPECT_THAT(std::string(ReadJobFile(path).status().message()),
+              HasSubstr(path + ":1:1: nam: unknown key; did you mean 'name'?"));
   std::remove(path.c_str());
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::cli

@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace isthmus {
+namespace isthmus::cli {
 namespace {
 
 TEST(Suggest, EditDistance) {
@@ -24,4 +24,4 @@ TEST(Suggest, NearestIgnoresCaseAndDashes) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::cli

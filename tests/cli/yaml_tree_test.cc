@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace isthmus {
+namespace isthmus::cli {
 namespace {
 
 using testing::HasSubstr;
@@ -42,12 +42,14 @@ std::string ErrorOf(const std::string& text) {
 
 TEST(YamlTree, RefusesWhatGrows) {
   EXPECT_THAT(ErrorOf("a: &x [1]\nb: 2\n"), HasSubstr("anchors"));
-  EXPECT_THAT(ErrorOf("a: *x\n"), HasSubstr("anchor"));  // yaml-cpp itself refuses an alias without its anchor
+  EXPECT_THAT(ErrorOf("a: *x\n"),
+              HasSubstr("anchor"));  // yaml-cpp itself refuses an alias without its anchor
   EXPECT_THAT(ErrorOf("a: !!int 3\n"), HasSubstr("tags"));
   EXPECT_THAT(ErrorOf("a: 1\n---\nb: 2\n"), HasSubstr("second document"));
   EXPECT_THAT(ErrorOf(std::string(kMaxYamlBytes + 1, ' ')), HasSubstr("larger than"));
   EXPECT_THAT(ErrorOf(std::string("a: \0b", 5)), HasSubstr("not a text file"));
-  EXPECT_THAT(ErrorOf(std::string(kMaxYamlDepth + 2, '[') + std::string(kMaxYamlDepth + 2, ']')), HasSubstr("levels deep"));
+  EXPECT_THAT(ErrorOf(std::string(kMaxYamlDepth + 2, '[') + std::string(kMaxYamlDepth + 2, ']')),
+              HasSubstr("levels deep"));
   EXPECT_NE(ErrorOf(std::string(100000, '[')), "");
   std::string many = "[";
   for (int i = 0; i <= kMaxYamlNodes; ++i) many += "1,";
@@ -69,4 +71,4 @@ TEST(YamlTree, EmptyTextIsNull) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::cli

@@ -1,0 +1,334 @@
+#include "coordinator/cli/app.h"
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <sstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/cli/commands.h"
+#include "coordinator/cli/exit_code.h"
+#include "coordinator/cli/job_reference.h"
+#include "coordinator/cli/json_out.h"
+#include "coordinator/cli/suggest.h"
+#include "coordinator/cli/testnet_plan.h"
+#include "coordinator/cli/testnet_run.h"
+
+namespace isthmus::cli {
+namespace {
+
+constexpr char kMainFooter[] = R"(
+First steps:
+  isthmus testnet --nodes 4 --rate 20Mbit --delay 20ms deploy/jobs/quickstart.yaml
+                                             rehearse on this machine
+  isthmus --coordinator host-a:7070 nodes    which daemons joined, and the links between them
+  isthmus job-template > job.yaml            a job to edit; `isthmus help job` explains every field
+  isthmus plan job.yaml                      who would hold what, with which codecs, and why
+  isthmus submit job.yaml --watch            train
+  isthmus export my-first-job ./model        a directory that `transformers` can load
+
+`isthmus COMMAND --help` has examples. With --json a command prints the messages of
+proto/control.proto: snake_case names, every field present, all numbers as JSON numbers.
+
+)";
+
+constexpr char kSubmitFooter[] = R"(
+Examples:
+  isthmus submit job.yaml --watch            progress bar, loss, tokens/s, bytes on the wire
+  isthmus submit job.yaml --watch --summary s.json
+                                             the final figures also as JSON
+  isthmus submit job.yaml --resume           from the newest checkpoint of the job of that name
+  isthmus submit job.yaml --wait             queue it until enough daemons are there
+  isthmus submit job.yaml --watch --json     progress on stderr, the final figures on stdout
+
+A job with model.init_from reads a GPT-2 (config.json, model.safetensors) from that directory,
+relative to the job file, and uploads it as the start of the training. Ctrl-C ends the watching,
+not the job.)";
+
+constexpr char kTestnetFooter[] = R"(
+Starts an emulated wide-area network (isthmus-wan), a coordinator and daemons as processes on it,
+submits the job, watches it and takes everything down. Needs root and /dev/net/tun. The
+coordinator's links are unlimited unless the table has a node `hub`.
+
+Examples:
+  isthmus testnet --nodes 4 --rate 20Mbit --delay 20ms --loss 0.1% job.yaml
+  isthmus testnet --links regions --nodes 3 job.yaml     a preset (isthmus-wan presets lists them)
+  isthmus testnet --links my-links.csv job.yaml --json   every node of the table; figures as JSON
+  isthmus testnet --nodes 2 --rate 5Mbit --delay 20ms job.yaml --keep --http
+                                                         look around afterwards)";
+
+// What the command line said; one struct for all commands.
+struct Arguments {
+  ClientOptions client;
+  std::string topic;
+  NodesOptions nodes;
+  SubmitOptions submit;
+  WatchOptions watch;
+  LogsOptions logs;
+  ExportOptions export_dir;
+  TestnetOptions testnet;
+  std::string job;
+  std::string job_file;
+  bool json = false;
+  bool now = false;
+};
+
+class App {
+ public:
+  App(Console* console)
+      : console_(console),
+        app_("Trains one neural network on hosts that only a slow network joins.", "isthmus") {
+    app_.footer(absl::StrCat(kMainFooter, kExitCodeHelp));
+    app_.require_subcommand(1);
+    app_.add_option("--coordinator", a_.client.address, "its HOST:PORT")
+        ->envname("ISTHMUS_COORDINATOR")
+        ->type_name("HOST:PORT")
+        ->capture_default_str();
+    app_.add_flag("--proxy", a_.client.use_proxy,
+                  "go through http_proxy and friends (else they are ignored)");
+    app_.add_flag_callback(
+        "--version", [this] { version_ = true; }, "the version");
+    AddCluster();
+    AddJobs();
+    AddOffline();
+    AddTestnet();
+  }
+
+  int Run(int argc, const char* const* argv) {
+    for (int i = 1; i < argc; ++i)
+      version_ = version_ || (i == 1 && std::string(argv[i]) == "--version");
+    if (version_) return PrintVersion();
+    try {
+      app_.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      return Explain(error, argc, argv);
+    }
+    return run_ ? run_() : kExitUsage;
+  }
+
+ private:
+  CLI::App* Command(const std::string& name, const std::string& what, std::function<int()> run,
+                    bool json = true) {
+    CLI::App* command = app_.add_subcommand(name, what);
+    command->fallthrough();
+    command->callback([this, run = std::move(run)] { run_ = run; });
+    if (json) command->add_flag("--json", a_.json, "as JSON");
+    return command;
+  }
+  void JobArgument(CLI::App* command, std::string* where) {
+    command->add_option("JOB", *where, "its id, or its name (the newest of that name)")->required();
+  }
+  void FileArgument(CLI::App* command, std::string* where) {
+    command->add_option("JOB.yaml", *where, "the job file (isthmus job-template prints one)")
+        ->required();
+  }
+
+  void AddCluster() {
+    CLI::App* nodes =
+        Command("nodes", "the daemons that joined, and the measured links between them", [this] {
+          a_.nodes.json = a_.json;
+          return RunNodes(a_.client, a_.nodes, console_);
+        });
+    nodes
+        ->add_option("--wait", a_.nodes.wait,
+                     "until so many daemons are alive and their links measured")
+        ->check(CLI::Range(1, 10000));
+    nodes->add_option("--timeout", a_.nodes.timeout_s, "seconds to wait")
+        ->check(CLI::Range(0.0, 86400.0))
+        ->capture_default_str();
+    nodes->footer("\nExamples:\n  isthmus nodes\n  isthmus nodes --wait 4 --timeout 60");
+    CLI::App* plan = Command("plan", "who would hold what, with which codecs, and why",
+                             [this] { return RunPlan(a_.client, a_.job_file, a_.json, console_); });
+    FileArgument(plan, &a_.job_file);
+    plan->footer(
+        "\nNothing is started. Refuses what can't run, and says what is missing.\n\nExample:\n  "
+        "isthmus plan job.yaml");
+  }
+
+  void AddJobs() {
+    CLI::App* submit = Command("submit", "start a job", [this] {
+      a_.submit.json = a_.json;
+      return RunSubmit(a_.client, a_.submit, console_);
+    });
+    FileArgument(submit, &a_.submit.job_file);
+    submit->add_flag("--watch", a_.submit.watch, "watch it to its end");
+    submit->add_flag("--resume", a_.submit.resume,
+                     "go on from the newest checkpoint of the job of that name");
+    submit->add_flag("--wait", a_.submit.wait, "queue it until enough daemons are there");
+    submit
+        ->add_option("--summary", a_.submit.summary_file,
+                     "write the final figures there (with --watch)")
+        ->type_name("FILE");
+    submit->footer(kSubmitFooter);
+    Command("list", "all jobs", [this] { return RunList(a_.client, a_.json, console_); });
+    JobArgument(Command("status", "one job: figures, reason of its state, stages",
+                        [this] { return RunStatus(a_.client, a_.job, a_.json, console_); }),
+                &a_.job);
+    CLI::App* watch = Command("watch", "follow a job to its end", [this] {
+      a_.watch.json = a_.json;
+      return RunWatch(a_.client, a_.watch, console_);
+    });
+    JobArgument(watch, &a_.watch.job);
+    watch->add_option("--summary", a_.watch.summary_file, "write the final figures there")
+        ->type_name("FILE");
+    watch->footer(
+        "\nCtrl-C ends the watching, not the job. With --json: progress on stderr, the final "
+        "figures on stdout.");
+    CLI::App* logs = Command("logs", "a record a step: loss, tokens/s, bytes, waits", [this] {
+      a_.logs.json = a_.json;
+      return RunLogs(a_.client, a_.logs, console_);
+    });
+    JobArgument(logs, &a_.logs.job);
+    logs->add_flag("-f,--follow", a_.logs.follow, "go on until the job ends");
+    logs->add_option("--from", a_.logs.from_step, "the first step")
+        ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+        ->type_name("STEP");
+    logs->footer(
+        "\nWith --json a line a record (JSON lines).\n\nExample:\n  isthmus logs my-first-job -f "
+        "--json | jq '[.step, .loss]'");
+    CLI::App* stop = Command("stop", "end a job: finish the step, write a checkpoint", [this] {
+      return RunStop(a_.client, a_.job, a_.now, a_.json, console_);
+    });
+    JobArgument(stop, &a_.job);
+    stop->add_flag("--now", a_.now, "at once, without a checkpoint");
+    stop->footer("\nGo on later: isthmus submit JOB.yaml --resume");
+    CLI::App* out =
+        Command("export", "write a checkpoint as a directory that `transformers` can load", [this] {
+          a_.export_dir.json = a_.json;
+          return RunExport(a_.client, a_.export_dir, console_);
+        });
+    JobArgument(out, &a_.export_dir.job);
+    out->add_option("DIR", a_.export_dir.dir, "where to")->required();
+    out->add_option("--step", a_.export_dir.step, "the checkpoint of that step (else the newest)")
+        ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+    out->add_flag("--force", a_.export_dir.force, "replace DIR if it is not empty");
+    out->footer(
+        "\nWrites model.safetensors and config.json, in one rename: DIR is never half "
+        "written.\n\nExample:\n  isthmus export my-first-job ./model");
+  }
+
+  void AddOffline() {
+    Command("version", "the version", [this] { return PrintVersion(); });
+    const auto reference = [this] {
+      console_->Out(JobReference());
+      return static_cast<int>(kExitOk);
+    };
+    Command("job-reference", "every field of a job file: type, default, meaning", reference, false);
+    Command(
+        "job-template", "a commented job file to start from",
+        [this] {
+          console_->Out(JobTemplate());
+          return static_cast<int>(kExitOk);
+        },
+        false);
+    CLI::App* help = Command(
+        "help", "help on a command; `isthmus help job` explains job files",
+        [this, reference] {
+          if (a_.topic == "job") return reference();
+          CLI::App* command = a_.topic.empty() ? &app_ : Find(a_.topic);
+          if (command == nullptr) return Unknown(a_.topic);
+          console_->Out(command->help(a_.topic.empty() ? "" : "isthmus"));
+          return static_cast<int>(kExitOk);
+        },
+        false);
+    help->add_option("TOPIC", a_.topic, "a command, or `job`");
+  }
+
+  void AddTestnet() {
+    CLI::App* testnet =
+        Command("testnet", "rehearse a job on an emulated WAN on this machine", [this] {
+          a_.testnet.json = a_.json;
+          return RunTestnet(a_.testnet, console_);
+        });
+    TestnetOptions& t = a_.testnet;
+    FileArgument(testnet, &t.job_file);
+    testnet->add_option("--nodes", t.nodes, "daemons (with --links: the first ones of the table)")
+        ->check(CLI::Range(1, 200));
+    testnet->add_option("--links", t.links, "link table: a preset or a CSV file")
+        ->type_name("PRESET|FILE");
+    testnet->add_option("--rate", t.rate, "of every link, such as 20Mbit")->type_name("RATE");
+    testnet->add_option("--delay", t.delay, "one way, such as 25ms")->type_name("DELAY");
+    testnet->add_option("--jitter", t.jitter, "such as 1ms")->type_name("JITTER");
+    testnet->add_option("--loss", t.loss, "share of packets, such as 0.1%")->type_name("LOSS");
+    testnet->add_option("--mtu", t.mtu, "largest packet; 9000 costs the least CPU")
+        ->capture_default_str();
+    testnet->add_option("--seed", t.seed, "of losses and jitter")->capture_default_str();
+    testnet->add_option("--data-dir", t.data_dir, "folder of the training data")
+        ->type_name("DIR")
+        ->capture_default_str();
+    testnet->add_option("--run-dir", t.run_dir, "logs and state go there (else a temporary one)")
+        ->type_name("DIR");
+    testnet->add_option("--summary", t.summary_file, "write the final figures there")
+        ->type_name("FILE");
+    testnet->add_option("--threads", t.threads, "compute threads a daemon")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
+    testnet
+        ->add_option("--ready-timeout", t.ready_timeout_s,
+                     "seconds until all daemons have measured their links")
+        ->capture_default_str();
+    testnet->add_flag("--http", t.http, "serve the metrics pages on the emulated network");
+    testnet->add_flag("--keep", t.keep, "leave everything running after the job, until Ctrl-C");
+    testnet->footer(kTestnetFooter);
+  }
+
+  CLI::App* Find(const std::string& name) {
+    for (CLI::App* command : app_.get_subcommands([](CLI::App*) { return true; })) {
+      if (command->get_name() == name) return command;
+    }
+    return nullptr;
+  }
+
+  int PrintVersion() {
+    console_->Out(a_.json ? absl::StrCat("{\n  \"version\": ", JsonString(ISTHMUS_VERSION), "\n}\n")
+                          : absl::StrCat("isthmus ", ISTHMUS_VERSION, "\n"));
+    return kExitOk;
+  }
+
+  int Unknown(const std::string& word) {
+    std::vector<std::string> names = {"job"};
+    for (const CLI::App* command : app_.get_subcommands([](CLI::App*) { return true; }))
+      names.push_back(command->get_name());
+    const std::string near = Nearest(word, names);
+    console_->Err(absl::StrCat("isthmus: there is no command '", word.substr(0, 60), "'",
+                               near.empty()
+                                   ? absl::StrCat("; the commands are ", absl::StrJoin(names, ", "))
+                                   : absl::StrCat("; did you mean '", near, "'?"),
+                               "\n"));
+    return kExitUsage;
+  }
+
+  // Help that was asked for, or what was wrong.
+  int Explain(const CLI::ParseError& error, int argc, const char* const* argv) {
+    std::ostringstream out;
+    std::ostringstream err;
+    const int code = app_.exit(error, out, err);
+    console_->Out(out.str());
+    if (code == 0) return kExitOk;
+    // The first word that is no option: a misspelt command gets a suggestion.
+    for (int i = 1; i < argc; ++i) {
+      const std::string word = argv[i];
+      if (word == "--coordinator") ++i;
+      if (word.empty() || word[0] == '-') continue;
+      if (Find(word) == nullptr) return Unknown(word);
+      break;
+    }
+    console_->Err(absl::StrCat("isthmus: ", err.str()));
+    return kExitUsage;
+  }
+
+  Console* const console_;
+  Arguments a_;
+  CLI::App app_;
+  std::function<int()> run_;
+  bool version_ = false;
+};
+
+}  // namespace
+
+int RunApp(int argc, const char* const* argv, Console* console) {
+  return App(console).Run(argc, argv);
+}
+
+}  // namespace isthmus::cli

@@ -1,0 +1,15 @@
+// The command line of `isthmus`. The only door to CLI11.
+// Thread: one owner, the main thread.
+#ifndef ISTHMUS_COORDINATOR_CLI_APP_H_
+#define ISTHMUS_COORDINATOR_CLI_APP_H_
+
+#include "coordinator/cli/console.h"
+
+namespace isthmus::cli {
+
+// The exit code (exit_code.h).
+int RunApp(int argc, const char* const* argv, Console* console);
+
+}  // namespace isthmus::cli
+
+#endif  // ISTHMUS_COORDINATOR_CLI_APP_H_

@@ -1,0 +1,237 @@
+#include "coordinator/cli/client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/hash.h"
+#include "base/mutex.h"
+#include "base/rpc/channel.h"
+#include "base/status.h"
+#include "proto/control_service.grpc.pb.h"
+
+namespace isthmus::cli {
+namespace {
+
+constexpr size_t kChunkBytes = 256 << 10;
+
+std::chrono::system_clock::time_point After(absl::Duration timeout) {
+  return std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout);
+}
+
+}  // namespace
+
+struct Client::State {
+  ClientOptions options;
+  std::shared_ptr<grpc::Channel> channel;       // control
+  std::shared_ptr<grpc::Channel> bulk_channel;  // made at first use
+  std::unique_ptr<Jobs::Stub> jobs;
+
+  Mutex mutex;
+  grpc::ClientContext* current ABSL_GUARDED_BY(mutex) = nullptr;
+  bool cancelled ABSL_GUARDED_BY(mutex) = false;
+
+  absl::Status Unreachable(absl::string_view why) const {
+    return absl::UnavailableError(absl::StrCat(
+        "no coordinator answers at ", options.address, " (", why,
+        "). Is `isthmus-coordinator` running there and the port open? Name another one with ",
+        "--coordinator HOST:PORT or ISTHMUS_COORDINATOR"));
+  }
+
+  absl::Status Named(const grpc::Status& status) const {
+    if (status.ok()) return absl::OkStatus();
+    const absl::Status error = rpc::FromGrpc(status);
+    if (absl::IsUnimplemented(error)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the server at ", options.address,
+                       " is not an Isthmus coordinator of this version: ", error.message()));
+    }
+    if (absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error)) {
+      return Annotate(error, absl::StrCat("coordinator ", options.address));
+    }
+    return error;
+  }
+};
+
+namespace {
+
+// Makes a context cancellable for the length of one call.
+template <typename State>
+class Call {
+ public:
+  Call(State* state, absl::Duration timeout) : state_(state) {
+    context_.set_deadline(After(timeout));
+    MutexLock lock(&state_->mutex);
+    state_->current = &context_;
+    if (state_->cancelled) context_.TryCancel();
+  }
+  ~Call() {
+    MutexLock lock(&state_->mutex);
+    state_->current = nullptr;
+  }
+  grpc::ClientContext* context() { return &context_; }
+
+ private:
+  State* const state_;
+  grpc::ClientContext context_;
+};
+
+// OK as soon as connected; the first failure to connect is final (a refused port does not become
+// better by waiting).
+absl::Status AwaitConnected(grpc::Channel* channel, absl::Duration timeout) {
+  const auto deadline = After(timeout);
+  while (true) {
+    const grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);
+    if (state == GRPC_CHANNEL_READY) return absl::OkStatus();
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) {
+      return absl::UnavailableError("the connection failed");
+    }
+    if (!channel->WaitForStateChange(state, deadline)) {
+      return absl::UnavailableError(
+          absl::StrCat("no connection within ", absl::FormatDuration(timeout)));
+    }
+  }
+}
+
+}  // namespace
+
+Client::Client(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Client::~Client() = default;
+const std::string& Client::address() const { return state_->options.address; }
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
+  RETURN_IF_ERROR(rpc::CheckAddress("--coordinator", options.address));
+  auto state = std::make_unique<State>();
+  state->options = options;
+  rpc::ChannelOptions channel_options;
+  channel_options.use_proxy = options.use_proxy;
+  state->channel = rpc::MakeChannel(options.address, channel_options);
+  const absl::Status connected = AwaitConnected(state->channel.get(), options.connect_timeout);
+  if (!connected.ok()) return state->Unreachable(connected.message());
+  state->jobs = Jobs::NewStub(state->channel);
+  return std::unique_ptr<Client>(new Client(std::move(state)));
+}
+
+void Client::Cancel() {
+  MutexLock lock(&state_->mutex);
+  state_->cancelled = true;
+  if (state_->current != nullptr) state_->current->TryCancel();
+}
+
+#define ISTHMUS_UNARY(Method, request, Reply, timeout)                                   \
+  Reply reply;                                                                           \
+  Call<State> call(state_.get(), state_->options.timeout);                               \
+  RETURN_IF_ERROR(state_->Named(state_->jobs->Method(call.context(), request, &reply))); \
+  return reply
+
+absl::StatusOr<PlanReply> Client::MakePlan(const PlanRequest& request) {
+  ISTHMUS_UNARY(MakePlan, request, PlanReply, plan_timeout);
+}
+absl::StatusOr<NewJobIdReply> Client::NewJobId(const NewJobIdRequest& request) {
+  ISTHMUS_UNARY(NewJobId, request, NewJobIdReply, call_timeout);
+}
+absl::StatusOr<SubmitReply> Client::Submit(const SubmitRequest& request) {
+  ISTHMUS_UNARY(Submit, request, SubmitReply, plan_timeout);
+}
+absl::StatusOr<ListJobsReply> Client::List() {
+  ISTHMUS_UNARY(List, ListJobsRequest(), ListJobsReply, call_timeout);
+}
+absl::StatusOr<JobStatus> Client::Status(const JobStatusRequest& request) {
+  ISTHMUS_UNARY(Status, request, JobStatus, call_timeout);
+}
+absl::StatusOr<StopJobReply> Client::Stop(const StopJobRequest& request) {
+  ISTHMUS_UNARY(Stop, request, StopJobReply, call_timeout);
+}
+absl::StatusOr<ListNodesReply> Client::Nodes() {
+  ISTHMUS_UNARY(Nodes, ListNodesRequest(), ListNodesReply, call_timeout);
+}
+#undef ISTHMUS_UNARY
+
+absl::Status Client::Watch(const WatchRequest& request,
+                           const std::function<bool(const WatchReply&)>& take) {
+  Call<State> call(state_.get(), state_->options.stream_timeout);
+  auto stream = state_->jobs->Watch(call.context(), request);
+  WatchReply reply;
+  bool ended_here = false;
+  while (!ended_here && stream->Read(&reply)) ended_here = !take(reply);
+  if (ended_here) call.context()->TryCancel();
+  const grpc::Status status = stream->Finish();
+  return ended_here ? absl::OkStatus() : state_->Named(status);
+}
+
+absl::StatusOr<bool> Client::PutCheckpoint(PutCheckpointHeader header, absl::string_view data,
+                                           const std::function<void(int64_t)>& progress) {
+  if (state_->bulk_channel == nullptr)
+    state_->bulk_channel = rpc::MakeChannel(state_->options.address, {});
+  const auto stub = Bulk::NewStub(state_->bulk_channel);
+  header.set_file_bytes(static_cast<int64_t>(data.size()));
+  header.set_checksum(Hash64(data));
+  Call<State> call(state_.get(), state_->options.bulk_timeout);
+  PutCheckpointReply reply;
+  auto stream = stub->PutCheckpoint(call.context(), &reply);
+  PutCheckpointChunk chunk;
+  *chunk.mutable_header() = header;
+  bool open = stream->Write(chunk);
+  for (size_t at = 0; open && at < data.size(); at += kChunkBytes) {
+    const absl::string_view part = data.substr(at, kChunkBytes);
+    chunk.set_data(part.data(), part.size());
+    open = stream->Write(chunk);
+    if (progress) progress(static_cast<int64_t>(at + part.size()));
+  }
+  stream->WritesDone();
+  RETURN_IF_ERROR(state_->Named(stream->Finish()));
+  return reply.complete();
+}
+
+absl::StatusOr<Client::Fetched> Client::FetchCheckpoint(
+    const FetchCheckpointRequest& request, const std::string& path,
+    const std::function<void(int64_t, int64_t)>& progress) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  if (!out)
+    return absl::InternalError(absl::StrCat("can't write ", path, ": ", std::strerror(errno)));
+  if (state_->bulk_channel == nullptr)
+    state_->bulk_channel = rpc::MakeChannel(state_->options.address, {});
+  const auto stub = Bulk::NewStub(state_->bulk_channel);
+  Call<State> call(state_.get(), state_->options.bulk_timeout);
+  auto stream = stub->FetchCheckpoint(call.context(), request);
+  FetchCheckpointChunk chunk;
+  Fetched fetched;
+  int64_t total = -1;
+  uint64_t checksum = 0;
+  Hasher hasher;
+  while (stream->Read(&chunk)) {
+    if (total < 0) {
+      total = chunk.total_bytes();
+      fetched.step = chunk.step();
+    }
+    if (chunk.checksum() != 0) checksum = chunk.checksum();
+    hasher.Update(chunk.data().data(), chunk.data().size());
+    out.write(chunk.data().data(), static_cast<std::streamsize>(chunk.data().size()));
+    fetched.bytes += static_cast<int64_t>(chunk.data().size());
+    if (!out) {
+      call.context()->TryCancel();
+      stream->Finish();
+      return absl::InternalError(absl::StrCat("can't write ", path, ": ", std::strerror(errno)));
+    }
+    if (progress) progress(fetched.bytes, total);
+  }
+  RETURN_IF_ERROR(state_->Named(stream->Finish()));
+  out.close();
+  if (!out)
+    return absl::InternalError(absl::StrCat("can't write ", path, ": ", std::strerror(errno)));
+  if (fetched.bytes != total || hasher.Digest() != checksum) {
+    return absl::DataLossError(absl::StrCat("the ", request.what(), " of ", request.job_id(),
+                                            " arrived damaged: ", fetched.bytes, " of ", total,
+                                            " bytes, or another checksum; run the command again"));
+  }
+  return fetched;
+}
+
+}  // namespace isthmus::cli

@@ -1,0 +1,80 @@
+// Calls to the coordinator, each with a deadline. The only door to gRPC of the CLI.
+// Errors: Unavailable and DeadlineExceeded name the address and what to try; what the coordinator
+// itself refuses keeps its code and its words. Thread: one owner, except Cancel().
+#ifndef ISTHMUS_COORDINATOR_CLI_CLIENT_H_
+#define ISTHMUS_COORDINATOR_CLI_CLIENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "proto/control.pb.h"
+
+namespace isthmus::cli {
+
+struct ClientOptions {
+  std::string address = "127.0.0.1:7070";
+  absl::Duration connect_timeout =
+      absl::Seconds(5);  // a slow link's handshake takes a few round trips
+  absl::Duration call_timeout = absl::Seconds(30);
+  absl::Duration plan_timeout = absl::Minutes(2);  // MakePlan and Submit: the planner searches
+  absl::Duration bulk_timeout =
+      absl::Hours(12);  // a checkpoint over a slow link; keepalive finds a dead one sooner
+  absl::Duration stream_timeout =
+      absl::Minutes(5);  // of one Watch stream; the watcher opens the next one
+  bool use_proxy = false;
+};
+
+class Client {
+ public:
+  // Connects. InvalidArgument: not an address. Unavailable: nobody there.
+  static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
+  ~Client();
+
+  absl::StatusOr<PlanReply> MakePlan(const PlanRequest& request);
+  absl::StatusOr<NewJobIdReply> NewJobId(const NewJobIdRequest& request);
+  absl::StatusOr<SubmitReply> Submit(const SubmitRequest& request);
+  absl::StatusOr<ListJobsReply> List();
+  absl::StatusOr<JobStatus> Status(const JobStatusRequest& request);
+  absl::StatusOr<StopJobReply> Stop(const StopJobRequest& request);
+  absl::StatusOr<ListNodesReply> Nodes();
+
+  // One stream. `take` gets each reply and returns false to end it: OK. OK also where the
+  // coordinator ends it.
+  absl::Status Watch(const WatchRequest& request,
+                     const std::function<bool(const WatchReply&)>& take);
+
+  // Sends one file of a checkpoint. header.file_bytes and header.checksum are filled in. True: the
+  // checkpoint is complete.
+  absl::StatusOr<bool> PutCheckpoint(PutCheckpointHeader header, absl::string_view data,
+                                     const std::function<void(int64_t sent_bytes)>& progress);
+
+  struct Fetched {
+    int64_t step = 0;
+    int64_t bytes = 0;
+  };
+  // Writes what comes to `path` (made or cut) and checks its length and checksum.
+  absl::StatusOr<Fetched> FetchCheckpoint(
+      const FetchCheckpointRequest& request, const std::string& path,
+      const std::function<void(int64_t done, int64_t total)>& progress);
+
+  // Ends the call in progress and every later one with Cancelled. From any thread, not from a
+  // signal handler.
+  void Cancel();
+
+  const std::string& address() const;
+
+ private:
+  struct State;
+  explicit Client(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace isthmus::cli
+
+#endif  // ISTHMUS_COORDINATOR_CLI_CLIENT_H_

@@ -1,0 +1,395 @@
+#include "coordinator/cli/commands.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/status.h"
+#include "coordinator/cli/exit_code.h"
+#include "coordinator/cli/export_dir.h"
+#include "coordinator/cli/gpt2_import.h"
+#include "coordinator/cli/interrupt.h"
+#include "coordinator/cli/job_yaml.h"
+#include "coordinator/cli/json_out.h"
+#include "coordinator/cli/render.h"
+#include "coordinator/cli/summary.h"
+#include "coordinator/cli/views.h"
+#include "coordinator/cli/watch_view.h"
+#include "coordinator/cli/watching.h"
+
+namespace isthmus::cli {
+namespace {
+
+constexpr absl::Duration kNodesPoll = absl::Milliseconds(500);
+
+// A client whose calls end at SIGINT and SIGTERM.
+struct Session {
+  Interrupt interrupt;  // before the client: its threads inherit the signal mask
+  std::unique_ptr<Client> client;
+
+  ~Session() { interrupt.OnSignal(nullptr); }
+  absl::Status Open(const ClientOptions& options) {
+    ASSIGN_OR_RETURN(client, Client::Connect(options));
+    interrupt.OnSignal([c = client.get()] { c->Cancel(); });
+    return absl::OkStatus();
+  }
+};
+
+void PrintWarnings(const google::protobuf::RepeatedPtrField<std::string>& warnings,
+                   Console* console) {
+  for (const std::string& warning : warnings)
+    console->Err(absl::StrCat("warning: ", Printable(warning), "\n"));
+}
+
+absl::Status WriteFile(const std::string& path, const std::string& text) {
+  const std::string part = path + ".part";
+  std::ofstream out(part, std::ios::binary | std::ios::trunc);
+  out << text;
+  out.close();
+  if (!out || std::rename(part.c_str(), path.c_str()) != 0)
+    return absl::InternalError(absl::StrCat("can't write ", path));
+  return absl::OkStatus();
+}
+
+// Prints "NAME 45 %" in place on a terminal, nothing else where there is none.
+std::function<void(int64_t, int64_t)> ProgressOn(Console* console, std::string name) {
+  if (!TerminalOf(console->err()).interactive) return nullptr;
+  return [console, name = std::move(name), shown = -1](int64_t done, int64_t total) mutable {
+    const int percent = total > 0 ? static_cast<int>(100 * done / total) : 0;
+    if (percent == shown) return;
+    shown = percent;
+    console->Err(absl::StrCat("\r", name, " ", percent, " % of ",
+                              FormatBytes(static_cast<double>(total)),
+                              percent == 100 ? "\n" : "\x1b[K"));
+  };
+}
+
+// Alive daemons, and links measured (or found unreachable) between them.
+struct Ready {
+  int alive = 0;
+  int links = 0;
+};
+Ready CountReady(const ListNodesReply& reply) {
+  Ready ready;
+  std::set<std::string> alive;
+  for (const NodeStatus& node : reply.nodes()) {
+    if (node.alive()) alive.insert(node.node().id());
+  }
+  ready.alive = static_cast<int>(alive.size());
+  for (const LinkMeasurement& link : reply.links()) {
+    ready.links += alive.count(link.from_id()) > 0 && alive.count(link.to_id()) > 0 ? 1 : 0;
+  }
+  return ready;
+}
+
+absl::StatusOr<ListNodesReply> AwaitNodes(Session* session, const NodesOptions& options) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(options.timeout_s);
+  while (true) {
+    ASSIGN_OR_RETURN(ListNodesReply reply, session->client->Nodes());
+    const Ready ready = CountReady(reply);
+    if (ready.alive >= options.wait && ready.links >= ready.alive * (ready.alive - 1)) return reply;
+    if (absl::Now() > deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          ready.alive, " of ", options.wait, " daemons are alive and ", ready.links, " of ",
+          ready.alive * (ready.alive - 1), " links between them are measured after ",
+          options.timeout_s, " s; see the logs of the daemons that are not there"));
+    }
+    if (session->interrupt.WaitFor(kNodesPoll)) return absl::CancelledError("interrupted");
+  }
+}
+
+// Where a watched job's progress goes: to out for people, to err where out is for a program.
+class WatchOutput {
+ public:
+  WatchOutput(Console* console, bool json)
+      : console_(console), to_err_(json), view_(Options(json ? console->err() : console->out())) {}
+
+  absl::Status Follow(Session* session, const std::string& job) {
+    FollowOptions options;
+    options.job = job;
+    const absl::Status status = FollowJob(
+        session->client.get(), &session->interrupt, options,
+        [this](const WatchReply& reply) { Print(view_.Update(reply, absl::Now())); },
+        [this](const std::string& text) { Print(view_.Remark(text)); });
+    Print(view_.Finish());
+    return status;
+  }
+  const WatchView& view() const { return view_; }
+
+ private:
+  static WatchViewOptions Options(FILE* file) {
+    const Terminal terminal = TerminalOf(file);
+    WatchViewOptions options;
+    options.terminal = terminal.interactive;
+    options.width = terminal.width;
+    options.unicode = terminal.unicode;
+    return options;
+  }
+  void Print(const std::string& text) { to_err_ ? console_->Err(text) : console_->Out(text); }
+
+  Console* const console_;
+  const bool to_err_;
+  WatchView view_;
+};
+
+int EndCode(JobState state) {
+  return state == JOB_FINISHED || state == JOB_STOPPED ? kExitOk : kExitJobNotDone;
+}
+
+int WatchToEnd(Session* session, const std::string& job, bool json, const std::string& summary_file,
+               Console* console) {
+  WatchOutput output(console, json);
+  const absl::Status status = output.Follow(session, job);
+  if (absl::IsCancelled(status)) {
+    console->Err(absl::StrCat("\nno longer watching; the job goes on. Again: isthmus watch ", job,
+                              "; stop it: isthmus stop ", job, "\n"));
+    return kExitInterrupted;
+  }
+  if (!status.ok()) return console->Fail(status);
+  const Summary summary = MakeSummary(output.view().status(), output.view().records());
+  console->Out(json ? SummaryJson(summary) : absl::StrCat("\n", SummaryTable(summary)));
+  if (!summary_file.empty()) {
+    const absl::Status written = WriteFile(summary_file, SummaryJson(summary));
+    if (!written.ok()) return console->Fail(written);
+    if (!json) console->Out(absl::StrCat("\nsummary: ", summary_file, "\n"));
+  }
+  const int code = EndCode(summary.status.state());
+  if (code != kExitOk) {
+    console->Err(
+        absl::StrCat("isthmus: the job ended ", StateName(summary.status.state()), ": ",
+                     Printable(summary.status.reason()),
+                     ". Go on from its newest checkpoint: isthmus submit JOB.yaml --resume\n"));
+  }
+  return code;
+}
+
+// Uploads model.init_from as checkpoint 0 of a new job id.
+absl::StatusOr<std::string> UploadInit(Client* client, const JobSpec& job,
+                                       const std::string& job_file, Console* console) {
+  std::filesystem::path dir = job.model().init_from();
+  if (dir.is_relative()) dir = std::filesystem::path(job_file).parent_path() / dir;
+  ASSIGN_OR_RETURN(const ImportedGpt2 model, ReadGpt2(dir.string(), job.model()));
+  for (const std::string& warning : model.warnings)
+    console->Err(absl::StrCat("warning: ", Printable(warning), "\n"));
+  NewJobIdRequest request;
+  request.set_name(job.name());
+  ASSIGN_OR_RETURN(const NewJobIdReply id, client->NewJobId(request));
+  PutCheckpointHeader header;
+  header.set_job_id(id.job_id());
+  header.set_stages(1);
+  header.set_file("weights.safetensors");
+  const auto progress = ProgressOn(console, "uploading the model");
+  const auto total = static_cast<int64_t>(model.weights.size());
+  const absl::StatusOr<bool> put = client->PutCheckpoint(
+      header, model.weights,
+      progress ? [&](int64_t sent) { progress(sent, total); } : std::function<void(int64_t)>());
+  if (!put.ok()) return Annotate(put.status(), "uploading the model");
+  return id.job_id();
+}
+
+absl::StatusOr<SubmitReply> SubmitJob(Client* client, const SubmitOptions& options,
+                                      Console* console) {
+  SubmitRequest request;
+  ASSIGN_OR_RETURN(*request.mutable_job(), ReadJobFile(options.job_file));
+  request.set_resume(options.resume);
+  request.set_wait_for_nodes(options.wait);
+  if (!request.job().model().init_from().empty() && !options.resume) {
+    if (!options.wait) {  // refuse what can't run before a long upload
+      PlanRequest plan;
+      *plan.mutable_job() = request.job();
+      RETURN_IF_ERROR(client->MakePlan(plan).status());
+    }
+    ASSIGN_OR_RETURN(const std::string id,
+                     UploadInit(client, request.job(), options.job_file, console));
+    request.set_job_id(id);
+    request.set_init_uploaded(true);
+  }
+  return client->Submit(request);
+}
+
+}  // namespace
+
+int RunNodes(const ClientOptions& client, const NodesOptions& options, Console* console) {
+  Session session;
+  absl::Status opened = session.Open(client);
+  if (!opened.ok()) return console->Fail(opened);
+  const absl::StatusOr<ListNodesReply> reply =
+      options.wait > 0 ? AwaitNodes(&session, options) : session.client->Nodes();
+  if (!reply.ok()) return console->Fail(reply.status());
+  console->Out(options.json ? ToJson(*reply, true) : NodesView(*reply));
+  return kExitOk;
+}
+
+int RunPlan(const ClientOptions& client, const std::string& job_file, bool json, Console* console) {
+  PlanRequest request;
+  absl::StatusOr<JobSpec> job = ReadJobFile(job_file);
+  if (!job.ok()) return console->Fail(job.status());
+  *request.mutable_job() = *std::move(job);
+  Session session;
+  const absl::Status opened = session.Open(client);
+  if (!opened.ok()) return console->Fail(opened);
+  const absl::StatusOr<PlanReply> reply = session.client->MakePlan(request);
+  if (!reply.ok()) return console->Fail(reply.status());
+  console->Out(json ? ToJson(*reply, true) : PlanView(*reply));
+  return kExitOk;
+}
+
+int RunSubmit(const ClientOptions& client, const SubmitOptions& options, Console* console) {
+  if (!options.summary_file.empty() && !options.watch) {
+    return console->Fail(absl::InvalidArgumentError(
+        "--summary is written at the end of a watched job: add --watch"));
+  }
+  const absl::StatusOr<JobSpec> job =
+      ReadJobFile(options.job_file);  // errors of the file come before those of the network
+  if (!job.ok()) return console->Fail(job.status());
+  Session session;
+  const absl::Status opened = session.Open(client);
+  if (!opened.ok()) return console->Fail(opened);
+  const absl::StatusOr<SubmitReply> reply = SubmitJob(session.client.get(), options, console);
+  if (!reply.ok()) return console->Fail(reply.status());
+  PrintWarnings(reply->warnings(), console);
+  if (options.json && !options.watch) {
+    console->Out(ToJson(*reply, true));
+  } else if (!options.json) {
+    console->Out(
+        absl::StrCat("submitted ", Printable(reply->job_id()),
+                     reply->plan().stages().empty()
+                         ? ""
+                         : absl::StrCat(": ", reply->plan().stages_size(), " stages, predicted ",
+                                        FormatSeconds(reply->plan().predicted_step_s()), " a step"),
+                     "\n"));
+    if (!options.watch)
+      console->Out(absl::StrCat("watch it: isthmus watch ", Printable(reply->job_id()), "\n"));
+  }
+  return options.watch
+             ? WatchToEnd(&session, reply->job_id(), options.json, options.summary_file, console)
+             : kExitOk;
+}
+
+int RunList(const ClientOptions& client, bool json, Console* console) {
+  Session session;
+  const absl::Status opened = session.Open(client);
+  if (!opened.ok()) return console->Fail(opened);
+  const absl::StatusOr<ListJobsReply> reply = session.client->List();
+  if (!reply.ok()) return console->Fail(reply.status());
+  console->Out(json ? ToJson(*reply, true) : JobListView(*reply));
+  return kExitOk;
+}
+
+int RunStatus(const ClientOptions& client, const std::string& job, bool json, Console* console) {
+  Session session;
+  const absl::Status opened = session.Open(client);
+  if (!opened.ok()) return console->Fail(opened);
+  JobStatusRequest request;
+  request.set_job(job);
+  request.set_with_plan(true);
+  const absl::StatusOr<JobStatus> reply = session.client->Status(request);
+  if (!reply.ok()) return console->Fail(reply.status());
+  console->Out(json ? ToJson(*reply, true) : JobStatusView(*reply));
+  return kExitOk;
+}
+
+int RunWatch(const ClientOptions& client, const WatchOptions& options, Console* console) {
+  Session session;
+  const absl::Status opened = session.Open(client);
+  if (!opened.ok()) return console->Fail(opened);
+  return WatchToEnd(&session, options.job, options.json, options.summary_file, console);
+}
+
+int RunLogs(const ClientOptions& client, const LogsOptions& options, Console* console) {
+  Session session;
+  const absl::Status opened = session.Open(client);
+  if (!opened.ok()) return console->Fail(opened);
+  if (!options.json) console->Out(RecordHeader());
+  const auto print = [&](const WatchReply& reply) {
+    for (const JobRecord& record : reply.records())
+      console->Out(options.json ? ToJson(record, false) + "\n" : RecordLine(record));
+  };
+  absl::Status status;
+  if (options.follow) {
+    FollowOptions follow;
+    follow.job = options.job;
+    follow.from_step = options.from_step;
+    status = FollowJob(session.client.get(), &session.interrupt, follow, print,
+                       [&](const std::string& text) { console->Err(absl::StrCat(text, "\n")); });
+  } else {
+    WatchRequest request;
+    request.set_job(options.job);
+    request.set_from_step(options.from_step);
+    status = session.client->Watch(request, [&](const WatchReply& reply) {
+      print(reply);
+      return true;
+    });
+  }
+  if (session.interrupt.interrupted()) return kExitInterrupted;
+  return status.ok() ? kExitOk : console->Fail(status);
+}
+
+int RunStop(const ClientOptions& client, const std::string& job, bool now, bool json,
+            Console* console) {
+  Session session;
+  const absl::Status opened = session.Open(client);
+  if (!opened.ok()) return console->Fail(opened);
+  StopJobRequest request;
+  request.set_job(job);
+  request.set_now(now);
+  const absl::StatusOr<StopJobReply> reply = session.client->Stop(request);
+  if (!reply.ok()) return console->Fail(reply.status());
+  if (json) {
+    console->Out(ToJson(*reply, true));
+  } else {
+    console->Out(absl::StrCat(
+        Printable(reply->status().job_id()), " ", StateName(reply->status().state()),
+        reply->status().reason().empty() ? "" : ": ", Printable(reply->status().reason()), "\n"));
+  }
+  return kExitOk;
+}
+
+int RunExport(const ClientOptions& client, const ExportOptions& options, Console* console) {
+  Session session;
+  const absl::Status opened = session.Open(client);
+  if (!opened.ok()) return console->Fail(opened);
+  JobStatusRequest request;
+  request.set_job(options.job);
+  request.set_with_plan(true);
+  const absl::StatusOr<JobStatus> job = session.client->Status(request);
+  if (!job.ok()) return console->Fail(job.status());
+  if (!job->plan().has_job()) {
+    return console->Fail(absl::FailedPreconditionError(absl::StrCat(
+        job->job_id(), " has no plan yet, so no checkpoint: it is ", StateName(job->state()))));
+  }
+  FetchCheckpointRequest fetch;
+  fetch.set_job_id(job->job_id());
+  fetch.set_step(options.step);
+  fetch.set_what("weights");
+  Client::Fetched fetched;
+  const auto progress = ProgressOn(console, "fetching the weights");
+  const absl::Status status = WriteExport(
+      options.dir, options.force, job->plan().job().model(),
+      [&](const std::string& path) -> absl::Status {
+        ASSIGN_OR_RETURN(fetched, session.client->FetchCheckpoint(fetch, path, progress));
+        return absl::OkStatus();
+      });
+  if (!status.ok()) return console->Fail(status);
+  if (options.json) {
+    console->Out(absl::StrCat(
+        "{\n  \"job_id\": ", JsonString(job->job_id()), ",\n  \"step\": ", fetched.step,
+        ",\n  \"dir\": ", JsonString(options.dir), ",\n  \"bytes\": ", fetched.bytes, "\n}\n"));
+  } else {
+    console->Out(absl::StrCat(
+        "wrote ", options.dir, ": weights of ", Printable(job->job_id()), " at step ", fetched.step,
+        " (", FormatBytes(static_cast<double>(fetched.bytes)), ") and config.json\n",
+        "load it: transformers.GPT2LMHeadModel.from_pretrained(\"", options.dir, "\")\n"));
+  }
+  return kExitOk;
+}
+
+}  // namespace isthmus::cli

@@ -1,0 +1,65 @@
+// What each command of `isthmus` does. Each returns an exit code (exit_code.h); errors go to the
+// console's err. Thread: one owner.
+#ifndef ISTHMUS_COORDINATOR_CLI_COMMANDS_H_
+#define ISTHMUS_COORDINATOR_CLI_COMMANDS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "coordinator/cli/client.h"
+#include "coordinator/cli/console.h"
+
+namespace isthmus::cli {
+
+struct NodesOptions {
+  bool json = false;
+  int wait = 0;  // until so many daemons are alive and every link between them is measured
+  double timeout_s = 120;  // of the wait
+};
+int RunNodes(const ClientOptions& client, const NodesOptions& options, Console* console);
+
+int RunPlan(const ClientOptions& client, const std::string& job_file, bool json, Console* console);
+
+struct SubmitOptions {
+  std::string job_file;
+  bool watch = false;
+  bool resume = false;
+  bool wait = false;
+  bool json = false;
+  std::string summary_file;  // written at the end of a watched job
+};
+int RunSubmit(const ClientOptions& client, const SubmitOptions& options, Console* console);
+
+int RunList(const ClientOptions& client, bool json, Console* console);
+int RunStatus(const ClientOptions& client, const std::string& job, bool json, Console* console);
+
+struct WatchOptions {
+  std::string job;
+  bool json = false;
+  std::string summary_file;
+};
+int RunWatch(const ClientOptions& client, const WatchOptions& options, Console* console);
+
+struct LogsOptions {
+  std::string job;
+  bool follow = false;
+  bool json = false;
+  int64_t from_step = 0;
+};
+int RunLogs(const ClientOptions& client, const LogsOptions& options, Console* console);
+
+int RunStop(const ClientOptions& client, const std::string& job, bool now, bool json,
+            Console* console);
+
+struct ExportOptions {
+  std::string job;
+  std::string dir;
+  int64_t step = -1;  // -1: the newest checkpoint
+  bool force = false;
+  bool json = false;
+};
+int RunExport(const ClientOptions& client, const ExportOptions& options, Console* console);
+
+}  // namespace isthmus::cli
+
+#endif  // ISTHMUS_COORDINATOR_CLI_COMMANDS_H_

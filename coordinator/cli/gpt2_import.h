@@ -1,0 +1,29 @@
+// Reads a GPT-2 as Hugging Face ships it (config.json with model.safetensors, or shards and their
+// index) as the start of a job. Checked against the job's model: layers, width, heads, vocabulary,
+// activation; every error is listed. A job may have a shorter context: the first positions are
+// kept. Thread: pure but for reading files. Limits: kMaxShards files; memory of about three times
+// the model in F32.
+#ifndef ISTHMUS_COORDINATOR_CLI_GPT2_IMPORT_H_
+#define ISTHMUS_COORDINATOR_CLI_GPT2_IMPORT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/job.pb.h"
+
+namespace isthmus::cli {
+
+constexpr int kMaxShards = 100;
+
+struct ImportedGpt2 {
+  std::string weights;  // one safetensors file: F32, names that start with "transformer."
+  std::vector<std::string> warnings;
+};
+
+// NotFound or InvalidArgument; the message names the directory and each difference.
+absl::StatusOr<ImportedGpt2> ReadGpt2(const std::string& dir, const ModelSpec& model);
+
+}  // namespace isthmus::cli
+
+#endif  // ISTHMUS_COORDINATOR_CLI_GPT2_IMPORT_H_

@@ -1,0 +1,11 @@
+// isthmus: what a user types. See app.h.
+
+#include <cstdio>
+
+#include "coordinator/cli/app.h"
+#include "coordinator/cli/console.h"
+
+int main(int argc, char** argv) {
+  isthmus::cli::Console console(stdout, stderr);
+  return isthmus::cli::RunApp(argc, argv, &console);
+}

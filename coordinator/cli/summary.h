@@ -1,0 +1,46 @@
+// The figures at the end of a watched job: what `submit --watch` and `testnet` print and write as
+// summary.json.
+//
+//   {"job_id", "name", "state", "reason", "generation", "step", "steps", "checkpoint_step",
+//    "loss_first", "loss_last", "loss_last_mean" (of the last 10 committed steps),
+//    "validation_loss" (null: none), "tokens", "tokens_per_s" (of the steps seen), "elapsed_s",
+//    "raw_bytes", "wire_bytes", "ratio" (null: no boundary), "boundaries": [{"link_id", "direction"
+//    (forward|backward), "from", "to", "codec", "raw_bytes", "wire_bytes", "ratio"}]}
+//
+// Thread: values and pure functions.
+#ifndef ISTHMUS_COORDINATOR_CLI_SUMMARY_H_
+#define ISTHMUS_COORDINATOR_CLI_SUMMARY_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/control.pb.h"
+
+namespace isthmus::cli {
+
+struct Summary {
+  JobStatus status;
+  double loss_last_mean = 0;
+  double tokens_per_s = 0;
+  int64_t raw_bytes = 0;
+  int64_t wire_bytes = 0;
+};
+
+// `records`: those of the last steps, for the means; may be empty.
+Summary MakeSummary(const JobStatus& status, const std::vector<JobRecord>& records);
+
+std::string SummaryTable(const Summary& summary);
+std::string SummaryJson(const Summary& summary);
+
+// "running", "paused" ... ; JOB_ without the prefix, in lower case.
+std::string StateName(JobState state);
+
+// Nothing more happens without a command: PAUSED, STOPPED, FINISHED, FAILED.
+bool IsEnd(JobState state);
+
+double Ratio(int64_t raw_bytes, int64_t wire_bytes);  // 0: no bytes
+
+}  // namespace isthmus::cli
+
+#endif  // ISTHMUS_COORDINATOR_CLI_SUMMARY_H_

@@ -1,0 +1,29 @@
+// Replies of the coordinator as text for people. Whatever another host said is made harmless for
+// the terminal. Thread: pure functions.
+#ifndef ISTHMUS_COORDINATOR_CLI_VIEWS_H_
+#define ISTHMUS_COORDINATOR_CLI_VIEWS_H_
+
+#include <string>
+
+#include "proto/control.pb.h"
+
+namespace isthmus::cli {
+
+// Daemons, then the measured links between them.
+std::string NodesView(const ListNodesReply& reply);
+
+// Stages, links with figures and codecs, the reason of each choice, the schedule.
+std::string PlanView(const PlanReply& reply);
+
+std::string JobListView(const ListJobsReply& reply);
+
+// One job with its figures; the plan's stages too, where the status has a plan.
+std::string JobStatusView(const JobStatus& status);
+
+// `logs`: a header line and a line a record, columns of fixed width.
+std::string RecordHeader();
+std::string RecordLine(const JobRecord& record);
+
+}  // namespace isthmus::cli
+
+#endif  // ISTHMUS_COORDINATOR_CLI_VIEWS_H_

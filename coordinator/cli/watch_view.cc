@@ -1,0 +1,167 @@
+#include "coordinator/cli/watch_view.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "coordinator/cli/render.h"
+#include "coordinator/cli/summary.h"
+
+namespace isthmus::cli {
+namespace {
+
+constexpr size_t kShareOf = 20;  // steps that the split of time is averaged over
+
+int64_t TotalBytes(const JobStatus& status, bool wire) {
+  int64_t sum = 0;
+  for (const BoundaryTotals& b : status.boundaries()) sum += wire ? b.wire_bytes() : b.raw_bytes();
+  return sum;
+}
+
+std::string WireText(const JobStatus& status) {
+  const int64_t raw = TotalBytes(status, false);
+  const int64_t wire = TotalBytes(status, true);
+  if (wire == 0) return "no bytes on the wire";
+  return absl::StrCat(FormatBytes(static_cast<double>(wire)), " on the wire, ",
+                      FormatBytes(static_cast<double>(raw)), " raw, ratio ",
+                      FormatFixed(Ratio(raw, wire), 1));
+}
+
+// "step 0.21 s: compute 81 %, waiting for the network 12 %" of the last steps.
+std::string TimeText(const std::vector<JobRecord>& records) {
+  double step = 0;
+  double compute = 0;
+  const size_t first = records.size() - std::min(records.size(), kShareOf);
+  for (size_t i = first; i < records.size(); ++i) {
+    step += records[i].step_s();
+    compute += records[i].compute_s();
+  }
+  if (step <= 0) return "";
+  return absl::StrFormat("%s a step, %.0f %% of it compute of the slowest stage",
+                         FormatSeconds(step / static_cast<double>(records.size() - first)),
+                         100 * std::min(1.0, compute / step));
+}
+
+std::string Eta(const JobStatus& status) {
+  return status.eta_s() > 0 ? absl::StrCat("ETA ", FormatSeconds(status.eta_s())) : "ETA -";
+}
+
+}  // namespace
+
+std::vector<std::string> WatchFrame(const JobStatus& status, const std::vector<JobRecord>& records,
+                                    const std::vector<double>& losses, size_t width, bool unicode) {
+  std::vector<std::string> lines;
+  lines.push_back(absl::StrCat(Printable(status.name()), "  ", StateName(status.state()),
+                               "  generation ", status.generation(),
+                               status.reason().empty() ? "" : "  ", Printable(status.reason())));
+  const double fraction =
+      status.steps() > 0 ? static_cast<double>(status.step()) / static_cast<double>(status.steps())
+                         : 0;
+  const std::string tail = absl::StrFormat(" %3.0f %%  step %d/%d  %s", 100 * fraction,
+                                           status.step(), status.steps(), Eta(status));
+  const size_t bar =
+      width > DisplayWidth(tail) + 12 ? std::min<size_t>(width - DisplayWidth(tail) - 2, 50) : 10;
+  lines.push_back(absl::StrCat("[", ProgressBar(fraction, bar, unicode), "]", tail));
+  std::string validation;
+  if (status.has_validation_loss())
+    validation = absl::StrCat("  validation ", FormatFixed(status.validation_loss(), 4));
+  if (!losses.empty()) {
+    const std::string head = absl::StrCat("loss ", FormatFixed(status.loss(), 4), "  ");
+    const std::string end =
+        absl::StrCat("  first ", FormatFixed(status.first_loss(), 4), validation);
+    const size_t room = width > head.size() + end.size() ? width - head.size() - end.size() : 0;
+    lines.push_back(
+        absl::StrCat(head, Sparkline(losses, std::min<size_t>(room, 50), unicode), end));
+  }
+  lines.push_back(
+      absl::StrCat(FormatCount(status.tokens_per_s()), " tokens/s  ", WireText(status)));
+  const std::string time = TimeText(records);
+  if (!time.empty()) lines.push_back(time);
+  for (std::string& line : lines) {
+    std::replace(line.begin(), line.end(), '\n', ' ');
+    line = Clip(line, width);
+  }
+  return lines;
+}
+
+std::string WatchLine(const JobStatus& status, const JobRecord& record) {
+  std::string line =
+      absl::StrFormat("step %d/%d  loss %s  %s tokens/s  %s  %s", record.step() + 1, status.steps(),
+                      FormatFixed(record.loss(), 4), FormatCount(record.tokens_per_s()),
+                      WireText(status), Eta(status));
+  if (record.has_validation_loss())
+    absl::StrAppend(&line, "  validation ", FormatFixed(record.validation_loss(), 4));
+  if (!record.committed()) absl::StrAppend(&line, "  (skipped: the gradients were not finite)");
+  return line;
+}
+
+void WatchView::Take(const WatchReply& reply) {
+  if (reply.has_status()) status_ = reply.status();
+  for (const JobRecord& record : reply.records()) {
+    if (record.step() < next_step_) continue;  // sent again after a reconnection
+    next_step_ = record.step() + 1;
+    records_.push_back(record);
+    if (seen_++ % stride_ == 0 && std::isfinite(record.loss())) losses_.push_back(record.loss());
+  }
+  if (records_.size() > 2 * kMaxHistory)
+    records_.erase(records_.begin(), records_.end() - kMaxHistory);
+  if (losses_.size() > kMaxHistory) {
+    for (size_t i = 0; 2 * i < losses_.size(); ++i) losses_[i] = losses_[2 * i];
+    losses_.resize((losses_.size() + 1) / 2);
+    stride_ *= 2;
+  }
+}
+
+std::string WatchView::Draw(const std::vector<std::string>& lines) {
+  std::string out;
+  if (drawn_lines_ > 0) absl::StrAppend(&out, "\x1b[", drawn_lines_, "A");
+  absl::StrAppend(&out, "\r\x1b[J");
+  for (const std::string& line : lines) absl::StrAppend(&out, line, "\n");
+  drawn_lines_ = lines.size();
+  return out;
+}
+
+std::string WatchView::Update(const WatchReply& reply, absl::Time now) {
+  Take(reply);
+  if (options_.terminal) {
+    if (now - last_output_ < options_.frame_every) return "";
+    last_output_ = now;
+    return Draw(WatchFrame(status_, records_, losses_, options_.width, options_.unicode));
+  }
+  std::string out;
+  if (reply.has_status() && (!state_printed_ || status_.state() != printed_state_ ||
+                             status_.reason() != printed_reason_)) {
+    state_printed_ = true;
+    printed_state_ = status_.state();
+    printed_reason_ = status_.reason();
+    absl::StrAppend(&out, Printable(status_.name()), " ", StateName(status_.state()),
+                    status_.reason().empty() ? "" : ": ", Printable(status_.reason()), "\n");
+  }
+  if (!records_.empty() && records_.back().step() > printed_step_ &&
+      now - last_output_ >= options_.line_every) {
+    last_output_ = now;
+    printed_step_ = records_.back().step();
+    absl::StrAppend(&out, WatchLine(status_, records_.back()), "\n");
+  }
+  return out;
+}
+
+std::string WatchView::Remark(const std::string& text) {
+  drawn_lines_ = 0;  // the next frame stands below the remark
+  return absl::StrCat(text, "\n");
+}
+
+std::string WatchView::Finish() {
+  if (options_.terminal) {
+    const std::string out =
+        Draw(WatchFrame(status_, records_, losses_, options_.width, options_.unicode));
+    drawn_lines_ = 0;
+    return out;
+  }
+  if (records_.empty() || records_.back().step() <= printed_step_) return "";
+  printed_step_ = records_.back().step();
+  return absl::StrCat(WatchLine(status_, records_.back()), "\n");
+}
+
+}  // namespace isthmus::cli

@@ -1,0 +1,77 @@
+#include "coordinator/cli/watching.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "coordinator/cli/summary.h"
+
+namespace isthmus::cli {
+namespace {
+
+// Has everything come? Records and status are not one atom: after an end with records still
+// missing, the next status decides.
+class EndDetector {
+ public:
+  bool Ended(const WatchReply& reply, int64_t next_step) {
+    if (!reply.has_status()) return false;
+    if (!IsEnd(reply.status().state())) {
+      ends_seen_ = 0;
+      return false;
+    }
+    ++ends_seen_;
+    return next_step >= reply.status().step() || ends_seen_ >= 2;
+  }
+  bool seen() const { return ends_seen_ > 0; }
+
+ private:
+  int ends_seen_ = 0;
+};
+
+}  // namespace
+
+absl::Status FollowJob(Client* client, Interrupt* interrupt, const FollowOptions& options,
+                       const std::function<void(const WatchReply&)>& take,
+                       const std::function<void(const std::string&)>& remark) {
+  int64_t next_step = options.from_step;
+  absl::Time last_word = absl::Now();
+  EndDetector end;
+  bool ended = false;
+  bool lost = false;
+  while (true) {
+    WatchRequest request;
+    request.set_job(options.job);
+    request.set_from_step(next_step);
+    request.set_follow(true);
+    const absl::Status status = client->Watch(request, [&](const WatchReply& reply) {
+      last_word = absl::Now();
+      if (lost) remark("the coordinator answers again");
+      lost = false;
+      for (const JobRecord& record : reply.records())
+        next_step = std::max(next_step, record.step() + 1);
+      take(reply);
+      ended = end.Ended(reply, next_step);
+      return !ended;
+    });
+    if (interrupt->interrupted()) return absl::CancelledError("interrupted");
+    if (ended || (status.ok() && end.seen())) return absl::OkStatus();
+    if (absl::IsUnavailable(status)) {
+      if (absl::Now() - last_word > options.patience) return status;
+      if (!lost) {
+        remark(absl::StrCat("lost the coordinator (", std::string(status.message()),
+                            "); the training goes on without it; trying again for ",
+                            absl::FormatDuration(options.patience)));
+      }
+      lost = true;
+    } else if (!status.ok() && !absl::IsDeadlineExceeded(status)) {
+      return status;
+    } else if (status.ok() && absl::Now() - last_word > options.patience) {
+      return absl::UnavailableError(absl::StrCat("the coordinator said nothing about ", options.job,
+                                                 " for ", absl::FormatDuration(options.patience)));
+    }
+    if (!absl::IsDeadlineExceeded(status) && interrupt->WaitFor(options.retry_every))
+      return absl::CancelledError("interrupted");
+  }
+}
+
+}  // namespace isthmus::cli

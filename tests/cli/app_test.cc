@@ -1,0 +1,362 @@
+// The whole command line against a fake coordinator: what is asked of it, what is printed, exit
+// codes.
+#include "coordinator/cli/app.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/safetensors.h"
+#include "coordinator/cli/commands.h"
+#include "coordinator/cli/exit_code.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cli/fake_coordinator.h"
+#include "tests/cli/small_gpt2.h"
+
+namespace isthmus::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+struct Result {
+  int code = -1;
+  std::string out;
+  std::string err;
+};
+
+Result RunCommand(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "isthmus");
+  std::vector<const char*> argv;
+  for (const std::string& a : arguments) argv.push_back(a.c_str());
+  char* text[2];
+  size_t size[2];
+  FILE* out = open_memstream(&text[0], &size[0]);
+  FILE* err = open_memstream(&text[1], &size[1]);
+  Console console(out, err);
+  Result result;
+  result.code = RunApp(static_cast<int>(argv.size()), argv.data(), &console);
+  std::fclose(out);
+  std::fclose(err);
+  result.out.assign(text[0], size[0]);
+  result.err.assign(text[1], size[1]);
+  std::free(text[0]);
+  std::free(text[1]);
+  return result;
+}
+
+class AppTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "/isthmus_app_test.XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    dir_ = name;
+    std::ofstream(dir_ + "/job.yaml")
+        << "name: bible\nmodel: {layers: 2, hidden: 8, heads: 2, context: 4}\ndata: {path: "
+           "bible.txt}\n"
+           "recipe: {steps: 10, global_batch: 4, micro_batch: 2, learning_rate: 1e-3}\n";
+    fake_.submitted.set_job_id("bible-1");
+    fake_.status.set_job_id("bible-1");
+    fake_.status.set_name("bible");
+    fake_.status.set_state(JOB_RUNNING);
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  Result Run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--coordinator", fake_.address()});
+    return RunCommand(std::move(arguments));
+  }
+  std::string Job() const { return dir_ + "/job.yaml"; }
+
+  // Records of steps [first, end) in one reply, with the state after them.
+  static WatchReply Records(int first, int end, JobState state) {
+    WatchReply reply;
+    for (int i = first; i < end; ++i) {
+      JobRecord* record = reply.add_records();
+      record->set_step(i);
+      record->set_loss(5.5 - 0.1 * i);
+      record->set_committed(true);
+      record->set_tokens(100);
+      record->set_step_s(0.1);
+    }
+    JobStatus* status = reply.mutable_status();
+    status->set_job_id("bible-1");
+    status->set_name("bible");
+    status->set_state(state);
+    status->set_step(end);
+    status->set_steps(10);
+    status->set_first_loss(5.5);
+    status->set_loss(5.5 - 0.1 * (end - 1));
+    return reply;
+  }
+
+  FakeCoordinator fake_;
+  std::string dir_;
+};
+
+TEST_F(AppTest, HelpTeaches) {
+  EXPECT_THAT(RunCommand({"--help"}).out, HasSubstr("First steps:"));
+  EXPECT_EQ(RunCommand({"--help"}).code, 0);
+  for (const char* command : {"nodes", "plan", "submit", "list", "status", "watch", "logs", "stop",
+                              "export", "version", "testnet"}) {
+    const Result result = RunCommand({command, "--help"});
+    EXPECT_EQ(result.code, 0) << command;
+    EXPECT_THAT(result.out, HasSubstr("--json")) << command;
+    EXPECT_EQ(RunCommand({"help", command}).code, 0) << command;
+  }
+  EXPECT_THAT(RunCommand({"help", "job"}).out, HasSubstr("global_batch"));
+  EXPECT_THAT(RunCommand({"job-reference"}).out, HasSubstr("global_batch"));
+  EXPECT_THAT(RunCommand({"job-template"}).out, HasSubstr("global_batch"));
+  EXPECT_THAT(RunCommand({"version"}).out, HasSubstr("isthmus "));
+  EXPECT_THAT(RunCommand({"--version"}).out, HasSubstr("isthmus "));
+  EXPECT_TRUE(nlohmann::json::parse(RunCommand({"version", "--json"}).out).contains("version"));
+}
+
+TEST_F(AppTest, WrongUsageIsTwo) {
+  EXPECT_EQ(RunCommand({}).code, kExitUsage);
+  const Result typo = RunCommand({"sumbit", "x"});
+  EXPECT_EQ(typo.code, kExitUsage);
+  EXPECT_THAT(typo.err, HasSubstr("did you mean 'submit'?"));
+  EXPECT_EQ(RunCommand({"submit"}).code, kExitUsage);
+  EXPECT_EQ(RunCommand({"submit", Job(), "--frob"}).code, kExitUsage);
+  EXPECT_EQ(RunCommand({"help", "frobnicate"}).code, kExitUsage);
+  EXPECT_EQ(RunCommand({"nodes", "--coordinator", "nonsense"}).code, kExitUsage);
+  EXPECT_EQ(Run({"submit", Job(), "--summary", "x.json"}).code, kExitUsage);
+  EXPECT_EQ(RunCommand({"submit", dir_ + "/none.yaml"}).code, kExitUsage);
+  EXPECT_EQ(RunCommand({"testnet", Job()}).code, kExitUsage);
+}
+
+TEST_F(AppTest, ErrorsOfTheFileComeBeforeThoseOfTheNetwork) {
+  std::ofstream(Job()) << "nam: x\n";
+  const Result result = RunCommand({"plan", Job(), "--coordinator", "127.0.0.1:1"});
+  EXPECT_EQ(result.code, kExitUsage);
+  EXPECT_THAT(result.err, HasSubstr("job.yaml:1:1: nam: unknown key; did you mean 'name'?"));
+}
+
+TEST_F(AppTest, NobodyThereIsFour) {
+  const Result result = RunCommand({"list", "--coordinator", "127.0.0.1:1"});
+  EXPECT_EQ(result.code, kExitUnreachable);
+  EXPECT_THAT(result.err, HasSubstr("127.0.0.1:1"));
+  EXPECT_THAT(result.err, HasSubstr("isthmus-coordinator"));
+}
+
+TEST_F(AppTest, RefusalsKeepTheirWordsAndCodes) {
+  const std::pair<grpc::StatusCode, int> cases[] = {
+      {grpc::StatusCode::INVALID_ARGUMENT, kExitUsage},
+      {grpc::StatusCode::NOT_FOUND, kExitUsage},
+      {grpc::StatusCode::RESOURCE_EXHAUSTED, kExitMachine},
+      {grpc::StatusCode::FAILED_PRECONDITION, kExitRefused},
+      {grpc::StatusCode::INTERNAL, kExitFailure}};
+  for (const auto& [code, exit_code] : cases) {
+    fake_.refuse = grpc::Status(code, "the words of the coordinator");
+    const Result result = Run({"submit", Job()});
+    EXPECT_EQ(result.code, exit_code);
+    EXPECT_THAT(result.err, HasSubstr("the words of the coordinator"));
+    EXPECT_THAT(result.out, IsEmpty());
+  }
+}
+
+TEST_F(AppTest, NodesPlanListStatusStop) {
+  fake_.nodes.add_nodes()->mutable_node()->set_name("alpha");
+  fake_.jobs.add_jobs()->set_job_id("bible-1");
+  fake_.plan.mutable_plan()->add_stages()->set_node_name("alpha");
+  EXPECT_THAT(Run({"nodes"}).out, HasSubstr("alpha"));
+  EXPECT_EQ(nlohmann::json::parse(Run({"nodes", "--json"}).out)["nodes"][0]["node"]["name"],
+            "alpha");
+  EXPECT_THAT(Run({"plan", Job()}).out, HasSubstr("alpha"));
+  EXPECT_EQ(
+      nlohmann::json::parse(Run({"plan", Job(), "--json"}).out)["plan"]["stages"][0]["node_name"],
+      "alpha");
+  EXPECT_THAT(Run({"list"}).out, HasSubstr("bible-1"));
+  EXPECT_EQ(nlohmann::json::parse(Run({"list", "--json"}).out)["jobs"][0]["job_id"], "bible-1");
+  EXPECT_THAT(Run({"status", "bible"}).out, HasSubstr("running"));
+  EXPECT_EQ(nlohmann::json::parse(Run({"status", "bible", "--json"}).out)["state"], "JOB_RUNNING");
+  EXPECT_THAT(Run({"stop", "bible", "--now"}).out, HasSubstr("bible-1 running"));
+  EXPECT_TRUE(fake_.stop_request.now());
+  EXPECT_EQ(fake_.stop_request.job(), "bible");
+}
+
+TEST_F(AppTest, NodesWait) {
+  for (const char* id : {"a", "b"}) {
+    NodeStatus* node = fake_.nodes.add_nodes();
+    node->mutable_node()->set_id(id);
+    node->set_alive(true);
+  }
+  const Result missing = Run({"nodes", "--wait", "2", "--timeout", "0"});
+  EXPECT_EQ(missing.code, kExitUnreachable);
+  EXPECT_THAT(missing.err, HasSubstr("2 of 2 daemons are alive and 0 of 2 links"));
+  for (const auto& [from, to] : {std::pair("a", "b"), std::pair("b", "a")}) {
+    LinkMeasurement* link = fake_.nodes.add_links();
+    link->set_from_id(from);
+    link->set_to_id(to);
+  }
+  EXPECT_EQ(Run({"nodes", "--wait", "2", "--timeout", "0"}).code, kExitOk);
+  EXPECT_EQ(Run({"nodes", "--wait", "3", "--timeout", "0"}).code, kExitUnreachable);
+}
+
+TEST_F(AppTest, SubmitSendsTheJobAndPrintsItsId) {
+  fake_.submitted.add_warnings("a warning");
+  const Result result = Run({"submit", Job(), "--resume", "--wait"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("submitted bible-1"));
+  EXPECT_THAT(result.err, HasSubstr("warning: a warning"));
+  EXPECT_TRUE(fake_.submit_request.resume());
+  EXPECT_TRUE(fake_.submit_request.wait_for_nodes());
+  EXPECT_EQ(fake_.submit_request.job().recipe().steps(), 10);
+  EXPECT_EQ(fake_.submit_request.job().recipe().schedule(), "cosine");
+  EXPECT_EQ(nlohmann::json::parse(Run({"submit", Job(), "--json"}).out)["job_id"], "bible-1");
+}
+
+TEST_F(AppTest, SubmitWatchEndsWithTheSummary) {
+  fake_.streams = {{Records(0, 5, JOB_RUNNING), Records(5, 10, JOB_FINISHED)}};
+  const std::string summary = dir_ + "/summary.json";
+  const Result result = Run({"submit", Job(), "--watch", "--summary", summary});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("step 10/10  loss 4.6000"));
+  EXPECT_THAT(result.out, HasSubstr("loss, first step           5.5000"));
+  EXPECT_THAT(result.out, HasSubstr("summary: " + summary));
+  std::ifstream in(summary);
+  const auto json = nlohmann::json::parse(in);
+  EXPECT_EQ(json["state"], "finished");
+  EXPECT_NEAR(json["tokens_per_s"].get<double>(), 1000, 1e-6);
+  EXPECT_EQ(fake_.watch_requests[0].job(), "bible-1");
+}
+
+TEST_F(AppTest, WatchJsonPrintsOnlyTheSummaryOnStdout) {
+  fake_.streams = {{Records(0, 10, JOB_FINISHED)}};
+  const Result result = Run({"watch", "bible", "--json"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(nlohmann::json::parse(result.out)["step"], 10);
+  EXPECT_THAT(result.err, HasSubstr("step 10/10"));
+}
+
+TEST_F(AppTest, AJobThatPausesIsSix) {
+  WatchReply paused = Records(0, 4, JOB_PAUSED);
+  paused.mutable_status()->set_reason("beta is lost");
+  fake_.streams = {{paused}};
+  const Result result = Run({"watch", "bible"});
+  EXPECT_EQ(result.code, kExitJobNotDone);
+  EXPECT_THAT(result.err, HasSubstr("paused: beta is lost"));
+  EXPECT_THAT(result.err, HasSubstr("--resume"));
+}
+
+TEST_F(AppTest, TheEndWaitsForTheLastRecords) {
+  // The status runs ahead of the records.
+  WatchReply ahead = Records(0, 5, JOB_RUNNING);
+  ahead.mutable_status()->set_state(JOB_FINISHED);
+  ahead.mutable_status()->set_step(10);
+  fake_.streams = {{ahead, Records(5, 10, JOB_FINISHED)}};
+  EXPECT_THAT(Run({"watch", "bible"}).out, HasSubstr("step 10/10"));
+}
+
+TEST_F(AppTest, WatchGoesOnWhereABrokenStreamEnded) {
+  fake_.streams = {{Records(0, 5, JOB_RUNNING)}, {Records(5, 10, JOB_FINISHED)}};
+  fake_.broken_streams = 1;
+  const Result result = Run({"watch", "bible"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("lost the coordinator"));
+  EXPECT_THAT(result.out, HasSubstr("answers again"));
+  ASSERT_EQ(fake_.watch_requests.size(), 2u);
+  EXPECT_EQ(fake_.watch_requests[1].from_step(), 5);
+}
+
+TEST_F(AppTest, ASignalEndsTheWatchingWith130) {
+  fake_.streams = {{Records(
+      0, 5, JOB_RUNNING)}};  // ends without an end of the job: the watcher asks again and again
+  fake_.on_watch = [] { kill(getpid(), SIGINT); };
+  const Result result = Run({"watch", "bible"});
+  EXPECT_EQ(result.code, kExitInterrupted);
+  EXPECT_THAT(result.err, HasSubstr("the job goes on"));
+}
+
+TEST_F(AppTest, Logs) {
+  fake_.streams = {{Records(0, 3, JOB_RUNNING)}};
+  const Result text = Run({"logs", "bible"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("TOKENS/S"));
+  EXPECT_THAT(text.out, HasSubstr("5.3000"));
+  EXPECT_FALSE(fake_.watch_requests[0].follow());
+  std::istringstream lines(Run({"logs", "bible", "--json", "--from", "1"}).out);
+  std::string line;
+  int count = 0;
+  while (std::getline(lines, line)) EXPECT_EQ(nlohmann::json::parse(line)["step"], count++);
+  EXPECT_EQ(count, 3);
+  EXPECT_EQ(fake_.watch_requests[1].from_step(), 1);
+  fake_.watch_requests.clear();
+  fake_.streams = {{Records(0, 10, JOB_FINISHED)}};
+  EXPECT_EQ(Run({"logs", "bible", "-f"}).code, 0);
+  EXPECT_TRUE(fake_.watch_requests[0].follow());
+}
+
+TEST_F(AppTest, ExportWritesADirectory) {
+  *fake_.status.mutable_plan()->mutable_job()->mutable_model() = SmallGpt2Model();
+  fake_.weights = SmallGpt2Weights("transformer.");
+  const Result result = Run({"export", "bible", dir_ + "/model", "--step", "40"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("at step 40"));
+  EXPECT_EQ(fake_.fetch_request.step(), 40);
+  EXPECT_EQ(fake_.fetch_request.what(), "weights");
+  EXPECT_TRUE(fs::exists(dir_ + "/model/model.safetensors"));
+  std::ifstream config(dir_ + "/model/config.json");
+  EXPECT_EQ(nlohmann::json::parse(config)["n_layer"], 2);
+
+  const Result again = Run({"export", "bible", dir_ + "/model"});
+  EXPECT_EQ(again.code, kExitUsage);
+  EXPECT_THAT(again.err, HasSubstr("--force"));
+  EXPECT_EQ(nlohmann::json::parse(
+                Run({"export", "bible", dir_ + "/model", "--force", "--json"}).out)["step"],
+            40);
+}
+
+TEST_F(AppTest, ADamagedExportLeavesNothing) {
+  *fake_.status.mutable_plan()->mutable_job()->mutable_model() = SmallGpt2Model();
+  fake_.weights = SmallGpt2Weights("transformer.");
+  fake_.damage = true;
+  const Result result = Run({"export", "bible", dir_ + "/model"});
+  EXPECT_EQ(result.code, kExitFailure);
+  EXPECT_THAT(result.err, HasSubstr("damaged"));
+  EXPECT_FALSE(fs::exists(dir_ + "/model"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir_), fs::directory_iterator()),
+            1);  // job.yaml alone
+}
+
+TEST_F(AppTest, SubmitUploadsTheModelItStartsFrom) {
+  fs::create_directory(dir_ + "/gpt2");
+  WriteSmallGpt2(dir_ + "/gpt2", "");
+  std::ofstream(Job())
+      << "name: bible\nmodel: {layers: 2, hidden: 8, heads: 2, context: 4, init_from: gpt2}\ndata: "
+         "{path: bible.txt}\n"
+         "recipe: {steps: 10, global_batch: 4, micro_batch: 2, learning_rate: 1e-3}\n";
+  const Result result = Run({"submit", Job()});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(fake_.put_header.job_id(), "bible-7");
+  EXPECT_EQ(fake_.put_header.file(), "weights.safetensors");
+  EXPECT_EQ(fake_.put_header.stages(), 1);
+  EXPECT_EQ(fake_.put_header.file_bytes(), static_cast<int64_t>(fake_.put_data.size()));
+  EXPECT_EQ(fake_.put_header.checksum(), Hash64(fake_.put_data));
+  EXPECT_TRUE(ParseSafetensors(fake_.put_data).ok());
+  EXPECT_TRUE(fake_.submit_request.init_uploaded());
+  EXPECT_EQ(fake_.submit_request.job_id(), "bible-7");
+
+  std::ofstream(Job())
+      << "name: bible\nmodel: {layers: 3, hidden: 8, heads: 2, context: 4, init_from: gpt2}\ndata: "
+         "{path: bible.txt}\n"
+         "recipe: {steps: 10, global_batch: 4, micro_batch: 2, learning_rate: 1e-3}\n";
+  const Result wrong = Run({"submit", Job()});
+  EXPECT_EQ(wrong.code, kExitUsage);
+  EXPECT_THAT(wrong.err, HasSubstr("n_layer is 2, but model.layers is 3"));
+}
+
+}  // namespace
+}  // namespace isthmus::cli

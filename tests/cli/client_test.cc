@@ -1,0 +1,93 @@
+#include "coordinator/cli/client.h"
+
+#include <cstdio>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cli/fake_coordinator.h"
+
+namespace isthmus::cli {
+namespace {
+
+using testing::HasSubstr;
+
+absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const std::string& address) {
+  ClientOptions options;
+  options.address = address;
+  return Client::Connect(options);
+}
+
+TEST(Client, AddressesAreChecked) {
+  EXPECT_EQ(ConnectTo("nonsense").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ConnectTo("127.0.0.1:1").status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(Client, CancelEndsEveryLaterCall) {
+  FakeCoordinator fake;
+  auto client = ConnectTo(fake.address());
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_TRUE((*client)->List().ok());
+  (*client)->Cancel();
+  EXPECT_EQ((*client)->List().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ((*client)->Watch({}, [](const WatchReply&) { return true; }).code(),
+            absl::StatusCode::kCancelled);
+}
+
+TEST(Client, AServerThatIsNoCoordinatorIsNamed) {
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  Control::Service other;
+  builder.RegisterService(&other);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  auto client = ConnectTo("127.0.0.1:" + std::to_string(port));
+  ASSERT_TRUE(client.ok()) << client.status();
+  const absl::Status status = (*client)->List().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("not an Isthmus coordinator"));
+}
+
+TEST(Client, TheReaderMayEndAStream) {
+  FakeCoordinator fake;
+  fake.streams = {{WatchReply(), WatchReply(), WatchReply()}};
+  auto client = ConnectTo(fake.address());
+  ASSERT_TRUE(client.ok()) << client.status();
+  int replies = 0;
+  EXPECT_TRUE((*client)->Watch({}, [&](const WatchReply&) { return ++replies < 2; }).ok());
+  EXPECT_EQ(replies, 2);
+}
+
+TEST(Client, CheckpointsTravelInChunks) {
+  FakeCoordinator fake;
+  auto client = ConnectTo(fake.address());
+  ASSERT_TRUE(client.ok()) << client.status();
+  std::string data(1 << 20, 'x');
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 7);
+  int64_t sent = 0;
+  const auto complete = (*client)->PutCheckpoint({}, data, [&](int64_t bytes) { sent = bytes; });
+  ASSERT_TRUE(complete.ok()) << complete.status();
+  EXPECT_TRUE(*complete);
+  EXPECT_EQ(sent, 1 << 20);
+  EXPECT_EQ(fake.put_data, data);
+
+  fake.weights = data;
+  const std::string path = testing::TempDir() + "/isthmus_client_test.bin";
+  const auto fetched = (*client)->FetchCheckpoint({}, path, nullptr);
+  ASSERT_TRUE(fetched.ok()) << fetched.status();
+  EXPECT_EQ(fetched->bytes, 1 << 20);
+  EXPECT_EQ(fetched->step, 40);
+  fake.damage = true;
+  EXPECT_EQ((*client)->FetchCheckpoint({}, path, nullptr).status().code(),
+            absl::StatusCode::kDataLoss);
+  fake.refuse = grpc::Status(grpc::StatusCode::NOT_FOUND, "no checkpoint");
+  EXPECT_EQ((*client)->FetchCheckpoint({}, path, nullptr).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ((*client)->PutCheckpoint({}, data, nullptr).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_FALSE((*client)->FetchCheckpoint({}, "/nonexistent/file", nullptr).ok());
+  std::remove(path.c_str());
+}
+
+}  // namespace
+}  // namespace isthmus::cli

@@ -1,0 +1,46 @@
+#include "coordinator/cli/console.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "coordinator/cli/exit_code.h"
+#include "gtest/gtest.h"
+
+namespace isthmus::cli {
+namespace {
+
+TEST(Console, FailPrintsHarmlessTextAndGivesTheCode) {
+  char* text = nullptr;
+  size_t size = 0;
+  FILE* err = open_memstream(&text, &size);
+  Console console(stdout, err);
+  EXPECT_EQ(console.Fail(absl::NotFoundError("no job '\x1b[2J'")), kExitUsage);
+  std::fclose(err);
+  EXPECT_EQ(std::string(text, size), "isthmus: no job '?[2J'\n");
+  std::free(text);
+}
+
+TEST(Console, AFileIsNoTerminal) {
+  FILE* file = std::tmpfile();
+  const Terminal terminal = TerminalOf(file);
+  EXPECT_FALSE(terminal.interactive);
+  EXPECT_EQ(terminal.width, 80u);
+  std::fclose(file);
+}
+
+TEST(Console, ExitCodes) {
+  EXPECT_EQ(ExitCodeFor(absl::OkStatus()), 0);
+  EXPECT_EQ(ExitCodeFor(absl::InternalError("")), 1);
+  EXPECT_EQ(ExitCodeFor(absl::DataLossError("")), 1);
+  EXPECT_EQ(ExitCodeFor(absl::InvalidArgumentError("")), 2);
+  EXPECT_EQ(ExitCodeFor(absl::ResourceExhaustedError("")), 3);
+  EXPECT_EQ(ExitCodeFor(absl::UnavailableError("")), 4);
+  EXPECT_EQ(ExitCodeFor(absl::DeadlineExceededError("")), 4);
+  EXPECT_EQ(ExitCodeFor(absl::FailedPreconditionError("")), 5);
+  EXPECT_EQ(ExitCodeFor(absl::AlreadyExistsError("")), 5);
+  EXPECT_EQ(ExitCodeFor(absl::CancelledError("")), 130);
+}
+
+}  // namespace
+}  // namespace isthmus::cli

@@ -1,0 +1,139 @@
+// A coordinator for tests of the CLI: the services Jobs and Bulk on a loopback port, with answers
+// that the test sets. Thread: set the answers before calls come; what was asked is read after they
+// returned.
+#ifndef ISTHMUS_TESTS_CLI_FAKE_COORDINATOR_H_
+#define ISTHMUS_TESTS_CLI_FAKE_COORDINATOR_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/rpc/channel.h"
+#include "proto/control_service.grpc.pb.h"
+
+namespace isthmus::cli {
+
+class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
+ public:
+  FakeCoordinator() {
+    grpc::ServerBuilder builder;
+    rpc::ConfigureServer(&builder);
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(static_cast<Jobs::Service*>(this));
+    builder.RegisterService(static_cast<Bulk::Service*>(this));
+    server_ = builder.BuildAndStart();
+  }
+  ~FakeCoordinator() override {
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  }
+
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+
+  // Answers.
+  grpc::Status refuse;  // of every call, unless OK
+  PlanReply plan;
+  SubmitReply submitted;
+  JobStatus status;
+  ListJobsReply jobs;
+  ListNodesReply nodes;
+  std::vector<std::vector<WatchReply>>
+      streams;             // one a Watch call; the last one is given again; then the stream ends
+  int broken_streams = 0;  // so many of the first ones end as Unavailable
+  std::string weights;     // of FetchCheckpoint
+  bool damage = false;
+  std::function<void()> on_watch;  // called at the start of each Watch
+
+  // What was asked.
+  SubmitRequest submit_request;
+  StopJobRequest stop_request;
+  std::vector<WatchRequest> watch_requests;
+  FetchCheckpointRequest fetch_request;
+  PutCheckpointHeader put_header;
+  std::string put_data;
+
+ private:
+  grpc::Status MakePlan(grpc::ServerContext*, const PlanRequest*, PlanReply* reply) override {
+    *reply = plan;
+    return refuse;
+  }
+  grpc::Status NewJobId(grpc::ServerContext*, const NewJobIdRequest* request,
+                        NewJobIdReply* reply) override {
+    reply->set_job_id(request->name() + "-7");
+    return refuse;
+  }
+  grpc::Status Submit(grpc::ServerContext*, const SubmitRequest* request,
+                      SubmitReply* reply) override {
+    submit_request = *request;
+    *reply = submitted;
+    return refuse;
+  }
+  grpc::Status List(grpc::ServerContext*, const ListJobsRequest*, ListJobsReply* reply) override {
+    *reply = jobs;
+    return refuse;
+  }
+  grpc::Status Status(grpc::ServerContext*, const JobStatusRequest*, JobStatus* reply) override {
+    *reply = status;
+    return refuse;
+  }
+  grpc::Status Watch(grpc::ServerContext*, const WatchRequest* request,
+                     grpc::ServerWriter<WatchReply>* writer) override {
+    watch_requests.push_back(*request);
+    if (on_watch) on_watch();
+    if (!refuse.ok() || streams.empty()) return refuse;
+    const size_t index = std::min(watch_requests.size(), streams.size()) - 1;
+    for (const WatchReply& reply : streams[index]) writer->Write(reply);
+    if (static_cast<int>(watch_requests.size()) <= broken_streams)
+      return {grpc::StatusCode::UNAVAILABLE, "going down"};
+    return grpc::Status::OK;
+  }
+  grpc::Status Stop(grpc::ServerContext*, const StopJobRequest* request,
+                    StopJobReply* reply) override {
+    stop_request = *request;
+    *reply->mutable_status() = status;
+    return refuse;
+  }
+  grpc::Status Nodes(grpc::ServerContext*, const ListNodesRequest*,
+                     ListNodesReply* reply) override {
+    *reply = nodes;
+    return refuse;
+  }
+  grpc::Status PutCheckpoint(grpc::ServerContext*, grpc::ServerReader<PutCheckpointChunk>* reader,
+                             PutCheckpointReply* reply) override {
+    PutCheckpointChunk chunk;
+    while (reader->Read(&chunk)) {
+      if (chunk.has_header()) put_header = chunk.header();
+      if (chunk.what_case() == PutCheckpointChunk::kData) put_data += chunk.data();
+    }
+    reply->set_complete(true);
+    return refuse;
+  }
+  grpc::Status FetchCheckpoint(grpc::ServerContext*, const FetchCheckpointRequest* request,
+                               grpc::ServerWriter<FetchCheckpointChunk>* writer) override {
+    fetch_request = *request;
+    if (!refuse.ok()) return refuse;
+    constexpr size_t kChunk = 100;
+    for (size_t at = 0; at < weights.size(); at += kChunk) {
+      FetchCheckpointChunk chunk;
+      if (at == 0) {
+        chunk.set_total_bytes(static_cast<int64_t>(weights.size()));
+        chunk.set_step(40);
+      }
+      chunk.set_data(weights.substr(at, kChunk));
+      if (damage && at == 0) (*chunk.mutable_data())[50] ^= 1;
+      if (at + kChunk >= weights.size()) chunk.set_checksum(Hash64(weights));
+      writer->Write(chunk);
+    }
+    return grpc::Status::OK;
+  }
+
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace isthmus::cli
+
+#endif  // ISTHMUS_TESTS_CLI_FAKE_COORDINATOR_H_
