@@ -4,15 +4,20 @@
 #include "base/status.h"
 #include "compress/delta.h"
 #include "compress/entropy.h"
+#include "compress/feedback.h"
+#include "compress/low_rank.h"
+#include "compress/per_sample.h"
 #include "compress/plain.h"
+#include "compress/predict.h"
 #include "compress/quant.h"
 #include "compress/sample_codec.h"
-#include "compress/stateless.h"
+#include "compress/sparse.h"
 #include "proto/codec_text.h"
 
 namespace isthmus::compress {
 namespace {
 
+constexpr int64_t kMaxSparseElements = (int64_t{1} << 32) - 1;
 constexpr int64_t kMaxElements = int64_t{1} << 33;  // of a sample; far above any model's, and far from overflow
 
 absl::Status CheckOptions(const CodecSpec& spec, const CodecOptions& options) {
@@ -26,7 +31,7 @@ absl::Status CheckOptions(const CodecSpec& spec, const CodecOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SampleCodec>> MakeSampleCodec(const CodecSpec& spec, const SampleShape& shape, uint64_t seed) {
+absl::StatusOr<std::unique_ptr<SampleCodec>> MakeSampleCodec(const CodecSpec& spec, const SampleShape& shape, const CodecOptions& options) {
   switch (spec.kind()) {
     case CodecSpec::NONE:
       return std::make_unique<PlainCodec>(DType::kF32, shape);
@@ -35,7 +40,35 @@ absl::StatusOr<std::unique_ptr<SampleCodec>> MakeSampleCodec(const CodecSpec& sp
     case CodecSpec::FP16:
       return std::make_unique<PlainCodec>(DType::kF16, shape);
     case CodecSpec::QUANT:
-      return std::make_unique<QuantCodec>(spec, shape, seed);
+    case CodecSpec::SIGN:
+      return std::make_unique<QuantCodec>(spec, shape, options.seed);
+    case CodecSpec::TOP_K: {
+      if (shape.elements() > kMaxSparseElements) return absl::InvalidArgumentError("topk: a sample of 2^32 elements or more");
+      ASSIGN_OR_RETURN(std::unique_ptr<SampleCodec> values, MakeSampleCodec(ValuesOf(spec), TopKCodec::ValuesShape(spec, shape), options));
+      return std::make_unique<TopKCodec>(spec, shape, std::move(values));
+    }
+    case CodecSpec::RANDOM_K: {
+      if (shape.elements() > kMaxSparseElements) return absl::InvalidArgumentError("randomk: a sample of 2^32 elements or more");
+      ASSIGN_OR_RETURN(std::unique_ptr<SampleCodec> values, MakeSampleCodec(ValuesOf(spec), {1, KeptOf(spec.ratio(), shape.elements())}, options));
+      return std::make_unique<RandomKCodec>(spec, shape, options.seed, std::move(values));
+    }
+    case CodecSpec::COCKTAIL:
+      return MakeSampleCodec(ExpandCocktail(spec), shape, options);
+    case CodecSpec::LOW_RANK: {
+      const int64_t rank = LowRankCodec::Rank(spec, shape);
+      ASSIGN_OR_RETURN(std::unique_ptr<SampleCodec> left, MakeSampleCodec(ValuesOf(spec), {shape.positions, rank}, options));
+      ASSIGN_OR_RETURN(std::unique_ptr<SampleCodec> right, MakeSampleCodec(ValuesOf(spec), {rank, shape.hidden}, options));
+      return std::make_unique<LowRankCodec>(spec, shape, options.seed, std::move(left), std::move(right));
+    }
+    case CodecSpec::FEEDBACK:
+    case CodecSpec::LAZY: {
+      ASSIGN_OR_RETURN(std::unique_ptr<SampleCodec> inner, MakeSampleCodec(spec.inner(), shape, options));
+      return std::make_unique<FeedbackCodec>(spec.kind() == CodecSpec::LAZY, shape, std::move(inner));
+    }
+    case CodecSpec::PREDICT: {
+      ASSIGN_OR_RETURN(std::unique_ptr<SampleCodec> inner, MakeSampleCodec(spec.inner(), shape, options));
+      return std::make_unique<PredictCodec>(spec, shape, options.predictor_bytes, std::move(inner));
+    }
     default:
       return absl::UnimplementedError(absl::StrCat("codec '", FormatCodec(spec), "' is not in this build"));
   }
@@ -48,8 +81,8 @@ absl::StatusOr<std::unique_ptr<Encoder>> MakeEncoder(const CodecSpec& spec, cons
     ASSIGN_OR_RETURN(DeltaState state, DeltaState::Make(spec, options));
     encoder = std::make_unique<DeltaEncoder>(std::move(state));
   } else {
-    ASSIGN_OR_RETURN(std::unique_ptr<SampleCodec> codec, MakeSampleCodec(spec, {options.positions, options.hidden}, options.seed));
-    encoder = std::make_unique<StatelessEncoder>(std::move(codec), options);
+    ASSIGN_OR_RETURN(std::unique_ptr<SampleCodec> codec, MakeSampleCodec(spec, {options.positions, options.hidden}, options));
+    encoder = std::make_unique<PerSampleEncoder>(std::move(codec), options);
   }
   return spec.zstd() ? MakeZstdEncoder(std::move(encoder)) : std::move(encoder);
 }
@@ -61,8 +94,8 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const CodecSpec& spec, cons
     ASSIGN_OR_RETURN(DeltaState state, DeltaState::Make(spec, options));
     decoder = std::make_unique<DeltaDecoder>(std::move(state));
   } else {
-    ASSIGN_OR_RETURN(std::unique_ptr<SampleCodec> codec, MakeSampleCodec(spec, {options.positions, options.hidden}, options.seed));
-    decoder = std::make_unique<StatelessDecoder>(std::move(codec), options);
+    ASSIGN_OR_RETURN(std::unique_ptr<SampleCodec> codec, MakeSampleCodec(spec, {options.positions, options.hidden}, options));
+    decoder = std::make_unique<PerSampleDecoder>(std::move(codec), options, IsStateful(spec));
   }
   return spec.zstd() ? MakeZstdDecoder(std::move(decoder), spec) : std::move(decoder);
 }

@@ -37,11 +37,14 @@ struct MutableTensorView {
   TensorDims dims;
 };
 
+inline constexpr uint32_t kNoToken = 0xffffffff;  // a token id that is not known
+
 // What a codec may know of the frame beside its tensor.
 struct FrameContext {
   absl::Span<const uint32_t> sample_ids;  // one a sample; no id twice in one step
   int64_t step = 0;
   int32_t micro = 0;
+  absl::Span<const uint32_t> token_ids;   // samples x positions; encoders of `predict` need them and send them along
 };
 
 // Since the pair was made. All of it is also a metric.
@@ -65,6 +68,7 @@ struct CodecOptions {
   int64_t buffer_memory_bytes = int64_t{1} << 30;
   int64_t buffer_disk_bytes = int64_t{8} << 30;
   std::string spill_directory;       // of the spill file, which has no name there and is gone with the process; empty: no disk tier (at both ends)
+  int64_t predictor_bytes = int64_t{256} << 20;  // cap of the tables of `predict`. The same at both ends
   int64_t distinct_samples = 0;      // that the job has, if known: no more space than these need is reserved. The same at both ends
 };
 
@@ -72,7 +76,7 @@ class Encoder {
  public:
   virtual ~Encoder() = default;
 
-  // Replaces *payload. At most MaxEncodedBytes(spec, dims). InvalidArgument: dims are not the boundary's.
+  // Replaces *payload. At most MaxEncodedBytes(spec, dims). InvalidArgument: dims are not the boundary's, ids or token ids are missing.
   virtual absl::Status Encode(const TensorView& in, const FrameContext& context, std::string* payload) = 0;
 
   // Frames encoded so far. Asked after Encode, it is that frame's number (the first is 1): it goes into FrameHeader.state_version.
@@ -97,6 +101,8 @@ class Decoder {
   virtual uint64_t StateHash() const { return 0; }
   virtual CodecStats stats() const = 0;
   virtual void Prefetch(absl::Span<const uint32_t> sample_ids) {}
+  // Token ids that the last frame brought (`predict`), samples x positions: what the next boundary's encoder needs. Empty if it brought none.
+  virtual absl::Span<const uint32_t> token_ids() const { return {}; }
 };
 
 // InvalidArgument from ValidateCodec; Unimplemented names a codec this build lacks; ResourceExhausted: spill file.

@@ -104,8 +104,8 @@ absl::StatusOr<DeltaState> DeltaState::Make(const CodecSpec& spec, const CodecOp
   DeltaState s;
   s.options = options;
   const SampleShape shape{options.positions, options.hidden};
-  ASSIGN_OR_RETURN(s.inner, MakeSampleCodec(spec.inner(), shape, options.seed));
-  ASSIGN_OR_RETURN(s.cold, MakeSampleCodec(spec.cold(), shape, options.seed + 1));
+  ASSIGN_OR_RETURN(s.inner, MakeSampleCodec(spec.inner(), shape, options));
+  ASSIGN_OR_RETURN(s.cold, MakeSampleCodec(spec.cold(), shape, options));
   s.full = std::make_unique<PlainCodec>(DType::kF32, shape);
   if (spec.inner().kind() == CodecSpec::QUANT) {
     QuantCodec* quant = static_cast<QuantCodec*>(s.inner.get());
@@ -123,7 +123,7 @@ absl::StatusOr<DeltaState> DeltaState::Make(const CodecSpec& spec, const CodecOp
 
 uint64_t DeltaState::StateHash() const {
   absl::StatusOr<uint64_t> hash = store->Hash();
-  return hash.ok() ? Mix64(*hash ^ version) : 0;
+  return hash.ok() ? Mix64(*hash ^ version) ^ cold->StateHash() : 0;
 }
 
 CodecStats DeltaState::Stats() const {
@@ -138,36 +138,38 @@ absl::Status DeltaEncoder::Encode(const TensorView& in, const FrameContext& cont
   RETURN_IF_ERROR(s_.failed);
   RETURN_IF_ERROR(CheckTensor(in.data, in.device, in.dims, s_.options));
   RETURN_IF_ERROR(CheckIds(context.sample_ids, in.dims.samples));
+  if (s_.cold->NeedsTokens()) RETURN_IF_ERROR(CheckTokens(context.token_ids, in.dims));
   payload->clear();
   s_.store->Plan(context.sample_ids, &plan_);
   s_.failed = s_.store->Begin(context.sample_ids, plan_);
   for (int64_t i = 0; s_.failed.ok() && i < in.dims.samples; ++i) {
     const size_t at = static_cast<size_t>(i);
-    s_.failed = EncodeSample(in, i, context.sample_ids[at], plan_[at], payload);
+    s_.failed = EncodeSample(in, InfoOf(s_.version, i, in.dims, context), context.sample_ids[at], plan_[at], payload);
   }
   RETURN_IF_ERROR(s_.failed);
+  s_.cold->EndFrame();
   ++s_.version;
   CountFrame(in.dims, payload->size(), &s_.stats);
   return absl::OkStatus();
 }
 
-absl::Status DeltaEncoder::EncodeSample(const TensorView& in, int64_t sample, uint32_t id, const MessageStore::Slot& slot,
+absl::Status DeltaEncoder::EncodeSample(const TensorView& in, const SampleInfo& info, uint32_t id, const MessageStore::Slot& slot,
                                         std::string* payload) {
   const size_t start = payload->size();
   Extend(payload, kHeaderBytes);
-  TensorRows rows(in, sample);
-  const uint64_t draw = DrawOf(s_.version, sample);
+  TensorRows rows(in, info.index);
   bool finite = false;
   if (slot.known) {
-    ASSIGN_OR_RETURN(finite, EncodeDelta(rows, id, draw, payload));
+    ASSIGN_OR_RETURN(finite, EncodeDelta(rows, info, id, payload));
   } else {
-    ASSIGN_OR_RETURN(finite, EncodeKey(rows, id, slot.keep, draw, payload));
+    ASSIGN_OR_RETURN(finite, EncodeKey(rows, info, id, slot.keep, payload));
+    s_.cold->Settle(finite);
   }
   uint8_t kind = slot.known ? kDelta : kKey;
   if (!finite) {
     kind = kForgotten;
     payload->resize(start + kHeaderBytes);
-    s_.full->Encode(rows, draw, payload, nullptr);
+    s_.full->Encode(rows, info, payload, nullptr);
     s_.store->Forget(id);
   } else if (slot.keep) {
     s_.store->Bump(id);
@@ -177,23 +179,23 @@ absl::Status DeltaEncoder::EncodeSample(const TensorView& in, int64_t sample, ui
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> DeltaEncoder::EncodeDelta(RowSource& rows, uint32_t id, uint64_t draw, std::string* payload) {
+absl::StatusOr<bool> DeltaEncoder::EncodeDelta(RowSource& rows, const SampleInfo& info, uint32_t id, std::string* payload) {
   ASSIGN_OR_RETURN(uint16_t* m, s_.store->Buffer(id));
   if (s_.fused != nullptr) return s_.fused->EncodeDelta(rows, m, payload);
   const size_t hidden = static_cast<size_t>(s_.options.hidden);
   DifferenceRows difference(rows, m, hidden);
   UpdateSink update(m, hidden, nullptr);
-  s_.inner->Encode(difference, draw, payload, &update);
+  s_.inner->Encode(difference, info, payload, &update);
   return update.finite();
 }
 
-absl::StatusOr<bool> DeltaEncoder::EncodeKey(RowSource& rows, uint32_t id, bool keep, uint64_t draw, std::string* payload) {
+absl::StatusOr<bool> DeltaEncoder::EncodeKey(RowSource& rows, const SampleInfo& info, uint32_t id, bool keep, std::string* payload) {
   uint16_t* m = nullptr;
   if (keep) {
     ASSIGN_OR_RETURN(m, s_.store->Buffer(id));
   }
   ReplaceSink replace(m, static_cast<size_t>(s_.options.hidden), nullptr);
-  s_.cold->Encode(rows, draw, payload, &replace);
+  s_.cold->Encode(rows, info, payload, &replace);
   return replace.finite();
 }
 
@@ -232,10 +234,13 @@ absl::Status DeltaDecoder::Decode(absl::string_view payload, uint64_t version, c
   RETURN_IF_ERROR(Parse(payload, context.sample_ids));
   // Nothing below fails on any bytes that an encoder makes, unless the disk does.
   s_.failed = s_.store->Begin(context.sample_ids, plan_);
+  tokens_.clear();
+  if (s_.cold->NeedsTokens()) tokens_.assign(static_cast<size_t>(out.dims.samples * out.dims.positions), kNoToken);  // warm samples bring none
   for (int64_t i = 0; s_.failed.ok() && i < out.dims.samples; ++i) {
     s_.failed = Apply(i, context.sample_ids[static_cast<size_t>(i)], out);
   }
   RETURN_IF_ERROR(s_.failed);
+  s_.cold->EndFrame();
   ++s_.version;
   CountFrame(out.dims, payload.size(), &s_.stats);
   return absl::OkStatus();
@@ -261,6 +266,9 @@ absl::Status DeltaDecoder::Apply(int64_t sample, uint32_t id, const MutableTenso
     ReplaceSink replace(m, hidden, &sink);
     s_.cold->Decode(part.body, replace);
     finite = replace.finite();
+    s_.cold->Settle(finite);
+    const absl::Span<const uint32_t> tokens = s_.cold->tokens();
+    std::copy(tokens.begin(), tokens.end(), tokens_.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(sample) * tokens.size()));
   } else if (s_.fused != nullptr) {
     finite = s_.fused->DecodeDelta(part.body, m, sink);
   } else {

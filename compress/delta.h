@@ -1,6 +1,7 @@
 // AQ-SGD (arXiv 2206.01299, algorithm 1): both ends keep the last activation of every sample as the receiver had it, and only its change is sent.
 //
-//   sample not known:  key frame by the `cold` codec (fp32 unless the job says otherwise); m := bf16(what the receiver has)
+//   sample not known:  key frame by the `cold` codec (fp32 unless the job says otherwise; `predict` where samples are seen rarely);
+//                      m := bf16(what the receiver has)
 //   sample known:      codes of a - m by the inner codec;  receiver computes with m + difference in fp32;  m := bf16(that)
 //   anything not finite in the sample or in its updated buffer:  fp32 key frame, and both ends forget the sample
 //
@@ -48,9 +49,9 @@ class DeltaEncoder : public Encoder {
   void Prefetch(absl::Span<const uint32_t> sample_ids) override { s_.store->Prefetch(sample_ids); }
 
  private:
-  absl::Status EncodeSample(const TensorView& in, int64_t sample, uint32_t id, const MessageStore::Slot& slot, std::string* payload);
-  absl::StatusOr<bool> EncodeDelta(RowSource& rows, uint32_t id, uint64_t draw, std::string* payload);
-  absl::StatusOr<bool> EncodeKey(RowSource& rows, uint32_t id, bool keep, uint64_t draw, std::string* payload);
+  absl::Status EncodeSample(const TensorView& in, const SampleInfo& info, uint32_t id, const MessageStore::Slot& slot, std::string* payload);
+  absl::StatusOr<bool> EncodeDelta(RowSource& rows, const SampleInfo& info, uint32_t id, std::string* payload);
+  absl::StatusOr<bool> EncodeKey(RowSource& rows, const SampleInfo& info, uint32_t id, bool keep, std::string* payload);
 
   DeltaState s_;
   std::vector<MessageStore::Slot> plan_;
@@ -64,6 +65,7 @@ class DeltaDecoder : public Decoder {
   uint64_t StateHash() const override { return s_.StateHash(); }
   CodecStats stats() const override { return s_.Stats(); }
   void Prefetch(absl::Span<const uint32_t> sample_ids) override { s_.store->Prefetch(sample_ids); }
+  absl::Span<const uint32_t> token_ids() const override { return tokens_; }
 
  private:
   struct Part {
@@ -77,6 +79,7 @@ class DeltaDecoder : public Decoder {
   DeltaState s_;
   std::vector<MessageStore::Slot> plan_;
   std::vector<Part> parts_;
+  std::vector<uint32_t> tokens_;
 };
 
 }  // namespace isthmus::compress

@@ -109,6 +109,7 @@ class ZstdDecoder : public Decoder {
   uint64_t version() const override { return inner_->version(); }
   uint64_t StateHash() const override { return inner_->StateHash(); }
   void Prefetch(absl::Span<const uint32_t> ids) override { inner_->Prefetch(ids); }
+  absl::Span<const uint32_t> token_ids() const override { return inner_->token_ids(); }
   CodecStats stats() const override {
     CodecStats stats = inner_->stats();
     stats.payload_bytes = payload_bytes_;

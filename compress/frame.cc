@@ -31,6 +31,11 @@ absl::Status CheckIds(absl::Span<const uint32_t> ids, int64_t samples) {
   return absl::InvalidArgumentError(absl::StrCat("sample ", *twice, " is twice in one frame"));
 }
 
+absl::Status CheckTokens(absl::Span<const uint32_t> tokens, const TensorDims& dims) {
+  if (static_cast<int64_t>(tokens.size()) == dims.samples * dims.positions) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("predict: ", tokens.size(), " token ids for ", dims.samples, " x ", dims.positions, " positions"));
+}
+
 absl::Status CheckVersion(uint64_t version, uint64_t last) {
   if (version == last + 1) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("frame ", version, " after frame ", last, ": ",

@@ -13,6 +13,9 @@ absl::Status CheckTensor(const void* data, Device device, const TensorDims& dims
 // One id a sample, none twice.
 absl::Status CheckIds(absl::Span<const uint32_t> ids, int64_t samples);
 
+// One token id a position.
+absl::Status CheckTokens(absl::Span<const uint32_t> tokens, const TensorDims& dims);
+
 // DataLoss unless `version` is the next one after `last`.
 absl::Status CheckVersion(uint64_t version, uint64_t last);
 

@@ -6,7 +6,7 @@
 
 namespace isthmus::compress {
 
-void PlainCodec::Encode(RowSource& in, uint64_t draw, std::string* out, RowSink* rebuilt) {
+void PlainCodec::Encode(RowSource& in, const SampleInfo& info, std::string* out, RowSink* rebuilt) {
   char* to = Extend(out, row_bytes() * static_cast<size_t>(shape_.positions));
   const size_t n = static_cast<size_t>(shape_.hidden);
   if (n == 0) return;
@@ -22,7 +22,7 @@ void PlainCodec::Encode(RowSource& in, uint64_t draw, std::string* out, RowSink*
     if (rebuilt == nullptr) continue;
     float* copy = rebuilt->Begin(p);
     if (dtype_ == DType::kF32) {
-      std::memcpy(copy, row, row_bytes());
+      if (copy != row) std::memcpy(copy, row, row_bytes());
     } else {
       ToFloats(scratch_.data(), dtype_, n, copy);
     }

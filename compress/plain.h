@@ -11,7 +11,7 @@ class PlainCodec : public SampleCodec {
  public:
   PlainCodec(DType dtype, const SampleShape& shape) : dtype_(dtype), shape_(shape) {}
 
-  void Encode(RowSource& in, uint64_t draw, std::string* out, RowSink* rebuilt) override;
+  void Encode(RowSource& in, const SampleInfo& info, std::string* out, RowSink* rebuilt) override;
   absl::StatusOr<size_t> Check(absl::string_view bytes) const override;
   void Decode(absl::string_view body, RowSink& out) override;
 

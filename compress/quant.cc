@@ -66,8 +66,26 @@ class QuantCodec::CodeReader {
   size_t start_ = 0, waiting_ = 0;  // codes unpacked but not yet handed out
 };
 
+namespace {
+
+// What a `sign` is as a quantiser.
+CodecSpec AsQuant(const CodecSpec& spec) {
+  CodecSpec quant = spec;
+  if (spec.kind() == CodecSpec::SIGN) {
+    quant.set_bits(1);
+    quant.set_symmetric(true);
+  }
+  return quant;
+}
+
+}  // namespace
+
 QuantCodec::QuantCodec(const CodecSpec& spec, const SampleShape& shape, uint64_t seed)
-    : spec_(spec), shape_(shape), seed_(seed), levels_(spec.bits(), spec.symmetric()) {
+    : spec_(AsQuant(spec)),
+      rule_(spec.kind() == CodecSpec::SIGN ? Rule::kMean : spec.rms_scale() ? Rule::kRms : Rule::kMax),
+      shape_(shape),
+      seed_(seed),
+      levels_(spec_.bits(), spec_.symmetric()) {
   scales_.resize(scale_count());
   inverse_row_.resize(static_cast<size_t>(shape_.hidden));
   step_row_.resize(static_cast<size_t>(shape_.hidden));
@@ -88,33 +106,33 @@ size_t QuantCodec::body_bytes() const {
   return 2 * scale_count() + PackedBytes(static_cast<size_t>(shape_.elements()), spec_.bits());
 }
 
+uint16_t QuantCodec::ScaleOf(uint32_t max_bits, float sum, size_t n) const {
+  return rule_ == Rule::kRms ? ScaleOfRms(max_bits, sum, n) : ScaleOfMean(max_bits, sum, n);
+}
+
 bool QuantCodec::FindScales(RowSource& in) {
   const size_t hidden = static_cast<size_t>(shape_.hidden);
-  const bool rms = spec_.rms_scale();
+  const bool by_channel = spec_.scale() == CodecSpec::PER_CHANNEL;
   max_bits_.assign(scales_.size(), 0);
-  if (rms) sums_.assign(scales_.size(), 0);
+  sums_.assign(by_channel && rule_ != Rule::kMax ? hidden : 0, 0.0f);
+  const size_t group = spec_.scale() == CodecSpec::PER_GROUP ? static_cast<size_t>(spec_.group()) : hidden;
   size_t next = 0;
-  size_t group = spec_.scale() == CodecSpec::PER_GROUP ? static_cast<size_t>(spec_.group()) : hidden;
-  for (int64_t p = 0; p < shape_.positions; ++p) {
+  for (int64_t p = 0; p < shape_.positions && hidden > 0; ++p) {
     const float* row = in.Row(p);
-    if (spec_.scale() == CodecSpec::PER_CHANNEL) {
+    if (by_channel) {
       MaxBitsInto(row, hidden, max_bits_.data());
-      for (size_t i = 0; rms && i < hidden; ++i) sums_[i] += row[i] * row[i];
+      for (size_t i = 0; i < sums_.size(); ++i) sums_[i] += rule_ == Rule::kRms ? row[i] * row[i] : std::fabs(row[i]);
       continue;
     }
-    if (hidden == 0 && spec_.scale() == CodecSpec::PER_TOKEN) ++next;
+    MaxBitsOfGroups(row, hidden, group, max_bits_.data() + next);
     for (size_t at = 0; at < hidden; at += group, ++next) {
+      if (rule_ == Rule::kMax) continue;
       const size_t n = std::min(group, hidden - at);
-      max_bits_[next] = MaxBits(row + at, n);
-      if (rms) scales_[next] = ScaleOfRms(max_bits_[next], SumOfSquares(row + at, n), n);
+      scales_[next] = ScaleOf(max_bits_[next], rule_ == Rule::kRms ? SumOfSquares(row + at, n) : SumOfMagnitudes(row + at, n), n);
     }
   }
-  if (!rms) return ScalesFromMaxBits();
-  if (spec_.scale() == CodecSpec::PER_CHANNEL) {
-    for (size_t i = 0; i < hidden; ++i) {
-      scales_[i] = ScaleOfRms(max_bits_[i], sums_[i], static_cast<size_t>(shape_.positions));
-    }
-  }
+  if (rule_ == Rule::kMax || hidden == 0) return ScalesFromMaxBits();
+  for (size_t i = 0; i < sums_.size(); ++i) scales_[i] = ScaleOf(max_bits_[i], sums_[i], static_cast<size_t>(shape_.positions));
   return std::find(scales_.begin(), scales_.end(), kScaleNan) == scales_.end();
 }
 
@@ -164,7 +182,7 @@ const float* QuantCodec::RowStep(int64_t p) {
   return step_row_.data();
 }
 
-void QuantCodec::Encode(RowSource& in, uint64_t draw, std::string* out, RowSink* rebuilt) {
+void QuantCodec::Encode(RowSource& in, const SampleInfo& info, std::string* out, RowSink* rebuilt) {
   const size_t hidden = static_cast<size_t>(shape_.hidden);
   const bool finite = FindScales(in);
   WriteScales(out);
@@ -180,7 +198,7 @@ void QuantCodec::Encode(RowSource& in, uint64_t draw, std::string* out, RowSink*
     const float* inverse = RowInverse(p);
     uint8_t* codes = writer.Row();
     if (spec_.stochastic()) {
-      QuantizeRowStochastic(levels_, row, inverse, hidden, seed_, draw, static_cast<uint64_t>(p) * hidden, codes);
+      QuantizeRowStochastic(levels_, row, inverse, hidden, seed_, info.draw, static_cast<uint64_t>(p) * hidden, codes);
     } else {
       QuantizeRow(levels_, row, inverse, hidden, codes);
     }
@@ -227,17 +245,15 @@ bool QuantCodec::FindDeltaScales(RowSource& in, const uint16_t* m) {
     }
     return ScalesFromMaxBits();
   }
-  std::vector<uint32_t> row_bits(hidden);
-  const size_t group = spec_.scale() == CodecSpec::PER_GROUP ? static_cast<size_t>(spec_.group()) : std::max<size_t>(hidden, 1);
+  std::vector<float> row_bits(hidden);  // bits of magnitudes are magnitudes
+  const size_t group = spec_.scale() == CodecSpec::PER_GROUP ? static_cast<size_t>(spec_.group()) : hidden;
   max_bits_.assign(scales_.size(), 0);
-  size_t next = 0;
-  for (int64_t p = 0; p < shape_.positions; ++p) {
-    std::fill(row_bits.begin(), row_bits.end(), 0);
-    MaxBitsOfDifferenceInto(in.Row(p), m + static_cast<size_t>(p) * hidden, hidden, row_bits.data());
-    for (size_t at = 0; at < hidden; at += group, ++next) {
-      max_bits_[next] = *std::max_element(row_bits.begin() + static_cast<std::ptrdiff_t>(at),
-                                          row_bits.begin() + static_cast<std::ptrdiff_t>(std::min(at + group, hidden)));
-    }
+  uint32_t* next = max_bits_.data();
+  for (int64_t p = 0; p < shape_.positions && hidden > 0; ++p) {
+    std::fill(row_bits.begin(), row_bits.end(), 0.0f);
+    MaxBitsOfDifferenceInto(in.Row(p), m + static_cast<size_t>(p) * hidden, hidden, reinterpret_cast<uint32_t*>(row_bits.data()));
+    MaxBitsOfGroups(row_bits.data(), hidden, group, next);
+    next += (hidden + group - 1) / group;
   }
   return ScalesFromMaxBits();
 }

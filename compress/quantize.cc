@@ -121,6 +121,10 @@ uint32_t MaxBits(const float* x, size_t n) {
   return result;
 }
 
+void MaxBitsOfGroups(const float* x, size_t n, size_t group, uint32_t* max_bits) {
+  for (size_t at = 0; at < n; at += group, ++max_bits) *max_bits = MaxBits(x + at, std::min(group, n - at));
+}
+
 void QuantizeRow(const Levels& levels, const float* x, const float* inverse, size_t n, uint8_t* codes) {
   const Constants c(levels);
   const size_t lanes = hn::Lanes(Df());
@@ -198,6 +202,7 @@ namespace isthmus::compress {
 HWY_EXPORT(MaxBitsInto);
 HWY_EXPORT(MaxBitsOfDifferenceInto);
 HWY_EXPORT(MaxBits);
+HWY_EXPORT(MaxBitsOfGroups);
 HWY_EXPORT(QuantizeRow);
 HWY_EXPORT(DequantizeRow);
 HWY_EXPORT(QuantizeDeltaRow);
@@ -244,19 +249,38 @@ uint16_t ScaleOfRms(uint32_t max_bits, float sum_sq, size_t n) {
   return ScaleOfBits(std::min(FloatBits(2.0f * rms), 0x7f7fffffu));
 }
 
+uint16_t ScaleOfMean(uint32_t max_bits, float sum, size_t n) {
+  if (max_bits >= 0x7f800000u) return kScaleNan;
+  if (n == 0) return 0;
+  return ScaleOfBits(std::min(FloatBits(sum / static_cast<float>(n)), 0x7f7fffffu));
+}
+
 void MaxBitsInto(const float* x, size_t n, uint32_t* max_bits) { HWY_DYNAMIC_DISPATCH(MaxBitsInto)(x, n, max_bits); }
 void MaxBitsOfDifferenceInto(const float* a, const uint16_t* m, size_t n, uint32_t* max_bits) {
   HWY_DYNAMIC_DISPATCH(MaxBitsOfDifferenceInto)(a, m, n, max_bits);
 }
 uint32_t MaxBits(const float* x, size_t n) { return HWY_DYNAMIC_DISPATCH(MaxBits)(x, n); }
 
-float SumOfSquares(const float* x, size_t n) {
+void MaxBitsOfGroups(const float* x, size_t n, size_t group, uint32_t* max_bits) {
+  HWY_DYNAMIC_DISPATCH(MaxBitsOfGroups)(x, n, group, max_bits);
+}
+
+template <typename F>
+float OrderedSum(size_t n, F term) {
   float sums[16] = {0};
-  for (size_t i = 0; i < n; ++i) sums[i % 16] += x[i] * x[i];
+  for (size_t i = 0; i < n; ++i) sums[i % 16] += term(i);
   for (size_t width = 8; width > 0; width /= 2) {
     for (size_t i = 0; i < width; ++i) sums[i] += sums[i + width];
   }
   return sums[0];
+}
+
+float SumOfSquares(const float* x, size_t n) {
+  return OrderedSum(n, [x](size_t i) { return x[i] * x[i]; });
+}
+
+float SumOfMagnitudes(const float* x, size_t n) {
+  return OrderedSum(n, [x](size_t i) { return std::fabs(x[i]); });
 }
 
 void QuantizeRow(const Levels& levels, const float* x, const float* inverse, size_t n, uint8_t* codes) {

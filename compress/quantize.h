@@ -46,6 +46,7 @@ inline constexpr uint16_t kScaleMax = 0x7180;  // 2^100
 
 uint16_t ScaleOfBits(uint32_t max_bits);                      // from the largest bits of |x|
 uint16_t ScaleOfRms(uint32_t max_bits, float sum_sq, size_t n);  // 2 x RMS
+uint16_t ScaleOfMean(uint32_t max_bits, float sum, size_t n);    // mean magnitude, for signs
 inline bool IsValidScale(uint16_t s) {
   return s == 0 || s == kScaleNan || (s >= kScaleMin && s <= kScaleMax);
 }
@@ -57,8 +58,12 @@ void MaxBitsOfDifferenceInto(const float* a, const uint16_t* m, size_t n, uint32
 // The largest bits of |x|; 0 for n = 0.
 uint32_t MaxBits(const float* x, size_t n);
 
-// Sum of squares in the order of 16 strided partial sums, added pairwise.
+// max_bits[g] = the largest bits of the g-th `group` of x; the last group may be shorter.
+void MaxBitsOfGroups(const float* x, size_t n, size_t group, uint32_t* max_bits);
+
+// Sums in the order of 16 strided partial sums, added pairwise.
 float SumOfSquares(const float* x, size_t n);
+float SumOfMagnitudes(const float* x, size_t n);
 
 // Codes of a row; inverse and step have one value an element. x must be finite where inverse is 0.
 void QuantizeRow(const Levels& levels, const float* x, const float* inverse, size_t n, uint8_t* codes);

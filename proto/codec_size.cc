@@ -1,30 +1,54 @@
 #include "proto/codec_size.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace isthmus {
 namespace {
 
 constexpr int64_t kDeltaSampleHeaderBytes = 5;  // kind (1) and version (4); see compress/README.md
+constexpr int64_t kDrawBytes = 4;               // random-k: number of the draw
 constexpr int64_t kZstdHeaderBytes = 5;         // flag (1) and raw size (4)
 
-int64_t SampleBytes(const CodecSpec& spec, int64_t positions, int64_t hidden, bool warm) {
+int64_t ScaleCount(const CodecSpec& spec, int64_t positions, int64_t hidden) {
+  if (spec.scale() == CodecSpec::PER_TOKEN) return positions;
+  if (spec.scale() == CodecSpec::PER_GROUP) return positions * ((hidden + spec.group() - 1) / std::max(1, spec.group()));
+  return hidden;
+}
+
+// `most`: the largest that the codec may make, instead of the usual.
+int64_t SampleBytes(const CodecSpec& spec, int64_t positions, int64_t hidden, bool warm, bool most) {
   const int64_t n = positions * hidden;
   switch (spec.kind()) {
     case CodecSpec::BF16:
     case CodecSpec::FP16:
       return 2 * n;
-    case CodecSpec::QUANT: {
-      int64_t scales = hidden;
-      if (spec.scale() == CodecSpec::PER_TOKEN) scales = positions;
-      if (spec.scale() == CodecSpec::PER_GROUP) {
-        scales = positions * ((hidden + spec.group() - 1) / std::max(1, spec.group()));
-      }
-      return 2 * scales + (n * spec.bits() + 7) / 8;
+    case CodecSpec::QUANT:
+      return 2 * ScaleCount(spec, positions, hidden) + (n * spec.bits() + 7) / 8;
+    case CodecSpec::SIGN:
+      return 2 * ScaleCount(spec, positions, hidden) + (n + 7) / 8;
+    case CodecSpec::TOP_K: {
+      const int64_t kept = TopKKept(spec, positions, hidden);
+      const CodecSpec values = ValuesOf(spec);
+      return IndexSetBytes(n, kept) + (spec.global() || positions == 0 ? SampleBytes(values, 1, kept, warm, most)
+                                                                       : SampleBytes(values, positions, kept / positions, warm, most));
     }
+    case CodecSpec::RANDOM_K:
+      return kDrawBytes + SampleBytes(ValuesOf(spec), 1, KeptOf(spec.ratio(), n), warm, most);
+    case CodecSpec::COCKTAIL:
+      return SampleBytes(ExpandCocktail(spec), positions, hidden, warm, most);
+    case CodecSpec::LOW_RANK: {
+      const int64_t rank = std::min<int64_t>({spec.rank(), positions, hidden});
+      const CodecSpec values = ValuesOf(spec);
+      return SampleBytes(values, positions, rank, warm, most) + SampleBytes(values, rank, hidden, warm, most);
+    }
+    case CodecSpec::FEEDBACK:
+    case CodecSpec::LAZY:
+      return SampleBytes(spec.inner(), positions, hidden, warm, most);
+    case CodecSpec::PREDICT:
+      return 1 + (most ? 4 : 2) * positions + SampleBytes(spec.inner(), positions, hidden, warm, most);
     case CodecSpec::DELTA:
-      return kDeltaSampleHeaderBytes +
-             SampleBytes(warm ? spec.inner() : spec.cold(), positions, hidden, warm);
+      return kDeltaSampleHeaderBytes + SampleBytes(warm ? spec.inner() : spec.cold(), positions, hidden, warm, most);
     default:
       return 4 * n;
   }
@@ -32,12 +56,52 @@ int64_t SampleBytes(const CodecSpec& spec, int64_t positions, int64_t hidden, bo
 
 }  // namespace
 
+int64_t KeptOf(double ratio, int64_t n) {
+  if (n <= 0) return 0;
+  return std::clamp<int64_t>(static_cast<int64_t>(std::ceil(ratio * static_cast<double>(n))), 1, n);
+}
+
+int64_t TopKKept(const CodecSpec& spec, int64_t positions, int64_t hidden) {
+  return spec.global() ? KeptOf(spec.ratio(), positions * hidden) : positions * KeptOf(spec.ratio(), hidden);
+}
+
+int64_t IndexSetBytes(int64_t n, int64_t kept) {
+  if (kept == 0) return 0;
+  int low_bits = 0;
+  while (((kept << low_bits) << 1) <= n) ++low_bits;
+  const int64_t elias_fano = (kept * low_bits + 7) / 8 + (kept + (n >> low_bits) + 1 + 7) / 8;
+  return std::min(elias_fano, (n + 7) / 8);
+}
+
+CodecSpec ValuesOf(const CodecSpec& spec) {
+  if (spec.has_inner()) return spec.inner();
+  CodecSpec values;
+  if (spec.kind() != CodecSpec::LOW_RANK) values.set_kind(CodecSpec::BF16);
+  return values;
+}
+
+CodecSpec ExpandCocktail(const CodecSpec& spec) {
+  CodecSpec random;
+  random.set_kind(CodecSpec::RANDOM_K);
+  random.set_ratio(spec.subset());
+  CodecSpec* top = random.mutable_inner();
+  top->set_kind(CodecSpec::TOP_K);
+  top->set_ratio(spec.ratio());
+  top->set_global(true);
+  CodecSpec* quant = top->mutable_inner();
+  quant->set_kind(CodecSpec::QUANT);
+  quant->set_bits(spec.bits());
+  quant->set_scale(CodecSpec::PER_GROUP);
+  quant->set_group(128);
+  return random;
+}
+
 int64_t EncodedBytes(const CodecSpec& spec, const TensorDims& d, bool warm) {
-  return d.samples * SampleBytes(spec, d.positions, d.hidden, warm);
+  return d.samples * SampleBytes(spec, d.positions, d.hidden, warm, false);
 }
 
 int64_t MaxEncodedBytes(const CodecSpec& spec, const TensorDims& d) {
-  int64_t bytes = std::max(EncodedBytes(spec, d, true), EncodedBytes(spec, d, false));
+  int64_t bytes = d.samples * std::max(SampleBytes(spec, d.positions, d.hidden, true, true), SampleBytes(spec, d.positions, d.hidden, false, true));
   if (spec.kind() == CodecSpec::DELTA) {  // a non-finite sample falls back to fp32 whatever `cold` says
     bytes = std::max(bytes, d.samples * (kDeltaSampleHeaderBytes + 4 * d.positions * d.hidden));
   }

@@ -1,9 +1,19 @@
 // The text form of a CodecSpec, as users write it in a job and as explanations print it.
 //
 //   codec  := node [ "|" "zstd" ]
-//   node   := "none" | "bf16" | "fp16"
+//   node   := value
+//           | "topk(" RATIO { "," "global" | "token" | "values=" value } ")"     largest magnitudes; values default bf16
+//           | "randomk(" RATIO { "," "scaled" | "values=" value } ")"            places from a shared seed; values default bf16
+//           | "lowrank(" RANK [ ", values=" value ] ")"                          PowerSGD, rank 1-128; values default none (fp32)
+//           | "sign" [ "(" "channel" | "token" | "group=32..256" ")" ]
+//           | "cocktail(" SUBSET "," RATIO "," BITS ")"                          random subset, its largest, quantised
+//           | "ef(" node ")" | "lep(" node ")"                                   error feedback; lazy error propagation
+//           | "predict(" node [ ", rate=0.05" ] ")"                              difference to running means of tokens and positions
+//           | "delta(" node [ ", cold=" node ] ")"                               cold: the codec of a key frame, default none (fp32)
+//   value  := "none" | "bf16" | "fp16"
 //           | "quant(" bits { "," option } ")"       option: channel | token | group=32..256 | rms | stochastic | symmetric
-//           | "delta(" node [ ", cold=" node ] ")"   cold: the codec of a key frame, default none (fp32)
+//
+// The nodes within ef, lep, predict and delta keep no state of their own; but cold= may be a predict.
 //
 // Thread: pure functions.
 #ifndef ISTHMUS_PROTO_CODEC_TEXT_H_
@@ -31,7 +41,8 @@ absl::Status ValidateCodec(const CodecSpec& spec);
 // 32-bit identity of a spec; travels in each frame so that both ends know they built the same codec.
 uint32_t CodecId(const CodecSpec& spec);
 
-// True if the codec keeps state from frame to frame (delta buffers, residuals).
+// True if both ends keep state from frame to frame that must stay equal (delta, predict): a lost frame is an error then.
+// What the sender keeps for itself (residuals of ef and lep, the factor of lowrank) does not count.
 bool IsStateful(const CodecSpec& spec);
 
 }  // namespace isthmus

@@ -11,7 +11,10 @@ namespace {
 
 const char* const kTexts[] = {"none", "bf16", "fp16", "quant(1)", "quant(2)", "quant(3, token)", "quant(4, group=32)", "quant(5, rms)",
                               "quant(6, stochastic)", "quant(7, symmetric)", "quant(8)", "delta(quant(3))", "delta(quant(2, stochastic), cold=bf16)",
-                              "delta(fp16, cold=quant(8))"};
+                              "delta(fp16, cold=quant(8))", "sign", "sign(token)", "topk(0.1)", "topk(0.3, global, values=quant(4, group=32))", "randomk(0.2)",
+                              "randomk(0.2, scaled, values=quant(8, token))", "cocktail(0.5, 0.3, 4)", "lowrank(2)", "lowrank(3, values=bf16)", "ef(quant(2))",
+                              "lep(topk(0.2))", "delta(topk(0.2, values=quant(4, token)))", "delta(lowrank(2))", "delta(sign)", "predict(quant(3))",
+                              "delta(quant(3), cold=predict(quant(4)))"};
 const std::pair<int64_t, int64_t> kShapes[] = {{0, 0}, {0, 5}, {5, 0}, {1, 1}, {1, 2}, {3, 1}, {1, 31}, {7, 13}, {2, 257}, {33, 33}};
 
 // What proto/codec_size.h promises to the planner is what encoders make.
@@ -51,7 +54,9 @@ TEST(Codec, EveryDtypeInAndOut) {
           const std::vector<float> expected = wide.RoundTrip(x, {0, 1});  // as fp32 in and out
           const std::vector<uint32_t> ids = {0, 1};
           FrameContext context;
+          const std::vector<uint32_t> tokens(10, 3);
           context.sample_ids = ids;
+          context.token_ids = tokens;
           std::string payload;
           ASSERT_TRUE(pair.encoder->Encode({from.data(), in, Device::kCpu, pair.Dims(2)}, context, &payload).ok());
           ASSERT_TRUE(pair.decoder->Decode(payload, pair.encoder->version(), context, {to.data(), out, Device::kCpu, pair.Dims(2)}).ok());

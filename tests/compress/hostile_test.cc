@@ -8,10 +8,12 @@ namespace isthmus::compress {
 namespace {
 
 const char* const kTexts[] = {"none", "bf16", "quant(3)", "quant(4, group=32)", "delta(quant(3))", "delta(quant(2), cold=quant(4))",
-                              "none | zstd", "delta(quant(3)) | zstd"};
+                              "none | zstd", "delta(quant(3)) | zstd", "sign", "topk(0.2)", "topk(0.1, global)", "randomk(0.3)", "cocktail(0.5, 0.5, 4)",
+                              "lowrank(2)", "lep(quant(3))", "predict(quant(3))", "delta(quant(3), cold=predict(topk(0.2)))"};
 
 struct Frames {
   explicit Frames(const std::string& text) : pair(text, 2, 9) {
+    pair.tokens = {1, 2, 3, 2};
     for (uint64_t f = 0; f < 2; ++f) payloads.push_back(pair.Encode(Gaussian(36, 1, f), {4, 5}));
   }
   // A decoder that has had the first frame.

@@ -71,6 +71,9 @@ struct Pair {
     std::string payload;
     FrameContext context;
     context.sample_ids = ids;
+    std::vector<uint32_t> token_ids = tokens;
+    token_ids.resize(ids.size() * static_cast<size_t>(options.positions), 3);
+    context.token_ids = token_ids;
     absl::Status status = encoder->Encode(View(x, Dims(ids.size())), context, &payload);
     EXPECT_TRUE(status.ok()) << status;
     return payload;
@@ -97,6 +100,7 @@ struct Pair {
   std::unique_ptr<Encoder> encoder;
   std::unique_ptr<Decoder> decoder;
   int64_t payload_bytes = 0;
+  std::vector<uint32_t> tokens;  // of the next Encode; what is missing is token 3
 };
 
 inline std::vector<uint32_t> Ids(size_t n, uint32_t first = 0) {

@@ -25,6 +25,8 @@ struct FuzzCase {
     options.max_samples = 3;
     options.buffer_memory_bytes = 2 * 2 * options.positions * options.hidden;  // two samples: the third of a frame finds no room
     context.sample_ids = absl::MakeSpan(ids).subspan(0, static_cast<size_t>(dims.samples));
+    tokens.assign(static_cast<size_t>(dims.samples * dims.positions), 5);
+    context.token_ids = tokens;
     tensor.resize(static_cast<size_t>(dims.elements()) + 1);
     for (size_t i = 0; i < tensor.size(); ++i) tensor[i] = static_cast<float>((i * 37) % 23) * 0.125f - 1.25f;
   }
@@ -35,6 +37,7 @@ struct FuzzCase {
   CodecOptions options;
   TensorDims dims;
   std::vector<uint32_t> ids = {7, 8, 9};
+  std::vector<uint32_t> tokens;
   FrameContext context;
   std::vector<float> tensor;
 };

@@ -1,6 +1,4 @@
-#include "compress/stateless.h"
-
-#include <vector>
+#include "compress/per_sample.h"
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -8,20 +6,24 @@
 
 namespace isthmus::compress {
 
-absl::Status StatelessEncoder::Encode(const TensorView& in, const FrameContext& context, std::string* payload) {
+absl::Status PerSampleEncoder::Encode(const TensorView& in, const FrameContext& context, std::string* payload) {
   RETURN_IF_ERROR(CheckTensor(in.data, in.device, in.dims, options_));
+  if (codec_->NeedsTokens()) RETURN_IF_ERROR(CheckTokens(context.token_ids, in.dims));
   payload->clear();
   for (int64_t s = 0; s < in.dims.samples; ++s) {
     TensorRows rows(in, s);
-    codec_->Encode(rows, DrawOf(version(), s), payload, nullptr);
+    codec_->Encode(rows, InfoOf(version(), s, in.dims, context), payload, nullptr);
+    codec_->Settle(true);
   }
+  codec_->EndFrame();
   CountFrame(in.dims, payload->size(), &stats_);
   return absl::OkStatus();
 }
 
-absl::Status StatelessDecoder::Decode(absl::string_view payload, uint64_t version, const FrameContext& context,
+absl::Status PerSampleDecoder::Decode(absl::string_view payload, uint64_t version, const FrameContext& context,
                                       const MutableTensorView& out) {
   RETURN_IF_ERROR(CheckTensor(out.data, out.device, out.dims, options_));
+  if (check_version_) RETURN_IF_ERROR(CheckVersion(version, version_));
   std::vector<absl::string_view> bodies;
   absl::string_view rest = payload;
   for (int64_t s = 0; s < out.dims.samples; ++s) {
@@ -31,10 +33,14 @@ absl::Status StatelessDecoder::Decode(absl::string_view payload, uint64_t versio
     rest.remove_prefix(*bytes);
   }
   if (!rest.empty()) return absl::InvalidArgumentError(absl::StrCat(rest.size(), " bytes after the last sample"));
+  tokens_.clear();
   for (int64_t s = 0; s < out.dims.samples; ++s) {
     TensorSink sink(out, s);
     codec_->Decode(bodies[static_cast<size_t>(s)], sink);
+    codec_->Settle(true);
+    tokens_.insert(tokens_.end(), codec_->tokens().begin(), codec_->tokens().end());
   }
+  codec_->EndFrame();
   version_ = version;
   CountFrame(out.dims, payload.size(), &stats_);
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-#include "compress/stateless.h"
+#include "compress/per_sample.h"
 
 #include "gtest/gtest.h"
 #include "tests/compress/pair.h"
@@ -6,7 +6,7 @@
 namespace isthmus::compress {
 namespace {
 
-TEST(Stateless, FramesOfAnyNumberOfSamplesAndNoMemoryOfLostOnes) {
+TEST(PerSample, FramesOfAnyNumberOfSamplesAndNoMemoryOfLostOnes) {
   Pair pair("quant(3)", 2, 7);
   for (size_t samples : {0u, 1u, 5u, 2u}) {
     const std::vector<float> x = Gaussian(samples * 14, samples);
@@ -18,7 +18,7 @@ TEST(Stateless, FramesOfAnyNumberOfSamplesAndNoMemoryOfLostOnes) {
   EXPECT_EQ(pair.encoder->stats().raw_bytes, 2 * 8 * 14 * 4);
 }
 
-TEST(Stateless, RefusesBytesTooFewOrTooMany) {
+TEST(PerSample, RefusesBytesTooFewOrTooMany) {
   Pair pair("bf16", 2, 3);
   const std::string good = pair.Encode(Gaussian(12, 1), {0, 1});
   std::vector<float> y;

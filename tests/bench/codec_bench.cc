@@ -1,0 +1,115 @@
+// Codecs on one core against memcpy and the scalar reference. Rates are fp32 input bytes a second of CPU time.
+//   codec_bench [--benchmark_filter=...]
+// `moved` is what a codec must move through memory for each byte of input, so that memcpy's rate x 2 / moved is a bound where data come from DRAM.
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "benchmark/benchmark.h"
+#include "base/rng.h"
+#include "compress/codec.h"
+#include "compress/reference.h"
+#include "proto/codec_text.h"
+
+namespace isthmus::compress {
+namespace {
+
+constexpr int64_t kPositions = 1024, kHidden = 1600;  // a GPT2-XL micro-batch of one sequence
+
+std::vector<float> Input(size_t n, uint64_t stream = 0) {
+  std::vector<float> x(n);
+  for (size_t i = 0; i < n; ++i) {
+    float sum = -6.0f;
+    for (uint64_t k = 0; k < 3; ++k) {
+      const uint64_t r = RandomBits(1, stream, 3 * i + k);
+      sum += static_cast<float>(r & 0xffffffffu) * 0x1p-31f + static_cast<float>(r >> 32) * 0x1p-31f;
+    }
+    x[i] = sum;
+  }
+  return x;
+}
+
+CodecOptions Options() {
+  CodecOptions options;
+  options.positions = kPositions;
+  options.hidden = kHidden;
+  return options;
+}
+
+void Memcpy(benchmark::State& state) {
+  const std::vector<float> x = Input(kPositions * kHidden);
+  std::vector<float> y(x.size());
+  for (auto _ : state) {
+    std::memcpy(y.data(), x.data(), 4 * x.size());
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * 4 * x.size()));
+}
+
+void ReferenceEncode(benchmark::State& state, const std::string& text) {
+  const std::vector<float> x = Input(kPositions * kHidden);
+  const CodecSpec spec = *ParseCodec(text);
+  for (auto _ : state) benchmark::DoNotOptimize(ReferenceQuantEncode(spec, x, kPositions, kHidden));
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * 4 * x.size()));
+}
+
+void Encode(benchmark::State& state, const std::string& text, double moved) {
+  const std::vector<float> x = Input(kPositions * kHidden), x2 = Input(kPositions * kHidden, 1);
+  std::unique_ptr<Encoder> encoder = *MakeEncoder(*ParseCodec(text), Options());
+  std::vector<uint32_t> ids = {0}, tokens(kPositions, 5);
+  FrameContext context;
+  context.sample_ids = ids;
+  std::string payload;
+  bool odd = false;
+  const TensorDims dims{1, kPositions, kHidden};
+  if (!encoder->Encode({x.data(), DType::kF32, Device::kCpu, dims}, context, &payload).ok()) state.SkipWithError("encode");
+  for (auto _ : state) {
+    odd = !odd;
+    if (!encoder->Encode({odd ? x2.data() : x.data(), DType::kF32, Device::kCpu, dims}, context, &payload).ok()) state.SkipWithError("encode");
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * 4 * x.size()));
+  state.counters["moved"] = moved;
+  state.counters["ratio"] = static_cast<double>(4 * x.size()) / static_cast<double>(payload.size());
+}
+
+// Encode and decode, since a stateful decoder takes each frame once.
+void RoundTrip(benchmark::State& state, const std::string& text, double moved) {
+  const std::vector<float> x = Input(kPositions * kHidden), x2 = Input(kPositions * kHidden, 1);
+  std::vector<float> y(x.size());
+  std::unique_ptr<Encoder> encoder = *MakeEncoder(*ParseCodec(text), Options());
+  std::unique_ptr<Decoder> decoder = *MakeDecoder(*ParseCodec(text), Options());
+  std::vector<uint32_t> ids = {0};
+  FrameContext context;
+  context.sample_ids = ids;
+  std::string payload;
+  bool odd = false;
+  const TensorDims dims{1, kPositions, kHidden};
+  for (auto _ : state) {
+    odd = !odd;
+    if (!encoder->Encode({odd ? x2.data() : x.data(), DType::kF32, Device::kCpu, dims}, context, &payload).ok() ||
+        !decoder->Decode(payload, encoder->version(), context, {y.data(), DType::kF32, Device::kCpu, dims}).ok()) {
+      state.SkipWithError("round trip");
+    }
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * 4 * x.size()));
+  state.counters["moved"] = moved;
+}
+
+BENCHMARK(Memcpy);
+BENCHMARK_CAPTURE(ReferenceEncode, quant4, "quant(4)");
+BENCHMARK_CAPTURE(Encode, bf16, "bf16", (4 + 2) / 4.0);
+BENCHMARK_CAPTURE(Encode, quant4, "quant(4)", (4 + 4 + 0.5) / 4.0);
+BENCHMARK_CAPTURE(Encode, quant3, "quant(3)", (4 + 4 + 0.375) / 4.0);
+BENCHMARK_CAPTURE(Encode, quant4_group64, "quant(4, group=64)", (4 + 4 + 0.5) / 4.0);
+BENCHMARK_CAPTURE(Encode, delta4, "delta(quant(4))", (4 + 2 + 4 + 2 + 2 + 0.5) / 4.0);
+BENCHMARK_CAPTURE(Encode, delta3, "delta(quant(3))", (4 + 2 + 4 + 2 + 2 + 0.375) / 4.0);
+BENCHMARK_CAPTURE(RoundTrip, quant4, "quant(4)", (8.5 + 4.5) / 4.0);
+BENCHMARK_CAPTURE(RoundTrip, delta4, "delta(quant(4))", (14.5 + 0.5 + 2 + 2 + 4) / 4.0);
+
+}  // namespace
+}  // namespace isthmus::compress
+
+BENCHMARK_MAIN();
