@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 
 namespace isthmus::daemon {
@@ -21,6 +22,26 @@ constexpr int64_t kMaxStashedPayload = 64 << 20;  // where Receive was never cal
 
 // A peer that says why it ends does so right before or after its writes fail.
 constexpr std::chrono::milliseconds kReasonWait{300};
+
+// The last message of an end that stops: "CODE: why", so that the peer knows the code too.
+std::string ErrorText(const absl::Status& why) {
+  return absl::StrCat(absl::StatusCodeToString(why.code()), ": ", why.message());
+}
+
+absl::Status ParseError(absl::string_view text) {
+  text = text.substr(0, kMaxReasonBytes);
+  absl::StatusCode code = absl::StatusCode::kAborted;
+  for (int each = 1; each <= 16; ++each) {
+    const auto candidate = static_cast<absl::StatusCode>(each);
+    if (absl::ConsumePrefix(&text, absl::StrCat(absl::StatusCodeToString(candidate), ": "))) {
+      code = candidate;
+      break;
+    }
+  }
+  // OutOfRange is the orderly end: a peer can't claim it with an error.
+  if (code == absl::StatusCode::kOutOfRange) code = absl::StatusCode::kAborted;
+  return absl::Status(code, absl::StrCat("the peer ended the link: ", text));
+}
 
 int64_t WireBytes(const LinkChunk& chunk) {
   const size_t message = chunk.ByteSizeLong() + kGrpcPrefixBytes;
@@ -160,8 +181,7 @@ absl::StatusOr<worker::Frame> GrpcLink::ReadFrame(int64_t max_payload_bytes,
     if (watch != nullptr) watch->Touch();
     switch (chunk.what_case()) {
       case LinkChunk::kError:
-        return absl::AbortedError(
-            absl::StrCat("the peer ended the link: ", chunk.error().substr(0, kMaxReasonBytes)));
+        return ParseError(chunk.error());
       case LinkChunk::kEnd:
         if (assembler_.in_frame())
           return absl::InvalidArgumentError("the peer finished in the middle of a frame");
@@ -226,7 +246,7 @@ void GrpcLink::SayGoodbye() {
   bool read = false;
   {
     MutexLock lock(&mutex_);
-    last.set_error(std::string(error_.message()));
+    last.set_error(ErrorText(error_));
     while (writing_ && changed_.WaitUntil(&mutex_, deadline)) {
     }
     write = !writing_ && !end_sent_;

@@ -30,7 +30,10 @@ class ClientStream : public LinkStream {
 
   absl::Status WhyBroken() override {
     std::call_once(ended_, [this] { result_ = rpc::FromGrpc(stream_->Finish()); });
-    return result_.ok() ? absl::UnavailableError("the peer closed the link too early") : result_;
+    // OutOfRange is the orderly end of a link: a peer can't claim it with a status.
+    if (result_.ok() || absl::IsOutOfRange(result_))
+      return absl::UnavailableError("the peer closed the link too early");
+    return result_;
   }
 
   absl::Status End(const absl::Status& mine) override {

@@ -134,6 +134,14 @@ TEST_F(HostileTest, BrokenFramesEndTheLink) {
   }
 }
 
+TEST_F(HostileTest, TheCodeOfAnErrorIsKeptButItCantClaimAnOrderlyEnd) {
+  LinkChunk error;
+  error.set_error("RESOURCE_EXHAUSTED: the disk is full");
+  EXPECT_EQ(ServeAndReceive({Hello(), error}).code(), absl::StatusCode::kResourceExhausted);
+  error.set_error("OUT_OF_RANGE: all well");
+  EXPECT_EQ(ServeAndReceive({Hello(), error}).code(), absl::StatusCode::kAborted);
+}
+
 TEST_F(HostileTest, AStreamThatStopsWithoutAnEndIsBroken) {
   EXPECT_EQ(ServeAndReceive({Hello(), Header(10, "abc")}, true).code(),
             absl::StatusCode::kUnavailable);

@@ -19,12 +19,17 @@
 
 namespace isthmus::daemon {
 
-class LoopbackCluster {
+class LoopbackCluster : public worker::LinkOpener {
  public:
   explicit LoopbackCluster(int stages, int64_t server_window_bytes = 16 << 20);
-  ~LoopbackCluster();
+  ~LoopbackCluster() override;
 
   void Prepare(Plan* plan);
+  absl::StatusOr<std::unique_ptr<worker::Link>> Open(const Plan& plan, const LinkPlan& link,
+                                                     int my_stage,
+                                                     absl::Duration timeout) override {
+    return opener(my_stage)->Open(plan, link, my_stage, timeout);
+  }
   GrpcLinkOpener* opener(int stage) { return nodes_[stage]->opener.get(); }
   DialBoard* board(int stage) { return &nodes_[stage]->board; }
   PeerServer* server(int stage) { return nodes_[stage]->server.get(); }
