@@ -116,7 +116,7 @@ absl::Status JobTable::OnStep(const std::string& node_id, const StepRecord& reco
     s.set_has_validation_loss(true);
     s.set_validation_loss(m.validation_loss());
   }
-  job->recent.push_back({++record_number_, m});
+  job->recent.push_back({++job->last_record, m});
   if (static_cast<int>(job->recent.size()) > kRecentRecords) job->recent.pop_front();
   unsaved_.push_back({job->id, std::move(m)});
   while (static_cast<int>(unsaved_.size()) > kMaxUnsavedRecords) unsaved_.pop_front();

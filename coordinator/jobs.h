@@ -57,7 +57,7 @@ Command StopCommand(const std::string& node_id, const std::string& job_id, uint6
                     bool graceful, const std::string& reason);
 
 struct NumberedRecord {
-  uint64_t number = 0;  // grows over the life of this process
+  uint64_t number = 0;  // 1, 2, ... of a job over the life of this process
   JobRecord record;
 };
 
@@ -87,7 +87,8 @@ struct Job {
   std::optional<absl::Time> deadline;  // STARTING: ready by; STOPPING: ended by
   std::optional<absl::Time> failed_at;
   std::deque<NumberedRecord> recent;
-  uint64_t version = 0;  // grows with every change
+  uint64_t last_record = 0;  // number of the last one in `recent`
+  uint64_t version = 0;      // grows with every change
 
   bool active() const {
     return status.state() == JOB_STARTING || status.state() == JOB_RUNNING ||
@@ -176,7 +177,6 @@ class JobTable {
   std::map<std::string, Job> jobs_;
   Dirty dirty_;
   std::deque<StoredRecord> unsaved_;
-  uint64_t record_number_ = 0;
 };
 
 }  // namespace isthmus::coordinator

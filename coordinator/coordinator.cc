@@ -1,0 +1,372 @@
+#include "coordinator/coordinator.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "coordinator/figures.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+constexpr absl::Duration kDiskPatience =
+    absl::Seconds(10);  // of a Submit that waits for its job to be stored
+constexpr absl::Duration kRegisterRetry = absl::Seconds(1);
+constexpr int kLogLine = 500;
+
+std::chrono::steady_clock::time_point After(absl::Duration d) {
+  return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(d);
+}
+
+std::string StateWords(const Job& job) {
+  return absl::StrCat(JobState_Name(job.status.state()), job.status.reason().empty() ? "" : ": ",
+                      job.status.reason());
+}
+
+absl::Status Stopping() { return absl::UnavailableError("the coordinator is stopping"); }
+
+}  // namespace
+
+Coordinator::Coordinator(CoordinatorOptions options)
+    : options_(std::move(options)),
+      members_(options_.membership),
+      jobs_(options_.jobs),
+      links_(options_.links) {}
+
+absl::Time Coordinator::Now() const {
+  return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Open(CoordinatorOptions options) {
+  std::unique_ptr<Coordinator> c(new Coordinator(std::move(options)));
+  ASSIGN_OR_RETURN(c->lock_, StateLock::Take(c->options_.state_dir));
+  ASSIGN_OR_RETURN(c->store_, Store::Open(c->options_.state_dir));
+  ASSIGN_OR_RETURN(c->checkpoints_, CheckpointStore::Open(c->options_.state_dir + "/checkpoints"));
+  RETURN_IF_ERROR(c->LoadStore());
+  c->time_thread_ = std::thread([raw = c.get()] { raw->TimeLoop(); });
+  c->pending_thread_ = std::thread([raw = c.get()] { raw->PendingLoop(); });
+  return c;
+}
+
+absl::Status Coordinator::LoadStore() {
+  ASSIGN_OR_RETURN(StoreContents contents, store_->Load());
+  const absl::Time now = Now();
+  MutexLock lock(&mutex_);
+  std::set<std::pair<std::string, uint64_t>> live;
+  int active = 0;
+  for (StoredJob& stored : contents.jobs) {
+    Job job;
+    job.id = stored.id;
+    job.number = stored.number;
+    job.spec = std::move(stored.spec);
+    job.wait_for_nodes = stored.wait_for_nodes;
+    job.status = std::move(stored.status);
+    job.boundaries.assign(job.status.boundaries().begin(), job.status.boundaries().end());
+    job.status.clear_boundaries();
+    if (stored.plan.has_value()) job.plan = *std::move(stored.plan);
+    job.status.set_checkpoint_step(checkpoints_->Newest(job.id));
+    // The plan and the state are one batch, so they agree; a job that was active has its plan.
+    if (!job.active()) logged_states_[job.id] = StateWords(job);
+    if (job.active()) {
+      ++active;
+      live.insert({job.id, job.status.generation()});
+    }
+    jobs_.Restore(
+        std::move(job),
+        std::max(stored.next_record_step, stored.plan.has_value() ? stored.plan->start_step() : 0),
+        now);
+  }
+  checkpoints_->DropPartials(live);
+  for (const NodeInfo& node : contents.nodes) members_.Restore(node, now);
+  for (const LinkMeasurement& link : contents.links) links_.Restore(link, now);
+  links_.Forget(members_);
+  if (!contents.jobs.empty()) {
+    LogInfo("state directory ", options_.state_dir, ": ", contents.jobs.size(), " jobs, ", active,
+            " of them were running; ", contents.nodes.size(), " daemons known");
+  }
+  return absl::OkStatus();
+}
+
+Coordinator::~Coordinator() { Stop(); }
+
+void Coordinator::Stop() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    for (auto& [stream, session] : sessions_) EndStream(stream);
+    changed_.SignalAll();
+  }
+  if (time_thread_.joinable()) time_thread_.join();
+  if (pending_thread_.joinable()) pending_thread_.join();
+}
+
+// ---- daemons ----
+
+absl::Status Coordinator::OpenSession(Session* session) {
+  MutexLock lock(&mutex_);
+  if (stopping_) return Stopping();
+  if (static_cast<int>(sessions_.size()) >= kMaxSessions) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the coordinator already serves ", sessions_.size(), " streams of daemons, its limit"));
+  }
+  session->stream = ++last_stream_;
+  session->opened = Now();
+  sessions_[session->stream] = session;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Registered> Coordinator::Register(Session* session,
+                                                 const isthmus::Register& request) {
+  MutexLock lock(&mutex_);
+  const absl::Time asked = Now();
+  std::string address;
+  bool known = false;
+  RegisterDecision decision;
+  for (;;) {
+    if (stopping_) return Stopping();
+    if (sessions_.count(session->stream) == 0) return absl::CancelledError("the stream ended");
+    const Member* old = members_.Find(request.node().id());
+    known = old != nullptr;
+    if (known) address = old->node.address();
+    decision = members_.Register(request, session->stream, asked, Now());
+    if (decision.kind != RegisterDecision::kWait) break;
+    changed_.WaitUntil(&mutex_, After(kRegisterRetry));
+  }
+  if (decision.kind == RegisterDecision::kRefused) {
+    LogWarning("registration refused: ", decision.reason);
+    return absl::FailedPreconditionError(decision.reason);
+  }
+  LogInfo("registered: ", decision.reason);
+  session->node_id = request.node().id();
+  if (decision.replaced_stream != 0) EndStream(decision.replaced_stream);
+  new_nodes_.insert(session->node_id);
+  // The port of a daemon may change with each start; its host is what lies at the end of the link.
+  const std::string host = address.substr(0, address.rfind(':'));
+  links_.OnJoin(
+      session->node_id,
+      !known || host != request.node().address().substr(0, request.node().address().rfind(':')),
+      Now());
+  Dispatch(jobs_.OnRegistered(session->node_id, request, decision.restarted, Now()));
+  changed_.SignalAll();
+  Registered reply;
+  reply.set_node_id(session->node_id);
+  reply.set_lease_ms(absl::ToInt64Milliseconds(options_.membership.lease));
+  reply.set_heartbeat_ms(absl::ToInt64Milliseconds(options_.membership.heartbeat));
+  const Job* job = jobs_.Find(request.running_job_id());
+  if (job != nullptr && !request.running_job_id().empty())
+    reply.set_recorded_step(job->merger.next_step());
+  return reply;
+}
+
+absl::Status Coordinator::OnMessage(Session* session, const DaemonMessage& message) {
+  MutexLock lock(&mutex_);
+  const absl::Time now = Now();
+  const Member* member = members_.Find(session->node_id);
+  if (member == nullptr || member->stream != session->stream)
+    return absl::AbortedError(
+        "another stream of this daemon has taken over, or its lease ran out: register again");
+  const std::string& name = member->node.name();
+  switch (message.what_case()) {
+    case DaemonMessage::kHeartbeat:
+      return members_.OnHeartbeat(session->node_id, session->stream, message.heartbeat(), now);
+    case DaemonMessage::kProbeResult: {
+      const absl::Status taken = links_.OnResult(session->node_id, message.probe_result(), now);
+      if (!taken.ok()) LogWarning("daemon ", name, ": ", taken.message());
+      changed_.SignalAll();
+      return absl::OkStatus();
+    }
+    case DaemonMessage::kStep: {
+      const int64_t unix_ms = absl::ToUnixMillis(absl::Now());
+      const absl::Status taken = jobs_.OnStep(session->node_id, message.step(), now, unix_ms);
+      if (!taken.ok()) LogDebug("daemon ", name, ": ", taken.message());
+      changed_.SignalAll();
+      return absl::OkStatus();
+    }
+    case DaemonMessage::kSession:
+      Dispatch(jobs_.OnEvent(session->node_id, message.session(), now));
+      changed_.SignalAll();
+      return absl::OkStatus();
+    default:
+      return absl::InvalidArgumentError(message.has_register_()
+                                            ? "a stream registers once"
+                                            : "a message without contents, or of a newer version");
+  }
+}
+
+void Coordinator::CloseSession(Session* session) {
+  MutexLock lock(&mutex_);
+  sessions_.erase(session->stream);
+  if (!session->node_id.empty() &&
+      members_.OnStreamGone(session->node_id, session->stream, Now())) {
+    const Member* member = members_.Find(session->node_id);
+    LogInfo("daemon ", member->node.name(), ": its connection ended");
+    links_.OnGone(session->node_id, Now());
+    Dispatch(jobs_.OnStreamGone(session->node_id, Now()));
+  }
+  changed_.SignalAll();
+}
+
+void Coordinator::EndStream(uint64_t stream) {
+  auto it = sessions_.find(stream);
+  if (it == sessions_.end()) return;
+  it->second->outgoing.Close(absl::CancelledError("the stream ends"));
+  it->second->cancel();
+}
+
+void Coordinator::Dispatch(Commands commands) {
+  for (Command& c : commands) SendTo(c.node_id, std::move(c.message));
+}
+
+void Coordinator::SendTo(const std::string& node_id, CoordinatorMessage message) {
+  const Member* member = members_.Find(node_id);
+  auto it = member == nullptr ? sessions_.end() : sessions_.find(member->stream);
+  if (it == sessions_.end()) return;  // its job learns it from the lease
+  const absl::Status pushed = it->second->outgoing.Push(std::move(message), absl::ZeroDuration());
+  if (pushed.ok() || absl::IsCancelled(pushed)) return;
+  LogWarning("daemon ", member->node.name(), " does not read what it is told; its stream is ended");
+  EndStream(it->first);
+}
+
+// ---- time ----
+
+void Coordinator::TimeLoop() {
+  auto flush_at = std::chrono::steady_clock::now();
+  for (;;) {
+    bool flush = false, stop = false;
+    {
+      MutexLock lock(&mutex_);
+      const auto wake = After(options_.tick);
+      while (!stopping_ && (disk_trouble_ || flush_wanted_ == flush_done_) &&
+             changed_.WaitUntil(&mutex_, wake)) {
+      }
+      stop = stopping_;
+      Tick();
+      const bool urgent = flush_wanted_ != flush_done_ && !disk_trouble_;
+      flush = stop || urgent || std::chrono::steady_clock::now() >= flush_at;
+    }
+    if (flush) {
+      Flush();
+      flush_at = After(options_.flush_every);
+    }
+    if (stop) return;
+  }
+}
+
+void Coordinator::Tick() {
+  const absl::Time now = Now();
+  for (const LostNode& lost : members_.Expire(now)) {
+    LogWarning(lost.reason);
+    EndStream(lost.stream);
+    links_.OnGone(lost.node_id, now);
+    Dispatch(jobs_.OnNodeLost(lost.node_id, lost.reason, now));
+    changed_.SignalAll();
+  }
+  for (auto& [stream, session] : sessions_) {
+    if (session->node_id.empty() &&
+        now - session->opened > options_.first_message + options_.membership.silence)
+      session->cancel();
+  }
+  Dispatch(jobs_.Tick(members_, now));
+  TickProbes();
+}
+
+void Coordinator::TickProbes() {
+  const auto task = links_.Next(members_, jobs_.AnyActive(), Now());
+  if (!task.has_value()) return;
+  CoordinatorMessage message;
+  ProbeRequestList* probe = message.mutable_probe();
+  probe->set_max_seconds_per_peer_ms(absl::ToInt64Milliseconds(options_.links.probe_budget));
+  *probe->add_peers() = members_.Find(task->to_id)->node;
+  probe->mutable_peers(0)->clear_data_files();
+  SendTo(task->from_id, std::move(message));
+}
+
+// ---- the store ----
+
+StoreBatch Coordinator::Collect() {
+  StoreBatch batch;
+  const absl::Time now = Now();
+  const JobTable::Dirty dirty = jobs_.TakeDirty();
+  for (const std::string& id : dirty.changed) {
+    const Job* job = jobs_.Find(id);
+    if (job == nullptr) continue;
+    StoredJob stored;
+    stored.id = id;
+    stored.number = job->number;
+    stored.wait_for_nodes = job->wait_for_nodes;
+    stored.spec = job->spec;
+    stored.status = jobs_.Status(*job, now);
+    if (dirty.new_plan.count(id) > 0) stored.plan = job->plan;
+    batch.jobs.push_back(std::move(stored));
+  }
+  batch.forgotten.assign(dirty.forgotten.begin(), dirty.forgotten.end());
+  batch.truncated.swap(truncated_);
+  batch.records = jobs_.TakeRecords();
+  for (const std::string& id : new_nodes_) {
+    const Member* member = members_.Find(id);
+    if (member != nullptr) batch.nodes.push_back(member->node);
+  }
+  new_nodes_.clear();
+  batch.links = links_.TakeChanged();
+  return batch;
+}
+
+void Coordinator::LogStates() {
+  for (const Job* job : jobs_.All()) {
+    std::string words = StateWords(*job);
+    std::string& logged = logged_states_[job->id];
+    if (logged == words) continue;
+    const bool bad = job->status.state() == JOB_PAUSED || job->status.state() == JOB_FAILED;
+    LogMessage(bad ? LogLevel::kWarning : LogLevel::kInfo,
+               absl::StrCat("job ", job->id, ", generation ", job->status.generation(), ", step ",
+                            job->status.step(), ": ", words.substr(0, kLogLine)));
+    logged = std::move(words);
+  }
+  for (auto it = logged_states_.begin(); it != logged_states_.end();)
+    it = jobs_.Find(it->first) == nullptr ? logged_states_.erase(it) : std::next(it);
+}
+
+void Coordinator::Flush() {
+  uint64_t wanted = 0;
+  absl::Status written = store_->Write(unwritten_);
+  if (written.ok()) {
+    unwritten_ = StoreBatch();
+    {
+      MutexLock lock(&mutex_);
+      wanted = flush_wanted_;
+      unwritten_ = Collect();
+      LogStates();
+    }
+    written = store_->Write(unwritten_);
+  }
+  if (!written.ok()) {
+    if (!disk_trouble_)
+      LogError("what changed can't be stored and is kept in memory: ", written.message());
+    disk_trouble_ = true;
+    return;
+  }
+  if (disk_trouble_) LogInfo("the state database takes writes again");
+  disk_trouble_ = false;
+  unwritten_ = StoreBatch();
+  MutexLock lock(&mutex_);
+  flush_done_ = std::max(flush_done_, wanted);
+  changed_.SignalAll();
+}
+
+absl::Status Coordinator::WaitForFlush() {
+  MutexLock lock(&mutex_);
+  const uint64_t mine = ++flush_wanted_;
+  changed_.SignalAll();
+  const auto until = After(kDiskPatience);
+  while (flush_done_ < mine) {
+    if (stopping_) return Stopping();
+    if (!changed_.WaitUntil(&mutex_, until))
+      return absl::UnavailableError(
+          "the state database did not take the job in time (see the coordinator's log)");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace isthmus::coordinator

@@ -1,0 +1,156 @@
+// isthmus-coordinator: see --help.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "base/http.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "base/rpc/channel.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/services.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+constexpr int kExitRunTime = 1, kExitUsage = 2, kExitMachine = 3, kExitRefused = 5;
+constexpr absl::Duration kPatience = absl::Seconds(3);  // for running calls at the end
+
+struct Flags {
+  std::string listen = "0.0.0.0:7070";
+  std::string state_dir;
+  std::string http = "0.0.0.0:7080";
+  std::string log_level = "info";
+  bool log_json = false;
+};
+
+int Complain(const absl::Status& status) {
+  std::fprintf(stderr, "isthmus-coordinator: %s\n", std::string(status.message()).c_str());
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+      return kExitUsage;
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kResourceExhausted:
+      return kExitMachine;
+    case absl::StatusCode::kAlreadyExists:
+      return kExitRefused;
+    default:
+      return kExitRunTime;
+  }
+}
+
+std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+// How others reach this process: its own name where it listens on every interface.
+std::string OwnAddress(const std::string& listen, int port) {
+  std::string host = HostOf(listen);
+  char name[256] = {};
+  if ((host == "0.0.0.0" || host == "[::]" || host == "*") &&
+      ::gethostname(name, sizeof(name) - 1) == 0)
+    host = name;
+  return absl::StrCat(host, ":", port);
+}
+
+absl::StatusOr<std::unique_ptr<HttpServer>> ServePages(const std::string& address,
+                                                       Coordinator* coordinator) {
+  auto port = std::make_shared<int>(0);
+  std::map<std::string, std::function<HttpReply()>> pages;
+  pages["/metrics"] = [coordinator] {
+    coordinator->UpdateMetrics();
+    return HttpReply{200, kMetricsContentType, RenderMetrics()};
+  };
+  pages["/healthz"] = [] { return HttpReply{200, "text/plain; charset=utf-8", "ok\n"}; };
+  pages["/sd"] = [coordinator, address, port] {
+    return HttpReply{200, "application/json",
+                     coordinator->ServiceDiscovery(OwnAddress(address, *port))};
+  };
+  auto server = HttpServer::Start(address, std::move(pages));
+  if (server.ok()) *port = (*server)->port();
+  return server;
+}
+
+int Run(const Flags& flags, const sigset_t& signals) {
+  if (absl::Status bad = rpc::CheckAddress("--listen", flags.listen); !bad.ok())
+    return Complain(bad);
+  if (!flags.http.empty()) {
+    if (absl::Status bad = rpc::CheckAddress("--http", flags.http); !bad.ok()) return Complain(bad);
+  }
+  CoordinatorOptions options;
+  options.state_dir = flags.state_dir;
+  auto coordinator = Coordinator::Open(std::move(options));
+  if (!coordinator.ok()) return Complain(coordinator.status());
+  auto server = Server::Start(flags.listen, coordinator->get());
+  if (!server.ok()) return Complain(server.status());
+  std::unique_ptr<HttpServer> pages;
+  if (!flags.http.empty()) {
+    auto started = ServePages(flags.http, coordinator->get());
+    if (!started.ok()) return Complain(started.status());
+    pages = *std::move(started);
+  }
+  std::printf(
+      "listening on %s:%d http %s\n", HostOf(flags.listen).c_str(), (*server)->port(),
+      pages == nullptr ? "off" : absl::StrCat(HostOf(flags.http), ":", pages->port()).c_str());
+  std::fflush(stdout);
+  int signal = 0;
+  sigwait(&signals, &signal);
+  LogInfo("signal ", signal, ": ending; sessions of daemons go on without the coordinator");
+  (*coordinator)->Stop();
+  (*server)->Stop(kPatience);
+  pages.reset();
+  return 0;
+}
+
+}  // namespace
+}  // namespace isthmus::coordinator
+
+int main(int argc, char** argv) {
+  isthmus::coordinator::Flags flags;
+  CLI::App app{
+      "The coordinator of Isthmus: knows the daemons, plans jobs, keeps checkpoints. Daemons train "
+      "on without it for as long as it is away."};
+  app.name("isthmus-coordinator");
+  app.add_option("--listen", flags.listen, "HOST:PORT for daemons and the CLI")
+      ->capture_default_str();
+  app.add_option("--state-dir", flags.state_dir,
+                 "directory of the database and the checkpoints; made if it is not there")
+      ->required();
+  app.add_option("--http", flags.http,
+                 "HOST:PORT of /metrics, /healthz and /sd (Prometheus service discovery); '' "
+                 "switches it off")
+      ->capture_default_str();
+  app.add_option("--log-level", flags.log_level, "debug | info | warning | error")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
+      ->capture_default_str();
+  app.add_flag("--log-json", flags.log_json, "log lines as JSON");
+  app.set_version_flag("--version", std::string("isthmus-coordinator ") + ISTHMUS_VERSION);
+  app.footer(
+      "Exit codes: 0 ended by SIGINT or SIGTERM; 1 failure; 2 bad usage; 3 the machine lacks "
+      "something; 5 the state directory is in use.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before any thread
+  std::signal(SIGPIPE, SIG_IGN);
+  isthmus::LogOptions log;
+  log.program = "isthmus-coordinator";
+  log.json = flags.log_json;
+  const std::map<std::string, isthmus::LogLevel> levels = {{"debug", isthmus::LogLevel::kDebug},
+                                                           {"info", isthmus::LogLevel::kInfo},
+                                                           {"warning", isthmus::LogLevel::kWarning},
+                                                           {"error", isthmus::LogLevel::kError}};
+  log.level = levels.at(flags.log_level);
+  isthmus::InitLogging(log);
+  return isthmus::coordinator::Run(flags, signals);
+}

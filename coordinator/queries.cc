@@ -1,0 +1,263 @@
+// The half of Coordinator that answers: status, records, nodes, metrics, checkpoints.
+#include <algorithm>
+#include <cctype>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "base/status.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/cost_model.h"
+#include "coordinator/figures.h"
+#include "nlohmann/json.hpp"
+
+#ifndef ISTHMUS_VERSION
+#define ISTHMUS_VERSION "unknown"
+#endif
+
+namespace isthmus::coordinator {
+namespace {
+
+constexpr int kGaugedJobs = 20;  // with metrics of their own: the newest ones
+
+absl::Status NoJob(const std::string& job) {
+  return absl::NotFoundError(
+      absl::StrCat("there is no job '", job.substr(0, 80), "' (isthmus list shows what there is)"));
+}
+
+}  // namespace
+
+absl::StatusOr<JobStatus> Coordinator::Status(const std::string& job_name, bool with_plan) {
+  MutexLock lock(&mutex_);
+  const Job* job = jobs_.Find(job_name);
+  if (job == nullptr) return NoJob(job_name);
+  JobStatus status = jobs_.Status(*job, Now());
+  if (with_plan && job->status.generation() != 0) *status.mutable_plan() = job->plan;
+  return status;
+}
+
+absl::StatusOr<JobStatus> Coordinator::StopJob(const std::string& job_name, bool at_once) {
+  MutexLock lock(&mutex_);
+  const Job* job = jobs_.Find(job_name);
+  if (job == nullptr) return NoJob(job_name);
+  ASSIGN_OR_RETURN(Commands commands, jobs_.Stop(job->id, at_once, Now()));
+  Dispatch(std::move(commands));
+  changed_.SignalAll();
+  return jobs_.Status(*job, Now());
+}
+
+ListJobsReply Coordinator::List() {
+  ListJobsReply reply;
+  MutexLock lock(&mutex_);
+  for (const Job* job : jobs_.All()) *reply.add_jobs() = jobs_.Status(*job, Now());
+  return reply;
+}
+
+NodeStatus Coordinator::DescribeNode(const Member& member, absl::Time now) {
+  NodeStatus out;
+  *out.mutable_node() = member.node;
+  out.mutable_node()->clear_data_files();
+  out.set_alive(member.alive());
+  out.set_heartbeat_age_s(absl::ToDoubleSeconds(now - member.last_heartbeat));
+  out.set_stage(-1);
+  const Job* job = jobs_.JobOn(member.node.id());
+  if (job != nullptr) {
+    out.set_job_id(job->id);
+    for (const StagePlan& s : job->plan.stages()) {
+      if (s.node_id() == member.node.id()) out.set_stage(s.stage());
+    }
+    const absl::Duration still =
+        members_.NoProgressFor(member.node.id(), job->status.generation(), now);
+    if (still > absl::Milliseconds(job->plan.deadlines().step_ms()))
+      out.add_warnings(absl::StrCat("no progress for ", DurationWords(still)));
+  }
+  if (!HasCompute(member.node)) out.add_warnings("has not measured its compute");
+  if (member.node.data_listed() && member.node.data_files().empty())
+    out.add_warnings("has no data: its --data-dir is empty");
+  if (absl::StartsWith(member.node.address(), "127.") ||
+      absl::StartsWith(member.node.address(), "localhost")) {
+    for (const auto& [id, other] : members_.members()) {
+      const bool elsewhere = !absl::StartsWith(other.node.address(), "127.") &&
+                             !absl::StartsWith(other.node.address(), "localhost");
+      if (!other.alive() || !elsewhere) continue;
+      out.add_warnings(absl::StrCat("advertises ", member.node.address(),
+                                    ", which other hosts can't reach: start it with --advertise"));
+      break;
+    }
+  }
+  return out;
+}
+
+ListNodesReply Coordinator::Nodes() {
+  ListNodesReply reply;
+  MutexLock lock(&mutex_);
+  std::vector<std::string> ids;
+  for (const auto& [id, member] : members_.members()) {
+    *reply.add_nodes() = DescribeNode(member, Now());
+    ids.push_back(id);
+  }
+  for (LinkMeasurement& link : links_.Among(ids)) *reply.add_links() = std::move(link);
+  for (NodeStatus& node : *reply.mutable_nodes()) {
+    for (const LinkMeasurement& link : reply.links()) {
+      if (node.alive() && link.to_id() == node.node().id() && !link.error().empty()) {
+        const Member* from = members_.Find(link.from_id());
+        node.add_warnings(absl::StrCat("not reachable from ",
+                                       from == nullptr ? link.from_id() : from->node.name(), ": ",
+                                       link.error()));
+      }
+    }
+  }
+  return reply;
+}
+
+// ---- checkpoints ----
+
+absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> Coordinator::BeginPart(
+    const PutCheckpointHeader& header) {
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return absl::UnavailableError("the coordinator is stopping");
+    const Job* job = jobs_.Find(header.job_id());
+    if (header.generation() == 0 && header.step() == 0) {
+      if (job != nullptr)
+        return absl::FailedPreconditionError(
+            absl::StrCat("upload: job ", header.job_id(), " is there already"));
+      if (header.stages() != 1 || header.file() != "weights.safetensors")
+        return absl::InvalidArgumentError(
+            "upload: one stage and its weights.safetensors are expected");
+    } else if (job == nullptr || job->status.generation() != header.generation()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "checkpoint part of job ", header.job_id().substr(0, 80), ", generation ",
+          header.generation(), ": ",
+          job == nullptr ? "there is no such job"
+                         : absl::StrCat("the job is at generation ", job->status.generation())));
+    } else if (header.stages() != job->plan.stages_size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "checkpoint part: ", header.stages(), " stages; the plan has ", job->plan.stages_size()));
+    }
+    if (puts_ >= kMaxPuts)
+      return absl::UnavailableError(
+          "the coordinator takes as many checkpoint parts as it can: try again");
+    ++puts_;
+  }
+  auto part = checkpoints_->Begin(header);
+  if (!part.ok()) {
+    LogWarning(part.status().message());
+    MutexLock lock(&mutex_);
+    --puts_;
+  }
+  return part;
+}
+
+absl::StatusOr<bool> Coordinator::FinishPart(const PutCheckpointHeader& header,
+                                             CheckpointStore::Part* part) {
+  absl::StatusOr<bool> complete =
+      part == nullptr ? absl::CancelledError("the transfer broke off") : part->Finish();
+  int keep = 0;
+  {
+    MutexLock lock(&mutex_);
+    --puts_;
+    if (!complete.ok() || !*complete) return complete;
+    const Job* job = jobs_.Find(header.job_id());
+    if (job != nullptr) keep = job->spec.checkpoint().keep();
+    jobs_.OnCheckpoint(header.job_id(), header.step(), Now());
+    changed_.SignalAll();
+  }
+  LogInfo("job ", header.job_id(), ": checkpoint of step ", header.step(), " is whole");
+  if (keep > 0) checkpoints_->Trim(header.job_id(), keep);
+  return complete;
+}
+
+absl::StatusOr<std::string> Coordinator::FetchCheckpoint(const FetchCheckpointRequest& request,
+                                                         int64_t* step) {
+  {
+    MutexLock lock(&mutex_);
+    if (fetches_ >= kMaxFetches)
+      return absl::UnavailableError(
+          "the coordinator serves as many checkpoint transfers as it can: try again");
+    ++fetches_;
+  }
+  FetchCheckpointRequest by_id = request;
+  {
+    MutexLock lock(&mutex_);
+    const Job* job = jobs_.Find(request.job_id());
+    if (job != nullptr) by_id.set_job_id(job->id);  // a name is taken, too
+  }
+  absl::StatusOr<std::string> bytes = checkpoints_->Fetch(by_id, step);
+  MutexLock lock(&mutex_);
+  --fetches_;
+  return bytes;
+}
+
+// ---- pages ----
+
+void Coordinator::UpdateMetrics() {
+  MutexLock lock(&mutex_);
+  const absl::Time now = Now();
+  int alive = 0;
+  std::set<std::string> nodes, jobs;
+  for (const auto& [id, m] : members_.members()) {
+    alive += m.alive();
+    if (!m.alive()) continue;
+    nodes.insert(m.node.name());
+    GaugeSet("isthmus_node_heartbeat_age_seconds", "Time since the last heartbeat of a daemon.",
+             {{"node", m.node.name()}}, absl::ToDoubleSeconds(now - m.last_heartbeat));
+  }
+  GaugeSet("isthmus_nodes", "Daemons by state.", {{"state", "alive"}}, alive);
+  GaugeSet("isthmus_nodes", "Daemons by state.", {{"state", "lost"}},
+           static_cast<double>(members_.members().size()) - alive);
+  std::map<JobState, int> states;
+  int newest = 0;
+  for (const Job* job : jobs_.All()) {
+    ++states[job->status.state()];
+    if (!job->active() && newest >= kGaugedJobs) continue;
+    ++newest;
+    jobs.insert(job->id);
+    const JobStatus s = jobs_.Status(*job, now);
+    const MetricLabels label = {{"job", job->id}};
+    GaugeSet("isthmus_job_step", "Committed steps of a job.", label, s.step());
+    GaugeSet("isthmus_job_loss", "Training loss of the last step, in nats a token.", label,
+             s.loss());
+    GaugeSet("isthmus_job_tokens_per_second", "Training rate over the last steps.", label,
+             job->active() ? s.tokens_per_s() : 0);
+    GaugeSet("isthmus_job_generation", "Number of the job's current plan.", label,
+             static_cast<double>(s.generation()));
+    GaugeSet("isthmus_job_checkpoint_step", "Step of the newest whole checkpoint; -1: none.", label,
+             s.checkpoint_step());
+  }
+  for (int state = JobState_MIN; state <= JobState_MAX; ++state) {
+    std::string name = JobState_Name(static_cast<JobState>(state)).substr(4);
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
+    GaugeSet("isthmus_jobs", "Jobs by state.", {{"state", name}},
+             states[static_cast<JobState>(state)]);
+  }
+  GaugeSet("isthmus_build_info", "Version of this program.", {{"version", ISTHMUS_VERSION}}, 1);
+  for (const std::string& gone : gauge_nodes_) {
+    if (nodes.count(gone) == 0) GaugeRemove("isthmus_node_heartbeat_age_seconds", {{"node", gone}});
+  }
+  for (const std::string& gone : gauge_jobs_) {
+    if (jobs.count(gone) > 0) continue;
+    for (const char* name : {"step", "loss", "tokens_per_second", "generation", "checkpoint_step"})
+      GaugeRemove(absl::StrCat("isthmus_job_", name), {{"job", gone}});
+  }
+  gauge_nodes_.swap(nodes);
+  gauge_jobs_.swap(jobs);
+}
+
+std::string Coordinator::ServiceDiscovery(const std::string& own_address) {
+  nlohmann::json targets = nlohmann::json::array();
+  auto add = [&](const std::string& address, const std::string& node, const char* role) {
+    targets.push_back({{"targets", {address}}, {"labels", {{"node", node}, {"role", role}}}});
+  };
+  add(own_address, "coordinator", "coordinator");
+  MutexLock lock(&mutex_);
+  for (const auto& [id, m] : members_.members()) {
+    if (m.alive() && !m.node.metrics_address().empty())
+      add(m.node.metrics_address(), m.node.name(), "daemon");
+  }
+  return targets.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace isthmus::coordinator

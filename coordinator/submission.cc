@@ -1,0 +1,346 @@
+// The half of Coordinator that plans and starts jobs.
+#include <algorithm>
+#include <chrono>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/figures.h"
+#include "proto/job_defaults.h"
+#include "proto/schedule.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+constexpr int kPlanTries = 3;  // daemons may go or be taken while the planner thinks
+constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
+constexpr int kGridColumns = 100;
+
+std::chrono::steady_clock::time_point After(absl::Duration d) {
+  return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(d);
+}
+
+absl::StatusOr<JobSpec> Complete(const JobSpec& job) {
+  if (job.ByteSizeLong() > static_cast<size_t>(kMaxJobBytes)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the job has ", job.ByteSizeLong(), " bytes; at most ", kMaxJobBytes, " are allowed"));
+  }
+  JobSpec full = job;
+  FillDefaults(&full);
+  RETURN_IF_ERROR(ValidateJob(full));
+  return full;
+}
+
+// More daemons, other daemons or time may cure it.
+bool CuredByDaemons(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) || absl::IsUnavailable(status) ||
+         absl::IsResourceExhausted(status) || absl::IsNotFound(status);
+}
+
+absl::Status SameModel(const ModelSpec& a, const ModelSpec& b) {
+  auto differs = [](absl::string_view field, int64_t was, int64_t is) {
+    return absl::FailedPreconditionError(absl::StrCat("resume: model.", field, " is ", is,
+                                                      " and the checkpoint's is ", was,
+                                                      ": a checkpoint goes on with its own model"));
+  };
+  if (a.layers() != b.layers()) return differs("layers", a.layers(), b.layers());
+  if (a.hidden() != b.hidden()) return differs("hidden", a.hidden(), b.hidden());
+  if (a.heads() != b.heads()) return differs("heads", a.heads(), b.heads());
+  if (a.context() != b.context()) return differs("context", a.context(), b.context());
+  if (a.vocabulary() != b.vocabulary())
+    return differs("vocabulary", a.vocabulary(), b.vocabulary());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+PlannerInput Coordinator::Snapshot(const StartRequest& request, bool with_busy) {
+  PlannerInput in;
+  in.job_id = request.job_id;
+  in.job = request.spec;
+  in.start_step = request.start_step;
+  in.from_checkpoint = request.from_checkpoint;
+  const absl::Time now = Now();
+  std::vector<std::string> ids;
+  for (const auto& [id, m] : members_.members()) {
+    const Job* job = jobs_.JobOn(id);
+    if (!m.alive()) {
+      in.absent.push_back(
+          absl::StrCat(m.node.name(), " is lost since ", DurationWords(now - m.lost_since)));
+    } else if (job != nullptr && !with_busy) {
+      in.absent.push_back(absl::StrCat(m.node.name(), " runs job ", job->id));
+    } else if (m.heartbeat.generation() != 0 && job == nullptr) {
+      in.absent.push_back(absl::StrCat(m.node.name(), " still ends its last session (generation ",
+                                       m.heartbeat.generation(), ")"));
+    } else {
+      *in.topology.add_nodes() = m.node;
+      ids.push_back(id);
+    }
+  }
+  for (LinkMeasurement& link : links_.Among(ids)) *in.topology.add_links() = std::move(link);
+  return in;
+}
+
+void Coordinator::WaitForIdleDaemons(const Cancelled& cancelled) {
+  const auto until = After(options_.wait_for_daemons);
+  MutexLock lock(&mutex_);
+  while (!stopping_ && !cancelled() && std::chrono::steady_clock::now() < until) {
+    const bool ending =
+        std::any_of(members_.members().begin(), members_.members().end(), [&](const auto& m) {
+          return m.second.alive() && m.second.heartbeat.generation() != 0 &&
+                 jobs_.JobOn(m.first) == nullptr;
+        });
+    if (!ending) return;
+    changed_.WaitUntil(&mutex_, After(kLookAgain));
+  }
+}
+
+void Coordinator::WaitForLinks(const JobSpec& job, const Cancelled& cancelled) {
+  const StrategySpec& strategy = job.strategy();
+  if (strategy.stages() == 1 || strategy.nodes_size() == 1 || job.model().layers() == 1) return;
+  const auto until = After(options_.wait_for_links);
+  MutexLock lock(&mutex_);
+  while (!stopping_ && !cancelled() && !jobs_.AnyActive() &&
+         std::chrono::steady_clock::now() < until) {
+    std::vector<std::string> ids;
+    for (const auto& [id, m] : members_.members()) {
+      const auto& named = strategy.nodes();
+      const bool wanted = named.empty() ||
+                          std::find(named.begin(), named.end(), m.node.name()) != named.end() ||
+                          std::find(named.begin(), named.end(), id) != named.end();
+      if (m.alive() && wanted) ids.push_back(id);
+    }
+    if (static_cast<int>(ids.size()) < std::max(2, strategy.stages()) ||
+        links_.Unmeasured(ids) == 0)
+      return;
+    changed_.WaitUntil(&mutex_, After(kLookAgain));
+  }
+}
+
+absl::StatusOr<PlanReply> Coordinator::MakePlan(const JobSpec& job, const Cancelled& cancelled) {
+  StartRequest request;
+  ASSIGN_OR_RETURN(request.spec, Complete(job));
+  request.job_id = absl::StrCat(request.spec.name(), "-plan");
+  WaitForIdleDaemons(cancelled);
+  WaitForLinks(request.spec, cancelled);
+  PlannerInput free, all;
+  {
+    MutexLock lock(&mutex_);
+    free = Snapshot(request, false);
+    all = Snapshot(request, true);
+  }
+  absl::StatusOr<PlannedJob> planned = coordinator::MakePlan(free);
+  if (!planned.ok() && CuredByDaemons(planned.status()) &&
+      all.topology.nodes_size() > free.topology.nodes_size()) {
+    absl::StatusOr<PlannedJob> later = coordinator::MakePlan(all);
+    if (later.ok()) {
+      later->warnings.push_back(
+          absl::StrCat("this plan uses daemons that are busy now: ", planned.status().message()));
+      planned = std::move(later);
+    }
+  }
+  RETURN_IF_ERROR(planned.status());
+  PlanReply reply;
+  std::vector<StageActions> schedule;
+  for (const StagePlan& s : planned->plan.stages())
+    schedule.emplace_back(s.train().begin(), s.train().end());
+  for (std::string& line :
+       SchedulePicture(schedule, request.spec.strategy().queue_limit(), kGridColumns))
+    *reply.add_schedule_grid() = std::move(line);
+  for (std::string& w : planned->warnings) *reply.add_warnings() = std::move(w);
+  *reply.mutable_plan() = std::move(planned->plan);
+  return reply;
+}
+
+absl::StatusOr<std::string> Coordinator::NewJobId(const std::string& name) {
+  const absl::Status good = CheckJobId(name);
+  if (!good.ok() || name.size() > 63)
+    return absl::InvalidArgumentError("name: must be 1-63 lower-case letters, digits and '-'");
+  ASSIGN_OR_RETURN(const uint64_t number, store_->NextJobNumber());
+  return absl::StrCat(name, "-", number);
+}
+
+absl::StatusOr<Coordinator::StartRequest> Coordinator::PrepareSubmit(const SubmitRequest& request) {
+  StartRequest start;
+  start.wait_for_nodes = request.wait_for_nodes();
+  if (request.resume()) {
+    start.kind = StartRequest::kResume;
+    JobSpec stored;
+    {
+      MutexLock lock(&mutex_);
+      const Job* job =
+          jobs_.Find(request.job().name().empty() ? request.job_id() : request.job().name());
+      if (job == nullptr) {
+        return absl::NotFoundError(absl::StrCat("resume: there is no job '",
+                                                request.job().name().substr(0, 80),
+                                                "' (isthmus list shows what there is)"));
+      }
+      if (!job->ended())
+        return absl::FailedPreconditionError(absl::StrCat(
+            "resume: job ", job->id, " is ", JobState_Name(job->status.state()), " already"));
+      start.job_id = job->id;
+      stored = job->spec;
+    }
+    ASSIGN_OR_RETURN(start.spec,
+                     Complete(request.job().model().layers() == 0 ? stored : request.job()));
+    RETURN_IF_ERROR(SameModel(stored.model(), start.spec.model()));
+    const int64_t newest = checkpoints_->Newest(start.job_id);
+    start.from_checkpoint = newest >= 0;
+    start.start_step = std::max<int64_t>(0, newest);
+    return start;
+  }
+  ASSIGN_OR_RETURN(start.spec, Complete(request.job()));
+  if (!request.init_uploaded()) {
+    ASSIGN_OR_RETURN(start.job_id, NewJobId(start.spec.name()));
+    return start;
+  }
+  start.job_id = request.job_id();
+  RETURN_IF_ERROR(CheckJobId(start.job_id));
+  if (checkpoints_->Newest(start.job_id) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the weights of job ", start.job_id, " were not uploaded: checkpoint 0 is not whole"));
+  }
+  start.from_checkpoint = true;
+  return start;
+}
+
+absl::Status Coordinator::Admit(const StartRequest& request) {
+  if (request.kind == StartRequest::kNew) {
+    uint64_t number = 0;  // the order of submission is the number in the id
+    if (!absl::SimpleAtoi(request.job_id.substr(request.job_id.rfind('-') + 1), &number))
+      number = 0;
+    RETURN_IF_ERROR(jobs_.Add(request.job_id, number, request.spec, request.wait_for_nodes,
+                              absl::ToUnixMillis(absl::Now())));
+    if (request.from_checkpoint) jobs_.OnCheckpoint(request.job_id, request.start_step, Now());
+    return absl::OkStatus();
+  }
+  const Job* job = jobs_.Find(request.job_id);
+  const bool may =
+      job != nullptr &&
+      (request.kind == StartRequest::kResume ? job->ended() : job->status.state() == JOB_PENDING);
+  return may ? absl::OkStatus()
+             : absl::CancelledError(
+                   absl::StrCat("job ", request.job_id, " was started or stopped meanwhile"));
+}
+
+absl::StatusOr<PlannedJob> Coordinator::PlanAndStart(const StartRequest& request) {
+  absl::Status last;
+  for (int attempt = 0; attempt < kPlanTries; ++attempt) {
+    PlannerInput in;
+    {
+      MutexLock lock(&mutex_);
+      in = Snapshot(request, false);
+    }
+    ASSIGN_OR_RETURN(PlannedJob planned, coordinator::MakePlan(in));
+    ASSIGN_OR_RETURN(const uint64_t generation, store_->NextGeneration());
+    planned.plan.set_generation(generation);
+    Commands commands;
+    {
+      MutexLock lock(&mutex_);
+      last = absl::OkStatus();
+      for (const StagePlan& s : planned.plan.stages()) {
+        const Member* m = members_.Find(s.node_id());
+        if (m == nullptr || !m->alive() || jobs_.JobOn(s.node_id()) != nullptr) {
+          last = absl::UnavailableError(absl::StrCat(
+              "daemon ", s.node_name(), " went or was taken while the job was planned: try again"));
+        }
+      }
+      if (!last.ok()) continue;
+      RETURN_IF_ERROR(Admit(request));
+      ASSIGN_OR_RETURN(commands, jobs_.Start(request.job_id, planned.plan, Now()));
+      truncated_.push_back({request.job_id, request.start_step});
+    }
+    RETURN_IF_ERROR(SendPlan(request.job_id, generation, std::move(commands)));
+    return planned;
+  }
+  return last;
+}
+
+absl::Status Coordinator::SendPlan(const std::string& job_id, uint64_t generation,
+                                   Commands commands) {
+  const absl::Status stored = WaitForFlush();
+  MutexLock lock(&mutex_);
+  const Job* job = jobs_.Find(job_id);
+  const bool current = job != nullptr && job->status.generation() == generation &&
+                       job->status.state() == JOB_STARTING;
+  if (!stored.ok()) {
+    if (current) Dispatch(jobs_.Stop(job_id, true, Now()).value_or(Commands()));
+    return stored;
+  }
+  if (current) Dispatch(std::move(commands));
+  changed_.SignalAll();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SubmitReply> Coordinator::Submit(const SubmitRequest& request,
+                                                const Cancelled& cancelled) {
+  ASSIGN_OR_RETURN(const StartRequest start, PrepareSubmit(request));
+  WaitForIdleDaemons(cancelled);
+  WaitForLinks(start.spec, cancelled);
+  if (cancelled()) return absl::CancelledError("the caller has gone");
+  SubmitReply reply;
+  reply.set_job_id(start.job_id);
+  absl::StatusOr<PlannedJob> planned = PlanAndStart(start);
+  if (planned.ok()) {
+    *reply.mutable_plan() = std::move(planned->plan);
+    for (std::string& w : planned->warnings) *reply.add_warnings() = std::move(w);
+    return reply;
+  }
+  if (!request.wait_for_nodes() || !CuredByDaemons(planned.status())) return planned.status();
+  {
+    MutexLock lock(&mutex_);
+    if (request.resume()) {
+      jobs_.SetWaiting(start.job_id, start.spec);
+    } else {
+      RETURN_IF_ERROR(Admit(start));
+    }
+    jobs_.SetPendingReason(start.job_id,
+                           absl::StrCat("waiting for daemons: ", planned.status().message()));
+  }
+  RETURN_IF_ERROR(WaitForFlush());
+  *reply.add_warnings() = absl::StrCat("the job waits for daemons: ", planned.status().message());
+  return reply;
+}
+
+// ---- jobs that wait ----
+
+void Coordinator::PendingLoop() {
+  for (;;) {
+    std::vector<std::string> waiting;
+    {
+      MutexLock lock(&mutex_);
+      const auto until = After(options_.try_pending);
+      while (!stopping_ && changed_.WaitUntil(&mutex_, until)) {
+      }
+      if (stopping_) return;
+      for (const Job* job : jobs_.All()) {
+        if (job->status.state() == JOB_PENDING && job->wait_for_nodes) waiting.push_back(job->id);
+      }
+    }
+    std::reverse(waiting.begin(), waiting.end());  // first come, first served
+    for (const std::string& id : waiting) TryPending(id);
+  }
+}
+
+void Coordinator::TryPending(const std::string& job_id) {
+  StartRequest start;
+  start.kind = StartRequest::kPending;
+  start.job_id = job_id;
+  const int64_t newest = checkpoints_->Newest(job_id);
+  start.from_checkpoint = newest >= 0;
+  start.start_step = std::max<int64_t>(0, newest);
+  {
+    MutexLock lock(&mutex_);
+    const Job* job = jobs_.Find(job_id);
+    if (job == nullptr || job->status.state() != JOB_PENDING) return;
+    start.spec = job->spec;
+  }
+  const absl::StatusOr<PlannedJob> planned = PlanAndStart(start);
+  if (planned.ok() || absl::IsCancelled(planned.status())) return;
+  MutexLock lock(&mutex_);
+  jobs_.SetPendingReason(job_id, absl::StrCat("waiting for daemons: ", planned.status().message()));
+}
+
+}  // namespace isthmus::coordinator
