@@ -266,7 +266,7 @@ class App {
         ->capture_default_str();
     testnet
         ->add_option("--ready-timeout", t.ready_timeout_s,
-                     "seconds until all daemons have measured their links")
+                     "seconds until all daemons have measured their links; 0: by their number")
         ->capture_default_str();
     testnet->add_flag("--http", t.http, "serve the metrics pages on the emulated network");
     testnet->add_flag("--keep", t.keep, "leave everything running after the job, until Ctrl-C");

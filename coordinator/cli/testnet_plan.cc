@@ -163,6 +163,13 @@ TestnetCommand CliCommand(const TestnetPrograms& programs, const std::string& ru
   return {"cli", OnNode(programs, run_dir, hub.name, argv)};
 }
 
+std::vector<std::string> WaitArguments(const TestnetOptions& options, int daemons) {
+  const int links = daemons * (daemons - 1);
+  const double timeout_s =
+      options.ready_timeout_s > 0 ? options.ready_timeout_s : std::max(180, 60 + 6 * links);
+  return {"nodes", "--json", "--wait", absl::StrCat(daemons), "--timeout", absl::StrCat(timeout_s)};
+}
+
 std::vector<std::string> SubmitArguments(const TestnetOptions& options) {
   std::vector<std::string> arguments = {"submit", options.job_file, "--watch"};
   if (options.json) arguments.push_back("--json");

@@ -29,10 +29,10 @@ struct TestnetOptions {
   std::string data_dir = "data";  // of every daemon
   std::string run_dir;            // empty: a temporary one, deleted after a success
   std::string summary_file;
-  int threads = 1;               // compute threads a daemon
-  double ready_timeout_s = 180;  // until every daemon has joined and measured its links
-  bool http = false;             // metrics pages of coordinator and daemons
-  bool keep = false;             // leave everything running after the job, until Ctrl-C
+  int threads = 1;             // compute threads a daemon
+  double ready_timeout_s = 0;  // until all have joined and measured; 0: by their number
+  bool http = false;           // metrics pages of coordinator and daemons
+  bool keep = false;           // leave everything running after the job, until Ctrl-C
   bool json = false;
 };
 
@@ -80,6 +80,8 @@ TestnetCommand DaemonCommand(const TestnetOptions& options, const TestnetProgram
 // `isthmus ARGUMENTS` on the hub.
 TestnetCommand CliCommand(const TestnetPrograms& programs, const std::string& run_dir,
                           const TestnetNode& hub, const std::vector<std::string>& arguments);
+// `isthmus nodes --wait`: the daemons measure one link after the other, each in a few seconds.
+std::vector<std::string> WaitArguments(const TestnetOptions& options, int daemons);
 std::vector<std::string> SubmitArguments(const TestnetOptions& options);
 
 }  // namespace isthmus::cli

@@ -108,10 +108,10 @@ class Testnet {
     RETURN_IF_ERROR(Prepare());
     RETURN_IF_ERROR(StartNetwork());
     RETURN_IF_ERROR(StartPrograms());
+    const int count = static_cast<int>(daemons_.size());
     const TestnetCommand nodes =
-        CliCommand(programs_, run_dir_, hub_,
-                   {"nodes", "--json", "--wait", absl::StrCat(daemons_.size()), "--timeout",
-                    absl::StrCat(options_.ready_timeout_s)});
+        CliCommand(programs_, run_dir_, hub_, WaitArguments(options_, count));
+    Say(absl::StrCat("waiting until ", count, " daemons have joined and measured the links"));
     ASSIGN_OR_RETURN(const int joined, RunChild(nodes, run_dir_ + "/nodes.json"));
     if (joined != 0) return joined;
     Say(absl::StrCat(daemons_.size(), " daemons joined and measured their links"));

@@ -9,8 +9,8 @@
 namespace isthmus::cli {
 namespace {
 
-// Has everything come? Records and status are not one atom: after an end with records still
-// missing, the next status decides.
+// Has everything come? Records and status are not one atom: an end counts when its last record is
+// there, or when the coordinator has nothing more to send.
 class EndDetector {
  public:
   bool Ended(const WatchReply& reply, int64_t next_step) {
@@ -19,8 +19,8 @@ class EndDetector {
       ends_seen_ = 0;
       return false;
     }
-    ++ends_seen_;
-    return next_step >= reply.status().step() || ends_seen_ >= 2;
+    ends_seen_ = reply.records().empty() ? ends_seen_ + 1 : 1;
+    return next_step >= reply.status().step() || ends_seen_ >= 3;
   }
   bool seen() const { return ends_seen_ > 0; }
 
@@ -56,7 +56,6 @@ absl::Status FollowJob(Client* client, Interrupt* interrupt, const FollowOptions
     if (interrupt->interrupted()) return absl::CancelledError("interrupted");
     if (ended || (status.ok() && end.seen())) return absl::OkStatus();
     if (absl::IsUnavailable(status)) {
-      if (absl::Now() - last_word > options.patience) return status;
       if (!lost) {
         remark(absl::StrCat("lost the coordinator (", std::string(status.message()),
                             "); the training goes on without it; trying again for ",
@@ -65,9 +64,11 @@ absl::Status FollowJob(Client* client, Interrupt* interrupt, const FollowOptions
       lost = true;
     } else if (!status.ok() && !absl::IsDeadlineExceeded(status)) {
       return status;
-    } else if (status.ok() && absl::Now() - last_word > options.patience) {
-      return absl::UnavailableError(absl::StrCat("the coordinator said nothing about ", options.job,
-                                                 " for ", absl::FormatDuration(options.patience)));
+    }
+    if (absl::Now() - last_word > options.patience) {
+      return absl::UnavailableError(absl::StrCat("the coordinator at ", client->address(),
+                                                 " said nothing about ", options.job, " for ",
+                                                 absl::FormatDuration(options.patience)));
     }
     if (!absl::IsDeadlineExceeded(status) && interrupt->WaitFor(options.retry_every))
       return absl::CancelledError("interrupted");

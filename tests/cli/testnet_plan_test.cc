@@ -57,6 +57,15 @@ TEST(TestnetPlan, GoldenCommands) {
               ElementsAre("submit", "job.yaml", "--watch", "--json", "--summary", "s.json"));
 }
 
+TEST(TestnetPlan, ThePatienceGrowsWithTheLinks) {
+  TestnetOptions options = Options();
+  EXPECT_THAT(WaitArguments(options, 2),
+              ElementsAre("nodes", "--json", "--wait", "2", "--timeout", "180"));
+  EXPECT_EQ(WaitArguments(options, 8).back(), "396");
+  options.ready_timeout_s = 7;
+  EXPECT_EQ(WaitArguments(options, 8).back(), "7");
+}
+
 TEST(TestnetPlan, UniformLinksLeaveTheHubUnlimited) {
   const TestnetLinks links = UniformLinks(Options());
   EXPECT_THAT(links.daemons, ElementsAre("n0", "n1"));

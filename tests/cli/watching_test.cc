@@ -49,6 +49,17 @@ TEST_F(WatchingTest, AnEndThatIsTakenBackIsNone) {
   EXPECT_EQ(replies_, 3);
 }
 
+TEST_F(WatchingTest, TheHistoryOfAnEndedJobComesWhole) {
+  for (int page = 0; page < 10; ++page) {
+    WatchReply reply = State(JOB_FINISHED, 10);
+    reply.add_records()->set_step(page);
+    fake_.streams.resize(1);
+    fake_.streams[0].push_back(reply);
+  }
+  EXPECT_TRUE(Follow().ok());
+  EXPECT_EQ(replies_, 10);
+}
+
 TEST_F(WatchingTest, PatienceEnds) {
   fake_.refuse = grpc::Status(grpc::StatusCode::UNAVAILABLE, "going down");
   EXPECT_EQ(Follow(absl::Milliseconds(20)).code(), absl::StatusCode::kUnavailable);
