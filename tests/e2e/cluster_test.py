@@ -5,7 +5,7 @@ import subprocess
 import time
 import unittest
 
-from harness import BIN, Cluster, main
+from harness import BIN, Cluster, main, small_text
 
 
 class ClusterTest(unittest.TestCase):
@@ -29,15 +29,16 @@ class ClusterTest(unittest.TestCase):
                 self.assertLess(abs(loss - reference[step]), 1e-5 * reference[step], f"{name} step {step}")
 
     def test_the_same_run_twice_gives_the_same_losses_with_a_delta_codec(self):
-        cluster = self.cluster(2)
+        cluster = self.cluster(2, text=small_text(2600))  # three passes: most visits are warm
         runs = []
         for name in ("first", "second"):
             cluster.submit(cluster.job(name, compression__forward="delta(quant(3))", compression__backward="quant(6) | zstd",
                                        compression__check_buffers=True, recipe__steps=30))
             status = cluster.wait_state({"JOB_FINISHED"}, name)
             runs.append(cluster.losses(name))
-            self.assertEqual(len(status["boundaries"]), 2)
-            for b in status["boundaries"]:
+            boundaries = [b for b in status["boundaries"] if b["link_id"] != "tied"]
+            self.assertEqual(len(boundaries), 2)
+            for b in boundaries:
                 self.assertGreater(int(b["raw_bytes"]), int(b["wire_bytes"]), b)
         self.assertEqual(runs[0], runs[1])
 
@@ -70,7 +71,7 @@ class ClusterTest(unittest.TestCase):
         cluster.start_coordinator(address)
         status = cluster.wait_state({"JOB_FINISHED"}, seconds=240)
         self.assertEqual(int(status["step"]), 1500)
-        self.assertEqual(status["generation"], "1", "the job was started anew")
+        self.assertEqual(int(status["generation"]), 1, "the job was started anew")
         losses = cluster.losses()
         self.assertEqual(sorted(losses), list(range(1500)))
 
