@@ -2,8 +2,15 @@
 
 #include <cstring>
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compress/pack.cc"
+#include "hwy/foreach_target.h"  // compiles this file once a target
+#include "hwy/highway.h"
+
+#ifndef ISTHMUS_COMPRESS_PACK_WORDS_
+#define ISTHMUS_COMPRESS_PACK_WORDS_
 namespace isthmus::compress {
-namespace {
+namespace pack_words {
 
 inline uint64_t LoadBigEndian(const uint8_t* p) {
   uint64_t word;
@@ -42,43 +49,97 @@ inline uint64_t Spread(uint64_t w) {
 }
 
 template <int b>
-void Pack(const uint8_t* codes, size_t n, uint8_t* out) {
-  const size_t groups = n / 8;
-  size_t g = 0;
-  for (; (groups - g) * b >= 8; ++g) StoreBigEndian(Squeeze<b>(LoadBigEndian(codes + 8 * g)), out + g * b);
-  for (; g < groups; ++g) {  // the last groups: an 8-byte store would pass the end
-    uint8_t bytes[8];
-    StoreBigEndian(Squeeze<b>(LoadBigEndian(codes + 8 * g)), bytes);
-    std::memcpy(out + g * b, bytes, b);
-  }
-  const size_t rest = n - 8 * groups;
-  if (rest == 0) return;
-  uint8_t padded[8] = {0};
-  std::memcpy(padded, codes + 8 * groups, rest);
-  uint8_t bytes[8];
+inline void PackWord(const uint8_t* codes, size_t n, uint8_t* out) {  // up to 8 codes
+  uint8_t padded[8] = {0}, bytes[8];
+  std::memcpy(padded, codes, n);
   StoreBigEndian(Squeeze<b>(LoadBigEndian(padded)), bytes);
-  std::memcpy(out + groups * b, bytes, PackedBytes(rest, b));
+  std::memcpy(out, bytes, PackedBytes(n, b));
+}
+
+template <int b>
+inline void UnpackWord(const uint8_t* in, size_t n, uint8_t* codes) {
+  uint8_t padded[8] = {0}, fields[8];
+  std::memcpy(padded, in, PackedBytes(n, b));
+  StoreBigEndian(Spread<b>(LoadBigEndian(padded)), fields);
+  std::memcpy(codes, fields, n);
+}
+
+}  // namespace pack_words
+}  // namespace isthmus::compress
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace isthmus::compress::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+using D8 = hn::FixedTag<uint8_t, 16>;
+using D16 = hn::FixedTag<uint16_t, 8>;
+using D32 = hn::FixedTag<uint32_t, 4>;
+using D64 = hn::FixedTag<uint64_t, 2>;
+
+// 16 codes, the first in the lowest byte, to 2b bytes at the low end. In each word the first code becomes the most significant field; the shuffle
+// then takes the words' b low bytes, most significant first.
+template <int b>
+HWY_INLINE hn::Vec<D8> Squeeze16(hn::Vec<D8> codes, hn::Vec<D8> order) {
+  const auto bytes = hn::BitCast(D16(), codes);
+  const auto pairs = hn::BitCast(D32(), hn::Or(hn::ShiftLeft<b>(hn::And(bytes, hn::Set(D16(), 0xff))), hn::ShiftRight<8>(bytes)));
+  const auto quads = hn::BitCast(D64(), hn::Or(hn::ShiftLeft<2 * b>(hn::And(pairs, hn::Set(D32(), 0xffff))), hn::ShiftRight<16>(pairs)));
+  const auto words = hn::Or(hn::ShiftLeft<4 * b>(hn::And(quads, hn::Set(D64(), 0xffffffffu))), hn::ShiftRight<32>(quads));
+  return hn::TableLookupBytesOr0(hn::BitCast(D8(), words), order);
+}
+
+template <int b>
+HWY_INLINE hn::Vec<D8> Spread16(hn::Vec<D8> packed, hn::Vec<D8> order) {
+  const auto words = hn::BitCast(D64(), hn::TableLookupBytesOr0(packed, order));
+  const auto quads = hn::BitCast(D32(), hn::Or(hn::ShiftRight<4 * b>(words), hn::ShiftLeft<32>(hn::And(words, hn::Set(D64(), (uint64_t{1} << (4 * b)) - 1)))));
+  const auto pairs = hn::BitCast(D16(), hn::Or(hn::ShiftRight<2 * b>(quads), hn::ShiftLeft<16>(hn::And(quads, hn::Set(D32(), (1u << (2 * b)) - 1)))));
+  return hn::BitCast(D8(), hn::Or(hn::ShiftRight<b>(pairs), hn::ShiftLeft<8>(hn::And(pairs, hn::Set(D16(), (1u << b) - 1)))));
+}
+
+// Where each byte of the packed string comes from (or, spreading, of the words): 0x80 for none.
+template <int b>
+void Orders(uint8_t* squeeze, uint8_t* spread) {
+  std::memset(squeeze, 0x80, 16);
+  std::memset(spread, 0x80, 16);
+  for (int word = 0; word < 2; ++word) {
+    for (int i = 0; i < b; ++i) {
+      squeeze[word * b + i] = static_cast<uint8_t>(8 * word + b - 1 - i);
+      spread[8 * word + b - 1 - i] = static_cast<uint8_t>(word * b + i);
+    }
+  }
+}
+#endif
+
+template <int b>
+void Pack(const uint8_t* codes, size_t n, uint8_t* out) {
+  size_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  HWY_ALIGN uint8_t squeeze[16], spread[16];
+  Orders<b>(squeeze, spread);
+  const auto order = hn::Load(D8(), squeeze);
+  const size_t bytes = PackedBytes(n, b);
+  for (; i + 16 <= n && i / 8 * b + 16 <= bytes; i += 16) {  // a whole vector is stored, and the next one overwrites its end
+    hn::StoreU(Squeeze16<b>(hn::LoadU(D8(), codes + i), order), D8(), out + i / 8 * b);
+  }
+#endif
+  for (; i < n; i += 8) pack_words::PackWord<b>(codes + i, n - i < 8 ? n - i : 8, out + i / 8 * b);
 }
 
 template <int b>
 void Unpack(const uint8_t* in, size_t n, uint8_t* codes) {
-  const size_t groups = n / 8;
+  size_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  HWY_ALIGN uint8_t squeeze[16], spread[16];
+  Orders<b>(squeeze, spread);
+  const auto order = hn::Load(D8(), spread);
   const size_t bytes = PackedBytes(n, b);
-  size_t g = 0;
-  for (; g < groups && g * b + 8 <= bytes; ++g) {
-    StoreBigEndian(Spread<b>(LoadBigEndian(in + g * b)), codes + 8 * g);
+  for (; i + 16 <= n && i / 8 * b + 16 <= bytes; i += 16) {
+    hn::StoreU(Spread16<b>(hn::LoadU(D8(), in + i / 8 * b), order), D8(), codes + i);
   }
-  for (; 8 * g < n; ++g) {
-    const size_t rest = n - 8 * g < 8 ? n - 8 * g : 8;
-    uint8_t padded[8] = {0};
-    std::memcpy(padded, in + g * b, PackedBytes(rest, b));
-    uint8_t fields[8];
-    StoreBigEndian(Spread<b>(LoadBigEndian(padded)), fields);
-    std::memcpy(codes + 8 * g, fields, rest);
-  }
+#endif
+  for (; i < n; i += 8) pack_words::UnpackWord<b>(in + i / 8 * b, n - i < 8 ? n - i : 8, codes + i);
 }
-
-}  // namespace
 
 void PackCodes(const uint8_t* codes, size_t n, int bits, uint8_t* out) {
   switch (bits) {
@@ -89,7 +150,7 @@ void PackCodes(const uint8_t* codes, size_t n, int bits, uint8_t* out) {
     case 5: return Pack<5>(codes, n, out);
     case 6: return Pack<6>(codes, n, out);
     case 7: return Pack<7>(codes, n, out);
-    default: return Pack<8>(codes, n, out);
+    default: std::memcpy(out, codes, n);
   }
 }
 
@@ -102,8 +163,26 @@ void UnpackCodes(const uint8_t* in, size_t n, int bits, uint8_t* codes) {
     case 5: return Unpack<5>(in, n, codes);
     case 6: return Unpack<6>(in, n, codes);
     case 7: return Unpack<7>(in, n, codes);
-    default: return Unpack<8>(in, n, codes);
+    default: std::memcpy(codes, in, n);
   }
 }
 
+}  // namespace isthmus::compress::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace isthmus::compress {
+
+HWY_EXPORT(PackCodes);
+HWY_EXPORT(UnpackCodes);
+
+void PackCodes(const uint8_t* codes, size_t n, int bits, uint8_t* out) {
+  if (n > 0) HWY_DYNAMIC_DISPATCH(PackCodes)(codes, n, bits, out);
+}
+
+void UnpackCodes(const uint8_t* in, size_t n, int bits, uint8_t* codes) {
+  if (n > 0) HWY_DYNAMIC_DISPATCH(UnpackCodes)(in, n, bits, codes);
+}
+
 }  // namespace isthmus::compress
+#endif  // HWY_ONCE
