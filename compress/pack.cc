@@ -73,15 +73,17 @@ namespace isthmus::compress::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
-using D8 = hn::FixedTag<uint8_t, 16>;
-using D16 = hn::FixedTag<uint16_t, 8>;
-using D32 = hn::FixedTag<uint32_t, 4>;
-using D64 = hn::FixedTag<uint64_t, 2>;
+// Blocks of 16 bytes (two words) side by side, as many as the vectors hold, at most two.
+using D8 = hn::CappedTag<uint8_t, 32>;
+using D16 = hn::Repartition<uint16_t, D8>;
+using D32 = hn::Repartition<uint32_t, D8>;
+using D64 = hn::Repartition<uint64_t, D8>;
+using DBlock = hn::FixedTag<uint8_t, 16>;
 
-// 16 codes, the first in the lowest byte, to 2b bytes at the low end. In each word the first code becomes the most significant field; the shuffle
-// then takes the words' b low bytes, most significant first.
+// In each block, 16 codes, the first in the lowest byte, to 2b bytes at the low end. In each word the first code becomes the most significant field;
+// the shuffle then takes the words' b low bytes, most significant first.
 template <int b>
-HWY_INLINE hn::Vec<D8> Squeeze16(hn::Vec<D8> codes, hn::Vec<D8> order) {
+HWY_INLINE hn::Vec<D8> SqueezeBlocks(hn::Vec<D8> codes, hn::Vec<D8> order) {
   const auto bytes = hn::BitCast(D16(), codes);
   const auto pairs = hn::BitCast(D32(), hn::Or(hn::ShiftLeft<b>(hn::And(bytes, hn::Set(D16(), 0xff))), hn::ShiftRight<8>(bytes)));
   const auto quads = hn::BitCast(D64(), hn::Or(hn::ShiftLeft<2 * b>(hn::And(pairs, hn::Set(D32(), 0xffff))), hn::ShiftRight<16>(pairs)));
@@ -90,11 +92,31 @@ HWY_INLINE hn::Vec<D8> Squeeze16(hn::Vec<D8> codes, hn::Vec<D8> order) {
 }
 
 template <int b>
-HWY_INLINE hn::Vec<D8> Spread16(hn::Vec<D8> packed, hn::Vec<D8> order) {
+HWY_INLINE hn::Vec<D8> SpreadBlocks(hn::Vec<D8> packed, hn::Vec<D8> order) {
   const auto words = hn::BitCast(D64(), hn::TableLookupBytesOr0(packed, order));
   const auto quads = hn::BitCast(D32(), hn::Or(hn::ShiftRight<4 * b>(words), hn::ShiftLeft<32>(hn::And(words, hn::Set(D64(), (uint64_t{1} << (4 * b)) - 1)))));
   const auto pairs = hn::BitCast(D16(), hn::Or(hn::ShiftRight<2 * b>(quads), hn::ShiftLeft<16>(hn::And(quads, hn::Set(D32(), (1u << (2 * b)) - 1)))));
   return hn::BitCast(D8(), hn::Or(hn::ShiftRight<b>(pairs), hn::ShiftLeft<8>(hn::And(pairs, hn::Set(D16(), (1u << b) - 1)))));
+}
+
+// The low 2b bytes of each block, one block after the other. Up to 16 bytes are stored from each block's place: the next overwrites what is too much.
+template <int b>
+HWY_INLINE void StoreBlocks(hn::Vec<D8> v, uint8_t* out) {
+#if HWY_MAX_BYTES >= 32
+  hn::StoreU(hn::LowerHalf(DBlock(), v), DBlock(), out);
+  hn::StoreU(hn::UpperHalf(DBlock(), v), DBlock(), out + 2 * b);
+#else
+  hn::StoreU(v, D8(), out);
+#endif
+}
+
+template <int b>
+HWY_INLINE hn::Vec<D8> LoadBlocks(const uint8_t* in) {
+#if HWY_MAX_BYTES >= 32
+  return hn::Combine(D8(), hn::LoadU(DBlock(), in + 2 * b), hn::LoadU(DBlock(), in));
+#else
+  return hn::LoadU(D8(), in);
+#endif
 }
 
 // Where each byte of the packed string comes from (or, spreading, of the words): 0x80 for none.
@@ -117,10 +139,11 @@ void Pack(const uint8_t* codes, size_t n, uint8_t* out) {
 #if HWY_TARGET != HWY_SCALAR
   HWY_ALIGN uint8_t squeeze[16], spread[16];
   Orders<b>(squeeze, spread);
-  const auto order = hn::Load(D8(), squeeze);
-  const size_t bytes = PackedBytes(n, b);
-  for (; i + 16 <= n && i / 8 * b + 16 <= bytes; i += 16) {  // a whole vector is stored, and the next one overwrites its end
-    hn::StoreU(Squeeze16<b>(hn::LoadU(D8(), codes + i), order), D8(), out + i / 8 * b);
+  const auto order = hn::LoadDup128(D8(), squeeze);
+  const size_t lanes = hn::Lanes(D8()), bytes = PackedBytes(n, b);
+  const size_t reach = (lanes / 16 - 1) * 2 * b + 16;  // bytes that a store touches
+  for (; i + lanes <= n && i / 8 * b + reach <= bytes; i += lanes) {
+    StoreBlocks<b>(SqueezeBlocks<b>(hn::LoadU(D8(), codes + i), order), out + i / 8 * b);
   }
 #endif
   for (; i < n; i += 8) pack_words::PackWord<b>(codes + i, n - i < 8 ? n - i : 8, out + i / 8 * b);
@@ -132,10 +155,11 @@ void Unpack(const uint8_t* in, size_t n, uint8_t* codes) {
 #if HWY_TARGET != HWY_SCALAR
   HWY_ALIGN uint8_t squeeze[16], spread[16];
   Orders<b>(squeeze, spread);
-  const auto order = hn::Load(D8(), spread);
-  const size_t bytes = PackedBytes(n, b);
-  for (; i + 16 <= n && i / 8 * b + 16 <= bytes; i += 16) {
-    hn::StoreU(Spread16<b>(hn::LoadU(D8(), in + i / 8 * b), order), D8(), codes + i);
+  const auto order = hn::LoadDup128(D8(), spread);
+  const size_t lanes = hn::Lanes(D8()), bytes = PackedBytes(n, b);
+  const size_t reach = (lanes / 16 - 1) * 2 * b + 16;
+  for (; i + lanes <= n && i / 8 * b + reach <= bytes; i += lanes) {
+    hn::StoreU(SpreadBlocks<b>(LoadBlocks<b>(in + i / 8 * b), order), D8(), codes + i);
   }
 #endif
   for (; i < n; i += 8) pack_words::UnpackWord<b>(in + i / 8 * b, n - i < 8 ? n - i : 8, codes + i);

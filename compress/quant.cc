@@ -261,32 +261,27 @@ bool QuantCodec::FindDeltaScales(RowSource& in, const uint16_t* m) {
 bool QuantCodec::EncodeDelta(RowSource& in, uint16_t* m, std::string* out) {
   const size_t hidden = static_cast<size_t>(shape_.hidden);
   if (!FindDeltaScales(in, m)) return false;
-  const size_t start = out->size();
   WriteScales(out);
   char* to = Extend(out, PackedBytes(static_cast<size_t>(shape_.elements()), spec_.bits()));
   CodeWriter writer(&codes_, hidden, spec_.bits(), to);
-  uint32_t largest = 0;
   for (int64_t p = 0; p < shape_.positions; ++p) {
-    largest = std::max(largest, QuantizeDeltaRow(levels_, in.Row(p), RowInverse(p), RowStep(p), hidden,
-                                                 m + static_cast<size_t>(p) * hidden, writer.Row()));
+    QuantizeDeltaRow(levels_, in.Row(p), RowInverse(p), RowStep(p), hidden, m + static_cast<size_t>(p) * hidden, writer.Row());
     writer.Commit();
   }
   writer.Finish();
-  if (largest < 0x7f80u) return true;
-  out->resize(start);
-  return false;
+  return true;
 }
 
 bool QuantCodec::DecodeDelta(absl::string_view body, uint16_t* m, RowSink& out) {
   const size_t hidden = static_cast<size_t>(shape_.hidden);
   ReadScales(body);
+  if (std::find(scales_.begin(), scales_.end(), kScaleNan) != scales_.end()) return false;
   CodeReader reader(&codes_, hidden, shape_.positions, spec_.bits(), body.data() + 2 * scales_.size());
-  uint32_t largest = 0;
   for (int64_t p = 0; p < shape_.positions; ++p) {
-    largest = std::max(largest, DequantizeDeltaRow(levels_, reader.Row(), RowStep(p), hidden, m + static_cast<size_t>(p) * hidden, out.Begin(p)));
+    DequantizeDeltaRow(levels_, reader.Row(), RowStep(p), hidden, m + static_cast<size_t>(p) * hidden, out.Begin(p));
     out.End(p);
   }
-  return largest < 0x7f80u;
+  return true;
 }
 
 }  // namespace isthmus::compress

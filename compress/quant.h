@@ -24,9 +24,9 @@ class QuantCodec : public SampleCodec {
 
   // Delta coding in one pass over the memory, where the rounding is to nearest and the scale the maximum. `m` is the sample's buffer, updated.
   bool CanFuseDelta() const { return !spec_.stochastic() && rule_ == Rule::kMax; }
-  // False, and nothing appended: a difference or an updated element is not finite (then *m is worthless).
+  // False, and nothing appended or changed: a difference is not finite.
   bool EncodeDelta(RowSource& in, uint16_t* m, std::string* out);
-  // False: an updated element is not finite. `out` gets m + difference in fp32.
+  // False, and nothing changed: a scale is not finite, which no encoder makes. `out` gets m + difference in fp32.
   bool DecodeDelta(absl::string_view body, uint16_t* m, RowSink& out);
 
  private:

@@ -39,6 +39,9 @@ using D16 = hn::Rebind<uint16_t, Df>;
 using D8 = hn::Rebind<uint8_t, Df>;
 using Vf = hn::Vec<Df>;
 
+constexpr float kRounder = 12582912.0f;  // 1.5 x 2^23
+constexpr int32_t kRounderBits = 0x4b400000;
+
 struct Constants {
   explicit Constants(const Levels& l)
       : bias(hn::Set(Df(), l.bias)),
@@ -46,33 +49,47 @@ struct Constants {
         high(hn::Set(Df(), l.high)),
         factor(hn::Set(Df(), l.code_factor)),
         shift(hn::Set(Df(), l.code_shift)),
-        offset(hn::Set(Di(), l.offset)) {}
-  Vf bias, low, high, factor, shift;
-  hn::Vec<Di> offset;
+        rounder(hn::Set(Df(), kRounder)),
+        offset(hn::Set(Di(), l.offset)),
+        rounder_bits(hn::Set(Di(), kRounderBits - l.offset)) {}
+  Vf bias, low, high, factor, shift, rounder;
+  hn::Vec<Di> offset, rounder_bits;
 };
 
-// Codes as 32-bit integers.
-HWY_INLINE hn::Vec<Di> Codes(const Constants& c, Vf x, Vf inverse) {
-  const Vf y = hn::Min(hn::Max(hn::Add(hn::Mul(x, inverse), c.bias), c.low), c.high);
-  return hn::Add(hn::NearestInt(y), c.offset);
+// The nearest level, less the offset, plus 1.5 x 2^23: adding that rounds to the nearest even integer, which then is in the low bits.
+// Asymmetric levels have no bias, and their values are integers times a step: fewer operations, the same results.
+template <bool kSymmetric>
+HWY_INLINE Vf Nearest(const Constants& c, Vf x, Vf inverse) {
+  Vf y = hn::Mul(x, inverse);
+  if constexpr (kSymmetric) y = hn::Add(y, c.bias);
+  return hn::Add(hn::Min(hn::Max(y, c.low), c.high), c.rounder);
 }
 
-HWY_INLINE Vf Values(const Constants& c, hn::Vec<Di> codes, Vf step) {
-  return hn::Mul(hn::Sub(hn::Mul(hn::ConvertTo(Df(), codes), c.factor), c.shift), step);
+// `n`: a code less the offset.
+template <bool kSymmetric>
+HWY_INLINE Vf Values(const Constants& c, Vf n, Vf step) {
+  if constexpr (!kSymmetric) return hn::Mul(n, step);
+  return hn::Mul(hn::Sub(hn::Mul(n, c.factor), c.shift), step);
+}
+
+HWY_INLINE Vf LoadCodes(const Constants& c, const uint8_t* codes) {
+  return hn::ConvertTo(Df(), hn::Sub(hn::PromoteTo(Di(), hn::LoadU(D8(), codes)), c.offset));
+}
+
+HWY_INLINE void StoreCodes(const Constants& c, Vf nearest, uint8_t* codes) {
+  hn::StoreU(hn::DemoteTo(D8(), hn::Sub(hn::BitCast(Di(), nearest), c.rounder_bits)), D8(), codes);
 }
 
 HWY_INLINE Vf LoadBf16(const uint16_t* m) {
   return hn::BitCast(Df(), hn::ShiftLeft<16>(hn::PromoteTo(Du(), hn::LoadU(D16(), m))));
 }
 
-// Rounds to bf16 as FloatToBf16 does for finite values and inf; a NaN (whatever becomes of its payload) stays over 0x7f7f.
+// Rounds to bf16 as FloatToBf16 does; not for NaN, which the callers exclude.
 HWY_INLINE hn::Vec<Du> RoundBf16(Vf x) {
   const Du du;
   const auto bits = hn::BitCast(du, x);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
-  const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fff)), odd);
-  const auto is_nan = hn::RebindMask(du, hn::Ne(x, x));
-  return hn::ShiftRight<16>(hn::IfThenElse(is_nan, hn::Or(bits, hn::Set(du, 0x400000)), rounded));
+  return hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(du, 0x7fff)), odd));
 }
 
 HWY_INLINE void StoreBf16(hn::Vec<Du> m, uint16_t* to) {
@@ -125,72 +142,73 @@ void MaxBitsOfGroups(const float* x, size_t n, size_t group, uint32_t* max_bits)
   for (size_t at = 0; at < n; at += group, ++max_bits) *max_bits = MaxBits(x + at, std::min(group, n - at));
 }
 
-void QuantizeRow(const Levels& levels, const float* x, const float* inverse, size_t n, uint8_t* codes) {
+template <bool kSymmetric>
+HWY_INLINE void QuantizeRowT(const Levels& levels, const float* x, const float* inverse, size_t n, uint8_t* codes) {
   const Constants c(levels);
   const size_t lanes = hn::Lanes(Df());
   size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    const auto q = Codes(c, hn::LoadU(Df(), x + i), hn::LoadU(Df(), inverse + i));
-    hn::StoreU(hn::DemoteTo(D8(), q), D8(), codes + i);
-  }
+  for (; i + lanes <= n; i += lanes) StoreCodes(c, Nearest<kSymmetric>(c, hn::LoadU(Df(), x + i), hn::LoadU(Df(), inverse + i)), codes + i);
   for (; i < n; ++i) codes[i] = QuantizeOne(levels, x[i], inverse[i]);
 }
 
-void DequantizeRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n, float* x) {
+template <bool kSymmetric>
+HWY_INLINE void DequantizeRowT(const Levels& levels, const uint8_t* codes, const float* step, size_t n, float* x) {
   const Constants c(levels);
   const size_t lanes = hn::Lanes(Df());
   size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    const auto q = hn::PromoteTo(Di(), hn::LoadU(D8(), codes + i));
-    hn::StoreU(Values(c, q, hn::LoadU(Df(), step + i)), Df(), x + i);
-  }
+  for (; i + lanes <= n; i += lanes) hn::StoreU(Values<kSymmetric>(c, LoadCodes(c, codes + i), hn::LoadU(Df(), step + i)), Df(), x + i);
   for (; i < n; ++i) x[i] = DequantizeOne(levels, codes[i], step[i]);
 }
 
-uint32_t QuantizeDeltaRow(const Levels& levels, const float* a, const float* inverse, const float* step, size_t n, uint16_t* m,
-                          uint8_t* codes) {
+template <bool kSymmetric>
+HWY_INLINE void QuantizeDeltaRowT(const Levels& levels, const float* a, const float* inverse, const float* step, size_t n, uint16_t* m, uint8_t* codes) {
   const Constants c(levels);
   const size_t lanes = hn::Lanes(Df());
-  auto largest = hn::Zero(Di());
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
     const Vf before = LoadBf16(m + i);
-    const auto q = Codes(c, hn::Sub(hn::LoadU(Df(), a + i), before), hn::LoadU(Df(), inverse + i));
-    hn::StoreU(hn::DemoteTo(D8(), q), D8(), codes + i);
-    const auto after = RoundBf16(hn::Add(before, Values(c, q, hn::LoadU(Df(), step + i))));
-    largest = hn::Max(largest, hn::BitCast(Di(), hn::And(after, hn::Set(Du(), 0x7fff))));
-    StoreBf16(after, m + i);
+    const auto nearest = Nearest<kSymmetric>(c, hn::Sub(hn::LoadU(Df(), a + i), before), hn::LoadU(Df(), inverse + i));
+    StoreCodes(c, nearest, codes + i);
+    StoreBf16(RoundBf16(hn::Add(before, Values<kSymmetric>(c, hn::Sub(nearest, c.rounder), hn::LoadU(Df(), step + i)))), m + i);
   }
-  uint32_t result = static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(Di(), largest)));
   for (; i < n; ++i) {
     const float before = Bf16ToFloat(m[i]);
     codes[i] = QuantizeOne(levels, a[i] - before, inverse[i]);
     m[i] = FloatToBf16(before + DequantizeOne(levels, codes[i], step[i]));
-    result = std::max<uint32_t>(result, m[i] & 0x7fffu);
   }
-  return result;
 }
 
-uint32_t DequantizeDeltaRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n, uint16_t* m, float* sum) {
+template <bool kSymmetric>
+HWY_INLINE void DequantizeDeltaRowT(const Levels& levels, const uint8_t* codes, const float* step, size_t n, uint16_t* m, float* sum) {
   const Constants c(levels);
   const size_t lanes = hn::Lanes(Df());
-  auto largest = hn::Zero(Di());
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    const auto q = hn::PromoteTo(Di(), hn::LoadU(D8(), codes + i));
-    const Vf total = hn::Add(LoadBf16(m + i), Values(c, q, hn::LoadU(Df(), step + i)));
+    const Vf total = hn::Add(LoadBf16(m + i), Values<kSymmetric>(c, LoadCodes(c, codes + i), hn::LoadU(Df(), step + i)));
     hn::StoreU(total, Df(), sum + i);
-    const auto after = RoundBf16(total);
-    largest = hn::Max(largest, hn::BitCast(Di(), hn::And(after, hn::Set(Du(), 0x7fff))));
-    StoreBf16(after, m + i);
+    StoreBf16(RoundBf16(total), m + i);
   }
-  uint32_t result = static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(Di(), largest)));
   for (; i < n; ++i) {
     sum[i] = Bf16ToFloat(m[i]) + DequantizeOne(levels, codes[i], step[i]);
     m[i] = FloatToBf16(sum[i]);
-    result = std::max<uint32_t>(result, m[i] & 0x7fffu);
   }
-  return result;
+}
+
+void QuantizeRow(const Levels& levels, const float* x, const float* inverse, size_t n, uint8_t* codes) {
+  levels.symmetric ? QuantizeRowT<true>(levels, x, inverse, n, codes) : QuantizeRowT<false>(levels, x, inverse, n, codes);
+}
+
+void DequantizeRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n, float* x) {
+  levels.symmetric ? DequantizeRowT<true>(levels, codes, step, n, x) : DequantizeRowT<false>(levels, codes, step, n, x);
+}
+
+void QuantizeDeltaRow(const Levels& levels, const float* a, const float* inverse, const float* step, size_t n, uint16_t* m, uint8_t* codes) {
+  levels.symmetric ? QuantizeDeltaRowT<true>(levels, a, inverse, step, n, m, codes)
+                   : QuantizeDeltaRowT<false>(levels, a, inverse, step, n, m, codes);
+}
+
+void DequantizeDeltaRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n, uint16_t* m, float* sum) {
+  levels.symmetric ? DequantizeDeltaRowT<true>(levels, codes, step, n, m, sum) : DequantizeDeltaRowT<false>(levels, codes, step, n, m, sum);
 }
 
 }  // namespace isthmus::compress::HWY_NAMESPACE
@@ -300,13 +318,12 @@ void DequantizeRow(const Levels& levels, const uint8_t* codes, const float* step
   HWY_DYNAMIC_DISPATCH(DequantizeRow)(levels, codes, step, n, x);
 }
 
-uint32_t QuantizeDeltaRow(const Levels& levels, const float* a, const float* inverse, const float* step, size_t n, uint16_t* m,
-                          uint8_t* codes) {
-  return HWY_DYNAMIC_DISPATCH(QuantizeDeltaRow)(levels, a, inverse, step, n, m, codes);
+void QuantizeDeltaRow(const Levels& levels, const float* a, const float* inverse, const float* step, size_t n, uint16_t* m, uint8_t* codes) {
+  HWY_DYNAMIC_DISPATCH(QuantizeDeltaRow)(levels, a, inverse, step, n, m, codes);
 }
 
-uint32_t DequantizeDeltaRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n, uint16_t* m, float* sum) {
-  return HWY_DYNAMIC_DISPATCH(DequantizeDeltaRow)(levels, codes, step, n, m, sum);
+void DequantizeDeltaRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n, uint16_t* m, float* sum) {
+  HWY_DYNAMIC_DISPATCH(DequantizeDeltaRow)(levels, codes, step, n, m, sum);
 }
 
 }  // namespace isthmus::compress

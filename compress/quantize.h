@@ -72,11 +72,11 @@ void QuantizeRowStochastic(const Levels& levels, const float* x, const float* in
                            uint8_t* codes);
 void DequantizeRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n, float* x);
 
-// Delta coding (compress/delta.h) in one pass over a row: codes of a - m, then m := bf16(m + value).
-// Returns the largest bits of |m| afterwards (over 0x7f7f: not finite).
-uint32_t QuantizeDeltaRow(const Levels& levels, const float* a, const float* inverse, const float* step, size_t n, uint16_t* m, uint8_t* codes);
+// Delta coding (compress/delta.h) in one pass over a row: codes of a - m, then m := bf16(m + value). a, m and step are finite,
+// and so is m afterwards: a value is at most 2^100, half a unit in the last place of the largest bf16 is 2^119.
+void QuantizeDeltaRow(const Levels& levels, const float* a, const float* inverse, const float* step, size_t n, uint16_t* m, uint8_t* codes);
 // The receiver's half: sum := m + value; m := bf16(sum).
-uint32_t DequantizeDeltaRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n, uint16_t* m, float* sum);
+void DequantizeDeltaRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n, uint16_t* m, float* sum);
 
 }  // namespace isthmus::compress
 

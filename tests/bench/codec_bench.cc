@@ -9,6 +9,8 @@
 #include "benchmark/benchmark.h"
 #include "base/rng.h"
 #include "compress/codec.h"
+#include "compress/pack.h"
+#include "compress/quantize.h"
 #include "compress/reference.h"
 #include "proto/codec_text.h"
 
@@ -57,7 +59,7 @@ void ReferenceEncode(benchmark::State& state, const std::string& text) {
 void Encode(benchmark::State& state, const std::string& text, double moved) {
   const std::vector<float> x = Input(kPositions * kHidden), x2 = Input(kPositions * kHidden, 1);
   std::unique_ptr<Encoder> encoder = *MakeEncoder(*ParseCodec(text), Options());
-  std::vector<uint32_t> ids = {0}, tokens(kPositions, 5);
+  const std::vector<uint32_t> ids = {0};
   FrameContext context;
   context.sample_ids = ids;
   std::string payload;
@@ -98,7 +100,38 @@ void RoundTrip(benchmark::State& state, const std::string& text, double moved) {
   state.counters["moved"] = moved;
 }
 
+// The kernels on one row, which stays in the first-level cache: what the arithmetic alone costs.
+void Kernel(benchmark::State& state, int which) {
+  const Levels levels(4, false);
+  const std::vector<float> x = Input(kHidden);
+  const std::vector<float> inverse(kHidden, 2.0f), step(kHidden, 0.5f);
+  std::vector<uint32_t> max_bits(kHidden);
+  std::vector<uint16_t> m(kHidden);
+  std::vector<uint8_t> codes(kHidden), packed(kHidden);
+  std::vector<float> y(kHidden);
+  for (auto _ : state) {
+    if (which == 0) MaxBitsInto(x.data(), kHidden, max_bits.data());
+    if (which == 1) QuantizeRow(levels, x.data(), inverse.data(), kHidden, codes.data());
+    if (which == 2) PackCodes(codes.data(), kHidden, 4, packed.data());
+    if (which == 3) PackCodes(codes.data(), kHidden, 3, packed.data());
+    if (which == 4) QuantizeDeltaRow(levels, x.data(), inverse.data(), step.data(), kHidden, m.data(), codes.data());
+    if (which == 5) UnpackCodes(packed.data(), kHidden, 4, codes.data());
+    if (which == 6) DequantizeRow(levels, codes.data(), step.data(), kHidden, y.data());
+    if (which == 7) DequantizeDeltaRow(levels, codes.data(), step.data(), kHidden, m.data(), y.data());
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations()) * 4 * kHidden);
+}
+
 BENCHMARK(Memcpy);
+BENCHMARK_CAPTURE(Kernel, max_bits, 0);
+BENCHMARK_CAPTURE(Kernel, quantize, 1);
+BENCHMARK_CAPTURE(Kernel, pack4, 2);
+BENCHMARK_CAPTURE(Kernel, pack3, 3);
+BENCHMARK_CAPTURE(Kernel, quantize_delta, 4);
+BENCHMARK_CAPTURE(Kernel, unpack4, 5);
+BENCHMARK_CAPTURE(Kernel, dequantize, 6);
+BENCHMARK_CAPTURE(Kernel, dequantize_delta, 7);
 BENCHMARK_CAPTURE(ReferenceEncode, quant4, "quant(4)");
 BENCHMARK_CAPTURE(Encode, bf16, "bf16", (4 + 2) / 4.0);
 BENCHMARK_CAPTURE(Encode, quant4, "quant(4)", (4 + 4 + 0.5) / 4.0);

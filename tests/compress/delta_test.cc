@@ -213,6 +213,16 @@ TEST(Delta, ADecoderThatMetAnImpossibleFrameStops) {
   EXPECT_FALSE(pair.Decode(payload, 1, {1}, &y).ok());
 }
 
+TEST(Delta, RefusesADifferenceThatIsNan) {
+  Pair pair("delta(quant(3))", 1, 4);
+  std::vector<float> y;
+  pair.RoundTrip({1, 2, 3, 4}, {1});
+  std::string payload = pair.Encode({2, 3, 4, 5}, {1});
+  const uint16_t nan = kScaleNan;
+  std::memcpy(payload.data() + 5, &nan, 2);
+  EXPECT_EQ(pair.Decode(payload, 2, {1}, &y).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(Delta, HalfPrecisionTensors) {
   Pair pair("delta(quant(4))", 2, 21);
   const std::vector<float> a = Gaussian(42, 2);
