@@ -28,8 +28,8 @@ namespace isthmus::daemon {
 struct CheckpointClientOptions {
   std::string coordinator;  // host:port
   bool use_proxy = false;
-  absl::Duration give_up_after = absl::Seconds(120);
-  absl::Duration no_progress = absl::Seconds(30);
+  absl::Duration give_up_after = absl::Minutes(5);
+  absl::Duration no_progress = absl::Minutes(2);  // 8 MiB in flight at 0.6 Mbit/s
   BackoffOptions backoff;
   int64_t max_fetch_bytes = int64_t{16} << 30;  // one answer, held in memory
   uint64_t seed = 0;                            // of the jitter

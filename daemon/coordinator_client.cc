@@ -98,7 +98,7 @@ void CoordinatorClient::Loop() {
   // One channel for good: gRPC resolves the name again by itself.
   rpc::ChannelOptions channel_options;
   channel_options.use_proxy = options_.use_proxy;
-  channel_options.max_backoff = options_.backoff.cap;
+  channel_options.max_backoff = options_.backoff.cap / 2;  // half a cap of jitter comes on top
   const auto channel = rpc::MakeChannel(options_.address, channel_options);
   int failures = 0;
   while (!stopping()) {
@@ -109,6 +109,8 @@ void CoordinatorClient::Loop() {
       failures = 0;  // it had worked for a while
     ++failures;
     Complain(status, failures);
+    if (!was_connected_)
+      continue;  // the waiting for a connection was spread out and capped by gRPC's own back-off
     const auto until = After(BackoffDelay(options_.backoff, failures, options_.seed));
     MutexLock lock(&mutex_);
     while (!stop_ && changed_.WaitUntil(&mutex_, until)) {
@@ -119,6 +121,7 @@ void CoordinatorClient::Loop() {
 }
 
 absl::Status CoordinatorClient::Converse(const std::shared_ptr<grpc::Channel>& channel) {
+  was_connected_ = false;
   const auto connect_by =
       std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kConnectTime);
   while (!channel->WaitForConnected(
@@ -127,6 +130,7 @@ absl::Status CoordinatorClient::Converse(const std::shared_ptr<grpc::Channel>& c
     if (std::chrono::system_clock::now() >= connect_by)
       return absl::UnavailableError("not reachable: is it running there?");
   }
+  was_connected_ = true;
   grpc::ClientContext context;
   {
     MutexLock lock(&mutex_);

@@ -87,6 +87,7 @@ class CoordinatorClient {
 
   const CoordinatorClientOptions options_;
   std::atomic<bool> connected_{false};
+  bool was_connected_ = false;  // the loop's: the last attempt got past the connection
   absl::Time last_complaint_ = absl::InfinitePast();  // the loop's
 
   mutable Mutex mutex_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -45,6 +46,9 @@ Daemon::~Daemon() {
 
 absl::Status Daemon::Listen() {
   ASSIGN_OR_RETURN(node_id_, state_.NodeId());
+  // Spill files of a daemon that was killed; the lock of the directory says that none is alive.
+  std::error_code ignored;
+  std::filesystem::remove_all(state_.path() + "/spill", ignored);
   PeerServerOptions server_options;
   server_options.listen = options_.listen;
   server_options.board = &board_;

@@ -88,13 +88,26 @@ void SessionRunner::Start(const Plan& plan) {
 }
 
 void SessionRunner::Stop(const StopSession& stop) {
-  MutexLock lock(&mutex_);
-  const auto meant = [&](const Plan& plan) {
-    return (stop.job_id().empty() || stop.job_id() == plan.job_id()) &&
-           (stop.generation() == 0 || stop.generation() == plan.generation());
-  };
-  if (next_.has_value() && meant(*next_)) next_.reset();
-  if (current_ == nullptr || !meant(current_->plan)) return;
+  absl::optional<Plan> never_started;
+  {
+    MutexLock lock(&mutex_);
+    const auto meant = [&](const Plan& plan) {
+      return (stop.job_id().empty() || stop.job_id() == plan.job_id()) &&
+             (stop.generation() == 0 || stop.generation() == plan.generation());
+    };
+    if (next_.has_value() && meant(*next_)) {
+      never_started = std::move(next_);
+      next_.reset();
+    }
+    if (current_ != nullptr && meant(current_->plan)) StopCurrent(stop);
+  }
+  if (never_started.has_value()) {
+    Failed(*never_started, StageOf(*never_started), never_started->start_step(),
+           absl::CancelledError(absl::StrCat("stopped before it started: ", stop.reason())));
+  }
+}
+
+void SessionRunner::StopCurrent(const StopSession& stop) {
   LogInfo("stopping job ", current_->plan.job_id(),
           stop.graceful() ? " after this step: " : " now: ", stop.reason());
   if (stop.graceful()) {

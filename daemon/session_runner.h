@@ -85,6 +85,7 @@ class SessionRunner {
   void Loop();
   void RunOne(Current* current);
   absl::Status Build(Current* current);
+  void StopCurrent(const StopSession& stop) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CancelCurrent(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Failed(const Plan& plan, int stage, int64_t step, const absl::Status& why);
   int StageOf(const Plan& plan) const;

@@ -164,6 +164,16 @@ TEST_F(SessionRunnerTest, AnotherJobIsRefusedWhileOneRunsAndWaitsForOneThatEnds)
   EXPECT_EQ(observer_.WaitFor(SessionEvent::RUNNING, 6), "");
 }
 
+TEST_F(SessionRunnerTest, APlanThatIsStoppedBeforeItsTurnIsToldSo) {
+  runner_->Start(MakePlan(3));
+  observer_.WaitFor(SessionEvent::RUNNING, 3);
+  Stop(true, 3);
+  observer_.WaitFor(SessionEvent::FINISHED, 3);
+  runner_->Start(MakePlan(4));
+  Stop(false, 4);
+  EXPECT_NE(observer_.WaitFor(SessionEvent::FAILED, 4).find("asked to"), std::string::npos);
+}
+
 // A fault of one session ends that one alone.
 TEST_F(SessionRunnerTest, WhatCantRunIsToldAndTheNextOneRuns) {
   Plan missing = MakePlan(1);
