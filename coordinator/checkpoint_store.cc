@@ -133,12 +133,7 @@ absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> CheckpointStore::Begin(
   std::string stage_dir;
   {
     MutexLock lock(&mutex_);
-    auto job = whole_.find(header.job_id());
-    if (job != whole_.end()) {
-      auto step = job->second.find(header.step());
-      if (step != job->second.end() && step->second.generation == header.generation())
-        return part;  // sent again after a lost answer
-    }
+    if (IsWhole(header)) return part;  // sent again after a lost answer
     stage_dir = absl::StrCat(JobDir(header.job_id()), "/", PartialName(header), "/",
                              StageName(header.stage()));
     part->temporary_ = absl::StrCat(stage_dir, "/", header.file(), ".tmp", ++temporary_number_);
@@ -193,6 +188,9 @@ absl::StatusOr<bool> CheckpointStore::Part::Finish() {
   if (::fsync(fd_) != 0)
     return absl::ErrnoToStatus(errno, absl::StrCat("checkpoints: syncing ", temporary_));
   store_->Fault("part written");
+  // From here on under the lock: whoever finds the last part in place moves the whole directory away.
+  MutexLock lock(&store_->mutex_);
+  if (store_->IsWhole(header_)) return true;  // the same part, sent twice at once
   const fs::path final_path = fs::path(temporary_).parent_path() / header_.file();
   if (::rename(temporary_.c_str(), final_path.c_str()) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("checkpoints: renaming ", temporary_));
@@ -201,9 +199,15 @@ absl::StatusOr<bool> CheckpointStore::Part::Finish() {
   RETURN_IF_ERROR(SyncDirectory(final_path.parent_path().string()));
   RETURN_IF_ERROR(SyncDirectory(final_path.parent_path().parent_path().string()));
   store_->Fault("part renamed");
-  MutexLock lock(&store_->mutex_);
   store_->checksums_[final_path.string()] = header_.checksum();
   return store_->Publish(header_);
+}
+
+bool CheckpointStore::IsWhole(const PutCheckpointHeader& header) const {
+  auto job = whole_.find(header.job_id());
+  if (job == whole_.end()) return false;
+  auto step = job->second.find(header.step());
+  return step != job->second.end() && step->second.generation == header.generation();
 }
 
 absl::StatusOr<bool> CheckpointStore::Publish(const PutCheckpointHeader& header) {

@@ -92,6 +92,7 @@ class CheckpointStore {
   absl::Status Scan();
   void Fault(const char* point) const;
   std::string JobDir(const std::string& job_id) const;
+  bool IsWhole(const PutCheckpointHeader& header) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<bool> Publish(const PutCheckpointHeader& header)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::string> MergeTensors(const std::string& dir, int stages,

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "base/safetensors.h"
@@ -129,6 +130,24 @@ TEST_F(CheckpointStoreTest, APartSentAgainIsTaken) {
   PutAll(store.get(), 5, 1);
   EXPECT_TRUE(Put(store.get(), 5, 1, kFiles[0], 1).value()) << "its answer was lost";
   EXPECT_FALSE(fs::exists(JobDir() + "/partial-00000005-g1-of2"));
+}
+
+// Once the last part was seen in place by one stage's call while another's still synced the directory: it was gone from under it.
+TEST_F(CheckpointStoreTest, AllStagesPutAtOnce) {
+  auto store = Open();
+  for (int64_t step = 1; step <= 40; ++step) {
+    std::vector<std::thread> stages;
+    for (int stage = 0; stage < kStages; ++stage) {
+      for (const char* file : kFiles) {
+        stages.emplace_back([&store, step, stage, file] {
+          const auto put = Put(store.get(), step, stage, file, 1);
+          EXPECT_TRUE(put.ok()) << "step " << step << ", stage " << stage << ", " << file << ": " << put.status();
+        });
+      }
+    }
+    for (std::thread& t : stages) t.join();
+    ASSERT_EQ(store->Newest("job-1"), step);
+  }
 }
 
 TEST_F(CheckpointStoreTest, TheLastKAreKept) {
