@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -163,10 +164,12 @@ int WatchToEnd(Session* session, const std::string& job, bool json, const std::s
   }
   const int code = EndCode(summary.status.state());
   if (code != kExitOk) {
-    console->Err(
-        absl::StrCat("isthmus: the job ended ", StateName(summary.status.state()), ": ",
-                     Printable(summary.status.reason()),
-                     ". Go on from its newest checkpoint: isthmus submit JOB.yaml --resume\n"));
+    const std::string reason = Printable(summary.status.reason());
+    const bool says_how = absl::StrContains(reason, "--resume");
+    console->Err(absl::StrCat(
+        "isthmus: the job ended ", StateName(summary.status.state()), ": ", reason,
+        says_how ? "" : ". Go on from its newest checkpoint: isthmus submit JOB.yaml --resume",
+        "\n"));
   }
   return code;
 }

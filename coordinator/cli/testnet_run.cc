@@ -35,6 +35,7 @@ namespace fs = std::filesystem;
 constexpr absl::Duration kWanReady = absl::Seconds(30);
 constexpr absl::Duration kProgramReady = absl::Seconds(90);
 constexpr absl::Duration kGrace = absl::Seconds(10);
+constexpr absl::Duration kDying = absl::Seconds(1);
 constexpr absl::Duration kPoll = absl::Milliseconds(50);
 constexpr size_t kTailLines = 12;
 
@@ -285,12 +286,21 @@ class Testnet {
       if (!process.Wait(kGrace).has_value()) process.Stop(absl::ZeroDuration());
     }
     const int code = *process.Poll();
-    if (!interrupt_.interrupted() && code != kExitOk) {
-      const absl::Status status = CheckChildren();
-      if (!status.ok())
-        console_->Err(absl::StrCat("isthmus: ", std::string(status.message()), "\n"));
-    }
+    if (code != kExitOk) NameTheDead();
     return code;
+  }
+
+  // After a failure: the program that ended, if one did. Its links break a moment before it is
+  // gone.
+  void NameTheDead() {
+    for (absl::Duration waited; waited < kDying && !interrupt_.interrupted(); waited += kPoll) {
+      const absl::Status status = CheckChildren();
+      if (!status.ok()) {
+        console_->Err(absl::StrCat("isthmus: ", Printable(status.message()), "\n"));
+        return;
+      }
+      interrupt_.WaitFor(kPoll);
+    }
   }
 
   void AwaitSignal() {
