@@ -1,9 +1,11 @@
-// The interface of every codec: an Encoder and a Decoder built from one CodecSpec, working on plain memory.
+// The interface of every codec: an Encoder and a Decoder built from one CodecSpec, working on plain
+// memory.
 //
-// One pair serves one direction of one link. State (delta buffers, residuals) belongs to that pair, has one owner thread at each end
-// (the outlet thread owns the encoder, the inlet thread the decoder), and stays bit-identical at both ends: both update it from what was sent.
-// A decoder takes hostile bytes: any payload gives a tensor of the declared shape or a Status, never a crash or an allocation
-// beyond that shape. Formats: compress/README.md.
+// One pair serves one direction of one link. State (delta buffers, residuals) belongs to that pair,
+// has one owner thread at each end (the outlet thread owns the encoder, the inlet thread the
+// decoder), and stays bit-identical at both ends: both update it from what was sent. A decoder
+// takes hostile bytes: any payload gives a tensor of the declared shape or a Status, never a crash
+// or an allocation beyond that shape. Formats: compress/README.md.
 #ifndef ISTHMUS_COMPRESS_CODEC_H_
 #define ISTHMUS_COMPRESS_CODEC_H_
 
@@ -44,47 +46,55 @@ struct FrameContext {
   absl::Span<const uint32_t> sample_ids;  // one a sample; no id twice in one step
   int64_t step = 0;
   int32_t micro = 0;
-  absl::Span<const uint32_t> token_ids;   // samples x positions; encoders of `predict` need them and send them along
+  absl::Span<const uint32_t>
+      token_ids;  // samples x positions; encoders of `predict` need them and send them along
 };
 
 // Since the pair was made. All of it is also a metric.
 struct CodecStats {
   int64_t frames = 0;
-  int64_t raw_bytes = 0;       // elements x 4
+  int64_t raw_bytes = 0;  // elements x 4
   int64_t payload_bytes = 0;
-  int64_t key_frame_samples = 0;   // delta: samples sent in full
-  int64_t delta_samples = 0;       // delta: samples sent as a difference
+  int64_t key_frame_samples = 0;  // delta: samples sent in full
+  int64_t delta_samples = 0;      // delta: samples sent as a difference
   int64_t evicted_samples = 0;
   int64_t buffer_memory_bytes = 0;
   int64_t buffer_disk_bytes = 0;
 };
 
 struct CodecOptions {
-  uint64_t seed = 0;                 // stochastic rounding
-  int64_t positions = 0;             // of the boundary; a frame with other dims is refused
+  uint64_t seed = 0;      // stochastic rounding
+  int64_t positions = 0;  // of the boundary; a frame with other dims is refused
   int64_t hidden = 0;
-  int64_t max_samples = 0;           // a frame may hold; a bound for hostile headers
+  int64_t max_samples = 0;  // a frame may hold; a bound for hostile headers
   // Delta buffers. Both ends must be given the same caps: they evict in the same order.
   int64_t buffer_memory_bytes = int64_t{1} << 30;
   int64_t buffer_disk_bytes = int64_t{8} << 30;
-  std::string spill_directory;       // of the spill file, which has no name there and is gone with the process; empty: no disk tier (at both ends)
-  int64_t predictor_bytes = int64_t{256} << 20;  // cap of the tables of `predict`. The same at both ends
-  int64_t distinct_samples = 0;      // that the job has, if known: no more space than these need is reserved. The same at both ends
+  std::string spill_directory;  // of the spill file, which has no name there and is gone with the
+                                // process; empty: no disk tier (at both ends)
+  int64_t predictor_bytes = int64_t{256}
+                            << 20;  // cap of the tables of `predict`. The same at both ends
+  int64_t distinct_samples = 0;     // that the job has, if known: no more space than these need is
+                                    // reserved. The same at both ends
 };
 
 class Encoder {
  public:
   virtual ~Encoder() = default;
 
-  // Replaces *payload. At most MaxEncodedBytes(spec, dims). InvalidArgument: dims are not the boundary's, ids or token ids are missing.
-  virtual absl::Status Encode(const TensorView& in, const FrameContext& context, std::string* payload) = 0;
+  // Replaces *payload. At most MaxEncodedBytes(spec, dims). InvalidArgument: dims are not the
+  // boundary's, ids or token ids are missing.
+  virtual absl::Status Encode(const TensorView& in, const FrameContext& context,
+                              std::string* payload) = 0;
 
-  // Frames encoded so far. Asked after Encode, it is that frame's number (the first is 1): it goes into FrameHeader.state_version.
+  // Frames encoded so far. Asked after Encode, it is that frame's number (the first is 1): it goes
+  // into FrameHeader.state_version.
   virtual uint64_t version() const = 0;
   // Hash of all state (delta buffers): equal to the decoder's after the same frames.
   virtual uint64_t StateHash() const { return 0; }
   virtual CodecStats stats() const = 0;
-  // The samples of a coming frame: starts reading their buffers from disk, changes nothing. Optional.
+  // The samples of a coming frame: starts reading their buffers from disk, changes nothing.
+  // Optional.
   virtual void Prefetch(absl::Span<const uint32_t> sample_ids) {}
 };
 
@@ -92,22 +102,27 @@ class Decoder {
  public:
   virtual ~Decoder() = default;
 
-  // Fills `out` (all of it) from the payload. `version` is the header's: with a stateful codec, a frame lost, repeated or out of order gives
-  // DataLoss and leaves the state as it was. InvalidArgument: bytes that no encoder makes. After an error `out` is undefined.
-  virtual absl::Status Decode(absl::string_view payload, uint64_t version, const FrameContext& context,
-                              const MutableTensorView& out) = 0;
+  // Fills `out` (all of it) from the payload. `version` is the header's: with a stateful codec, a
+  // frame lost, repeated or out of order gives DataLoss and leaves the state as it was.
+  // InvalidArgument: bytes that no encoder makes. After an error `out` is undefined.
+  virtual absl::Status Decode(absl::string_view payload, uint64_t version,
+                              const FrameContext& context, const MutableTensorView& out) = 0;
 
   virtual uint64_t version() const = 0;
   virtual uint64_t StateHash() const { return 0; }
   virtual CodecStats stats() const = 0;
   virtual void Prefetch(absl::Span<const uint32_t> sample_ids) {}
-  // Token ids that the last frame brought (`predict`), samples x positions: what the next boundary's encoder needs. Empty if it brought none.
+  // Token ids that the last frame brought (`predict`), samples x positions: what the next
+  // boundary's encoder needs. Empty if it brought none.
   virtual absl::Span<const uint32_t> token_ids() const { return {}; }
 };
 
-// InvalidArgument from ValidateCodec; Unimplemented names a codec this build lacks; ResourceExhausted: spill file.
-absl::StatusOr<std::unique_ptr<Encoder>> MakeEncoder(const CodecSpec& spec, const CodecOptions& options);
-absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const CodecSpec& spec, const CodecOptions& options);
+// InvalidArgument from ValidateCodec; Unimplemented names a codec this build lacks;
+// ResourceExhausted: spill file.
+absl::StatusOr<std::unique_ptr<Encoder>> MakeEncoder(const CodecSpec& spec,
+                                                     const CodecOptions& options);
+absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const CodecSpec& spec,
+                                                     const CodecOptions& options);
 
 }  // namespace isthmus::compress
 

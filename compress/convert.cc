@@ -42,7 +42,8 @@ void Bf16ToFloats(const uint16_t* from, size_t n, float* to) {
   for (; i < n; ++i) to[i] = Bf16ToFloat(from[i]);
 }
 
-// Only targets with conversion instructions use them: Highway's emulation elsewhere does not round to nearest.
+// Only targets with conversion instructions use them: Highway's emulation elsewhere does not round
+// to nearest.
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 void FloatsToHalf(const float* from, size_t n, uint16_t* to) {
   const hn::ScalableTag<float> df;
@@ -126,7 +127,7 @@ uint16_t FloatToHalf(float x) {
     const uint32_t rebiased = magnitude - (112u << 23);
     return static_cast<uint16_t>(sign | ((rebiased + 0xfffu + ((rebiased >> 13) & 1u)) >> 13));
   }
-  if (magnitude < 0x33000000u) return sign;  // under 2^-25: rounds to zero
+  if (magnitude < 0x33000000u) return sign;         // under 2^-25: rounds to zero
   const uint32_t shift = 126u - (magnitude >> 23);  // 14 to 24
   const uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u;
   const uint32_t half = 1u << (shift - 1);

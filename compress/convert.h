@@ -1,5 +1,6 @@
-// Conversions between fp32 and the two 16-bit formats: rounding to nearest even, subnormals kept, NaN stays a (quiet) NaN, overflow is inf.
-// Arrays go through Highway (run-time dispatch); the scalar functions are the reference and give the same bits.
+// Conversions between fp32 and the two 16-bit formats: rounding to nearest even, subnormals kept,
+// NaN stays a (quiet) NaN, overflow is inf. Arrays go through Highway (run-time dispatch); the
+// scalar functions are the reference and give the same bits.
 //
 // Thread: pure functions. Source and destination must not overlap.
 #ifndef ISTHMUS_COMPRESS_CONVERT_H_

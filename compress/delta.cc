@@ -12,7 +12,7 @@ namespace isthmus::compress {
 namespace {
 
 enum Kind : uint8_t {
-  kKey = 0,      // by the cold codec; the buffer is (re)placed
+  kKey = 0,  // by the cold codec; the buffer is (re)placed
   kDelta = 1,
   kForgotten = 2,  // fp32, not finite; the buffer is dropped
 };
@@ -28,7 +28,8 @@ uint32_t LargestBf16(const uint16_t* m, size_t n) {
 // a - m.
 class DifferenceRows : public RowSource {
  public:
-  DifferenceRows(RowSource& a, const uint16_t* m, size_t hidden) : a_(a), m_(m), hidden_(hidden), row_(hidden) {}
+  DifferenceRows(RowSource& a, const uint16_t* m, size_t hidden)
+      : a_(a), m_(m), hidden_(hidden), row_(hidden) {}
   const float* Row(int64_t p) override {
     const float* a = a_.Row(p);
     const uint16_t* m = m_ + static_cast<size_t>(p) * hidden_;
@@ -46,7 +47,8 @@ class DifferenceRows : public RowSource {
 // Takes differences: sum := m + difference goes to `out` (if any), m := bf16(sum).
 class UpdateSink : public RowSink {
  public:
-  UpdateSink(uint16_t* m, size_t hidden, RowSink* out) : m_(m), hidden_(hidden), out_(out), row_(hidden) {}
+  UpdateSink(uint16_t* m, size_t hidden, RowSink* out)
+      : m_(m), hidden_(hidden), out_(out), row_(hidden) {}
   float* Begin(int64_t) override { return row_.data(); }
   void End(int64_t p) override {
     uint16_t* m = m_ + static_cast<size_t>(p) * hidden_;
@@ -67,10 +69,12 @@ class UpdateSink : public RowSink {
   uint32_t largest_ = 0;
 };
 
-// Takes whole activations: m := bf16(row), where there is a buffer; passes them on to `out` (if any).
+// Takes whole activations: m := bf16(row), where there is a buffer; passes them on to `out` (if
+// any).
 class ReplaceSink : public RowSink {
  public:
-  ReplaceSink(uint16_t* m, size_t hidden, RowSink* out) : m_(m), hidden_(hidden), out_(out), row_(hidden), no_buffer_(m == nullptr ? hidden : 0) {}
+  ReplaceSink(uint16_t* m, size_t hidden, RowSink* out)
+      : m_(m), hidden_(hidden), out_(out), row_(hidden), no_buffer_(m == nullptr ? hidden : 0) {}
   float* Begin(int64_t p) override {
     to_ = out_ != nullptr ? out_->Begin(p) : row_.data();
     return to_;
@@ -134,7 +138,8 @@ CodecStats DeltaState::Stats() const {
   return out;
 }
 
-absl::Status DeltaEncoder::Encode(const TensorView& in, const FrameContext& context, std::string* payload) {
+absl::Status DeltaEncoder::Encode(const TensorView& in, const FrameContext& context,
+                                  std::string* payload) {
   RETURN_IF_ERROR(s_.failed);
   RETURN_IF_ERROR(CheckTensor(in.data, in.device, in.dims, s_.options));
   RETURN_IF_ERROR(CheckIds(context.sample_ids, in.dims.samples));
@@ -144,7 +149,8 @@ absl::Status DeltaEncoder::Encode(const TensorView& in, const FrameContext& cont
   s_.failed = s_.store->Begin(context.sample_ids, plan_);
   for (int64_t i = 0; s_.failed.ok() && i < in.dims.samples; ++i) {
     const size_t at = static_cast<size_t>(i);
-    s_.failed = EncodeSample(in, InfoOf(s_.version, i, in.dims, context), context.sample_ids[at], plan_[at], payload);
+    s_.failed = EncodeSample(in, InfoOf(s_.version, i, in.dims, context), context.sample_ids[at],
+                             plan_[at], payload);
   }
   RETURN_IF_ERROR(s_.failed);
   s_.cold->EndFrame();
@@ -153,8 +159,8 @@ absl::Status DeltaEncoder::Encode(const TensorView& in, const FrameContext& cont
   return absl::OkStatus();
 }
 
-absl::Status DeltaEncoder::EncodeSample(const TensorView& in, const SampleInfo& info, uint32_t id, const MessageStore::Slot& slot,
-                                        std::string* payload) {
+absl::Status DeltaEncoder::EncodeSample(const TensorView& in, const SampleInfo& info, uint32_t id,
+                                        const MessageStore::Slot& slot, std::string* payload) {
   const size_t start = payload->size();
   Extend(payload, kHeaderBytes);
   TensorRows rows(in, info.index);
@@ -179,8 +185,9 @@ absl::Status DeltaEncoder::EncodeSample(const TensorView& in, const SampleInfo& 
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> DeltaEncoder::EncodeDelta(RowSource& rows, const SampleInfo& info, uint32_t id, std::string* payload) {
-  ASSIGN_OR_RETURN(uint16_t* m, s_.store->Buffer(id));
+absl::StatusOr<bool> DeltaEncoder::EncodeDelta(RowSource& rows, const SampleInfo& info, uint32_t id,
+                                               std::string* payload) {
+  ASSIGN_OR_RETURN(uint16_t * m, s_.store->Buffer(id));
   if (s_.fused != nullptr) return s_.fused->EncodeDelta(rows, m, payload);
   const size_t hidden = static_cast<size_t>(s_.options.hidden);
   DifferenceRows difference(rows, m, hidden);
@@ -189,7 +196,8 @@ absl::StatusOr<bool> DeltaEncoder::EncodeDelta(RowSource& rows, const SampleInfo
   return update.finite();
 }
 
-absl::StatusOr<bool> DeltaEncoder::EncodeKey(RowSource& rows, const SampleInfo& info, uint32_t id, bool keep, std::string* payload) {
+absl::StatusOr<bool> DeltaEncoder::EncodeKey(RowSource& rows, const SampleInfo& info, uint32_t id,
+                                             bool keep, std::string* payload) {
   uint16_t* m = nullptr;
   if (keep) {
     ASSIGN_OR_RETURN(m, s_.store->Buffer(id));
@@ -203,29 +211,38 @@ absl::Status DeltaDecoder::Parse(absl::string_view payload, absl::Span<const uin
   parts_.clear();
   for (size_t i = 0; i < ids.size(); ++i) {
     const MessageStore::Slot& slot = plan_[i];
-    if (payload.size() < kHeaderBytes) return absl::InvalidArgumentError(absl::StrCat("sample ", ids[i], ": the frame ends in its header"));
+    if (payload.size() < kHeaderBytes)
+      return absl::InvalidArgumentError(
+          absl::StrCat("sample ", ids[i], ": the frame ends in its header"));
     const uint8_t kind = static_cast<uint8_t>(payload[0]);
     uint32_t version;
     std::memcpy(&version, payload.data() + 1, 4);
     payload.remove_prefix(kHeaderBytes);
-    if (kind > kForgotten) return absl::InvalidArgumentError(absl::StrCat("sample ", ids[i], ": unknown kind ", kind));
+    if (kind > kForgotten)
+      return absl::InvalidArgumentError(absl::StrCat("sample ", ids[i], ": unknown kind ", kind));
     if (kind == kDelta && !slot.known) {
-      return absl::DataLossError(absl::StrCat("sample ", ids[i], ": a difference came, but this end has no buffer to add it to"));
+      return absl::DataLossError(absl::StrCat(
+          "sample ", ids[i], ": a difference came, but this end has no buffer to add it to"));
     }
     if (version != slot.version + 1 || (kind == kKey && slot.known)) {
-      return absl::DataLossError(absl::StrCat("sample ", ids[i], ": buffer version ", version, " came, this end is at ", slot.version));
+      return absl::DataLossError(absl::StrCat("sample ", ids[i], ": buffer version ", version,
+                                              " came, this end is at ", slot.version));
     }
-    const SampleCodec& codec = kind == kDelta ? *s_.inner : kind == kKey ? *s_.cold : static_cast<const SampleCodec&>(*s_.full);
+    const SampleCodec& codec = kind == kDelta ? *s_.inner
+                               : kind == kKey ? *s_.cold
+                                              : static_cast<const SampleCodec&>(*s_.full);
     absl::StatusOr<size_t> bytes = codec.Check(payload);
     if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("sample ", ids[i]));
     parts_.push_back({kind, payload.substr(0, *bytes)});
     payload.remove_prefix(*bytes);
   }
-  if (!payload.empty()) return absl::InvalidArgumentError(absl::StrCat(payload.size(), " bytes after the last sample"));
+  if (!payload.empty())
+    return absl::InvalidArgumentError(absl::StrCat(payload.size(), " bytes after the last sample"));
   return absl::OkStatus();
 }
 
-absl::Status DeltaDecoder::Decode(absl::string_view payload, uint64_t version, const FrameContext& context, const MutableTensorView& out) {
+absl::Status DeltaDecoder::Decode(absl::string_view payload, uint64_t version,
+                                  const FrameContext& context, const MutableTensorView& out) {
   RETURN_IF_ERROR(s_.failed);
   RETURN_IF_ERROR(CheckTensor(out.data, out.device, out.dims, s_.options));
   RETURN_IF_ERROR(CheckIds(context.sample_ids, out.dims.samples));
@@ -235,7 +252,9 @@ absl::Status DeltaDecoder::Decode(absl::string_view payload, uint64_t version, c
   // Nothing below fails on any bytes that an encoder makes, unless the disk does.
   s_.failed = s_.store->Begin(context.sample_ids, plan_);
   tokens_.clear();
-  if (s_.cold->NeedsTokens()) tokens_.assign(static_cast<size_t>(out.dims.samples * out.dims.positions), kNoToken);  // warm samples bring none
+  if (s_.cold->NeedsTokens())
+    tokens_.assign(static_cast<size_t>(out.dims.samples * out.dims.positions),
+                   kNoToken);  // warm samples bring none
   for (int64_t i = 0; s_.failed.ok() && i < out.dims.samples; ++i) {
     s_.failed = Apply(i, context.sample_ids[static_cast<size_t>(i)], out);
   }
@@ -268,7 +287,9 @@ absl::Status DeltaDecoder::Apply(int64_t sample, uint32_t id, const MutableTenso
     finite = replace.finite();
     s_.cold->Settle(finite);
     const absl::Span<const uint32_t> tokens = s_.cold->tokens();
-    std::copy(tokens.begin(), tokens.end(), tokens_.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(sample) * tokens.size()));
+    std::copy(
+        tokens.begin(), tokens.end(),
+        tokens_.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(sample) * tokens.size()));
   } else if (s_.fused != nullptr) {
     finite = s_.fused->DecodeDelta(part.body, m, sink);
   } else {
@@ -276,7 +297,9 @@ absl::Status DeltaDecoder::Apply(int64_t sample, uint32_t id, const MutableTenso
     s_.inner->Decode(part.body, update);
     finite = update.finite();
   }
-  if (!finite) return absl::InvalidArgumentError(absl::StrCat("sample ", id, ": not finite, which an encoder sends as such"));
+  if (!finite)
+    return absl::InvalidArgumentError(
+        absl::StrCat("sample ", id, ": not finite, which an encoder sends as such"));
   if (keep) s_.store->Bump(id);
   return absl::OkStatus();
 }

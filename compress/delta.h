@@ -1,13 +1,16 @@
-// AQ-SGD (arXiv 2206.01299, algorithm 1): both ends keep the last activation of every sample as the receiver had it, and only its change is sent.
+// AQ-SGD (arXiv 2206.01299, algorithm 1): both ends keep the last activation of every sample as the
+// receiver had it, and only its change is sent.
 //
-//   sample not known:  key frame by the `cold` codec (fp32 unless the job says otherwise; `predict` where samples are seen rarely);
+//   sample not known:  key frame by the `cold` codec (fp32 unless the job says otherwise; `predict`
+//   where samples are seen rarely);
 //                      m := bf16(what the receiver has)
-//   sample known:      codes of a - m by the inner codec;  receiver computes with m + difference in fp32;  m := bf16(that)
-//   anything not finite in the sample or in its updated buffer:  fp32 key frame, and both ends forget the sample
+//   sample known:      codes of a - m by the inner codec;  receiver computes with m + difference in
+//   fp32;  m := bf16(that) anything not finite in the sample or in its updated buffer:  fp32 key
+//   frame, and both ends forget the sample
 //
-// Payload, per sample: kind (1 byte), version of the sample's buffer after this frame (4 bytes), body. See README.md.
-// The frame's version and the sample's version are both checked before anything changes: a lost, repeated or stale frame is DataLoss.
-// Thread: one owner.
+// Payload, per sample: kind (1 byte), version of the sample's buffer after this frame (4 bytes),
+// body. See README.md. The frame's version and the sample's version are both checked before
+// anything changes: a lost, repeated or stale frame is DataLoss. Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_DELTA_H_
 #define ISTHMUS_COMPRESS_DELTA_H_
 
@@ -42,16 +45,20 @@ struct DeltaState {
 class DeltaEncoder : public Encoder {
  public:
   explicit DeltaEncoder(DeltaState state) : s_(std::move(state)) {}
-  absl::Status Encode(const TensorView& in, const FrameContext& context, std::string* payload) override;
+  absl::Status Encode(const TensorView& in, const FrameContext& context,
+                      std::string* payload) override;
   uint64_t version() const override { return s_.version; }
   uint64_t StateHash() const override { return s_.StateHash(); }
   CodecStats stats() const override { return s_.Stats(); }
   void Prefetch(absl::Span<const uint32_t> sample_ids) override { s_.store->Prefetch(sample_ids); }
 
  private:
-  absl::Status EncodeSample(const TensorView& in, const SampleInfo& info, uint32_t id, const MessageStore::Slot& slot, std::string* payload);
-  absl::StatusOr<bool> EncodeDelta(RowSource& rows, const SampleInfo& info, uint32_t id, std::string* payload);
-  absl::StatusOr<bool> EncodeKey(RowSource& rows, const SampleInfo& info, uint32_t id, bool keep, std::string* payload);
+  absl::Status EncodeSample(const TensorView& in, const SampleInfo& info, uint32_t id,
+                            const MessageStore::Slot& slot, std::string* payload);
+  absl::StatusOr<bool> EncodeDelta(RowSource& rows, const SampleInfo& info, uint32_t id,
+                                   std::string* payload);
+  absl::StatusOr<bool> EncodeKey(RowSource& rows, const SampleInfo& info, uint32_t id, bool keep,
+                                 std::string* payload);
 
   DeltaState s_;
   std::vector<MessageStore::Slot> plan_;
@@ -60,7 +67,8 @@ class DeltaEncoder : public Encoder {
 class DeltaDecoder : public Decoder {
  public:
   explicit DeltaDecoder(DeltaState state) : s_(std::move(state)) {}
-  absl::Status Decode(absl::string_view payload, uint64_t version, const FrameContext& context, const MutableTensorView& out) override;
+  absl::Status Decode(absl::string_view payload, uint64_t version, const FrameContext& context,
+                      const MutableTensorView& out) override;
   uint64_t version() const override { return s_.version; }
   uint64_t StateHash() const override { return s_.StateHash(); }
   CodecStats stats() const override { return s_.Stats(); }

@@ -23,12 +23,15 @@ struct FreeContext {
 
 class ZstdEncoder : public Encoder {
  public:
-  explicit ZstdEncoder(std::unique_ptr<Encoder> inner) : inner_(std::move(inner)), context_(ZSTD_createCCtx()) {}
+  explicit ZstdEncoder(std::unique_ptr<Encoder> inner)
+      : inner_(std::move(inner)), context_(ZSTD_createCCtx()) {}
 
-  absl::Status Encode(const TensorView& in, const FrameContext& context, std::string* payload) override {
+  absl::Status Encode(const TensorView& in, const FrameContext& context,
+                      std::string* payload) override {
     RETURN_IF_ERROR(inner_->Encode(in, context, &raw_));
     if (raw_.size() > std::numeric_limits<uint32_t>::max()) {
-      return absl::InvalidArgumentError(absl::StrCat("zstd: a frame of ", raw_.size(), " bytes; the limit is 4 GiB"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("zstd: a frame of ", raw_.size(), " bytes; the limit is 4 GiB"));
     }
     const bool worthwhile = in_vain_ < kGiveUpAfter || frames_ % kTryEvery == 0;
     ++frames_;
@@ -59,9 +62,10 @@ class ZstdEncoder : public Encoder {
   // Size of the compressed bytes after the header; 0 if they are not fewer.
   size_t Compress(std::string* payload) {
     payload->resize(kHeaderBytes + raw_.size());
-    const size_t n = raw_.empty() ? 0
-                                  : ZSTD_compressCCtx(context_.get(), payload->data() + kHeaderBytes, raw_.size() - 1, raw_.data(),
-                                                      raw_.size(), kLevel);
+    const size_t n = raw_.empty()
+                         ? 0
+                         : ZSTD_compressCCtx(context_.get(), payload->data() + kHeaderBytes,
+                                             raw_.size() - 1, raw_.data(), raw_.size(), kLevel);
     if (n == 0 || ZSTD_isError(n)) {  // an error here: it does not fit in fewer bytes
       ++in_vain_;
       return 0;
@@ -80,26 +84,35 @@ class ZstdEncoder : public Encoder {
 
 class ZstdDecoder : public Decoder {
  public:
-  ZstdDecoder(std::unique_ptr<Decoder> inner, const CodecSpec& spec) : inner_(std::move(inner)), spec_(spec), context_(ZSTD_createDCtx()) {}
+  ZstdDecoder(std::unique_ptr<Decoder> inner, const CodecSpec& spec)
+      : inner_(std::move(inner)), spec_(spec), context_(ZSTD_createDCtx()) {}
 
-  absl::Status Decode(absl::string_view payload, uint64_t version, const FrameContext& context, const MutableTensorView& out) override {
-    if (payload.size() < kHeaderBytes) return absl::InvalidArgumentError("zstd: the frame ends in its header");
+  absl::Status Decode(absl::string_view payload, uint64_t version, const FrameContext& context,
+                      const MutableTensorView& out) override {
+    if (payload.size() < kHeaderBytes)
+      return absl::InvalidArgumentError("zstd: the frame ends in its header");
     const uint8_t flag = static_cast<uint8_t>(payload[0]);
     uint32_t raw_size;
     std::memcpy(&raw_size, payload.data() + 1, 4);
     absl::string_view body = payload.substr(kHeaderBytes);
     if (flag > 1) return absl::InvalidArgumentError(absl::StrCat("zstd: unknown flag ", flag));
     if (int64_t{raw_size} > MaxEncodedBytes(spec_, out.dims)) {
-      return absl::InvalidArgumentError(absl::StrCat("zstd: raw size ", raw_size, " is more than this frame can have"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("zstd: raw size ", raw_size, " is more than this frame can have"));
     }
     if (flag == 1) {
       raw_.resize(raw_size);
-      const size_t n = ZSTD_decompressDCtx(context_.get(), raw_.data(), raw_.size(), body.data(), body.size());
-      if (ZSTD_isError(n)) return absl::InvalidArgumentError(absl::StrCat("zstd: ", ZSTD_getErrorName(n)));
-      if (n != raw_size) return absl::InvalidArgumentError(absl::StrCat("zstd: ", n, " bytes, ", raw_size, " declared"));
+      const size_t n =
+          ZSTD_decompressDCtx(context_.get(), raw_.data(), raw_.size(), body.data(), body.size());
+      if (ZSTD_isError(n))
+        return absl::InvalidArgumentError(absl::StrCat("zstd: ", ZSTD_getErrorName(n)));
+      if (n != raw_size)
+        return absl::InvalidArgumentError(
+            absl::StrCat("zstd: ", n, " bytes, ", raw_size, " declared"));
       body = raw_;
     } else if (body.size() != raw_size) {
-      return absl::InvalidArgumentError(absl::StrCat("zstd: ", body.size(), " bytes, ", raw_size, " declared"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("zstd: ", body.size(), " bytes, ", raw_size, " declared"));
     }
     RETURN_IF_ERROR(inner_->Decode(body, version, context, out));
     payload_bytes_ += static_cast<int64_t>(payload.size());
@@ -126,7 +139,9 @@ class ZstdDecoder : public Decoder {
 
 }  // namespace
 
-std::unique_ptr<Encoder> MakeZstdEncoder(std::unique_ptr<Encoder> inner) { return std::make_unique<ZstdEncoder>(std::move(inner)); }
+std::unique_ptr<Encoder> MakeZstdEncoder(std::unique_ptr<Encoder> inner) {
+  return std::make_unique<ZstdEncoder>(std::move(inner));
+}
 
 std::unique_ptr<Decoder> MakeZstdDecoder(std::unique_ptr<Decoder> inner, const CodecSpec& spec) {
   return std::make_unique<ZstdDecoder>(std::move(inner), spec);

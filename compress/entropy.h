@@ -1,7 +1,8 @@
-// `| zstd`: the payload of any codec, entropy coded where that pays. Five bytes in front: flag (0 as it is, 1 zstd) and raw size (uint32).
+// `| zstd`: the payload of any codec, entropy coded where that pays. Five bytes in front: flag (0
+// as it is, 1 zstd) and raw size (uint32).
 //
-// Where it has not paid for 4 frames in a row, only every 16th frame is tried: packed codes of noise do not shrink, and trying costs time.
-// Thread: one owner.
+// Where it has not paid for 4 frames in a row, only every 16th frame is tried: packed codes of
+// noise do not shrink, and trying costs time. Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_ENTROPY_H_
 #define ISTHMUS_COMPRESS_ENTROPY_H_
 

@@ -26,7 +26,8 @@ class CorrectedRows : public RowSource {
 // Takes the rows that the receiver has; e := x + e - row.
 class ResidualSink : public RowSink {
  public:
-  ResidualSink(RowSource& x, float* e, size_t hidden, RowSink* out) : x_(x), e_(e), out_(out), row_(hidden) {}
+  ResidualSink(RowSource& x, float* e, size_t hidden, RowSink* out)
+      : x_(x), e_(e), out_(out), row_(hidden) {}
   float* Begin(int64_t) override { return row_.data(); }
   void End(int64_t p) override {
     const float* x = x_.Row(p);
@@ -49,7 +50,8 @@ class ResidualSink : public RowSink {
 
 }  // namespace
 
-void FeedbackCodec::Encode(RowSource& in, const SampleInfo& info, std::string* out, RowSink* rebuilt) {
+void FeedbackCodec::Encode(RowSource& in, const SampleInfo& info, std::string* out,
+                           RowSink* rebuilt) {
   std::vector<float>& e = residuals_[{lazy_ ? 0 : info.micro, info.index}];
   e.resize(static_cast<size_t>(shape_.elements()), 0.0f);
   const size_t hidden = static_cast<size_t>(shape_.hidden);

@@ -1,10 +1,12 @@
-// ef(codec) and lep(codec): what was lost of a sample is added to a later one, so that over time nothing is.
+// ef(codec) and lep(codec): what was lost of a sample is added to a later one, so that over time
+// nothing is.
 //
 //   t := x + e;  send codec(t);  e := t - what the receiver has of t
 //
-// `ef` keeps one residual for each (micro-batch, sample place) and so adds it at the same place in the next step; `lep` (lazy error propagation,
-// Optimus-CC) one for each sample place, and adds it in the next micro-batch. The sender alone keeps residuals, in fp32; they live as long as the link.
-// A residual that is not finite becomes zero. Thread: one owner.
+// `ef` keeps one residual for each (micro-batch, sample place) and so adds it at the same place in
+// the next step; `lep` (lazy error propagation, Optimus-CC) one for each sample place, and adds it
+// in the next micro-batch. The sender alone keeps residuals, in fp32; they live as long as the
+// link. A residual that is not finite becomes zero. Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_FEEDBACK_H_
 #define ISTHMUS_COMPRESS_FEEDBACK_H_
 
@@ -19,17 +21,21 @@ namespace isthmus::compress {
 
 class FeedbackCodec : public SampleCodec {
  public:
-  FeedbackCodec(bool lazy, const SampleShape& shape, std::unique_ptr<SampleCodec> inner) : lazy_(lazy), shape_(shape), inner_(std::move(inner)) {}
+  FeedbackCodec(bool lazy, const SampleShape& shape, std::unique_ptr<SampleCodec> inner)
+      : lazy_(lazy), shape_(shape), inner_(std::move(inner)) {}
 
   void Encode(RowSource& in, const SampleInfo& info, std::string* out, RowSink* rebuilt) override;
-  absl::StatusOr<size_t> Check(absl::string_view bytes) const override { return inner_->Check(bytes); }
+  absl::StatusOr<size_t> Check(absl::string_view bytes) const override {
+    return inner_->Check(bytes);
+  }
   void Decode(absl::string_view body, RowSink& out) override { inner_->Decode(body, out); }
 
  private:
   const bool lazy_;
   const SampleShape shape_;
   const std::unique_ptr<SampleCodec> inner_;
-  std::map<std::pair<int32_t, int64_t>, std::vector<float>> residuals_;  // by micro-batch (lazy: 0) and place
+  std::map<std::pair<int32_t, int64_t>, std::vector<float>>
+      residuals_;  // by micro-batch (lazy: 0) and place
 };
 
 }  // namespace isthmus::compress

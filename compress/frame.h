@@ -7,8 +7,10 @@
 
 namespace isthmus::compress {
 
-// The boundary's dims, a sample count within the limit, a pointer, memory that this build can reach.
-absl::Status CheckTensor(const void* data, Device device, const TensorDims& dims, const CodecOptions& options);
+// The boundary's dims, a sample count within the limit, a pointer, memory that this build can
+// reach.
+absl::Status CheckTensor(const void* data, Device device, const TensorDims& dims,
+                         const CodecOptions& options);
 
 // One id a sample, none twice.
 absl::Status CheckIds(absl::Span<const uint32_t> ids, int64_t samples);

@@ -14,7 +14,9 @@ int LowBits(int64_t n, int64_t kept) {
 
 bool IsBitmap(int64_t n, int64_t kept) { return IndexSetBytes(n, kept) == (n + 7) / 8; }
 
-void SetBit(char* bytes, int64_t bit) { bytes[bit / 8] = static_cast<char>(bytes[bit / 8] | (0x80 >> (bit % 8))); }
+void SetBit(char* bytes, int64_t bit) {
+  bytes[bit / 8] = static_cast<char>(bytes[bit / 8] | (0x80 >> (bit % 8)));
+}
 
 // Calls f(position) for each set bit; stops and returns false if f does.
 template <typename F>
@@ -53,11 +55,14 @@ void WriteIndexSet(const std::vector<uint32_t>& indices, int64_t n, std::string*
   for (int64_t i = 0; i < kept; ++i) SetBit(to, (indices[static_cast<size_t>(i)] >> low) + i);
 }
 
-absl::Status ReadIndexSet(absl::string_view bytes, int64_t n, int64_t kept, std::vector<uint32_t>* indices) {
+absl::Status ReadIndexSet(absl::string_view bytes, int64_t n, int64_t kept,
+                          std::vector<uint32_t>* indices) {
   indices->clear();
   if (kept == 0) return absl::OkStatus();
   indices->reserve(static_cast<size_t>(kept));
-  const auto bad = [&] { return absl::InvalidArgumentError(absl::StrCat("not a set of ", kept, " indices under ", n)); };
+  const auto bad = [&] {
+    return absl::InvalidArgumentError(absl::StrCat("not a set of ", kept, " indices under ", n));
+  };
   if (IsBitmap(n, kept)) {
     const bool fits = ForEachBit(bytes, [&](int64_t bit) {
       indices->push_back(static_cast<uint32_t>(bit));
@@ -75,7 +80,8 @@ absl::Status ReadIndexSet(absl::string_view bytes, int64_t n, int64_t kept, std:
     const int64_t i = static_cast<int64_t>(indices->size());
     if (i == kept) return false;
     for (; bits < low; bits += 8) waiting = (waiting << 8) | static_cast<uint8_t>(bytes[at++]);
-    const int64_t low_part = static_cast<int64_t>((waiting >> (bits - low)) & ((uint64_t{1} << low) - 1));
+    const int64_t low_part =
+        static_cast<int64_t>((waiting >> (bits - low)) & ((uint64_t{1} << low) - 1));
     bits -= low;
     const int64_t index = ((bit - i) << low) | low_part;
     if (index <= last || index >= n) return false;

@@ -9,7 +9,8 @@
 namespace isthmus::compress {
 namespace {
 
-// Sums in double over many short columns: r is at most 128, so this costs little beside the products with T.
+// Sums in double over many short columns: r is at most 128, so this costs little beside the
+// products with T.
 double Dot(const float* a, const float* b, int64_t rows, int64_t stride) {
   double sum = 0;
   for (int64_t i = 0; i < rows; ++i) sum += double{a[i * stride]} * b[i * stride];
@@ -27,13 +28,16 @@ void Orthonormalize(std::vector<float>* a, int64_t rows, int64_t columns) {
       for (int64_t k = 0; k < c; ++k) {
         const float* other = a->data() + k;
         const double along = Dot(column, other, rows, columns);
-        for (int64_t i = 0; i < rows; ++i) column[i * columns] = static_cast<float>(column[i * columns] - along * other[i * columns]);
+        for (int64_t i = 0; i < rows; ++i)
+          column[i * columns] =
+              static_cast<float>(column[i * columns] - along * other[i * columns]);
       }
     }
     const double after = std::sqrt(Dot(column, column, rows, columns));
     const bool dependent = !(after > kDependent * before) || !(after > 1e-30);
     const double scale = dependent ? 0.0 : 1.0 / after;
-    for (int64_t i = 0; i < rows; ++i) column[i * columns] = dependent ? 0.0f : static_cast<float>(column[i * columns] * scale);
+    for (int64_t i = 0; i < rows; ++i)
+      column[i * columns] = dependent ? 0.0f : static_cast<float>(column[i * columns] * scale);
   }
 }
 
@@ -41,16 +45,21 @@ int64_t LowRankCodec::Rank(const CodecSpec& spec, const SampleShape& shape) {
   return std::min<int64_t>({spec.rank(), shape.positions, shape.hidden});
 }
 
-LowRankCodec::LowRankCodec(const CodecSpec& spec, const SampleShape& shape, uint64_t seed, std::unique_ptr<SampleCodec> left,
-                           std::unique_ptr<SampleCodec> right)
-    : shape_(shape), rank_(Rank(spec, shape)), seed_(seed), left_(std::move(left)), right_(std::move(right)) {
+LowRankCodec::LowRankCodec(const CodecSpec& spec, const SampleShape& shape, uint64_t seed,
+                           std::unique_ptr<SampleCodec> left, std::unique_ptr<SampleCodec> right)
+    : shape_(shape),
+      rank_(Rank(spec, shape)),
+      seed_(seed),
+      left_(std::move(left)),
+      right_(std::move(right)) {
   warm_.assign(static_cast<size_t>(shape_.hidden * rank_), 0.0f);
   left_factor_.resize(static_cast<size_t>(shape_.positions * rank_));
   right_factor_.resize(static_cast<size_t>(rank_ * shape_.hidden));
 }
 
-// Q of the last sample made orthonormal, with random columns instead of those that vanished. Orthonormal, so that T Q has the size of T:
-// its square would leave the range of fp32 for tiny gradients.
+// Q of the last sample made orthonormal, with random columns instead of those that vanished.
+// Orthonormal, so that T Q has the size of T: its square would leave the range of fp32 for tiny
+// gradients.
 void LowRankCodec::RefreshWarmStart() {
   Orthonormalize(&warm_, shape_.hidden, rank_);
   bool refreshed = false;
@@ -60,26 +69,30 @@ void LowRankCodec::RefreshWarmStart() {
     refreshed = true;
     ++draws_;
     for (int64_t h = 0; h < shape_.hidden; ++h) {
-      warm_[static_cast<size_t>(h * rank_ + k)] = static_cast<float>(RandomUniform(seed_, draws_, static_cast<uint64_t>(h)) - 0.5);
+      warm_[static_cast<size_t>(h * rank_ + k)] =
+          static_cast<float>(RandomUniform(seed_, draws_, static_cast<uint64_t>(h)) - 0.5);
     }
   }
   if (refreshed) Orthonormalize(&warm_, shape_.hidden, rank_);
 }
 
-void LowRankCodec::Encode(RowSource& in, const SampleInfo& info, std::string* out, RowSink* rebuilt) {
+void LowRankCodec::Encode(RowSource& in, const SampleInfo& info, std::string* out,
+                          RowSink* rebuilt) {
   const size_t r = static_cast<size_t>(rank_), hidden = static_cast<size_t>(shape_.hidden);
   RefreshWarmStart();
   bool finite = true;
   for (int64_t p = 0; p < shape_.positions && r > 0; ++p) {  // P := T Q
     const float* row = in.Row(p);
-    double sums[128] = {0};  // where columns of P are nearly dependent, the rounding of these sums is what limits the result
+    double sums[128] = {0};  // where columns of P are nearly dependent, the rounding of these sums
+                             // is what limits the result
     for (size_t h = 0; h < hidden; ++h) {
       finite = finite && std::isfinite(row[h]);
       const double x = row[h];
       const float* q = warm_.data() + h * r;
       for (size_t k = 0; k < r; ++k) sums[k] += x * q[k];
     }
-    for (size_t k = 0; k < r; ++k) left_factor_[static_cast<size_t>(p) * r + k] = static_cast<float>(sums[k]);
+    for (size_t k = 0; k < r; ++k)
+      left_factor_[static_cast<size_t>(p) * r + k] = static_cast<float>(sums[k]);
   }
   if (finite) {
     Orthonormalize(&left_factor_, shape_.positions, rank_);
@@ -100,7 +113,9 @@ void LowRankCodec::Encode(RowSource& in, const SampleInfo& info, std::string* ou
     for (size_t h = 0; h < hidden; ++h) warm_[h * r + k] = right_factor_[k * hidden + h];
   }
   ArrayRows left(left_factor_.data(), rank_), right(right_factor_.data(), shape_.hidden);
-  left_->Encode(left, info, out, rebuilt != nullptr ? &left : nullptr);  // in place: the factors as the receiver has them
+  left_->Encode(
+      left, info, out,
+      rebuilt != nullptr ? &left : nullptr);  // in place: the factors as the receiver has them
   right_->Encode(right, info, out, rebuilt != nullptr ? &right : nullptr);
   if (rebuilt != nullptr) Multiply(*rebuilt);
 }

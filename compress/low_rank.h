@@ -1,11 +1,13 @@
-// lowrank(r): PowerSGD's one step of power iteration (Optimus-CC's compressed backpropagation): a sample, seen as a matrix T of positions x hidden,
-// becomes two factors, P orthonormal (positions x r) and Q = T^T P; the receiver computes P Q^T.
+// lowrank(r): PowerSGD's one step of power iteration (Optimus-CC's compressed backpropagation): a
+// sample, seen as a matrix T of positions x hidden, becomes two factors, P orthonormal (positions x
+// r) and Q = T^T P; the receiver computes P Q^T.
 //
-// The sender keeps Q as the start of the next iteration (warm start); the receiver keeps nothing. Columns of P that vanish (T of lower rank, or zero) are
-// zero, and so are theirs of Q; the warm start takes new random columns for them, so that they do not stay dead. A sample with a NaN or
-// an inf becomes NaN as a whole, and the warm start begins anew.
-// Body: P in row order, then Q^T in row order, each by the `values` codec (fp32 unless the job says otherwise). r is at most positions and hidden.
-// Thread: one owner.
+// The sender keeps Q as the start of the next iteration (warm start); the receiver keeps nothing.
+// Columns of P that vanish (T of lower rank, or zero) are zero, and so are theirs of Q; the warm
+// start takes new random columns for them, so that they do not stay dead. A sample with a NaN or an
+// inf becomes NaN as a whole, and the warm start begins anew. Body: P in row order, then Q^T in row
+// order, each by the `values` codec (fp32 unless the job says otherwise). r is at most positions
+// and hidden. Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_LOW_RANK_H_
 #define ISTHMUS_COMPRESS_LOW_RANK_H_
 
@@ -19,7 +21,8 @@ namespace isthmus::compress {
 class LowRankCodec : public SampleCodec {
  public:
   // `left` codes positions x r, `right` r x hidden.
-  LowRankCodec(const CodecSpec& spec, const SampleShape& shape, uint64_t seed, std::unique_ptr<SampleCodec> left, std::unique_ptr<SampleCodec> right);
+  LowRankCodec(const CodecSpec& spec, const SampleShape& shape, uint64_t seed,
+               std::unique_ptr<SampleCodec> left, std::unique_ptr<SampleCodec> right);
   static int64_t Rank(const CodecSpec& spec, const SampleShape& shape);
 
   void Encode(RowSource& in, const SampleInfo& info, std::string* out, RowSink* rebuilt) override;
@@ -40,8 +43,9 @@ class LowRankCodec : public SampleCodec {
   uint64_t draws_ = 0;               // of random columns
 };
 
-// Makes the columns of a (rows x columns, row-major) orthonormal, by modified Gram-Schmidt done twice. A column that depends on those before it, to
-// rounding, becomes zero. Nothing here divides by zero.
+// Makes the columns of a (rows x columns, row-major) orthonormal, by modified Gram-Schmidt done
+// twice. A column that depends on those before it, to rounding, becomes zero. Nothing here divides
+// by zero.
 void Orthonormalize(std::vector<float>* a, int64_t rows, int64_t columns);
 
 }  // namespace isthmus::compress

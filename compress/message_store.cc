@@ -14,16 +14,21 @@ namespace isthmus::compress {
 absl::StatusOr<std::unique_ptr<MessageStore>> MessageStore::Make(const Options& options) {
   std::unique_ptr<MessageStore> store(new MessageStore(options));
   store->entry_bytes_ = std::max<int64_t>(2 * options.entry_elements, 1);
-  const int64_t most = options.distinct_samples > 0 ? options.distinct_samples : std::numeric_limits<int64_t>::max() / 4;
-  const int64_t in_memory = std::min(std::max<int64_t>(options.memory_bytes, 0) / store->entry_bytes_, most);
+  const int64_t most = options.distinct_samples > 0 ? options.distinct_samples
+                                                    : std::numeric_limits<int64_t>::max() / 4;
+  const int64_t in_memory =
+      std::min(std::max<int64_t>(options.memory_bytes, 0) / store->entry_bytes_, most);
   int64_t on_disk = 0;
   if (!options.spill_directory.empty()) {
-    on_disk = std::min(std::max<int64_t>(options.disk_bytes, 0) / store->entry_bytes_, most - in_memory);
+    on_disk =
+        std::min(std::max<int64_t>(options.disk_bytes, 0) / store->entry_bytes_, most - in_memory);
   }
   store->capacity_ = in_memory + on_disk;
-  store->memory_slots_ = std::max<int64_t>(in_memory, 1);  // the sample being worked on is always in memory
+  store->memory_slots_ =
+      std::max<int64_t>(in_memory, 1);  // the sample being worked on is always in memory
   if (on_disk > 0) {
-    ASSIGN_OR_RETURN(store->spill_, SpillFile::Make(options.spill_directory, on_disk, store->entry_bytes_));
+    ASSIGN_OR_RETURN(store->spill_,
+                     SpillFile::Make(options.spill_directory, on_disk, store->entry_bytes_));
     store->free_slots_.reserve(static_cast<size_t>(on_disk));
     for (int64_t slot = on_disk - 1; slot >= 0; --slot) store->free_slots_.push_back(slot);
   }
@@ -56,7 +61,8 @@ absl::Status MessageStore::Begin(absl::Span<const uint32_t> ids, absl::Span<cons
       ++kept_new;
     }
   }
-  // What this frame uses is at the front now, and Plan left room for it: the back holds other samples.
+  // What this frame uses is at the front now, and Plan left room for it: the back holds other
+  // samples.
   while (size() + kept_new > capacity_) {
     Forget(used_.back());
     ++evicted_;
@@ -88,7 +94,8 @@ std::unique_ptr<uint16_t[]> MessageStore::NewBuffer() {
 absl::Status MessageStore::MakeMemoryRoom() {
   if (static_cast<int64_t>(resident_.size()) < memory_slots_) return absl::OkStatus();
   Entry& oldest = entries_.find(resident_.back())->second;
-  if (free_slots_.empty()) return absl::InternalError("message store: no free slot in the spill file");
+  if (free_slots_.empty())
+    return absl::InternalError("message store: no free slot in the spill file");
   const int64_t slot = free_slots_.back();
   RETURN_IF_ERROR(spill_->Write(slot, oldest.memory.get()));
   free_slots_.pop_back();
@@ -100,12 +107,14 @@ absl::Status MessageStore::MakeMemoryRoom() {
 
 absl::StatusOr<uint16_t*> MessageStore::Buffer(uint32_t id) {
   const auto found = entries_.find(id);
-  if (found == entries_.end()) return absl::InternalError(absl::StrCat("sample ", id, " has no buffer"));
+  if (found == entries_.end())
+    return absl::InternalError(absl::StrCat("sample ", id, " has no buffer"));
   Entry& entry = found->second;
   if (entry.memory == nullptr) {
     std::unique_ptr<uint16_t[]> buffer = NewBuffer();
     RETURN_IF_ERROR(spill_->Read(entry.disk_slot, buffer.get()));
-    free_slots_.push_back(entry.disk_slot);  // first, so that the entry that makes room may take its place
+    free_slots_.push_back(
+        entry.disk_slot);  // first, so that the entry that makes room may take its place
     entry.disk_slot = -1;
     RETURN_IF_ERROR(MakeMemoryRoom());
     entry.memory = std::move(buffer);
@@ -141,7 +150,8 @@ void MessageStore::Forget(uint32_t id) {
 void MessageStore::Prefetch(absl::Span<const uint32_t> ids) const {
   for (uint32_t id : ids) {
     const auto found = entries_.find(id);
-    if (found != entries_.end() && found->second.memory == nullptr) spill_->Prefetch(found->second.disk_slot);
+    if (found != entries_.end() && found->second.memory == nullptr)
+      spill_->Prefetch(found->second.disk_slot);
   }
 }
 
@@ -153,7 +163,8 @@ absl::StatusOr<uint64_t> MessageStore::Hash() {
     if (!entry.hashed) {
       const uint16_t* content = entry.memory.get();
       if (content == nullptr) {
-        if (scratch == nullptr) scratch = std::make_unique<uint16_t[]>(static_cast<size_t>(options_.entry_elements));
+        if (scratch == nullptr)
+          scratch = std::make_unique<uint16_t[]>(static_cast<size_t>(options_.entry_elements));
         RETURN_IF_ERROR(spill_->Read(entry.disk_slot, scratch.get()));
         content = scratch.get();
       }

@@ -1,12 +1,15 @@
-// The delta buffers of one end of one boundary: sample id -> bf16 tensor and version, in memory first, then in a spill file, then gone.
+// The delta buffers of one end of one boundary: sample id -> bf16 tensor and version, in memory
+// first, then in a spill file, then gone.
 //
-// The two ends of a boundary make the same calls in the same order with the same capacity, so they always hold the same samples: which sample
-// is forgotten depends on the order of use alone (least recently used first), never on which tier it happens to lie in.
+// The two ends of a boundary make the same calls in the same order with the same capacity, so they
+// always hold the same samples: which sample is forgotten depends on the order of use alone (least
+// recently used first), never on which tier it happens to lie in.
 //
-//   per frame:  Plan (what will happen; changes nothing) -> Begin -> for each sample: Buffer, then Bump or Forget
+//   per frame:  Plan (what will happen; changes nothing) -> Begin -> for each sample: Buffer, then
+//   Bump or Forget
 //
-// Capacity = memory_bytes / entry + disk_bytes / entry samples, each rounded down; no more than distinct_samples.
-// Thread: one owner.
+// Capacity = memory_bytes / entry + disk_bytes / entry samples, each rounded down; no more than
+// distinct_samples. Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_MESSAGE_STORE_H_
 #define ISTHMUS_COMPRESS_MESSAGE_STORE_H_
 
@@ -30,23 +33,27 @@ class MessageStore {
     int64_t entry_elements = 0;
     int64_t memory_bytes = 0;
     int64_t disk_bytes = 0;
-    int64_t distinct_samples = 0;  // that can occur, if known: no more space is reserved; 0: not known
-    std::string spill_directory;   // empty: no disk tier
+    int64_t distinct_samples =
+        0;  // that can occur, if known: no more space is reserved; 0: not known
+    std::string spill_directory;  // empty: no disk tier
   };
   static absl::StatusOr<std::unique_ptr<MessageStore>> Make(const Options& options);
 
   // What a frame's sample will find.
   struct Slot {
-    bool known = false;    // it has a buffer
-    bool keep = false;     // it has, or will be given one (false: more samples in the frame than capacity)
+    bool known = false;  // it has a buffer
+    bool keep =
+        false;  // it has, or will be given one (false: more samples in the frame than capacity)
     uint32_t version = 0;  // of the buffer; 0 if it has none
   };
   // No id twice.
   void Plan(absl::Span<const uint32_t> ids, std::vector<Slot>* plan) const;
-  // Makes room: forgets the least recently used samples that are not in this frame, and gives each new sample to keep a buffer of version 0.
+  // Makes room: forgets the least recently used samples that are not in this frame, and gives each
+  // new sample to keep a buffer of version 0.
   absl::Status Begin(absl::Span<const uint32_t> ids, absl::Span<const Slot> plan);
 
-  // The buffer of a kept sample, in memory until the next call. Its content may be changed before Bump.
+  // The buffer of a kept sample, in memory until the next call. Its content may be changed before
+  // Bump.
   absl::StatusOr<uint16_t*> Buffer(uint32_t id);
   void Bump(uint32_t id);
   void Forget(uint32_t id);  // no error if it has none
@@ -54,14 +61,17 @@ class MessageStore {
   // Reads ahead what of these lies in the spill file; changes nothing.
   void Prefetch(absl::Span<const uint32_t> ids) const;
 
-  // Hash of all (id, version, content); does not depend on tiers or order. Reads spilled entries that changed since the last call.
+  // Hash of all (id, version, content); does not depend on tiers or order. Reads spilled entries
+  // that changed since the last call.
   absl::StatusOr<uint64_t> Hash();
 
   int64_t capacity() const { return capacity_; }
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   int64_t evicted() const { return evicted_; }
   int64_t memory_bytes() const { return entry_bytes_ * static_cast<int64_t>(resident_.size()); }
-  int64_t disk_bytes() const { return entry_bytes_ * (size() - static_cast<int64_t>(resident_.size())); }
+  int64_t disk_bytes() const {
+    return entry_bytes_ * (size() - static_cast<int64_t>(resident_.size()));
+  }
 
  private:
   struct Entry {

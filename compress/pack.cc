@@ -23,7 +23,8 @@ inline void StoreBigEndian(uint64_t word, uint8_t* p) {
   std::memcpy(p, &word, 8);
 }
 
-// Eight b-bit fields, one in each byte (first code in the top byte), to one field of 8b bits at the top of the word.
+// Eight b-bit fields, one in each byte (first code in the top byte), to one field of 8b bits at the
+// top of the word.
 template <int b>
 inline uint64_t Squeeze(uint64_t w) {
   if constexpr (b == 8) return w;
@@ -80,26 +81,39 @@ using D32 = hn::Repartition<uint32_t, D8>;
 using D64 = hn::Repartition<uint64_t, D8>;
 using DBlock = hn::FixedTag<uint8_t, 16>;
 
-// In each block, 16 codes, the first in the lowest byte, to 2b bytes at the low end. In each word the first code becomes the most significant field;
-// the shuffle then takes the words' b low bytes, most significant first.
+// In each block, 16 codes, the first in the lowest byte, to 2b bytes at the low end. In each word
+// the first code becomes the most significant field; the shuffle then takes the words' b low bytes,
+// most significant first.
 template <int b>
 HWY_INLINE hn::Vec<D8> SqueezeBlocks(hn::Vec<D8> codes, hn::Vec<D8> order) {
   const auto bytes = hn::BitCast(D16(), codes);
-  const auto pairs = hn::BitCast(D32(), hn::Or(hn::ShiftLeft<b>(hn::And(bytes, hn::Set(D16(), 0xff))), hn::ShiftRight<8>(bytes)));
-  const auto quads = hn::BitCast(D64(), hn::Or(hn::ShiftLeft<2 * b>(hn::And(pairs, hn::Set(D32(), 0xffff))), hn::ShiftRight<16>(pairs)));
-  const auto words = hn::Or(hn::ShiftLeft<4 * b>(hn::And(quads, hn::Set(D64(), 0xffffffffu))), hn::ShiftRight<32>(quads));
+  const auto pairs = hn::BitCast(
+      D32(),
+      hn::Or(hn::ShiftLeft<b>(hn::And(bytes, hn::Set(D16(), 0xff))), hn::ShiftRight<8>(bytes)));
+  const auto quads =
+      hn::BitCast(D64(), hn::Or(hn::ShiftLeft<2 * b>(hn::And(pairs, hn::Set(D32(), 0xffff))),
+                                hn::ShiftRight<16>(pairs)));
+  const auto words = hn::Or(hn::ShiftLeft<4 * b>(hn::And(quads, hn::Set(D64(), 0xffffffffu))),
+                            hn::ShiftRight<32>(quads));
   return hn::TableLookupBytesOr0(hn::BitCast(D8(), words), order);
 }
 
 template <int b>
 HWY_INLINE hn::Vec<D8> SpreadBlocks(hn::Vec<D8> packed, hn::Vec<D8> order) {
   const auto words = hn::BitCast(D64(), hn::TableLookupBytesOr0(packed, order));
-  const auto quads = hn::BitCast(D32(), hn::Or(hn::ShiftRight<4 * b>(words), hn::ShiftLeft<32>(hn::And(words, hn::Set(D64(), (uint64_t{1} << (4 * b)) - 1)))));
-  const auto pairs = hn::BitCast(D16(), hn::Or(hn::ShiftRight<2 * b>(quads), hn::ShiftLeft<16>(hn::And(quads, hn::Set(D32(), (1u << (2 * b)) - 1)))));
-  return hn::BitCast(D8(), hn::Or(hn::ShiftRight<b>(pairs), hn::ShiftLeft<8>(hn::And(pairs, hn::Set(D16(), (1u << b) - 1)))));
+  const auto quads = hn::BitCast(
+      D32(),
+      hn::Or(hn::ShiftRight<4 * b>(words),
+             hn::ShiftLeft<32>(hn::And(words, hn::Set(D64(), (uint64_t{1} << (4 * b)) - 1)))));
+  const auto pairs = hn::BitCast(
+      D16(), hn::Or(hn::ShiftRight<2 * b>(quads),
+                    hn::ShiftLeft<16>(hn::And(quads, hn::Set(D32(), (1u << (2 * b)) - 1)))));
+  return hn::BitCast(D8(), hn::Or(hn::ShiftRight<b>(pairs),
+                                  hn::ShiftLeft<8>(hn::And(pairs, hn::Set(D16(), (1u << b) - 1)))));
 }
 
-// The low 2b bytes of each block, one block after the other. Up to 16 bytes are stored from each block's place: the next overwrites what is too much.
+// The low 2b bytes of each block, one block after the other. Up to 16 bytes are stored from each
+// block's place: the next overwrites what is too much.
 template <int b>
 HWY_INLINE void StoreBlocks(hn::Vec<D8> v, uint8_t* out) {
 #if HWY_MAX_BYTES >= 32
@@ -167,27 +181,43 @@ void Unpack(const uint8_t* in, size_t n, uint8_t* codes) {
 
 void PackCodes(const uint8_t* codes, size_t n, int bits, uint8_t* out) {
   switch (bits) {
-    case 1: return Pack<1>(codes, n, out);
-    case 2: return Pack<2>(codes, n, out);
-    case 3: return Pack<3>(codes, n, out);
-    case 4: return Pack<4>(codes, n, out);
-    case 5: return Pack<5>(codes, n, out);
-    case 6: return Pack<6>(codes, n, out);
-    case 7: return Pack<7>(codes, n, out);
-    default: std::memcpy(out, codes, n);
+    case 1:
+      return Pack<1>(codes, n, out);
+    case 2:
+      return Pack<2>(codes, n, out);
+    case 3:
+      return Pack<3>(codes, n, out);
+    case 4:
+      return Pack<4>(codes, n, out);
+    case 5:
+      return Pack<5>(codes, n, out);
+    case 6:
+      return Pack<6>(codes, n, out);
+    case 7:
+      return Pack<7>(codes, n, out);
+    default:
+      std::memcpy(out, codes, n);
   }
 }
 
 void UnpackCodes(const uint8_t* in, size_t n, int bits, uint8_t* codes) {
   switch (bits) {
-    case 1: return Unpack<1>(in, n, codes);
-    case 2: return Unpack<2>(in, n, codes);
-    case 3: return Unpack<3>(in, n, codes);
-    case 4: return Unpack<4>(in, n, codes);
-    case 5: return Unpack<5>(in, n, codes);
-    case 6: return Unpack<6>(in, n, codes);
-    case 7: return Unpack<7>(in, n, codes);
-    default: std::memcpy(codes, in, n);
+    case 1:
+      return Unpack<1>(in, n, codes);
+    case 2:
+      return Unpack<2>(in, n, codes);
+    case 3:
+      return Unpack<3>(in, n, codes);
+    case 4:
+      return Unpack<4>(in, n, codes);
+    case 5:
+      return Unpack<5>(in, n, codes);
+    case 6:
+      return Unpack<6>(in, n, codes);
+    case 7:
+      return Unpack<7>(in, n, codes);
+    default:
+      std::memcpy(codes, in, n);
   }
 }
 

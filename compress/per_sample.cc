@@ -6,7 +6,8 @@
 
 namespace isthmus::compress {
 
-absl::Status PerSampleEncoder::Encode(const TensorView& in, const FrameContext& context, std::string* payload) {
+absl::Status PerSampleEncoder::Encode(const TensorView& in, const FrameContext& context,
+                                      std::string* payload) {
   RETURN_IF_ERROR(CheckTensor(in.data, in.device, in.dims, options_));
   if (codec_->NeedsTokens()) RETURN_IF_ERROR(CheckTokens(context.token_ids, in.dims));
   payload->clear();
@@ -20,8 +21,8 @@ absl::Status PerSampleEncoder::Encode(const TensorView& in, const FrameContext& 
   return absl::OkStatus();
 }
 
-absl::Status PerSampleDecoder::Decode(absl::string_view payload, uint64_t version, const FrameContext& context,
-                                      const MutableTensorView& out) {
+absl::Status PerSampleDecoder::Decode(absl::string_view payload, uint64_t version,
+                                      const FrameContext& context, const MutableTensorView& out) {
   RETURN_IF_ERROR(CheckTensor(out.data, out.device, out.dims, options_));
   if (check_version_) RETURN_IF_ERROR(CheckVersion(version, version_));
   std::vector<absl::string_view> bodies;
@@ -32,7 +33,8 @@ absl::Status PerSampleDecoder::Decode(absl::string_view payload, uint64_t versio
     bodies.push_back(rest.substr(0, *bytes));
     rest.remove_prefix(*bytes);
   }
-  if (!rest.empty()) return absl::InvalidArgumentError(absl::StrCat(rest.size(), " bytes after the last sample"));
+  if (!rest.empty())
+    return absl::InvalidArgumentError(absl::StrCat(rest.size(), " bytes after the last sample"));
   tokens_.clear();
   for (int64_t s = 0; s < out.dims.samples; ++s) {
     TensorSink sink(out, s);

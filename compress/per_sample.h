@@ -1,7 +1,7 @@
 // Frame codec of everything but delta coding: the bodies of the samples one after the other.
 //
-// A decoder that keeps state (predict) requires each frame's version to be the next one; for the others a lost frame leaves nothing behind,
-// and the version is only noted. Thread: one owner.
+// A decoder that keeps state (predict) requires each frame's version to be the next one; for the
+// others a lost frame leaves nothing behind, and the version is only noted. Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_PER_SAMPLE_H_
 #define ISTHMUS_COMPRESS_PER_SAMPLE_H_
 
@@ -15,8 +15,10 @@ namespace isthmus::compress {
 
 class PerSampleEncoder : public Encoder {
  public:
-  PerSampleEncoder(std::unique_ptr<SampleCodec> codec, const CodecOptions& options) : codec_(std::move(codec)), options_(options) {}
-  absl::Status Encode(const TensorView& in, const FrameContext& context, std::string* payload) override;
+  PerSampleEncoder(std::unique_ptr<SampleCodec> codec, const CodecOptions& options)
+      : codec_(std::move(codec)), options_(options) {}
+  absl::Status Encode(const TensorView& in, const FrameContext& context,
+                      std::string* payload) override;
   uint64_t version() const override { return static_cast<uint64_t>(stats_.frames); }
   uint64_t StateHash() const override { return codec_->StateHash(); }
   CodecStats stats() const override { return stats_; }
@@ -29,9 +31,11 @@ class PerSampleEncoder : public Encoder {
 
 class PerSampleDecoder : public Decoder {
  public:
-  PerSampleDecoder(std::unique_ptr<SampleCodec> codec, const CodecOptions& options, bool check_version)
+  PerSampleDecoder(std::unique_ptr<SampleCodec> codec, const CodecOptions& options,
+                   bool check_version)
       : codec_(std::move(codec)), options_(options), check_version_(check_version) {}
-  absl::Status Decode(absl::string_view payload, uint64_t version, const FrameContext& context, const MutableTensorView& out) override;
+  absl::Status Decode(absl::string_view payload, uint64_t version, const FrameContext& context,
+                      const MutableTensorView& out) override;
   uint64_t version() const override { return version_; }
   uint64_t StateHash() const override { return codec_->StateHash(); }
   CodecStats stats() const override { return stats_; }

@@ -33,7 +33,8 @@ void PlainCodec::Encode(RowSource& in, const SampleInfo& info, std::string* out,
 absl::StatusOr<size_t> PlainCodec::Check(absl::string_view bytes) const {
   const size_t need = row_bytes() * static_cast<size_t>(shape_.positions);
   if (bytes.size() < need) {
-    return absl::InvalidArgumentError(absl::StrCat("plain sample of ", bytes.size(), " bytes, needs ", need));
+    return absl::InvalidArgumentError(
+        absl::StrCat("plain sample of ", bytes.size(), " bytes, needs ", need));
   }
   return need;
 }

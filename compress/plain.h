@@ -1,5 +1,5 @@
-// none, bf16 and fp16: the elements themselves, 4 or 2 bytes each, little-endian. `none` is exact for every bit pattern.
-// Thread: one owner.
+// none, bf16 and fp16: the elements themselves, 4 or 2 bytes each, little-endian. `none` is exact
+// for every bit pattern. Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_PLAIN_H_
 #define ISTHMUS_COMPRESS_PLAIN_H_
 

@@ -18,7 +18,8 @@ constexpr double kDefaultRate = 0.05;
 // x - prediction.
 class UnpredictedRows : public RowSource {
  public:
-  UnpredictedRows(RowSource& x, const Predictor& predictor, const std::vector<uint32_t>& tokens, size_t hidden)
+  UnpredictedRows(RowSource& x, const Predictor& predictor, const std::vector<uint32_t>& tokens,
+                  size_t hidden)
       : x_(x), predictor_(predictor), tokens_(tokens), row_(hidden) {}
   const float* Row(int64_t p) override {
     const float* x = x_.Row(p);
@@ -37,7 +38,8 @@ class UnpredictedRows : public RowSource {
 // Takes differences; keeps prediction + difference in `sample` and passes it on.
 class PredictedSink : public RowSink {
  public:
-  PredictedSink(const Predictor& predictor, const std::vector<uint32_t>& tokens, size_t hidden, float* sample, RowSink* out)
+  PredictedSink(const Predictor& predictor, const std::vector<uint32_t>& tokens, size_t hidden,
+                float* sample, RowSink* out)
       : predictor_(predictor), tokens_(tokens), sample_(sample), out_(out), row_(hidden) {}
   float* Begin(int64_t) override { return row_.data(); }
   void End(int64_t p) override {
@@ -150,7 +152,8 @@ void Predictor::EndFrame() {
   for (size_t p = 0; p < position_counts_.size(); ++p) {
     if (position_counts_[p] == 0) continue;
     const float count = static_cast<float>(position_counts_[p]);
-    for (size_t i = p * hidden_; i < (p + 1) * hidden_; ++i) positions_[i] += rate_ * (position_sums_[i] / count);
+    for (size_t i = p * hidden_; i < (p + 1) * hidden_; ++i)
+      positions_[i] += rate_ * (position_sums_[i] / count);
     position_counts_[p] = 0;
   }
   std::fill(position_sums_.begin(), position_sums_.end(), 0.0f);
@@ -161,21 +164,27 @@ void Predictor::EndFrame() {
 }
 
 uint64_t Predictor::Hash() const {
-  uint64_t hash = Hash64(tokens_.data(), 4 * tokens_.size(), Hash64(positions_.data(), 4 * positions_.size()));
+  uint64_t hash =
+      Hash64(tokens_.data(), 4 * tokens_.size(), Hash64(positions_.data(), 4 * positions_.size()));
   hash = Hash64(updates_.data(), 4 * updates_.size(), hash);
   for (const auto& [token, slot] : slots_) hash += Mix64((uint64_t{token} << 32) | slot);
   return hash;
 }
 
-PredictCodec::PredictCodec(const CodecSpec& spec, const SampleShape& shape, int64_t bytes, std::unique_ptr<SampleCodec> inner)
-    : shape_(shape), inner_(std::move(inner)), predictor_(shape, spec.rate() > 0 ? spec.rate() : kDefaultRate, bytes) {
+PredictCodec::PredictCodec(const CodecSpec& spec, const SampleShape& shape, int64_t bytes,
+                           std::unique_ptr<SampleCodec> inner)
+    : shape_(shape),
+      inner_(std::move(inner)),
+      predictor_(shape, spec.rate() > 0 ? spec.rate() : kDefaultRate, bytes) {
   rebuilt_.resize(static_cast<size_t>(shape.elements()));
 }
 
-void PredictCodec::Encode(RowSource& in, const SampleInfo& info, std::string* out, RowSink* rebuilt) {
+void PredictCodec::Encode(RowSource& in, const SampleInfo& info, std::string* out,
+                          RowSink* rebuilt) {
   token_ids_.assign(info.tokens.begin(), info.tokens.end());
   token_ids_.resize(static_cast<size_t>(shape_.positions), kNoToken);
-  const bool wide = std::any_of(token_ids_.begin(), token_ids_.end(), [](uint32_t t) { return t > 0xffff; });
+  const bool wide =
+      std::any_of(token_ids_.begin(), token_ids_.end(), [](uint32_t t) { return t > 0xffff; });
   *Extend(out, 1) = wide ? 4 : 2;
   char* to = Extend(out, token_ids_.size() * (wide ? 4 : 2));
   for (size_t i = 0; i < token_ids_.size(); ++i) {
@@ -193,11 +202,14 @@ void PredictCodec::Encode(RowSource& in, const SampleInfo& info, std::string* ou
 }
 
 absl::StatusOr<size_t> PredictCodec::Check(absl::string_view bytes) const {
-  if (bytes.empty()) return absl::InvalidArgumentError("predict: the frame ends before the token ids");
+  if (bytes.empty())
+    return absl::InvalidArgumentError("predict: the frame ends before the token ids");
   const uint8_t width = static_cast<uint8_t>(bytes[0]);
-  if (width != 2 && width != 4) return absl::InvalidArgumentError(absl::StrCat("predict: token ids of ", width, " bytes"));
+  if (width != 2 && width != 4)
+    return absl::InvalidArgumentError(absl::StrCat("predict: token ids of ", width, " bytes"));
   const size_t header = 1 + size_t{width} * static_cast<size_t>(shape_.positions);
-  if (bytes.size() < header) return absl::InvalidArgumentError("predict: the frame ends in the token ids");
+  if (bytes.size() < header)
+    return absl::InvalidArgumentError("predict: the frame ends in the token ids");
   ASSIGN_OR_RETURN(const size_t inner, inner_->Check(bytes.substr(header)));
   return header + inner;
 }
@@ -205,7 +217,8 @@ absl::StatusOr<size_t> PredictCodec::Check(absl::string_view bytes) const {
 void PredictCodec::Decode(absl::string_view body, RowSink& out) {
   const size_t width = static_cast<uint8_t>(body[0]);
   token_ids_.assign(static_cast<size_t>(shape_.positions), 0);
-  for (size_t i = 0; i < token_ids_.size(); ++i) std::memcpy(&token_ids_[i], body.data() + 1 + width * i, width);
+  for (size_t i = 0; i < token_ids_.size(); ++i)
+    std::memcpy(&token_ids_[i], body.data() + 1 + width * i, width);
   const size_t hidden = static_cast<size_t>(shape_.hidden);
   PredictedSink sink(predictor_, token_ids_, hidden, rebuilt_.data(), &out);
   inner_->Decode(body.substr(1 + width * token_ids_.size()), sink);
@@ -214,7 +227,8 @@ void PredictCodec::Decode(absl::string_view body, RowSink& out) {
 void PredictCodec::Settle(bool used) {
   if (!used) return;
   for (int64_t p = 0; p < shape_.positions; ++p) {
-    predictor_.Learn(token_ids_[static_cast<size_t>(p)], p, rebuilt_.data() + static_cast<size_t>(p * shape_.hidden));
+    predictor_.Learn(token_ids_[static_cast<size_t>(p)], p,
+                     rebuilt_.data() + static_cast<size_t>(p * shape_.hidden));
   }
 }
 

@@ -1,17 +1,21 @@
-// predict(codec): the difference of an activation to a prediction that both ends make: a running mean per token id plus one per position.
+// predict(codec): the difference of an activation to a prediction that both ends make: a running
+// mean per token id plus one per position.
 //
-// For data that are seen once, where AQ-SGD has no earlier activation of the sample: both ends update the means from what the receiver has, so they
-// stay bit-identical without further traffic; only the token ids travel along. With d the decoded difference, at the end of each frame:
+// For data that are seen once, where AQ-SGD has no earlier activation of the sample: both ends
+// update the means from what the receiver has, so they stay bit-identical without further traffic;
+// only the token ids travel along. With d the decoded difference, at the end of each frame:
 //
 //   prediction(token, position) = T[token] + P[position];   y = prediction + d
-//   T[token]    += max(rate, 1 / updates) * (mean over its occurrences in the frame of (y - P[position]) - T[token])
-//   P[position] += rate * mean over the samples of the frame of (y - prediction)
+//   T[token]    += max(rate, 1 / updates) * (mean over its occurrences in the frame of (y -
+//   P[position]) - T[token]) P[position] += rate * mean over the samples of the frame of (y -
+//   prediction)
 //
-// A token not seen before, or without room in the table, is predicted by the mean of all. Rows with a NaN, inf or magnitudes over 2^60 are not
-// learned from. All in fp32, in the order of samples and positions. Memory: predictor_bytes at most (beside the frame's sums).
+// A token not seen before, or without room in the table, is predicted by the mean of all. Rows with
+// a NaN, inf or magnitudes over 2^60 are not learned from. All in fp32, in the order of samples and
+// positions. Memory: predictor_bytes at most (beside the frame's sums).
 //
-// Body: width of a token id in bytes (1 byte: 2 or 4), the ids of the sample's positions, then the difference by the inner codec.
-// Thread: one owner.
+// Body: width of a token id in bytes (1 byte: 2 or 4), the ids of the sample's positions, then the
+// difference by the inner codec. Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_PREDICT_H_
 #define ISTHMUS_COMPRESS_PREDICT_H_
 
@@ -52,7 +56,7 @@ class Predictor {
   std::unordered_map<uint32_t, size_t> slots_;  // token -> slot of tokens_
   std::vector<float> tokens_;                   // slots x hidden; slot 0 is the mean of all
   std::vector<uint32_t> updates_;               // per slot
-  std::vector<float> positions_;                // positions x hidden, or empty where there is no room
+  std::vector<float> positions_;  // positions x hidden, or empty where there is no room
 
   // The frame's.
   std::unordered_map<uint32_t, size_t> sum_of_;
@@ -63,7 +67,8 @@ class Predictor {
 
 class PredictCodec : public SampleCodec {
  public:
-  PredictCodec(const CodecSpec& spec, const SampleShape& shape, int64_t bytes, std::unique_ptr<SampleCodec> inner);
+  PredictCodec(const CodecSpec& spec, const SampleShape& shape, int64_t bytes,
+               std::unique_ptr<SampleCodec> inner);
 
   void Encode(RowSource& in, const SampleInfo& info, std::string* out, RowSink* rebuilt) override;
   absl::StatusOr<size_t> Check(absl::string_view bytes) const override;

@@ -9,7 +9,8 @@
 
 namespace isthmus::compress {
 
-// Rows of codes on their way to the bit string: rows need not end at a byte, so up to 7 codes wait for the next row.
+// Rows of codes on their way to the bit string: rows need not end at a byte, so up to 7 codes wait
+// for the next row.
 class QuantCodec::CodeWriter {
  public:
   CodeWriter(std::vector<uint8_t>* codes, size_t hidden, int bits, char* to)
@@ -37,8 +38,13 @@ class QuantCodec::CodeWriter {
 
 class QuantCodec::CodeReader {
  public:
-  CodeReader(std::vector<uint8_t>* codes, size_t hidden, int64_t positions, int bits, const char* from)
-      : codes_(codes), hidden_(hidden), left_(hidden * static_cast<size_t>(positions)), bits_(bits), from_(reinterpret_cast<const uint8_t*>(from)) {
+  CodeReader(std::vector<uint8_t>* codes, size_t hidden, int64_t positions, int bits,
+             const char* from)
+      : codes_(codes),
+        hidden_(hidden),
+        left_(hidden * static_cast<size_t>(positions)),
+        bits_(bits),
+        from_(reinterpret_cast<const uint8_t*>(from)) {
     codes_->resize(hidden_ + 16);
   }
   const uint8_t* Row() {
@@ -82,7 +88,9 @@ CodecSpec AsQuant(const CodecSpec& spec) {
 
 QuantCodec::QuantCodec(const CodecSpec& spec, const SampleShape& shape, uint64_t seed)
     : spec_(AsQuant(spec)),
-      rule_(spec.kind() == CodecSpec::SIGN ? Rule::kMean : spec.rms_scale() ? Rule::kRms : Rule::kMax),
+      rule_(spec.kind() == CodecSpec::SIGN ? Rule::kMean
+            : spec.rms_scale()             ? Rule::kRms
+                                           : Rule::kMax),
       shape_(shape),
       seed_(seed),
       levels_(spec_.bits(), spec_.symmetric()) {
@@ -96,7 +104,8 @@ size_t QuantCodec::scale_count() const {
     case CodecSpec::PER_TOKEN:
       return static_cast<size_t>(shape_.positions);
     case CodecSpec::PER_GROUP:
-      return static_cast<size_t>(shape_.positions * ((shape_.hidden + spec_.group() - 1) / spec_.group()));
+      return static_cast<size_t>(shape_.positions *
+                                 ((shape_.hidden + spec_.group() - 1) / spec_.group()));
     default:
       return static_cast<size_t>(shape_.hidden);
   }
@@ -115,24 +124,29 @@ bool QuantCodec::FindScales(RowSource& in) {
   const bool by_channel = spec_.scale() == CodecSpec::PER_CHANNEL;
   max_bits_.assign(scales_.size(), 0);
   sums_.assign(by_channel && rule_ != Rule::kMax ? hidden : 0, 0.0f);
-  const size_t group = spec_.scale() == CodecSpec::PER_GROUP ? static_cast<size_t>(spec_.group()) : hidden;
+  const size_t group =
+      spec_.scale() == CodecSpec::PER_GROUP ? static_cast<size_t>(spec_.group()) : hidden;
   size_t next = 0;
   for (int64_t p = 0; p < shape_.positions && hidden > 0; ++p) {
     const float* row = in.Row(p);
     if (by_channel) {
       MaxBitsInto(row, hidden, max_bits_.data());
-      for (size_t i = 0; i < sums_.size(); ++i) sums_[i] += rule_ == Rule::kRms ? row[i] * row[i] : std::fabs(row[i]);
+      for (size_t i = 0; i < sums_.size(); ++i)
+        sums_[i] += rule_ == Rule::kRms ? row[i] * row[i] : std::fabs(row[i]);
       continue;
     }
     MaxBitsOfGroups(row, hidden, group, max_bits_.data() + next);
     for (size_t at = 0; at < hidden; at += group, ++next) {
       if (rule_ == Rule::kMax) continue;
       const size_t n = std::min(group, hidden - at);
-      scales_[next] = ScaleOf(max_bits_[next], rule_ == Rule::kRms ? SumOfSquares(row + at, n) : SumOfMagnitudes(row + at, n), n);
+      scales_[next] = ScaleOf(
+          max_bits_[next],
+          rule_ == Rule::kRms ? SumOfSquares(row + at, n) : SumOfMagnitudes(row + at, n), n);
     }
   }
   if (rule_ == Rule::kMax || hidden == 0) return ScalesFromMaxBits();
-  for (size_t i = 0; i < sums_.size(); ++i) scales_[i] = ScaleOf(max_bits_[i], sums_[i], static_cast<size_t>(shape_.positions));
+  for (size_t i = 0; i < sums_.size(); ++i)
+    scales_[i] = ScaleOf(max_bits_[i], sums_[i], static_cast<size_t>(shape_.positions));
   return std::find(scales_.begin(), scales_.end(), kScaleNan) == scales_.end();
 }
 
@@ -156,7 +170,9 @@ void QuantCodec::ReadScales(absl::string_view body) {
 
 void QuantCodec::Spread(int64_t p, bool inverse, std::vector<float>* row) {
   const size_t hidden = row->size();
-  auto value = [&](size_t scale) { return inverse ? levels_.Inverse(scales_[scale]) : levels_.Step(scales_[scale]); };
+  auto value = [&](size_t scale) {
+    return inverse ? levels_.Inverse(scales_[scale]) : levels_.Step(scales_[scale]);
+  };
   if (spec_.scale() == CodecSpec::PER_CHANNEL) {
     if (p > 0) return;  // the same for every row
     for (size_t i = 0; i < hidden; ++i) (*row)[i] = value(i);
@@ -166,7 +182,8 @@ void QuantCodec::Spread(int64_t p, bool inverse, std::vector<float>* row) {
     const size_t group = static_cast<size_t>(spec_.group());
     size_t scale = static_cast<size_t>(p) * ((hidden + group - 1) / group);
     for (size_t at = 0; at < hidden; at += group, ++scale) {
-      std::fill(row->begin() + static_cast<std::ptrdiff_t>(at), row->begin() + static_cast<std::ptrdiff_t>(std::min(at + group, hidden)),
+      std::fill(row->begin() + static_cast<std::ptrdiff_t>(at),
+                row->begin() + static_cast<std::ptrdiff_t>(std::min(at + group, hidden)),
                 value(scale));
     }
   }
@@ -198,7 +215,8 @@ void QuantCodec::Encode(RowSource& in, const SampleInfo& info, std::string* out,
     const float* inverse = RowInverse(p);
     uint8_t* codes = writer.Row();
     if (spec_.stochastic()) {
-      QuantizeRowStochastic(levels_, row, inverse, hidden, seed_, info.draw, static_cast<uint64_t>(p) * hidden, codes);
+      QuantizeRowStochastic(levels_, row, inverse, hidden, seed_, info.draw,
+                            static_cast<uint64_t>(p) * hidden, codes);
     } else {
       QuantizeRow(levels_, row, inverse, hidden, codes);
     }
@@ -214,13 +232,15 @@ void QuantCodec::Encode(RowSource& in, const SampleInfo& info, std::string* out,
 absl::StatusOr<size_t> QuantCodec::Check(absl::string_view bytes) const {
   const size_t need = body_bytes();
   if (bytes.size() < need) {
-    return absl::InvalidArgumentError(absl::StrCat("quantised sample of ", bytes.size(), " bytes, needs ", need));
+    return absl::InvalidArgumentError(
+        absl::StrCat("quantised sample of ", bytes.size(), " bytes, needs ", need));
   }
   for (size_t i = 0; i < scale_count(); ++i) {
     uint16_t scale;
     std::memcpy(&scale, bytes.data() + 2 * i, 2);
     if (!IsValidScale(scale)) {
-      return absl::InvalidArgumentError(absl::StrCat("scale ", i, " is 0x", absl::Hex(scale), ", which no encoder makes"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("scale ", i, " is 0x", absl::Hex(scale), ", which no encoder makes"));
     }
   }
   return need;
@@ -229,7 +249,8 @@ absl::StatusOr<size_t> QuantCodec::Check(absl::string_view bytes) const {
 void QuantCodec::Decode(absl::string_view body, RowSink& out) {
   const size_t hidden = static_cast<size_t>(shape_.hidden);
   ReadScales(body);
-  CodeReader reader(&codes_, hidden, shape_.positions, spec_.bits(), body.data() + 2 * scales_.size());
+  CodeReader reader(&codes_, hidden, shape_.positions, spec_.bits(),
+                    body.data() + 2 * scales_.size());
   for (int64_t p = 0; p < shape_.positions; ++p) {
     DequantizeRow(levels_, reader.Row(), RowStep(p), hidden, out.Begin(p));
     out.End(p);
@@ -241,17 +262,20 @@ bool QuantCodec::FindDeltaScales(RowSource& in, const uint16_t* m) {
   if (spec_.scale() == CodecSpec::PER_CHANNEL) {
     max_bits_.assign(scales_.size(), 0);
     for (int64_t p = 0; p < shape_.positions; ++p) {
-      MaxBitsOfDifferenceInto(in.Row(p), m + static_cast<size_t>(p) * hidden, hidden, max_bits_.data());
+      MaxBitsOfDifferenceInto(in.Row(p), m + static_cast<size_t>(p) * hidden, hidden,
+                              max_bits_.data());
     }
     return ScalesFromMaxBits();
   }
   std::vector<float> row_bits(hidden);  // bits of magnitudes are magnitudes
-  const size_t group = spec_.scale() == CodecSpec::PER_GROUP ? static_cast<size_t>(spec_.group()) : hidden;
+  const size_t group =
+      spec_.scale() == CodecSpec::PER_GROUP ? static_cast<size_t>(spec_.group()) : hidden;
   max_bits_.assign(scales_.size(), 0);
   uint32_t* next = max_bits_.data();
   for (int64_t p = 0; p < shape_.positions && hidden > 0; ++p) {
     std::fill(row_bits.begin(), row_bits.end(), 0.0f);
-    MaxBitsOfDifferenceInto(in.Row(p), m + static_cast<size_t>(p) * hidden, hidden, reinterpret_cast<uint32_t*>(row_bits.data()));
+    MaxBitsOfDifferenceInto(in.Row(p), m + static_cast<size_t>(p) * hidden, hidden,
+                            reinterpret_cast<uint32_t*>(row_bits.data()));
     MaxBitsOfGroups(row_bits.data(), hidden, group, next);
     next += (hidden + group - 1) / group;
   }
@@ -265,7 +289,8 @@ bool QuantCodec::EncodeDelta(RowSource& in, uint16_t* m, std::string* out) {
   char* to = Extend(out, PackedBytes(static_cast<size_t>(shape_.elements()), spec_.bits()));
   CodeWriter writer(&codes_, hidden, spec_.bits(), to);
   for (int64_t p = 0; p < shape_.positions; ++p) {
-    QuantizeDeltaRow(levels_, in.Row(p), RowInverse(p), RowStep(p), hidden, m + static_cast<size_t>(p) * hidden, writer.Row());
+    QuantizeDeltaRow(levels_, in.Row(p), RowInverse(p), RowStep(p), hidden,
+                     m + static_cast<size_t>(p) * hidden, writer.Row());
     writer.Commit();
   }
   writer.Finish();
@@ -276,9 +301,11 @@ bool QuantCodec::DecodeDelta(absl::string_view body, uint16_t* m, RowSink& out) 
   const size_t hidden = static_cast<size_t>(shape_.hidden);
   ReadScales(body);
   if (std::find(scales_.begin(), scales_.end(), kScaleNan) != scales_.end()) return false;
-  CodeReader reader(&codes_, hidden, shape_.positions, spec_.bits(), body.data() + 2 * scales_.size());
+  CodeReader reader(&codes_, hidden, shape_.positions, spec_.bits(),
+                    body.data() + 2 * scales_.size());
   for (int64_t p = 0; p < shape_.positions; ++p) {
-    DequantizeDeltaRow(levels_, reader.Row(), RowStep(p), hidden, m + static_cast<size_t>(p) * hidden, out.Begin(p));
+    DequantizeDeltaRow(levels_, reader.Row(), RowStep(p), hidden,
+                       m + static_cast<size_t>(p) * hidden, out.Begin(p));
     out.End(p);
   }
   return true;

@@ -1,8 +1,10 @@
-// quant(b): the AQ-SGD quantiser as a sample codec; and sign: one symmetric bit whose scale is the mean magnitude. Body: the scales (bfloat16, little-endian), then the codes of all elements in row order,
-// packed most significant bit first, padded with zero bits to a byte. Arithmetic: quantize.h.
+// quant(b): the AQ-SGD quantiser as a sample codec; and sign: one symmetric bit whose scale is the
+// mean magnitude. Body: the scales (bfloat16, little-endian), then the codes of all elements in row
+// order, packed most significant bit first, padded with zero bits to a byte. Arithmetic:
+// quantize.h.
 //
-// A NaN or inf spreads over its scale group as NaN and nowhere else: a gradient that is not finite stays visible to the receiver.
-// Thread: one owner.
+// A NaN or inf spreads over its scale group as NaN and nowhere else: a gradient that is not finite
+// stays visible to the receiver. Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_QUANT_H_
 #define ISTHMUS_COMPRESS_QUANT_H_
 
@@ -22,11 +24,13 @@ class QuantCodec : public SampleCodec {
   absl::StatusOr<size_t> Check(absl::string_view bytes) const override;
   void Decode(absl::string_view body, RowSink& out) override;
 
-  // Delta coding in one pass over the memory, where the rounding is to nearest and the scale the maximum. `m` is the sample's buffer, updated.
+  // Delta coding in one pass over the memory, where the rounding is to nearest and the scale the
+  // maximum. `m` is the sample's buffer, updated.
   bool CanFuseDelta() const { return !spec_.stochastic() && rule_ == Rule::kMax; }
   // False, and nothing appended or changed: a difference is not finite.
   bool EncodeDelta(RowSource& in, uint16_t* m, std::string* out);
-  // False, and nothing changed: a scale is not finite, which no encoder makes. `out` gets m + difference in fp32.
+  // False, and nothing changed: a scale is not finite, which no encoder makes. `out` gets m +
+  // difference in fp32.
   bool DecodeDelta(absl::string_view body, uint16_t* m, RowSink& out);
 
  private:
@@ -58,7 +62,7 @@ class QuantCodec : public SampleCodec {
   std::vector<float> sums_;         // per channel: squares or magnitudes
   std::vector<float> inverse_row_, step_row_;
   std::vector<float> row_;
-  std::vector<uint8_t> codes_;      // codes of a few rows, one a byte
+  std::vector<uint8_t> codes_;  // codes of a few rows, one a byte
 };
 
 }  // namespace isthmus::compress

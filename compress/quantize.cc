@@ -56,8 +56,9 @@ struct Constants {
   hn::Vec<Di> offset, rounder_bits;
 };
 
-// The nearest level, less the offset, plus 1.5 x 2^23: adding that rounds to the nearest even integer, which then is in the low bits.
-// Asymmetric levels have no bias, and their values are integers times a step: fewer operations, the same results.
+// The nearest level, less the offset, plus 1.5 x 2^23: adding that rounds to the nearest even
+// integer, which then is in the low bits. Asymmetric levels have no bias, and their values are
+// integers times a step: fewer operations, the same results.
 template <bool kSymmetric>
 HWY_INLINE Vf Nearest(const Constants& c, Vf x, Vf inverse) {
   Vf y = hn::Mul(x, inverse);
@@ -139,37 +140,48 @@ uint32_t MaxBits(const float* x, size_t n) {
 }
 
 void MaxBitsOfGroups(const float* x, size_t n, size_t group, uint32_t* max_bits) {
-  for (size_t at = 0; at < n; at += group, ++max_bits) *max_bits = MaxBits(x + at, std::min(group, n - at));
+  for (size_t at = 0; at < n; at += group, ++max_bits)
+    *max_bits = MaxBits(x + at, std::min(group, n - at));
 }
 
 template <bool kSymmetric>
-HWY_INLINE void QuantizeRowT(const Levels& levels, const float* x, const float* inverse, size_t n, uint8_t* codes) {
+HWY_INLINE void QuantizeRowT(const Levels& levels, const float* x, const float* inverse, size_t n,
+                             uint8_t* codes) {
   const Constants c(levels);
   const size_t lanes = hn::Lanes(Df());
   size_t i = 0;
-  for (; i + lanes <= n; i += lanes) StoreCodes(c, Nearest<kSymmetric>(c, hn::LoadU(Df(), x + i), hn::LoadU(Df(), inverse + i)), codes + i);
+  for (; i + lanes <= n; i += lanes)
+    StoreCodes(c, Nearest<kSymmetric>(c, hn::LoadU(Df(), x + i), hn::LoadU(Df(), inverse + i)),
+               codes + i);
   for (; i < n; ++i) codes[i] = QuantizeOne(levels, x[i], inverse[i]);
 }
 
 template <bool kSymmetric>
-HWY_INLINE void DequantizeRowT(const Levels& levels, const uint8_t* codes, const float* step, size_t n, float* x) {
+HWY_INLINE void DequantizeRowT(const Levels& levels, const uint8_t* codes, const float* step,
+                               size_t n, float* x) {
   const Constants c(levels);
   const size_t lanes = hn::Lanes(Df());
   size_t i = 0;
-  for (; i + lanes <= n; i += lanes) hn::StoreU(Values<kSymmetric>(c, LoadCodes(c, codes + i), hn::LoadU(Df(), step + i)), Df(), x + i);
+  for (; i + lanes <= n; i += lanes)
+    hn::StoreU(Values<kSymmetric>(c, LoadCodes(c, codes + i), hn::LoadU(Df(), step + i)), Df(),
+               x + i);
   for (; i < n; ++i) x[i] = DequantizeOne(levels, codes[i], step[i]);
 }
 
 template <bool kSymmetric>
-HWY_INLINE void QuantizeDeltaRowT(const Levels& levels, const float* a, const float* inverse, const float* step, size_t n, uint16_t* m, uint8_t* codes) {
+HWY_INLINE void QuantizeDeltaRowT(const Levels& levels, const float* a, const float* inverse,
+                                  const float* step, size_t n, uint16_t* m, uint8_t* codes) {
   const Constants c(levels);
   const size_t lanes = hn::Lanes(Df());
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
     const Vf before = LoadBf16(m + i);
-    const auto nearest = Nearest<kSymmetric>(c, hn::Sub(hn::LoadU(Df(), a + i), before), hn::LoadU(Df(), inverse + i));
+    const auto nearest = Nearest<kSymmetric>(c, hn::Sub(hn::LoadU(Df(), a + i), before),
+                                             hn::LoadU(Df(), inverse + i));
     StoreCodes(c, nearest, codes + i);
-    StoreBf16(RoundBf16(hn::Add(before, Values<kSymmetric>(c, hn::Sub(nearest, c.rounder), hn::LoadU(Df(), step + i)))), m + i);
+    StoreBf16(RoundBf16(hn::Add(before, Values<kSymmetric>(c, hn::Sub(nearest, c.rounder),
+                                                           hn::LoadU(Df(), step + i)))),
+              m + i);
   }
   for (; i < n; ++i) {
     const float before = Bf16ToFloat(m[i]);
@@ -179,12 +191,14 @@ HWY_INLINE void QuantizeDeltaRowT(const Levels& levels, const float* a, const fl
 }
 
 template <bool kSymmetric>
-HWY_INLINE void DequantizeDeltaRowT(const Levels& levels, const uint8_t* codes, const float* step, size_t n, uint16_t* m, float* sum) {
+HWY_INLINE void DequantizeDeltaRowT(const Levels& levels, const uint8_t* codes, const float* step,
+                                    size_t n, uint16_t* m, float* sum) {
   const Constants c(levels);
   const size_t lanes = hn::Lanes(Df());
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    const Vf total = hn::Add(LoadBf16(m + i), Values<kSymmetric>(c, LoadCodes(c, codes + i), hn::LoadU(Df(), step + i)));
+    const Vf total = hn::Add(
+        LoadBf16(m + i), Values<kSymmetric>(c, LoadCodes(c, codes + i), hn::LoadU(Df(), step + i)));
     hn::StoreU(total, Df(), sum + i);
     StoreBf16(RoundBf16(total), m + i);
   }
@@ -194,21 +208,28 @@ HWY_INLINE void DequantizeDeltaRowT(const Levels& levels, const uint8_t* codes, 
   }
 }
 
-void QuantizeRow(const Levels& levels, const float* x, const float* inverse, size_t n, uint8_t* codes) {
-  levels.symmetric ? QuantizeRowT<true>(levels, x, inverse, n, codes) : QuantizeRowT<false>(levels, x, inverse, n, codes);
+void QuantizeRow(const Levels& levels, const float* x, const float* inverse, size_t n,
+                 uint8_t* codes) {
+  levels.symmetric ? QuantizeRowT<true>(levels, x, inverse, n, codes)
+                   : QuantizeRowT<false>(levels, x, inverse, n, codes);
 }
 
-void DequantizeRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n, float* x) {
-  levels.symmetric ? DequantizeRowT<true>(levels, codes, step, n, x) : DequantizeRowT<false>(levels, codes, step, n, x);
+void DequantizeRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n,
+                   float* x) {
+  levels.symmetric ? DequantizeRowT<true>(levels, codes, step, n, x)
+                   : DequantizeRowT<false>(levels, codes, step, n, x);
 }
 
-void QuantizeDeltaRow(const Levels& levels, const float* a, const float* inverse, const float* step, size_t n, uint16_t* m, uint8_t* codes) {
+void QuantizeDeltaRow(const Levels& levels, const float* a, const float* inverse, const float* step,
+                      size_t n, uint16_t* m, uint8_t* codes) {
   levels.symmetric ? QuantizeDeltaRowT<true>(levels, a, inverse, step, n, m, codes)
                    : QuantizeDeltaRowT<false>(levels, a, inverse, step, n, m, codes);
 }
 
-void DequantizeDeltaRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n, uint16_t* m, float* sum) {
-  levels.symmetric ? DequantizeDeltaRowT<true>(levels, codes, step, n, m, sum) : DequantizeDeltaRowT<false>(levels, codes, step, n, m, sum);
+void DequantizeDeltaRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n,
+                        uint16_t* m, float* sum) {
+  levels.symmetric ? DequantizeDeltaRowT<true>(levels, codes, step, n, m, sum)
+                   : DequantizeDeltaRowT<false>(levels, codes, step, n, m, sum);
 }
 
 }  // namespace isthmus::compress::HWY_NAMESPACE
@@ -273,7 +294,9 @@ uint16_t ScaleOfMean(uint32_t max_bits, float sum, size_t n) {
   return ScaleOfBits(std::min(FloatBits(sum / static_cast<float>(n)), 0x7f7fffffu));
 }
 
-void MaxBitsInto(const float* x, size_t n, uint32_t* max_bits) { HWY_DYNAMIC_DISPATCH(MaxBitsInto)(x, n, max_bits); }
+void MaxBitsInto(const float* x, size_t n, uint32_t* max_bits) {
+  HWY_DYNAMIC_DISPATCH(MaxBitsInto)(x, n, max_bits);
+}
 void MaxBitsOfDifferenceInto(const float* a, const uint16_t* m, size_t n, uint32_t* max_bits) {
   HWY_DYNAMIC_DISPATCH(MaxBitsOfDifferenceInto)(a, m, n, max_bits);
 }
@@ -301,28 +324,33 @@ float SumOfMagnitudes(const float* x, size_t n) {
   return OrderedSum(n, [x](size_t i) { return std::fabs(x[i]); });
 }
 
-void QuantizeRow(const Levels& levels, const float* x, const float* inverse, size_t n, uint8_t* codes) {
+void QuantizeRow(const Levels& levels, const float* x, const float* inverse, size_t n,
+                 uint8_t* codes) {
   HWY_DYNAMIC_DISPATCH(QuantizeRow)(levels, x, inverse, n, codes);
 }
 
-void QuantizeRowStochastic(const Levels& levels, const float* x, const float* inverse, size_t n, uint64_t seed, uint64_t draw, uint64_t first,
-                           uint8_t* codes) {
+void QuantizeRowStochastic(const Levels& levels, const float* x, const float* inverse, size_t n,
+                           uint64_t seed, uint64_t draw, uint64_t first, uint8_t* codes) {
   for (size_t i = 0; i < n; ++i) {
     const float u = static_cast<float>(RandomBits(seed, draw, first + i) >> 40) * 0x1p-24f;
     const float y = std::floor(x[i] * inverse[i] + levels.bias + u);
-    codes[i] = static_cast<uint8_t>(static_cast<int32_t>(std::min(std::max(y, levels.low), levels.high)) + levels.offset);
+    codes[i] = static_cast<uint8_t>(
+        static_cast<int32_t>(std::min(std::max(y, levels.low), levels.high)) + levels.offset);
   }
 }
 
-void DequantizeRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n, float* x) {
+void DequantizeRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n,
+                   float* x) {
   HWY_DYNAMIC_DISPATCH(DequantizeRow)(levels, codes, step, n, x);
 }
 
-void QuantizeDeltaRow(const Levels& levels, const float* a, const float* inverse, const float* step, size_t n, uint16_t* m, uint8_t* codes) {
+void QuantizeDeltaRow(const Levels& levels, const float* a, const float* inverse, const float* step,
+                      size_t n, uint16_t* m, uint8_t* codes) {
   HWY_DYNAMIC_DISPATCH(QuantizeDeltaRow)(levels, a, inverse, step, n, m, codes);
 }
 
-void DequantizeDeltaRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n, uint16_t* m, float* sum) {
+void DequantizeDeltaRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n,
+                        uint16_t* m, float* sum) {
   HWY_DYNAMIC_DISPATCH(DequantizeDeltaRow)(levels, codes, step, n, m, sum);
 }
 

@@ -1,18 +1,22 @@
-// The quantiser's arithmetic on rows of fp32 (AQ-SGD, algorithm 1 of arXiv 2206.01299): scales, codes, and back.
+// The quantiser's arithmetic on rows of fp32 (AQ-SGD, algorithm 1 of arXiv 2206.01299): scales,
+// codes, and back.
 //
 //   levels of b bits        asymmetric (published)           symmetric
 //   code c stands for       (c - L) * (s / L), L = 2^(b-1)   (2c - M) * (s / M), M = 2^b - 1
 //   so the levels are       -s ... +s(1 - 1/L), with 0       -s ... +s, without 0
 //
-// A scale s is sent in two bytes as bfloat16, rounded up: the format's range holds the tiny gradients of a mean loss and the huge activations
-// that some models have, where fp16 (as published) underflows or becomes inf; rounding up keeps every element within [-s, s].
-// For the same reason there is no epsilon: a scale of zero gives zero codes.
+// A scale s is sent in two bytes as bfloat16, rounded up: the format's range holds the tiny
+// gradients of a mean loss and the huge activations that some models have, where fp16 (as
+// published) underflows or becomes inf; rounding up keeps every element within [-s, s]. For the
+// same reason there is no epsilon: a scale of zero gives zero codes.
 //
-// Every operation below is one IEEE fp32 operation rounded to nearest even, in this order and never fused, so that any device can give the same bits:
+// Every operation below is one IEEE fp32 operation rounded to nearest even, in this order and never
+// fused, so that any device can give the same bits:
 //   inverse = L / s   or (M / s) * 0.5;     step = s / L or s / M
 //   code    = int(round_half_even(clamp(x * inverse + bias, low, high))) + offset
 //   value   = (float(code) * code_factor - code_shift) * step
-// The maximum of a group is taken over the bits of |x| as integers: the order of elements does not matter, and NaN and inf win.
+// The maximum of a group is taken over the bits of |x| as integers: the order of elements does not
+// matter, and NaN and inf win.
 //
 // Thread: pure functions.
 #ifndef ISTHMUS_COMPRESS_QUANTIZE_H_
@@ -39,12 +43,13 @@ struct Levels {
   float code_shift;   // L or M
 };
 
-// Scales. Groups whose largest |x| is under 2^-100 are zero; over 2^100, the scale stays there and elements saturate.
+// Scales. Groups whose largest |x| is under 2^-100 are zero; over 2^100, the scale stays there and
+// elements saturate.
 inline constexpr uint16_t kScaleNan = 0x7fc0;  // the group holds a NaN or an inf; it decodes to NaN
 inline constexpr uint16_t kScaleMin = 0x0d80;  // 2^-100
 inline constexpr uint16_t kScaleMax = 0x7180;  // 2^100
 
-uint16_t ScaleOfBits(uint32_t max_bits);                      // from the largest bits of |x|
+uint16_t ScaleOfBits(uint32_t max_bits);                         // from the largest bits of |x|
 uint16_t ScaleOfRms(uint32_t max_bits, float sum_sq, size_t n);  // 2 x RMS
 uint16_t ScaleOfMean(uint32_t max_bits, float sum, size_t n);    // mean magnitude, for signs
 inline bool IsValidScale(uint16_t s) {
@@ -66,17 +71,23 @@ float SumOfSquares(const float* x, size_t n);
 float SumOfMagnitudes(const float* x, size_t n);
 
 // Codes of a row; inverse and step have one value an element. x must be finite where inverse is 0.
-void QuantizeRow(const Levels& levels, const float* x, const float* inverse, size_t n, uint8_t* codes);
-// Stochastic: floor(y + u) with u uniform in [0, 1) from (seed, draw, first + i): unbiased inside the levels' range.
-void QuantizeRowStochastic(const Levels& levels, const float* x, const float* inverse, size_t n, uint64_t seed, uint64_t draw, uint64_t first,
-                           uint8_t* codes);
-void DequantizeRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n, float* x);
+void QuantizeRow(const Levels& levels, const float* x, const float* inverse, size_t n,
+                 uint8_t* codes);
+// Stochastic: floor(y + u) with u uniform in [0, 1) from (seed, draw, first + i): unbiased inside
+// the levels' range.
+void QuantizeRowStochastic(const Levels& levels, const float* x, const float* inverse, size_t n,
+                           uint64_t seed, uint64_t draw, uint64_t first, uint8_t* codes);
+void DequantizeRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n,
+                   float* x);
 
-// Delta coding (compress/delta.h) in one pass over a row: codes of a - m, then m := bf16(m + value). a, m and step are finite,
-// and so is m afterwards: a value is at most 2^100, half a unit in the last place of the largest bf16 is 2^119.
-void QuantizeDeltaRow(const Levels& levels, const float* a, const float* inverse, const float* step, size_t n, uint16_t* m, uint8_t* codes);
+// Delta coding (compress/delta.h) in one pass over a row: codes of a - m, then m := bf16(m +
+// value). a, m and step are finite, and so is m afterwards: a value is at most 2^100, half a unit
+// in the last place of the largest bf16 is 2^119.
+void QuantizeDeltaRow(const Levels& levels, const float* a, const float* inverse, const float* step,
+                      size_t n, uint16_t* m, uint8_t* codes);
 // The receiver's half: sum := m + value; m := bf16(sum).
-void DequantizeDeltaRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n, uint16_t* m, float* sum);
+void DequantizeDeltaRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n,
+                        uint16_t* m, float* sum);
 
 }  // namespace isthmus::compress
 

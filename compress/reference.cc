@@ -21,12 +21,14 @@ int64_t ScaleOf(const CodecSpec& spec, int64_t p, int64_t c, int64_t hidden) {
   return p * ((hidden + spec.group() - 1) / spec.group()) + c / spec.group();
 }
 
-std::vector<uint16_t> FindScales(const CodecSpec& spec, const std::vector<float>& x, int64_t positions, int64_t hidden) {
+std::vector<uint16_t> FindScales(const CodecSpec& spec, const std::vector<float>& x,
+                                 int64_t positions, int64_t hidden) {
   const size_t count = static_cast<size_t>(ScaleCount(spec, positions, hidden));
   std::vector<std::vector<float>> groups(count);
   for (int64_t p = 0; p < positions; ++p) {
     for (int64_t c = 0; c < hidden; ++c) {
-      groups[static_cast<size_t>(ScaleOf(spec, p, c, hidden))].push_back(x[static_cast<size_t>(p * hidden + c)]);
+      groups[static_cast<size_t>(ScaleOf(spec, p, c, hidden))].push_back(
+          x[static_cast<size_t>(p * hidden + c)]);
     }
   }
   std::vector<uint16_t> scales(count, 0);
@@ -45,7 +47,8 @@ std::vector<uint16_t> FindScales(const CodecSpec& spec, const std::vector<float>
     }
     float s = largest;
     if (spec.rms_scale()) {  // the order of addition is part of the definition
-      if (spec.scale() != CodecSpec::PER_CHANNEL) sum = SumOfSquares(groups[g].data(), groups[g].size());
+      if (spec.scale() != CodecSpec::PER_CHANNEL)
+        sum = SumOfSquares(groups[g].data(), groups[g].size());
       s = groups[g].empty() ? 0.0f : 2.0f * std::sqrt(sum / static_cast<float>(groups[g].size()));
     }
     if (s < 0x1p-100f) continue;
@@ -99,7 +102,8 @@ uint32_t ReferenceReadBits(absl::string_view in, int bits, int64_t* used) {
   return code;
 }
 
-std::string ReferenceQuantEncode(const CodecSpec& spec, const std::vector<float>& x, int64_t positions, int64_t hidden) {
+std::string ReferenceQuantEncode(const CodecSpec& spec, const std::vector<float>& x,
+                                 int64_t positions, int64_t hidden) {
   std::string out;
   const std::vector<uint16_t> scales = FindScales(spec, x, positions, hidden);
   for (uint16_t s : scales) {
@@ -109,7 +113,8 @@ std::string ReferenceQuantEncode(const CodecSpec& spec, const std::vector<float>
   std::string packed;
   int64_t used = 0;
   for (int64_t i = 0; i < positions * hidden; ++i) {
-    const uint16_t scale = scales[static_cast<size_t>(ScaleOf(spec, i / hidden, i % hidden, hidden))];
+    const uint16_t scale =
+        scales[static_cast<size_t>(ScaleOf(spec, i / hidden, i % hidden, hidden))];
     float v = x[static_cast<size_t>(i)];
     if (!std::isfinite(v)) v = 0;
     const float s = scale == kScaleNan ? 0.0f : Bf16ToFloat(scale);
@@ -118,7 +123,8 @@ std::string ReferenceQuantEncode(const CodecSpec& spec, const std::vector<float>
   return out + packed;
 }
 
-std::vector<float> ReferenceQuantDecode(const CodecSpec& spec, absl::string_view body, int64_t positions, int64_t hidden) {
+std::vector<float> ReferenceQuantDecode(const CodecSpec& spec, absl::string_view body,
+                                        int64_t positions, int64_t hidden) {
   std::vector<float> x(static_cast<size_t>(positions * hidden));
   const size_t count = static_cast<size_t>(ScaleCount(spec, positions, hidden));
   const absl::string_view packed = body.substr(2 * count);
@@ -133,8 +139,9 @@ std::vector<float> ReferenceQuantDecode(const CodecSpec& spec, absl::string_view
   return x;
 }
 
-std::string ReferenceDeltaEncode(const CodecSpec& inner, const std::vector<float>& a, int64_t positions, int64_t hidden,
-                                 std::vector<uint16_t>* m, std::vector<float>* sum) {
+std::string ReferenceDeltaEncode(const CodecSpec& inner, const std::vector<float>& a,
+                                 int64_t positions, int64_t hidden, std::vector<uint16_t>* m,
+                                 std::vector<float>* sum) {
   std::vector<float> d(a.size());
   for (size_t i = 0; i < a.size(); ++i) d[i] = a[i] - Bf16ToFloat((*m)[i]);
   const std::string body = ReferenceQuantEncode(inner, d, positions, hidden);

@@ -1,5 +1,6 @@
-// The quantiser and the delta update once more, one element and one bit at a time, with no thought for speed: what the fast versions
-// (quantize, pack, quant, delta; and any device's kernels) must reproduce bit for bit with rounding to nearest.
+// The quantiser and the delta update once more, one element and one bit at a time, with no thought
+// for speed: what the fast versions (quantize, pack, quant, delta; and any device's kernels) must
+// reproduce bit for bit with rounding to nearest.
 //
 // Thread: pure functions.
 #ifndef ISTHMUS_COMPRESS_REFERENCE_H_
@@ -15,12 +16,16 @@
 namespace isthmus::compress {
 
 // Body of one sample of positions x hidden. `spec`: QUANT, not stochastic.
-std::string ReferenceQuantEncode(const CodecSpec& spec, const std::vector<float>& x, int64_t positions, int64_t hidden);
-std::vector<float> ReferenceQuantDecode(const CodecSpec& spec, absl::string_view body, int64_t positions, int64_t hidden);
+std::string ReferenceQuantEncode(const CodecSpec& spec, const std::vector<float>& x,
+                                 int64_t positions, int64_t hidden);
+std::vector<float> ReferenceQuantDecode(const CodecSpec& spec, absl::string_view body,
+                                        int64_t positions, int64_t hidden);
 
-// One warm visit of AQ-SGD: the body of a - m; *m and *sum (what the receiver computes with) afterwards.
-std::string ReferenceDeltaEncode(const CodecSpec& inner, const std::vector<float>& a, int64_t positions, int64_t hidden,
-                                 std::vector<uint16_t>* m, std::vector<float>* sum);
+// One warm visit of AQ-SGD: the body of a - m; *m and *sum (what the receiver computes with)
+// afterwards.
+std::string ReferenceDeltaEncode(const CodecSpec& inner, const std::vector<float>& a,
+                                 int64_t positions, int64_t hidden, std::vector<uint16_t>* m,
+                                 std::vector<float>* sum);
 
 // Bits to the end of `out`, most significant first; *used counts bits so far.
 void ReferenceAppendBits(uint32_t code, int bits, int64_t* used, std::string* out);

@@ -1,7 +1,8 @@
-// Samples as rows of fp32: what the sample codecs read and write, whatever the tensor's dtype or the meaning of a row (an activation, a difference).
+// Samples as rows of fp32: what the sample codecs read and write, whatever the tensor's dtype or
+// the meaning of a row (an activation, a difference).
 //
-// A row is one position: `hidden` elements. Rows live in a cache-sized scratch, so that a sample is never copied whole.
-// Thread: one owner.
+// A row is one position: `hidden` elements. Rows live in a cache-sized scratch, so that a sample is
+// never copied whole. Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_ROWS_H_
 #define ISTHMUS_COMPRESS_ROWS_H_
 
@@ -21,8 +22,9 @@ class RowSource {
   virtual const float* Row(int64_t p) = 0;
 };
 
-// Each row is written once: fill what Begin returns, then End. A codec that reads from a source and writes to a sink does not
-// read a row again after its End: the two may share memory (delta buffers).
+// Each row is written once: fill what Begin returns, then End. A codec that reads from a source and
+// writes to a sink does not read a row again after its End: the two may share memory (delta
+// buffers).
 class RowSink {
  public:
   virtual ~RowSink() = default;
@@ -35,7 +37,8 @@ class TensorRows : public RowSource {
  public:
   TensorRows(const TensorView& tensor, int64_t sample)
       : base_(static_cast<const char*>(tensor.data) +
-              sample * tensor.dims.positions * tensor.dims.hidden * static_cast<int64_t>(DTypeBytes(tensor.dtype))),
+              sample * tensor.dims.positions * tensor.dims.hidden *
+                  static_cast<int64_t>(DTypeBytes(tensor.dtype))),
         dtype_(tensor.dtype),
         hidden_(static_cast<size_t>(tensor.dims.hidden)) {
     if (dtype_ != DType::kF32) scratch_.resize(hidden_);
@@ -58,14 +61,17 @@ class TensorRows : public RowSource {
 class TensorSink : public RowSink {
  public:
   TensorSink(const MutableTensorView& tensor, int64_t sample)
-      : base_(static_cast<char*>(tensor.data) +
-              sample * tensor.dims.positions * tensor.dims.hidden * static_cast<int64_t>(DTypeBytes(tensor.dtype))),
+      : base_(static_cast<char*>(tensor.data) + sample * tensor.dims.positions *
+                                                    tensor.dims.hidden *
+                                                    static_cast<int64_t>(DTypeBytes(tensor.dtype))),
         dtype_(tensor.dtype),
         hidden_(static_cast<size_t>(tensor.dims.hidden)) {
     if (dtype_ != DType::kF32) scratch_.resize(hidden_);
   }
 
-  float* Begin(int64_t p) override { return dtype_ == DType::kF32 ? reinterpret_cast<float*>(At(p)) : scratch_.data(); }
+  float* Begin(int64_t p) override {
+    return dtype_ == DType::kF32 ? reinterpret_cast<float*>(At(p)) : scratch_.data();
+  }
   void End(int64_t p) override {
     if (dtype_ != DType::kF32) FromFloats(scratch_.data(), hidden_, dtype_, At(p));
   }

@@ -13,7 +13,8 @@ namespace isthmus::compress {
 namespace {
 
 // Rows of zeros with the kept values at their places.
-void Scatter(const std::vector<uint32_t>& places, const std::vector<float>& kept, const SampleShape& shape, RowSink& out) {
+void Scatter(const std::vector<uint32_t>& places, const std::vector<float>& kept,
+             const SampleShape& shape, RowSink& out) {
   const size_t hidden = static_cast<size_t>(shape.hidden);
   size_t i = 0;
   for (int64_t p = 0; p < shape.positions; ++p) {
@@ -26,7 +27,8 @@ void Scatter(const std::vector<uint32_t>& places, const std::vector<float>& kept
 }
 
 // The values at sorted places.
-void Gather(RowSource& in, const std::vector<uint32_t>& places, const SampleShape& shape, std::vector<float>* kept) {
+void Gather(RowSource& in, const std::vector<uint32_t>& places, const SampleShape& shape,
+            std::vector<float>* kept) {
   const size_t hidden = static_cast<size_t>(shape.hidden);
   kept->resize(places.size());
   size_t i = 0;
@@ -34,17 +36,20 @@ void Gather(RowSource& in, const std::vector<uint32_t>& places, const SampleShap
     const size_t start = static_cast<size_t>(p) * hidden;
     if (places[i] >= start + hidden) continue;
     const float* row = in.Row(p);
-    for (; i < places.size() && places[i] < start + hidden; ++i) (*kept)[i] = row[places[i] - start];
+    for (; i < places.size() && places[i] < start + hidden; ++i)
+      (*kept)[i] = row[places[i] - start];
   }
 }
 
 }  // namespace
 
-void SelectLargest(const float* x, size_t n, size_t k, uint32_t first, std::vector<uint32_t>* scratch, std::vector<uint32_t>* places) {
+void SelectLargest(const float* x, size_t n, size_t k, uint32_t first,
+                   std::vector<uint32_t>* scratch, std::vector<uint32_t>* places) {
   if (k == 0) return;
   scratch->resize(n);
   for (size_t i = 0; i < n; ++i) (*scratch)[i] = FloatBits(x[i]) & 0x7fffffffu;
-  std::nth_element(scratch->begin(), scratch->begin() + static_cast<std::ptrdiff_t>(k - 1), scratch->end(), std::greater<uint32_t>());
+  std::nth_element(scratch->begin(), scratch->begin() + static_cast<std::ptrdiff_t>(k - 1),
+                   scratch->end(), std::greater<uint32_t>());
   const uint32_t least = (*scratch)[k - 1];
   size_t ties = k;  // how many of the least are kept
   for (size_t i = 0; i + 1 < k; ++i) ties -= (*scratch)[i] > least;
@@ -56,8 +61,12 @@ void SelectLargest(const float* x, size_t n, size_t k, uint32_t first, std::vect
   }
 }
 
-TopKCodec::TopKCodec(const CodecSpec& spec, const SampleShape& shape, std::unique_ptr<SampleCodec> values)
-    : spec_(spec), shape_(shape), values_shape_(ValuesShape(spec, shape)), values_(std::move(values)) {}
+TopKCodec::TopKCodec(const CodecSpec& spec, const SampleShape& shape,
+                     std::unique_ptr<SampleCodec> values)
+    : spec_(spec),
+      shape_(shape),
+      values_shape_(ValuesShape(spec, shape)),
+      values_(std::move(values)) {}
 
 SampleShape TopKCodec::ValuesShape(const CodecSpec& spec, const SampleShape& shape) {
   const int64_t kept = TopKKept(spec, shape.positions, shape.hidden);
@@ -70,11 +79,15 @@ void TopKCodec::Select(RowSource& in) {
   indices_.clear();
   if (spec_.global()) {
     sample_.resize(static_cast<size_t>(shape_.elements()));
-    for (int64_t p = 0; p < shape_.positions; ++p) std::copy_n(in.Row(p), hidden, sample_.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(p) * hidden));
-    SelectLargest(sample_.data(), sample_.size(), static_cast<size_t>(values_shape_.hidden), 0, &scratch_, &indices_);
+    for (int64_t p = 0; p < shape_.positions; ++p)
+      std::copy_n(in.Row(p), hidden,
+                  sample_.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(p) * hidden));
+    SelectLargest(sample_.data(), sample_.size(), static_cast<size_t>(values_shape_.hidden), 0,
+                  &scratch_, &indices_);
   } else {
     for (int64_t p = 0; p < shape_.positions; ++p) {
-      SelectLargest(in.Row(p), hidden, static_cast<size_t>(values_shape_.hidden), static_cast<uint32_t>(static_cast<size_t>(p) * hidden), &scratch_, &indices_);
+      SelectLargest(in.Row(p), hidden, static_cast<size_t>(values_shape_.hidden),
+                    static_cast<uint32_t>(static_cast<size_t>(p) * hidden), &scratch_, &indices_);
     }
   }
   Gather(in, indices_, shape_, &kept_);
@@ -90,12 +103,17 @@ void TopKCodec::Encode(RowSource& in, const SampleInfo& info, std::string* out, 
 }
 
 absl::StatusOr<size_t> TopKCodec::Check(absl::string_view bytes) const {
-  const size_t need = static_cast<size_t>(IndexSetBytes(shape_.elements(), values_shape_.elements()));
-  if (bytes.size() < need) return absl::InvalidArgumentError(absl::StrCat("topk: ", bytes.size(), " bytes, the places alone need ", need));
+  const size_t need =
+      static_cast<size_t>(IndexSetBytes(shape_.elements(), values_shape_.elements()));
+  if (bytes.size() < need)
+    return absl::InvalidArgumentError(
+        absl::StrCat("topk: ", bytes.size(), " bytes, the places alone need ", need));
   std::vector<uint32_t> indices;
-  RETURN_IF_ERROR(ReadIndexSet(bytes.substr(0, need), shape_.elements(), values_shape_.elements(), &indices));
+  RETURN_IF_ERROR(
+      ReadIndexSet(bytes.substr(0, need), shape_.elements(), values_shape_.elements(), &indices));
   for (size_t i = 0; !spec_.global() && i < indices.size(); ++i) {
-    if (static_cast<int64_t>(indices[i]) / shape_.hidden != static_cast<int64_t>(i) / values_shape_.hidden) {
+    if (static_cast<int64_t>(indices[i]) / shape_.hidden !=
+        static_cast<int64_t>(i) / values_shape_.hidden) {
       return absl::InvalidArgumentError("topk: a token with too many or too few places");
     }
   }
@@ -104,32 +122,43 @@ absl::StatusOr<size_t> TopKCodec::Check(absl::string_view bytes) const {
 }
 
 void TopKCodec::Decode(absl::string_view body, RowSink& out) {
-  const size_t index_bytes = static_cast<size_t>(IndexSetBytes(shape_.elements(), values_shape_.elements()));
-  ReadIndexSet(body.substr(0, index_bytes), shape_.elements(), values_shape_.elements(), &indices_).IgnoreError();  // checked
+  const size_t index_bytes =
+      static_cast<size_t>(IndexSetBytes(shape_.elements(), values_shape_.elements()));
+  ReadIndexSet(body.substr(0, index_bytes), shape_.elements(), values_shape_.elements(), &indices_)
+      .IgnoreError();  // checked
   kept_.resize(indices_.size());
   ArrayRows rows(kept_.data(), values_shape_.hidden);
   values_->Decode(body.substr(index_bytes), rows);
   Scatter(indices_, kept_, shape_, out);
 }
 
-RandomKCodec::RandomKCodec(const CodecSpec& spec, const SampleShape& shape, uint64_t seed, std::unique_ptr<SampleCodec> values)
-    : spec_(spec), shape_(shape), seed_(seed), kept_count_(KeptOf(spec.ratio(), shape.elements())), values_(std::move(values)) {}
+RandomKCodec::RandomKCodec(const CodecSpec& spec, const SampleShape& shape, uint64_t seed,
+                           std::unique_ptr<SampleCodec> values)
+    : spec_(spec),
+      shape_(shape),
+      seed_(seed),
+      kept_count_(KeptOf(spec.ratio(), shape.elements())),
+      values_(std::move(values)) {}
 
 void RandomKCodec::Draw(uint32_t draw) {
   indices_.resize(static_cast<size_t>(kept_count_));
   for (int64_t i = 0; i < kept_count_; ++i) {
     const int64_t start = RunStart(i);
     const uint64_t length = static_cast<uint64_t>(RunStart(i + 1) - start);
-    indices_[static_cast<size_t>(i)] = static_cast<uint32_t>(start) + static_cast<uint32_t>(RandomBelow(seed_, draw, static_cast<uint64_t>(i), length));
+    indices_[static_cast<size_t>(i)] =
+        static_cast<uint32_t>(start) +
+        static_cast<uint32_t>(RandomBelow(seed_, draw, static_cast<uint64_t>(i), length));
   }
 }
 
 void RandomKCodec::Scale() {
   if (!spec_.scaled()) return;
-  for (int64_t i = 0; i < kept_count_; ++i) kept_[static_cast<size_t>(i)] *= static_cast<float>(RunStart(i + 1) - RunStart(i));
+  for (int64_t i = 0; i < kept_count_; ++i)
+    kept_[static_cast<size_t>(i)] *= static_cast<float>(RunStart(i + 1) - RunStart(i));
 }
 
-void RandomKCodec::Encode(RowSource& in, const SampleInfo& info, std::string* out, RowSink* rebuilt) {
+void RandomKCodec::Encode(RowSource& in, const SampleInfo& info, std::string* out,
+                          RowSink* rebuilt) {
   const uint32_t draw = static_cast<uint32_t>(Mix64(info.draw));
   std::memcpy(Extend(out, sizeof(draw)), &draw, sizeof(draw));
   Draw(draw);
@@ -144,7 +173,8 @@ void RandomKCodec::Encode(RowSource& in, const SampleInfo& info, std::string* ou
 }
 
 absl::StatusOr<size_t> RandomKCodec::Check(absl::string_view bytes) const {
-  if (bytes.size() < sizeof(uint32_t)) return absl::InvalidArgumentError("randomk: the frame ends in the draw");
+  if (bytes.size() < sizeof(uint32_t))
+    return absl::InvalidArgumentError("randomk: the frame ends in the draw");
   ASSIGN_OR_RETURN(const size_t values, values_->Check(bytes.substr(sizeof(uint32_t))));
   return sizeof(uint32_t) + values;
 }

@@ -1,11 +1,12 @@
 // topk and randomk: some elements of a sample, the rest is zero at the receiver.
 //
-// TopKCodec: the largest magnitudes of each token (or of the sample), ties to the lower index; NaN and inf count as largest. Body: the set of
-// places (index_set.h), then the values in that order by their own codec, as tokens x kept of each token, or 1 x kept (`global`).
-// RandomKCodec: the sample is cut into as many nearly equal runs as elements are kept, and one place is drawn in each from (seed, draw): as likely
-// as any other, and both ends draw alike. Body: the draw (4 bytes), then the values. `scaled` multiplies by the length of the run, so that the mean
-// is right (and the variance large).
-// Thread: one owner.
+// TopKCodec: the largest magnitudes of each token (or of the sample), ties to the lower index; NaN
+// and inf count as largest. Body: the set of places (index_set.h), then the values in that order by
+// their own codec, as tokens x kept of each token, or 1 x kept (`global`). RandomKCodec: the sample
+// is cut into as many nearly equal runs as elements are kept, and one place is drawn in each from
+// (seed, draw): as likely as any other, and both ends draw alike. Body: the draw (4 bytes), then
+// the values. `scaled` multiplies by the length of the run, so that the mean is right (and the
+// variance large). Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_SPARSE_H_
 #define ISTHMUS_COMPRESS_SPARSE_H_
 
@@ -43,7 +44,8 @@ class TopKCodec : public SampleCodec {
 class RandomKCodec : public SampleCodec {
  public:
   // `values` has the shape 1 x KeptOf(ratio, elements).
-  RandomKCodec(const CodecSpec& spec, const SampleShape& shape, uint64_t seed, std::unique_ptr<SampleCodec> values);
+  RandomKCodec(const CodecSpec& spec, const SampleShape& shape, uint64_t seed,
+               std::unique_ptr<SampleCodec> values);
 
   void Encode(RowSource& in, const SampleInfo& info, std::string* out, RowSink* rebuilt) override;
   absl::StatusOr<size_t> Check(absl::string_view bytes) const override;
@@ -53,7 +55,9 @@ class RandomKCodec : public SampleCodec {
   void Draw(uint32_t draw);  // fills indices_
   void Scale();              // kept_, where the codec is `scaled`
   int64_t RunStart(int64_t i) const {
-    return static_cast<int64_t>(static_cast<unsigned __int128>(i) * static_cast<uint64_t>(shape_.elements()) / static_cast<uint64_t>(kept_count_));
+    return static_cast<int64_t>(static_cast<unsigned __int128>(i) *
+                                static_cast<uint64_t>(shape_.elements()) /
+                                static_cast<uint64_t>(kept_count_));
   }
 
   const CodecSpec spec_;
@@ -65,8 +69,10 @@ class RandomKCodec : public SampleCodec {
   std::vector<float> kept_;
 };
 
-// Places of the k largest magnitudes of x[0..n), in order; ties to the lower place. `first` is added to each; appended.
-void SelectLargest(const float* x, size_t n, size_t k, uint32_t first, std::vector<uint32_t>* scratch, std::vector<uint32_t>* places);
+// Places of the k largest magnitudes of x[0..n), in order; ties to the lower place. `first` is
+// added to each; appended.
+void SelectLargest(const float* x, size_t n, size_t k, uint32_t first,
+                   std::vector<uint32_t>* scratch, std::vector<uint32_t>* places);
 
 }  // namespace isthmus::compress
 

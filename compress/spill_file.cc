@@ -24,7 +24,9 @@ int OpenNameless(const std::string& directory) {
 // Reserves, or where the file system can't, checks the free space and sets the length.
 int Reserve(int fd, int64_t bytes, int64_t* available) {
   struct statvfs vfs;
-  *available = fstatvfs(fd, &vfs) == 0 ? static_cast<int64_t>(vfs.f_bavail) * static_cast<int64_t>(vfs.f_frsize) : -1;
+  *available = fstatvfs(fd, &vfs) == 0
+                   ? static_cast<int64_t>(vfs.f_bavail) * static_cast<int64_t>(vfs.f_frsize)
+                   : -1;
   if (fallocate(fd, 0, 0, bytes) == 0) return 0;
   if (errno != EOPNOTSUPP) return errno;
   if (*available >= 0 && *available < bytes) return ENOSPC;
@@ -33,20 +35,25 @@ int Reserve(int fd, int64_t bytes, int64_t* available) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SpillFile>> SpillFile::Make(const std::string& directory, int64_t slots, int64_t slot_bytes) {
+absl::StatusOr<std::unique_ptr<SpillFile>> SpillFile::Make(const std::string& directory,
+                                                           int64_t slots, int64_t slot_bytes) {
   const int fd = OpenNameless(directory);
   if (fd < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("spill file in '", directory, "' (--state-dir of the daemon)"));
+    return absl::ErrnoToStatus(
+        errno, absl::StrCat("spill file in '", directory, "' (--state-dir of the daemon)"));
   }
   std::unique_ptr<SpillFile> file(new SpillFile(fd, slots, slot_bytes, directory));
   const int64_t bytes = slots * slot_bytes;
   int64_t available = 0;
   const int error = bytes > 0 ? Reserve(fd, bytes, &available) : 0;
   if (error == ENOSPC || error == EFBIG || error == EDQUOT) {
-    return absl::ResourceExhaustedError(absl::StrCat("delta buffers want ", bytes, " bytes in '", directory, "', where ", available,
-                                                     " are free: free some, or lower the disk cap of the buffers"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("delta buffers want ", bytes, " bytes in '", directory, "', where ", available,
+                     " are free: free some, or lower the disk cap of the buffers"));
   }
-  if (error != 0) return absl::ErrnoToStatus(error, absl::StrCat("reserving ", bytes, " bytes in '", directory, "'"));
+  if (error != 0)
+    return absl::ErrnoToStatus(error,
+                               absl::StrCat("reserving ", bytes, " bytes in '", directory, "'"));
   return file;
 }
 
@@ -59,7 +66,9 @@ absl::Status SpillFile::Read(int64_t slot, void* to) const {
   while (left > 0) {
     const ssize_t n = pread(fd_, p, static_cast<size_t>(left), at);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return absl::ErrnoToStatus(n < 0 ? errno : EIO, absl::StrCat("reading the spill file in '", directory_, "'"));
+    if (n <= 0)
+      return absl::ErrnoToStatus(n < 0 ? errno : EIO,
+                                 absl::StrCat("reading the spill file in '", directory_, "'"));
     p += n;
     at += n;
     left -= n;
@@ -74,7 +83,9 @@ absl::Status SpillFile::Write(int64_t slot, const void* from) {
   while (left > 0) {
     const ssize_t n = pwrite(fd_, p, static_cast<size_t>(left), at);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return absl::ErrnoToStatus(n < 0 ? errno : EIO, absl::StrCat("writing the spill file in '", directory_, "'"));
+    if (n <= 0)
+      return absl::ErrnoToStatus(n < 0 ? errno : EIO,
+                                 absl::StrCat("writing the spill file in '", directory_, "'"));
     p += n;
     at += n;
     left -= n;

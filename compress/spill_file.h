@@ -1,5 +1,6 @@
-// A file of equal slots for what does not fit in memory. It has no name (O_TMPFILE, or unlinked at once), so that nothing is left after a
-// crash; its space is reserved at the start, so that a full disk is announced then and not in the middle of a training step.
+// A file of equal slots for what does not fit in memory. It has no name (O_TMPFILE, or unlinked at
+// once), so that nothing is left after a crash; its space is reserved at the start, so that a full
+// disk is announced then and not in the middle of a training step.
 //
 // Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_SPILL_FILE_H_
@@ -16,8 +17,10 @@ namespace isthmus::compress {
 
 class SpillFile {
  public:
-  // ResourceExhausted: the file system has not the space, says how much is there. NotFound, PermissionDenied: the directory.
-  static absl::StatusOr<std::unique_ptr<SpillFile>> Make(const std::string& directory, int64_t slots, int64_t slot_bytes);
+  // ResourceExhausted: the file system has not the space, says how much is there. NotFound,
+  // PermissionDenied: the directory.
+  static absl::StatusOr<std::unique_ptr<SpillFile>> Make(const std::string& directory,
+                                                         int64_t slots, int64_t slot_bytes);
   ~SpillFile();
   SpillFile(const SpillFile&) = delete;
   SpillFile& operator=(const SpillFile&) = delete;

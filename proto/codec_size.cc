@@ -12,12 +12,14 @@ constexpr int64_t kZstdHeaderBytes = 5;         // flag (1) and raw size (4)
 
 int64_t ScaleCount(const CodecSpec& spec, int64_t positions, int64_t hidden) {
   if (spec.scale() == CodecSpec::PER_TOKEN) return positions;
-  if (spec.scale() == CodecSpec::PER_GROUP) return positions * ((hidden + spec.group() - 1) / std::max(1, spec.group()));
+  if (spec.scale() == CodecSpec::PER_GROUP)
+    return positions * ((hidden + spec.group() - 1) / std::max(1, spec.group()));
   return hidden;
 }
 
 // `most`: the largest that the codec may make, instead of the usual.
-int64_t SampleBytes(const CodecSpec& spec, int64_t positions, int64_t hidden, bool warm, bool most) {
+int64_t SampleBytes(const CodecSpec& spec, int64_t positions, int64_t hidden, bool warm,
+                    bool most) {
   const int64_t n = positions * hidden;
   switch (spec.kind()) {
     case CodecSpec::BF16:
@@ -30,8 +32,10 @@ int64_t SampleBytes(const CodecSpec& spec, int64_t positions, int64_t hidden, bo
     case CodecSpec::TOP_K: {
       const int64_t kept = TopKKept(spec, positions, hidden);
       const CodecSpec values = ValuesOf(spec);
-      return IndexSetBytes(n, kept) + (spec.global() || positions == 0 ? SampleBytes(values, 1, kept, warm, most)
-                                                                       : SampleBytes(values, positions, kept / positions, warm, most));
+      return IndexSetBytes(n, kept) +
+             (spec.global() || positions == 0
+                  ? SampleBytes(values, 1, kept, warm, most)
+                  : SampleBytes(values, positions, kept / positions, warm, most));
     }
     case CodecSpec::RANDOM_K:
       return kDrawBytes + SampleBytes(ValuesOf(spec), 1, KeptOf(spec.ratio(), n), warm, most);
@@ -40,15 +44,18 @@ int64_t SampleBytes(const CodecSpec& spec, int64_t positions, int64_t hidden, bo
     case CodecSpec::LOW_RANK: {
       const int64_t rank = std::min<int64_t>({spec.rank(), positions, hidden});
       const CodecSpec values = ValuesOf(spec);
-      return SampleBytes(values, positions, rank, warm, most) + SampleBytes(values, rank, hidden, warm, most);
+      return SampleBytes(values, positions, rank, warm, most) +
+             SampleBytes(values, rank, hidden, warm, most);
     }
     case CodecSpec::FEEDBACK:
     case CodecSpec::LAZY:
       return SampleBytes(spec.inner(), positions, hidden, warm, most);
     case CodecSpec::PREDICT:
-      return 1 + (most ? 4 : 2) * positions + SampleBytes(spec.inner(), positions, hidden, warm, most);
+      return 1 + (most ? 4 : 2) * positions +
+             SampleBytes(spec.inner(), positions, hidden, warm, most);
     case CodecSpec::DELTA:
-      return kDeltaSampleHeaderBytes + SampleBytes(warm ? spec.inner() : spec.cold(), positions, hidden, warm, most);
+      return kDeltaSampleHeaderBytes +
+             SampleBytes(warm ? spec.inner() : spec.cold(), positions, hidden, warm, most);
     default:
       return 4 * n;
   }
@@ -62,7 +69,8 @@ int64_t KeptOf(double ratio, int64_t n) {
 }
 
 int64_t TopKKept(const CodecSpec& spec, int64_t positions, int64_t hidden) {
-  return spec.global() ? KeptOf(spec.ratio(), positions * hidden) : positions * KeptOf(spec.ratio(), hidden);
+  return spec.global() ? KeptOf(spec.ratio(), positions * hidden)
+                       : positions * KeptOf(spec.ratio(), hidden);
 }
 
 int64_t IndexSetBytes(int64_t n, int64_t kept) {
@@ -101,8 +109,10 @@ int64_t EncodedBytes(const CodecSpec& spec, const TensorDims& d, bool warm) {
 }
 
 int64_t MaxEncodedBytes(const CodecSpec& spec, const TensorDims& d) {
-  int64_t bytes = d.samples * std::max(SampleBytes(spec, d.positions, d.hidden, true, true), SampleBytes(spec, d.positions, d.hidden, false, true));
-  if (spec.kind() == CodecSpec::DELTA) {  // a non-finite sample falls back to fp32 whatever `cold` says
+  int64_t bytes = d.samples * std::max(SampleBytes(spec, d.positions, d.hidden, true, true),
+                                       SampleBytes(spec, d.positions, d.hidden, false, true));
+  if (spec.kind() ==
+      CodecSpec::DELTA) {  // a non-finite sample falls back to fp32 whatever `cold` says
     bytes = std::max(bytes, d.samples * (kDeltaSampleHeaderBytes + 4 * d.positions * d.hidden));
   }
   return bytes + (spec.zstd() ? kZstdHeaderBytes : 0);

@@ -32,7 +32,8 @@ class Parser {
 
  private:
   absl::StatusOr<CodecSpec> Node(int depth) {
-    if (depth >= kMaxNesting) return Expected(absl::StrCat("at most ", kMaxNesting, " nested codecs"));
+    if (depth >= kMaxNesting)
+      return Expected(absl::StrCat("at most ", kMaxNesting, " nested codecs"));
     SkipSpace();
     const size_t start = at_;
     const std::string name = Word();
@@ -55,11 +56,16 @@ class Parser {
     } else if (name == "cocktail") {
       return Cocktail();
     } else if (name == "ef" || name == "lep" || name == "predict") {
-      return Wrapper(name == "ef" ? CodecSpec::FEEDBACK : name == "lep" ? CodecSpec::LAZY : CodecSpec::PREDICT, depth);
+      return Wrapper(name == "ef"    ? CodecSpec::FEEDBACK
+                     : name == "lep" ? CodecSpec::LAZY
+                                     : CodecSpec::PREDICT,
+                     depth);
     } else {
       at_ = start;
-      return Expected("a codec: none, bf16, fp16, quant(BITS), delta(CODEC), predict(CODEC), topk(RATIO), randomk(RATIO), lowrank(RANK), sign, "
-                      "cocktail(SUBSET, RATIO, BITS), ef(CODEC), lep(CODEC)");
+      return Expected(
+          "a codec: none, bf16, fp16, quant(BITS), delta(CODEC), predict(CODEC), topk(RATIO), "
+          "randomk(RATIO), lowrank(RANK), sign, "
+          "cocktail(SUBSET, RATIO, BITS), ef(CODEC), lep(CODEC)");
     }
     return spec;
   }
@@ -69,7 +75,8 @@ class Parser {
     spec.set_kind(CodecSpec::QUANT);
     if (!Take('(')) return Expected("'(' and the number of bits, as in quant(4)");
     int bits = 0;
-    if (!absl::SimpleAtoi(Word(), &bits) || bits < 1 || bits > 8) return Expected("bits from 1 to 8");
+    if (!absl::SimpleAtoi(Word(), &bits) || bits < 1 || bits > 8)
+      return Expected("bits from 1 to 8");
     spec.set_bits(bits);
     while (Take(',')) {
       const std::string option = Word();
@@ -121,7 +128,8 @@ class Parser {
     CodecSpec spec;
     spec.set_kind(kind);
     double ratio = 0;
-    if (!Take('(') || !Ratio(&ratio)) return Expected("'(' and the share to keep, over 0 and at most 1, as in topk(0.05)");
+    if (!Take('(') || !Ratio(&ratio))
+      return Expected("'(' and the share to keep, over 0 and at most 1, as in topk(0.05)");
     spec.set_ratio(ratio);
     while (Take(',')) {
       const std::string option = Word();
@@ -133,7 +141,8 @@ class Parser {
       } else if (kind == CodecSpec::RANDOM_K && option == "scaled") {
         spec.set_scaled(true);
       } else {
-        return Expected(kind == CodecSpec::TOP_K ? "an option: token, global, values=CODEC" : "an option: scaled, values=CODEC");
+        return Expected(kind == CodecSpec::TOP_K ? "an option: token, global, values=CODEC"
+                                                 : "an option: scaled, values=CODEC");
       }
     }
     return Closed(std::move(spec));
@@ -143,7 +152,8 @@ class Parser {
     CodecSpec spec;
     spec.set_kind(CodecSpec::LOW_RANK);
     int rank = 0;
-    if (!Take('(') || !absl::SimpleAtoi(Word(), &rank) || rank < 1 || rank > 128) return Expected("'(' and a rank from 1 to 128, as in lowrank(16)");
+    if (!Take('(') || !absl::SimpleAtoi(Word(), &rank) || rank < 1 || rank > 128)
+      return Expected("'(' and a rank from 1 to 128, as in lowrank(16)");
     spec.set_rank(rank);
     if (Take(',')) {
       if (Word() != "values" || !Take('=')) return Expected("values=CODEC");
@@ -161,7 +171,8 @@ class Parser {
     int group = 0;
     if (option == "token") {
       spec.set_scale(CodecSpec::PER_TOKEN);
-    } else if (option == "group" && Take('=') && absl::SimpleAtoi(Word(), &group) && group >= 32 && group <= 256) {
+    } else if (option == "group" && Take('=') && absl::SimpleAtoi(Word(), &group) && group >= 32 &&
+               group <= 256) {
       spec.set_scale(CodecSpec::PER_GROUP);
       spec.set_group(group);
     } else if (option != "channel") {
@@ -175,7 +186,8 @@ class Parser {
     spec.set_kind(CodecSpec::COCKTAIL);
     double subset = 0, ratio = 0;
     int bits = 0;
-    if (!Take('(') || !Ratio(&subset) || !Take(',') || !Ratio(&ratio) || !Take(',') || !absl::SimpleAtoi(Word(), &bits) || bits < 1 || bits > 8) {
+    if (!Take('(') || !Ratio(&subset) || !Take(',') || !Ratio(&ratio) || !Take(',') ||
+        !absl::SimpleAtoi(Word(), &bits) || bits < 1 || bits > 8) {
       return Expected("(SUBSET, RATIO, BITS), as in cocktail(0.1, 0.2, 4)");
     }
     spec.set_subset(subset);
@@ -193,7 +205,8 @@ class Parser {
     *spec.mutable_inner() = *inner;
     if (kind == CodecSpec::PREDICT && Take(',')) {
       double rate = 0;
-      if (Word() != "rate" || !Take('=') || !Ratio(&rate)) return Expected("rate=R, over 0 and at most 1");
+      if (Word() != "rate" || !Take('=') || !Ratio(&rate))
+        return Expected("rate=R, over 0 and at most 1");
       if (rate != kDefaultRate) spec.set_rate(rate);
     }
     return Closed(std::move(spec));
@@ -219,8 +232,11 @@ class Parser {
   bool Ratio(double* ratio) {
     SkipSpace();
     const size_t start = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '.' || text_[at_] == '-')) ++at_;
-    return absl::SimpleAtod(text_.substr(start, at_ - start), ratio) && absl::SimpleAtod(absl::StrCat(*ratio), ratio) && *ratio > 0 && *ratio <= 1;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) ||
+                                  text_[at_] == '.' || text_[at_] == '-'))
+      ++at_;
+    return absl::SimpleAtod(text_.substr(start, at_ - start), ratio) &&
+           absl::SimpleAtod(absl::StrCat(*ratio), ratio) && *ratio > 0 && *ratio <= 1;
   }
 
   void SkipSpace() {
@@ -256,11 +272,16 @@ absl::Status Validate(const CodecSpec& spec, int depth);
 // Values are a short list, not samples: what may code them.
 absl::Status ValidateValues(const CodecSpec& spec, int depth) {
   const CodecSpec values = ValuesOf(spec);
-  const bool plain = values.kind() == CodecSpec::NONE || values.kind() == CodecSpec::BF16 || values.kind() == CodecSpec::FP16;
-  const bool quant = values.kind() == CodecSpec::QUANT && (values.scale() != CodecSpec::PER_CHANNEL || spec.kind() == CodecSpec::LOW_RANK);
+  const bool plain = values.kind() == CodecSpec::NONE || values.kind() == CodecSpec::BF16 ||
+                     values.kind() == CodecSpec::FP16;
+  const bool quant =
+      values.kind() == CodecSpec::QUANT &&
+      (values.scale() != CodecSpec::PER_CHANNEL || spec.kind() == CodecSpec::LOW_RANK);
   const bool top = spec.kind() == CodecSpec::RANDOM_K && values.kind() == CodecSpec::TOP_K;
   if (!plain && !quant && !top) {
-    return absl::InvalidArgumentError("values: none, bf16, fp16, or quant with a scale per token or group (randomk also takes topk)");
+    return absl::InvalidArgumentError(
+        "values: none, bf16, fp16, or quant with a scale per token or group (randomk also takes "
+        "topk)");
   }
   return Validate(values, depth + 1);
 }
@@ -274,41 +295,52 @@ absl::Status Validate(const CodecSpec& spec, int depth) {
       break;
     case CodecSpec::QUANT:
       if (spec.bits() < 1 || spec.bits() > 8) {
-        return absl::InvalidArgumentError(absl::StrCat("quant: bits ", spec.bits(), " not in 1..8"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("quant: bits ", spec.bits(), " not in 1..8"));
       }
       if (spec.scale() == CodecSpec::PER_GROUP && (spec.group() < 32 || spec.group() > 256)) {
-        return absl::InvalidArgumentError(absl::StrCat("quant: group ", spec.group(), " not in 32..256"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("quant: group ", spec.group(), " not in 32..256"));
       }
       break;
     case CodecSpec::SIGN:
       if (spec.scale() == CodecSpec::PER_GROUP && (spec.group() < 32 || spec.group() > 256)) {
-        return absl::InvalidArgumentError(absl::StrCat("sign: group ", spec.group(), " not in 32..256"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("sign: group ", spec.group(), " not in 32..256"));
       }
       break;
     case CodecSpec::TOP_K:
     case CodecSpec::RANDOM_K:
-      if (!InUnit(spec.ratio())) return absl::InvalidArgumentError("topk, randomk: the ratio is over 0 and at most 1");
+      if (!InUnit(spec.ratio()))
+        return absl::InvalidArgumentError("topk, randomk: the ratio is over 0 and at most 1");
       return ValidateValues(spec, depth);
     case CodecSpec::LOW_RANK:
-      if (spec.rank() < 1 || spec.rank() > 128) return absl::InvalidArgumentError(absl::StrCat("lowrank: rank ", spec.rank(), " not in 1..128"));
+      if (spec.rank() < 1 || spec.rank() > 128)
+        return absl::InvalidArgumentError(
+            absl::StrCat("lowrank: rank ", spec.rank(), " not in 1..128"));
       return ValidateValues(spec, depth);
     case CodecSpec::COCKTAIL:
       if (!InUnit(spec.subset()) || !InUnit(spec.ratio()) || spec.bits() < 1 || spec.bits() > 8) {
-        return absl::InvalidArgumentError("cocktail: subset and ratio are over 0 and at most 1, bits 1 to 8");
+        return absl::InvalidArgumentError(
+            "cocktail: subset and ratio are over 0 and at most 1, bits 1 to 8");
       }
       break;
     case CodecSpec::FEEDBACK:
     case CodecSpec::LAZY:
     case CodecSpec::PREDICT:
     case CodecSpec::DELTA: {
-      const char* name = spec.kind() == CodecSpec::DELTA ? "delta" : spec.kind() == CodecSpec::PREDICT ? "predict" : "ef, lep";
-      if (!spec.has_inner()) return absl::InvalidArgumentError(absl::StrCat(name, ": no inner codec"));
+      const char* name = spec.kind() == CodecSpec::DELTA     ? "delta"
+                         : spec.kind() == CodecSpec::PREDICT ? "predict"
+                                                             : "ef, lep";
+      if (!spec.has_inner())
+        return absl::InvalidArgumentError(absl::StrCat(name, ": no inner codec"));
       if (spec.kind() == CodecSpec::PREDICT && !(spec.rate() >= 0 && spec.rate() <= 1)) {
         return absl::InvalidArgumentError("predict: the rate is over 0 and at most 1");
       }
       const bool cold_predict = spec.cold().kind() == CodecSpec::PREDICT;
       if (KeepsState(spec.inner()) || (KeepsState(spec.cold()) && !cold_predict)) {
-        return absl::InvalidArgumentError(absl::StrCat(name, ": the inner and cold codecs must be stateless"));
+        return absl::InvalidArgumentError(
+            absl::StrCat(name, ": the inner and cold codecs must be stateless"));
       }
       absl::Status inner = Validate(spec.inner(), depth + 1);
       if (!inner.ok()) return inner;
@@ -316,7 +348,8 @@ absl::Status Validate(const CodecSpec& spec, int depth) {
       break;
     }
     default:
-      return absl::InvalidArgumentError(absl::StrCat("codec kind ", spec.kind(), " is not known to this build"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("codec kind ", spec.kind(), " is not known to this build"));
   }
   return absl::OkStatus();
 }
@@ -338,13 +371,17 @@ std::string FormatNode(const CodecSpec& spec) {
     }
     case CodecSpec::SIGN:
       if (spec.scale() == CodecSpec::PER_TOKEN) return "sign(token)";
-      return spec.scale() == CodecSpec::PER_GROUP ? absl::StrCat("sign(group=", spec.group(), ")") : "sign";
+      return spec.scale() == CodecSpec::PER_GROUP ? absl::StrCat("sign(group=", spec.group(), ")")
+                                                  : "sign";
     case CodecSpec::TOP_K:
     case CodecSpec::RANDOM_K:
     case CodecSpec::LOW_RANK: {
-      std::string out = spec.kind() == CodecSpec::TOP_K      ? absl::StrCat("topk(", spec.ratio(), spec.global() ? ", global" : "")
-                        : spec.kind() == CodecSpec::RANDOM_K ? absl::StrCat("randomk(", spec.ratio(), spec.scaled() ? ", scaled" : "")
-                                                             : absl::StrCat("lowrank(", spec.rank());
+      std::string out =
+          spec.kind() == CodecSpec::TOP_K
+              ? absl::StrCat("topk(", spec.ratio(), spec.global() ? ", global" : "")
+          : spec.kind() == CodecSpec::RANDOM_K
+              ? absl::StrCat("randomk(", spec.ratio(), spec.scaled() ? ", scaled" : "")
+              : absl::StrCat("lowrank(", spec.rank());
       if (spec.has_inner()) absl::StrAppend(&out, ", values=", FormatNode(spec.inner()));
       return out + ")";
     }
@@ -355,7 +392,8 @@ std::string FormatNode(const CodecSpec& spec) {
     case CodecSpec::LAZY:
       return absl::StrCat("lep(", FormatNode(spec.inner()), ")");
     case CodecSpec::PREDICT:
-      return absl::StrCat("predict(", FormatNode(spec.inner()), spec.rate() > 0 ? absl::StrCat(", rate=", spec.rate()) : "", ")");
+      return absl::StrCat("predict(", FormatNode(spec.inner()),
+                          spec.rate() > 0 ? absl::StrCat(", rate=", spec.rate()) : "", ")");
     case CodecSpec::DELTA: {
       std::string out = absl::StrCat("delta(", FormatNode(spec.inner()));
       if (spec.has_cold()) absl::StrAppend(&out, ", cold=", FormatNode(spec.cold()));
@@ -382,6 +420,8 @@ uint32_t CodecId(const CodecSpec& spec) {
   return hash;
 }
 
-bool IsStateful(const CodecSpec& spec) { return spec.kind() == CodecSpec::DELTA || spec.kind() == CodecSpec::PREDICT; }
+bool IsStateful(const CodecSpec& spec) {
+  return spec.kind() == CodecSpec::DELTA || spec.kind() == CodecSpec::PREDICT;
+}
 
 }  // namespace isthmus

@@ -2,18 +2,22 @@
 //
 //   codec  := node [ "|" "zstd" ]
 //   node   := value
-//           | "topk(" RATIO { "," "global" | "token" | "values=" value } ")"     largest magnitudes; values default bf16
-//           | "randomk(" RATIO { "," "scaled" | "values=" value } ")"            places from a shared seed; values default bf16
-//           | "lowrank(" RANK [ ", values=" value ] ")"                          PowerSGD, rank 1-128; values default none (fp32)
-//           | "sign" [ "(" "channel" | "token" | "group=32..256" ")" ]
-//           | "cocktail(" SUBSET "," RATIO "," BITS ")"                          random subset, its largest, quantised
-//           | "ef(" node ")" | "lep(" node ")"                                   error feedback; lazy error propagation
-//           | "predict(" node [ ", rate=0.05" ] ")"                              difference to running means of tokens and positions
-//           | "delta(" node [ ", cold=" node ] ")"                               cold: the codec of a key frame, default none (fp32)
+//           | "topk(" RATIO { "," "global" | "token" | "values=" value } ")"     largest
+//           magnitudes; values default bf16 | "randomk(" RATIO { "," "scaled" | "values=" value }
+//           ")"            places from a shared seed; values default bf16 | "lowrank(" RANK [ ",
+//           values=" value ] ")"                          PowerSGD, rank 1-128; values default none
+//           (fp32) | "sign" [ "(" "channel" | "token" | "group=32..256" ")" ] | "cocktail(" SUBSET
+//           "," RATIO "," BITS ")"                          random subset, its largest, quantised
+//           | "ef(" node ")" | "lep(" node ")"                                   error feedback;
+//           lazy error propagation | "predict(" node [ ", rate=0.05" ] ")" difference to running
+//           means of tokens and positions | "delta(" node [ ", cold=" node ] ")" cold: the codec of
+//           a key frame, default none (fp32)
 //   value  := "none" | "bf16" | "fp16"
-//           | "quant(" bits { "," option } ")"       option: channel | token | group=32..256 | rms | stochastic | symmetric
+//           | "quant(" bits { "," option } ")"       option: channel | token | group=32..256 | rms
+//           | stochastic | symmetric
 //
-// The nodes within ef, lep, predict and delta keep no state of their own; but cold= may be a predict.
+// The nodes within ef, lep, predict and delta keep no state of their own; but cold= may be a
+// predict.
 //
 // Thread: pure functions.
 #ifndef ISTHMUS_PROTO_CODEC_TEXT_H_
@@ -38,11 +42,13 @@ std::string FormatCodec(const CodecSpec& spec);
 // Checks ranges (bits 1-8, group 32-256) and nesting; ParseCodec's results always pass.
 absl::Status ValidateCodec(const CodecSpec& spec);
 
-// 32-bit identity of a spec; travels in each frame so that both ends know they built the same codec.
+// 32-bit identity of a spec; travels in each frame so that both ends know they built the same
+// codec.
 uint32_t CodecId(const CodecSpec& spec);
 
-// True if both ends keep state from frame to frame that must stay equal (delta, predict): a lost frame is an error then.
-// What the sender keeps for itself (residuals of ef and lep, the factor of lowrank) does not count.
+// True if both ends keep state from frame to frame that must stay equal (delta, predict): a lost
+// frame is an error then. What the sender keeps for itself (residuals of ef and lep, the factor of
+// lowrank) does not count.
 bool IsStateful(const CodecSpec& spec);
 
 }  // namespace isthmus

@@ -1,13 +1,15 @@
-// Codecs on one core against memcpy and the scalar reference. Rates are fp32 input bytes a second of CPU time.
+// Codecs on one core against memcpy and the scalar reference. Rates are fp32 input bytes a second
+// of CPU time.
 //   codec_bench [--benchmark_filter=...]
-// `moved` is what a codec must move through memory for each byte of input, so that memcpy's rate x 2 / moved is a bound where data come from DRAM.
+// `moved` is what a codec must move through memory for each byte of input, so that memcpy's rate x
+// 2 / moved is a bound where data come from DRAM.
 #include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
 
-#include "benchmark/benchmark.h"
 #include "base/rng.h"
+#include "benchmark/benchmark.h"
 #include "compress/codec.h"
 #include "compress/pack.h"
 #include "compress/quantize.h"
@@ -25,7 +27,8 @@ std::vector<float> Input(size_t n, uint64_t stream = 0) {
     float sum = -6.0f;
     for (uint64_t k = 0; k < 3; ++k) {
       const uint64_t r = RandomBits(1, stream, 3 * i + k);
-      sum += static_cast<float>(r & 0xffffffffu) * 0x1p-31f + static_cast<float>(r >> 32) * 0x1p-31f;
+      sum +=
+          static_cast<float>(r & 0xffffffffu) * 0x1p-31f + static_cast<float>(r >> 32) * 0x1p-31f;
     }
     x[i] = sum;
   }
@@ -65,10 +68,15 @@ void Encode(benchmark::State& state, const std::string& text, double moved) {
   std::string payload;
   bool odd = false;
   const TensorDims dims{1, kPositions, kHidden};
-  if (!encoder->Encode({x.data(), DType::kF32, Device::kCpu, dims}, context, &payload).ok()) state.SkipWithError("encode");
+  if (!encoder->Encode({x.data(), DType::kF32, Device::kCpu, dims}, context, &payload).ok())
+    state.SkipWithError("encode");
   for (auto _ : state) {
     odd = !odd;
-    if (!encoder->Encode({odd ? x2.data() : x.data(), DType::kF32, Device::kCpu, dims}, context, &payload).ok()) state.SkipWithError("encode");
+    if (!encoder
+             ->Encode({odd ? x2.data() : x.data(), DType::kF32, Device::kCpu, dims}, context,
+                      &payload)
+             .ok())
+      state.SkipWithError("encode");
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * 4 * x.size()));
@@ -90,8 +98,14 @@ void RoundTrip(benchmark::State& state, const std::string& text, double moved) {
   const TensorDims dims{1, kPositions, kHidden};
   for (auto _ : state) {
     odd = !odd;
-    if (!encoder->Encode({odd ? x2.data() : x.data(), DType::kF32, Device::kCpu, dims}, context, &payload).ok() ||
-        !decoder->Decode(payload, encoder->version(), context, {y.data(), DType::kF32, Device::kCpu, dims}).ok()) {
+    if (!encoder
+             ->Encode({odd ? x2.data() : x.data(), DType::kF32, Device::kCpu, dims}, context,
+                      &payload)
+             .ok() ||
+        !decoder
+             ->Decode(payload, encoder->version(), context,
+                      {y.data(), DType::kF32, Device::kCpu, dims})
+             .ok()) {
       state.SkipWithError("round trip");
     }
     benchmark::ClobberMemory();
@@ -114,10 +128,13 @@ void Kernel(benchmark::State& state, int which) {
     if (which == 1) QuantizeRow(levels, x.data(), inverse.data(), kHidden, codes.data());
     if (which == 2) PackCodes(codes.data(), kHidden, 4, packed.data());
     if (which == 3) PackCodes(codes.data(), kHidden, 3, packed.data());
-    if (which == 4) QuantizeDeltaRow(levels, x.data(), inverse.data(), step.data(), kHidden, m.data(), codes.data());
+    if (which == 4)
+      QuantizeDeltaRow(levels, x.data(), inverse.data(), step.data(), kHidden, m.data(),
+                       codes.data());
     if (which == 5) UnpackCodes(packed.data(), kHidden, 4, codes.data());
     if (which == 6) DequantizeRow(levels, codes.data(), step.data(), kHidden, y.data());
-    if (which == 7) DequantizeDeltaRow(levels, codes.data(), step.data(), kHidden, m.data(), y.data());
+    if (which == 7)
+      DequantizeDeltaRow(levels, codes.data(), step.data(), kHidden, m.data(), y.data());
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations()) * 4 * kHidden);

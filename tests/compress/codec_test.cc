@@ -9,13 +9,38 @@
 namespace isthmus::compress {
 namespace {
 
-const char* const kTexts[] = {"none", "bf16", "fp16", "quant(1)", "quant(2)", "quant(3, token)", "quant(4, group=32)", "quant(5, rms)",
-                              "quant(6, stochastic)", "quant(7, symmetric)", "quant(8)", "delta(quant(3))", "delta(quant(2, stochastic), cold=bf16)",
-                              "delta(fp16, cold=quant(8))", "sign", "sign(token)", "topk(0.1)", "topk(0.3, global, values=quant(4, group=32))", "randomk(0.2)",
-                              "randomk(0.2, scaled, values=quant(8, token))", "cocktail(0.5, 0.3, 4)", "lowrank(2)", "lowrank(3, values=bf16)", "ef(quant(2))",
-                              "lep(topk(0.2))", "delta(topk(0.2, values=quant(4, token)))", "delta(lowrank(2))", "delta(sign)", "predict(quant(3))",
+const char* const kTexts[] = {"none",
+                              "bf16",
+                              "fp16",
+                              "quant(1)",
+                              "quant(2)",
+                              "quant(3, token)",
+                              "quant(4, group=32)",
+                              "quant(5, rms)",
+                              "quant(6, stochastic)",
+                              "quant(7, symmetric)",
+                              "quant(8)",
+                              "delta(quant(3))",
+                              "delta(quant(2, stochastic), cold=bf16)",
+                              "delta(fp16, cold=quant(8))",
+                              "sign",
+                              "sign(token)",
+                              "topk(0.1)",
+                              "topk(0.3, global, values=quant(4, group=32))",
+                              "randomk(0.2)",
+                              "randomk(0.2, scaled, values=quant(8, token))",
+                              "cocktail(0.5, 0.3, 4)",
+                              "lowrank(2)",
+                              "lowrank(3, values=bf16)",
+                              "ef(quant(2))",
+                              "lep(topk(0.2))",
+                              "delta(topk(0.2, values=quant(4, token)))",
+                              "delta(lowrank(2))",
+                              "delta(sign)",
+                              "predict(quant(3))",
                               "delta(quant(3), cold=predict(quant(4)))"};
-const std::pair<int64_t, int64_t> kShapes[] = {{0, 0}, {0, 5}, {5, 0}, {1, 1}, {1, 2}, {3, 1}, {1, 31}, {7, 13}, {2, 257}, {33, 33}};
+const std::pair<int64_t, int64_t> kShapes[] = {{0, 0}, {0, 5},  {5, 0},  {1, 1},   {1, 2},
+                                               {3, 1}, {1, 31}, {7, 13}, {2, 257}, {33, 33}};
 
 // What proto/codec_size.h promises to the planner is what encoders make.
 TEST(Codec, SizesAreThoseAnnounced) {
@@ -27,10 +52,13 @@ TEST(Codec, SizesAreThoseAnnounced) {
           const TensorDims dims = pair.Dims(samples);
           const std::vector<float> x = Gaussian(static_cast<size_t>(dims.elements()), 1);
           for (bool warm : {false, true}) {
-            const std::string payload = pair.Encode(x, Ids(samples, static_cast<uint32_t>(samples * 10)));
-            EXPECT_LE(static_cast<int64_t>(payload.size()), MaxEncodedBytes(pair.spec, dims)) << text << suffix;
+            const std::string payload =
+                pair.Encode(x, Ids(samples, static_cast<uint32_t>(samples * 10)));
+            EXPECT_LE(static_cast<int64_t>(payload.size()), MaxEncodedBytes(pair.spec, dims))
+                << text << suffix;
             if (suffix[0] == '\0') {
-              EXPECT_EQ(static_cast<int64_t>(payload.size()), EncodedBytes(pair.spec, dims, warm)) << text;
+              EXPECT_EQ(static_cast<int64_t>(payload.size()), EncodedBytes(pair.spec, dims, warm))
+                  << text;
             }
           }
         }
@@ -58,11 +86,18 @@ TEST(Codec, EveryDtypeInAndOut) {
           context.sample_ids = ids;
           context.token_ids = tokens;
           std::string payload;
-          ASSERT_TRUE(pair.encoder->Encode({from.data(), in, Device::kCpu, pair.Dims(2)}, context, &payload).ok());
-          ASSERT_TRUE(pair.decoder->Decode(payload, pair.encoder->version(), context, {to.data(), out, Device::kCpu, pair.Dims(2)}).ok());
+          ASSERT_TRUE(
+              pair.encoder->Encode({from.data(), in, Device::kCpu, pair.Dims(2)}, context, &payload)
+                  .ok());
+          ASSERT_TRUE(pair.decoder
+                          ->Decode(payload, pair.encoder->version(), context,
+                                   {to.data(), out, Device::kCpu, pair.Dims(2)})
+                          .ok());
           std::vector<char> rounded(n * 4);
           FromFloats(expected.data(), n, out, rounded.data());
-          EXPECT_EQ(std::string(to.data(), n * DTypeBytes(out)), std::string(rounded.data(), n * DTypeBytes(out))) << text;
+          EXPECT_EQ(std::string(to.data(), n * DTypeBytes(out)),
+                    std::string(rounded.data(), n * DTypeBytes(out)))
+              << text;
         }
       }
     }
@@ -73,7 +108,8 @@ TEST(Codec, SeedsDecideStochasticRounding) {
   CodecOptions a = Pair::Options(8, 8), b = a;
   b.seed = 8;
   const std::vector<float> x = Gaussian(64, 1);
-  Pair one("quant(3, stochastic)", a), same("quant(3, stochastic)", a), other("quant(3, stochastic)", b);
+  Pair one("quant(3, stochastic)", a), same("quant(3, stochastic)", a),
+      other("quant(3, stochastic)", b);
   const std::string first = one.Encode(x, {0});
   EXPECT_EQ(first, same.Encode(x, {0}));
   EXPECT_NE(first, other.Encode(x, {0}));
@@ -84,8 +120,10 @@ TEST(Codec, RefusesAWrongSpecAndAnAbsurdBoundary) {
   CodecSpec spec;
   spec.set_kind(CodecSpec::QUANT);
   spec.set_bits(9);
-  EXPECT_EQ(MakeEncoder(spec, Pair::Options(1, 1)).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(MakeDecoder(spec, Pair::Options(1, 1)).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(MakeEncoder(spec, Pair::Options(1, 1)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(MakeDecoder(spec, Pair::Options(1, 1)).status().code(),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_FALSE(MakeEncoder(Spec("none"), Pair::Options(int64_t{1} << 40, int64_t{1} << 40)).ok());
   EXPECT_FALSE(MakeEncoder(Spec("none"), Pair::Options(-1, 4)).ok());
 }

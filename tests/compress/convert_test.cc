@@ -24,7 +24,8 @@ TEST(Convert, EveryHalfGoesToFloatAndBack) {
     } else {
       EXPECT_EQ(back[i], all[i]);
       const int exponent = (all[i] >> 10) & 0x1f;
-      const double value = exponent == 0 ? (all[i] & 0x3ff) * 0x1p-24 : std::ldexp(1024 + (all[i] & 0x3ff), exponent - 25);
+      const double value = exponent == 0 ? (all[i] & 0x3ff) * 0x1p-24
+                                         : std::ldexp(1024 + (all[i] & 0x3ff), exponent - 25);
       if (exponent < 31) {
         EXPECT_EQ(std::fabs(wide[i]), value) << i;
       }
@@ -53,7 +54,8 @@ TEST(Convert, ArraysEqualScalars) {
       const uint64_t r = RandomBits(1, n, i);
       // Half of them around the range of fp16, where rounding has its corners.
       x[i] = i % 2 ? BitsToFloat(static_cast<uint32_t>(r))
-                   : BitsToFloat(static_cast<uint32_t>((r & 0x807fffffu) | ((100 + (r >> 32) % 46) << 23)));
+                   : BitsToFloat(
+                         static_cast<uint32_t>((r & 0x807fffffu) | ((100 + (r >> 32) % 46) << 23)));
     }
     std::vector<uint16_t> half(n), bf16(n);
     FloatsToHalf(x.data(), n, half.data());
@@ -69,10 +71,10 @@ TEST(Convert, RoundsToNearestEven) {
   EXPECT_EQ(FloatToBf16(BitsToFloat(0x3f808000)), 0x3f80);  // half-way, even below
   EXPECT_EQ(FloatToBf16(BitsToFloat(0x3f818000)), 0x3f82);  // half-way, even above
   EXPECT_EQ(FloatToBf16(BitsToFloat(0x3f808001)), 0x3f81);
-  EXPECT_EQ(FloatToBf16(3.4e38f), 0x7f80);                  // over the largest: inf
+  EXPECT_EQ(FloatToBf16(3.4e38f), 0x7f80);  // over the largest: inf
   EXPECT_EQ(FloatToHalf(65519.0f), 0x7bff);
   EXPECT_EQ(FloatToHalf(65520.0f), 0x7c00);
-  EXPECT_EQ(FloatToHalf(0x1p-25f), 0);                      // half of the smallest: to even
+  EXPECT_EQ(FloatToHalf(0x1p-25f), 0);  // half of the smallest: to even
   EXPECT_EQ(FloatToHalf(0x1.8p-25f), 1);
   EXPECT_EQ(FloatToHalf(-0x1p-24f), 0x8001);
   EXPECT_TRUE(std::isnan(HalfToFloat(FloatToHalf(std::numeric_limits<float>::quiet_NaN()))));

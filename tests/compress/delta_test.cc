@@ -18,14 +18,16 @@ TEST(Delta, FirstVisitIsExact) {
   EXPECT_EQ(pair.RoundTrip(a, {10, 11}), a);
   EXPECT_EQ(pair.payload_bytes, EncodedBytes(pair.spec, pair.Dims(2), false));
   EXPECT_EQ(pair.encoder->StateHash(), pair.decoder->StateHash());
-  // Coming again with exactly the bf16 of itself, there is no difference to send: all codes are zero's.
+  // Coming again with exactly the bf16 of itself, there is no difference to send: all codes are
+  // zero's.
   std::vector<float> rounded = a;
   for (float& v : rounded) v = Bf16ToFloat(FloatToBf16(v));
   EXPECT_EQ(pair.RoundTrip(rounded, {10, 11}), rounded);
   EXPECT_EQ(pair.payload_bytes, EncodedBytes(pair.spec, pair.Dims(2), true));
 }
 
-// T1.4: with a fixed activation the error shrinks by 2^-(b-1) a visit, down to the precision of the buffer.
+// T1.4: with a fixed activation the error shrinks by 2^-(b-1) a visit, down to the precision of the
+// buffer.
 TEST(Delta, ErrorContractsWithEveryVisit) {
   const int64_t positions = 64, hidden = 16;
   std::vector<float> a = Gaussian(positions * hidden, 3);
@@ -38,8 +40,11 @@ TEST(Delta, ErrorContractsWithEveryVisit) {
       const std::vector<float> y = pair.RoundTrip(a, {0});
       float error = 0;
       for (size_t i = 0; i < a.size(); ++i) error = std::max(error, std::fabs(a[i] - y[i]));
-      const float buffer_precision = largest / 128;  // half a unit in the last place of bf16 before, and again now
-      EXPECT_LE(error, largest * std::pow(2.0f, static_cast<float>(-(bits - 1) * visit)) + buffer_precision) << bits << " bits, visit " << visit;
+      const float buffer_precision =
+          largest / 128;  // half a unit in the last place of bf16 before, and again now
+      EXPECT_LE(error, largest * std::pow(2.0f, static_cast<float>(-(bits - 1) * visit)) +
+                           buffer_precision)
+          << bits << " bits, visit " << visit;
       if (visit == 1) {
         EXPECT_GT(error, 0.5f * largest * std::pow(2.0f, static_cast<float>(-(bits - 1)))) << bits;
       }
@@ -58,8 +63,10 @@ TEST(Delta, ErrorContractsWithEveryVisit) {
 
 // T1.5, on every sort of inner codec, over random orders, with random sizes of frames.
 TEST(Delta, BothEndsStayIdentical) {
-  for (const char* text : {"delta(quant(3))", "delta(quant(2, token, stochastic))", "delta(quant(4, rms))", "delta(bf16)", "delta(fp16, cold=fp16)",
-                           "delta(none)", "delta(quant(4, group=32), cold=bf16) | zstd", "delta(quant(1, symmetric), cold=quant(8))"}) {
+  for (const char* text : {"delta(quant(3))", "delta(quant(2, token, stochastic))",
+                           "delta(quant(4, rms))", "delta(bf16)", "delta(fp16, cold=fp16)",
+                           "delta(none)", "delta(quant(4, group=32), cold=bf16) | zstd",
+                           "delta(quant(1, symmetric), cold=quant(8))"}) {
     Pair pair(text, 3, 37);
     for (uint64_t frame = 0; frame < 60; ++frame) {
       std::vector<uint32_t> ids;
@@ -69,7 +76,8 @@ TEST(Delta, BothEndsStayIdentical) {
       }
       const std::vector<float> a = Gaussian(ids.size() * 3 * 37, 6, frame % 7);
       pair.RoundTrip(a, ids);
-      ASSERT_EQ(pair.encoder->StateHash(), pair.decoder->StateHash()) << text << ", frame " << frame;
+      ASSERT_EQ(pair.encoder->StateHash(), pair.decoder->StateHash())
+          << text << ", frame " << frame;
     }
     EXPECT_EQ(pair.encoder->stats().delta_samples, pair.decoder->stats().delta_samples);
     EXPECT_GT(pair.encoder->stats().delta_samples, 60);
@@ -93,7 +101,8 @@ TEST(Delta, BothEndsEvictAlike) {
         if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
       }
       pair.RoundTrip(Gaussian(ids.size() * 18, 9, frame), ids);
-      ASSERT_EQ(pair.encoder->StateHash(), pair.decoder->StateHash()) << memory << "+" << disk << ", frame " << frame;
+      ASSERT_EQ(pair.encoder->StateHash(), pair.decoder->StateHash())
+          << memory << "+" << disk << ", frame " << frame;
     }
     const CodecStats stats = pair.encoder->stats();
     EXPECT_EQ(stats.evicted_samples, pair.decoder->stats().evicted_samples);
@@ -152,7 +161,8 @@ TEST(Delta, DetectsLostRepeatedAndReorderedFrames) {
 
 TEST(Delta, NonFiniteSamplesGoInFullAndAreForgotten) {
   const float inf = std::numeric_limits<float>::infinity();
-  for (const char* text : {"delta(quant(3))", "delta(bf16)", "delta(quant(3, rms), cold=quant(4))"}) {
+  for (const char* text :
+       {"delta(quant(3))", "delta(bf16)", "delta(quant(3, rms), cold=quant(4))"}) {
     for (float bad : {inf, -inf, std::numeric_limits<float>::quiet_NaN()}) {
       Pair pair(text, 2, 10);
       std::vector<float> a = Gaussian(40, 1);
@@ -161,7 +171,8 @@ TEST(Delta, NonFiniteSamplesGoInFullAndAreForgotten) {
         b[23] = bad;  // in the second sample
         const std::vector<float> y = pair.RoundTrip(b, {5, 6});
         for (size_t i = 20; i < 40; ++i) {
-          EXPECT_EQ(FloatBits(y[i]), FloatBits(b[i])) << text << " " << bad << " " << i;  // exact, NaN and all
+          EXPECT_EQ(FloatBits(y[i]), FloatBits(b[i]))
+              << text << " " << bad << " " << i;  // exact, NaN and all
         }
         for (size_t i = 0; i < 20; ++i) EXPECT_TRUE(std::isfinite(y[i]));
         EXPECT_EQ(pair.encoder->StateHash(), pair.decoder->StateHash());
@@ -174,7 +185,8 @@ TEST(Delta, NonFiniteSamplesGoInFullAndAreForgotten) {
   }
 }
 
-// Finite in fp32, but inf as bf16: not a buffer either. Warm, the scale saturates and both ends go on alike.
+// Finite in fp32, but inf as bf16: not a buffer either. Warm, the scale saturates and both ends go
+// on alike.
 TEST(Delta, HugeActivations) {
   Pair pair("delta(quant(3))", 2, 10);
   std::vector<float> a = Gaussian(20, 1);
@@ -194,9 +206,11 @@ TEST(Delta, RefusesFramesWithAnIdTwiceOrWithoutIds) {
   FrameContext context;
   const std::vector<uint32_t> twice = {3, 3};
   context.sample_ids = twice;
-  EXPECT_EQ(pair.encoder->Encode(View(a, pair.Dims(2)), context, &payload).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(pair.encoder->Encode(View(a, pair.Dims(2)), context, &payload).code(),
+            absl::StatusCode::kInvalidArgument);
   context.sample_ids = {};
-  EXPECT_EQ(pair.encoder->Encode(View(a, pair.Dims(2)), context, &payload).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(pair.encoder->Encode(View(a, pair.Dims(2)), context, &payload).code(),
+            absl::StatusCode::kInvalidArgument);
   std::vector<float> y;
   const std::string good = pair.Encode(a, {3, 4});
   EXPECT_EQ(pair.Decode(good, 1, {3, 3}, &y).code(), absl::StatusCode::kInvalidArgument);
@@ -233,8 +247,14 @@ TEST(Delta, HalfPrecisionTensors) {
   context.sample_ids = ids;
   for (int visit = 0; visit < 3; ++visit) {
     std::string payload;
-    ASSERT_TRUE(pair.encoder->Encode({in.data(), DType::kBf16, Device::kCpu, pair.Dims(1)}, context, &payload).ok());
-    ASSERT_TRUE(pair.decoder->Decode(payload, pair.encoder->version(), context, {out.data(), DType::kBf16, Device::kCpu, pair.Dims(1)}).ok());
+    ASSERT_TRUE(
+        pair.encoder
+            ->Encode({in.data(), DType::kBf16, Device::kCpu, pair.Dims(1)}, context, &payload)
+            .ok());
+    ASSERT_TRUE(pair.decoder
+                    ->Decode(payload, pair.encoder->version(), context,
+                             {out.data(), DType::kBf16, Device::kCpu, pair.Dims(1)})
+                    .ok());
     EXPECT_EQ(in, out);
     EXPECT_EQ(pair.encoder->StateHash(), pair.decoder->StateHash());
   }

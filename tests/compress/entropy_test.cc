@@ -23,12 +23,14 @@ TEST(Zstd, PaysOnZerosAndStaysOutOfTheWayOnNoise) {
 TEST(Zstd, TriesAgainAfterNoise) {
   Pair pair("none | zstd", 16, 64);
   std::vector<float> noise(1024);
-  for (size_t i = 0; i < noise.size(); ++i) noise[i] = BitsToFloat(static_cast<uint32_t>(RandomBits(1, 2, i)));
+  for (size_t i = 0; i < noise.size(); ++i)
+    noise[i] = BitsToFloat(static_cast<uint32_t>(RandomBits(1, 2, i)));
   for (int i = 0; i < 10; ++i) {
     pair.Encode(noise, {0});
   }
   size_t smallest = 1 << 20;
-  for (int i = 0; i < 20; ++i) smallest = std::min(smallest, pair.Encode(std::vector<float>(1024, 1.0f), {0}).size());
+  for (int i = 0; i < 20; ++i)
+    smallest = std::min(smallest, pair.Encode(std::vector<float>(1024, 1.0f), {0}).size());
   EXPECT_LT(smallest, 100u);
 }
 

@@ -16,14 +16,17 @@ std::vector<float> Send(Pair* pair, const std::vector<float>& x, int32_t micro) 
   std::vector<float> y(x.size());
   const TensorDims dims = pair->Dims(x.size() / static_cast<size_t>(pair->Dims(1).elements()));
   EXPECT_TRUE(pair->encoder->Encode(View(x, dims), context, &payload).ok());
-  EXPECT_TRUE(pair->decoder->Decode(payload, pair->encoder->version(), context, View(&y, dims)).ok());
+  EXPECT_TRUE(
+      pair->decoder->Decode(payload, pair->encoder->version(), context, View(&y, dims)).ok());
   return y;
 }
 
-// T2.2: what has arrived is what was sent, but for the last residual. (T1.8's analogue: the residual is all that is ever missing.)
+// T2.2: what has arrived is what was sent, but for the last residual. (T1.8's analogue: the
+// residual is all that is ever missing.)
 TEST(Feedback, SumsTelescope) {
-  for (const char* text : {"lep(quant(2))", "lep(lowrank(2))", "lep(topk(0.1))", "lep(sign)", "lep(cocktail(0.3, 0.3, 4))", "lep(randomk(0.2))",
-                           "ef(quant(2))", "ef(topk(0.1))"}) {
+  for (const char* text :
+       {"lep(quant(2))", "lep(lowrank(2))", "lep(topk(0.1))", "lep(sign)",
+        "lep(cocktail(0.3, 0.3, 4))", "lep(randomk(0.2))", "ef(quant(2))", "ef(topk(0.1))"}) {
     Pair pair(text, 12, 10);
     std::vector<double> sent(240, 0), arrived(240, 0);
     double largest_residual = 0;
@@ -33,10 +36,12 @@ TEST(Feedback, SumsTelescope) {
       for (size_t k = 0; k < 240; ++k) {
         sent[k] += g[k];
         arrived[k] += y[k];
-        if (i == 199) largest_residual = std::max(largest_residual, std::fabs(sent[k] - arrived[k]));
+        if (i == 199)
+          largest_residual = std::max(largest_residual, std::fabs(sent[k] - arrived[k]));
       }
     }
-    // Without feedback 200 independent errors would add up; with it what is missing is one residual, which one more call can show:
+    // Without feedback 200 independent errors would add up; with it what is missing is one
+    // residual, which one more call can show:
     const std::vector<float> zeros(240, 0.0f);
     for (int i = 0; i < 400; ++i) {
       const std::vector<float> y = Send(&pair, zeros, 0);
@@ -44,7 +49,8 @@ TEST(Feedback, SumsTelescope) {
     }
     double left = 0;
     for (size_t k = 0; k < 240; ++k) left = std::max(left, std::fabs(sent[k] - arrived[k]));
-    EXPECT_LT(left, 0.05 * largest_residual + 1e-3) << text << ": of a largest residual of " << largest_residual;
+    EXPECT_LT(left, 0.05 * largest_residual + 1e-3)
+        << text << ": of a largest residual of " << largest_residual;
   }
 }
 
@@ -67,19 +73,23 @@ TEST(Feedback, NonFiniteLeavesNoResidual) {
   for (float v : Send(&pair, x, 0)) EXPECT_TRUE(std::isfinite(v));
 }
 
-// T2.3: the error of the upstream weight gradient, sum of x_i^T (g_i - received g_i), with activations x_i of a given correlation.
+// T2.3: the error of the upstream weight gradient, sum of x_i^T (g_i - received g_i), with
+// activations x_i of a given correlation.
 double WeightGradientError(const std::string& text, float correlation) {
   const size_t positions = 24, in = 12, hidden = 16;
   Pair pair(text, positions, hidden);
   std::vector<float> x = Gaussian(positions * in, 21);
   std::vector<double> error(in * hidden, 0.0);
   for (uint64_t micro = 0; micro < 60; ++micro) {
-    const std::vector<float> fresh = Gaussian(positions * in, 22, micro), g = Gaussian(positions * hidden, 23, micro);
-    for (size_t i = 0; i < x.size(); ++i) x[i] = correlation * x[i] + std::sqrt(1 - correlation * correlation) * fresh[i];
+    const std::vector<float> fresh = Gaussian(positions * in, 22, micro),
+                             g = Gaussian(positions * hidden, 23, micro);
+    for (size_t i = 0; i < x.size(); ++i)
+      x[i] = correlation * x[i] + std::sqrt(1 - correlation * correlation) * fresh[i];
     const std::vector<float> y = Send(&pair, g, static_cast<int32_t>(micro));
     for (size_t p = 0; p < positions; ++p) {
       for (size_t i = 0; i < in; ++i) {
-        for (size_t j = 0; j < hidden; ++j) error[i * hidden + j] += double{x[p * in + i]} * (g[p * hidden + j] - y[p * hidden + j]);
+        for (size_t j = 0; j < hidden; ++j)
+          error[i * hidden + j] += double{x[p * in + i]} * (g[p * hidden + j] - y[p * hidden + j]);
       }
     }
   }
@@ -89,8 +99,10 @@ double WeightGradientError(const std::string& text, float correlation) {
 }
 
 TEST(Feedback, LepWinsOnlyWhereNeighbouringActivationsAreAlike) {
-  const double plain_alike = WeightGradientError("lowrank(4)", 1.0f), lep_alike = WeightGradientError("lep(lowrank(4))", 1.0f);
-  const double plain_apart = WeightGradientError("lowrank(4)", 0.0f), lep_apart = WeightGradientError("lep(lowrank(4))", 0.0f);
+  const double plain_alike = WeightGradientError("lowrank(4)", 1.0f),
+               lep_alike = WeightGradientError("lep(lowrank(4))", 1.0f);
+  const double plain_apart = WeightGradientError("lowrank(4)", 0.0f),
+               lep_apart = WeightGradientError("lep(lowrank(4))", 0.0f);
   EXPECT_LT(lep_alike, 0.6 * plain_alike) << lep_alike << " " << plain_alike;
   EXPECT_GT(lep_apart, 1.2 * plain_apart) << lep_apart << " " << plain_apart;
 }

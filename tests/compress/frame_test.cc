@@ -12,11 +12,15 @@ TEST(Frame, RefusesOtherDimsThanTheBoundarys) {
   float x[64] = {0};
   EXPECT_TRUE(CheckTensor(x, Device::kCpu, {2, 4, 8}, options).ok());
   EXPECT_TRUE(CheckTensor(nullptr, Device::kCpu, {0, 4, 8}, options).ok());
-  for (TensorDims dims : {TensorDims{1, 8, 4}, TensorDims{1, 4, 9}, TensorDims{3, 4, 8}, TensorDims{-1, 4, 8}}) {
-    EXPECT_EQ(CheckTensor(x, Device::kCpu, dims, options).code(), absl::StatusCode::kInvalidArgument);
+  for (TensorDims dims :
+       {TensorDims{1, 8, 4}, TensorDims{1, 4, 9}, TensorDims{3, 4, 8}, TensorDims{-1, 4, 8}}) {
+    EXPECT_EQ(CheckTensor(x, Device::kCpu, dims, options).code(),
+              absl::StatusCode::kInvalidArgument);
   }
-  EXPECT_EQ(CheckTensor(nullptr, Device::kCpu, {1, 4, 8}, options).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(CheckTensor(x, Device::kCuda, {1, 4, 8}, options).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(CheckTensor(nullptr, Device::kCpu, {1, 4, 8}, options).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CheckTensor(x, Device::kCuda, {1, 4, 8}, options).code(),
+            absl::StatusCode::kUnimplemented);
 }
 
 TEST(Frame, IdsAndVersions) {

@@ -1,4 +1,5 @@
-// Decoders on bytes that no encoder made: always a Status or a whole tensor, never a crash (run it under the sanitizers), never a silent change.
+// Decoders on bytes that no encoder made: always a Status or a whole tensor, never a crash (run it
+// under the sanitizers), never a silent change.
 #include <algorithm>
 
 #include "gtest/gtest.h"
@@ -7,9 +8,23 @@
 namespace isthmus::compress {
 namespace {
 
-const char* const kTexts[] = {"none", "bf16", "quant(3)", "quant(4, group=32)", "delta(quant(3))", "delta(quant(2), cold=quant(4))",
-                              "none | zstd", "delta(quant(3)) | zstd", "sign", "topk(0.2)", "topk(0.1, global)", "randomk(0.3)", "cocktail(0.5, 0.5, 4)",
-                              "lowrank(2)", "lep(quant(3))", "predict(quant(3))", "delta(quant(3), cold=predict(topk(0.2)))"};
+const char* const kTexts[] = {"none",
+                              "bf16",
+                              "quant(3)",
+                              "quant(4, group=32)",
+                              "delta(quant(3))",
+                              "delta(quant(2), cold=quant(4))",
+                              "none | zstd",
+                              "delta(quant(3)) | zstd",
+                              "sign",
+                              "topk(0.2)",
+                              "topk(0.1, global)",
+                              "randomk(0.3)",
+                              "cocktail(0.5, 0.5, 4)",
+                              "lowrank(2)",
+                              "lep(quant(3))",
+                              "predict(quant(3))",
+                              "delta(quant(3), cold=predict(topk(0.2)))"};
 
 struct Frames {
   explicit Frames(const std::string& text) : pair(text, 2, 9) {
@@ -27,8 +42,10 @@ struct Frames {
     const std::vector<uint32_t> ids = {4, 5};
     FrameContext context;
     context.sample_ids = ids;
-    const std::vector<char> exact(payload.begin(), payload.end());  // its own allocation: reads past the end are seen
-    return decoder->Decode(absl::string_view(exact.data(), exact.size()), version, context, View(&y, pair.Dims(2)));
+    const std::vector<char> exact(
+        payload.begin(), payload.end());  // its own allocation: reads past the end are seen
+    return decoder->Decode(absl::string_view(exact.data(), exact.size()), version, context,
+                           View(&y, pair.Dims(2)));
   }
   Pair pair;
   std::vector<std::string> payloads;
@@ -41,11 +58,13 @@ TEST(Hostile, TruncatedAtEveryLength) {
     const uint64_t hash = decoder->StateHash();
     for (size_t n = 0; n < frames.payloads[1].size(); ++n) {
       const absl::Status status = frames.Decode(decoder.get(), frames.payloads[1].substr(0, n), 2);
-      ASSERT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text << " at " << n << ": " << status;
+      ASSERT_EQ(status.code(), absl::StatusCode::kInvalidArgument)
+          << text << " at " << n << ": " << status;
       ASSERT_EQ(decoder->StateHash(), hash) << text << " at " << n;
     }
     for (size_t n = 1; n < 20; ++n) {
-      ASSERT_FALSE(frames.Decode(decoder.get(), frames.payloads[1] + std::string(n, 'x'), 2).ok()) << text;
+      ASSERT_FALSE(frames.Decode(decoder.get(), frames.payloads[1] + std::string(n, 'x'), 2).ok())
+          << text;
     }
     EXPECT_TRUE(frames.Decode(decoder.get(), frames.payloads[1], 2).ok()) << text;
   }
@@ -57,10 +76,12 @@ TEST(Hostile, EveryBitFlipped) {
     for (const std::string& payload : frames.payloads) {
       const bool cold = &payload == &frames.payloads[0];
       for (size_t bit = 0; bit < 8 * payload.size(); ++bit) {
-        std::unique_ptr<Decoder> decoder = cold ? *MakeDecoder(frames.pair.spec, frames.pair.options) : frames.WarmDecoder();
+        std::unique_ptr<Decoder> decoder =
+            cold ? *MakeDecoder(frames.pair.spec, frames.pair.options) : frames.WarmDecoder();
         std::string bad = payload;
         bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
-        frames.Decode(decoder.get(), bad, cold ? 1 : 2).IgnoreError();  // values may change unseen here: the frame's checksum is for that
+        frames.Decode(decoder.get(), bad, cold ? 1 : 2)
+            .IgnoreError();  // values may change unseen here: the frame's checksum is for that
       }
     }
   }

@@ -12,7 +12,8 @@ namespace {
 std::vector<uint32_t> RandomSet(int64_t n, double share, uint64_t seed) {
   std::vector<uint32_t> set;
   for (int64_t i = 0; i < n; ++i) {
-    if (RandomUniform(seed, 1, static_cast<uint64_t>(i)) < share) set.push_back(static_cast<uint32_t>(i));
+    if (RandomUniform(seed, 1, static_cast<uint64_t>(i)) < share)
+      set.push_back(static_cast<uint32_t>(i));
   }
   return set;
 }
@@ -23,16 +24,24 @@ TEST(IndexSet, RoundTripsSetsOfEverySizeInTheBytesAnnounced) {
       const std::vector<uint32_t> set = RandomSet(n, share, static_cast<uint64_t>(n));
       std::string bytes = "x";
       WriteIndexSet(set, n, &bytes);
-      ASSERT_EQ(static_cast<int64_t>(bytes.size()), 1 + IndexSetBytes(n, static_cast<int64_t>(set.size())));
+      ASSERT_EQ(static_cast<int64_t>(bytes.size()),
+                1 + IndexSetBytes(n, static_cast<int64_t>(set.size())));
       std::vector<uint32_t> back;
-      ASSERT_TRUE(ReadIndexSet(absl::string_view(bytes).substr(1), n, static_cast<int64_t>(set.size()), &back).ok()) << n << " " << share;
+      ASSERT_TRUE(ReadIndexSet(absl::string_view(bytes).substr(1), n,
+                               static_cast<int64_t>(set.size()), &back)
+                      .ok())
+          << n << " " << share;
       ASSERT_EQ(back, set);
     }
   }
 }
 
 TEST(IndexSet, ExtremeSets) {
-  for (const std::vector<uint32_t>& set : {std::vector<uint32_t>{0}, {99999}, {0, 1, 2, 3}, {99996, 99997, 99998, 99999}, {0, 99999}}) {
+  for (const std::vector<uint32_t>& set : {std::vector<uint32_t>{0},
+                                           {99999},
+                                           {0, 1, 2, 3},
+                                           {99996, 99997, 99998, 99999},
+                                           {0, 99999}}) {
     std::string bytes;
     WriteIndexSet(set, 100000, &bytes);
     std::vector<uint32_t> back;
@@ -45,8 +54,11 @@ TEST(IndexSet, CloseToTheEntropy) {
   const int64_t n = 1 << 20;
   for (double share : {0.001, 0.01, 0.05}) {
     const int64_t kept = static_cast<int64_t>(share * n);
-    const double entropy = n * -(share * std::log2(share) + (1 - share) * std::log2(1 - share)) / kept;
-    EXPECT_LT(8.0 * static_cast<double>(IndexSetBytes(n, kept)) / static_cast<double>(kept), entropy + 0.7) << share;
+    const double entropy =
+        n * -(share * std::log2(share) + (1 - share) * std::log2(1 - share)) / kept;
+    EXPECT_LT(8.0 * static_cast<double>(IndexSetBytes(n, kept)) / static_cast<double>(kept),
+              entropy + 0.7)
+        << share;
   }
 }
 

@@ -10,11 +10,14 @@ namespace isthmus::compress {
 namespace {
 
 std::vector<float> OfRank(int64_t rows, int64_t columns, int64_t rank, uint64_t seed) {
-  const std::vector<float> a = Gaussian(static_cast<size_t>(rows * rank), seed, 1), b = Gaussian(static_cast<size_t>(rank * columns), seed, 2);
+  const std::vector<float> a = Gaussian(static_cast<size_t>(rows * rank), seed, 1),
+                           b = Gaussian(static_cast<size_t>(rank * columns), seed, 2);
   std::vector<float> x(static_cast<size_t>(rows * columns), 0.0f);
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t k = 0; k < rank; ++k) {
-      for (int64_t j = 0; j < columns; ++j) x[static_cast<size_t>(i * columns + j)] += a[static_cast<size_t>(i * rank + k)] * b[static_cast<size_t>(k * columns + j)];
+      for (int64_t j = 0; j < columns; ++j)
+        x[static_cast<size_t>(i * columns + j)] +=
+            a[static_cast<size_t>(i * rank + k)] * b[static_cast<size_t>(k * columns + j)];
     }
   }
   return x;
@@ -22,7 +25,8 @@ std::vector<float> OfRank(int64_t rows, int64_t columns, int64_t rank, uint64_t 
 
 // T2.1.
 TEST(LowRank, AMatrixOfThatRankIsExactInOneCall) {
-  for (auto [rank, true_rank] : {std::pair<int, int64_t>{1, 1}, {4, 4}, {16, 3}, {16, 16}, {128, 20}}) {
+  for (auto [rank, true_rank] :
+       {std::pair<int, int64_t>{1, 1}, {4, 4}, {16, 3}, {16, 16}, {128, 20}}) {
     Pair pair("lowrank(" + std::to_string(rank) + ")", 40, 60);
     const std::vector<float> x = OfRank(40, 60, true_rank, static_cast<uint64_t>(rank));
     EXPECT_LT(RelativeError(x, pair.RoundTrip(x, {0})), 1e-4) << rank;

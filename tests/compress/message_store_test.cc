@@ -11,7 +11,8 @@
 namespace isthmus::compress {
 namespace {
 
-std::unique_ptr<MessageStore> MakeStore(int64_t memory_entries, int64_t disk_entries, const std::string& directory) {
+std::unique_ptr<MessageStore> MakeStore(int64_t memory_entries, int64_t disk_entries,
+                                        const std::string& directory) {
   MessageStore::Options options;
   options.entry_elements = 8;
   options.memory_bytes = 16 * memory_entries + 5;  // not a whole number of entries
@@ -22,7 +23,8 @@ std::unique_ptr<MessageStore> MakeStore(int64_t memory_entries, int64_t disk_ent
   return *std::move(store);
 }
 
-// One frame: every kept sample's buffer is filled with a value that depends on id and version. Returns how many were known.
+// One frame: every kept sample's buffer is filled with a value that depends on id and version.
+// Returns how many were known.
 int Visit(MessageStore* store, const std::vector<uint32_t>& ids) {
   std::vector<MessageStore::Slot> plan;
   store->Plan(ids, &plan);
@@ -35,7 +37,8 @@ int Visit(MessageStore* store, const std::vector<uint32_t>& ids) {
     EXPECT_TRUE(buffer.ok());
     for (int k = 0; k < 8; ++k) {
       if (plan[i].known) {
-        EXPECT_EQ((*buffer)[k], static_cast<uint16_t>(ids[i] * 100 + plan[i].version)) << "sample " << ids[i];
+        EXPECT_EQ((*buffer)[k], static_cast<uint16_t>(ids[i] * 100 + plan[i].version))
+            << "sample " << ids[i];
       }
       (*buffer)[k] = static_cast<uint16_t>(ids[i] * 100 + plan[i].version + 1);
     }
@@ -58,7 +61,8 @@ TEST(MessageStore, ForgetsTheLeastRecentlyUsed) {
 TEST(MessageStore, AFrameNeverEvictsItsOwnSamples) {
   auto store = MakeStore(3, 0, "");
   Visit(store.get(), {1, 2, 3});
-  EXPECT_EQ(Visit(store.get(), {7, 8, 1, 9, 2}), 2);  // 1 and 2 stay, 7 takes the place of 3, 8 and 9 find no room
+  EXPECT_EQ(Visit(store.get(), {7, 8, 1, 9, 2}),
+            2);  // 1 and 2 stay, 7 takes the place of 3, 8 and 9 find no room
   EXPECT_EQ(Visit(store.get(), {1, 2, 7}), 3);
   EXPECT_EQ(Visit(store.get(), {8}), 0);
 }
@@ -83,7 +87,8 @@ TEST(MessageStore, DistinctSamplesBoundTheReservation) {
   EXPECT_EQ((*store)->capacity(), 6);
 }
 
-// The tiers are a local matter: the same samples are known, with the same content, however capacity is split between memory and disk.
+// The tiers are a local matter: the same samples are known, with the same content, however capacity
+// is split between memory and disk.
 TEST(MessageStore, TiersHoldTheSameUnderRandomUse) {
   TempDirectory directory;
   for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -101,7 +106,8 @@ TEST(MessageStore, TiersHoldTheSameUnderRandomUse) {
       const int known = Visit(stores[0].get(), ids);
       for (size_t s = 1; s < stores.size(); ++s) {
         stores[s]->Prefetch(ids);
-        ASSERT_EQ(Visit(stores[s].get(), ids), known) << "seed " << seed << " frame " << frame << " store " << s;
+        ASSERT_EQ(Visit(stores[s].get(), ids), known)
+            << "seed " << seed << " frame " << frame << " store " << s;
       }
       if (RandomBelow(seed, frame, 99, 4) == 0) {
         for (auto& store : stores) store->Forget(ids[0]);

@@ -23,7 +23,8 @@ TEST(Pack, RoundTripsEveryWidthAndLength) {
   for (int bits = 1; bits <= 8; ++bits) {
     for (size_t n = 0; n <= 130; ++n) {
       std::vector<uint8_t> codes(n);
-      for (size_t i = 0; i < n; ++i) codes[i] = static_cast<uint8_t>(RandomBelow(3, n, i, uint64_t{1} << bits));
+      for (size_t i = 0; i < n; ++i)
+        codes[i] = static_cast<uint8_t>(RandomBelow(3, n, i, uint64_t{1} << bits));
       const size_t bytes = (n * static_cast<size_t>(bits) + 7) / 8;
       ASSERT_EQ(PackedBytes(n, bits), bytes);
       std::vector<uint8_t> packed(bytes + 1, 0xa5), back(n + 1, 0x5a);
@@ -33,7 +34,8 @@ TEST(Pack, RoundTripsEveryWidthAndLength) {
       for (uint8_t c : codes) ReferenceAppendBits(c, bits, &used, &reference);
       ASSERT_EQ(reference, std::string(packed.begin(), packed.end() - 1)) << bits << " bits, " << n;
       ASSERT_EQ(packed[bytes], 0xa5) << "wrote past the end: " << bits << " bits, " << n;
-      std::vector<uint8_t> exact(packed.begin(), packed.end() - 1);  // so that a sanitizer sees a read past the end
+      std::vector<uint8_t> exact(packed.begin(),
+                                 packed.end() - 1);  // so that a sanitizer sees a read past the end
       UnpackCodes(exact.data(), n, bits, back.data());
       ASSERT_EQ(back[n], 0x5a) << "wrote past the end";
       back.pop_back();

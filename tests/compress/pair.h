@@ -37,8 +37,12 @@ inline double RelativeError(const std::vector<float>& x, const std::vector<float
   return std::sqrt(error / norm);
 }
 
-inline TensorView View(const std::vector<float>& x, const TensorDims& dims) { return {x.data(), DType::kF32, Device::kCpu, dims}; }
-inline MutableTensorView View(std::vector<float>* x, const TensorDims& dims) { return {x->data(), DType::kF32, Device::kCpu, dims}; }
+inline TensorView View(const std::vector<float>& x, const TensorDims& dims) {
+  return {x.data(), DType::kF32, Device::kCpu, dims};
+}
+inline MutableTensorView View(std::vector<float>* x, const TensorDims& dims) {
+  return {x->data(), DType::kF32, Device::kCpu, dims};
+}
 
 inline CodecSpec Spec(const std::string& text) {
   absl::StatusOr<CodecSpec> spec = ParseCodec(text);
@@ -55,7 +59,8 @@ struct Pair {
     if (e.ok()) encoder = *std::move(e);
     if (d.ok()) decoder = *std::move(d);
   }
-  Pair(const std::string& text, int64_t positions, int64_t hidden) : Pair(text, Options(positions, hidden)) {}
+  Pair(const std::string& text, int64_t positions, int64_t hidden)
+      : Pair(text, Options(positions, hidden)) {}
 
   static CodecOptions Options(int64_t positions, int64_t hidden) {
     CodecOptions options;
@@ -65,7 +70,9 @@ struct Pair {
     return options;
   }
 
-  TensorDims Dims(size_t samples) const { return {static_cast<int64_t>(samples), options.positions, options.hidden}; }
+  TensorDims Dims(size_t samples) const {
+    return {static_cast<int64_t>(samples), options.positions, options.hidden};
+  }
 
   std::string Encode(const std::vector<float>& x, const std::vector<uint32_t>& ids) {
     std::string payload;
@@ -79,7 +86,8 @@ struct Pair {
     return payload;
   }
 
-  absl::Status Decode(const std::string& payload, uint64_t version, const std::vector<uint32_t>& ids, std::vector<float>* y) {
+  absl::Status Decode(const std::string& payload, uint64_t version,
+                      const std::vector<uint32_t>& ids, std::vector<float>* y) {
     y->assign(static_cast<size_t>(Dims(ids.size()).elements()), -12345.0f);
     FrameContext context;
     context.sample_ids = ids;

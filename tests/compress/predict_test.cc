@@ -13,7 +13,10 @@ constexpr int64_t kPositions = 12, kHidden = 20;
 
 // Activations that depend on token and position, and a little on neither.
 struct World {
-  explicit World(uint32_t vocabulary) : vocabulary(vocabulary), token(Gaussian(vocabulary * kHidden, 1)), position(Gaussian(kPositions * kHidden, 2)) {}
+  explicit World(uint32_t vocabulary)
+      : vocabulary(vocabulary),
+        token(Gaussian(vocabulary * kHidden, 1)),
+        position(Gaussian(kPositions * kHidden, 2)) {}
   void Draw(size_t samples, uint64_t step, float noise, uint32_t offset = 0) {
     tokens.clear();
     x.clear();
@@ -23,7 +26,9 @@ struct World {
         const double u = RandomUniform(4, step, s * kPositions + p);
         const uint32_t t = static_cast<uint32_t>(u * u * vocabulary);  // some are more frequent
         tokens.push_back(t + offset);
-        for (size_t h = 0; h < kHidden; ++h) x.push_back(token[t * kHidden + h] + 0.5f * position[p * kHidden + h] + noise * n[x.size()]);
+        for (size_t h = 0; h < kHidden; ++h)
+          x.push_back(token[t * kHidden + h] + 0.5f * position[p * kHidden + h] +
+                      noise * n[x.size()]);
       }
     }
   }
@@ -32,27 +37,33 @@ struct World {
   std::vector<uint32_t> tokens;
 };
 
-absl::Status Step(Pair* pair, const World& world, const std::vector<uint32_t>& ids, std::vector<float>* y) {
+absl::Status Step(Pair* pair, const World& world, const std::vector<uint32_t>& ids,
+                  std::vector<float>* y) {
   FrameContext sender, receiver;
   sender.sample_ids = receiver.sample_ids = ids;
   sender.token_ids = world.tokens;
   std::string payload;
   y->assign(world.x.size(), -1.0f);
-  absl::Status status = pair->encoder->Encode(View(world.x, pair->Dims(ids.size())), sender, &payload);
+  absl::Status status =
+      pair->encoder->Encode(View(world.x, pair->Dims(ids.size())), sender, &payload);
   if (!status.ok()) return status;
   pair->payload_bytes = static_cast<int64_t>(payload.size());
-  return pair->decoder->Decode(payload, pair->encoder->version(), receiver, View(y, pair->Dims(ids.size())));
+  return pair->decoder->Decode(payload, pair->encoder->version(), receiver,
+                               View(y, pair->Dims(ids.size())));
 }
 
 TEST(Predict, LearnsMeansOfTokensAndPositions) {
   World world(30);
-  Pair direct("quant(2, token)", kPositions, kHidden), predict("predict(quant(2, token))", kPositions, kHidden);
+  Pair direct("quant(2, token)", kPositions, kHidden),
+      predict("predict(quant(2, token))", kPositions, kHidden);
   double direct_error = 0, predict_error = 0;
   for (uint64_t step = 0; step < 300; ++step) {
     world.Draw(4, step, 0.1f);
     std::vector<float> y;
     ASSERT_TRUE(Step(&predict, world, Ids(4), &y).ok());
-    ASSERT_EQ(std::vector<uint32_t>(predict.decoder->token_ids().begin(), predict.decoder->token_ids().end()), world.tokens);
+    ASSERT_EQ(std::vector<uint32_t>(predict.decoder->token_ids().begin(),
+                                    predict.decoder->token_ids().end()),
+              world.tokens);
     ASSERT_EQ(predict.encoder->StateHash(), predict.decoder->StateHash()) << step;
     if (step >= 250) {
       predict_error += RelativeError(world.x, y) / 50;
@@ -64,8 +75,10 @@ TEST(Predict, LearnsMeansOfTokensAndPositions) {
 }
 
 TEST(Predict, EveryInnerCodecKeepsBothEndsIdentical) {
-  for (const char* text : {"predict(quant(3))", "predict(quant(4, stochastic), rate=0.2)", "predict(topk(0.2))", "predict(randomk(0.3))", "predict(bf16)",
-                           "predict(lowrank(2))", "predict(sign) | zstd", "delta(quant(3), cold=predict(quant(4)))"}) {
+  for (const char* text :
+       {"predict(quant(3))", "predict(quant(4, stochastic), rate=0.2)", "predict(topk(0.2))",
+        "predict(randomk(0.3))", "predict(bf16)", "predict(lowrank(2))", "predict(sign) | zstd",
+        "delta(quant(3), cold=predict(quant(4)))"}) {
     World world(100);
     Pair pair(text, kPositions, kHidden);
     for (uint64_t step = 0; step < 40; ++step) {
@@ -85,7 +98,7 @@ TEST(Predict, ASampleSeenBeforeTakesItsOwnBuffer) {
   world.Draw(2, 0, 0.3f);
   for (int visit = 0; visit < 5; ++visit) ASSERT_TRUE(Step(&pair, world, {1, 2}, &y).ok());
   EXPECT_EQ(pair.encoder->stats().delta_samples, 8);
-  EXPECT_LT(RelativeError(world.x, y), 0.005);  // as precise as a bf16 buffer
+  EXPECT_LT(RelativeError(world.x, y), 0.005);        // as precise as a bf16 buffer
   EXPECT_EQ(pair.decoder->token_ids()[0], kNoToken);  // a warm frame brings none
   World more(50);
   more.Draw(2, 1, 0.3f);
@@ -96,7 +109,8 @@ TEST(Predict, ASampleSeenBeforeTakesItsOwnBuffer) {
 
 TEST(Predict, MemoryIsBounded) {
   CodecOptions options = Pair::Options(kPositions, kHidden);
-  options.predictor_bytes = 4 * kHidden * (kPositions + 8);  // positions, the mean of all, and 7 tokens
+  options.predictor_bytes =
+      4 * kHidden * (kPositions + 8);  // positions, the mean of all, and 7 tokens
   Pair pair("predict(quant(4))", options);
   World world(500);
   std::vector<float> y;
@@ -119,7 +133,8 @@ TEST(Predict, MemoryIsBounded) {
 
 TEST(Predict, ANanDoesNotStay) {
   World world(5);
-  for (const char* text : {"predict(quant(4, token))", "delta(quant(4), cold=predict(quant(4)))", "predict(bf16)"}) {
+  for (const char* text :
+       {"predict(quant(4, token))", "delta(quant(4), cold=predict(quant(4)))", "predict(bf16)"}) {
     Pair pair(text, kPositions, kHidden);
     std::vector<float> y;
     for (uint64_t step = 0; step < 6; ++step) {
@@ -146,7 +161,8 @@ TEST(Predict, NeedsTokenIdsAndEveryFrame) {
   std::vector<std::string> frames(3);
   FrameContext context;
   context.token_ids = world.tokens;
-  for (std::string& f : frames) ASSERT_TRUE(pair.encoder->Encode(View(world.x, pair.Dims(1)), context, &f).ok());
+  for (std::string& f : frames)
+    ASSERT_TRUE(pair.encoder->Encode(View(world.x, pair.Dims(1)), context, &f).ok());
   ASSERT_TRUE(pair.Decode(frames[0], 1, {0}, &y).ok());
   const uint64_t hash = pair.decoder->StateHash();
   EXPECT_EQ(pair.Decode(frames[2], 3, {0}, &y).code(), absl::StatusCode::kDataLoss);

@@ -28,7 +28,8 @@ std::vector<std::string> AllQuant() {
 // Values that break others, mixed into normal ones.
 std::vector<float> Awkward(size_t n, uint64_t seed, bool finite) {
   std::vector<float> x = Gaussian(n, seed);
-  const float odd[] = {0, -0.0f, 1e-40f, -1e-42f, 0x1p-126f, 1e-31f, 1e30f, -3e38f, 65504, 65520, 1e-8f, kInf, -kInf, kNan};
+  const float odd[] = {0,      -0.0f, 1e-40f, -1e-42f, 0x1p-126f, 1e-31f, 1e30f,
+                       -3e38f, 65504, 65520,  1e-8f,   kInf,      -kInf,  kNan};
   const uint64_t kinds = finite ? 11 : 14;
   for (size_t i = 0; i < n; ++i) {
     if (RandomBelow(seed, 9, i, 20) == 0) x[i] = odd[RandomBelow(seed, 10, i, kinds)];
@@ -37,19 +38,23 @@ std::vector<float> Awkward(size_t n, uint64_t seed, bool finite) {
 }
 
 TEST(Quant, FastEqualsReferenceBitForBit) {
-  const std::pair<int64_t, int64_t> shapes[] = {{1, 1}, {1, 7}, {3, 5}, {2, 33}, {5, 130}, {17, 64}, {4, 201}};
+  const std::pair<int64_t, int64_t> shapes[] = {{1, 1},   {1, 7},   {3, 5},  {2, 33},
+                                                {5, 130}, {17, 64}, {4, 201}};
   for (const std::string& text : AllQuant()) {
     uint64_t seed = 0;
     for (auto [positions, hidden] : shapes) {
       for (int kind = 0; kind < 3; ++kind) {
         const size_t n = static_cast<size_t>(positions * hidden);
-        const std::vector<float> x = kind == 0 ? Gaussian(n, ++seed) : Awkward(n, ++seed, kind == 1);
+        const std::vector<float> x =
+            kind == 0 ? Gaussian(n, ++seed) : Awkward(n, ++seed, kind == 1);
         Pair pair(text, positions, hidden);
         const std::string payload = pair.Encode(x, {0});
-        ASSERT_EQ(payload, ReferenceQuantEncode(pair.spec, x, positions, hidden)) << text << " " << positions << "x" << hidden << " " << kind;
+        ASSERT_EQ(payload, ReferenceQuantEncode(pair.spec, x, positions, hidden))
+            << text << " " << positions << "x" << hidden << " " << kind;
         std::vector<float> y;
         ASSERT_TRUE(pair.Decode(payload, 1, {0}, &y).ok());
-        const std::vector<float> reference = ReferenceQuantDecode(pair.spec, payload, positions, hidden);
+        const std::vector<float> reference =
+            ReferenceQuantDecode(pair.spec, payload, positions, hidden);
         for (size_t i = 0; i < n; ++i) {
           if (std::isnan(reference[i])) {
             ASSERT_TRUE(std::isnan(y[i])) << text;
@@ -85,10 +90,12 @@ TEST(Quant, NonFiniteElementsStayInTheirScaleGroup) {
   x[24] = kInf;  // position 2, channel 4
   Pair channel("quant(4)", 4, 10);
   const std::vector<float> y = channel.RoundTrip(x, {0});
-  for (size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(y[i]), i % 10 == 3 || i % 10 == 4) << i;
+  for (size_t i = 0; i < y.size(); ++i)
+    EXPECT_EQ(std::isnan(y[i]), i % 10 == 3 || i % 10 == 4) << i;
   Pair token("quant(4, token)", 4, 10);
   const std::vector<float> z = token.RoundTrip(x, {0});
-  for (size_t i = 0; i < z.size(); ++i) EXPECT_EQ(std::isnan(z[i]), i / 10 == 1 || i / 10 == 2) << i;
+  for (size_t i = 0; i < z.size(); ++i)
+    EXPECT_EQ(std::isnan(z[i]), i / 10 == 1 || i / 10 == 2) << i;
 }
 
 TEST(Quant, CodesOfASampleDoNotDependOnItsNeighbours) {
@@ -113,9 +120,11 @@ TEST(Quant, RefusesScalesThatNoEncoderMakes) {
 
 // The one-pass delta against its definition, bit for bit.
 TEST(Quant, FusedDeltaEqualsReference) {
-  for (const char* text : {"quant(2)", "quant(3)", "quant(4)", "quant(8)", "quant(1, symmetric)", "quant(3, token)", "quant(5, group=32)",
-                           "quant(4, group=100, symmetric)"}) {
-    for (auto [positions, hidden] : {std::pair<int64_t, int64_t>{1, 1}, {3, 5}, {7, 130}, {16, 64}}) {
+  for (const char* text :
+       {"quant(2)", "quant(3)", "quant(4)", "quant(8)", "quant(1, symmetric)", "quant(3, token)",
+        "quant(5, group=32)", "quant(4, group=100, symmetric)"}) {
+    for (auto [positions, hidden] :
+         {std::pair<int64_t, int64_t>{1, 1}, {3, 5}, {7, 130}, {16, 64}}) {
       const CodecSpec spec = Spec(text);
       const size_t n = static_cast<size_t>(positions * hidden);
       QuantCodec codec(spec, {positions, hidden}, 0);
@@ -127,7 +136,8 @@ TEST(Quant, FusedDeltaEqualsReference) {
         m_reference = m;
         m_receiver = m;
         std::vector<float> sum_reference, sum(n);
-        const std::string expected = ReferenceDeltaEncode(spec, a, positions, hidden, &m_reference, &sum_reference);
+        const std::string expected =
+            ReferenceDeltaEncode(spec, a, positions, hidden, &m_reference, &sum_reference);
         std::string body;
         ArrayRows rows(a.data(), hidden), out(sum.data(), hidden);
         ASSERT_TRUE(codec.EncodeDelta(rows, m.data(), &body)) << text;

@@ -56,7 +56,7 @@ TEST(Quantize, SymmetricLevelsHoldBothEnds) {
 
 TEST(Quantize, ScalesRoundUpAndHaveAnEnd) {
   EXPECT_EQ(ScaleOfBits(0), 0);
-  EXPECT_EQ(ScaleOfBits(FloatBits(1e-31f)), 0);                        // under 2^-100
+  EXPECT_EQ(ScaleOfBits(FloatBits(1e-31f)), 0);  // under 2^-100
   EXPECT_EQ(ScaleOfBits(FloatBits(0x1p-100f)), kScaleMin);
   EXPECT_EQ(ScaleOfBits(FloatBits(1.0f) + 1), FloatToBf16(1.0078125f));  // up, never down
   EXPECT_EQ(ScaleOfBits(FloatBits(3e38f)), kScaleMax);
@@ -79,8 +79,9 @@ TEST(Quantize, RelativeErrorsOfTheTable) {
     int bits;
     double channel, token, group;
   };
-  const Row rows[] = {{1, .936, .909, .871},    {2, .506, .458, .412},   {3, .251, .226, .201},
-                      {4, .125, .112, .0996},   {6, .0313, .0281, .0248}, {8, .00783, .00701, .00618}};
+  const Row rows[] = {{1, .936, .909, .871},    {2, .506, .458, .412},
+                      {3, .251, .226, .201},    {4, .125, .112, .0996},
+                      {6, .0313, .0281, .0248}, {8, .00783, .00701, .00618}};
   const int64_t positions = 1024, hidden = 256;
   const std::vector<float> x = Gaussian(positions * hidden, 1);
   for (const Row& r : rows) {
@@ -104,7 +105,8 @@ TEST(Quantize, StochasticRoundingIsUnbiasedAndSeeded) {
   const Levels levels(3, false);
   const uint16_t scale = FloatToBf16(1.0f);
   const size_t n = 40000;
-  const std::vector<float> x(n, 0.3f), inverse(n, levels.Inverse(scale)), step(n, levels.Step(scale));
+  const std::vector<float> x(n, 0.3f), inverse(n, levels.Inverse(scale)),
+      step(n, levels.Step(scale));
   std::vector<uint8_t> a(n), b(n), c(n);
   QuantizeRowStochastic(levels, x.data(), inverse.data(), n, 1, 2, 0, a.data());
   QuantizeRowStochastic(levels, x.data(), inverse.data(), n, 1, 2, 0, b.data());

@@ -11,10 +11,12 @@ namespace isthmus::compress {
 namespace {
 
 int64_t NonZero(const std::vector<float>& y, size_t from, size_t to) {
-  return std::count_if(y.begin() + static_cast<std::ptrdiff_t>(from), y.begin() + static_cast<std::ptrdiff_t>(to), [](float v) { return v != 0; });
+  return std::count_if(y.begin() + static_cast<std::ptrdiff_t>(from),
+                       y.begin() + static_cast<std::ptrdiff_t>(to), [](float v) { return v != 0; });
 }
 
-// T3.3: what is kept is the largest and unchanged, all else is zero; the wire holds values and places.
+// T3.3: what is kept is the largest and unchanged, all else is zero; the wire holds values and
+// places.
 TEST(TopK, KeepsTheLargestOfEachToken) {
   Pair pair("topk(0.1, values=none)", 6, 50);
   const std::vector<float> x = Gaussian(300, 1);
@@ -45,7 +47,8 @@ TEST(TopK, GlobalLetsOutlierTokensEatTheBudget) {
 }
 
 TEST(TopK, AllElementsAreTheDenseTensor) {
-  for (const char* text : {"topk(1, values=none)", "topk(1, global, values=none)", "randomk(1, values=none)", "randomk(1, scaled, values=none)"}) {
+  for (const char* text : {"topk(1, values=none)", "topk(1, global, values=none)",
+                           "randomk(1, values=none)", "randomk(1, scaled, values=none)"}) {
     Pair pair(text, 7, 13);
     const std::vector<float> x = Gaussian(182, 2);
     EXPECT_EQ(pair.RoundTrip(x, {0, 1}), x) << text;
@@ -75,7 +78,8 @@ TEST(TopK, NonFiniteCountsAsLargest) {
 TEST(RandomK, PlacesComeFromTheSeedAndAreUniform) {
   const size_t n = 200;
   const std::vector<float> x(n, 1.0f);
-  Pair pair("randomk(0.1, values=none)", 1, static_cast<int64_t>(n)), same("randomk(0.1, values=none)", 1, static_cast<int64_t>(n));
+  Pair pair("randomk(0.1, values=none)", 1, static_cast<int64_t>(n)),
+      same("randomk(0.1, values=none)", 1, static_cast<int64_t>(n));
   std::vector<int> hits(n, 0);
   const int frames = 4000;
   for (int f = 0; f < frames; ++f) {
@@ -86,12 +90,14 @@ TEST(RandomK, PlacesComeFromTheSeedAndAreUniform) {
     EXPECT_EQ(NonZero(y, 0, n), 20);
     for (size_t i = 0; i < n; ++i) hits[i] += y[i] != 0;
   }
-  for (size_t i = 0; i < n; ++i) EXPECT_NEAR(hits[i], frames / 10, 6 * std::sqrt(frames * 0.09)) << i;
+  for (size_t i = 0; i < n; ++i)
+    EXPECT_NEAR(hits[i], frames / 10, 6 * std::sqrt(frames * 0.09)) << i;
 }
 
 TEST(RandomK, ScaledIsUnbiased) {
   const std::vector<float> x = Gaussian(90, 4);
-  Pair scaled("randomk(0.13, scaled, values=none)", 9, 10), plain("randomk(0.13, values=none)", 9, 10);
+  Pair scaled("randomk(0.13, scaled, values=none)", 9, 10),
+      plain("randomk(0.13, values=none)", 9, 10);
   std::vector<double> mean_scaled(90, 0), mean_plain(90, 0);
   const int frames = 6000;
   for (int f = 0; f < frames; ++f) {

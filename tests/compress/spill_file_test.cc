@@ -15,8 +15,10 @@ TEST(SpillFile, KeepsSlotsApartAndLeavesNothingBehind) {
   TempDirectory directory;
   auto file = SpillFile::Make(directory.path(), 5, 100);
   ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));  // it has no name: a crash can leave nothing either
-  for (int64_t s = 0; s < 5; ++s) ASSERT_TRUE((*file)->Write(s, std::string(100, static_cast<char>('a' + s)).data()).ok());
+  EXPECT_TRUE(std::filesystem::is_empty(
+      directory.path()));  // it has no name: a crash can leave nothing either
+  for (int64_t s = 0; s < 5; ++s)
+    ASSERT_TRUE((*file)->Write(s, std::string(100, static_cast<char>('a' + s)).data()).ok());
   for (int64_t s = 0; s < 5; ++s) {
     std::string back(100, '\0');
     (*file)->Prefetch(s);

@@ -11,7 +11,8 @@ namespace isthmus::compress {
 
 class TempDirectory {
  public:
-  TempDirectory() : path_((std::filesystem::temp_directory_path() / "isthmus-compress-XXXXXX").string()) {
+  TempDirectory()
+      : path_((std::filesystem::temp_directory_path() / "isthmus-compress-XXXXXX").string()) {
     if (mkdtemp(path_.data()) == nullptr) abort();
   }
   ~TempDirectory() { std::filesystem::remove_all(path_); }

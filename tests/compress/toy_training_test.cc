@@ -1,4 +1,5 @@
-// T1.7: two stages in plain loops, trained through the codecs. AQ-SGD ends where uncompressed training ends; direct quantisation does not.
+// T1.7: two stages in plain loops, trained through the codecs. AQ-SGD ends where uncompressed
+// training ends; direct quantisation does not.
 #include <cmath>
 #include <vector>
 
@@ -14,7 +15,8 @@ constexpr float kRate = 0.2f;
 
 // Stage 1: a = tanh(x W); stage 2: y = a v.
 struct Model {
-  explicit Model(uint64_t seed) : w(Gaussian(kIn * kHidden, seed, 1)), v(Gaussian(kHidden, seed, 2)) {
+  explicit Model(uint64_t seed)
+      : w(Gaussian(kIn * kHidden, seed, 1)), v(Gaussian(kHidden, seed, 2)) {
     for (float& x : w) x /= std::sqrt(static_cast<float>(kIn));
     for (float& x : v) x /= std::sqrt(static_cast<float>(kHidden));
   }
@@ -63,9 +65,11 @@ double Train(uint64_t seed, const std::string& forward, const std::string& backw
   std::vector<float> a(rows * kHidden), g(rows * kHidden);
   std::vector<uint32_t> order = Ids(kSamples);
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
-    for (size_t i = kSamples - 1; i > 0; --i) std::swap(order[i], order[RandomBelow(seed, 50 + static_cast<uint64_t>(epoch), i, i + 1)]);
+    for (size_t i = kSamples - 1; i > 0; --i)
+      std::swap(order[i], order[RandomBelow(seed, 50 + static_cast<uint64_t>(epoch), i, i + 1)]);
     for (size_t b = 0; b < kSamples; b += kBatch) {
-      const std::vector<uint32_t> ids(order.begin() + static_cast<std::ptrdiff_t>(b), order.begin() + static_cast<std::ptrdiff_t>(b + kBatch));
+      const std::vector<uint32_t> ids(order.begin() + static_cast<std::ptrdiff_t>(b),
+                                      order.begin() + static_cast<std::ptrdiff_t>(b + kBatch));
       auto row_of = [&](size_t r) { return ids[r / kPositions] * kPositions + r % kPositions; };
       for (size_t r = 0; r < rows; ++r) model.Stage1(&data.x[row_of(r) * kIn], &a[r * kHidden]);
       const std::vector<float> received = down.RoundTrip(a, ids);
@@ -96,21 +100,22 @@ double Train(uint64_t seed, const std::string& forward, const std::string& backw
 }
 
 TEST(ToyTraining, AqSgdFollowsUncompressedTrainingAndDirectQuantisationDoesNot) {
-  const struct {
-    int forward, backward;
-  } settings[] = {{2, 4}, {3, 6}, {4, 8}};
+  const struct { int forward, backward; } settings[] = {{2, 4}, {3, 6}, {4, 8}};
   const uint64_t seeds = 3;
   double plain = 0;
   for (uint64_t seed = 0; seed < seeds; ++seed) plain += Train(seed, "none", "none") / seeds;
   for (const auto& s : settings) {
-    const std::string quant = "quant(" + std::to_string(s.forward) + ")", back = "quant(" + std::to_string(s.backward) + ")";
+    const std::string quant = "quant(" + std::to_string(s.forward) + ")",
+                      back = "quant(" + std::to_string(s.backward) + ")";
     double aq = 0, direct = 0;
     for (uint64_t seed = 0; seed < seeds; ++seed) {
       aq += Train(seed, "delta(" + quant + ")", back) / seeds;
       direct += Train(seed, quant, back) / seeds;
     }
-    const std::string figures = "fw" + std::to_string(s.forward) + "bw" + std::to_string(s.backward) + ": fp32 " + std::to_string(plain) +
-                                ", direct " + std::to_string(direct) + ", AQ-SGD " + std::to_string(aq);
+    const std::string figures = "fw" + std::to_string(s.forward) + "bw" +
+                                std::to_string(s.backward) + ": fp32 " + std::to_string(plain) +
+                                ", direct " + std::to_string(direct) + ", AQ-SGD " +
+                                std::to_string(aq);
     RecordProperty("fw" + std::to_string(s.forward), figures);
     EXPECT_LE(aq, 1.05 * plain) << figures;
     EXPECT_GE(direct, aq) << figures;

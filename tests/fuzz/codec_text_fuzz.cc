@@ -5,7 +5,8 @@
 #include "proto/codec_text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const absl::StatusOr<isthmus::CodecSpec> spec = isthmus::ParseCodec(absl::string_view(reinterpret_cast<const char*>(data), size));
+  const absl::StatusOr<isthmus::CodecSpec> spec =
+      isthmus::ParseCodec(absl::string_view(reinterpret_cast<const char*>(data), size));
   if (!spec.ok()) return 0;
   if (!isthmus::ValidateCodec(*spec).ok()) abort();
   const std::string text = isthmus::FormatCodec(*spec);

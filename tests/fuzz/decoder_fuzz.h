@@ -1,6 +1,7 @@
-// The body of every decoder's fuzz target. Input: one byte that picks the codec within the target's list, one byte for the number of samples and the
-// boundary's shape, then the payload of a frame. A warm decoder (one good frame decoded before) and a cold one both get it.
-// Any result is right but a crash, a read or write out of bounds, or a state that a refused frame changed.
+// The body of every decoder's fuzz target. Input: one byte that picks the codec within the target's
+// list, one byte for the number of samples and the boundary's shape, then the payload of a frame. A
+// warm decoder (one good frame decoded before) and a cold one both get it. Any result is right but
+// a crash, a read or write out of bounds, or a state that a refused frame changed.
 #ifndef ISTHMUS_TESTS_FUZZ_DECODER_FUZZ_H_
 #define ISTHMUS_TESTS_FUZZ_DECODER_FUZZ_H_
 
@@ -23,12 +24,15 @@ struct FuzzCase {
     options.hidden = 1 + (shape >> 4) % 11;
     dims = {shape % 4, options.positions, options.hidden};
     options.max_samples = 3;
-    options.buffer_memory_bytes = 2 * 2 * options.positions * options.hidden;  // two samples: the third of a frame finds no room
+    options.buffer_memory_bytes =
+        2 * 2 * options.positions *
+        options.hidden;  // two samples: the third of a frame finds no room
     context.sample_ids = absl::MakeSpan(ids).subspan(0, static_cast<size_t>(dims.samples));
     tokens.assign(static_cast<size_t>(dims.samples * dims.positions), 5);
     context.token_ids = tokens;
     tensor.resize(static_cast<size_t>(dims.elements()) + 1);
-    for (size_t i = 0; i < tensor.size(); ++i) tensor[i] = static_cast<float>((i * 37) % 23) * 0.125f - 1.25f;
+    for (size_t i = 0; i < tensor.size(); ++i)
+      tensor[i] = static_cast<float>((i * 37) % 23) * 0.125f - 1.25f;
   }
   TensorView in() const { return {tensor.data(), DType::kF32, Device::kCpu, dims}; }
   MutableTensorView out() { return {tensor.data(), DType::kF32, Device::kCpu, dims}; }
@@ -58,13 +62,15 @@ inline void FuzzDecoder(const char* const* texts, size_t count, const uint8_t* d
       if (decoder->StateHash() != encoder->StateHash()) abort();
     }
     const uint64_t hash = decoder->StateHash();
-    const absl::Status status = decoder->Decode(payload, decoder->version() + 1, c.context, c.out());
+    const absl::Status status =
+        decoder->Decode(payload, decoder->version() + 1, c.context, c.out());
     if (status.code() == absl::StatusCode::kDataLoss && decoder->StateHash() != hash) abort();
   }
 }
 
 // Good frames, a cold and a warm one of each codec, as the seeds of the corpus.
-inline void WriteDecoderSeeds(const char* const* texts, size_t count, const std::string& directory) {
+inline void WriteDecoderSeeds(const char* const* texts, size_t count,
+                              const std::string& directory) {
   for (size_t t = 0; t < count; ++t) {
     const uint8_t shape = 0xa6;  // 2 samples of 2 x 11
     FuzzCase c(*ParseCodec(texts[t]), shape);
@@ -80,13 +86,15 @@ inline void WriteDecoderSeeds(const char* const* texts, size_t count, const std:
 
 }  // namespace isthmus::compress
 
-#define ISTHMUS_FUZZ_DECODERS(...)                                                          \
-  static const char* const kTexts[] = {__VA_ARGS__};                                        \
-  constexpr size_t kCount = sizeof(kTexts) / sizeof(kTexts[0]);                             \
-  extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {                 \
-    isthmus::compress::FuzzDecoder(kTexts, kCount, data, size);                             \
-    return 0;                                                                               \
-  }                                                                                         \
-  extern "C" void WriteSeeds(const char* directory) { isthmus::compress::WriteDecoderSeeds(kTexts, kCount, directory); }
+#define ISTHMUS_FUZZ_DECODERS(...)                                          \
+  static const char* const kTexts[] = {__VA_ARGS__};                        \
+  constexpr size_t kCount = sizeof(kTexts) / sizeof(kTexts[0]);             \
+  extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) { \
+    isthmus::compress::FuzzDecoder(kTexts, kCount, data, size);             \
+    return 0;                                                               \
+  }                                                                         \
+  extern "C" void WriteSeeds(const char* directory) {                       \
+    isthmus::compress::WriteDecoderSeeds(kTexts, kCount, directory);        \
+  }
 
 #endif  // ISTHMUS_TESTS_FUZZ_DECODER_FUZZ_H_

@@ -1,3 +1,4 @@
 #include "tests/fuzz/decoder_fuzz.h"
 
-ISTHMUS_FUZZ_DECODERS("delta(quant(3))", "delta(quant(4, token), cold=bf16)", "delta(bf16, cold=quant(8))", "delta(none)")
+ISTHMUS_FUZZ_DECODERS("delta(quant(3))", "delta(quant(4, token), cold=bf16)",
+                      "delta(bf16, cold=quant(8))", "delta(none)")

@@ -1,3 +1,4 @@
 #include "tests/fuzz/decoder_fuzz.h"
 
-ISTHMUS_FUZZ_DECODERS("predict(quant(3))", "predict(topk(0.2)) | zstd", "delta(quant(3), cold=predict(quant(4)))")
+ISTHMUS_FUZZ_DECODERS("predict(quant(3))", "predict(topk(0.2)) | zstd",
+                      "delta(quant(3), cold=predict(quant(4)))")

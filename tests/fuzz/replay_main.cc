@@ -1,6 +1,8 @@
-// Runs a fuzz target over files and directories, without libFuzzer: the corpus as an ordinary test, with any compiler.
-//   NAME_replay PATH...               prints how many inputs it ran; exit code 1 if there were none. Each also runs cut short and with bytes changed.
-//   NAME_replay --write-seeds DIR     writes good inputs there, where the target knows how to make them
+// Runs a fuzz target over files and directories, without libFuzzer: the corpus as an ordinary test,
+// with any compiler.
+//   NAME_replay PATH...               prints how many inputs it ran; exit code 1 if there were
+//   none. Each also runs cut short and with bytes changed. NAME_replay --write-seeds DIR     writes
+//   good inputs there, where the target knows how to make them
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -21,10 +23,12 @@ void Run(std::vector<uint8_t> bytes) {
 
 int64_t RunFile(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
-  const std::vector<uint8_t> bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const std::vector<uint8_t> bytes((std::istreambuf_iterator<char>(file)),
+                                   std::istreambuf_iterator<char>());
   Run(bytes);
   int64_t runs = 1;
-  for (size_t n = 0; n < bytes.size(); n += 1 + bytes.size() / 16, ++runs) Run({bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(n)});
+  for (size_t n = 0; n < bytes.size(); n += 1 + bytes.size() / 16, ++runs)
+    Run({bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(n)});
   for (size_t i = 0; i < bytes.size(); i += 1 + bytes.size() / 32, ++runs) {
     std::vector<uint8_t> changed = bytes;
     changed[i] = static_cast<uint8_t>(changed[i] * 37 + 101);

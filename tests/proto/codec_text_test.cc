@@ -7,12 +7,32 @@ namespace isthmus {
 namespace {
 
 TEST(CodecText, RoundTripsItsShortestForm) {
-  for (const char* text :
-       {"none", "bf16", "fp16", "quant(4)", "quant(3, token)", "quant(3, group=64, symmetric)", "quant(2, rms, stochastic) | zstd",
-        "delta(quant(3))", "delta(quant(3), cold=bf16) | zstd", "none | zstd", "topk(0.05)", "topk(0.25, global, values=quant(8, group=64)) | zstd",
-        "randomk(0.1)", "randomk(0.1, scaled, values=none)", "lowrank(16)", "lowrank(128, values=bf16)", "sign", "sign(token)", "sign(group=64)",
-        "cocktail(0.1, 0.2, 4)", "ef(quant(4))", "lep(lowrank(16))", "predict(quant(3))", "predict(quant(3, token), rate=0.01)",
-        "delta(quant(3), cold=predict(quant(4)))", "delta(topk(0.1, values=quant(4, token)))"}) {
+  for (const char* text : {"none",
+                           "bf16",
+                           "fp16",
+                           "quant(4)",
+                           "quant(3, token)",
+                           "quant(3, group=64, symmetric)",
+                           "quant(2, rms, stochastic) | zstd",
+                           "delta(quant(3))",
+                           "delta(quant(3), cold=bf16) | zstd",
+                           "none | zstd",
+                           "topk(0.05)",
+                           "topk(0.25, global, values=quant(8, group=64)) | zstd",
+                           "randomk(0.1)",
+                           "randomk(0.1, scaled, values=none)",
+                           "lowrank(16)",
+                           "lowrank(128, values=bf16)",
+                           "sign",
+                           "sign(token)",
+                           "sign(group=64)",
+                           "cocktail(0.1, 0.2, 4)",
+                           "ef(quant(4))",
+                           "lep(lowrank(16))",
+                           "predict(quant(3))",
+                           "predict(quant(3, token), rate=0.01)",
+                           "delta(quant(3), cold=predict(quant(4)))",
+                           "delta(topk(0.1, values=quant(4, token)))"}) {
     absl::StatusOr<CodecSpec> spec = ParseCodec(text);
     ASSERT_TRUE(spec.ok()) << spec.status();
     EXPECT_EQ(FormatCodec(*spec), text);
@@ -22,15 +42,32 @@ TEST(CodecText, RoundTripsItsShortestForm) {
 
 TEST(CodecText, ErrorsNameTheColumnAndWhatWasExpected) {
   const std::pair<const char*, const char*> cases[] = {
-      {"", "expected a codec"},          {"quatn(4)", "column 1: expected a codec"}, {"quant(9)", "bits from 1 to 8"},
-      {"quant(4", "expected ')'"},       {"quant(4, grup=3)", "expected an option"}, {"quant(4, group=7)", "group=32..256"},
-      {"delta(quant(3)", "expected ')'"}, {"none | gzip", "'zstd' after '|'"},        {"none none", "the end of the codec"},
-      {"delta(delta(quant(2)))", "must be stateless"}, {"delta(ef(quant(2)))", "must be stateless"}, {"ef(predict(quant(2)))", "must be stateless"},
-      {"predict(lep(quant(2)))", "must be stateless"}, {"topk(0)", "over 0 and at most 1"}, {"topk(1.5)", "over 0 and at most 1"},
-      {"topk(nan)", "over 0 and at most 1"}, {"topk(0.1, scaled)", "token, global"}, {"topk(0.1, values=quant(4))", "a scale per token or group"},
-      {"topk(0.1, values=topk(0.1))", "a scale per token or group"}, {"randomk(0.1, values=sign)", "a scale per token or group"},
-      {"lowrank(0)", "rank from 1 to 128"}, {"lowrank(129)", "rank from 1 to 128"}, {"sign(row)", "channel, token or group"},
-      {"cocktail(0.1, 0.2)", "(SUBSET, RATIO, BITS)"}, {"predict(quant(3), rate=2)", "rate=R"}, {"ef(quant(4)", "expected ')'"},
+      {"", "expected a codec"},
+      {"quatn(4)", "column 1: expected a codec"},
+      {"quant(9)", "bits from 1 to 8"},
+      {"quant(4", "expected ')'"},
+      {"quant(4, grup=3)", "expected an option"},
+      {"quant(4, group=7)", "group=32..256"},
+      {"delta(quant(3)", "expected ')'"},
+      {"none | gzip", "'zstd' after '|'"},
+      {"none none", "the end of the codec"},
+      {"delta(delta(quant(2)))", "must be stateless"},
+      {"delta(ef(quant(2)))", "must be stateless"},
+      {"ef(predict(quant(2)))", "must be stateless"},
+      {"predict(lep(quant(2)))", "must be stateless"},
+      {"topk(0)", "over 0 and at most 1"},
+      {"topk(1.5)", "over 0 and at most 1"},
+      {"topk(nan)", "over 0 and at most 1"},
+      {"topk(0.1, scaled)", "token, global"},
+      {"topk(0.1, values=quant(4))", "a scale per token or group"},
+      {"topk(0.1, values=topk(0.1))", "a scale per token or group"},
+      {"randomk(0.1, values=sign)", "a scale per token or group"},
+      {"lowrank(0)", "rank from 1 to 128"},
+      {"lowrank(129)", "rank from 1 to 128"},
+      {"sign(row)", "channel, token or group"},
+      {"cocktail(0.1, 0.2)", "(SUBSET, RATIO, BITS)"},
+      {"predict(quant(3), rate=2)", "rate=R"},
+      {"ef(quant(4)", "expected ')'"},
   };
   for (const auto& [text, message] : cases) {
     absl::StatusOr<CodecSpec> spec = ParseCodec(text);
@@ -45,7 +82,8 @@ TEST(CodecText, ErrorsNameTheColumnAndWhatWasExpected) {
 TEST(CodecText, IdTellsCodecsApart) {
   EXPECT_NE(CodecId(*ParseCodec("quant(3)")), CodecId(*ParseCodec("quant(4)")));
   EXPECT_EQ(CodecId(*ParseCodec("quant( 3 )")), CodecId(*ParseCodec("quant(3,channel)")));
-  EXPECT_EQ(CodecId(*ParseCodec("topk(0.05, token, values=bf16)")), CodecId(*ParseCodec("topk(.05)")));
+  EXPECT_EQ(CodecId(*ParseCodec("topk(0.05, token, values=bf16)")),
+            CodecId(*ParseCodec("topk(.05)")));
   EXPECT_NE(CodecId(*ParseCodec("ef(quant(3))")), CodecId(*ParseCodec("lep(quant(3))")));
 }
 
