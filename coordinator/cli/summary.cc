@@ -71,9 +71,10 @@ std::string SummaryTable(const Summary& summary) {
                                  StateName(s.state()), " at step ", s.step(), " of ", s.steps(),
                                  s.reason().empty() ? "" : ": ", Printable(s.reason()), "\n\n");
   Table figures({"", ">"});
-  figures.AddRow({"loss, first step", FormatFixed(s.first_loss(), 4)});
-  figures.AddRow({"loss, last step", FormatFixed(s.loss(), 4)});
-  figures.AddRow({"loss, mean of the last 10", FormatFixed(summary.loss_last_mean, 4)});
+  const auto loss = [&](double value) { return s.step() > 0 ? FormatFixed(value, 4) : "-"; };
+  figures.AddRow({"loss, first step", loss(s.first_loss())});
+  figures.AddRow({"loss, last step", loss(s.loss())});
+  figures.AddRow({"loss, mean of the last 10", loss(summary.loss_last_mean)});
   figures.AddRow(
       {"validation loss", s.has_validation_loss() ? FormatFixed(s.validation_loss(), 4) : "-"});
   figures.AddRow({"tokens", FormatCount(static_cast<double>(s.tokens()))});
@@ -108,9 +109,12 @@ std::string SummaryJson(const Summary& summary) {
   json["step"] = s.step();
   json["steps"] = s.steps();
   json["checkpoint_step"] = s.checkpoint_step();
-  json["loss_first"] = s.first_loss();
-  json["loss_last"] = s.loss();
-  json["loss_last_mean"] = summary.loss_last_mean;
+  const auto loss = [&](double value) {
+    return s.step() > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+  };
+  json["loss_first"] = loss(s.first_loss());
+  json["loss_last"] = loss(s.loss());
+  json["loss_last_mean"] = loss(summary.loss_last_mean);
   json["validation_loss"] =
       s.has_validation_loss() ? nlohmann::ordered_json(s.validation_loss()) : nullptr;
   json["tokens"] = s.tokens();

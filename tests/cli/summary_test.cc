@@ -106,6 +106,14 @@ TEST(Summary, OneStageHasNoRatio) {
   EXPECT_TRUE(json["validation_loss"].is_null());
 }
 
+TEST(Summary, AJobWithoutAStepHasNoLoss) {
+  JobStatus status;
+  status.set_state(JOB_FAILED);
+  EXPECT_THAT(SummaryTable(MakeSummary(status, {})),
+              HasSubstr("loss, last step                -\n"));
+  EXPECT_TRUE(nlohmann::json::parse(SummaryJson(MakeSummary(status, {})))["loss_last"].is_null());
+}
+
 TEST(Summary, States) {
   EXPECT_EQ(StateName(JOB_RUNNING), "running");
   EXPECT_TRUE(IsEnd(JOB_PAUSED));
