@@ -1,0 +1,119 @@
+// The promise of the pipeline, with the real engine: however the model is cut, it learns what one
+// process learns; and AQ-SGD learns what fp32 learns.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+
+#include "tests/rank/gpt_world.h"
+
+namespace isthmus::worker {
+namespace {
+
+using ::testing::SizeIs;
+
+// Sums of fp32 gradients and of norms are grouped differently by each cut; nothing else differs.
+constexpr double kCutTolerance = 1e-5;
+
+void ExpectClose(const std::vector<double>& a, const std::vector<double>& b,
+                 const std::string& what) {
+  ASSERT_EQ(a.size(), b.size()) << what;
+  for (size_t i = 0; i < a.size(); ++i)
+    EXPECT_NEAR(a[i], b[i], kCutTolerance * b[i]) << what << ", step " << i;
+}
+
+TEST(GptRank, AnyCutAndScheduleEqualsOneProcess) {
+  WorldShape shape = SmallGpt();
+  shape.eval_every = 10;
+  const TextCorpus corpus(GenerateText(2000, 1), shape.context, 20);
+  shape.stages = 1;
+  const GptRun one = RunGpt(shape, corpus);
+  ASSERT_THAT(one.losses, SizeIs(20));
+  EXPECT_NEAR(one.losses.front(), std::log(256), 0.3);
+  EXPECT_LT(one.losses.back(), 0.8 * one.losses.front());
+  for (int stages : {1, 2, 4}) {
+    for (const char* schedule : {"1f1b", "gpipe"}) {
+      shape.stages = stages;
+      shape.schedule = schedule;
+      const std::string what = std::to_string(stages) + " stages, " + schedule;
+      const GptRun run = RunGpt(shape, corpus);
+      ExpectClose(run.losses, one.losses, what);
+      ExpectClose(run.validation, one.validation, what);
+      const GptRun again = RunGpt(shape, corpus);
+      EXPECT_EQ(again.losses, run.losses) << what;
+      EXPECT_EQ(again.weights, run.weights) << what;
+    }
+  }
+}
+
+TEST(GptRank, ResumesOnAnotherCut) {
+  WorldShape shape = SmallGpt();
+  shape.checkpoint_every = 10;
+  const TextCorpus corpus(GenerateText(2000, 1), shape.context, 20);
+  MemoryStore store(&MergeSafetensors);
+  World::Options options;
+  options.store = &store;
+  options.corpus = &corpus;
+  options.make_stage = GptStages();
+  World whole(MakePlan(shape), options);
+  for (const absl::Status& status : whole.Run()) ASSERT_TRUE(status.ok()) << status;
+  const std::vector<double> losses = whole.last().losses();
+  for (int stages : {2, 1, 4}) {
+    shape.stages = stages;
+    MemoryStore copy = store;
+    options.store = &copy;
+    World again(MakePlan(shape, 2, 10), options);
+    for (const absl::Status& status : again.Run()) ASSERT_TRUE(status.ok()) << status;
+    const std::vector<double> rest(losses.begin() + 10, losses.end());
+    if (stages == 2) {
+      EXPECT_EQ(again.last().losses(), rest);
+    } else {
+      ExpectClose(again.last().losses(), rest, std::to_string(stages) + " stages");
+    }
+  }
+}
+
+// Forty epochs over a small text, three seeds; the figure is the mean loss of the last two epochs.
+// tests/bench/convergence_bench is the long form, with every codec.
+TEST(GptRank, ActivationDeltasLearnWhatFp32Learns) {
+  WorldShape shape = SmallGpt();
+  shape.stages = shape.layers = 3;
+  shape.context = 32;
+  shape.global_batch = 16;
+  shape.micro_batch = 8;
+  shape.steps = 160;
+  shape.learning_rate = 1e-3;
+  shape.eval_samples = 0;
+  double fp32_sum = 0, fw3bw6_sum = 0, fw4bw8_sum = 0;
+  for (uint64_t seed : {1, 2, 3}) {
+    shape.seed = seed;
+    const TextCorpus corpus(GenerateText(64 * 32 + 1, seed), shape.context, 0);  // 4 steps an epoch
+    const auto loss = [&](const char* forward, const char* backward) {
+      shape.forward = forward;
+      shape.backward = backward;
+      shape.check_buffers = true;
+      return MeanOfLast(RunGpt(shape, corpus).losses, 8);
+    };
+    const double fp32 = loss("none", "none");
+    const double direct = loss("quant(2)", "quant(4)");
+    const double fw2bw4 = loss("delta(quant(2))", "quant(4)");
+    const double fw3bw6 = loss("delta(quant(3))", "quant(6)");
+    const double fw4bw8 = loss("delta(quant(4))", "quant(8)");
+    const auto percent = [&](double x) { return 100 * (x / fp32 - 1); };
+    std::printf(
+        "seed %d: fp32 %.4f; direct fw2bw4 %+.2f %%; delta fw2bw4 %+.2f %%, fw3bw6 %+.2f %%, "
+        "fw4bw8 %+.2f %%\n",
+        static_cast<int>(seed), fp32, percent(direct), percent(fw2bw4), percent(fw3bw6),
+        percent(fw4bw8));
+    EXPECT_LT(fw2bw4, direct) << "seed " << seed;
+    fp32_sum += fp32;
+    fw3bw6_sum += fw3bw6;
+    fw4bw8_sum += fw4bw8;
+  }
+  EXPECT_LT(fw3bw6_sum, 1.01 * fp32_sum);
+  EXPECT_LT(fw4bw8_sum, 1.01 * fp32_sum);
+}
+
+}  // namespace
+}  // namespace isthmus::worker

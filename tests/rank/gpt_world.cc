@@ -1,0 +1,118 @@
+#include "tests/rank/gpt_world.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/safetensors.h"
+#include "base/status.h"
+#include "worker/engine/gpt2_stage.h"
+
+namespace isthmus::worker {
+
+std::string GenerateText(int64_t bytes, uint64_t seed) {
+  static const char* const kSubjects[] = {"the river",    "a merchant",   "her brother",
+                                          "the old king", "every sailor", "my neighbour"};
+  static const char* const kVerbs[] = {"carried", "forgot",     "was looking for",
+                                       "sold",    "remembered", "could not find"};
+  static const char* const kObjects[] = {"the silver bridge", "a loaf of bread", "two letters",
+                                         "the way home",      "an empty boat",   "his name"};
+  static const char* const kEnds[] = {" in the morning", " before the war",       "",
+                                      " again",          " by the northern gate", ""};
+  std::string text;
+  for (uint64_t i = 0; static_cast<int64_t>(text.size()) < bytes; ++i) {
+    const auto pick = [&](uint64_t part) { return RandomBelow(seed, part, i, 6); };
+    text += std::string(kSubjects[pick(1)]) + " " + kVerbs[pick(2)] + " " + kObjects[pick(3)] +
+            kEnds[pick(4)] + ".\n";
+  }
+  text.resize(bytes);
+  return text;
+}
+
+TextCorpus::TextCorpus(std::string text, int64_t context, int64_t validation)
+    : text_(std::move(text)),
+      context_(context),
+      validation_(validation),
+      samples_((static_cast<int64_t>(text_.size()) - 1) / context) {}
+
+void TextCorpus::Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const {
+  for (int64_t t = 0; t < context_; ++t) {
+    if (tokens != nullptr) tokens[t] = static_cast<uint8_t>(text_[id * context_ + t]);
+    if (targets != nullptr) targets[t] = static_cast<uint8_t>(text_[id * context_ + t + 1]);
+  }
+}
+
+WorldShape SmallGpt() {
+  WorldShape shape;
+  shape.layers = 4;
+  shape.hidden = 32;
+  shape.heads = 4;
+  shape.context = 16;
+  shape.vocabulary = 256;
+  shape.steps = 20;
+  shape.global_batch = 7;
+  shape.micro_batch = 2;
+  shape.learning_rate = 3e-3;
+  shape.buffer_memory_bytes = int64_t{1} << 30;
+  shape.step_ms = 120000;
+  return shape;
+}
+
+StageFactory GptStages() {
+  return [](const Plan& plan, int stage) {
+    engine::EngineOptions options;
+    options.threads = 1;
+    return engine::MakeGpt2Stage(plan, stage, options);
+  };
+}
+
+absl::StatusOr<std::string> MergeSafetensors(const std::vector<std::string>& files,
+                                             const std::vector<std::string>& names) {
+  const std::set<std::string> wanted(names.begin(), names.end());
+  std::map<std::string, SafetensorsItem> items;
+  for (const std::string& file : files) {
+    ASSIGN_OR_RETURN(const auto entries, ParseSafetensors(file));
+    for (const auto& [name, entry] : entries) {
+      if (!wanted.empty() && wanted.count(name) == 0) continue;
+      items[name] = SafetensorsItem{name, entry.dtype, entry.shape, entry.data};
+    }
+  }
+  std::vector<SafetensorsItem> list;
+  for (auto& [name, item] : items) list.push_back(item);
+  return WriteSafetensors(std::move(list), {});
+}
+
+GptRun RunGpt(const WorldShape& shape, const Corpus& corpus) {
+  MemoryStore store(&MergeSafetensors);
+  World::Options options;
+  options.store = &store;
+  options.corpus = &corpus;
+  options.make_stage = GptStages();
+  World world(MakePlan(shape), options);
+  for (const absl::Status& status : world.Run()) {
+    if (!status.ok()) Fatal(__FILE__, __LINE__, status.message());
+  }
+  GptRun run;
+  run.losses = world.last().losses();
+  run.weights = world.Weights(shape.steps);
+  for (int stage = 0; stage < shape.stages; ++stage) {
+    for (const StepRecord& r : world.observer(stage).records()) {
+      if (r.has_validation_loss()) run.validation.push_back(r.validation_loss());
+      for (const DirectionBytes& d : r.directions()) {
+        if (d.link_id() != "tied") run.wire_bytes += d.wire_bytes();
+      }
+    }
+  }
+  return run;
+}
+
+double MeanOfLast(const std::vector<double>& values, int count) {
+  const int n = std::min<int>(count, values.size());
+  return std::accumulate(values.end() - n, values.end(), 0.0) / n;
+}
+
+}  // namespace isthmus::worker

@@ -1,0 +1,56 @@
+// The real engine over links in memory: a small GPT on a small generated text, ranks as threads.
+#ifndef ISTHMUS_TESTS_RANK_GPT_WORLD_H_
+#define ISTHMUS_TESTS_RANK_GPT_WORLD_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/worker/world.h"
+
+namespace isthmus::worker {
+
+// English-like sentences out of a small vocabulary, a function of the seed: bytes that a small
+// model learns in a few hundred steps.
+std::string GenerateText(int64_t bytes, uint64_t seed);
+
+// Samples of a text in memory, the last ones for validation.
+class TextCorpus : public Corpus {
+ public:
+  TextCorpus(std::string text, int64_t context, int64_t validation);
+  int64_t train_samples() const override { return samples_ - validation_; }
+  int64_t validation_samples() const override { return validation_; }
+  int64_t context() const override { return context_; }
+  void Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const override;
+  uint64_t fingerprint() const override { return 1; }
+
+ private:
+  const std::string text_;
+  const int64_t context_, validation_, samples_;
+};
+
+// A shape of 4 layers, width 32, context 16 over bytes.
+WorldShape SmallGpt();
+
+struct GptRun {
+  std::vector<double> losses;  // of each step
+  std::vector<double> validation;
+  int64_t wire_bytes = 0;  // of all boundaries, both directions
+  std::string weights;     // safetensors, merged over the stages
+};
+
+// Runs the session of every stage to its end; a failed stage is fatal.
+GptRun RunGpt(const WorldShape& shape, const Corpus& corpus);
+
+// Mean of the last `count` values.
+double MeanOfLast(const std::vector<double>& values, int count);
+
+// Merges safetensors files and keeps `names` (all if empty): what a checkpoint store does.
+absl::StatusOr<std::string> MergeSafetensors(const std::vector<std::string>& files,
+                                             const std::vector<std::string>& names);
+
+StageFactory GptStages();
+
+}  // namespace isthmus::worker
+
+#endif  // ISTHMUS_TESTS_RANK_GPT_WORLD_H_

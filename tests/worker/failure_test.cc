@@ -1,0 +1,49 @@
+#include "worker/failure.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/world.h"
+
+namespace isthmus::worker {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(DescribeFailure, NamesWhoWhereAndWhatToDo) {
+  const auto plan = SessionPlan::Make(MakePlan(WorldShape()), 1).value();
+  const absl::Status status =
+      DescribeFailure(*plan, 17, absl::UnavailableError("link b0 with stage 0: reset"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(),
+            "session failed at stage 1 (node-1, 10.0.0.2:7071), step 17: link b0 with stage 0: "
+            "reset. Check that the node runs and its "
+            "network is up, then continue from the last checkpoint with `isthmus submit --resume`");
+}
+
+TEST(DescribeFailure, APeersStoryStaysItsOwn) {
+  const auto plan = SessionPlan::Make(MakePlan(WorldShape()), 0).value();
+  const auto upper = SessionPlan::Make(MakePlan(WorldShape()), 1).value();
+  const absl::Status origin = DescribeFailure(*upper, 17, absl::InternalError("out of luck"));
+  const absl::Status seen(
+      absl::StatusCode::kAborted,
+      absl::StrCat("link b0 with stage 1: the peer ended the link: ", origin.message()));
+  EXPECT_EQ(DescribeFailure(*plan, 18, seen).message(), origin.message());
+}
+
+TEST(DescribeFailure, MessagesAreBounded) {
+  const auto plan = SessionPlan::Make(MakePlan(WorldShape()), 0).value();
+  EXPECT_LE(
+      DescribeFailure(*plan, 1, absl::InternalError(std::string(100000, 'x'))).message().size(),
+      2000u);
+}
+
+TEST(DescribeFailure, ACancelNeedsNoAdvice) {
+  const auto plan = SessionPlan::Make(MakePlan(WorldShape()), 0).value();
+  EXPECT_THAT(DescribeFailure(*plan, 1, absl::CancelledError("the user asked")).message(),
+              Not(HasSubstr("resume")));
+}
+
+}  // namespace
+}  // namespace isthmus::worker

@@ -1,0 +1,112 @@
+#include "worker/session_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "proto/codec_text.h"
+#include "tests/worker/world.h"
+
+namespace isthmus::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(SessionPlan, SeesItsNeighbours) {
+  WorldShape shape;
+  shape.stages = 3;
+  const auto first = SessionPlan::Make(MakePlan(shape), 0).value();
+  EXPECT_TRUE(first->first());
+  EXPECT_EQ(first->lower(), nullptr);
+  EXPECT_EQ(first->upper()->id(), "b0");
+  EXPECT_EQ(first->tied()->id(), "tied");
+  const auto middle = SessionPlan::Make(MakePlan(shape), 1).value();
+  EXPECT_EQ(middle->lower()->id(), "b0");
+  EXPECT_EQ(middle->upper()->id(), "b1");
+  EXPECT_EQ(middle->tied(), nullptr);
+  EXPECT_EQ(middle->DescribeLink(*middle->upper()), "link b1 with stage 2 (node-2, 10.0.0.3:7071)");
+  shape.stages = 1;
+  const auto only = SessionPlan::Make(MakePlan(shape), 0).value();
+  EXPECT_TRUE(only->first() && only->last());
+  EXPECT_EQ(only->tied(), nullptr);
+}
+
+TEST(SessionPlan, CountsMicroBatches) {
+  const auto plan =
+      SessionPlan::Make(MakePlan(WorldShape()), 0).value();  // 7 samples, 2 a micro-batch
+  EXPECT_EQ(plan->micros(), 4);
+  EXPECT_EQ(plan->samples(0), 2);
+  EXPECT_EQ(plan->samples(3), 1);
+  EXPECT_EQ(plan->eval_micros(), 3);
+  EXPECT_EQ(plan->tokens_per_step(), 21);
+}
+
+TEST(SessionPlan, KnowsWhenToEvaluateAndSave) {
+  WorldShape shape;
+  shape.steps = 5;
+  shape.eval_every = 2;
+  shape.checkpoint_every = 3;
+  const auto plan = SessionPlan::Make(MakePlan(shape), 0).value();
+  std::string evals, saves;
+  for (int step = 0; step < 5; ++step) {
+    evals += plan->EvalAfter(step) ? "E" : ".";
+    saves += plan->CheckpointAfter(step) ? "S" : ".";
+  }
+  EXPECT_EQ(evals, ".E.EE");  // and at the end
+  EXPECT_EQ(saves, "..S..");  // the end is the vote's
+}
+
+TEST(SessionPlan, DeadlinesAllowForWhatComesBetween) {
+  WorldShape shape;
+  shape.eval_every = 3;
+  shape.step_ms = 100;
+  Plan made = MakePlan(shape);
+  made.mutable_deadlines()->set_first_step_ms(500);
+  made.mutable_deadlines()->set_drain_ms(1000);
+  const auto plan = SessionPlan::Make(made, 0).value();
+  EXPECT_EQ(plan->timeout(0), absl::Milliseconds(500));
+  EXPECT_EQ(plan->timeout(1), absl::Milliseconds(100));
+  EXPECT_EQ(plan->timeout(2),
+            absl::Milliseconds(175));  // 3 validation micro-batches beside 4 of training
+  EXPECT_EQ(plan->timeout(3), absl::Milliseconds(175));
+  EXPECT_EQ(plan->timeout(4), absl::Milliseconds(100));
+  made.set_start_step(4);
+  made.set_from_checkpoint(true);
+  EXPECT_EQ(SessionPlan::Make(made, 0).value()->timeout(4), absl::Milliseconds(1500));
+}
+
+TEST(SessionPlan, RefusesWhatCannotRun) {
+  const std::pair<const char*, std::function<void(Plan*)>> cases[] = {
+      {"a deadline is not set", [](Plan* p) { p->mutable_deadlines()->clear_step_ms(); }},
+      {"it starts at step 7 of 6", [](Plan* p) { p->set_start_step(7); }},
+      {"no link above stage 0", [](Plan* p) { p->mutable_links()->DeleteSubrange(0, 1); }},
+      {"tied link of stage 0 is missing", [](Plan* p) { p->mutable_links()->RemoveLast(); }},
+      {"joins stages 0 and 2", [](Plan* p) { p->mutable_links(0)->set_upper(2); }},
+      {"evaluation codec of b0 keeps state",
+       [](Plan* p) {
+         *p->mutable_links(0)->mutable_evaluation() = ParseCodec("delta(quant(3))").value();
+       }},
+      {"b0: ", [](Plan* p) { p->mutable_links(0)->mutable_forward()->set_kind(CodecSpec::QUANT); }},
+      {"validation lists differ", [](Plan* p) { p->mutable_stages(1)->clear_eval(); }},
+      {"validation lists hold 3",
+       [](Plan* p) { p->mutable_job()->mutable_recipe()->set_eval_samples(7); }},
+      {"the plan can't be run",
+       [](Plan* p) { p->mutable_stages(1)->mutable_train()->RemoveLast(); }},
+      {"the batch has no size",
+       [](Plan* p) { p->mutable_job()->mutable_recipe()->set_micro_batch(0); }},
+      {"the model has no size", [](Plan* p) { p->mutable_job()->mutable_model()->clear_hidden(); }},
+  };
+  for (const auto& [message, change] : cases) {
+    Plan plan = MakePlan(WorldShape());
+    change(&plan);
+    const absl::Status status = SessionPlan::Make(plan, 0).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << message;
+    EXPECT_THAT(status.message(), HasSubstr(message));
+  }
+  EXPECT_FALSE(SessionPlan::Make(MakePlan(WorldShape()), 2).ok());
+  EXPECT_FALSE(SessionPlan::Make(MakePlan(WorldShape()), -1).ok());
+}
+
+}  // namespace
+}  // namespace isthmus::worker
