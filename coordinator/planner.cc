@@ -66,6 +66,7 @@ class Writer {
     plan.mutable_job()->mutable_compression()->set_buffer_memory_bytes(p_.buffer_memory_bytes);
     plan.set_start_step(in_.start_step);
     plan.set_from_checkpoint(in_.from_checkpoint);
+    if (p_.data.known) plan.set_train_samples(p_.data.train_samples);
     plan.set_predicted_step_s(p_.step_s);
     RETURN_IF_ERROR(WriteStages());
     WriteLinks();

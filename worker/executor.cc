@@ -186,6 +186,7 @@ absl::Status Executor::ReceiveActivation(int micro, bool train) {
   Slot& slot = slots_[micro];
   slot.ids.assign(item.header.sample_ids().begin(), item.header.sample_ids().end());
   slot.activation = std::move(item.tensor);
+  slot.token_ids = std::move(item.token_ids);
   if (!plan_.last()) return absl::OkStatus();
   const std::vector<uint32_t> theirs = slot.ids;
   FillIds(micro, train);
@@ -218,6 +219,8 @@ absl::Status Executor::Forward(int micro, bool train, double* loss_sum) {
                       targets_.data() + i * batch.positions);
     }
     if (plan_.first()) batch.tokens = tokens_;
+    if (plan_.first() && plan_.passes_token_ids())
+      slot.token_ids.assign(tokens_.begin(), tokens_.end());
     if (plan_.last()) batch.targets = targets_;
   }
   ScopedTimer timer(&result_.times.compute_ns);
@@ -234,6 +237,7 @@ absl::Status Executor::SendActivation(int micro, bool train) {
   Outbound item = NewFrame(train ? FrameHeader::ACTIVATION : FrameHeader::EVAL_ACTIVATION, micro);
   item.header.mutable_sample_ids()->Add(slot.ids.begin(), slot.ids.end());
   item.tensor = std::move(slot.activation);
+  item.token_ids = slot.token_ids;
   return PushTimed(o_.upper, std::move(item));
 }
 
@@ -262,6 +266,7 @@ absl::Status Executor::SendGradient(int micro) {
   Outbound item = NewFrame(FrameHeader::GRADIENT, micro);
   item.header.mutable_sample_ids()->Add(slot.ids.begin(), slot.ids.end());
   item.tensor = std::move(slot.gradient);
+  item.token_ids = std::move(slot.token_ids);
   return PushTimed(o_.lower, std::move(item));
 }
 

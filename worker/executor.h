@@ -78,8 +78,9 @@ class Executor {
  private:
   struct Slot {  // what a micro-batch holds between its actions
     std::vector<uint32_t> ids;
-    Tensor activation;  // received, then computed
-    Tensor gradient;    // received, then computed
+    std::vector<uint32_t> token_ids;  // if a codec passes them on
+    Tensor activation;                // received, then computed
+    Tensor gradient;                  // received, then computed
   };
 
   Executor(const SessionPlan& plan, ExecutorOptions options, int64_t skipped);

@@ -36,6 +36,7 @@ compress::CodecOptions MakeCodecOptions(const SessionPlan& plan, const LinkPlan&
   options.max_samples = dims.samples;
   options.buffer_memory_bytes = plan.job().compression().buffer_memory_bytes();
   options.buffer_disk_bytes = plan.job().compression().buffer_disk_bytes();
+  options.distinct_samples = plan.plan().train_samples();
   if (IsStateful(spec)) options.spill_directory = spill_directory;
   return options;
 }
@@ -139,7 +140,7 @@ absl::Status Inlet::Take(const ExpectedFrame& expected, Frame frame) {
   Inbound item;
   if (HasTensor(expected.kind)) {
     RETURN_IF_ERROR(CheckIds(expected, frame.header));
-    RETURN_IF_ERROR(Decode(expected, frame, &item.tensor));
+    RETURN_IF_ERROR(Decode(expected, frame, &item));
   }
   if (expected.kind == FrameHeader::DECISION && frame.header.vote().stop()) sequence_.Stop();
   item.header = std::move(frame.header);
@@ -160,20 +161,25 @@ absl::Status Inlet::CheckIds(const ExpectedFrame& expected, const FrameHeader& h
   return absl::OkStatus();
 }
 
-absl::Status Inlet::Decode(const ExpectedFrame& expected, const Frame& frame, Tensor* out) {
+absl::Status Inlet::Decode(const ExpectedFrame& expected, const Frame& frame, Inbound* out) {
   const FrameHeader& h = frame.header;
-  out->dims = {h.shape(0), h.shape(1), h.shape(2)};
-  if (out->dims.samples == 0)
+  Tensor& tensor = out->tensor;
+  tensor.dims = {h.shape(0), h.shape(1), h.shape(2)};
+  if (tensor.dims.samples == 0)
     return absl::OkStatus();  // a validation micro-batch beyond the last sample
   ScopedTimer timer(&meter_.codec_ns);
-  out->data.resize(out->dims.elements());
+  tensor.data.resize(tensor.dims.elements());
   compress::Decoder* decoder =
       expected.kind == FrameHeader::EVAL_ACTIVATION ? eval_decoder_.get() : decoder_.get();
-  const compress::FrameContext context{
-      {h.sample_ids().data(), static_cast<size_t>(h.sample_ids_size())}, h.step(), h.micro()};
-  const compress::MutableTensorView view{out->data.data(), compress::DType::kF32,
-                                         compress::Device::kCpu, out->dims};
+  compress::FrameContext context;
+  context.sample_ids = {h.sample_ids().data(), static_cast<size_t>(h.sample_ids_size())};
+  context.step = h.step();
+  context.micro = h.micro();
+  const compress::MutableTensorView view{tensor.data.data(), compress::DType::kF32,
+                                         compress::Device::kCpu, tensor.dims};
   RETURN_IF_ERROR(decoder->Decode(frame.payload, h.state_version(), context, view));
+  const absl::Span<const uint32_t> tokens = decoder->token_ids();
+  out->token_ids.assign(tokens.begin(), tokens.end());
   if (decoder == decoder_.get()) meter_.Publish(decoder_->stats());
   return absl::OkStatus();
 }

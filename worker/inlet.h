@@ -36,7 +36,8 @@ using FailSession = std::function<void(absl::Status)>;
 
 struct Inbound {
   FrameHeader header;
-  Tensor tensor;  // decoded; empty for votes and decisions
+  Tensor tensor;                    // decoded; empty for votes and decisions
+  std::vector<uint32_t> token_ids;  // that the codec brought along (predict); else empty
 };
 
 // Options of the codecs of one direction of one link, the same at both ends. `up`: lower -> upper.
@@ -72,7 +73,7 @@ class Inlet {
   void Run();
   absl::Status Take(const ExpectedFrame& expected, Frame frame);
   absl::Status CheckIds(const ExpectedFrame& expected, const FrameHeader& header);
-  absl::Status Decode(const ExpectedFrame& expected, const Frame& frame, Tensor* out);
+  absl::Status Decode(const ExpectedFrame& expected, const Frame& frame, Inbound* out);
   absl::Status CompareHash(const FrameHeader& header);
   void AwaitEnd();
   void Lost(const absl::Status& status);

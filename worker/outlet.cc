@@ -95,8 +95,11 @@ absl::Status Outlet::Encode(Outbound* item) {
   FrameHeader& h = item->header;
   compress::Encoder* encoder =
       h.kind() == FrameHeader::EVAL_ACTIVATION ? eval_encoder_.get() : encoder_.get();
-  const compress::FrameContext context{
-      {h.sample_ids().data(), static_cast<size_t>(h.sample_ids_size())}, h.step(), h.micro()};
+  compress::FrameContext context;
+  context.sample_ids = {h.sample_ids().data(), static_cast<size_t>(h.sample_ids_size())};
+  context.step = h.step();
+  context.micro = h.micro();
+  context.token_ids = item->token_ids;
   const compress::TensorView view{item->tensor.data.data(), compress::DType::kF32,
                                   compress::Device::kCpu, item->tensor.dims};
   RETURN_IF_ERROR(encoder->Encode(view, context, &item->payload));

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,7 +25,8 @@ namespace isthmus::worker {
 struct Outbound {
   FrameHeader header;  // kind, step, micro, sample_ids, vote; the outlet fills the rest
   Tensor tensor;
-  bool encoded = false;  // payload and state_version are there already (tied gradient)
+  std::vector<uint32_t> token_ids;  // samples x positions, for codecs that need them (predict)
+  bool encoded = false;             // payload and state_version are there already (tied gradient)
   std::string payload;
   absl::Duration timeout;  // of the send
 };

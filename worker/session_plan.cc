@@ -18,6 +18,12 @@ absl::Status Wrong(absl::string_view what) {
       "the plan can't be run: ", what, ". This is a fault of the coordinator that made it"));
 }
 
+bool NeedsTokenIds(const CodecSpec& spec) {
+  if (spec.kind() == CodecSpec::PREDICT) return true;
+  return (spec.has_inner() && NeedsTokenIds(spec.inner())) ||
+         (spec.has_cold() && NeedsTokenIds(spec.cold()));
+}
+
 int CountForwards(const StagePlan& stage) {
   return std::count_if(stage.eval().begin(), stage.eval().end(),
                        [](const Action& a) { return a.op() == Action::FWD; });
@@ -70,6 +76,24 @@ absl::Status SessionPlan::Check() {
   if (needs_tied != (tied_ != nullptr))
     return Wrong(absl::StrCat("the tied link of stage ", stage_,
                               needs_tied ? " is missing" : " should not be there"));
+  RETURN_IF_ERROR(CheckCodecs());
+  return CheckActions();
+}
+
+absl::Status SessionPlan::CheckCodecs() {
+  bool known = true;  // the token ids, on the stage below the link
+  for (const LinkPlan& link : plan_.links()) {
+    if (link.kind() != LinkPlan::BOUNDARY) continue;
+    const bool forward = NeedsTokenIds(link.forward());
+    if ((forward && !known) || (NeedsTokenIds(link.backward()) && !forward)) {
+      return Wrong(absl::StrCat(
+          "predict on ", link.id(),
+          " needs token ids, which only predict on every forward direction from the first "
+          "stage on passes along"));
+    }
+    known = forward;
+    if (link.lower() == 0) passes_token_ids_ = forward;
+  }
   for (const LinkPlan* link : {lower_, upper_}) {
     if (link == nullptr) continue;
     if (IsStateful(link->evaluation()))
@@ -83,7 +107,7 @@ absl::Status SessionPlan::Check() {
     ASSIGN_OR_RETURN(tied_codec_, ParseCodec(job().compression().tied()));
     if (IsStateful(tied_codec_)) return Wrong("the codec of the tied gradient keeps state");
   }
-  return CheckActions();
+  return absl::OkStatus();
 }
 
 absl::Status SessionPlan::CheckActions() {

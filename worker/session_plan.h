@@ -36,6 +36,9 @@ class SessionPlan {
   }  // first <-> last; null on others, and with one stage
   const CodecSpec& tied_codec() const { return tied_codec_; }
 
+  // A codec above the first stage needs the token ids: they travel with the activations.
+  bool passes_token_ids() const { return passes_token_ids_; }
+
   int micros() const { return micros_; }
   int64_t samples(int micro) const;  // of a training micro-batch: the last one may be smaller
   int eval_micros() const { return eval_micros_; }
@@ -64,6 +67,7 @@ class SessionPlan {
  private:
   SessionPlan(Plan plan, int stage) : plan_(std::move(plan)), stage_(stage) {}
   absl::Status Check();
+  absl::Status CheckCodecs();
   absl::Status CheckActions();
 
   const Plan plan_;
@@ -72,6 +76,7 @@ class SessionPlan {
   const LinkPlan* upper_ = nullptr;
   const LinkPlan* tied_ = nullptr;
   CodecSpec tied_codec_;
+  bool passes_token_ids_ = false;
   int micros_ = 0;
   int eval_micros_ = 0;
 };

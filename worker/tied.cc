@@ -25,7 +25,8 @@ absl::Status TiedExchange::Offer(Tensor mine, int64_t step, Outbound* frame) {
         absl::StrCat("the stage gave a tied gradient of ", mine.dims.positions, "x",
                      mine.dims.hidden, " where the model has ", want.positions, "x", want.hidden));
   }
-  const compress::FrameContext context{{}, step, 0};
+  compress::FrameContext context;
+  context.step = step;
   const compress::TensorView in{mine.data.data(), compress::DType::kF32, compress::Device::kCpu,
                                 mine.dims};
   RETURN_IF_ERROR(encoder_->Encode(in, context, &frame->payload));

@@ -61,6 +61,29 @@ TEST(SessionCodec, DeltaBuffersStayIdenticalOverEpochs) {
   }
 }
 
+// Token ids go up with the activations from boundary to boundary.
+TEST(SessionCodec, PredictorsStayIdentical) {
+  WorldShape shape;
+  shape.stages = 3;
+  shape.steps = 8;
+  shape.check_buffers = true;
+  for (const char* codec : {"predict(quant(4))", "delta(quant(3), cold=predict(quant(4)))"}) {
+    shape.forward = codec;
+    EXPECT_EQ(Losses(shape), Losses(shape)) << codec;
+  }
+}
+
+// Codecs whose memory is the sender's alone.
+TEST(SessionCodec, SparseAndFeedbackCodecsRun) {
+  WorldShape shape;
+  shape.stages = 3;
+  for (const char* codec :
+       {"ef(quant(2))", "topk(0.25)", "randomk(0.5)", "lowrank(2)", "sign", "lep(topk(0.25))"}) {
+    shape.backward = codec;
+    EXPECT_EQ(Losses(shape), Losses(shape)) << codec;
+  }
+}
+
 TEST(SessionCodec, EvaluationLeavesDeltaBuffersAlone) {
   WorldShape shape;
   shape.steps = 12;

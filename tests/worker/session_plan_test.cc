@@ -88,6 +88,10 @@ TEST(SessionPlan, RefusesWhatCannotRun) {
          *p->mutable_links(0)->mutable_evaluation() = ParseCodec("delta(quant(3))").value();
        }},
       {"b0: ", [](Plan* p) { p->mutable_links(0)->mutable_forward()->set_kind(CodecSpec::QUANT); }},
+      {"predict on b0 needs token ids",
+       [](Plan* p) {
+         *p->mutable_links(0)->mutable_backward() = ParseCodec("predict(quant(3))").value();
+       }},
       {"validation lists differ", [](Plan* p) { p->mutable_stages(1)->clear_eval(); }},
       {"validation lists hold 3",
        [](Plan* p) { p->mutable_job()->mutable_recipe()->set_eval_samples(7); }},
