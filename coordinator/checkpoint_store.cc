@@ -188,7 +188,8 @@ absl::StatusOr<bool> CheckpointStore::Part::Finish() {
   if (::fsync(fd_) != 0)
     return absl::ErrnoToStatus(errno, absl::StrCat("checkpoints: syncing ", temporary_));
   store_->Fault("part written");
-  // From here on under the lock: whoever finds the last part in place moves the whole directory away.
+  // From here on under the lock: whoever finds the last part in place moves the whole directory
+  // away.
   MutexLock lock(&store_->mutex_);
   if (store_->IsWhole(header_)) return true;  // the same part, sent twice at once
   const fs::path final_path = fs::path(temporary_).parent_path() / header_.file();

@@ -233,7 +233,8 @@ void Coordinator::UpdateMetrics() {
     GaugeSet("isthmus_jobs", "Jobs by state.", {{"state", name}},
              states[static_cast<JobState>(state)]);
   }
-  GaugeSet("isthmus_build_info", "Version of this program.", {{"version", ISTHMUS_VERSION}}, 1);
+  GaugeSet("isthmus_build_info", "Version of this program.",
+           {{"version", ISTHMUS_VERSION}, {"device", "none"}}, 1);
   for (const std::string& gone : gauge_nodes_) {
     if (nodes.count(gone) == 0) GaugeRemove("isthmus_node_heartbeat_age_seconds", {{"node", gone}});
   }

@@ -87,11 +87,11 @@ void Coordinator::WaitForIdleDaemons(const Cancelled& cancelled) {
   const auto until = After(options_.wait_for_daemons);
   MutexLock lock(&mutex_);
   while (!stopping_ && !cancelled() && std::chrono::steady_clock::now() < until) {
-    const bool ending =
-        std::any_of(members_.members().begin(), members_.members().end(), [&](const auto& m) {
-          return m.second.alive() && m.second.heartbeat.generation() != 0 &&
-                 jobs_.JobOn(m.first) == nullptr;
-        });
+    bool ending = false;
+    for (const auto& [id, member] : members_.members()) {
+      ending = ending ||
+               (member.alive() && member.heartbeat.generation() != 0 && jobs_.JobOn(id) == nullptr);
+    }
     if (!ending) return;
     changed_.WaitUntil(&mutex_, After(kLookAgain));
   }

@@ -58,12 +58,12 @@ void ReportStep(const StepRecord& record) {
 void ReportMeasurement(const NodeInfo& peer, const LinkMeasurement& measurement) {
   const MetricLabels labels = {{"peer", peer.name()}};
   if (!measurement.error().empty()) {
-    GaugeRemove("isthmus_link_rate_bits_per_second", labels);
+    GaugeRemove("isthmus_link_rate_bytes_per_second", labels);
     GaugeRemove("isthmus_link_round_trip_seconds", labels);
     return;
   }
-  GaugeSet("isthmus_link_rate_bits_per_second", "Measured rate from this daemon to the peer.",
-           labels, measurement.rate_bits_per_s());
+  GaugeSet("isthmus_link_rate_bytes_per_second", "Measured rate from this daemon to the peer.",
+           labels, measurement.rate_bits_per_s() / 8);
   GaugeSet("isthmus_link_round_trip_seconds", "Measured round trip to the peer.", labels,
            measurement.round_trip_s());
 }

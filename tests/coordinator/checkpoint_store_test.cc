@@ -132,7 +132,8 @@ TEST_F(CheckpointStoreTest, APartSentAgainIsTaken) {
   EXPECT_FALSE(fs::exists(JobDir() + "/partial-00000005-g1-of2"));
 }
 
-// Once the last part was seen in place by one stage's call while another's still synced the directory: it was gone from under it.
+// Once the last part was seen in place by one stage's call while another's still synced the
+// directory: it was gone from under it.
 TEST_F(CheckpointStoreTest, AllStagesPutAtOnce) {
   auto store = Open();
   for (int64_t step = 1; step <= 40; ++step) {
@@ -141,7 +142,8 @@ TEST_F(CheckpointStoreTest, AllStagesPutAtOnce) {
       for (const char* file : kFiles) {
         stages.emplace_back([&store, step, stage, file] {
           const auto put = Put(store.get(), step, stage, file, 1);
-          EXPECT_TRUE(put.ok()) << "step " << step << ", stage " << stage << ", " << file << ": " << put.status();
+          EXPECT_TRUE(put.ok()) << "step " << step << ", stage " << stage << ", " << file << ": "
+                                << put.status();
         });
       }
     }

@@ -124,7 +124,7 @@ TEST_F(DaemonTest, RunsAPlanMeasuresItselfAndShowsMetrics) {
   const std::string metrics = RenderMetrics();
   for (const char* name : {"isthmus_steps_total{outcome=\"skipped\"} 1",
                            "isthmus_build_info{device=\"cpu\",version=\"9.9\"} 1",
-                           "isthmus_link_rate_bits_per_second{peer=\"beta\"}",
+                           "isthmus_link_rate_bytes_per_second{peer=\"beta\"}",
                            "isthmus_stage_time_seconds_total{part=\"compute\"}"}) {
     EXPECT_NE(metrics.find(name), std::string::npos) << name << "\n" << metrics;
   }

@@ -52,7 +52,7 @@ TEST(SessionMetrics, APeerThatIsGoneIsNoLongerShown) {
   EXPECT_TRUE(Shows("isthmus_link_round_trip_seconds{peer=\"gone\"} 0.02"));
   measured.set_error("no connection");
   ReportMeasurement(peer, measured);
-  EXPECT_FALSE(Shows("isthmus_link_rate_bits_per_second{peer=\"gone\"}"));
+  EXPECT_FALSE(Shows("isthmus_link_rate_bytes_per_second{peer=\"gone\"}"));
 }
 
 TEST(SessionMetrics, WhatRunsIsShown) {

@@ -46,7 +46,7 @@ class Job:
         if not last:
             peer = NODES[stage + 1]
             rate = RATES[peer] * (1 + 0.03 * math.sin(time.time() / 5 + stage))
-            lines += [f'isthmus_link_rate_bits_per_second{{peer="{peer}"}} {rate}',
+            lines += [f'isthmus_link_rate_bytes_per_second{{peer="{peer}"}} {rate / 8}',
                       f'isthmus_link_round_trip_seconds{{peer="{peer}"}} {0.015 + 0.04 * stage}',
                       "isthmus_key_frames_total 1536", 'isthmus_buffer_bytes{tier="memory"} 402653184',
                       f'isthmus_buffer_bytes{{tier="disk"}} {stage * 268435456}']
