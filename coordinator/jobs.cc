@@ -152,16 +152,19 @@ void JobTable::Forget() {
   }
 }
 
+absl::Status JobTable::NameIsFree(const std::string& name) const {
+  const Job* same = Find(name);
+  if (same == nullptr || same->ended()) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat("job '", name, "' (", same->id, ") is ", JobState_Name(same->status.state()),
+                   ". Stop it first (isthmus stop ", same->id, "), or give this one another name"));
+}
+
 absl::Status JobTable::Add(const std::string& id, uint64_t number, const JobSpec& spec,
                            bool wait_for_nodes, int64_t unix_ms) {
   if (jobs_.count(id) > 0)
     return absl::AlreadyExistsError(absl::StrCat("job id '", id, "' is taken"));
-  const Job* same = Find(spec.name());
-  if (same != nullptr && !same->ended()) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        "job '", spec.name(), "' (", same->id, ") is ", JobState_Name(same->status.state()),
-        ". Stop it first (isthmus stop ", same->id, "), or give this one another name"));
-  }
+  RETURN_IF_ERROR(NameIsFree(spec.name()));
   Forget();
   if (static_cast<int>(jobs_.size()) >= kMaxJobs) {
     return absl::ResourceExhaustedError(

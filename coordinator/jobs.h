@@ -111,6 +111,8 @@ class JobTable {
   absl::Status Add(const std::string& id, uint64_t number, const JobSpec& spec, bool wait_for_nodes,
                    int64_t unix_ms);
 
+  absl::Status NameIsFree(const std::string& name) const;  // AlreadyExists: see Add
+
   // Sends `plan` (a new generation, complete) to its daemons: STARTING. The job is PENDING or has
   // ended; its records from plan.start_step on are dropped here, and by the caller in the store.
   absl::StatusOr<Commands> Start(const std::string& id, const Plan& plan, absl::Time now);

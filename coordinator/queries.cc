@@ -19,7 +19,9 @@
 namespace isthmus::coordinator {
 namespace {
 
-constexpr int kGaugedJobs = 20;  // with metrics of their own: the newest ones
+constexpr int kListedLinks = 20000;  // in one reply: what a message holds
+constexpr int kListedWarnings = 5;   // of a daemon, about who does not reach it
+constexpr int kGaugedJobs = 20;      // with metrics of their own: the newest ones
 
 absl::Status NoJob(const std::string& job) {
   return absl::NotFoundError(
@@ -50,7 +52,10 @@ absl::StatusOr<JobStatus> Coordinator::StopJob(const std::string& job_name, bool
 ListJobsReply Coordinator::List() {
   ListJobsReply reply;
   MutexLock lock(&mutex_);
-  for (const Job* job : jobs_.All()) *reply.add_jobs() = jobs_.Status(*job, Now());
+  for (const Job* job : jobs_.All()) {
+    *reply.add_jobs() = jobs_.Status(*job, Now());
+    reply.mutable_jobs(reply.jobs_size() - 1)->clear_boundaries();  // a list is short: one message
+  }
   return reply;
 }
 
@@ -97,16 +102,16 @@ ListNodesReply Coordinator::Nodes() {
     *reply.add_nodes() = DescribeNode(member, Now());
     ids.push_back(id);
   }
-  for (LinkMeasurement& link : links_.Among(ids)) *reply.add_links() = std::move(link);
-  for (NodeStatus& node : *reply.mutable_nodes()) {
-    for (const LinkMeasurement& link : reply.links()) {
-      if (node.alive() && link.to_id() == node.node().id() && !link.error().empty()) {
-        const Member* from = members_.Find(link.from_id());
-        node.add_warnings(absl::StrCat("not reachable from ",
-                                       from == nullptr ? link.from_id() : from->node.name(), ": ",
-                                       link.error()));
-      }
+  std::map<std::string, int> unreachable;
+  std::map<std::string, NodeStatus*> by_id;
+  for (NodeStatus& node : *reply.mutable_nodes()) by_id[node.node().id()] = &node;
+  for (LinkMeasurement& link : links_.Among(ids)) {
+    NodeStatus* to = by_id[link.to_id()];
+    if (to->alive() && !link.error().empty() && ++unreachable[link.to_id()] <= kListedWarnings) {
+      to->add_warnings(absl::StrCat("not reachable from ", by_id[link.from_id()]->node().name(),
+                                    ": ", link.error()));
     }
+    if (reply.links_size() < kListedLinks) *reply.add_links() = std::move(link);
   }
   return reply;
 }

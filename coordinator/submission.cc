@@ -192,6 +192,10 @@ absl::StatusOr<Coordinator::StartRequest> Coordinator::PrepareSubmit(const Submi
     return start;
   }
   ASSIGN_OR_RETURN(start.spec, Complete(request.job()));
+  {
+    MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(jobs_.NameIsFree(start.spec.name()));
+  }
   if (!request.init_uploaded()) {
     ASSIGN_OR_RETURN(start.job_id, NewJobId(start.spec.name()));
     return start;

@@ -188,7 +188,8 @@ def check_tests_exist(tree, found):
             continue
         header = path[:-3] + ".h"
         if header not in tree.text:  # part of a class whose header has another name: the first own header counts
-            own = [m.group(2) for m in INCLUDE.finditer(tree.text[path]) if m.group(1) == '"']
+            own = [m.group(2) for m in INCLUDE.finditer(tree.text[path])
+                   if m.group(2) in tree.text and room_of(m.group(2)) == room_of(path)]
             header = own[0] if own else header
         if f'"{header}"' not in tests:
             found.capped("untested", path, 1, 1, f"no file in tests/ includes \"{header}\"; each .cc has a test")

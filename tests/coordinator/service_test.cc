@@ -1,0 +1,483 @@
+// The whole coordinator over loopback, with fake daemons.
+#include <chrono>
+#include <functional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/hash.h"
+#include "base/rpc/channel.h"
+#include "base/safetensors.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/services.h"
+#include "gmock/gmock.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+#include "gtest/gtest.h"
+#include "proto/control_service.grpc.pb.h"
+#include "tests/coordinator/fake_daemon.h"
+#include "tests/coordinator/scratch.h"
+#include "tests/coordinator/topology.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class ServiceTest : public ::testing::Test {
+ protected:
+  void SetUp() override { Open(); }
+  void TearDown() override { Close(); }
+
+  void Open() {
+    CoordinatorOptions options;
+    options.state_dir = scratch_.dir() + "/state";
+    options.membership.lease = options.jobs.lease = absl::Seconds(4);
+    options.membership.heartbeat = absl::Milliseconds(200);
+    options.membership.silence = absl::Seconds(2);
+    options.jobs.confirm = absl::Seconds(5);
+    options.tick = absl::Milliseconds(20);
+    options.flush_every = absl::Milliseconds(50);
+    options.try_pending = absl::Milliseconds(100);
+    options.wait_for_links = absl::Seconds(20);
+    coordinator_ = Coordinator::Open(options).value();
+    server_ = Server::Start(absl::StrCat("127.0.0.1:", port_), coordinator_.get()).value();
+    port_ = server_->port();
+    channel_ = rpc::MakeChannel(address(), {});
+    jobs_ = Jobs::NewStub(channel_);
+    bulk_ = Bulk::NewStub(channel_);
+  }
+  void Close() {
+    if (coordinator_ == nullptr) return;
+    coordinator_->Stop();
+    server_->Stop(absl::Seconds(5));
+    server_.reset();
+    coordinator_.reset();
+  }
+
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+  std::unique_ptr<FakeDaemon> Daemon(const std::string& name,
+                                     const std::function<void(FakeDaemon::Options*)>& change = {}) {
+    FakeDaemon::Options options;
+    options.address = address();
+    options.node = MakeNode(name, 10);
+    options.node.set_metrics_address(name + ":7081");
+    if (change) change(&options);
+    return std::make_unique<FakeDaemon>(std::move(options));
+  }
+
+  template <typename Request, typename Answer, typename Method>
+  absl::StatusOr<Answer> Call(Method method, const Request& request) {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    Answer answer;
+    const absl::Status status = rpc::FromGrpc((jobs_.get()->*method)(&context, request, &answer));
+    if (!status.ok()) return status;
+    return answer;
+  }
+  absl::StatusOr<SubmitReply> Submit(const JobSpec& job, bool resume = false, bool wait = false,
+                                     const std::string& uploaded = "") {
+    SubmitRequest request;
+    *request.mutable_job() = job;
+    request.set_resume(resume);
+    request.set_wait_for_nodes(wait);
+    request.set_init_uploaded(!uploaded.empty());
+    request.set_job_id(uploaded);
+    return Call<SubmitRequest, SubmitReply>(&Jobs::Stub::Submit, request);
+  }
+  JobStatus Status(const std::string& job = "bible") {
+    JobStatusRequest request;
+    request.set_job(job);
+    auto status = Call<JobStatusRequest, JobStatus>(&Jobs::Stub::Status, request);
+    EXPECT_TRUE(status.ok()) << status.status();
+    return status.value_or(JobStatus());
+  }
+  ListNodesReply Nodes() {
+    return Call<ListNodesRequest, ListNodesReply>(&Jobs::Stub::Nodes, ListNodesRequest()).value();
+  }
+
+  static void Pause() {  // between two looks
+    Mutex mutex;
+    CondVar never;
+    MutexLock lock(&mutex);
+    never.WaitUntil(&mutex, std::chrono::steady_clock::now() + std::chrono::milliseconds(20));
+  }
+  ::testing::AssertionResult Eventually(const std::function<bool()>& condition, int seconds = 20) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > until)
+        return ::testing::AssertionFailure() << "not within " << seconds << " s";
+      Pause();
+    }
+    return ::testing::AssertionSuccess();
+  }
+  ::testing::AssertionResult Becomes(JobState state) {
+    return Eventually([&] { return Status().state() == state; })
+           << ": " << Status().ShortDebugString();
+  }
+
+  JobSpec TwoStages(int64_t steps = 10) {
+    JobSpec job = MakeJob();
+    job.mutable_recipe()->set_steps(steps);
+    job.mutable_recipe()->set_warmup_steps(0);
+    job.mutable_strategy()->set_stages(2);
+    return job;
+  }
+  // Submits, and answers PREPARED from both.
+  Plan StartTwo(FakeDaemon* a, FakeDaemon* b, const JobSpec& job) {
+    const auto reply = Submit(job);
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    const Plan plan = a->NextStart().value();
+    EXPECT_EQ(b->NextStart().value().generation(), plan.generation());
+    for (FakeDaemon* d : {a, b}) {
+      d->SetGeneration(plan.generation());
+      d->Event(plan, SessionEvent::PREPARED);
+    }
+    EXPECT_TRUE(Becomes(JOB_RUNNING));
+    return plan;
+  }
+
+  absl::StatusOr<bool> Put(const Plan& plan, int64_t step, int stage, const std::string& file,
+                           const std::string& bytes) {
+    grpc::ClientContext context;
+    PutCheckpointReply reply;
+    const auto writer = bulk_->PutCheckpoint(&context, &reply);
+    PutCheckpointChunk chunk;
+    PutCheckpointHeader* h = chunk.mutable_header();
+    h->set_job_id(plan.job_id());
+    h->set_generation(plan.generation());
+    h->set_step(step);
+    h->set_stage(stage);
+    h->set_stages(std::max(1, plan.stages_size()));
+    h->set_file(file);
+    h->set_file_bytes(bytes.size());
+    h->set_checksum(Hash64(bytes));
+    writer->Write(chunk);
+    chunk.set_data(bytes);
+    writer->Write(chunk);
+    writer->WritesDone();
+    const absl::Status status = rpc::FromGrpc(writer->Finish());
+    if (!status.ok()) return status;
+    return reply.complete();
+  }
+  bool PutAll(const Plan& plan, int64_t step) {
+    bool complete = false;
+    for (int s = 0; s < plan.stages_size(); ++s) {
+      const float value = 1;
+      const std::string weights =
+          WriteSafetensors(
+              {{absl::StrCat("w", s), "F32", {1}, {reinterpret_cast<const char*>(&value), 4}}}, {})
+              .value();
+      EXPECT_TRUE(Put(plan, step, s, "weights.safetensors", weights).ok());
+      EXPECT_TRUE(Put(plan, step, s, "optimizer.safetensors", weights).ok());
+      complete = Put(plan, step, s, "state.json", "{}").value();
+    }
+    return complete;
+  }
+
+  Scratch scratch_;
+  int port_ = 0;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<Jobs::Stub> jobs_;
+  std::unique_ptr<Bulk::Stub> bulk_;
+};
+
+TEST_F(ServiceTest, AJobFromSubmissionToItsEnd) {
+  auto a = Daemon("a"), b = Daemon("b");
+  EXPECT_EQ(a->registered()->node_id(), "id-a");
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  EXPECT_EQ(plan.generation(), 1u);
+  EXPECT_GE(a->probes() + b->probes(), 2);
+
+  grpc::ClientContext context;
+  WatchRequest watch;
+  watch.set_job("bible");
+  watch.set_follow(true);
+  const auto stream = jobs_->Watch(&context, watch);
+  for (int step = 0; step < 10; ++step) {
+    for (FakeDaemon* d : {a.get(), b.get()}) d->Step(plan, step, 5.0 - step);
+  }
+  EXPECT_TRUE(PutAll(plan, 10));
+  for (FakeDaemon* d : {a.get(), b.get()}) d->Event(plan, SessionEvent::FINISHED, 10);
+  WatchReply reply;
+  std::vector<int64_t> steps;
+  JobStatus last;
+  while (stream->Read(&reply)) {
+    for (const JobRecord& r : reply.records()) steps.push_back(r.step());
+    last = reply.status();
+  }
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(steps, (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(last.state(), JOB_FINISHED);
+  EXPECT_EQ(last.checkpoint_step(), 10);
+  EXPECT_EQ(last.loss(), -4);
+  ListJobsReply list =
+      Call<ListJobsRequest, ListJobsReply>(&Jobs::Stub::List, ListJobsRequest()).value();
+  ASSERT_THAT(list.jobs(), SizeIs(1));
+  EXPECT_THAT(coordinator_->ServiceDiscovery("me:1"), HasSubstr("a:7081"));
+  coordinator_->UpdateMetrics();
+
+  FetchCheckpointRequest fetch;
+  fetch.set_job_id(plan.job_id());
+  fetch.set_step(-1);
+  fetch.set_what("weights");
+  grpc::ClientContext fetch_context;
+  const auto reader = bulk_->FetchCheckpoint(&fetch_context, fetch);
+  std::string bytes;
+  FetchCheckpointChunk chunk;
+  uint64_t checksum = 0;
+  while (reader->Read(&chunk)) {
+    bytes += chunk.data();
+    checksum = chunk.checksum();
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(checksum, Hash64(bytes));
+  EXPECT_THAT(ParseSafetensors(bytes).value(), SizeIs(2));
+}
+
+TEST_F(ServiceTest, ADaemonThatDiesPausesTheJobAndResumeGoesOn) {
+  auto a = Daemon("a"), b = Daemon("b");
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  for (FakeDaemon* d : {a.get(), b.get()}) d->Step(plan, 0, 5);
+  EXPECT_TRUE(PutAll(plan, 1));
+  FakeDaemon *dies = a.get(), *stays = b.get();
+  dies->Vanish();
+  stays->Event(plan, SessionEvent::FAILED, 1, "link b0: the other end is gone");
+  EXPECT_TRUE(Becomes(JOB_PAUSED));
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(Status().reason(), "daemon a is lost"); }))
+      << Status().reason();
+  EXPECT_THAT(Status().reason(), HasSubstr("checkpoint of step 1 is intact"));
+  stays->SetGeneration(0);
+  EXPECT_EQ(Put(plan, 2, 0, "state.json", "{}").value(), false)
+      << "a late part of the last generation is taken";
+  JobSpec one = TwoStages();
+  one.mutable_strategy()->set_stages(1);
+  const auto resumed = Submit(one, true);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  const Plan again = stays->NextStart().value();
+  EXPECT_EQ(again.job_id(), plan.job_id());
+  EXPECT_GT(again.generation(), plan.generation());
+  EXPECT_EQ(again.start_step(), 1);
+  EXPECT_TRUE(again.from_checkpoint());
+  EXPECT_EQ(Put(plan, 2, 0, "state.json", "{}").status().code(),
+            absl::StatusCode::kFailedPrecondition)
+      << "the fence";
+  JobSpec other = one;
+  other.mutable_model()->set_layers(3);
+  EXPECT_FALSE(Submit(other, true).ok());
+}
+
+TEST_F(ServiceTest, StopReachesEveryDaemon) {
+  auto a = Daemon("a"), b = Daemon("b");
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  StopJobRequest stop;
+  stop.set_job("bible");
+  EXPECT_EQ((Call<StopJobRequest, StopJobReply>(&Jobs::Stub::Stop, stop)->status().state()),
+            JOB_STOPPING);
+  for (FakeDaemon* d : {a.get(), b.get()}) {
+    EXPECT_TRUE(d->NextStop()->graceful());
+    d->Event(plan, SessionEvent::FINISHED, 3);
+  }
+  EXPECT_TRUE(Becomes(JOB_STOPPED));
+  EXPECT_EQ(Status().step(), 3);
+}
+
+TEST_F(ServiceTest, TrainingGoesOnOverARestartOfTheCoordinator) {
+  auto a = Daemon("a"), b = Daemon("b");
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  for (FakeDaemon* d : {a.get(), b.get()}) d->Step(plan, 0, 5);
+  EXPECT_TRUE(Eventually([&] { return Status().step() == 1; }));
+  Close();
+  a.reset();
+  b.reset();
+  Open();
+  EXPECT_EQ(Status().state(), JOB_RUNNING);
+  auto back = [&](FakeDaemon::Options* o) {
+    o->running_generation = plan.generation();
+    o->running_job_id = plan.job_id();
+  };
+  a = Daemon("a", back);
+  b = Daemon("b", back);
+  EXPECT_EQ(a->registered()->recorded_step(), 1);
+  EXPECT_TRUE(Eventually([&] { return Status().reason().empty(); }));
+  for (int step = 0; step < 3; ++step) {
+    for (FakeDaemon* d : {a.get(), b.get()}) d->Step(plan, step, 5);
+  }
+  EXPECT_TRUE(Eventually([&] { return Status().step() == 3; }));
+  EXPECT_EQ(Status().generation(), plan.generation());
+  WatchRequest watch;
+  watch.set_job("bible");
+  grpc::ClientContext context;
+  const auto stream = jobs_->Watch(&context, watch);
+  WatchReply reply;
+  std::vector<int64_t> steps;
+  while (stream->Read(&reply)) {
+    for (const JobRecord& r : reply.records()) steps.push_back(r.step());
+  }
+  EXPECT_EQ(steps, (std::vector<int64_t>{0, 1, 2}))
+      << "history from the store and the memory, nothing twice";
+}
+
+TEST_F(ServiceTest, WhatNobodyConfirmsAfterARestartIsPaused) {
+  auto a = Daemon("a"), b = Daemon("b");
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  Close();
+  a.reset();
+  b.reset();
+  Open();
+  a = Daemon("a", [&](FakeDaemon::Options* o) {
+    o->running_generation = plan.generation();
+    o->running_job_id = plan.job_id();
+  });
+  EXPECT_TRUE(Becomes(JOB_FAILED));
+  EXPECT_THAT(Status().reason(),
+              HasSubstr("daemon b did not come back after the coordinator's restart"));
+  EXPECT_FALSE(a->NextStop()->graceful());
+  b = Daemon("b");
+  a->SetGeneration(0);
+  ASSERT_TRUE(Submit(TwoStages(), true).ok());
+  EXPECT_GT(b->NextStart()->generation(), plan.generation()) << "generations never repeat";
+}
+
+TEST_F(ServiceTest, OneIdentityOneDaemon) {
+  auto a = Daemon("a");
+  auto copy = Daemon("a", [](FakeDaemon::Options* o) { o->instance = "copy"; });
+  EXPECT_EQ(copy->registered().status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(copy->registered().status().message()), HasSubstr("connected and alive"));
+  auto redial = Daemon("a");
+  EXPECT_TRUE(redial->registered().ok()) << "the same process";
+  redial->Vanish();
+  for (int i = 0; i < 20; ++i) {
+    auto restarted =
+        Daemon("a", [&](FakeDaemon::Options* o) { o->instance = absl::StrCat("run", i); });
+    EXPECT_TRUE(restarted->registered().ok());
+  }
+  EXPECT_THAT(Nodes().nodes(), SizeIs(1));
+}
+
+TEST_F(ServiceTest, SilentDaemonsExpireAndMayComeBack) {
+  auto silent = Daemon("a", [](FakeDaemon::Options* o) { o->heartbeats = false; });
+  EXPECT_TRUE(Eventually([&] { return Nodes().nodes_size() == 1 && !Nodes().nodes(0).alive(); }));
+  auto again = Daemon("a", [](FakeDaemon::Options* o) { o->instance = "again"; });
+  EXPECT_TRUE(again->registered().ok());
+  EXPECT_TRUE(Nodes().nodes(0).alive());
+}
+
+TEST_F(ServiceTest, AJobMayWaitForDaemons) {
+  JobSpec job = TwoStages();
+  EXPECT_THAT(std::string(Submit(job).status().message()),
+              HasSubstr("2 stages need as many daemons; 0 are free"));
+  EXPECT_EQ(
+      (Call<ListJobsRequest, ListJobsReply>(&Jobs::Stub::List, ListJobsRequest())->jobs_size()), 0)
+      << "refused: nothing started";
+  const auto waits = Submit(job, false, true);
+  ASSERT_TRUE(waits.ok()) << waits.status();
+  EXPECT_EQ(Status().state(), JOB_PENDING);
+  EXPECT_THAT(Status().reason(), HasSubstr("waiting for daemons"));
+  EXPECT_EQ(Submit(job).status().code(), absl::StatusCode::kAlreadyExists)
+      << "one live job of a name";
+  Close();
+  Open();  // it still waits
+  auto a = Daemon("a"), b = Daemon("b");
+  EXPECT_TRUE(a->NextStart().ok());
+  EXPECT_EQ(b->NextStart()->job_id(), waits->job_id());
+}
+
+TEST_F(ServiceTest, BusyDaemonsAreNotTakenTwice) {
+  auto a = Daemon("a"), b = Daemon("b");
+  StartTwo(a.get(), b.get(), TwoStages());
+  JobSpec other = TwoStages();
+  other.set_name("other");
+  EXPECT_THAT(std::string(Submit(other).status().message()), HasSubstr("a runs job bible-"));
+  PlanRequest plan;
+  *plan.mutable_job() = other;
+  const auto reply = Call<PlanRequest, PlanReply>(&Jobs::Stub::MakePlan, plan);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_THAT(reply->warnings(), ::testing::Contains(HasSubstr("daemons that are busy now")));
+  EXPECT_THAT(reply->schedule_grid(), SizeIs(2));
+}
+
+TEST_F(ServiceTest, AnUploadedModelIsTheStart) {
+  auto a = Daemon("a");
+  NewJobIdRequest request;
+  request.set_name("bible");
+  const std::string id =
+      Call<NewJobIdRequest, NewJobIdReply>(&Jobs::Stub::NewJobId, request)->job_id();
+  JobSpec job = MakeJob();
+  EXPECT_THAT(std::string(Submit(job, false, false, id).status().message()),
+              HasSubstr("were not uploaded"));
+  Plan upload;
+  upload.set_job_id(id);
+  EXPECT_TRUE(Put(upload, 0, 0, "weights.safetensors", WriteSafetensors({}, {}).value()).value());
+  const auto reply = Submit(job, false, false, id);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->job_id(), id);
+  const Plan plan = a->NextStart().value();
+  EXPECT_TRUE(plan.from_checkpoint());
+  EXPECT_EQ(plan.start_step(), 0);
+  EXPECT_FALSE(Put(upload, 0, 0, "weights.safetensors", "x").ok());
+  request.set_name("../../etc");
+  EXPECT_EQ((Call<NewJobIdRequest, NewJobIdReply>(&Jobs::Stub::NewJobId, request).status().code()),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ServiceTest, BrokenInputIsRefusedPolitely) {
+  JobSpec huge = MakeJob();
+  huge.mutable_data()->set_path(std::string(1 << 20, 'x'));
+  EXPECT_THAT(std::string(Submit(huge).status().message()), HasSubstr("at most 65536"));
+  huge.mutable_data()->set_path(std::string(8 << 20, 'x'));
+  EXPECT_EQ(Submit(huge).status().code(), absl::StatusCode::kResourceExhausted)
+      << "larger than a message may be";
+  JobStatusRequest unknown;
+  unknown.set_job("nothing");
+  EXPECT_EQ((Call<JobStatusRequest, JobStatus>(&Jobs::Stub::Status, unknown).status().code()),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(Submit(MakeJob(), true).status().code(), absl::StatusCode::kNotFound);
+  {
+    grpc::ClientContext context;
+    auto control = Control::NewStub(channel_);
+    const auto stream = control->Session(&context);
+    DaemonMessage beat;
+    beat.mutable_heartbeat();
+    stream->Write(beat);
+    EXPECT_THAT(stream->Finish().error_message(),
+                HasSubstr("first message must be a registration"));
+  }
+  {
+    grpc::ClientContext context;
+    PutCheckpointReply reply;
+    const auto writer = bulk_->PutCheckpoint(&context, &reply);
+    PutCheckpointChunk chunk;
+    chunk.set_data("no header");
+    writer->Write(chunk);
+    writer->WritesDone();
+    EXPECT_THAT(writer->Finish().error_message(), HasSubstr("header must come first"));
+  }
+  auto a = Daemon("a");
+  DaemonMessage second;
+  second.mutable_register_();
+  a->Send(second);
+  EXPECT_TRUE(Eventually([&] { return !Nodes().nodes(0).alive(); })) << "a stream registers once";
+}
+
+TEST_F(ServiceTest, ControlAnswersWithManyStreamsOpen) {
+  std::vector<std::unique_ptr<FakeDaemon>> daemons;
+  for (int i = 0; i < 64; ++i) {
+    daemons.push_back(Daemon(absl::StrCat("n", i)));
+    ASSERT_TRUE(daemons.back()->registered().ok()) << i;
+  }
+  EXPECT_EQ(Nodes().nodes_size(), 64);
+  JobSpec job = MakeJob();
+  job.mutable_strategy()->set_stages(1);
+  EXPECT_TRUE(Submit(job).ok());
+  const auto before = std::chrono::steady_clock::now();
+  Close();
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(10))
+      << "ends while its clients are there";
+}
+
+}  // namespace
+}  // namespace isthmus::coordinator
