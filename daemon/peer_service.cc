@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/rpc/channel.h"
+#include "daemon/probe.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -81,20 +82,21 @@ class Service final : public Peer::Service {
                              ProbeReply* reply) {
     Watchdog::Watch watch(options_.watchdog, kMaxUploadTime, [context] { context->TryCancel(); });
     ProbeRequest message;
-    int64_t bytes = 0;
-    Clock::time_point first;
-    Clock::time_point last;
+    ArrivalLog log;
+    const Clock::time_point start = Clock::now();
     while (reader->Read(&message)) {
-      last = Clock::now();
-      if (bytes == 0) first = last;
-      bytes += static_cast<int64_t>(message.ByteSizeLong());
-      if (bytes > kMaxUploadBytes) {
+      log.Add(static_cast<int64_t>(message.ByteSizeLong()),
+              std::chrono::duration<double>(Clock::now() - start).count());
+      if (log.bytes() > kMaxUploadBytes) {
         return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                             absl::StrCat("an upload may have ", kMaxUploadBytes, " bytes"));
       }
     }
-    reply->set_received_bytes(bytes);
-    reply->set_elapsed_s(std::chrono::duration<double>(last - first).count());
+    const RateSearch::Round round = log.Round();
+    reply->set_received_bytes(log.bytes());
+    reply->set_elapsed_s(round.elapsed_s);
+    reply->set_tail_bytes(round.tail_bytes);
+    reply->set_tail_s(round.tail_s);
     return grpc::Status::OK;
   }
 

@@ -43,16 +43,34 @@ int64_t RateSearch::NextBytes(double seconds_left) const {
   return next;
 }
 
-void RateSearch::Add(int64_t received_bytes, int64_t messages, double elapsed_s) {
-  if (messages < 2 || received_bytes <= 0) return;
-  // The first message's own time is not in elapsed_s.
-  const double bits = 8.0 * static_cast<double>(received_bytes) *
-                      static_cast<double>(messages - 1) / static_cast<double>(messages);
-  const double rate = bits / std::max(elapsed_s, 1e-6);
+void RateSearch::Add(const Round& round) {
+  if (round.tail_bytes <= 0) return;
+  const double rate = 8.0 * static_cast<double>(round.tail_bytes) / std::max(round.tail_s, 1e-6);
   growing_ = rate > rate_ * kSteady;
   rate_ = rate;  // the longest round counts: short ones show slow start or a bucket's burst
-  last_bytes_ = received_bytes;
-  last_elapsed_s_ = elapsed_s;
+  last_bytes_ = round.received_bytes;
+  last_elapsed_s_ = round.elapsed_s;
+}
+
+void ArrivalLog::Add(int64_t bytes, double at_s) {
+  const int64_t sum = this->bytes() + bytes;
+  if (entries_.size() < kMaxEntries) {
+    entries_.push_back({sum, at_s});
+  } else {
+    entries_.back() = {sum, at_s};
+  }
+}
+
+RateSearch::Round ArrivalLog::Round() const {
+  RateSearch::Round round;
+  if (entries_.size() < 2) return round;
+  round.received_bytes = bytes();
+  round.elapsed_s = entries_.back().at_s - entries_.front().at_s;
+  size_t half = 0;
+  while (half + 2 < entries_.size() && entries_[half].bytes < bytes() / 2) ++half;
+  round.tail_bytes = bytes() - entries_[half].bytes;
+  round.tail_s = entries_.back().at_s - entries_[half].at_s;
+  return round;
 }
 
 class Prober::Call {
@@ -102,7 +120,8 @@ absl::Status UploadRound(Peer::Stub* stub, Context* context, int64_t bytes, Rate
   }
   writer->WritesDone();
   RETURN_IF_ERROR(rpc::FromGrpc(writer->Finish()));
-  search->Add(reply.received_bytes(), messages, reply.elapsed_s());
+  search->Add(
+      {reply.received_bytes(), reply.elapsed_s(), reply.tail_bytes(), reply.tail_s()});
   return absl::OkStatus();
 }
 

@@ -2,14 +2,15 @@
 // one.
 //
 // Round trip: the smallest of several Echos. Rate: uploads of growing size, by the receiver's clock
-// between its first and last message, until a round is long enough that TCP's slow start and the
-// buffers on the way no longer count. Thread: RateSearch is a value; Prober::Measure on one thread,
+// over the second half of each, until a round is long enough that TCP's slow start and the buffers
+// on the way no longer count. Thread: RateSearch is a value; Prober::Measure on one thread,
 // Cancel from any.
 #ifndef ISTHMUS_DAEMON_PROBE_H_
 #define ISTHMUS_DAEMON_PROBE_H_
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -34,9 +35,15 @@ class RateSearch {
   // Bytes of the next round; 0: done, or no time for another one in `seconds_left`.
   int64_t NextBytes(double seconds_left) const;
 
-  // A round of `messages` equal messages, `received_bytes` in all; `elapsed_s` passed between the
-  // arrivals of the first and of the last.
-  void Add(int64_t received_bytes, int64_t messages, double elapsed_s);
+  // A round as the receiver saw it: `elapsed_s` from its first message to its last; the second half
+  // of it were `tail_bytes` in `tail_s`, which count as the rate.
+  struct Round {
+    int64_t received_bytes = 0;
+    double elapsed_s = 0;
+    int64_t tail_bytes = 0;
+    double tail_s = 0;
+  };
+  void Add(const Round& round);
 
   double rate_bits_per_s() const { return rate_; }  // 0: no round yet
 
@@ -45,6 +52,24 @@ class RateSearch {
   double last_elapsed_s_ = 0;
   double rate_ = 0;
   bool growing_ = true;
+};
+
+// What the receiver of an upload notes: when how many bytes were there. Pure. Limits: an entry a
+// message, at most kMaxEntries; later ones are merged into the last.
+class ArrivalLog {
+ public:
+  static constexpr size_t kMaxEntries = 1 << 16;
+
+  void Add(int64_t bytes, double at_s);  // a message arrived
+  int64_t bytes() const { return entries_.empty() ? 0 : entries_.back().bytes; }
+  RateSearch::Round Round() const;
+
+ private:
+  struct Entry {
+    int64_t bytes;  // so far
+    double at_s;
+  };
+  std::vector<Entry> entries_;
 };
 
 struct ProbeOptions {

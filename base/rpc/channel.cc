@@ -70,7 +70,6 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
 
   if (options.window_bytes > 0) {
     args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, WindowArgument(options.window_bytes));
-    args.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   }
   return grpc::CreateCustomChannel(absl::StrCat("dns:///", address),
                                    grpc::InsecureChannelCredentials(), args);
@@ -97,7 +96,6 @@ void ConfigureServer(grpc::ServerBuilder* builder, int64_t window_bytes) {
   if (window_bytes > 0) {
     builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
                                 WindowArgument(window_bytes));
-    builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   }
   grpc::ResourceQuota quota;
   quota.SetMaxThreads(kMaxServerThreads);

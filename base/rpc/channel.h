@@ -22,7 +22,9 @@ namespace isthmus::rpc {
 constexpr int kMaxMessageBytes = 4 << 20;
 
 struct ChannelOptions {
-  int64_t window_bytes = 0;                          // HTTP/2 flow-control window of what we receive; 0: gRPC's default
+  // HTTP/2 window of a stream that we receive; 0: gRPC's default. gRPC's bandwidth probe stays on: without it the window of the whole
+  // connection never leaves 64 KiB, which is what a link would carry in a round trip.
+  int64_t window_bytes = 0;
   bool use_proxy = false;                            // honour http_proxy and friends
   absl::Duration keepalive = absl::Seconds(20);      // ping when idle for so long
   absl::Duration keepalive_timeout = absl::Seconds(20);
