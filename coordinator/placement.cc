@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "coordinator/figures.h"
 #include "proto/codec_text.h"
@@ -181,11 +182,7 @@ absl::Status PriceTied(const JobSpec& job, Placement* p, const LinkIndex& links)
   return absl::OkStatus();
 }
 
-// Seconds until the last backward pass ends.
-absl::StatusOr<double> Pipeline(const JobSpec& job, const Placement& p, bool cold) {
-  const int stages = p.nodes.size();
-  ASSIGN_OR_RETURN(const std::vector<StageActions> schedule,
-                   BuildSchedule(job.strategy().schedule(), stages, Micros(job)));
+ScheduleCosts Costs(const Placement& p, bool cold) {
   ScheduleCosts costs;
   for (const StageSeconds& c : p.compute) {
     costs.forward_s.push_back(c.forward_s);
@@ -196,9 +193,75 @@ absl::StatusOr<double> Pipeline(const JobSpec& job, const Placement& p, bool col
     costs.down_s.push_back(b.down_s);
     costs.latency_s.push_back((b.up.round_trip_s + b.down.round_trip_s) / 4);
   }
+  return costs;
+}
+
+// Warm-up forwards within strategy.in_flight and memory; `limited` says in words what held them
+// back. The bytes of the stages grow with them.
+void LimitWarmUps(const JobSpec& job, Placement* p, std::string* limited) {
+  const int stages = p->nodes.size(), micros = Micros(job), cap = job.strategy().in_flight();
+  auto own = [&](int s) { return std::min(micros - 1, stages - 1 - s); };  // 1F1B's
+  std::vector<int64_t> each;  // bytes of a micro-batch under way
+  for (int s = 0, first = 0; s < stages; first += p->layers[s], ++s) {
+    auto bytes = [&](int micros_in_flight) {
+      return StageMemoryBytes(job.model(), first, first + p->layers[s],
+                              job.recipe().micro_batch(), micros_in_flight);
+    };
+    each.push_back(std::max<int64_t>(1, bytes(2) - bytes(1)));
+    int& w = p->warmups[s];
+    if (s > 0) w = std::min(w, p->warmups[s - 1]);
+    if (cap > 0 && w > std::max(own(s), cap - 1)) {
+      w = std::max(own(s), cap - 1);
+      *limited = absl::StrCat(" (strategy.in_flight ", cap, " allows no more)");
+    }
+    const int64_t spare = std::max<int64_t>(0, p->nodes[s]->memory_bytes() - p->bytes[s]) / each[s];
+    if (w - own(s) > spare) {
+      w = own(s) + static_cast<int>(spare);
+      *limited = absl::StrCat(" (the memory of ", p->nodes[s]->name(), " carries no more)");
+    }
+  }
+  for (int s = stages - 2; s >= 0; --s) {
+    p->warmups[s] =
+        std::min(p->warmups[s], p->warmups[s + 1] + 2 * job.strategy().queue_limit());
+  }
+  for (int s = 0; s < stages; ++s)
+    p->bytes[s] += each[s] * std::max(0, std::min(micros - 1, p->warmups[s]) - own(s));
+}
+
+// More micro-batches under way than 1F1B's own, so that the links' transfers and latencies pass
+// while others are computed.
+void ChooseWarmUps(const JobSpec& job, Placement* p) {
+  const int stages = p->nodes.size(), micros = Micros(job);
+  if (job.strategy().schedule() != "1f1b" || stages == 1) return;
+  const ScheduleCosts costs = Costs(*p, false);
+  const int limit = job.strategy().queue_limit();
+  p->warmups = WarmUpForwards(costs, stages, micros, limit);
+  const int wanted = WarmUpForwards(costs, stages, micros, micros)[0];
+  std::string limited;
+  if (wanted > p->warmups[0])
+    limited = absl::StrCat(" (strategy.queue_limit ", limit, " allows no more; ",
+                           std::min(micros, wanted + 1), " would hide the links)");
+  LimitWarmUps(job, p, &limited);
+  if (p->warmups[0] <= stages - 1 && limited.empty()) return;
+  std::vector<int> under_way;
+  for (int w : p->warmups) under_way.push_back(std::min(micros, w + 1));
+  p->warmups_why = absl::StrCat(
+      "schedule: 1f1b with ", absl::StrJoin(under_way, ", "),
+      " micro-batches under way on the stages (1f1b's own: ", std::min(micros, stages),
+      " falling to 1), so that the links work while the stages compute; the slowest part takes ",
+      FormatSeconds(SlowestPart(costs, stages)), " a micro-batch", limited);
+}
+
+// Seconds until the last backward pass ends.
+absl::StatusOr<double> Pipeline(const JobSpec& job, const Placement& p, bool cold) {
+  const int stages = p.nodes.size();
+  ASSIGN_OR_RETURN(
+      const std::vector<StageActions> schedule,
+      BuildSchedule(job.strategy().schedule(), stages, Micros(job), p.warmups));
   // A boundary holds frames in the queues of both its ends.
-  ASSIGN_OR_RETURN(const Simulation run,
-                   SimulateSchedule(schedule, 2 * job.strategy().queue_limit(), costs));
+  ASSIGN_OR_RETURN(
+      const Simulation run,
+      SimulateSchedule(schedule, 2 * job.strategy().queue_limit(), Costs(p, cold)));
   return run.makespan_s;
 }
 
@@ -257,6 +320,7 @@ absl::StatusOr<Placement> PricePlacement(const JobSpec& job,
   for (int b = 0; b + 1 < stages; ++b) RETURN_IF_ERROR(ChooseBoundary(job, &p, b, links));
   PlaceBuffers(job, &p);
   RETURN_IF_ERROR(CheckSpill(job, p));
+  ChooseWarmUps(job, &p);
   if (stages > 1) RETURN_IF_ERROR(PriceTied(job, &p, links));
   RETURN_IF_ERROR(Simulate(job, &p));
   return p;

@@ -32,6 +32,8 @@ struct Placement {
   std::vector<int> layers;             // by stage
   std::vector<StageSeconds> compute;   // by stage
   std::vector<int64_t> bytes;          // by stage, with the delta buffers held in memory
+  std::vector<int> warmups;            // by stage: 1F1B's warm-up forwards (proto/schedule.h)
+  std::string warmups_why;             // in words; empty where they are the published ones
   std::vector<BoundaryChoice> boundaries;
   LinkIndex::Link tied_up, tied_down;  // with two stages or more
   DataSize data;                       // as the first stage's daemon lists it

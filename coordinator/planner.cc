@@ -89,7 +89,7 @@ class Writer {
   absl::Status WriteStages() {
     const int micros = Micros(in_.job), limit = in_.job.strategy().queue_limit();
     ASSIGN_OR_RETURN(const std::vector<StageActions> train,
-                     BuildSchedule(in_.job.strategy().schedule(), stages_, micros));
+                     BuildSchedule(in_.job.strategy().schedule(), stages_, micros, p_.warmups));
     RETURN_IF_ERROR(CheckSchedule(train, micros, limit));
     const RecipeSpec& r = in_.job.recipe();
     const std::vector<StageActions> eval =
@@ -216,6 +216,7 @@ class Writer {
           FormatBytes(std::min(p_.buffer_bytes, p_.buffer_memory_bytes)), " of it in memory",
           p_.spill_bytes > 0 ? absl::StrCat(", ", FormatBytes(p_.spill_bytes), " on disk") : ""));
     }
+    if (!p_.warmups_why.empty()) Say(p_.warmups_why);
     Say(absl::StrCat(
         "a step: ", FormatSeconds(p_.step_s), " = pipeline ", FormatSeconds(p_.pipeline_s),
         " (slowest stage computes ", FormatSeconds(p_.slowest_s * micros), ") + sync ",

@@ -89,6 +89,7 @@ void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
   errors->Add(CheckRange("strategy.stages", s.stages(), 0, 256));
   errors->Add(CheckOneOf("strategy.schedule", s.schedule(), {"1f1b", "gpipe"}));
   errors->Add(CheckRange("strategy.queue_limit", s.queue_limit(), 1, 1024));
+  errors->Add(CheckRange("strategy.in_flight", s.in_flight(), 0, 65536));
   if (s.stages() > layers) {
     errors->Add(Bad("strategy.stages", s.stages(), absl::StrCat("at most model.layers (", layers, "): a stage holds at least one layer")));
   }
@@ -167,6 +168,7 @@ void FillDefaults(JobSpec* job) {
   DEFAULT(s, stages, s->layers_per_stage_size());
   DEFAULT(s, schedule, "1f1b");
   DEFAULT(s, queue_limit, 4);
+  DEFAULT(s, in_flight, 0);
   CompressionSpec* c = job->mutable_compression();
   DEFAULT(c, forward, "auto");
   DEFAULT(c, backward, "auto");

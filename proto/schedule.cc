@@ -1,6 +1,7 @@
 #include "proto/schedule.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 
 #include "absl/strings/str_cat.h"
@@ -184,14 +185,17 @@ absl::Status CheckOrder(int s, int stages, const StageActions& actions, int micr
 
 }  // namespace
 
-absl::StatusOr<std::vector<StageActions>> BuildSchedule(const std::string& name, int stages, int micros) {
+absl::StatusOr<std::vector<StageActions>> BuildSchedule(const std::string& name, int stages, int micros, const std::vector<int>& warmups) {
   if (stages < 1 || micros < 1) {
     return absl::InvalidArgumentError(absl::StrCat("schedule: ", stages, " stages and ", micros, " micro-batches; both must be at least 1"));
   }
   if (name != "gpipe" && name != "1f1b") return absl::InvalidArgumentError(absl::StrCat("schedule '", name, "': must be gpipe or 1f1b"));
+  if (!warmups.empty() && (static_cast<int>(warmups.size()) != stages || !std::is_sorted(warmups.rbegin(), warmups.rend()) || warmups.back() < 0)) {
+    return absl::InvalidArgumentError(absl::StrCat("schedule: warm-up forwards must be given for each of the ", stages, " stages and never grow from one to the next"));
+  }
   std::vector<StageActions> schedule(stages);
   for (int s = 0; s < stages; ++s) {
-    const int warmup = name == "gpipe" ? micros : std::min(micros, stages - 1 - s);
+    const int warmup = name == "gpipe" ? micros : std::min(micros, warmups.empty() ? stages - 1 - s : warmups[s]);
     int forward = 0, backward = 0;
     while (forward < warmup) AddForward(s, stages, forward++, &schedule[s]);
     while (forward < micros) {
@@ -203,6 +207,26 @@ absl::StatusOr<std::vector<StageActions>> BuildSchedule(const std::string& name,
     schedule[s].push_back(Make(Action::STEP, 0));
   }
   return schedule;
+}
+
+double SlowestPart(const ScheduleCosts& costs, int stages) {
+  double slowest_s = 0;
+  for (int s = 0; s < stages; ++s) slowest_s = std::max(slowest_s, costs.forward_s[s] + costs.backward_s[s]);
+  for (int b = 0; b + 1 < stages; ++b) slowest_s = std::max({slowest_s, costs.up_s[b], costs.down_s[b]});
+  return slowest_s;
+}
+
+std::vector<int> WarmUpForwards(const ScheduleCosts& costs, int stages, int micros, int queue_limit) {
+  const double slowest_s = SlowestPart(costs, stages);
+  std::vector<int> warmups(stages, 0);
+  for (int s = stages - 2; s >= 0; --s) {
+    const double compute_s = costs.forward_s[s] + costs.backward_s[s] + costs.forward_s[s + 1] + costs.backward_s[s + 1];
+    const double circle_s = compute_s + kLinkSlack * (costs.up_s[s] + costs.down_s[s] + 2 * costs.latency_s[s]);
+    const double wanted = slowest_s > 0 ? std::ceil(circle_s / slowest_s * (1 - 1e-9)) - 1 : 1;
+    const int more = static_cast<int>(std::clamp<double>(wanted, 1, 2 * queue_limit));
+    warmups[s] = std::min(micros, warmups[s + 1] + more);
+  }
+  return warmups;
 }
 
 std::vector<StageActions> BuildEvalSchedule(int stages, int micros) {

@@ -16,8 +16,9 @@ namespace isthmus {
 using StageActions = std::vector<Action>;
 
 // One training step for every stage: `name` is "gpipe" or "1f1b"; any stages >= 1 and micros >= 1. Ends with SYNC and STEP.
-// 1F1B: stage s runs min(micros, stages - 1 - s) warm-up forwards, then one forward and one backward in turn, then the rest backwards.
-absl::StatusOr<std::vector<StageActions>> BuildSchedule(const std::string& name, int stages, int micros);
+// 1F1B: stage s runs warmups[s] forwards (at most micros; empty: the published stages - 1 - s), then one forward and one backward in turn,
+// then the rest backwards, so warmups[s] + 1 micro-batches are under way on it. InvalidArgument: a wrong name or count, warmups that grow.
+absl::StatusOr<std::vector<StageActions>> BuildSchedule(const std::string& name, int stages, int micros, const std::vector<int>& warmups = {});
 
 // One validation pass: RECV_ACT, FWD, SEND_ACT for each micro-batch.
 std::vector<StageActions> BuildEvalSchedule(int stages, int micros);
@@ -33,6 +34,18 @@ struct ScheduleCosts {
   // Unit costs: forward 1, backward 2, links free.
   static ScheduleCosts Unit(int stages);
 };
+
+// 1F1B's warm-up forwards that keep the slowest part (a stage's compute or a link's direction, T seconds a micro-batch) at work. Stage s sends
+// activation j after its backward pass j - warmups[s] - 1, and gets gradient j - warmups[s + 1] after the stage above has it: a circle of
+// both stages' compute and the link's way there and back, in which warmups[s] - warmups[s + 1] + 1 micro-batches pass. So
+//   warmups[s] = warmups[s + 1] + ceil((compute of s and s + 1 + kLinkSlack x (transfers and latencies)) / T) - 1, at least 1 more.
+// With free links and equal stages these are the published stages - 1 - s. A boundary's queues bound the difference to 2 x queue_limit:
+// beyond it CheckSchedule sees a deadlock.
+constexpr double kLinkSlack = 1.25;
+std::vector<int> WarmUpForwards(const ScheduleCosts& costs, int stages, int micros, int queue_limit);
+
+// Seconds a micro-batch takes on the slowest stage or direction of a link: no schedule is faster than that times the micro-batches.
+double SlowestPart(const ScheduleCosts& costs, int stages);
 
 struct TimedAction {
   Action action;

@@ -50,7 +50,7 @@ def write_job(path, codec, steps):
         "name": "bench", "seed": 1, "model": {"layers": 4, "hidden": 128, "heads": 4, "context": CONTEXT},
         "data": {"path": "text.txt", "validation_share": 0.05},
         "recipe": {"steps": steps, "global_batch": BATCH, "micro_batch": MICRO, "learning_rate": 1e-3, "eval_samples": 4},
-        "strategy": {"stages": STAGES, "layers_per_stage": [2, 2], "schedule": "gpipe", "queue_limit": 8},
+        "strategy": {"stages": STAGES, "layers_per_stage": [2, 2], "schedule": "1f1b", "queue_limit": 8},
         "compression": {"forward": forward, "backward": backward, "tied": "none" if codec == "none" else "bf16"},
         "checkpoint": {"every": 0},
     }

@@ -69,6 +69,66 @@ TEST(Schedule, ASlowLinkBoundsTheStep) {
   EXPECT_DOUBLE_EQ(run->makespan_s, 1 + 80 + 5 + 1 + 16 + 5 + 2);
 }
 
+// With free links and equal stages the published schedule comes out.
+TEST(Schedule, FreeLinksNeedNoMoreThanThePublishedWarmUps) {
+  for (int stages = 1; stages <= 8; ++stages) {
+    std::vector<int> published;
+    for (int s = 0; s < stages; ++s) published.push_back(std::min(16, stages - 1 - s));
+    EXPECT_EQ(WarmUpForwards(ScheduleCosts::Unit(stages), stages, 16, 4), published);
+  }
+}
+
+// Whatever the costs, the schedule with these warm-ups takes the slowest part's time for each micro-batch, and one fill.
+// Two stages that hold the same number of micro-batches would wait for each other: more under way would be slower.
+TEST(Schedule, UnequalStagesAndShortLinksAreNeverSlowerThanPublished) {
+  ScheduleCosts costs{{1.77, 1.77, 1.84}, {3.52, 3.52, 3.66}, {0.0042, 0.0042}, {0.0042, 0.0042}, {0.0005, 0.0005}};
+  const std::vector<int> warmups = WarmUpForwards(costs, 3, 8, 4);
+  const double published = SimulateSchedule(BuildSchedule("1f1b", 3, 8).value(), 8, costs)->makespan_s;
+  EXPECT_LE(SimulateSchedule(BuildSchedule("1f1b", 3, 8, warmups).value(), 8, costs)->makespan_s, published);
+}
+
+TEST(Schedule, WarmUpsHideTheLinks) {
+  for (double up : {0.0, 0.5, 3.0, 10.0}) {
+    for (double latency : {0.0, 2.0, 20.0}) {
+      for (int stages : {2, 3, 5}) {
+        ScheduleCosts costs = ScheduleCosts::Unit(stages);
+        double fill_s = 0;
+        for (int b = 0; b + 1 < stages; ++b) {
+          costs.up_s[b] = up;
+          costs.down_s[b] = 2 * up;
+          costs.latency_s[b] = latency;
+          fill_s += 3 * up + 2 * latency;
+        }
+        const int micros = 64;
+        const std::vector<int> warmups = WarmUpForwards(costs, stages, micros, micros);
+        const auto run = SimulateSchedule(BuildSchedule("1f1b", stages, micros, warmups).value(), micros, costs);
+        ASSERT_TRUE(run.ok()) << run.status();
+        const double bound = micros * SlowestPart(costs, stages);
+        EXPECT_LE(run->makespan_s, 1.05 * (bound + fill_s + 3 * stages)) << "up " << up << " latency " << latency << " stages " << stages;
+        const auto published = SimulateSchedule(BuildSchedule("1f1b", stages, micros).value(), micros, costs);
+        EXPECT_LE(run->makespan_s, published->makespan_s * (1 + 1e-9));
+        if (latency == 20) { EXPECT_LT(run->makespan_s, 0.7 * published->makespan_s) << "the published one idles"; }
+      }
+    }
+  }
+}
+
+// The bound by the queues is what the checker needs: no wish deadlocks.
+TEST(Schedule, NoWarmUpsDeadlockAtTheirQueueLimit) {
+  ScheduleCosts costs = ScheduleCosts::Unit(6);
+  for (double& latency : costs.latency_s) latency = 1000;
+  for (int stages = 1; stages <= 6; ++stages) {
+    for (int micros : {1, 2, 7, 40}) {
+      for (int limit : {1, 2, 4, 9}) {
+        const std::vector<int> warmups = WarmUpForwards(costs, stages, micros, limit);
+        const auto schedule = BuildSchedule("1f1b", stages, micros, warmups);
+        ASSERT_TRUE(schedule.ok()) << schedule.status();
+        EXPECT_TRUE(CheckSchedule(*schedule, micros, limit).ok()) << stages << " " << micros << " " << limit << CheckSchedule(*schedule, micros, limit);
+      }
+    }
+  }
+}
+
 TEST(Schedule, TheCheckerFindsEveryKindOfFault) {
   auto broken = [](auto spoil) {
     auto schedule = BuildSchedule("1f1b", 2, 2).value();
@@ -107,6 +167,9 @@ TEST(Schedule, BadRequestsAreRefused) {
   EXPECT_FALSE(BuildSchedule("zero-bubble", 2, 2).ok());
   EXPECT_FALSE(BuildSchedule("1f1b", 0, 2).ok());
   EXPECT_FALSE(BuildSchedule("1f1b", 2, 0).ok());
+  EXPECT_FALSE(BuildSchedule("1f1b", 3, 4, {2, 1}).ok());
+  EXPECT_FALSE(BuildSchedule("1f1b", 2, 4, {0, 1}).ok());
+  EXPECT_FALSE(BuildSchedule("1f1b", 2, 4, {1, -1}).ok());
 }
 
 }  // namespace
