@@ -1,5 +1,6 @@
 // A small HTTP server for /metrics, /healthz and service discovery. The only door to cpp-httplib.
-// Thread: handlers run on the server's own threads (at most 4); the destructor stops and joins them.
+// Thread: handlers run on the server's own threads (at most 4); the destructor stops and joins
+// them.
 #ifndef ISTHMUS_BASE_HTTP_H_
 #define ISTHMUS_BASE_HTTP_H_
 
@@ -23,9 +24,10 @@ class HttpServer {
   virtual ~HttpServer() = default;
   virtual int port() const = 0;
 
-  // Serves GET on each path. `address` is host:port, port 0 picks one. Unavailable names the address if it is taken.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address,
-                                                           std::map<std::string, std::function<HttpReply()>> paths);
+  // Serves GET on each path. `address` is host:port, port 0 picks one. Unavailable names the
+  // address if it is taken.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
+      const std::string& address, std::map<std::string, std::function<HttpReply()>> paths);
 };
 
 }  // namespace isthmus

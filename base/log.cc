@@ -53,10 +53,12 @@ struct Logger {
 Logger MakeLogger(const LogOptions& options) {
   std::vector<spdlog::sink_ptr> sinks{std::make_shared<spdlog::sinks::stderr_sink_mt>()};
   if (!options.file.empty()) {
-    sinks.push_back(std::make_shared<spdlog::sinks::rotating_file_sink_mt>(options.file, kLogFileBytes, kLogFiles));
+    sinks.push_back(std::make_shared<spdlog::sinks::rotating_file_sink_mt>(
+        options.file, kLogFileBytes, kLogFiles));
   }
   auto logger = std::make_shared<spdlog::logger>(options.program, sinks.begin(), sinks.end());
-  logger->set_pattern(options.json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l","program":"%n","pid":%P,"message":"%v"})"
+  logger->set_pattern(options.json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l",)"
+                                     R"("program":"%n","pid":%P,"message":"%v"})"
                                    : "%Y-%m-%dT%H:%M:%S.%eZ %-7l %n[%P] %v",
                       spdlog::pattern_time_type::utc);
   logger->set_level(ToSpdlog(options.level));

@@ -1,12 +1,12 @@
 // Bounded blocking queue: the only place where threads of a session meet.
-// The first Close(status) is final: producers get it at once, consumers after the items already queued, or at once with Abort().
-// Thread: every method may be called from any thread.
+// The first Close(status) is final: producers get it at once, consumers after the items already
+// queued, or at once with Abort(). Thread: every method may be called from any thread.
 #ifndef ISTHMUS_BASE_QUEUE_H_
 #define ISTHMUS_BASE_QUEUE_H_
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <algorithm>
 #include <deque>
 #include <string>
 #include <utility>
@@ -36,7 +36,8 @@ class BoundedQueue {
     return absl::OkStatus();
   }
 
-  // Blocks while empty. DeadlineExceeded after `timeout`; the closing status once closed and drained.
+  // Blocks while empty. DeadlineExceeded after `timeout`; the closing status once closed and
+  // drained.
   absl::StatusOr<T> Pop(absl::Duration timeout) {
     const auto deadline = Deadline(timeout);
     MutexLock lock(&mutex_);
@@ -50,7 +51,8 @@ class BoundedQueue {
     return item;
   }
 
-  // `why` must not be OK; absl::CancelledError("done") is the ordinary end. Items already queued can still be popped.
+  // `why` must not be OK; absl::CancelledError("done") is the ordinary end. Items already queued
+  // can still be popped.
   void Close(absl::Status why) {
     MutexLock lock(&mutex_);
     if (closed_.ok()) closed_ = std::move(why);
@@ -79,10 +81,12 @@ class BoundedQueue {
  private:
   static std::chrono::steady_clock::time_point Deadline(absl::Duration timeout) {
     // Above a day absl::InfiniteDuration would overflow the clock; a wait so long has other guards.
-    return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24)));
+    return std::chrono::steady_clock::now() +
+           absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24)));
   }
   static absl::Status Late(absl::Duration timeout, const char* what) {
-    return absl::DeadlineExceededError(std::string("no progress for ") + absl::FormatDuration(timeout) + " on " + what);
+    return absl::DeadlineExceededError(std::string("no progress for ") +
+                                       absl::FormatDuration(timeout) + " on " + what);
   }
 
   const size_t capacity_;

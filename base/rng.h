@@ -1,5 +1,6 @@
-// Counter-based random numbers: the value at (seed, stream, index) is a pure function of the three, the same on every host.
-// Used for weights, sample order and stochastic rounding. Thread: pure functions.
+// Counter-based random numbers: the value at (seed, stream, index) is a pure function of the three,
+// the same on every host. Used for weights, sample order and stochastic rounding. Thread: pure
+// functions.
 #ifndef ISTHMUS_BASE_RNG_H_
 #define ISTHMUS_BASE_RNG_H_
 
@@ -26,7 +27,8 @@ constexpr double RandomUniform(uint64_t seed, uint64_t stream, uint64_t index) {
 
 // Uniform in [0, n), n > 0, without modulo bias worth naming (n < 2^32).
 constexpr uint64_t RandomBelow(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n) {
-  return static_cast<uint64_t>((static_cast<unsigned __int128>(RandomBits(seed, stream, index)) * n) >> 64);
+  return static_cast<uint64_t>(
+      (static_cast<unsigned __int128>(RandomBits(seed, stream, index)) * n) >> 64);
 }
 
 }  // namespace isthmus

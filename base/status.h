@@ -12,9 +12,9 @@
 #define ISTHMUS_CONCAT(a, b) ISTHMUS_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function if `expr` is not OK.
-#define RETURN_IF_ERROR(expr)                    \
-  do {                                           \
-    ::absl::Status isthmus_status_ = (expr);     \
+#define RETURN_IF_ERROR(expr)                          \
+  do {                                                 \
+    ::absl::Status isthmus_status_ = (expr);           \
     if (!isthmus_status_.ok()) return isthmus_status_; \
   } while (false)
 

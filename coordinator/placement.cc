@@ -204,8 +204,8 @@ void LimitWarmUps(const JobSpec& job, Placement* p, std::string* limited) {
   std::vector<int64_t> each;  // bytes of a micro-batch under way
   for (int s = 0, first = 0; s < stages; first += p->layers[s], ++s) {
     auto bytes = [&](int micros_in_flight) {
-      return StageMemoryBytes(job.model(), first, first + p->layers[s],
-                              job.recipe().micro_batch(), micros_in_flight);
+      return StageMemoryBytes(job.model(), first, first + p->layers[s], job.recipe().micro_batch(),
+                              micros_in_flight);
     };
     each.push_back(std::max<int64_t>(1, bytes(2) - bytes(1)));
     int& w = p->warmups[s];
@@ -221,8 +221,7 @@ void LimitWarmUps(const JobSpec& job, Placement* p, std::string* limited) {
     }
   }
   for (int s = stages - 2; s >= 0; --s) {
-    p->warmups[s] =
-        std::min(p->warmups[s], p->warmups[s + 1] + 2 * job.strategy().queue_limit());
+    p->warmups[s] = std::min(p->warmups[s], p->warmups[s + 1] + 2 * job.strategy().queue_limit());
   }
   for (int s = 0; s < stages; ++s)
     p->bytes[s] += each[s] * std::max(0, std::min(micros - 1, p->warmups[s]) - own(s));
@@ -255,13 +254,11 @@ void ChooseWarmUps(const JobSpec& job, Placement* p) {
 // Seconds until the last backward pass ends.
 absl::StatusOr<double> Pipeline(const JobSpec& job, const Placement& p, bool cold) {
   const int stages = p.nodes.size();
-  ASSIGN_OR_RETURN(
-      const std::vector<StageActions> schedule,
-      BuildSchedule(job.strategy().schedule(), stages, Micros(job), p.warmups));
+  ASSIGN_OR_RETURN(const std::vector<StageActions> schedule,
+                   BuildSchedule(job.strategy().schedule(), stages, Micros(job), p.warmups));
   // A boundary holds frames in the queues of both its ends.
-  ASSIGN_OR_RETURN(
-      const Simulation run,
-      SimulateSchedule(schedule, 2 * job.strategy().queue_limit(), Costs(p, cold)));
+  ASSIGN_OR_RETURN(const Simulation run,
+                   SimulateSchedule(schedule, 2 * job.strategy().queue_limit(), Costs(p, cold)));
   return run.makespan_s;
 }
 

@@ -120,8 +120,7 @@ absl::Status UploadRound(Peer::Stub* stub, Context* context, int64_t bytes, Rate
   }
   writer->WritesDone();
   RETURN_IF_ERROR(rpc::FromGrpc(writer->Finish()));
-  search->Add(
-      {reply.received_bytes(), reply.elapsed_s(), reply.tail_bytes(), reply.tail_s()});
+  search->Add({reply.received_bytes(), reply.elapsed_s(), reply.tail_bytes(), reply.tail_s()});
   return absl::OkStatus();
 }
 

@@ -18,7 +18,8 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 
 template <typename T>
 absl::Status Bad(absl::string_view field, const T& value, absl::string_view allowed) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": '", value, "' is not allowed; it must be ", allowed));
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": '", value, "' is not allowed; it must be ", allowed));
 }
 
 class Errors {
@@ -40,7 +41,8 @@ absl::Status CheckRange(absl::string_view field, double value, double low, doubl
   return Bad(field, value, absl::StrCat("from ", low, " to ", high));
 }
 
-absl::Status CheckOneOf(absl::string_view field, const std::string& value, std::initializer_list<const char*> allowed) {
+absl::Status CheckOneOf(absl::string_view field, const std::string& value,
+                        std::initializer_list<const char*> allowed) {
   std::string list;
   for (const char* a : allowed) {
     if (value == a) return absl::OkStatus();
@@ -64,7 +66,8 @@ void ValidateModel(const ModelSpec& m, Errors* errors) {
   errors->Add(CheckRange("model.context", m.context(), 1, 65536));
   errors->Add(CheckRange("model.vocabulary", m.vocabulary(), 2, 65536));
   if (heads_ok && m.hidden() % m.heads() != 0) {
-    errors->Add(Bad("model.hidden", m.hidden(), absl::StrCat("a multiple of model.heads (", m.heads(), ")")));
+    errors->Add(Bad("model.hidden", m.hidden(),
+                    absl::StrCat("a multiple of model.heads (", m.heads(), ")")));
   }
 }
 
@@ -91,7 +94,9 @@ void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
   errors->Add(CheckRange("strategy.queue_limit", s.queue_limit(), 1, 1024));
   errors->Add(CheckRange("strategy.in_flight", s.in_flight(), 0, 65536));
   if (s.stages() > layers) {
-    errors->Add(Bad("strategy.stages", s.stages(), absl::StrCat("at most model.layers (", layers, "): a stage holds at least one layer")));
+    errors->Add(
+        Bad("strategy.stages", s.stages(),
+            absl::StrCat("at most model.layers (", layers, "): a stage holds at least one layer")));
   }
   if (s.layers_per_stage().empty()) return;
   int64_t sum = 0;
@@ -100,10 +105,13 @@ void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
     sum += n;
   }
   if (sum != layers) {
-    errors->Add(Bad("strategy.layers_per_stage", absl::StrCat("sum ", sum), absl::StrCat("model.layers (", layers, ")")));
+    errors->Add(Bad("strategy.layers_per_stage", absl::StrCat("sum ", sum),
+                    absl::StrCat("model.layers (", layers, ")")));
   }
   if (s.stages() != 0 && s.stages() != s.layers_per_stage_size()) {
-    errors->Add(Bad("strategy.stages", s.stages(), absl::StrCat("the length of strategy.layers_per_stage (", s.layers_per_stage_size(), ")")));
+    errors->Add(Bad(
+        "strategy.stages", s.stages(),
+        absl::StrCat("the length of strategy.layers_per_stage (", s.layers_per_stage_size(), ")")));
   }
 }
 
@@ -111,14 +119,16 @@ void CheckBackward(const std::string& field, const std::string& text, Errors* er
   if (!errors->Add(CheckCodec(field, text, true)) || text == "auto") return;
   if (IsStateful(ParseCodec(text).value())) {
     errors->Add(Bad(field, text,
-                    "a codec without state: a gradient has no earlier version of itself to differ from (AQ-SGD, section 3)"));
+                    "a codec without state: a gradient has no earlier version of itself to differ "
+                    "from (AQ-SGD, section 3)"));
   }
 }
 
 void ValidateCompression(const CompressionSpec& c, Errors* errors) {
   errors->Add(CheckCodec("compression.forward", c.forward(), true));
   CheckBackward("compression.backward", c.backward(), errors);
-  const bool evaluation_ok = errors->Add(CheckCodec("compression.evaluation", c.evaluation(), false));
+  const bool evaluation_ok =
+      errors->Add(CheckCodec("compression.evaluation", c.evaluation(), false));
   errors->Add(CheckOneOf("compression.tied", c.tied(), {"none", "bf16", "fp16"}));
   if (evaluation_ok && IsStateful(ParseCodec(c.evaluation()).value())) {
     errors->Add(Bad("compression.evaluation", c.evaluation(), "a codec without state"));
@@ -188,10 +198,12 @@ std::vector<absl::Status> JobErrors(const JobSpec& job) {
   Errors errors(&list);
   errors.Add(ValidateName(job.name()));
   ValidateModel(job.model(), &errors);
-  if (job.data().path().empty()) errors.Add(Bad("data.path", "", "a file or directory under each daemon's --data-dir"));
+  if (job.data().path().empty())
+    errors.Add(Bad("data.path", "", "a file or directory under each daemon's --data-dir"));
   errors.Add(CheckOneOf("data.format", job.data().format(), {"bytes", "tokens"}));
   if (job.data().format() == "bytes" && job.model().vocabulary() < 256) {
-    errors.Add(Bad("model.vocabulary", job.model().vocabulary(), "at least 256 for data.format bytes"));
+    errors.Add(
+        Bad("model.vocabulary", job.model().vocabulary(), "at least 256 for data.format bytes"));
   }
   errors.Add(CheckRange("data.validation_share", job.data().validation_share(), 0, 0.9));
   ValidateRecipe(job.recipe(), &errors);

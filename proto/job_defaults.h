@@ -1,5 +1,5 @@
-// Defaults and checks of a JobSpec that need no file name or line (those live with the YAML mapping).
-// Thread: pure functions.
+// Defaults and checks of a JobSpec that need no file name or line (those live with the YAML
+// mapping). Thread: pure functions.
 #ifndef ISTHMUS_PROTO_JOB_DEFAULTS_H_
 #define ISTHMUS_PROTO_JOB_DEFAULTS_H_
 
@@ -10,13 +10,16 @@
 
 namespace isthmus {
 
-// Sets every optional field that is not set to the default job.proto names. `compression.*` may still be "auto".
+// Sets every optional field that is not set to the default job.proto names. `compression.*` may
+// still be "auto".
 void FillDefaults(JobSpec* job);
 
-// InvalidArgument names the first field that is missing or out of range, its value, and what is allowed.
+// InvalidArgument names the first field that is missing or out of range, its value, and what is
+// allowed.
 absl::Status ValidateJob(const JobSpec& job);
 
-// Every such error, each message starting with the field's path and a colon; empty: the job is valid.
+// Every such error, each message starting with the field's path and a colon; empty: the job is
+// valid.
 std::vector<absl::Status> JobErrors(const JobSpec& job);
 
 }  // namespace isthmus

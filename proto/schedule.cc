@@ -37,7 +37,7 @@ struct Channel {
     double arrival_s;
   };
   std::deque<Message> queue;
-  std::vector<double> popped_s;   // time of the k-th receive
+  std::vector<double> popped_s;  // time of the k-th receive
   int sent = 0;
   double link_free_s = 0;
 };
@@ -45,7 +45,10 @@ struct Channel {
 class Simulator {
  public:
   Simulator(const std::vector<StageActions>& schedule, int queue_limit, const ScheduleCosts& costs)
-      : schedule_(schedule), limit_(std::max(1, queue_limit)), costs_(costs), stages_(schedule.size()) {
+      : schedule_(schedule),
+        limit_(std::max(1, queue_limit)),
+        costs_(costs),
+        stages_(schedule.size()) {
     next_.resize(stages_);
     clock_.resize(stages_);
     up_.resize(stages_);
@@ -79,11 +82,13 @@ class Simulator {
       case Action::RECV_ACT:
       case Action::RECV_GRAD: {
         const bool up = a.op() == Action::RECV_ACT;
-        if (up ? s == 0 : s + 1 == stages_) return Broken(s, a, "there is no stage to receive from");
+        if (up ? s == 0 : s + 1 == stages_)
+          return Broken(s, a, "there is no stage to receive from");
         Channel& channel = up ? up_[s - 1] : down_[s];
         if (channel.queue.empty()) return false;
         if (channel.queue.front().micro != a.micro()) {
-          return Broken(s, a, absl::StrCat("micro-batch ", channel.queue.front().micro, " comes next"));
+          return Broken(s, a,
+                        absl::StrCat("micro-batch ", channel.queue.front().micro, " comes next"));
         }
         clock_[s] = std::max(clock_[s], channel.queue.front().arrival_s);
         channel.queue.pop_front();
@@ -99,7 +104,8 @@ class Simulator {
         if (freed_by >= static_cast<int>(channel.popped_s.size())) return false;
         if (freed_by >= 0) clock_[s] = std::max(clock_[s], channel.popped_s[freed_by]);
         const int boundary = up ? s : s - 1;
-        channel.link_free_s = std::max(channel.link_free_s, clock_[s]) + (up ? costs_.up_s : costs_.down_s)[boundary];
+        channel.link_free_s =
+            std::max(channel.link_free_s, clock_[s]) + (up ? costs_.up_s : costs_.down_s)[boundary];
         channel.queue.push_back({a.micro(), channel.link_free_s + costs_.latency_s[boundary]});
         ++channel.sent;
         break;
@@ -121,7 +127,8 @@ class Simulator {
   }
 
   absl::Status Broken(int s, const Action& a, absl::string_view why) {
-    return absl::FailedPreconditionError(absl::StrCat("schedule: stage ", s, ", action ", next_[s], " (", ActionName(a), "): ", why));
+    return absl::FailedPreconditionError(absl::StrCat("schedule: stage ", s, ", action ", next_[s],
+                                                      " (", ActionName(a), "): ", why));
   }
 
   absl::Status Finished() {
@@ -130,7 +137,8 @@ class Simulator {
         return Broken(s, schedule_[s][next_[s]], absl::StrCat("deadlock at queue limit ", limit_));
       }
       if (!up_[s].queue.empty() || !down_[s].queue.empty()) {
-        return absl::FailedPreconditionError(absl::StrCat("schedule: boundary ", s, ": a send has no receive"));
+        return absl::FailedPreconditionError(
+            absl::StrCat("schedule: boundary ", s, ": a send has no receive"));
       }
     }
     return absl::OkStatus();
@@ -147,55 +155,71 @@ class Simulator {
   Simulation result_;
 };
 
-// Each stage: FWD and BWD of each micro-batch once, a receive before the pass that needs it, a send after the pass that makes it.
+// Each stage: FWD and BWD of each micro-batch once, a receive before the pass that needs it, a send
+// after the pass that makes it.
 absl::Status CheckOrder(int s, int stages, const StageActions& actions, int micros) {
   std::vector<int> done(micros, 0);  // bits of Action::Op
   for (size_t i = 0; i < actions.size(); ++i) {
     const Action& a = actions[i];
     auto broken = [&](absl::string_view why) {
-      return absl::FailedPreconditionError(absl::StrCat("schedule: stage ", s, ", action ", i, " (", ActionName(a), "): ", why));
+      return absl::FailedPreconditionError(
+          absl::StrCat("schedule: stage ", s, ", action ", i, " (", ActionName(a), "): ", why));
     };
     if (a.op() == Action::SYNC || a.op() == Action::STEP) {
       if (i + 2 < actions.size()) return broken("SYNC and STEP end a step");
       continue;
     }
-    if (a.micro() < 0 || a.micro() >= micros) return broken(absl::StrCat("there are ", micros, " micro-batches"));
+    if (a.micro() < 0 || a.micro() >= micros)
+      return broken(absl::StrCat("there are ", micros, " micro-batches"));
     int& bits = done[a.micro()];
     auto has = [&](Action::Op op) { return (bits >> op) & 1; };
     if (has(a.op())) return broken("for the second time");
     const bool first = s == 0, last = s + 1 == stages;
-    if (a.op() == Action::FWD && !first && !has(Action::RECV_ACT)) return broken("before its RECV_ACT");
+    if (a.op() == Action::FWD && !first && !has(Action::RECV_ACT))
+      return broken("before its RECV_ACT");
     if (a.op() == Action::SEND_ACT && !has(Action::FWD)) return broken("before its FWD");
     if (a.op() == Action::BWD && !has(Action::FWD)) return broken("before its FWD");
-    if (a.op() == Action::BWD && !last && !has(Action::RECV_GRAD)) return broken("before its RECV_GRAD");
+    if (a.op() == Action::BWD && !last && !has(Action::RECV_GRAD))
+      return broken("before its RECV_GRAD");
     if (a.op() == Action::SEND_GRAD && !has(Action::BWD)) return broken("before its BWD");
     bits |= 1 << a.op();
   }
   for (int m = 0; m < micros; ++m) {
     if (!((done[m] >> Action::FWD) & 1) || !((done[m] >> Action::BWD) & 1)) {
-      return absl::FailedPreconditionError(absl::StrCat("schedule: stage ", s, ": micro-batch ", m, " lacks its FWD or BWD"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("schedule: stage ", s, ": micro-batch ", m, " lacks its FWD or BWD"));
     }
   }
   const size_t n = actions.size();
   if (n < 2 || actions[n - 2].op() != Action::SYNC || actions[n - 1].op() != Action::STEP) {
-    return absl::FailedPreconditionError(absl::StrCat("schedule: stage ", s, ": does not end with SYNC, STEP"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("schedule: stage ", s, ": does not end with SYNC, STEP"));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<StageActions>> BuildSchedule(const std::string& name, int stages, int micros, const std::vector<int>& warmups) {
+absl::StatusOr<std::vector<StageActions>> BuildSchedule(const std::string& name, int stages,
+                                                        int micros,
+                                                        const std::vector<int>& warmups) {
   if (stages < 1 || micros < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("schedule: ", stages, " stages and ", micros, " micro-batches; both must be at least 1"));
+    return absl::InvalidArgumentError(absl::StrCat("schedule: ", stages, " stages and ", micros,
+                                                   " micro-batches; both must be at least 1"));
   }
-  if (name != "gpipe" && name != "1f1b") return absl::InvalidArgumentError(absl::StrCat("schedule '", name, "': must be gpipe or 1f1b"));
-  if (!warmups.empty() && (static_cast<int>(warmups.size()) != stages || !std::is_sorted(warmups.rbegin(), warmups.rend()) || warmups.back() < 0)) {
-    return absl::InvalidArgumentError(absl::StrCat("schedule: warm-up forwards must be given for each of the ", stages, " stages and never grow from one to the next"));
+  if (name != "gpipe" && name != "1f1b")
+    return absl::InvalidArgumentError(absl::StrCat("schedule '", name, "': must be gpipe or 1f1b"));
+  if (!warmups.empty() &&
+      (static_cast<int>(warmups.size()) != stages ||
+       !std::is_sorted(warmups.rbegin(), warmups.rend()) || warmups.back() < 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("schedule: warm-up forwards must be given for each of the ", stages,
+                     " stages and never grow from one to the next"));
   }
   std::vector<StageActions> schedule(stages);
   for (int s = 0; s < stages; ++s) {
-    const int warmup = name == "gpipe" ? micros : std::min(micros, warmups.empty() ? stages - 1 - s : warmups[s]);
+    const int warmup =
+        name == "gpipe" ? micros : std::min(micros, warmups.empty() ? stages - 1 - s : warmups[s]);
     int forward = 0, backward = 0;
     while (forward < warmup) AddForward(s, stages, forward++, &schedule[s]);
     while (forward < micros) {
@@ -211,17 +235,22 @@ absl::StatusOr<std::vector<StageActions>> BuildSchedule(const std::string& name,
 
 double SlowestPart(const ScheduleCosts& costs, int stages) {
   double slowest_s = 0;
-  for (int s = 0; s < stages; ++s) slowest_s = std::max(slowest_s, costs.forward_s[s] + costs.backward_s[s]);
-  for (int b = 0; b + 1 < stages; ++b) slowest_s = std::max({slowest_s, costs.up_s[b], costs.down_s[b]});
+  for (int s = 0; s < stages; ++s)
+    slowest_s = std::max(slowest_s, costs.forward_s[s] + costs.backward_s[s]);
+  for (int b = 0; b + 1 < stages; ++b)
+    slowest_s = std::max({slowest_s, costs.up_s[b], costs.down_s[b]});
   return slowest_s;
 }
 
-std::vector<int> WarmUpForwards(const ScheduleCosts& costs, int stages, int micros, int queue_limit) {
+std::vector<int> WarmUpForwards(const ScheduleCosts& costs, int stages, int micros,
+                                int queue_limit) {
   const double slowest_s = SlowestPart(costs, stages);
   std::vector<int> warmups(stages, 0);
   for (int s = stages - 2; s >= 0; --s) {
-    const double compute_s = costs.forward_s[s] + costs.backward_s[s] + costs.forward_s[s + 1] + costs.backward_s[s + 1];
-    const double circle_s = compute_s + kLinkSlack * (costs.up_s[s] + costs.down_s[s] + 2 * costs.latency_s[s]);
+    const double compute_s =
+        costs.forward_s[s] + costs.backward_s[s] + costs.forward_s[s + 1] + costs.backward_s[s + 1];
+    const double circle_s =
+        compute_s + kLinkSlack * (costs.up_s[s] + costs.down_s[s] + 2 * costs.latency_s[s]);
     const double wanted = slowest_s > 0 ? std::ceil(circle_s / slowest_s * (1 - 1e-9)) - 1 : 1;
     const int more = static_cast<int>(std::clamp<double>(wanted, 1, 2 * queue_limit));
     warmups[s] = std::min(micros, warmups[s + 1] + more);
@@ -239,14 +268,17 @@ std::vector<StageActions> BuildEvalSchedule(int stages, int micros) {
 
 ScheduleCosts ScheduleCosts::Unit(int stages) {
   const size_t n = stages;
-  return {std::vector<double>(n, 1), std::vector<double>(n, 2), std::vector<double>(n), std::vector<double>(n), std::vector<double>(n)};
+  return {std::vector<double>(n, 1), std::vector<double>(n, 2), std::vector<double>(n),
+          std::vector<double>(n), std::vector<double>(n)};
 }
 
-absl::StatusOr<Simulation> SimulateSchedule(const std::vector<StageActions>& schedule, int queue_limit, const ScheduleCosts& costs) {
+absl::StatusOr<Simulation> SimulateSchedule(const std::vector<StageActions>& schedule,
+                                            int queue_limit, const ScheduleCosts& costs) {
   const size_t n = schedule.size();
-  if (costs.forward_s.size() < n || costs.backward_s.size() < n || costs.up_s.size() + 1 < n || costs.down_s.size() + 1 < n ||
-      costs.latency_s.size() + 1 < n) {
-    return absl::InvalidArgumentError("schedule costs: a value for each stage and boundary is needed");
+  if (costs.forward_s.size() < n || costs.backward_s.size() < n || costs.up_s.size() + 1 < n ||
+      costs.down_s.size() + 1 < n || costs.latency_s.size() + 1 < n) {
+    return absl::InvalidArgumentError(
+        "schedule costs: a value for each stage and boundary is needed");
   }
   return Simulator(schedule, queue_limit, costs).Run();
 }
@@ -257,8 +289,10 @@ absl::Status CheckSchedule(const std::vector<StageActions>& schedule, int micros
   return SimulateSchedule(schedule, queue_limit, ScheduleCosts::Unit(stages)).status();
 }
 
-std::vector<std::string> SchedulePicture(const std::vector<StageActions>& schedule, int queue_limit, int max_columns) {
-  absl::StatusOr<Simulation> run = SimulateSchedule(schedule, queue_limit, ScheduleCosts::Unit(schedule.size()));
+std::vector<std::string> SchedulePicture(const std::vector<StageActions>& schedule, int queue_limit,
+                                         int max_columns) {
+  absl::StatusOr<Simulation> run =
+      SimulateSchedule(schedule, queue_limit, ScheduleCosts::Unit(schedule.size()));
   if (!run.ok()) return {std::string(run.status().message())};
   const int columns = std::min<int>(max_columns, run->makespan_s);
   std::vector<std::string> lines;
@@ -279,7 +313,9 @@ std::vector<std::string> SchedulePicture(const std::vector<StageActions>& schedu
 
 std::string ActionName(const Action& action) {
   const std::string name = Action::Op_Name(action.op());
-  return action.op() == Action::SYNC || action.op() == Action::STEP ? name : absl::StrCat(name, " ", action.micro());
+  return action.op() == Action::SYNC || action.op() == Action::STEP
+             ? name
+             : absl::StrCat(name, " ", action.micro());
 }
 
 }  // namespace isthmus

@@ -1,6 +1,7 @@
-// The training text, memory-mapped: UTF-8 bytes or uint16 tokens, cut into samples of `context` + 1 tokens (sample i covers tokens
-// [i * context, (i + 1) * context], its targets are shifted by one). Sample ids are these positions: stable across epochs, restarts and re-partition.
-// The last `validation_share` of the samples is the validation split; its ids follow the training ids.
+// The training text, memory-mapped: UTF-8 bytes or uint16 tokens, cut into samples of `context` + 1
+// tokens (sample i covers tokens [i * context, (i + 1) * context], its targets are shifted by one).
+// Sample ids are these positions: stable across epochs, restarts and re-partition. The last
+// `validation_share` of the samples is the validation split; its ids follow the training ids.
 // Thread: const methods from any thread.
 #ifndef ISTHMUS_WORKER_CORPUS_H_
 #define ISTHMUS_WORKER_CORPUS_H_
@@ -22,20 +23,24 @@ class Corpus {
   virtual int64_t train_samples() const = 0;
   virtual int64_t validation_samples() const = 0;
   virtual int64_t context() const = 0;
-  // Writes context() tokens and targets of sample `id`, 0 <= id < train_samples() + validation_samples(). Either may be null.
+  // Writes context() tokens and targets of sample `id`, 0 <= id < train_samples() +
+  // validation_samples(). Either may be null.
   virtual void Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const = 0;
   // Hash of the length and of the contents: stages that read data must agree.
   virtual uint64_t fingerprint() const = 0;
 };
 
-// `job` has its defaults. The samples run over the .bin shards of a directory, in name order, as if they were one file.
-// NotFound names the path; InvalidArgument a path outside `data_dir` (links inside it are followed), a bad shard header, a token beyond
-// the vocabulary (file and offset), or too few samples for one global batch. Reads the contents once, at most 1 GiB: beyond that, token ids
-// are checked in evenly spaced blocks only, and the first stage checks them again. The files must not shrink while they are open.
+// `job` has its defaults. The samples run over the .bin shards of a directory, in name order, as if
+// they were one file. NotFound names the path; InvalidArgument a path outside `data_dir` (links
+// inside it are followed), a bad shard header, a token beyond the vocabulary (file and offset), or
+// too few samples for one global batch. Reads the contents once, at most 1 GiB: beyond that, token
+// ids are checked in evenly spaced blocks only, and the first stage checks them again. The files
+// must not shrink while they are open.
 absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir, const JobSpec& job);
 
-// The order of samples: a permutation of [0, samples) for each epoch, a function of (seed, epoch). An epoch has samples / global_batch steps;
-// the remainder of the permutation is left out (no id twice in a step).
+// The order of samples: a permutation of [0, samples) for each epoch, a function of (seed, epoch).
+// An epoch has samples / global_batch steps; the remainder of the permutation is left out (no id
+// twice in a step).
 class SampleOrder {
  public:
   SampleOrder(uint64_t seed, int64_t samples, int64_t global_batch);

@@ -1,8 +1,9 @@
-// Stage: a contiguous run of layers on one worker. The engine implements it with LibTorch; tests have a fake.
+// Stage: a contiguous run of layers on one worker. The engine implements it with LibTorch; tests
+// have a fake.
 //
-// The compute thread owns it. Gradients add up over the micro-batches of a step until Apply or Discard. No call depends on the order of
-// micro-batches beyond Forward before Backward of the same one.
-// Thread: one (the compute thread), except where said.
+// The compute thread owns it. Gradients add up over the micro-batches of a step until Apply or
+// Discard. No call depends on the order of micro-batches beyond Forward before Backward of the same
+// one. Thread: one (the compute thread), except where said.
 #ifndef ISTHMUS_WORKER_STAGE_H_
 #define ISTHMUS_WORKER_STAGE_H_
 
@@ -21,27 +22,28 @@ namespace isthmus::worker {
 struct MicroBatch {
   int32_t micro = 0;
   int64_t samples = 0;
-  int64_t positions = 0;                 // context length
-  absl::Span<const uint16_t> tokens;     // first stage: samples x positions; else empty
-  absl::Span<const uint16_t> targets;    // last stage: samples x positions; else empty
-  double loss_scale = 1;                 // last stage: the gradient is that of loss_scale x (sum of token losses)
-  bool train = true;                     // false: nothing is kept for a backward pass
+  int64_t positions = 0;               // context length
+  absl::Span<const uint16_t> tokens;   // first stage: samples x positions; else empty
+  absl::Span<const uint16_t> targets;  // last stage: samples x positions; else empty
+  double loss_scale = 1;  // last stage: the gradient is that of loss_scale x (sum of token losses)
+  bool train = true;      // false: nothing is kept for a backward pass
 };
 
 struct ForwardResult {
-  Tensor activation;                     // not on the last stage
-  double loss_sum = 0;                   // last stage: sum of token losses in nats
+  Tensor activation;    // not on the last stage
+  double loss_sum = 0;  // last stage: sum of token losses in nats
 };
 
 struct GradientNorm {
-  double sum_squares = 0;                // of this stage's parameters; the tied embedding counts on the first stage alone
+  double sum_squares =
+      0;  // of this stage's parameters; the tied embedding counts on the first stage alone
   bool finite = true;
 };
 
 struct OptimizerStep {
-  int64_t step = 0;                      // 1-based count of committed steps after this one (bias correction)
+  int64_t step = 0;  // 1-based count of committed steps after this one (bias correction)
   double learning_rate = 0;
-  double gradient_scale = 1;             // clipping: min(1, clip_norm / global norm)
+  double gradient_scale = 1;  // clipping: min(1, clip_norm / global norm)
 };
 
 class Stage {
@@ -51,25 +53,29 @@ class Stage {
   // First stage: `input` is empty. Others: the decoded activation, samples x positions x hidden.
   virtual absl::StatusOr<ForwardResult> Forward(const MicroBatch& batch, Tensor input) = 0;
 
-  // Last stage: `gradient` is empty. The result is the gradient of the input (empty on the first stage).
+  // Last stage: `gradient` is empty. The result is the gradient of the input (empty on the first
+  // stage).
   virtual absl::StatusOr<Tensor> Backward(int32_t micro, Tensor gradient) = 0;
 
-  // Gradient of the tied embedding as it adds up here: 1 x vocabulary x hidden. First and last stage only, and only if they differ.
+  // Gradient of the tied embedding as it adds up here: 1 x vocabulary x hidden. First and last
+  // stage only, and only if they differ.
   virtual absl::StatusOr<Tensor> TiedGradient() = 0;
   // Replaces it by the sum of both ends. Both ends must pass bit-identical sums.
   virtual absl::Status SetTiedGradient(const Tensor& sum) = 0;
 
   virtual GradientNorm Norm() = 0;
-  virtual absl::Status Apply(const OptimizerStep& step) = 0;   // updates weights, clears gradients
-  virtual void Discard() = 0;                                  // clears gradients
+  virtual absl::Status Apply(const OptimizerStep& step) = 0;  // updates weights, clears gradients
+  virtual void Discard() = 0;                                 // clears gradients
 
-  // Safetensors bytes with Hugging Face GPT-2 names. A copy: the caller may write it while training goes on.
-  // The tied embedding is exported by the first stage alone.
+  // Safetensors bytes with Hugging Face GPT-2 names. A copy: the caller may write it while training
+  // goes on. The tied embedding is exported by the first stage alone.
   virtual absl::StatusOr<std::string> ExportWeights() = 0;
   virtual absl::StatusOr<std::string> ExportOptimizer() = 0;
-  // Names this stage needs from a checkpoint (weights; optimiser names are these with ".exp_avg" and ".exp_avg_sq").
+  // Names this stage needs from a checkpoint (weights; optimiser names are these with ".exp_avg"
+  // and ".exp_avg_sq").
   virtual std::vector<std::string> TensorNames() const = 0;
-  // Takes F32, F16 or BF16. NotFound names a missing tensor, InvalidArgument a wrong shape. Extra tensors are ignored.
+  // Takes F32, F16 or BF16. NotFound names a missing tensor, InvalidArgument a wrong shape. Extra
+  // tensors are ignored.
   virtual absl::Status ImportWeights(absl::string_view safetensors) = 0;
   virtual absl::Status ImportOptimizer(absl::string_view safetensors) = 0;
 };

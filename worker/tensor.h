@@ -1,5 +1,5 @@
-// A tensor at the edge of a stage: fp32, row-major samples x positions x hidden, host memory, owned and moved, never shared.
-// Thread: a value; one owner at a time.
+// A tensor at the edge of a stage: fp32, row-major samples x positions x hidden, host memory, owned
+// and moved, never shared. Thread: a value; one owner at a time.
 #ifndef ISTHMUS_WORKER_TENSOR_H_
 #define ISTHMUS_WORKER_TENSOR_H_
 

@@ -1,6 +1,7 @@
-// gRPC channels and servers as this project uses them: proxies off unless asked, keepalive that our own servers accept, bounded windows and
-// messages, absl::Status in and out. Control and bulk never share a channel (each call makes its own connection).
-// Thread: pure functions; the results follow gRPC's rules.
+// gRPC channels and servers as this project uses them: proxies off unless asked, keepalive that our
+// own servers accept, bounded windows and messages, absl::Status in and out. Control and bulk never
+// share a channel (each call makes its own connection). Thread: pure functions; the results follow
+// gRPC's rules.
 #ifndef ISTHMUS_BASE_RPC_CHANNEL_H_
 #define ISTHMUS_BASE_RPC_CHANNEL_H_
 
@@ -22,22 +23,25 @@ namespace isthmus::rpc {
 constexpr int kMaxMessageBytes = 4 << 20;
 
 struct ChannelOptions {
-  // HTTP/2 window of a stream that we receive; 0: gRPC's default. gRPC's bandwidth probe stays on: without it the window of the whole
-  // connection never leaves 64 KiB, which is what a link would carry in a round trip.
+  // HTTP/2 window of a stream that we receive; 0: gRPC's default. gRPC's bandwidth probe stays on:
+  // without it the window of the whole connection never leaves 64 KiB, which is what a link would
+  // carry in a round trip.
   int64_t window_bytes = 0;
-  bool use_proxy = false;                            // honour http_proxy and friends
-  absl::Duration keepalive = absl::Seconds(20);      // ping when idle for so long
+  bool use_proxy = false;                        // honour http_proxy and friends
+  absl::Duration keepalive = absl::Seconds(20);  // ping when idle for so long
   absl::Duration keepalive_timeout = absl::Seconds(20);
-  absl::Duration max_backoff = absl::Seconds(10);    // between connection attempts
+  absl::Duration max_backoff = absl::Seconds(10);  // between connection attempts
 };
 
 // `address` is host:port. Does not connect yet.
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const ChannelOptions& options);
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           const ChannelOptions& options);
 
 // Limits, keepalive permission and windows for a server that ours dial. Call before BuildAndStart.
 void ConfigureServer(grpc::ServerBuilder* builder, int64_t window_bytes = 0);
 
-// InvalidArgument unless `address` is host:port with a port from 0 to 65535; `flag` is named in the error.
+// InvalidArgument unless `address` is host:port with a port from 0 to 65535; `flag` is named in the
+// error.
 absl::Status CheckAddress(const std::string& flag, const std::string& address);
 
 absl::Status FromGrpc(const grpc::Status& status);

@@ -69,8 +69,9 @@ absl::Status CheckTestnetOptions(const TestnetOptions& o) {
 TestnetLinks UniformLinks(const TestnetOptions& options) {
   TestnetLinks links;
   for (int i = 0; i < options.nodes; ++i) links.daemons.push_back(absl::StrCat("n", i));
-  links.csv = absl::StrCat(kHeader, HubRows(links.daemons), "*,*,", options.rate, ",",
-                           options.delay, ",", options.jitter, ",", options.loss, "\n");
+  links.csv = absl::StrCat(kHeader, HubRows(links.daemons), "*,*,",
+                           options.rate.empty() ? "unlimited" : options.rate, ",", options.delay,
+                           ",", options.jitter, ",", options.loss, "\n");
   return links;
 }
 

@@ -29,7 +29,8 @@ TEST(BoundedQueue, CloseLetsQueuedItemsOutAndKeepsTheFirstStatus) {
 
 TEST(BoundedQueue, AbortWakesAWaitingConsumer) {
   BoundedQueue<int> queue(1);
-  std::thread consumer([&] { EXPECT_EQ(queue.Pop(absl::Seconds(60)).status().code(), absl::StatusCode::kAborted); });
+  std::thread consumer(
+      [&] { EXPECT_EQ(queue.Pop(absl::Seconds(60)).status().code(), absl::StatusCode::kAborted); });
   queue.Abort(absl::AbortedError("end"));
   consumer.join();
 }

@@ -30,6 +30,16 @@ std::string Line(const TestnetCommand& command) {
   return command.name + ": " + absl::StrJoin(words, " ");
 }
 
+TEST(TestnetPlan, WhatIsNotSaidIsUnlimitedAndAtOnce) {
+  TestnetOptions options;
+  options.nodes = 1;
+  options.delay = "10ms";
+  EXPECT_THAT(UniformLinks(options).csv, testing::HasSubstr("\n*,*,unlimited,10ms,,\n"));
+  options.delay.clear();
+  options.rate = "5Mbit";
+  EXPECT_THAT(UniformLinks(options).csv, testing::HasSubstr("\n*,*,5Mbit,0,,\n"));
+}
+
 TEST(TestnetPlan, GoldenCommands) {
   TestnetOptions options = Options();
   EXPECT_EQ(Line(WanCommand(options, kPrograms, "/run")),

@@ -78,7 +78,7 @@ TEST(RateSearch, IgnoresRoundsThatShowNothing) {
 TEST(ArrivalLog, TheSecondHalfIsMeasuredAlone) {
   ArrivalLog log;
   EXPECT_EQ(log.Round().tail_bytes, 0);
-  for (int i = 0; i < 4; ++i) log.Add(100, i);         // slow ...
+  for (int i = 0; i < 4; ++i) log.Add(100, i);             // slow ...
   for (int i = 1; i <= 4; ++i) log.Add(100, 3 + i * 0.1);  // ... then fast
   const RateSearch::Round round = log.Round();
   EXPECT_EQ(round.received_bytes, 800);

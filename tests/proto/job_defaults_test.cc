@@ -43,9 +43,12 @@ TEST(JobDefaults, EachBadFieldIsNamed) {
       {[](JobSpec* j) { j->mutable_recipe()->set_micro_batch(17); }, "recipe.micro_batch"},
       {[](JobSpec* j) { j->mutable_recipe()->set_learning_rate(0); }, "recipe.learning_rate"},
       {[](JobSpec* j) { j->mutable_strategy()->set_stages(5); }, "strategy.stages"},
-      {[](JobSpec* j) { j->mutable_strategy()->add_layers_per_stage(3); }, "strategy.layers_per_stage"},
-      {[](JobSpec* j) { j->mutable_compression()->set_forward("quant(9)"); }, "compression.forward"},
-      {[](JobSpec* j) { j->mutable_compression()->set_backward("delta(quant(4))"); }, "compression.backward"},
+      {[](JobSpec* j) { j->mutable_strategy()->add_layers_per_stage(3); },
+       "strategy.layers_per_stage"},
+      {[](JobSpec* j) { j->mutable_compression()->set_forward("quant(9)"); },
+       "compression.forward"},
+      {[](JobSpec* j) { j->mutable_compression()->set_backward("delta(quant(4))"); },
+       "compression.backward"},
       {[](JobSpec* j) { j->mutable_checkpoint()->set_keep(0); }, "checkpoint.keep"},
   };
   for (const auto& [spoil, field] : cases) {
@@ -70,11 +73,13 @@ TEST(JobDefaults, AllErrorsAreListed) {
   FillDefaults(&job);
   std::vector<std::string> messages;
   for (const absl::Status& error : JobErrors(job)) messages.emplace_back(error.message());
-  EXPECT_THAT(messages, testing::ElementsAre(
-                            testing::StartsWith("model.heads: "), testing::StartsWith("recipe.steps: "),
-                            testing::StartsWith("recipe.beta1: "), testing::StartsWith("compression.evaluation: "),
-                            testing::StartsWith("compression.boundaries[0].boundary: "),
-                            testing::StartsWith("compression.boundaries[0].backward: ")));
+  EXPECT_THAT(messages,
+              testing::ElementsAre(testing::StartsWith("model.heads: "),
+                                   testing::StartsWith("recipe.steps: "),
+                                   testing::StartsWith("recipe.beta1: "),
+                                   testing::StartsWith("compression.evaluation: "),
+                                   testing::StartsWith("compression.boundaries[0].boundary: "),
+                                   testing::StartsWith("compression.boundaries[0].backward: ")));
 }
 
 }  // namespace
