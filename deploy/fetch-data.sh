@@ -4,6 +4,7 @@
 #   deploy/fetch-data.sh [DIR] [--only bible|kernel-docs]
 #
 #   DIR/bible.txt        the King James Bible, a verse a line, 4.1 MB (package bible-kjv)
+#   DIR/genesis.txt      its first book, 0.2 MB: a text small enough for several passes in minutes (comes with the Bible)
 #   DIR/kernel-docs.txt  the documentation of Linux in reStructuredText, 24 MB (package linux-doc)
 #
 # DIR is data/ in the source tree if not given. A file that is there already is kept. The same package versions give the
@@ -91,6 +92,11 @@ make_bible() {
   publish bible.txt 4000000 4600000
 }
 
+make_genesis() {
+  head -n 1533 "$dir/bible.txt" > "$work/genesis.txt"  # verses of Genesis
+  publish genesis.txt 180000 220000
+}
+
 make_kernel_docs() {
   local versioned
   # linux-doc itself may be an empty package that depends on the one of the current version.
@@ -117,4 +123,5 @@ want() {
 
 command -v dpkg-deb > /dev/null || die $EXIT_MACHINE "this system has no dpkg-deb; any UTF-8 text does as a corpus, put one into $dir"
 if want bible; then make_bible; fi
+if [ "$only" != kernel-docs ] && [ ! -s "$dir/genesis.txt" ]; then make_genesis; fi
 if want kernel-docs; then make_kernel_docs; fi

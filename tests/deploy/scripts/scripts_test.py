@@ -95,7 +95,7 @@ class BuildJobsTest(unittest.TestCase):
 class FetchDataTest(unittest.TestCase):
     def test_a_file_that_is_there_is_kept(self):
         with tempfile.TemporaryDirectory() as folder:
-            for name in ("bible.txt", "kernel-docs.txt"):
+            for name in ("bible.txt", "genesis.txt", "kernel-docs.txt"):
                 with open(os.path.join(folder, name), "w") as f:
                     f.write("mine\n")
             done = run(os.path.join(ROOT, "deploy", "fetch-data.sh"), folder)
