@@ -47,6 +47,7 @@ class SessionImpl : public Session {
   absl::Status OpenLinks();
   absl::Status RunSteps();
   absl::Status SaveCheckpoint();
+  void FinishOutlets();
   absl::Status Drain();
   void JoinAll();
   void Fail(absl::Status cause);
@@ -162,10 +163,19 @@ absl::Status SessionImpl::RunSteps() {
       record.set_has_validation_loss(eval.has_loss);
       record.set_validation_loss(eval.loss);
     }
+    const bool last = result.decision.stop() || step + 1 == plan_->end_step();
+    if (last) FinishOutlets();
+    recorder.AddLinks(&record);
     o_.observer->OnStep(record);
-    if (result.decision.stop()) break;
+    if (last) break;
   }
-  return absl::OkStatus();
+  return failure();
+}
+
+// What is queued is sent and counted. Every send ends by its own timeout.
+void SessionImpl::FinishOutlets() {
+  for (Line& line : lines_) line.out->Close();
+  for (Line& line : lines_) line.out->Join();
 }
 
 StepRequests SessionImpl::MakeRequests(int64_t step) {
@@ -200,7 +210,7 @@ absl::Status SessionImpl::SaveCheckpoint() {
 
 // The orderly end: send what is queued, store the last checkpoint, see the peers end as well.
 absl::Status SessionImpl::Drain() {
-  for (Line& line : lines_) line.out->Close();
+  FinishOutlets();
   if (!writer_->WaitIdle(plan_->drain_timeout())) {
     return absl::DeadlineExceededError(absl::StrCat("the coordinator did not take checkpoint ",
                                                     step_.load(), " within ",

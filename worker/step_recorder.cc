@@ -28,6 +28,11 @@ StepRecord StepRecorder::End(int64_t step, const StepResult& result) {
   record.set_gradient_norm(std::sqrt(result.decision.norm_sq()));
   record.set_learning_rate(result.learning_rate);
   record.set_committed(result.decision.commit());
+  return record;
+}
+
+void StepRecorder::AddLinks(StepRecord* to) {
+  StepRecord& record = *to;
   for (Line& line : lines_) {
     const Reading in = Read(line.in->meter());
     const Reading out = Read(line.out->meter());
@@ -46,7 +51,6 @@ StepRecord StepRecorder::End(int64_t step, const StepResult& result) {
     line.last_in = in;
     line.last_out = out;
   }
-  return record;
 }
 
 }  // namespace isthmus::worker

@@ -23,9 +23,10 @@ class StepRecorder {
   void Add(const Inlet& in, const Outlet& out) { lines_.push_back({&in, &out, {}, {}}); }
 
   void Begin();
-  // Bytes and codec times since the last End: what a validation pass or a late frame costs counts
-  // for the step after it.
-  StepRecord End(int64_t step, const StepResult& result);
+  StepRecord End(int64_t step, const StepResult& result);  // its times
+  // Bytes and codec times since the last call. A frame that is still queued counts for the step
+  // after it, so before the last call the outlets are to be closed and joined.
+  void AddLinks(StepRecord* record);
 
  private:
   struct Reading {

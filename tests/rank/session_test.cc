@@ -156,18 +156,27 @@ TEST(Session, RecordsAndEventsTellTheWholeStory) {
 }
 
 TEST(Session, BytesAreCountedAtTheFrame) {
-  World world(MakePlan(WorldShape()));
+  const WorldShape shape;
+  World world(MakePlan(shape));
   RunWell(&world);
-  int64_t raw = 0, wire = 0;
+  int64_t raw = 0, wire = 0, tied = 0;
   for (const StepRecord& r : world.observer(0).records()) {
     for (const DirectionBytes& d : r.directions()) {
+      if (d.link_id() == "tied") tied += d.raw_bytes();
       if (d.link_id() != "b0") continue;
       EXPECT_TRUE(d.forward());
       raw += d.raw_bytes();
       wire += d.wire_bytes();
     }
   }
-  const int64_t samples = 6 * 7;  // the validation pass after the last step is in no record
+  const int64_t samples = 6 * 7 + shape.eval_samples;
+  // Frames that were still queued at the end of the last step are in its record.
+  int64_t tied_down = 0;
+  for (const StepRecord& r : world.observer(shape.stages - 1).records()) {
+    for (const DirectionBytes& d : r.directions())
+      tied_down += d.link_id() == "tied" ? d.raw_bytes() : 0;
+  }
+  EXPECT_EQ(tied, tied_down);
   EXPECT_EQ(raw, samples * 3 * 4 * 4);
   EXPECT_GT(wire, raw);  // headers are counted
   EXPECT_LT(wire, raw + 6 * 5 * 200);

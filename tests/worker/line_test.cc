@@ -167,7 +167,8 @@ TEST_F(LineTest, RecordsAreDifferences) {
     for (int micro : {0, 1}) ASSERT_TRUE(out_->Push(Activation(step, micro, micro)).ok());
     ASSERT_TRUE(out_->Push(Decision(step)).ok());
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(in_->Pop(kLong).ok());
-    const StepRecord record = recorder.End(step, result);
+    StepRecord record = recorder.End(step, result);
+    recorder.AddLinks(&record);
     EXPECT_EQ(record.gradient_norm(), 3);
     EXPECT_EQ(record.key_frames(), step == 0 ? 2 : 0);
     EXPECT_EQ(record.directions(0).raw_bytes(), 2 * 12 * 4);
