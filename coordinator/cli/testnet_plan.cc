@@ -70,8 +70,9 @@ TestnetLinks UniformLinks(const TestnetOptions& options) {
   TestnetLinks links;
   for (int i = 0; i < options.nodes; ++i) links.daemons.push_back(absl::StrCat("n", i));
   links.csv = absl::StrCat(kHeader, HubRows(links.daemons), "*,*,",
-                           options.rate.empty() ? "unlimited" : options.rate, ",", options.delay,
-                           ",", options.jitter, ",", options.loss, "\n");
+                           options.rate.empty() ? "unlimited" : options.rate, ",",
+                           options.delay.empty() ? "0" : options.delay, ",", options.jitter, ",",
+                           options.loss, "\n");
   return links;
 }
 
