@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "compress/cuda/device_codec.h"
 #include "compress/delta.h"
 #include "compress/entropy.h"
 #include "compress/feedback.h"
@@ -30,6 +31,12 @@ absl::Status CheckOptions(const CodecSpec& spec, const CodecOptions& options) {
         absl::StrCat("boundary of ", options.positions, " x ", options.hidden, " elements"));
   }
   return absl::OkStatus();
+}
+
+// zstd works on the payload, wherever that came from.
+CodecSpec WithoutZstd(CodecSpec spec) {
+  spec.clear_zstd();
+  return spec;
 }
 
 }  // namespace
@@ -96,7 +103,9 @@ absl::StatusOr<std::unique_ptr<Encoder>> MakeEncoder(const CodecSpec& spec,
                                                      const CodecOptions& options) {
   RETURN_IF_ERROR(CheckOptions(spec, options));
   std::unique_ptr<Encoder> encoder;
-  if (spec.kind() == CodecSpec::DELTA) {
+  if (options.device == Device::kCuda) {
+    ASSIGN_OR_RETURN(encoder, cuda::MakeDeviceEncoder(WithoutZstd(spec), options));
+  } else if (spec.kind() == CodecSpec::DELTA) {
     ASSIGN_OR_RETURN(DeltaState state, DeltaState::Make(spec, options));
     encoder = std::make_unique<DeltaEncoder>(std::move(state));
   } else {
@@ -111,7 +120,9 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const CodecSpec& spec,
                                                      const CodecOptions& options) {
   RETURN_IF_ERROR(CheckOptions(spec, options));
   std::unique_ptr<Decoder> decoder;
-  if (spec.kind() == CodecSpec::DELTA) {
+  if (options.device == Device::kCuda) {
+    ASSIGN_OR_RETURN(decoder, cuda::MakeDeviceDecoder(WithoutZstd(spec), options));
+  } else if (spec.kind() == CodecSpec::DELTA) {
     ASSIGN_OR_RETURN(DeltaState state, DeltaState::Make(spec, options));
     decoder = std::make_unique<DeltaDecoder>(std::move(state));
   } else {

@@ -16,13 +16,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "compress/dtype.h"
 #include "proto/codec.pb.h"
 #include "proto/codec_size.h"
 
 namespace isthmus::compress {
-
-enum class DType : uint8_t { kF32, kF16, kBf16 };
-enum class Device : uint8_t { kCpu, kCuda };
 
 // Row-major samples x positions x hidden, contiguous.
 struct TensorView {
@@ -63,8 +61,9 @@ struct CodecStats {
 };
 
 struct CodecOptions {
-  uint64_t seed = 0;      // stochastic rounding
-  int64_t positions = 0;  // of the boundary; a frame with other dims is refused
+  uint64_t seed = 0;             // stochastic rounding
+  Device device = Device::kCpu;  // where the tensors are; kCuda: compress/cuda/device_codec.h
+  int64_t positions = 0;         // of the boundary; a frame with other dims is refused
   int64_t hidden = 0;
   int64_t max_samples = 0;  // a frame may hold; a bound for hostile headers
   // Delta buffers. Both ends must be given the same caps: they evict in the same order.

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "compress/codec.h"
+#include "compress/dtype.h"
 
 namespace isthmus::compress {
 
@@ -41,8 +41,6 @@ void FloatsToBf16(const float* from, size_t n, uint16_t* to);
 void Bf16ToFloats(const uint16_t* from, size_t n, float* to);
 void FloatsToHalf(const float* from, size_t n, uint16_t* to);
 void HalfToFloats(const uint16_t* from, size_t n, float* to);
-
-inline size_t DTypeBytes(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 
 // n elements of `dtype` at `from`, as fp32; and back.
 void ToFloats(const void* from, DType dtype, size_t n, float* to);

@@ -9,9 +9,12 @@ namespace isthmus::compress {
 
 absl::Status CheckTensor(const void* data, Device device, const TensorDims& d,
                          const CodecOptions& options) {
-  if (device != Device::kCpu)
-    return absl::UnimplementedError(
-        "this codec works on host memory; build with ISTHMUS_CUDA for device tensors");
+  if (device != options.device) {
+    return absl::InvalidArgumentError(device == Device::kCuda
+                                          ? "a device tensor for a codec of host memory: make it "
+                                            "with CodecOptions::device = kCuda"
+                                          : "a host tensor for a codec of device memory");
+  }
   if (d.samples < 0 || d.positions != options.positions || d.hidden != options.hidden) {
     return absl::InvalidArgumentError(absl::StrCat("frame of ", d.samples, " x ", d.positions,
                                                    " x ", d.hidden, " on a boundary of n x ",

@@ -20,7 +20,11 @@ TEST(Frame, RefusesOtherDimsThanTheBoundarys) {
   EXPECT_EQ(CheckTensor(nullptr, Device::kCpu, {1, 4, 8}, options).code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(CheckTensor(x, Device::kCuda, {1, 4, 8}, options).code(),
-            absl::StatusCode::kUnimplemented);
+            absl::StatusCode::kInvalidArgument);
+  options.device = Device::kCuda;
+  EXPECT_TRUE(CheckTensor(x, Device::kCuda, {1, 4, 8}, options).ok());
+  EXPECT_EQ(CheckTensor(x, Device::kCpu, {1, 4, 8}, options).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Frame, IdsAndVersions) {

@@ -1,0 +1,175 @@
+#include "compress/cuda/device_body.h"
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "compress/cuda/device_top_k.h"
+#include "compress/quantize.h"
+#include "compress/sparse.h"
+#include "proto/codec_size.h"
+#include "proto/codec_text.h"
+
+namespace isthmus::compress::cuda {
+namespace {
+
+QuantFormat FormatOf(const CodecSpec& spec, uint64_t seed) {
+  QuantFormat format;
+  const bool sign = spec.kind() == CodecSpec::SIGN;
+  format.bits = sign ? 1 : spec.bits();
+  format.symmetric = sign || spec.symmetric();
+  format.stochastic = spec.stochastic();
+  format.scale_by = spec.scale() == CodecSpec::PER_TOKEN   ? ScaleBy::kToken
+                    : spec.scale() == CodecSpec::PER_GROUP ? ScaleBy::kGroup
+                                                           : ScaleBy::kChannel;
+  format.rule = sign ? ScaleRule::kMean : spec.rms_scale() ? ScaleRule::kRms : ScaleRule::kMax;
+  format.group = spec.group();
+  format.seed = seed;
+  return format;
+}
+
+class DeviceQuant : public DeviceSampleCodec {
+ public:
+  DeviceQuant(const CodecSpec& spec, const SampleShape& shape, uint64_t seed, Role role)
+      : format_(FormatOf(spec, seed)), matrix_{shape.positions, shape.hidden}, role_(role) {
+    const BodyLayout layout = LayoutOf(format_, matrix_);
+    Append(2 * layout.scales);
+    Append(layout.code_bytes);
+  }
+
+  bool HasNan(absl::string_view body) const override {
+    for (size_t i = 0; i < static_cast<size_t>(segments_[0].bytes); i += 2) {
+      uint16_t scale;
+      std::memcpy(&scale, body.data() + i, 2);
+      if (scale == kScaleNan) return true;
+    }
+    return false;
+  }
+
+  absl::Status Encode(DType dtype, absl::Span<const EncodeJob> jobs, Queue* queue) override {
+    const int64_t count = static_cast<int64_t>(jobs.size());
+    RETURN_IF_ERROR(scratch_.Reserve(EncodeScratchBytes(format_, matrix_, count)));
+    const EncodeJob* to_encode = jobs.data();
+    std::vector<EncodeJob> without_buffers;
+    if (role_ == Role::kKey) {  // here m is written after the fact
+      without_buffers.assign(jobs.begin(), jobs.end());
+      for (EncodeJob& job : without_buffers) job.m = nullptr;
+      to_encode = without_buffers.data();
+    }
+    RETURN_IF_ERROR(KernelStatus(
+        QuantEncode(format_, matrix_, dtype, to_encode, count, scratch_.data(), queue->stream()),
+        "quant"));
+    std::vector<DecodeJob> rebuilt;
+    for (const EncodeJob& job : jobs) {
+      if (role_ == Role::kKey && job.m != nullptr) rebuilt.push_back({job.body, nullptr, job.m});
+    }
+    return DecodePlainly(DType::kBf16, rebuilt, queue);
+  }
+
+  absl::Status Decode(DType dtype, absl::Span<const DecodeJob> jobs, uint32_t* not_finite,
+                      Queue* queue) override {
+    if (role_ != Role::kKey) return DecodePlainly(dtype, jobs, queue);
+    std::vector<DecodeJob> values, buffers;
+    for (const DecodeJob& job : jobs) {
+      values.push_back({job.body, nullptr, job.out});
+      if (job.m != nullptr) buffers.push_back({job.body, nullptr, job.m});
+    }
+    RETURN_IF_ERROR(DecodePlainly(dtype, values, queue));
+    return DecodePlainly(DType::kBf16, buffers, queue);
+  }
+
+ private:
+  absl::Status DecodePlainly(DType dtype, absl::Span<const DecodeJob> jobs, Queue* queue) {
+    return KernelStatus(QuantDecode(format_, matrix_, dtype, jobs.data(),
+                                    static_cast<int64_t>(jobs.size()), queue->stream()),
+                        "quant");
+  }
+
+  const QuantFormat format_;
+  const Matrix matrix_;
+  const Role role_;
+  DeviceMemory scratch_;
+};
+
+class DevicePlain : public DeviceSampleCodec {
+ public:
+  DevicePlain(DType wire, const SampleShape& shape) : wire_(wire), elements_(shape.elements()) {
+    Append(elements_ * static_cast<int64_t>(DTypeBytes(wire)));
+  }
+
+  absl::Status Encode(DType dtype, absl::Span<const EncodeJob> jobs, Queue* queue) override {
+    for (const EncodeJob& job : jobs) {
+      RETURN_IF_ERROR(KernelStatus(PlainEncode(job.a, dtype, elements_, wire_, job.body, job.m,
+                                               job.not_finite, queue->stream()),
+                                   "plain"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Decode(DType dtype, absl::Span<const DecodeJob> jobs, uint32_t* not_finite,
+                      Queue* queue) override {
+    for (const DecodeJob& job : jobs) {
+      RETURN_IF_ERROR(KernelStatus(PlainEncode(job.body, wire_, elements_, dtype, job.out, nullptr,
+                                               nullptr, queue->stream()),
+                                   "plain"));
+      if (job.m == nullptr && not_finite == nullptr) continue;
+      RETURN_IF_ERROR(KernelStatus(PlainEncode(job.body, wire_, elements_, DType::kF32, nullptr,
+                                               job.m, not_finite, queue->stream()),
+                                   "plain"));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const DType wire_;
+  const int64_t elements_;
+};
+
+}  // namespace
+
+int64_t DeviceSampleCodec::wire_bytes() const {
+  int64_t bytes = 0;
+  for (const Segment& segment : segments_) bytes += segment.bytes;
+  return bytes;
+}
+
+void DeviceSampleCodec::Append(int64_t bytes) {
+  segments_.push_back({device_bytes_, bytes});
+  device_bytes_ = (device_bytes_ + bytes + 15) / 16 * 16;
+}
+
+void DeviceSampleCodec::Embed(const DeviceSampleCodec& inner) {
+  for (const Segment& segment : inner.segments_)
+    segments_.push_back({device_bytes_ + segment.at, segment.bytes});
+  device_bytes_ += inner.device_bytes_;
+}
+
+absl::StatusOr<std::unique_ptr<DeviceSampleCodec>> MakeDeviceSampleCodec(
+    const CodecSpec& spec, const SampleShape& shape, const CodecOptions& options, Role role) {
+  const bool plain = spec.kind() == CodecSpec::NONE || spec.kind() == CodecSpec::BF16 ||
+                     spec.kind() == CodecSpec::FP16;
+  if (plain && role != Role::kDelta) {
+    const DType wire = spec.kind() == CodecSpec::NONE   ? DType::kF32
+                       : spec.kind() == CodecSpec::BF16 ? DType::kBf16
+                                                        : DType::kF16;
+    return std::make_unique<DevicePlain>(wire, shape);
+  }
+  if (spec.kind() == CodecSpec::QUANT || spec.kind() == CodecSpec::SIGN)
+    return std::make_unique<DeviceQuant>(spec, shape, options.seed, role);
+  if (spec.kind() == CodecSpec::TOP_K && role == Role::kDirect && !spec.global() &&
+      shape.hidden <= kMaxTopKHidden && shape.elements() < int64_t{1} << 32) {
+    ASSIGN_OR_RETURN(std::unique_ptr<DeviceSampleCodec> values,
+                     MakeDeviceSampleCodec(ValuesOf(spec), TopKCodec::ValuesShape(spec, shape),
+                                           options, Role::kDirect));
+    return std::make_unique<DeviceTopK>(shape, TopKKept(spec, shape.positions, shape.hidden),
+                                        std::move(values));
+  }
+  const char* where = role == Role::kDelta ? " inside delta()"
+                      : role == Role::kKey ? " as the codec of key frames"
+                                           : "";
+  return absl::UnimplementedError(
+      absl::StrCat("codec '", FormatCodec(spec), "'", where,
+                   " has no CUDA kernel; copy the tensor to the host and use the codec there"));
+}
+
+}  // namespace isthmus::compress::cuda

@@ -1,0 +1,75 @@
+// Codecs of one sample on device memory: the counterpart of sample_codec.h. A body lies there in
+// segments at comfortable addresses, which follow one another without a gap on the wire.
+//
+// Thread: one owner.
+#ifndef ISTHMUS_COMPRESS_CUDA_DEVICE_BODY_H_
+#define ISTHMUS_COMPRESS_CUDA_DEVICE_BODY_H_
+
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "compress/codec.h"
+#include "compress/cuda/device_memory.h"
+#include "compress/cuda/kernels.h"
+#include "compress/sample_codec.h"
+
+namespace isthmus::compress::cuda {
+
+// Sample s of a tensor.
+template <typename View>
+auto SampleAt(const View& view, int64_t s) {
+  using Byte = std::conditional_t<std::is_same_v<View, TensorView>, const char, char>;
+  return static_cast<decltype(view.data)>(static_cast<Byte*>(view.data) +
+                                          s * view.dims.positions * view.dims.hidden *
+                                              static_cast<int64_t>(DTypeBytes(view.dtype)));
+}
+
+struct Segment {
+  int64_t at = 0;  // in the body in device memory
+  int64_t bytes = 0;
+};
+
+class DeviceSampleCodec {
+ public:
+  virtual ~DeviceSampleCodec() = default;
+
+  // Of a body: in wire order; together, on the wire; room in device memory, a multiple of 16.
+  const std::vector<Segment>& segments() const { return segments_; }
+  int64_t wire_bytes() const;
+  int64_t device_bytes() const { return device_bytes_; }
+
+  // Can it be told on the host that a body decodes to a NaN?
+  virtual bool HasNan(absl::string_view body) const { return false; }
+
+  // Queues the encoding of samples, m as the role says.
+  virtual absl::Status Encode(DType dtype, absl::Span<const EncodeJob> jobs, Queue* queue) = 0;
+  // The bodies have passed Check of the CPU's codec. `not_finite`, if not null, is set to 1 where
+  // HasNan could not tell and the buffer of a key frame would not be finite.
+  virtual absl::Status Decode(DType dtype, absl::Span<const DecodeJob> jobs, uint32_t* not_finite,
+                              Queue* queue) = 0;
+
+ protected:
+  void Append(int64_t bytes);                  // a segment
+  void Embed(const DeviceSampleCodec& inner);  // all segments of another codec's body
+  std::vector<Segment> segments_;
+  int64_t device_bytes_ = 0;
+};
+
+enum class Role {
+  kDirect,  // no buffers
+  kDelta,   // m: read, added to, written
+  kKey,     // m: written
+};
+
+// Unimplemented: what no kernel here does, with what to use instead. `spec` is valid.
+absl::StatusOr<std::unique_ptr<DeviceSampleCodec>> MakeDeviceSampleCodec(
+    const CodecSpec& spec, const SampleShape& shape, const CodecOptions& options, Role role);
+
+}  // namespace isthmus::compress::cuda
+
+#endif  // ISTHMUS_COMPRESS_CUDA_DEVICE_BODY_H_

@@ -1,0 +1,21 @@
+// AQ-SGD's delta coding (compress/delta.h) on device memory. Thread: one owner.
+#ifndef ISTHMUS_COMPRESS_CUDA_DEVICE_DELTA_H_
+#define ISTHMUS_COMPRESS_CUDA_DEVICE_DELTA_H_
+
+#include <memory>
+
+#include "compress/cuda/device_codec.h"
+
+namespace isthmus::compress::cuda {
+
+// The inner codec is quant or sign; the cold one none, bf16, fp16, quant or sign.
+absl::StatusOr<std::unique_ptr<DeviceEncoder>> MakeDeviceDeltaEncoder(const CodecSpec& spec,
+                                                                      const CodecOptions& options,
+                                                                      void* stream);
+absl::StatusOr<std::unique_ptr<DeviceDecoder>> MakeDeviceDeltaDecoder(const CodecSpec& spec,
+                                                                      const CodecOptions& options,
+                                                                      void* stream);
+
+}  // namespace isthmus::compress::cuda
+
+#endif  // ISTHMUS_COMPRESS_CUDA_DEVICE_DELTA_H_

@@ -1,0 +1,60 @@
+#include "compress/cuda/device_top_k.h"
+
+#include <utility>
+
+#include "base/status.h"
+
+namespace isthmus::compress::cuda {
+
+DeviceTopK::DeviceTopK(const SampleShape& shape, int64_t kept,
+                       std::unique_ptr<DeviceSampleCodec> values)
+    : matrix_{shape.positions, shape.hidden},
+      places_(PlacesOf(shape.elements(), kept)),
+      values_(std::move(values)) {
+  Append(places_.first_bytes);
+  if (places_.second_bytes > 0) Append(places_.second_bytes);
+  values_at_ = device_bytes_;
+  Embed(*values_);
+}
+
+absl::Status DeviceTopK::Encode(DType dtype, absl::Span<const EncodeJob> jobs, Queue* queue) {
+  RETURN_IF_ERROR(kept_.Reserve(4 * places_.kept * static_cast<int64_t>(jobs.size())));
+  std::vector<TopKJob> selects;
+  std::vector<EncodeJob> values(jobs.begin(), jobs.end());
+  float* kept = reinterpret_cast<float*>(kept_.data());
+  for (EncodeJob& job : values) {
+    selects.push_back({job.a, job.body, kept});
+    RETURN_IF_ERROR(queue->Zero(job.body, values_at_));
+    job.a = kept;
+    job.body += values_at_;
+    kept += places_.kept;
+  }
+  const int64_t kept_of_row = matrix_.positions > 0 ? places_.kept / matrix_.positions : 0;
+  RETURN_IF_ERROR(KernelStatus(TopKEncode(matrix_, kept_of_row, dtype, selects.data(),
+                                          static_cast<int64_t>(jobs.size()), queue->stream()),
+                               "topk"));
+  return values_->Encode(DType::kF32, values, queue);
+}
+
+absl::Status DeviceTopK::Decode(DType dtype, absl::Span<const DecodeJob> jobs, uint32_t* not_finite,
+                                Queue* queue) {
+  RETURN_IF_ERROR(kept_.Reserve(4 * places_.kept * static_cast<int64_t>(jobs.size())));
+  RETURN_IF_ERROR(indices_.Reserve(4 * places_.kept));
+  std::vector<DecodeJob> values(jobs.begin(), jobs.end());
+  float* kept = reinterpret_cast<float*>(kept_.data());
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    values[i].body += values_at_;
+    values[i].out = kept + static_cast<int64_t>(i) * places_.kept;
+  }
+  RETURN_IF_ERROR(values_->Decode(DType::kF32, values, nullptr, queue));
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    RETURN_IF_ERROR(
+        KernelStatus(TopKDecode(places_, jobs[i].body, static_cast<const float*>(values[i].out),
+                                reinterpret_cast<uint32_t*>(indices_.data()), dtype, jobs[i].out,
+                                queue->stream()),
+                     "topk"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace isthmus::compress::cuda

@@ -1,0 +1,322 @@
+// What the quantiser's kernels share: its arithmetic (compress/quantize.h, bit for bit), vectors of
+// eight elements, fields of eight codes. Every floating-point operation is written as a rounded
+// intrinsic, so that none is fused or approximated whatever the compiler's flags.
+//
+// Thread: device functions.
+#ifndef ISTHMUS_COMPRESS_CUDA_QUANT_MATH_CUH_
+#define ISTHMUS_COMPRESS_CUDA_QUANT_MATH_CUH_
+
+#include <cstdint>
+#include <type_traits>
+
+#include "compress/cuda/element.cuh"
+#include "compress/cuda/kernels.h"
+#include "compress/quantize.h"
+
+namespace isthmus::compress::cuda {
+
+inline constexpr int kMaxJobs = 32;  // samples of a launch: they travel as kernel parameters
+
+template <typename Job>
+struct Launch {
+  Job jobs[kMaxJobs];
+  Levels levels{4, false};
+  int64_t positions, hidden, scales, codes_at;
+  float step_factor;  // 1 / top where that is exact: asymmetric levels
+  int group_vectors;  // of kGroup: vectors of eight in a group; 0: the scale is the token's
+  int groups_of_row;  // scales of a position
+};
+
+constexpr float kRounder = 12582912.0f;  // 1.5 x 2^23: adding it rounds to the nearest even integer
+constexpr uint32_t kRounderBits = 0x4b400000u;
+constexpr uint32_t kQuietNan = 0x7fc00000u;  // what the CPU makes of a NaN scale
+
+__device__ inline uint16_t DeviceScaleOfBits(uint32_t max_bits) {
+  if (max_bits >= 0x7f800000u) return kScaleNan;
+  if (max_bits < uint32_t{kScaleMin} << 16) return 0;
+  if (max_bits > uint32_t{kScaleMax} << 16) return kScaleMax;
+  return static_cast<uint16_t>((max_bits + 0xffffu) >> 16);
+}
+
+__device__ inline float DeviceInverse(const Levels& l, uint16_t scale) {
+  if (scale == 0 || scale == kScaleNan) return 0.0f;
+  const float ratio = __fdiv_rn(l.top, Bf16Bits(scale));
+  return l.symmetric ? __fmul_rn(ratio, 0.5f) : ratio;
+}
+
+// `factor`: 1 / top, with which asymmetric levels are as exact as with the division.
+__device__ inline float DeviceStep(const Levels& l, float factor, uint16_t scale) {
+  if (scale == kScaleNan) return __uint_as_float(kQuietNan);
+  return l.symmetric ? __fdiv_rn(Bf16Bits(scale), l.top) : __fmul_rn(Bf16Bits(scale), factor);
+}
+
+// The nearest level, less the offset, plus kRounder. No clamp is needed at the low end, and none at
+// the high end of symmetric levels, where |x| is at most the scale: not of maximum scales that are
+// neither NaN nor saturated (IsOdd), and those are nearly all.
+template <bool kClamp>
+__device__ inline float Nearest(const Levels& l, float x, float inverse) {
+  float y = __fadd_rn(__fmul_rn(x, inverse), l.bias);
+  if constexpr (kClamp) y = fmaxf(y, l.low);
+  return __fadd_rn(fminf(y, l.high), kRounder);
+}
+
+__device__ inline bool IsOdd(uint16_t scale) { return scale == kScaleNan || scale == kScaleMax; }
+
+// `n`: a code less the offset, an integer. The first step is exact, fused or not.
+__device__ inline float ValueOf(const Levels& l, float n, float step) {
+  if (l.symmetric) n = __fmaf_rn(n, l.code_factor, -l.code_shift);
+  return __fmul_rn(n, step);
+}
+
+// Four codes as one number, the first the most significant, from what Nearest gave: the bits of
+// each are its code plus a constant, and those constants are taken away at the end, modulo 2^32.
+template <int kBits>
+__device__ inline uint32_t PackHalf(const float* nearest, int32_t offset) {
+  constexpr uint32_t kBase = 1u << kBits, kOnes = ((kBase + 1) * kBase + 1) * kBase + 1;
+  uint32_t half = __float_as_uint(nearest[0]);
+#pragma unroll
+  for (int i = 1; i < 4; ++i) half = half * kBase + __float_as_uint(nearest[i]);
+  return half - (kRounderBits - static_cast<uint32_t>(offset)) * kOnes;
+}
+
+// Eight codes (two halves) as kBits bytes, most significant first. `to` is a multiple of kBits from
+// memory at a multiple of 8.
+template <int kBits>
+__device__ inline void StoreField(uint32_t high, uint32_t low, uint8_t* to) {
+  if constexpr (kBits == 1) {
+    *to = static_cast<uint8_t>(high << 4 | low);
+  } else if constexpr (kBits == 2) {
+    *reinterpret_cast<uint16_t*>(to) =
+        static_cast<uint16_t>(__byte_perm(high << 8 | low, 0, 0x4401));
+  } else if constexpr (kBits == 4) {
+    *reinterpret_cast<uint32_t*>(to) = __byte_perm(high << 16 | low, 0, 0x0123);
+  } else if constexpr (kBits == 8) {
+    *reinterpret_cast<uint2*>(to) =
+        make_uint2(__byte_perm(high, 0, 0x0123), __byte_perm(low, 0, 0x0123));
+  } else {
+    const uint64_t field = static_cast<uint64_t>(high) << (4 * kBits) | low;
+#pragma unroll
+    for (int i = 0; i < kBits; ++i) to[i] = static_cast<uint8_t>(field >> (8 * (kBits - 1 - i)));
+  }
+}
+
+// The halves of field `index` of `codes`, which is at a multiple of 16. Reads no word beyond the
+// one with the field's last byte.
+template <int kBits>
+__device__ inline void LoadField(const uint8_t* codes, int64_t index, uint32_t* high,
+                                 uint32_t* low) {
+  if constexpr (kBits == 1) {
+    const uint32_t field = __ldg(codes + index);
+    *high = field >> 4;
+    *low = field & 0xfu;
+  } else if constexpr (kBits == 2) {
+    const uint32_t field = __ldg(reinterpret_cast<const uint16_t*>(codes) + index);
+    *high = field & 0xffu;
+    *low = field >> 8;
+  } else if constexpr (kBits == 4) {
+    const uint32_t field = __ldg(reinterpret_cast<const uint32_t*>(codes) + index);
+    *high = __byte_perm(field, 0, 0x4401);
+    *low = __byte_perm(field, 0, 0x4423);
+  } else if constexpr (kBits == 8) {
+    const uint2 field = __ldg(reinterpret_cast<const uint2*>(codes) + index);
+    *high = __byte_perm(field.x, 0, 0x0123);
+    *low = __byte_perm(field.y, 0, 0x0123);
+  } else {
+    const int64_t at = index * kBits;
+    const uint32_t* words = reinterpret_cast<const uint32_t*>(codes) + (at >> 2);
+    const int skip = static_cast<int>(at & 3) * 8, end = skip + 8 * kBits;
+    const uint32_t w0 = __byte_perm(__ldg(words), 0, 0x0123);
+    const uint32_t w1 = end > 32 ? __byte_perm(__ldg(words + 1), 0, 0x0123) : 0;
+    const uint32_t w2 = kBits > 4 && end > 64 ? __byte_perm(__ldg(words + 2), 0, 0x0123) : 0;
+    const uint32_t first = __funnelshift_l(w1, w0, skip), second = __funnelshift_l(w2, w1, skip);
+    *high = first >> (32 - 4 * kBits);
+    *low = __funnelshift_l(second, first, 4 * kBits) >> (32 - 4 * kBits);
+  }
+}
+
+// Eight neighbouring elements, as they lie in memory.
+template <DType kType>
+struct Vector {
+  static constexpr int kWords = kType == DType::kF32 ? 8 : 4;
+  uint32_t word[kWords];
+
+  __device__ void Load(const void* from, int64_t index) {  // index: of the vector
+    const uint4* at = reinterpret_cast<const uint4*>(from) + index * (kWords / 4);
+#pragma unroll
+    for (int i = 0; i < kWords / 4; ++i) {
+      const uint4 v = __ldcs(at + i);
+      word[4 * i] = v.x, word[4 * i + 1] = v.y, word[4 * i + 2] = v.z, word[4 * i + 3] = v.w;
+    }
+  }
+  __device__ void Clear() {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) word[i] = 0;
+  }
+  __device__ float operator[](int i) const {
+    if constexpr (kType == DType::kF32) return __uint_as_float(word[i]);
+    const uint32_t pair = word[i / 2 % kWords];
+    if constexpr (kType == DType::kBf16)
+      return __uint_as_float(i % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
+    return __half2float(__ushort_as_half(static_cast<uint16_t>(i % 2 == 0 ? pair : pair >> 16)));
+  }
+  __device__ void Set(const float* x) {
+    if constexpr (kType == DType::kF32) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) word[i % kWords] = __float_as_uint(x[i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if constexpr (kType == DType::kBf16) {
+          const __nv_bfloat162 pair = __floats2bfloat162_rn(x[2 * i], x[2 * i + 1]);
+          word[i] = *reinterpret_cast<const uint32_t*>(&pair);
+        } else {
+          const __half2 pair = __floats2half2_rn(x[2 * i], x[2 * i + 1]);
+          word[i] = *reinterpret_cast<const uint32_t*>(&pair);
+        }
+      }
+    }
+  }
+  // Element i becomes the NaN that the CPU writes.
+  __device__ void SetNan(int i) {
+    if constexpr (kType == DType::kF32) {
+      word[i % kWords] = kQuietNan;
+    } else {
+      const uint32_t nan = kType == DType::kBf16 ? 0x7fc0u : 0x7e00u;
+      uint32_t& pair = word[i / 2 % kWords];
+      pair = i % 2 == 0 ? (pair & 0xffff0000u) | nan : (pair & 0xffffu) | nan << 16;
+    }
+  }
+  // Elements that are not finite become zero.
+  __device__ void DropNotFinite() {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (Magnitude((*this)[i]) < 0x7f800000u) continue;
+      if constexpr (kType == DType::kF32) {
+        word[i % kWords] = 0;
+      } else {
+        word[i / 2 % kWords] &= i % 2 == 0 ? 0xffff0000u : 0xffffu;
+      }
+    }
+  }
+  __device__ void Store(void* to, int64_t index) const {
+    uint4* at = reinterpret_cast<uint4*>(to) + index * (kWords / 4);
+#pragma unroll
+    for (int i = 0; i < kWords / 4; ++i)
+      at[i] = make_uint4(word[4 * i], word[4 * i + 1], word[4 * i + 2], word[4 * i + 3]);
+  }
+};
+
+// The largest magnitudes of vectors, element by element. 16-bit elements are compared as they are.
+template <DType kType, bool kDelta>
+struct Largest {
+  static constexpr bool kPacked = !kDelta && kType != DType::kF32;
+  static constexpr int kWords = kPacked ? 4 : 8;
+  uint32_t word[kWords] = {0};
+
+  __device__ static uint32_t Larger(uint32_t x, uint32_t y) {
+    return kPacked ? __vmaxu2(x, y) : max(x, y);
+  }
+  __device__ void Add(const Vector<kType>& a, const Vector<DType::kBf16>& m) {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      if constexpr (kPacked) {
+        word[i] = __vmaxu2(word[i], a.word[i] & 0x7fff7fffu);
+      } else {
+        word[i] = max(word[i], Magnitude(kDelta ? __fsub_rn(a[i], m[i]) : a[i]));
+      }
+    }
+  }
+  // With those of the lane whose number differs in `bit`.
+  __device__ void Exchange(int bit) {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) word[i] = Larger(word[i], __shfl_xor_sync(~0u, word[i], bit));
+  }
+  // Bits of |x| in fp32.
+  __device__ static uint32_t Bits(uint32_t x) {
+    if constexpr (!kPacked) return x;
+    if constexpr (kType == DType::kBf16) return x << 16;
+    return Magnitude(__half2float(__ushort_as_half(static_cast<uint16_t>(x))));
+  }
+  __device__ uint32_t operator[](int i) const {
+    if constexpr (!kPacked) return word[i % kWords];
+    return Bits(i % 2 == 0 ? word[i / 2 % kWords] & 0xffffu : word[i / 2 % kWords] >> 16);
+  }
+  // Of all elements: to be compared, and then given to Bits.
+  __device__ uint32_t Most() const {
+    uint32_t most = word[0];
+#pragma unroll
+    for (int i = 1; i < kWords; ++i) most = Larger(most, word[i]);
+    return kPacked ? max(most & 0xffffu, most >> 16) : most;
+  }
+};
+
+// Codes of a vector and, with a delta buffer, its update: m := bf16(m + value).
+template <int kBits, bool kDelta, bool kClamp, DType kType>
+__device__ inline void QuantizeVector(const Levels& l, const Vector<kType>& a,
+                                      Vector<DType::kBf16>* m, const float* inverse,
+                                      const float* step, uint8_t* field) {
+  float nearest[8], sum[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float before = kDelta ? (*m)[i] : 0.0f;
+    nearest[i] = Nearest<kClamp>(l, kDelta ? __fsub_rn(a[i], before) : a[i], inverse[i]);
+    if constexpr (kDelta)
+      sum[i] = __fadd_rn(before, ValueOf(l, __fsub_rn(nearest[i], kRounder), step[i]));
+  }
+  if constexpr (kDelta) m->Set(sum);
+  StoreField<kBits>(PackHalf<kBits>(nearest, l.offset), PackHalf<kBits>(nearest + 4, l.offset),
+                    field);
+}
+
+// The other way: out := value, or m + value with m := bf16(that). `nan`: bit i is set where step[i]
+// is NaN.
+template <int kBits, bool kDelta, DType kType>
+__device__ inline void DequantizeVector(const Levels& l, uint32_t high, uint32_t low,
+                                        const float* step, uint32_t nan, Vector<DType::kBf16>* m,
+                                        Vector<kType>* out) {
+  constexpr float kMagic = 8388608.0f;  // 2^23: its low bits are free for a code
+  constexpr uint32_t kMask = (1u << kBits) - 1;
+  const float zero = __fadd_rn(kMagic, static_cast<float>(l.offset));
+  float x[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t code = ((i < 4 ? high : low) >> (kBits * (3 - i % 4))) & kMask;
+    const float n = __fsub_rn(__uint_as_float(0x4b000000u | code), zero);
+    x[i] = ValueOf(l, n, step[i]);
+    if constexpr (kDelta) x[i] = __fadd_rn((*m)[i], x[i]);
+  }
+  if constexpr (kDelta) m->Set(x);
+  out->Set(x);
+  if (nan == 0) return;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if (nan >> i & 1) out->SetNan(i);
+  }
+}
+
+// Calls f(std::integral_constant<int, bits>()).
+template <typename F>
+Error ForBits(int bits, F f) {
+  switch (bits) {
+    case 1:
+      return f(std::integral_constant<int, 1>());
+    case 2:
+      return f(std::integral_constant<int, 2>());
+    case 3:
+      return f(std::integral_constant<int, 3>());
+    case 4:
+      return f(std::integral_constant<int, 4>());
+    case 5:
+      return f(std::integral_constant<int, 5>());
+    case 6:
+      return f(std::integral_constant<int, 6>());
+    case 7:
+      return f(std::integral_constant<int, 7>());
+    default:
+      return f(std::integral_constant<int, 8>());
+  }
+}
+
+}  // namespace isthmus::compress::cuda
+
+#endif  // ISTHMUS_COMPRESS_CUDA_QUANT_MATH_CUH_

@@ -1,0 +1,220 @@
+// Codecs on a device against the CPU's: payloads and decoded tensors, byte for byte.
+#include "compress/cuda/device_body.h"
+#include "compress/cuda/device_codec.h"
+#include "compress/cuda/device_memory.h"
+#include "compress/cuda/device_top_k.h"
+#include "compress/cuda/kernels.h"
+#include "tests/gpu/device_tensor.h"
+
+namespace isthmus::compress {
+namespace {
+
+const DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBf16};
+
+struct Case {
+  std::string text;
+  DType dtype = DType::kF32;
+  TensorDims dims;
+  Values values = Values::kNormal;
+  size_t shift = 0;
+};
+
+// Encodes on both, compares, and decodes the payload on both.
+void ExpectEqual(const Case& c, uint64_t seed) {
+  SCOPED_TRACE(c.text + " dtype " + std::to_string(static_cast<int>(c.dtype)) + " " +
+               std::to_string(c.dims.samples) + "x" + std::to_string(c.dims.positions) + "x" +
+               std::to_string(c.dims.hidden) + " shift " + std::to_string(c.shift) + " seed " +
+               std::to_string(seed));
+  Pair cpu(c.text, c.dims.positions, c.dims.hidden);
+  Pair device(c.text, OnDevice(Pair::Options(c.dims.positions, c.dims.hidden)));
+  ASSERT_NE(device.encoder, nullptr);
+  ASSERT_NE(device.decoder, nullptr);
+  Tensor in(c.dtype, c.dims, c.shift), out(c.dtype, c.dims, c.shift);
+  in.Set(Numbers(static_cast<size_t>(c.dims.elements()), seed, c.values));
+  const std::vector<uint32_t> ids = Ids(static_cast<size_t>(c.dims.samples));
+  FrameContext context;
+  context.sample_ids = ids;
+  for (int frame = 1; frame <= 2; ++frame) {  // stochastic rounding draws anew
+    std::string expected, payload;
+    ASSERT_TRUE(cpu.encoder->Encode(std::as_const(in).OnHost(), context, &expected).ok());
+    const absl::Status encoded =
+        device.encoder->Encode(std::as_const(in).OnDevice(), context, &payload);
+    ASSERT_TRUE(encoded.ok()) << encoded;
+    ASSERT_EQ(Difference(expected, payload), "");
+    const uint64_t version = static_cast<uint64_t>(frame);
+    ASSERT_TRUE(cpu.decoder->Decode(expected, version, context, out.OnHost()).ok());
+    const absl::Status decoded = device.decoder->Decode(expected, version, context, out.OnDevice());
+    ASSERT_TRUE(decoded.ok()) << decoded;
+    ASSERT_EQ(Difference(out.host(), out.Download()), "");
+  }
+  EXPECT_EQ(device.encoder->stats().payload_bytes, cpu.encoder->stats().payload_bytes);
+}
+
+TEST(GpuCodec, QuantOfEveryWidthScaleAndRounding) {
+  const TensorDims shapes[] = {{1, 1, 1}, {2, 3, 5}, {1, 17, 64}, {3, 5, 130}, {2, 130, 192}};
+  uint64_t seed = 0;
+  for (int bits = 1; bits <= 8; ++bits) {
+    for (const char* scale :
+         {"", ", token", ", group=32", ", group=64", ", group=100", ", group=256"}) {
+      for (const char* more : {"", ", symmetric", ", rms", ", stochastic"}) {
+        for (const TensorDims& dims : shapes) {
+          const DType dtype = kDTypes[seed % 3];
+          const Values values = static_cast<Values>(seed / 3 % 3);
+          ++seed;
+          ExpectEqual({"quant(" + std::to_string(bits) + scale + more + ")", dtype, dims, values},
+                      seed);
+          if (::testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// Shapes and addresses on both sides of what the one-pass kernels take.
+TEST(GpuCodec, QuantOnBothSidesOfTheFastPaths) {
+  const TensorDims shapes[] = {{1, 1024, 1600}, {3, 1000, 128}, {1, 1025, 64}, {1, 2500, 64},
+                               {1, 4096, 64},   {1, 4097, 64},  {33, 2, 64},   {1, 3, 2048},
+                               {1, 3, 2112},    {1, 2, 32768},  {1, 2, 32832}, {2, 129, 576}};
+  uint64_t seed = 1000;
+  for (const TensorDims& dims : shapes) {
+    for (const char* text :
+         {"quant(3)", "quant(4, symmetric)", "quant(5, token)", "quant(8, token, symmetric)",
+          "quant(4, group=64)", "quant(6, group=256)", "sign"}) {
+      for (DType dtype : kDTypes) {
+        for (Values values : {Values::kNormal, Values::kNotFinite}) {
+          ++seed;
+          ExpectEqual({text, dtype, dims, values}, seed);
+          if (::testing::Test::HasFatalFailure()) return;
+        }
+      }
+      ExpectEqual({text, DType::kBf16, dims, Values::kAwkward, 2}, ++seed);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(GpuCodec, TheShapesOfGpt2XlEncodeInOnePass) {
+  using cuda::QuantFormat;
+  const cuda::Matrix matrix{1024, 1600};
+  for (DType dtype : kDTypes) {
+    for (cuda::ScaleBy by :
+         {cuda::ScaleBy::kChannel, cuda::ScaleBy::kToken, cuda::ScaleBy::kGroup}) {
+      QuantFormat format;
+      format.scale_by = by;
+      format.group = 64;
+      EXPECT_TRUE(cuda::EncodesInOnePass(format, matrix, dtype));
+      EXPECT_FALSE(cuda::EncodesInOnePass(format, {1024, 1601}, dtype));
+    }
+  }
+}
+
+TEST(GpuCodec, PlainAndSignAndZstd) {
+  uint64_t seed = 5000;
+  for (const char* text :
+       {"none", "bf16", "fp16", "sign", "sign(token)", "quant(4) | zstd", "none | zstd"}) {
+    for (DType dtype : kDTypes) {
+      for (Values values : {Values::kNormal, Values::kAwkward, Values::kNotFinite}) {
+        ExpectEqual({text, dtype, {2, 7, 37}, values}, ++seed);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(GpuCodec, TopKOfEachToken) {
+  uint64_t seed = 6000;
+  for (const char* text : {"topk(0.05)", "topk(0.3)", "topk(0.9)", "topk(1)", "topk(0.001)",
+                           "topk(0.1, values=quant(4, group=32))", "topk(0.1, values=fp16)",
+                           "topk(0.02, values=none)"}) {
+    for (const TensorDims& dims :
+         {TensorDims{1, 1, 1}, TensorDims{2, 7, 37}, TensorDims{2, 33, 600},
+          TensorDims{1, 3, 20000}, TensorDims{1, 0, 5}}) {
+      for (DType dtype : kDTypes) {
+        for (Values values : {Values::kNormal, Values::kAwkward, Values::kNotFinite}) {
+          ExpectEqual({text, dtype, dims, values}, ++seed);
+          if (::testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+  ExpectEqual({"topk(0.05)", DType::kBf16, {2, 1024, 1600}}, ++seed);
+}
+
+TEST(GpuCodec, EmptyTensors) {
+  for (const char* text : {"none", "quant(4)", "quant(3, token)", "quant(3, group=32)"}) {
+    for (const TensorDims& dims : {TensorDims{0, 4, 8}, TensorDims{2, 0, 8}, TensorDims{2, 4, 0}}) {
+      ExpectEqual({text, DType::kBf16, dims}, 1);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(GpuCodec, PinnedMemoryHoldsThePayloadAndFeedsTheDecoder) {
+  const TensorDims dims{2, 33, 64};
+  const CodecOptions options = OnDevice(Pair::Options(33, 64));
+  auto encoder = cuda::MakeDeviceEncoder(Spec("quant(4)"), options);
+  auto decoder = cuda::MakeDeviceDecoder(Spec("quant(4)"), options);
+  ASSERT_TRUE(encoder.ok() && decoder.ok());
+  Tensor in(DType::kBf16, dims), out(DType::kBf16, dims);
+  in.Set(Gaussian(static_cast<size_t>(dims.elements()), 3));
+  const std::vector<uint32_t> ids = Ids(2);
+  FrameContext context;
+  context.sample_ids = ids;
+  Pair cpu("quant(4)", 33, 64);
+  std::string expected;
+  ASSERT_TRUE(cpu.encoder->Encode(std::as_const(in).OnHost(), context, &expected).ok());
+  const absl::StatusOr<absl::string_view> payload =
+      (*encoder)->EncodePinned(std::as_const(in).OnDevice(), context);
+  ASSERT_TRUE(payload.ok()) << payload.status();
+  EXPECT_EQ(Difference(expected, std::string(*payload)), "");
+  const absl::StatusOr<char*> pinned =
+      (*decoder)->PinnedPayload(static_cast<int64_t>(expected.size()));
+  ASSERT_TRUE(pinned.ok()) << pinned.status();
+  expected.copy(*pinned, expected.size());
+  ASSERT_TRUE((*decoder)->Decode({*pinned, expected.size()}, 1, context, out.OnDevice()).ok());
+  ASSERT_TRUE(cpu.decoder->Decode(expected, 1, context, out.OnHost()).ok());
+  EXPECT_EQ(Difference(out.host(), out.Download()), "");
+}
+
+TEST(GpuCodec, HostileBytesAreRefusedAsOnTheHost) {
+  const TensorDims dims{1, 4, 64};
+  Pair cpu("quant(4)", 4, 64);
+  Pair device("quant(4)", OnDevice(Pair::Options(4, 64)));
+  const std::string good = cpu.Encode(Gaussian(256, 1), {0});
+  Tensor out(DType::kF32, dims);
+  const std::vector<uint32_t> ids = {0};
+  FrameContext context;
+  context.sample_ids = ids;
+  std::string bad_scale = good;
+  bad_scale[3] = '\xff';
+  for (const std::string& bytes :
+       {std::string(), good.substr(1), good + "x", bad_scale, good.substr(0, 100)}) {
+    EXPECT_EQ(device.decoder->Decode(bytes, 1, context, out.OnDevice()).code(),
+              absl::StatusCode::kInvalidArgument)
+        << bytes.size();
+  }
+  EXPECT_TRUE(device.decoder->Decode(good, 1, context, out.OnDevice()).ok());
+  EXPECT_EQ(device.decoder->Decode(good, 2, context, out.OnHost()).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(GpuCodec, WhatHasNoKernelSaysSo) {
+  for (const char* text : {"randomk(0.1)", "predict(quant(3))", "ef(quant(2))", "delta(topk(0.1))",
+                           "delta(quant(3), cold=predict(quant(4)))"}) {
+    const absl::Status status = MakeEncoder(Spec(text), OnDevice(Pair::Options(4, 64))).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << text;
+    EXPECT_NE(status.message().find("no CUDA kernel"), absl::string_view::npos) << status;
+  }
+}
+
+TEST(GpuMemory, ErrorsNameWhatWasTried) {
+  cuda::DeviceMemory memory;
+  const absl::Status status = memory.Reserve(int64_t{1} << 50);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("1125899906842624 bytes"), absl::string_view::npos) << status;
+  EXPECT_TRUE(memory.Reserve(1024).ok());  // and the device still works
+  EXPECT_EQ(cuda::KernelStatus("text", "quant").message(), "quant: text");
+}
+
+}  // namespace
+}  // namespace isthmus::compress

@@ -1,0 +1,175 @@
+// delta(quant) with either end on a device: the same payloads, the same buffers, the same results.
+#include "compress/cuda/device_delta.h"
+#include "compress/cuda/device_store.h"
+#include "tests/gpu/device_tensor.h"
+
+namespace isthmus::compress {
+namespace {
+
+// A sender and a receiver on the host and on the device. All frames go through all four.
+struct Four {
+  Four(const std::string& text, const CodecOptions& options)
+      : cpu(text, options), device(text, OnDevice(options)) {}
+
+  // Encodes x for ids; the payloads must be equal, and what the receivers have.
+  void Frame(const std::vector<float>& x, const std::vector<uint32_t>& ids, DType dtype) {
+    const TensorDims dims = cpu.Dims(ids.size());
+    Tensor in(dtype, dims), out(dtype, dims);
+    in.Set(x);
+    FrameContext context;
+    context.sample_ids = ids;
+    std::string expected, payload;
+    ASSERT_TRUE(cpu.encoder->Encode(std::as_const(in).OnHost(), context, &expected).ok());
+    const absl::Status encoded =
+        device.encoder->Encode(std::as_const(in).OnDevice(), context, &payload);
+    ASSERT_TRUE(encoded.ok()) << encoded;
+    ASSERT_EQ(Difference(expected, payload), "");
+    const uint64_t version = cpu.encoder->version();
+    ASSERT_EQ(device.encoder->version(), version);
+    ASSERT_TRUE(cpu.decoder->Decode(payload, version, context, out.OnHost()).ok());
+    const absl::Status decoded = device.decoder->Decode(payload, version, context, out.OnDevice());
+    ASSERT_TRUE(decoded.ok()) << decoded;
+    ASSERT_EQ(Difference(out.host(), out.Download()), "");
+    const uint64_t hash = cpu.encoder->StateHash();
+    ASSERT_EQ(cpu.decoder->StateHash(), hash);
+    ASSERT_EQ(device.encoder->StateHash(), hash);
+    ASSERT_EQ(device.decoder->StateHash(), hash);
+    last = payload;
+  }
+
+  Pair cpu, device;
+  std::string last;
+};
+
+std::vector<float> Near(const std::vector<float>& x, uint64_t seed, float distance) {
+  std::vector<float> y = Gaussian(x.size(), seed);
+  for (size_t i = 0; i < x.size(); ++i) y[i] = x[i] + distance * y[i];
+  return y;
+}
+
+TEST(GpuDelta, EveryWidthOverManyVisits) {
+  uint64_t seed = 1;
+  for (int bits = 1; bits <= 8; ++bits) {
+    for (const char* more :
+         {"", ", symmetric", ", token", ", group=64", ", group=100", ", rms", ", stochastic"}) {
+      const std::string text = "delta(quant(" + std::to_string(bits) + more + "))";
+      for (auto [positions, hidden] : {std::pair<int64_t, int64_t>{9, 64}, {5, 37}, {200, 128}}) {
+        Four four(text, Pair::Options(positions, hidden));
+        std::vector<float> x =
+            Numbers(static_cast<size_t>(2 * positions * hidden), ++seed, Values::kAwkward);
+        for (int visit = 0; visit < 4; ++visit) {
+          SCOPED_TRACE(text + " " + std::to_string(positions) + "x" + std::to_string(hidden) +
+                       " visit " + std::to_string(visit));
+          four.Frame(x, {4, 9}, static_cast<DType>(seed % 3));
+          if (::testing::Test::HasFatalFailure()) return;
+          x = Near(x, ++seed, 0.1f);
+        }
+      }
+    }
+  }
+}
+
+TEST(GpuDelta, BoundaryOfGpt2Xl) {
+  for (const char* text : {"delta(quant(3))", "delta(quant(4, token))", "delta(quant(2, group=32))",
+                           "delta(quant(4), cold=quant(8))", "delta(quant(4), cold=bf16)",
+                           "delta(quant(4), cold=fp16)"}) {
+    Four four(text, Pair::Options(1024, 1600));
+    std::vector<float> x = Gaussian(1024 * 1600, 3);
+    for (uint64_t visit = 0; visit < 3; ++visit) {
+      SCOPED_TRACE(std::string(text) + " visit " + std::to_string(visit));
+      four.Frame(x, {7}, visit == 0 ? DType::kBf16 : static_cast<DType>(visit));
+      if (::testing::Test::HasFatalFailure()) return;
+      x = Near(x, visit + 10, 0.05f);
+    }
+  }
+}
+
+// Least recently used samples are forgotten at the same frame everywhere; some frames have more
+// samples than there is room for.
+TEST(GpuDelta, ForgetsTheSameSamples) {
+  CodecOptions options = Pair::Options(3, 64);
+  options.buffer_memory_bytes = 5 * 2 * 3 * 64;
+  Four four("delta(quant(4))", options);
+  for (uint64_t frame = 0; frame < 60; ++frame) {
+    std::vector<uint32_t> ids;
+    const uint64_t count = 1 + RandomBelow(5, 1, frame, 7);
+    for (uint64_t i = 0; ids.size() < count; ++i) {
+      const uint32_t id = static_cast<uint32_t>(RandomBelow(5, frame + 10, i, 12));
+      if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+    }
+    SCOPED_TRACE("frame " + std::to_string(frame));
+    four.Frame(Gaussian(count * 3 * 64, frame), ids, DType::kBf16);
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+  EXPECT_GT(four.device.encoder->stats().evicted_samples, 5);
+  EXPECT_EQ(four.device.encoder->stats().evicted_samples,
+            four.cpu.encoder->stats().evicted_samples);
+  EXPECT_EQ(four.device.encoder->stats().key_frame_samples,
+            four.cpu.encoder->stats().key_frame_samples);
+}
+
+TEST(GpuDelta, NotFiniteSamplesFallBackAndAreForgotten) {
+  for (const char* text : {"delta(quant(4))", "delta(quant(4, token))", "delta(quant(4, rms))",
+                           "delta(quant(4), cold=quant(8))", "delta(quant(4), cold=bf16)"}) {
+    for (DType dtype : {DType::kF32, DType::kBf16}) {
+      Four four(text, Pair::Options(4, 64));
+      std::vector<float> x = Gaussian(3 * 256, 1);
+      const float inf = std::numeric_limits<float>::infinity();
+      for (int frame = 0; frame < 5; ++frame) {
+        SCOPED_TRACE(std::string(text) + " frame " + std::to_string(frame));
+        std::vector<float> y = x;
+        if (frame == 0) y[300] = inf;              // a key frame
+        if (frame == 2) y[10] = -inf / inf;        // a difference
+        if (frame == 3) y[2 * 256 + 5] = 3.4e38f;  // not finite in bf16 only
+        four.Frame(y, {1, 2, 3}, dtype);
+        if (::testing::Test::HasFatalFailure()) return;
+        x = Near(x, static_cast<uint64_t>(frame), 0.1f);
+      }
+    }
+  }
+}
+
+TEST(GpuDelta, LostRepeatedAndHostileFramesChangeNothing) {
+  Four four("delta(quant(4))", Pair::Options(2, 64));
+  const std::vector<uint32_t> ids = {1};
+  FrameContext context;
+  context.sample_ids = ids;
+  four.Frame(Gaussian(128, 1), ids, DType::kF32);
+  four.Frame(Gaussian(128, 2), ids, DType::kF32);
+  Tensor out(DType::kF32, four.cpu.Dims(1));
+  Decoder& decoder = *four.device.decoder;
+  const uint64_t hash = decoder.StateHash();
+  const std::string good = four.last;
+  EXPECT_EQ(decoder.Decode(good, 2, context, out.OnDevice()).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(decoder.Decode(good, 4, context, out.OnDevice()).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(decoder.Decode(good, 3, context, out.OnDevice()).code(), absl::StatusCode::kDataLoss);
+  std::string next = good;
+  next[1] = 3;  // the sample's next version
+  std::string nan = next;
+  nan[5] = '\xc0', nan[6] = '\x7f';
+  std::string kind = next;
+  kind[0] = 7;
+  for (const std::string& bytes : {nan, kind, next + "x", next.substr(0, 30), std::string()}) {
+    EXPECT_EQ(decoder.Decode(bytes, 3, context, out.OnDevice()).code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(decoder.StateHash(), hash);
+  four.Frame(Gaussian(128, 3), ids, DType::kF32);
+}
+
+TEST(GpuStore, TooLittleDeviceMemoryNamesTheCaps) {
+  CodecOptions options = Pair::Options(1 << 20, 1 << 12);
+  options.buffer_memory_bytes = int64_t{1} << 60;
+  auto store = cuda::DeviceStore::Make(int64_t{1} << 49, options);
+  ASSERT_TRUE(store.ok()) << store.status();
+  const std::vector<uint32_t> ids = {1};
+  std::vector<MessageStore::Slot> plan;
+  (*store)->Plan(ids, &plan);
+  ASSERT_TRUE((*store)->Begin(ids, plan).ok());
+  const absl::Status status = (*store)->Buffer(1).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("lower the buffer caps"), absl::string_view::npos) << status;
+}
+
+}  // namespace
+}  // namespace isthmus::compress
