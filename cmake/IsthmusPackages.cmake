@@ -25,6 +25,8 @@ isthmus_need("nlohmann-json" NLOHMANN_JSON_INCLUDE "nlohmann-json3-dev")
 find_package(spdlog QUIET)
 isthmus_need("spdlog" spdlog_FOUND "libspdlog-dev")
 
+find_path(CLI11_INCLUDE CLI/CLI.hpp)  # without gRPC, isthmus-study alone wants it, and is left out where it is missing
+
 if(ISTHMUS_NET)
   find_package(gRPC QUIET)
   isthmus_need("gRPC" gRPC_FOUND "libgrpc++-dev protobuf-compiler-grpc")
@@ -34,7 +36,6 @@ if(ISTHMUS_NET)
   isthmus_need("prometheus-cpp" prometheus-cpp_FOUND "prometheus-cpp-dev")
   find_path(HTTPLIB_INCLUDE httplib.h)
   isthmus_need("cpp-httplib" HTTPLIB_INCLUDE "libcpp-httplib-dev")
-  find_path(CLI11_INCLUDE CLI/CLI.hpp)
   isthmus_need("CLI11" CLI11_INCLUDE "libcli11-dev")
   find_package(yaml-cpp QUIET)
   isthmus_need("yaml-cpp" yaml-cpp_FOUND "libyaml-cpp-dev")

@@ -11,6 +11,7 @@
 #include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/job_reference.h"
 #include "coordinator/cli/json_out.h"
+#include "coordinator/cli/study_run.h"
 #include "coordinator/cli/suggest.h"
 #include "coordinator/cli/testnet_plan.h"
 #include "coordinator/cli/testnet_run.h"
@@ -93,6 +94,7 @@ class App {
     AddJobs();
     AddOffline();
     AddTestnet();
+    AddStudy();
   }
 
   int Run(int argc, const char* const* argv) {
@@ -226,6 +228,7 @@ class App {
         "help", "help on a command; `isthmus help job` explains job files",
         [this, reference] {
           if (a_.topic == "job") return reference();
+          if (a_.topic == "study") return RunStudy({"--help"}, console_);
           CLI::App* command = a_.topic.empty() ? &app_ : Find(a_.topic);
           if (command == nullptr) return Unknown(a_.topic);
           console_->Out(command->help(a_.topic.empty() ? "" : "isthmus"));
@@ -271,6 +274,16 @@ class App {
     testnet->add_flag("--http", t.http, "serve the metrics pages on the emulated network");
     testnet->add_flag("--keep", t.keep, "leave everything running after the job, until Ctrl-C");
     testnet->footer(kTestnetFooter);
+  }
+
+  // Its arguments, --help among them, are isthmus-study's own.
+  void AddStudy() {
+    study_ = Command(
+        "study", "train a small job with many codecs on this machine and compare them",
+        [this] { return RunStudy(study_->remaining(), console_); }, false);
+    study_->set_help_flag();
+    study_->prefix_command();
+    study_->fallthrough(false);
   }
 
   CLI::App* Find(const std::string& name) {
@@ -321,6 +334,7 @@ class App {
   Console* const console_;
   Arguments a_;
   CLI::App app_;
+  CLI::App* study_ = nullptr;
   std::function<int()> run_;
   bool version_ = false;
 };

@@ -33,6 +33,7 @@ MAY_INCLUDE = {
     "compress": {"base", "proto", "compress"},
     "worker": {"base", "proto", "compress", "worker", "worker/engine"},
     "worker/engine": {"base", "proto", "compress", "worker", "worker/engine"},
+    "worker/study": {"base", "proto", "compress", "worker", "worker/engine", "worker/study"},
     "daemon": {"base", "base/rpc", "proto", "compress", "worker", "worker/engine", "daemon"},
     "coordinator": {"base", "base/rpc", "proto", "coordinator"},
     "deploy/testnet": {"base", "proto", "deploy/testnet"},
