@@ -11,8 +11,8 @@
 
 #include "CLI/CLI.hpp"
 #include "base/log.h"
-#include "base/rpc/channel.h"
 #include "daemon/daemon.h"
+#include "daemon/flags.h"
 #include "daemon/resources.h"
 #include "worker/corpus.h"
 #include "worker/engine/gpt2_stage.h"
@@ -31,6 +31,7 @@ constexpr int64_t kFewFiles = 1024;
 
 struct Flags {
   DaemonOptions daemon;
+  ByteFlags bytes;
   std::string log_level = "info";
   bool log_json = false;
 };
@@ -38,6 +39,14 @@ struct Flags {
 int Fail(const absl::Status& status, Exit code) {
   LogError(status.message());
   return code;
+}
+
+CLI::Validator NotEmpty() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        return std::string(text.empty() ? "must be bytes, for example 4GiB" : "");
+      },
+      "");
 }
 
 void AddFlags(CLI::App* app, Flags* flags) {
@@ -58,12 +67,12 @@ void AddFlags(CLI::App* app, Flags* flags) {
   app->add_option("--data-dir", o.data_dir, "where the jobs' data paths start")->required();
   app->add_option("--threads", o.threads, "compute threads [all it may use]")
       ->check(CLI::Range(1, 1024));
-  app->add_option("--memory", o.memory_bytes,
+  app->add_option("--memory", flags->bytes.memory,
                   "bytes it may use, for example 4GiB [80 % of the host's or the container's]")
-      ->transform(CLI::AsSizeValue(false));
-  app->add_option("--disk", o.disk_bytes,
+      ->check(NotEmpty());
+  app->add_option("--disk", flags->bytes.disk,
                   "bytes it may use under --state-dir [90 % of what is free]")
-      ->transform(CLI::AsSizeValue(false));
+      ->check(NotEmpty());
   app->add_option("--device", o.device, "cpu, cuda or cuda:N")->capture_default_str();
   app->add_flag("--use-proxy", o.use_proxy,
                 "honour http_proxy and its kin, which are ignored otherwise");
@@ -83,25 +92,6 @@ LogLevel LevelOf(const std::string& text) {
   if (text == "debug") return LogLevel::kDebug;
   if (text == "warning") return LogLevel::kWarning;
   return text == "error" ? LogLevel::kError : LogLevel::kInfo;
-}
-
-absl::Status CheckFlags(const DaemonOptions& o) {
-  for (const auto& [flag, value] :
-       {std::pair<std::string, std::string>("--coordinator", o.coordinator),
-        {"--listen", o.listen}}) {
-    const absl::Status status = rpc::CheckAddress(flag, value);
-    if (!status.ok()) return status;
-  }
-  for (const auto& [flag, value] :
-       {std::pair<std::string, std::string>("--advertise", o.advertise), {"--http", o.http}}) {
-    if (value.empty()) continue;
-    const absl::Status status = rpc::CheckAddress(flag, value);
-    if (!status.ok()) return status;
-  }
-  if (o.device != "cpu" && o.device.rfind("cuda", 0) != 0)
-    return absl::InvalidArgumentError(
-        absl::StrCat("--device ", o.device, ": must be cpu, cuda or cuda:N"));
-  return absl::OkStatus();
 }
 
 // True when SIGINT or SIGTERM came within `seconds`. Both are blocked in every thread, so only this
@@ -158,7 +148,9 @@ int Main(int argc, char** argv) {
   DaemonOptions& options = flags.daemon;
   options.version = ISTHMUS_VERSION;
   if (options.threads == 0) options.threads = UsableThreads();
-  if (const absl::Status status = CheckFlags(options); !status.ok()) return Fail(status, kUsage);
+  absl::Status usable = ApplyByteFlags(flags.bytes, &options);
+  if (usable.ok()) usable = CheckFlags(options);
+  if (!usable.ok()) return Fail(usable, kUsage);
   if (const int64_t files = RaiseFileLimit(); files < kFewFiles) {
     LogWarning("only ", files, " open files are allowed (ulimit -n); ", kFewFiles,
                " or more are better");

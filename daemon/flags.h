@@ -1,0 +1,27 @@
+// Judges the values of isthmusd's flags before anything is opened. Thread: any; pure but for a look
+// at --data-dir.
+#ifndef ISTHMUS_DAEMON_FLAGS_H_
+#define ISTHMUS_DAEMON_FLAGS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "daemon/daemon.h"
+
+namespace isthmus::daemon {
+
+// The two flags that are amounts of bytes, as given; "" where left out.
+struct ByteFlags {
+  std::string memory;
+  std::string disk;
+};
+
+// Puts `bytes` into `options`. InvalidArgument: a flag has a value that can't be used; the message
+// names flag, value and what is possible.
+absl::Status ApplyByteFlags(const ByteFlags& bytes, DaemonOptions* options);
+
+absl::Status CheckFlags(const DaemonOptions& options);
+
+}  // namespace isthmus::daemon
+
+#endif  // ISTHMUS_DAEMON_FLAGS_H_
