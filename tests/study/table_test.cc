@@ -31,6 +31,7 @@ std::vector<CellRecord> Records() {
   std::vector<CellRecord> records = {Record("none", 1, 2, 80000), Record("a / b", 1, 2.1, 8000),
                                      Record("none", 2, 3, 80000), Record("a / b", 2, 3.3, 8000),
                                      Record("a / b", 9, 50, 8000)};
+  records[1].raw_bytes = records[3].raw_bytes = 1;  // whatever they say, the ratio is to none's
   records[0].energies = {{"activation", "b0", 0.5}, {"activation", "b1", 0.7}};
   records[2].energies = {{"activation", "b0", 0.3}};
   return records;

@@ -25,8 +25,6 @@ Transfer TransferOf(const FrameCost& frame, double rate_bits_per_s) {
 
 absl::StatusOr<double> StepSeconds(const StepShape& shape, const ComputeCost& compute,
                                    const WireCost& wire, double rate_bits_per_s) {
-  ASSIGN_OR_RETURN(const std::vector<StageActions> actions,
-                   BuildSchedule(shape.schedule, shape.stages, shape.micros));
   ScheduleCosts costs;
   costs.forward_s = compute.forward_s;
   costs.backward_s = compute.backward_s;
@@ -37,6 +35,10 @@ absl::StatusOr<double> StepSeconds(const StepShape& shape, const ComputeCost& co
     costs.down_s.push_back(down.busy_s);
     costs.latency_s.push_back(shape.delay_s + std::max(up.rest_s, down.rest_s));
   }
+  const std::vector<int> warmups =
+      WarmUpForwards(costs, shape.stages, shape.micros, shape.queue_limit);
+  ASSIGN_OR_RETURN(const std::vector<StageActions> actions,
+                   BuildSchedule(shape.schedule, shape.stages, shape.micros, warmups));
   ASSIGN_OR_RETURN(const Simulation simulation,
                    SimulateSchedule(actions, shape.queue_limit, costs));
   if (shape.stages == 1) return simulation.makespan_s;

@@ -1,6 +1,6 @@
 // How long a step would take on links of a given rate, from what was measured on this machine: the
 // schedule simulated with the passes of each stage and the frames of each boundary, then the tied
-// exchange and the vote. Thread: pure functions.
+// exchange and the vote. 1F1B as the planner makes it for such links. Thread: pure functions.
 #ifndef ISTHMUS_WORKER_STUDY_STEP_TIME_H_
 #define ISTHMUS_WORKER_STUDY_STEP_TIME_H_
 

@@ -20,7 +20,7 @@ struct Row {
   double difference = 0;  // mean over the seeds of loss - uncompressed loss of the same seed
   double deviation = 0;   // standard deviation of that over the seeds; 0 with one seed
   double validation = 0;
-  double raw_bytes = 0;  // a step
+  double raw_bytes = 0;  // a step, of the uncompressed run: fp32
   double wire_bytes = 0;
   double encode_s = 0;  // a step
   double decode_s = 0;
