@@ -71,10 +71,10 @@ struct CodecOptions {
   int64_t buffer_disk_bytes = int64_t{8} << 30;
   std::string spill_directory;  // of the spill file, which has no name there and is gone with the
                                 // process; empty: no disk tier (at both ends)
-  int64_t predictor_bytes = int64_t{256}
-                            << 20;  // cap of the tables of `predict`. The same at both ends
-  int64_t distinct_samples = 0;     // that the job has, if known: no more space than these need is
-                                    // reserved. The same at both ends
+  // Cap of the tables of `predict`. The same at both ends.
+  int64_t predictor_bytes = kPredictorBytes;
+  int64_t distinct_samples = 0;  // that the job has, if known: no more space than these need is
+                                 // reserved. The same at both ends
 };
 
 class Encoder {

@@ -23,7 +23,7 @@ class UnpredictedRows : public RowSource {
       : x_(x), predictor_(predictor), tokens_(tokens), row_(hidden) {}
   const float* Row(int64_t p) override {
     const float* x = x_.Row(p);
-    predictor_.Predict(tokens_[static_cast<size_t>(p)], p, row_.data());
+    predictor_.Predict(tokens_, p, row_.data());
     for (size_t i = 0; i < row_.size(); ++i) row_[i] = x[i] - row_[i];
     return row_.data();
   }
@@ -44,7 +44,7 @@ class PredictedSink : public RowSink {
   float* Begin(int64_t) override { return row_.data(); }
   void End(int64_t p) override {
     float* y = sample_ + static_cast<size_t>(p) * row_.size();
-    predictor_.Predict(tokens_[static_cast<size_t>(p)], p, y);
+    predictor_.Predict(tokens_, p, y);
     for (size_t i = 0; i < row_.size(); ++i) y[i] += row_[i];
     if (out_ == nullptr) return;
     std::copy_n(y, row_.size(), out_->Begin(p));
@@ -61,94 +61,83 @@ class PredictedSink : public RowSink {
 
 }  // namespace
 
-Predictor::Predictor(const SampleShape& shape, double rate, int64_t bytes)
-    : shape_(shape), hidden_(static_cast<size_t>(shape.hidden)), rate_(static_cast<float>(rate)) {
-  const int64_t row_bytes = std::max<int64_t>(4 * shape.hidden, 1);
-  int64_t rows = bytes / row_bytes;
-  if (rows > shape.positions) {
-    positions_.assign(static_cast<size_t>(shape.elements()), 0.0f);
-    rows -= shape.positions;
-  }
-  most_slots_ = static_cast<size_t>(std::max<int64_t>(rows, 1));
-  tokens_.assign(hidden_, 0.0f);
-  updates_.assign(1, 0);
-  sums_.resize(1);
-  sums_[0].sum.assign(hidden_, 0.0f);
-  position_sums_.assign(positions_.size(), 0.0f);
-  position_counts_.assign(positions_.empty() ? 0 : static_cast<size_t>(shape.positions), 0);
+Predictor::Predictor(const CodecSpec& spec, const SampleShape& shape, int64_t bytes)
+    : shape_(shape),
+      hidden_(static_cast<size_t>(shape.hidden)),
+      rate_(static_cast<float>(spec.rate() > 0 ? spec.rate() : kDefaultRate)),
+      next_(spec.next()),
+      rows_(PredictorRowsOf(spec, bytes, shape.positions, shape.hidden)),
+      all_(hidden_, rate_, 0, 1),
+      tokens_(hidden_, rate_, 0, static_cast<size_t>(rows_.tokens - 1)),
+      positions_(static_cast<size_t>(rows_.positions) * hidden_),
+      zero_(hidden_),
+      position_sums_(positions_.size()),
+      position_counts_(static_cast<size_t>(rows_.positions)) {
+  // A context seen once is believed by half.
+  const size_t levels = rows_.slots > 0 ? static_cast<size_t>(std::max(spec.context(), 1) - 1) : 0;
+  for (size_t level = 0; level < levels; ++level)
+    contexts_.emplace_back(hidden_, rate_, 1, static_cast<size_t>(rows_.slots));
+}
+
+uint32_t Predictor::Token(absl::Span<const uint32_t> tokens, int64_t position, size_t back) const {
+  const int64_t p = position + (next_ ? 1 : 0) - static_cast<int64_t>(back);
+  return p >= 0 && p < shape_.positions ? tokens[static_cast<size_t>(p)] : kNoToken;
 }
 
 const float* Predictor::TokenRow(uint32_t token) const {
-  const auto slot = slots_.find(token);
-  return tokens_.data() + (slot == slots_.end() ? 0 : slot->second) * hidden_;
+  if (const float* mean = tokens_.Find(token); mean != nullptr) return mean;
+  const float* mean = all_.Find(0);
+  return mean != nullptr ? mean : zero_.data();
 }
 
-void Predictor::Predict(uint32_t token, int64_t position, float* row) const {
-  const float* t = TokenRow(token);
-  if (positions_.empty()) {
-    std::copy_n(t, hidden_, row);
-    return;
-  }
-  const float* p = positions_.data() + static_cast<size_t>(position) * hidden_;
+uint32_t Predictor::Slot(absl::Span<const uint32_t> tokens, int64_t position, size_t level) const {
+  uint64_t key = level;
+  for (size_t back = 0; back < level + 2; ++back) key = Mix64(key ^ Token(tokens, position, back));
+  return static_cast<uint32_t>(key & static_cast<uint64_t>(rows_.slots - 1));
+}
+
+void Predictor::Predict(absl::Span<const uint32_t> tokens, int64_t position, float* row) const {
+  const size_t at = static_cast<size_t>(position);
+  const float* t = TokenRow(Token(tokens, position, 0));
+  const float* p = positions_.empty() ? zero_.data() : positions_.data() + at * hidden_;
   for (size_t i = 0; i < hidden_; ++i) row[i] = t[i] + p[i];
+  for (size_t level = 0; level < contexts_.size(); ++level) {
+    const float* c = contexts_[level].Find(Slot(tokens, position, level));
+    for (size_t i = 0; c != nullptr && i < hidden_; ++i) row[i] += c[i];
+  }
 }
 
-void Predictor::Learn(uint32_t token, int64_t position, const float* y) {
+void Predictor::Learn(absl::Span<const uint32_t> tokens, int64_t position, const float* y) {
   if (MaxBits(y, hidden_) > kTooLarge) return;
-  size_t own = 0;
-  if (token != kNoToken) {
-    const auto [found, is_new] = sum_of_.emplace(token, sums_.size());
-    own = found->second;
-    if (is_new) {
-      sums_.emplace_back();
-      sums_.back().token = token;
-      sums_.back().sum.assign(hidden_, 0.0f);
-    }
-  }
-  const size_t at = static_cast<size_t>(position) * hidden_;
-  const bool by_position = !positions_.empty();
-  float* all = sums_[0].sum.data();
-  float* mine = sums_[own].sum.data();
+  const size_t at = static_cast<size_t>(position);
+  const float* p = positions_.empty() ? zero_.data() : positions_.data() + at * hidden_;
+  const uint32_t token = Token(tokens, position, 0);
   const float* t = TokenRow(token);
-  for (size_t i = 0; i < hidden_; ++i) {
-    const float p = by_position ? positions_[at + i] : 0.0f;
-    const float z = y[i] - p;
-    all[i] += z;
-    if (own != 0) mine[i] += z;
-    if (by_position) position_sums_[at + i] += y[i] - (t[i] + p);
+  const auto add = [&](float* sum) {
+    for (size_t i = 0; i < hidden_; ++i) sum[i] += y[i] - p[i];
+  };
+  add(all_.Add(0));
+  if (token != kNoToken) add(tokens_.Add(token));
+  if (!positions_.empty()) {
+    float* sum = position_sums_.data() + at * hidden_;
+    for (size_t i = 0; i < hidden_; ++i) sum[i] += y[i] - (t[i] + p[i]);
+    ++position_counts_[at];
   }
-  ++sums_[0].count;
-  if (own != 0) ++sums_[own].count;
-  if (by_position) ++position_counts_[static_cast<size_t>(position)];
-}
-
-void Predictor::Move(const Sum& sum, size_t slot) {
-  float* t = tokens_.data() + slot * hidden_;
-  const uint32_t updates = ++updates_[slot];
-  const float rate = std::max(rate_, 1.0f / static_cast<float>(updates));
-  const float count = static_cast<float>(sum.count);
-  for (size_t i = 0; i < hidden_; ++i) t[i] += rate * (sum.sum[i] / count - t[i]);
+  left_.resize(hidden_);
+  for (size_t i = 0; i < hidden_; ++i) left_[i] = y[i] - (t[i] + p[i]);
+  for (size_t level = 0; level < contexts_.size(); ++level) {
+    const uint32_t slot = Slot(tokens, position, level);
+    float* sum = contexts_[level].Add(slot);
+    for (size_t i = 0; i < hidden_; ++i) sum[i] += left_[i];
+    const float* c = contexts_[level].Find(slot);
+    for (size_t i = 0; c != nullptr && i < hidden_; ++i) left_[i] -= c[i];
+  }
 }
 
 void Predictor::EndFrame() {
-  for (size_t s = 0; s < sums_.size(); ++s) {
-    if (sums_[s].count == 0) continue;
-    size_t slot = 0;
-    if (s > 0) {
-      const auto found = slots_.find(sums_[s].token);
-      if (found != slots_.end()) {
-        slot = found->second;
-      } else if (updates_.size() < most_slots_) {
-        slot = updates_.size();
-        slots_.emplace(sums_[s].token, slot);
-        updates_.push_back(0);
-        tokens_.resize(tokens_.size() + hidden_, 0.0f);
-      } else {
-        continue;
-      }
-    }
-    Move(sums_[s], slot);
-  }
+  all_.EndFrame();
+  tokens_.EndFrame();
+  for (MeanTable& table : contexts_) table.EndFrame();
   for (size_t p = 0; p < position_counts_.size(); ++p) {
     if (position_counts_[p] == 0) continue;
     const float count = static_cast<float>(position_counts_[p]);
@@ -157,25 +146,24 @@ void Predictor::EndFrame() {
     position_counts_[p] = 0;
   }
   std::fill(position_sums_.begin(), position_sums_.end(), 0.0f);
-  sums_.resize(1);
-  sums_[0].count = 0;
-  std::fill(sums_[0].sum.begin(), sums_[0].sum.end(), 0.0f);
-  sum_of_.clear();
 }
 
 uint64_t Predictor::Hash() const {
-  uint64_t hash =
-      Hash64(tokens_.data(), 4 * tokens_.size(), Hash64(positions_.data(), 4 * positions_.size()));
-  hash = Hash64(updates_.data(), 4 * updates_.size(), hash);
-  for (const auto& [token, slot] : slots_) hash += Mix64((uint64_t{token} << 32) | slot);
+  uint64_t hash = Hash64(positions_.data(), 4 * positions_.size());
+  hash = Mix64(hash ^ all_.Hash()) ^ tokens_.Hash();
+  for (const MeanTable& table : contexts_) hash = Mix64(hash) ^ table.Hash();
   return hash;
+}
+
+int64_t Predictor::bytes() const {
+  int64_t bytes = static_cast<int64_t>(4 * positions_.size()) + all_.bytes() + tokens_.bytes();
+  for (const MeanTable& table : contexts_) bytes += table.bytes();
+  return bytes;
 }
 
 PredictCodec::PredictCodec(const CodecSpec& spec, const SampleShape& shape, int64_t bytes,
                            std::unique_ptr<SampleCodec> inner)
-    : shape_(shape),
-      inner_(std::move(inner)),
-      predictor_(shape, spec.rate() > 0 ? spec.rate() : kDefaultRate, bytes) {
+    : shape_(shape), inner_(std::move(inner)), predictor_(spec, shape, bytes) {
   rebuilt_.resize(static_cast<size_t>(shape.elements()));
 }
 
@@ -227,8 +215,7 @@ void PredictCodec::Decode(absl::string_view body, RowSink& out) {
 void PredictCodec::Settle(bool used) {
   if (!used) return;
   for (int64_t p = 0; p < shape_.positions; ++p) {
-    predictor_.Learn(token_ids_[static_cast<size_t>(p)], p,
-                     rebuilt_.data() + static_cast<size_t>(p * shape_.hidden));
+    predictor_.Learn(token_ids_, p, rebuilt_.data() + static_cast<size_t>(p * shape_.hidden));
   }
 }
 

@@ -1,18 +1,23 @@
-// predict(codec): the difference of an activation to a prediction that both ends make: a running
-// mean per token id plus one per position.
+// predict(codec): the difference of an activation to a prediction that both ends make: running
+// means per position and per context, a context being the last one, two, ... `context` token ids.
 //
 // For data that are seen once, where AQ-SGD has no earlier activation of the sample: both ends
 // update the means from what the receiver has, so they stay bit-identical without further traffic;
-// only the token ids travel along. With d the decoded difference, at the end of each frame:
+// only the token ids travel along. With d the decoded difference, P the means of positions, T those
+// of token ids, and C2, C3, ... those of longer contexts, each of what the shorter ones left:
 //
-//   prediction(token, position) = T[token] + P[position];   y = prediction + d
-//   T[token]    += max(rate, 1 / updates) * (mean over its occurrences in the frame of (y -
-//   P[position]) - T[token]) P[position] += rate * mean over the samples of the frame of (y -
-//   prediction)
+//   prediction = T[token] + P[position] + C2[previous, token] + ...;    y = prediction + d
+//   T[token]           follows the mean of   y - P
+//   P[position]        ...                   y - P - T
+//   C2[previous, token] ...                  y - P - T,    C3: y - P - T - C2, ...
 //
-// A token not seen before, or without room in the table, is predicted by the mean of all. Rows with
-// a NaN, inf or magnitudes over 2^60 are not learned from. All in fp32, in the order of samples and
-// positions. Memory: predictor_bytes at most (beside the frame's sums).
+// at the end of each frame (mean_table.h; P moves by `rate` of the mean). A token not seen before,
+// or without room in the table, has the mean of all as its T. Contexts are hashed into `slots`;
+// those that share a slot share its mean. With `next`, for gradients, which depend on the token to
+// be foretold, the last token of a position's context is the one after it (unknown at the end of
+// the sample). Rows with a NaN, inf or magnitudes over 2^60 are not
+// learned from. All in fp32, in the order of samples and positions. Memory: predictor_bytes at most
+// (beside the frame's sums), shared out by PredictorRowsOf (proto/codec_size.h).
 //
 // Body: width of a token id in bytes (1 byte: 2 or 4), the ids of the sample's positions, then the
 // difference by the inner codec. Thread: one owner.
@@ -20,47 +25,46 @@
 #define ISTHMUS_COMPRESS_PREDICT_H_
 
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
+#include "compress/mean_table.h"
 #include "compress/sample_codec.h"
 
 namespace isthmus::compress {
 
-// The means.
+// The means. `tokens` are those of one sample, one a position.
 class Predictor {
  public:
-  Predictor(const SampleShape& shape, double rate, int64_t bytes);
+  // `spec`: rate and context.
+  Predictor(const CodecSpec& spec, const SampleShape& shape, int64_t bytes);
 
-  void Predict(uint32_t token, int64_t position, float* row) const;
+  void Predict(absl::Span<const uint32_t> tokens, int64_t position, float* row) const;
   // Takes one row into the sums of the frame; the means do not change before EndFrame.
-  void Learn(uint32_t token, int64_t position, const float* y);
+  void Learn(absl::Span<const uint32_t> tokens, int64_t position, const float* y);
   void EndFrame();
 
   uint64_t Hash() const;
-  int64_t bytes() const { return static_cast<int64_t>(4 * (tokens_.size() + positions_.size())); }
+  int64_t bytes() const;
 
  private:
-  struct Sum {
-    uint32_t token;
-    int64_t count = 0;
-    std::vector<float> sum;
-  };
+  // The token `back` places before the last one of the position's context.
+  uint32_t Token(absl::Span<const uint32_t> tokens, int64_t position, size_t back) const;
   const float* TokenRow(uint32_t token) const;
-  void Move(const Sum& sum, size_t slot);
+  uint32_t Slot(absl::Span<const uint32_t> tokens, int64_t position, size_t level) const;
 
   const SampleShape shape_;
   const size_t hidden_;
   const float rate_;
-  size_t most_slots_;
-  std::unordered_map<uint32_t, size_t> slots_;  // token -> slot of tokens_
-  std::vector<float> tokens_;                   // slots x hidden; slot 0 is the mean of all
-  std::vector<uint32_t> updates_;               // per slot
-  std::vector<float> positions_;  // positions x hidden, or empty where there is no room
+  const bool next_;
+  const PredictorRows rows_;
+  MeanTable all_;  // one row: of all tokens
+  MeanTable tokens_;
+  std::vector<MeanTable> contexts_;  // of two token ids, of three, ...
+  std::vector<float> positions_;     // positions x hidden, or empty where there is no room
+  const std::vector<float> zero_;    // a row
 
   // The frame's.
-  std::unordered_map<uint32_t, size_t> sum_of_;
-  std::vector<Sum> sums_;  // [0] of all tokens, then in order of appearance
+  std::vector<float> left_;  // a row
   std::vector<float> position_sums_;
   std::vector<int64_t> position_counts_;
 };

@@ -118,6 +118,36 @@ int64_t MaxEncodedBytes(const CodecSpec& spec, const TensorDims& d) {
   return bytes + (spec.zstd() ? kZstdHeaderBytes : 0);
 }
 
+PredictorRows PredictorRowsOf(const CodecSpec& predict, int64_t bytes, int64_t positions,
+                              int64_t hidden) {
+  constexpr int64_t kMostSlots = 1 << 16;
+  PredictorRows rows;
+  int64_t left = bytes / std::max<int64_t>(4 * hidden, 1);
+  if (left > positions) {
+    rows.positions = positions;
+    left -= positions;
+  }
+  const int64_t levels = std::max(predict.context(), 1) - 1;
+  if (levels > 0 && left / 2 >= levels) {
+    rows.slots = 1;
+    while (2 * rows.slots <= std::min(kMostSlots, left / 2 / levels)) rows.slots *= 2;
+    left -= levels * rows.slots;
+  }
+  rows.tokens = std::max<int64_t>(left, 1);
+  return rows;
+}
+
+int64_t PredictorBytes(const CodecSpec& spec, const TensorDims& d, int64_t vocabulary) {
+  if (spec.kind() == CodecSpec::DELTA) return PredictorBytes(spec.cold(), d, vocabulary);
+  if (spec.kind() != CodecSpec::PREDICT) return 0;
+  const PredictorRows rows = PredictorRowsOf(spec, kPredictorBytes, d.positions, d.hidden);
+  const int64_t context = std::max(spec.context(), 1);
+  const int64_t frame = d.samples * d.positions;  // most keys of one table that it may bring
+  return 4 * d.hidden *
+         (2 * rows.positions + std::min(rows.tokens, vocabulary + 1) + (context - 1) * rows.slots +
+          std::min(frame, vocabulary) + (context - 1) * frame);
+}
+
 int64_t BufferBytes(const CodecSpec& spec, int64_t samples, int64_t positions, int64_t hidden) {
   return spec.kind() == CodecSpec::DELTA ? 2 * samples * positions * hidden : 0;
 }

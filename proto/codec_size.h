@@ -40,6 +40,22 @@ int64_t EncodedBytes(const CodecSpec& spec, const TensorDims& dims, bool warm);
 // Never exceeded by an encoder, with zstd, in any state.
 int64_t MaxEncodedBytes(const CodecSpec& spec, const TensorDims& dims);
 
+// The tables of `predict`, in rows of `hidden` floats: how `bytes` are shared out. Positions come
+// first, if they fit; contexts of more than one token id get half of the rest.
+inline constexpr int kMaxPredictContext = 4;
+inline constexpr int64_t kPredictorBytes = int64_t{256} << 20;  // cap at one end of a boundary
+struct PredictorRows {
+  int64_t positions = 0;
+  int64_t tokens = 1;  // at most, the mean of all among them
+  int64_t slots = 0;   // at most, of the hashed table of each context; a power of two, or none
+};
+PredictorRows PredictorRowsOf(const CodecSpec& predict, int64_t bytes, int64_t positions,
+                              int64_t hidden);
+
+// Bytes that the `predict` in a codec (or in its cold codec) takes at most at one end of a boundary
+// with the default cap, the sums of a frame among them; 0 for other codecs.
+int64_t PredictorBytes(const CodecSpec& spec, const TensorDims& dims, int64_t vocabulary);
+
 // Bytes of delta buffers for `samples` samples at one end of one boundary (bf16); 0 for stateless
 // codecs.
 int64_t BufferBytes(const CodecSpec& spec, int64_t samples, int64_t positions, int64_t hidden);

@@ -203,11 +203,21 @@ class Parser {
     absl::StatusOr<CodecSpec> inner = Node(depth + 1);
     if (!inner.ok()) return inner;
     *spec.mutable_inner() = *inner;
-    if (kind == CodecSpec::PREDICT && Take(',')) {
+    while (kind == CodecSpec::PREDICT && Take(',')) {
+      const std::string option = Word();
       double rate = 0;
-      if (Word() != "rate" || !Take('=') || !Ratio(&rate))
-        return Expected("rate=R, over 0 and at most 1");
-      if (rate != kDefaultRate) spec.set_rate(rate);
+      int context = 0;
+      if (option == "rate" && Take('=') && Ratio(&rate)) {
+        spec.set_rate(rate == kDefaultRate ? 0 : rate);
+      } else if (option == "context" && Take('=') && absl::SimpleAtoi(Word(), &context) &&
+                 context >= 1 && context <= kMaxPredictContext) {
+        spec.set_context(context == 1 ? 0 : context);
+      } else if (option == "next") {
+        spec.set_next(true);
+      } else {
+        return Expected(absl::StrCat("rate=R, over 0 and at most 1, context=N, 1 to ",
+                                     kMaxPredictContext, ", or next"));
+      }
     }
     return Closed(std::move(spec));
   }
@@ -286,6 +296,17 @@ absl::Status ValidateValues(const CodecSpec& spec, int depth) {
   return Validate(values, depth + 1);
 }
 
+absl::Status ValidatePredict(const CodecSpec& spec) {
+  if (spec.kind() != CodecSpec::PREDICT) return absl::OkStatus();
+  if (!(spec.rate() >= 0 && spec.rate() <= 1))
+    return absl::InvalidArgumentError("predict: the rate is over 0 and at most 1");
+  if (spec.context() < 0 || spec.context() > kMaxPredictContext) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("predict: context ", spec.context(), " not in 1..", kMaxPredictContext));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Validate(const CodecSpec& spec, int depth) {
   if (depth >= kMaxNesting) return absl::InvalidArgumentError("codec nested too deeply (limit 4)");
   switch (spec.kind()) {
@@ -334,9 +355,7 @@ absl::Status Validate(const CodecSpec& spec, int depth) {
                                                              : "ef, lep";
       if (!spec.has_inner())
         return absl::InvalidArgumentError(absl::StrCat(name, ": no inner codec"));
-      if (spec.kind() == CodecSpec::PREDICT && !(spec.rate() >= 0 && spec.rate() <= 1)) {
-        return absl::InvalidArgumentError("predict: the rate is over 0 and at most 1");
-      }
+      if (absl::Status predict = ValidatePredict(spec); !predict.ok()) return predict;
       const bool cold_predict = spec.cold().kind() == CodecSpec::PREDICT;
       if (KeepsState(spec.inner()) || (KeepsState(spec.cold()) && !cold_predict)) {
         return absl::InvalidArgumentError(
@@ -393,7 +412,9 @@ std::string FormatNode(const CodecSpec& spec) {
       return absl::StrCat("lep(", FormatNode(spec.inner()), ")");
     case CodecSpec::PREDICT:
       return absl::StrCat("predict(", FormatNode(spec.inner()),
-                          spec.rate() > 0 ? absl::StrCat(", rate=", spec.rate()) : "", ")");
+                          spec.rate() > 0 ? absl::StrCat(", rate=", spec.rate()) : "",
+                          spec.context() > 1 ? absl::StrCat(", context=", spec.context()) : "",
+                          spec.next() ? ", next" : "", ")");
     case CodecSpec::DELTA: {
       std::string out = absl::StrCat("delta(", FormatNode(spec.inner()));
       if (spec.has_cold()) absl::StrAppend(&out, ", cold=", FormatNode(spec.cold()));

@@ -2,19 +2,25 @@
 //
 //   codec  := node [ "|" "zstd" ]
 //   node   := value
-//           | "topk(" RATIO { "," "global" | "token" | "values=" value } ")"     largest
-//           magnitudes; values default bf16 | "randomk(" RATIO { "," "scaled" | "values=" value }
-//           ")"            places from a shared seed; values default bf16 | "lowrank(" RANK [ ",
-//           values=" value ] ")"                          PowerSGD, rank 1-128; values default none
-//           (fp32) | "sign" [ "(" "channel" | "token" | "group=32..256" ")" ] | "cocktail(" SUBSET
-//           "," RATIO "," BITS ")"                          random subset, its largest, quantised
-//           | "ef(" node ")" | "lep(" node ")"                                   error feedback;
-//           lazy error propagation | "predict(" node [ ", rate=0.05" ] ")" difference to running
-//           means of tokens and positions | "delta(" node [ ", cold=" node ] ")" cold: the codec of
-//           a key frame, default none (fp32)
+//           | "topk(" RATIO { "," "global" | "token" | "values=" value } ")"
+//                 largest magnitudes; values default bf16
+//           | "randomk(" RATIO { "," "scaled" | "values=" value } ")"
+//                 places from a shared seed; values default bf16
+//           | "lowrank(" RANK [ ", values=" value ] ")"
+//                 PowerSGD, rank 1-128; values default none (fp32)
+//           | "sign" [ "(" "channel" | "token" | "group=32..256" ")" ]
+//           | "cocktail(" SUBSET "," RATIO "," BITS ")"
+//                 random subset, its largest, quantised
+//           | "ef(" node ")" | "lep(" node ")"
+//                 error feedback; lazy error propagation
+//           | "predict(" node { "," "rate=0.05" | "context=1..4" | "next" } ")"
+//                 difference to running means of positions and of the last `context` token ids;
+//                 with next, the token after the position is the last (for gradients)
+//           | "delta(" node [ ", cold=" node ] ")"
+//                 cold: the codec of a key frame, default none (fp32)
 //   value  := "none" | "bf16" | "fp16"
-//           | "quant(" bits { "," option } ")"       option: channel | token | group=32..256 | rms
-//           | stochastic | symmetric
+//           | "quant(" bits { "," option } ")"
+//                 option: channel | token | group=32..256 | rms | stochastic | symmetric
 //
 // The nodes within ef, lep, predict and delta keep no state of their own; but cold= may be a
 // predict.

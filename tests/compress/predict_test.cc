@@ -78,6 +78,7 @@ TEST(Predict, EveryInnerCodecKeepsBothEndsIdentical) {
   for (const char* text :
        {"predict(quant(3))", "predict(quant(4, stochastic), rate=0.2)", "predict(topk(0.2))",
         "predict(randomk(0.3))", "predict(bf16)", "predict(lowrank(2))", "predict(sign) | zstd",
+        "predict(quant(3), context=3)", "predict(quant(3), rate=0.1, context=2, next)",
         "delta(quant(3), cold=predict(quant(4)))"}) {
     World world(100);
     Pair pair(text, kPositions, kHidden);
@@ -107,6 +108,37 @@ TEST(Predict, ASampleSeenBeforeTakesItsOwnBuffer) {
   EXPECT_EQ(pair.decoder->token_ids()[kPositions], more.tokens[kPositions]);
 }
 
+// What depends on pairs of tokens: of the last two, or of this one and the next (as gradients do).
+TEST(Predict, LearnsMeansOfContexts) {
+  constexpr uint32_t kTokens = 6;
+  const std::vector<float> of_pair = Gaussian(kTokens * kTokens * kHidden, 5);
+  const auto error_of = [&](const char* text, bool next) {
+    Pair pair(text, kPositions, kHidden);
+    World world(kTokens);
+    double error = 0;
+    for (uint64_t step = 0; step < 200; ++step) {
+      world.Draw(4, step, 0.0f);
+      for (size_t i = 0; i < world.tokens.size(); ++i) {
+        const size_t p = i % kPositions;
+        const bool inside = next ? p + 1 < kPositions : p > 0;
+        const uint32_t other = inside ? world.tokens[next ? i + 1 : i - 1] : 0;
+        const size_t row = (world.tokens[i] * kTokens + other) * kHidden;
+        std::copy_n(&of_pair[row], kHidden, &world.x[i * kHidden]);
+      }
+      std::vector<float> y;
+      EXPECT_TRUE(Step(&pair, world, Ids(4), &y).ok());
+      if (step >= 150) error += RelativeError(world.x, y) / 50;
+    }
+    return error;
+  };
+  const double tokens = error_of("predict(quant(2, token))", false);
+  EXPECT_LT(error_of("predict(quant(2, token), context=2)", false), 0.3 * tokens);
+  EXPECT_LT(error_of("predict(quant(2, token), context=3)", false), 0.5 * tokens);
+  EXPECT_GT(error_of("predict(quant(2, token), context=2)", true), 0.8 * tokens);
+  // The last position of a sample has no next token: it is the mean of all.
+  EXPECT_LT(error_of("predict(quant(2, token), context=2, next)", true), 0.5 * tokens);
+}
+
 TEST(Predict, MemoryIsBounded) {
   CodecOptions options = Pair::Options(kPositions, kHidden);
   options.predictor_bytes =
@@ -119,13 +151,18 @@ TEST(Predict, MemoryIsBounded) {
     ASSERT_TRUE(Step(&pair, world, Ids(3), &y).ok());
     ASSERT_EQ(pair.encoder->StateHash(), pair.decoder->StateHash());
   }
-  Predictor predictor({kPositions, kHidden}, 0.05, options.predictor_bytes);
   const std::vector<float> row(kHidden, 1.0f);
-  for (uint32_t t = 0; t < 1000; ++t) {
-    predictor.Learn(t, 0, row.data());
-    predictor.EndFrame();
+  for (const char* text : {"predict(quant(4))", "predict(quant(4), context=3)"}) {
+    // Of eight rows beside the positions', two contexts get two each.
+    Predictor predictor(Spec(text), {kPositions, kHidden}, options.predictor_bytes);
+    for (uint32_t t = 0; t < 1000; ++t) {
+      const std::vector<uint32_t> tokens(kPositions, t);
+      for (int64_t p : {0, 1, 5}) predictor.Learn(tokens, p, row.data());
+      predictor.EndFrame();
+    }
+    EXPECT_EQ(predictor.bytes(), options.predictor_bytes) << text;
+    EXPECT_LE(predictor.bytes(), PredictorBytes(Spec(text), pair.Dims(1), 1000)) << text;
   }
-  EXPECT_EQ(predictor.bytes(), options.predictor_bytes);
   options.predictor_bytes = 0;  // still the mean of all
   Pair least("predict(quant(4))", options);
   ASSERT_TRUE(Step(&least, world, Ids(3), &y).ok());

@@ -46,5 +46,37 @@ TEST(CodecSize, BuffersAreTwoBytesAnElement) {
   EXPECT_EQ(BufferBytes(*ParseCodec("quant(3)"), 20000, 1024, 1600), 0);
 }
 
+TEST(CodecSize, RowsOfAPredictor) {
+  const CodecSpec one = *ParseCodec("predict(quant(3))");
+  const CodecSpec three = *ParseCodec("predict(quant(3), context=3)");
+  PredictorRows rows = PredictorRowsOf(one, 4 * 8 * 1000, 100, 8);
+  EXPECT_EQ(rows.positions, 100);
+  EXPECT_EQ(rows.tokens, 900);
+  EXPECT_EQ(rows.slots, 0);
+  rows = PredictorRowsOf(three, 4 * 8 * 1000, 100, 8);
+  EXPECT_EQ(rows.slots, 128) << "a power of two, twice, out of 450";
+  EXPECT_EQ(rows.tokens, 900 - 2 * 128);
+  EXPECT_EQ(PredictorRowsOf(three, int64_t{1} << 40, 1024, 64).slots, 65536);
+  for (int64_t bytes : {0, 31, 32, 4 * 8 * 101}) {
+    rows = PredictorRowsOf(three, bytes, 100, 8);
+    EXPECT_EQ(rows.slots, 0) << bytes;
+    EXPECT_EQ(rows.tokens, 1) << bytes;
+  }
+  EXPECT_EQ(PredictorRowsOf(three, 100, 0, 0).positions, 0);
+}
+
+TEST(CodecSize, BytesOfAPredictor) {
+  const TensorDims dims{2, 16, 8};
+  EXPECT_EQ(PredictorBytes(*ParseCodec("quant(3)"), dims, 256), 0);
+  EXPECT_EQ(PredictorBytes(*ParseCodec("predict(quant(3))"), dims, 256),
+            4 * 8 * (2 * 16 + 257 + 32))
+      << "positions and their sums, tokens and the mean of all, sums of a frame's tokens";
+  EXPECT_EQ(
+      PredictorBytes(*ParseCodec("delta(quant(3), cold=predict(quant(3), context=2))"), dims, 256),
+      4 * 8 * (2 * 16 + 257 + 65536 + 32 + 32));
+  EXPECT_LT(PredictorBytes(*ParseCodec("predict(quant(3), context=4)"), {1, 1024, 1600}, 50257),
+            kPredictorBytes + 4 * 1600 * 5 * 1024);
+}
+
 }  // namespace
 }  // namespace isthmus

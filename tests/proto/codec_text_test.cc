@@ -31,6 +31,8 @@ TEST(CodecText, RoundTripsItsShortestForm) {
                            "lep(lowrank(16))",
                            "predict(quant(3))",
                            "predict(quant(3, token), rate=0.01)",
+                           "predict(quant(3), context=3)",
+                           "predict(quant(3), rate=0.1, context=2, next) | zstd",
                            "delta(quant(3), cold=predict(quant(4)))",
                            "delta(topk(0.1, values=quant(4, token)))"}) {
     absl::StatusOr<CodecSpec> spec = ParseCodec(text);
@@ -67,6 +69,9 @@ TEST(CodecText, ErrorsNameTheColumnAndWhatWasExpected) {
       {"sign(row)", "channel, token or group"},
       {"cocktail(0.1, 0.2)", "(SUBSET, RATIO, BITS)"},
       {"predict(quant(3), rate=2)", "rate=R"},
+      {"predict(quant(3), context=0)", "context=N, 1 to 4"},
+      {"predict(quant(3), context=5)", "context=N, 1 to 4"},
+      {"predict(quant(3), nxt)", "or next"},
       {"ef(quant(4)", "expected ')'"},
   };
   for (const auto& [text, message] : cases) {

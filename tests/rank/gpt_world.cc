@@ -62,9 +62,10 @@ WorldShape SmallGpt() {
   return shape;
 }
 
-StageFactory GptStages() {
-  return [](const Plan& plan, int stage) {
+StageFactory GptStages(const std::string& device) {
+  return [device](const Plan& plan, int stage) {
     engine::EngineOptions options;
+    options.device = device;
     options.threads = 1;
     return engine::MakeGpt2Stage(plan, stage, options);
   };
@@ -86,12 +87,14 @@ absl::StatusOr<std::string> MergeSafetensors(const std::vector<std::string>& fil
   return WriteSafetensors(std::move(list), {});
 }
 
-GptRun RunGpt(const WorldShape& shape, const Corpus& corpus) {
+GptRun RunGpt(const WorldShape& shape, const Corpus& corpus, LinkOpener* links,
+              const std::string& device) {
   MemoryStore store(&MergeSafetensors);
   World::Options options;
   options.store = &store;
   options.corpus = &corpus;
-  options.make_stage = GptStages();
+  options.make_stage = GptStages(device);
+  options.links = links;
   World world(MakePlan(shape), options);
   for (const absl::Status& status : world.Run()) {
     if (!status.ok()) Fatal(__FILE__, __LINE__, status.message());

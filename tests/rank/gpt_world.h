@@ -39,8 +39,10 @@ struct GptRun {
   std::string weights;     // safetensors, merged over the stages
 };
 
-// Runs the session of every stage to its end; a failed stage is fatal.
-GptRun RunGpt(const WorldShape& shape, const Corpus& corpus);
+// Runs the session of every stage to its end, over `links` or else the world's own; a failed stage
+// is fatal.
+GptRun RunGpt(const WorldShape& shape, const Corpus& corpus, LinkOpener* links = nullptr,
+              const std::string& device = "cpu");
 
 // Mean of the last `count` values.
 double MeanOfLast(const std::vector<double>& values, int count);
@@ -49,7 +51,8 @@ double MeanOfLast(const std::vector<double>& values, int count);
 absl::StatusOr<std::string> MergeSafetensors(const std::vector<std::string>& files,
                                              const std::vector<std::string>& names);
 
-StageFactory GptStages();
+// On `device`: cpu or cuda:N.
+StageFactory GptStages(const std::string& device = "cpu");
 
 }  // namespace isthmus::worker
 

@@ -31,6 +31,10 @@ JobSpec MakeJob(const WorldShape& s) {
   r->set_global_batch(s.global_batch);
   r->set_micro_batch(s.micro_batch);
   r->set_learning_rate(s.learning_rate);
+  if (s.constant_rate) {
+    r->set_schedule("constant");
+    r->set_warmup_steps(0);
+  }
   r->set_eval_every(s.eval_every);
   r->set_eval_samples(s.eval_samples);
   job.mutable_strategy()->set_stages(s.stages);

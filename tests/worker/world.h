@@ -42,7 +42,8 @@ struct WorldShape {
   int eval_samples = 5;
   uint64_t seed = 1;
   double learning_rate = 1e-3;
-  int64_t step_ms = 60000;  // deadline of every wait
+  bool constant_rate = false;  // neither warm-up nor decay
+  int64_t step_ms = 60000;     // deadline of every wait
 };
 
 Plan MakePlan(const WorldShape& shape, uint64_t generation = 1, int64_t start_step = 0);
