@@ -13,8 +13,9 @@ namespace isthmus::study {
 namespace {
 
 constexpr double kWidth = 900, kHeight = 560, kLeft = 70, kRight = 250, kTop = 50, kBottom = 60;
-constexpr const char* kColours[] = {"#1b6ca8", "#c0392b", "#2e8b57", "#8e44ad", "#d35400",
-                                    "#16a085", "#7f8c8d", "#b8860b", "#2c3e50", "#e377c2"};
+constexpr const char* kColours[] = {
+    "#1b6ca8", "#c0392b", "#2e8b57", "#8e44ad", "#d35400", "#16a085", "#7f8c8d", "#b8860b",
+    "#2c3e50", "#e377c2", "#a0522d", "#00bcd4", "#9acd32", "#ff7f50", "#483d8b", "#000000"};
 
 std::string Escaped(const std::string& text) {
   return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});

@@ -20,7 +20,7 @@
 namespace isthmus::study {
 namespace {
 
-constexpr int kComputeRepeats = 5;
+constexpr int kComputeRepeats = 20;
 constexpr size_t kBarColumns = 20;
 
 std::string CellName(const Cell& cell) {
@@ -182,9 +182,9 @@ class Study {
     result.energies = MakeEnergies(records);
     result.failed = failures_.size();
     RETURN_IF_ERROR(WriteFile(o_.out + "/study.csv", RenderCsv(result.rows)));
-    const std::string title =
-        absl::StrCat("Loss against bytes: ", o_.job.name(), ", ", o_.job.recipe().steps(),
-                     " steps, ", o_.grid.seeds.size(), " seeds");
+    const std::string title = absl::StrCat(
+        "Loss against bytes: ", o_.job.name(), ", ", o_.job.recipe().steps(), " steps, ",
+        o_.grid.seeds.size(), o_.grid.seeds.size() == 1 ? " seed" : " seeds");
     RETURN_IF_ERROR(WriteFile(o_.out + "/study.svg", RenderSvg(result.rows, title)));
     return result;
   }
