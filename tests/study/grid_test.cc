@@ -25,7 +25,6 @@ TEST(Grid, BadSettingsNameSideAndPlace) {
   EXPECT_THAT(Error("none / quaint(4)"), HasSubstr("backward: codec 'quaint(4)', column 1"));
   EXPECT_THAT(Error("none / none / none"), HasSubstr("column 13: a second '/'"));
   EXPECT_THAT(Error("  "), HasSubstr("FORWARD / BACKWARD"));
-  EXPECT_THAT(Error("none / delta(quant(4))"), HasSubstr("no earlier version"));
 }
 
 TEST(Grid, EachSeedBeginsUncompressedAndNoCellComesTwice) {
@@ -56,7 +55,7 @@ TEST(Grid, EarlyIsTheFirstBoundaryAndLateTheLast) {
   EXPECT_THAT(std::string(ParseWhere("lat").status().message()), HasSubstr("early, late, all"));
 }
 
-TEST(Grid, PredictAtTheLastBoundaryAloneIsAnObstacle) {
+TEST(Grid, PredictWithoutTheTokenIdsIsAnObstacle) {
   Cell cell;
   cell.setting = *ParseSetting("predict(quant(3))");
   cell.where = Where::kLate;
@@ -64,6 +63,8 @@ TEST(Grid, PredictAtTheLastBoundaryAloneIsAnObstacle) {
   EXPECT_EQ(Obstacle(cell, 1), "");
   cell.where = Where::kEarly;
   EXPECT_EQ(Obstacle(cell, 2), "");
+  cell.setting = *ParseSetting("quant(4) / predict(quant(3))");
+  EXPECT_THAT(Obstacle(cell, 2), HasSubstr("on the way forward"));
 }
 
 TEST(Grid, TheListsOfSettingsParse) { EXPECT_GT(DefaultSettings().size(), QuickSettings().size()); }

@@ -173,6 +173,9 @@ TEST_F(StudyTest, WhatCanNotRunIsRefusedBeforeAnythingRuns) {
   options_.job.mutable_strategy()->set_stages(3);
   options_.job.mutable_model()->set_init_from("gpt2");
   EXPECT_THAT(error(), HasSubstr("model.init_from"));
+  options_.job = FakeJob();
+  options_.grid.settings = {*ParseSetting("none / delta(quant(4))")};
+  EXPECT_THAT(error(), HasSubstr("compression.backward: 'delta(quant(4))' is not allowed"));
   EXPECT_EQ(made_, 0);
 }
 

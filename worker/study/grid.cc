@@ -82,12 +82,6 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text) {
   Setting setting;
   ASSIGN_OR_RETURN(setting.forward, Side("forward", forward));
   ASSIGN_OR_RETURN(setting.backward, Side("backward", backward));
-  if (IsStateful(setting.backward)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("backward: '", FormatCodec(setting.backward),
-                     "' keeps what it sent before, and a gradient has no earlier version of "
-                     "itself; use a codec without delta and predict"));
-  }
   return setting;
 }
 
@@ -122,6 +116,9 @@ std::vector<Cell> Cells(const Grid& grid, int boundaries) {
 std::string Obstacle(const Cell& cell, int boundaries) {
   if (cell.where == Where::kLate && boundaries > 1 && UsesPredict(cell.setting.forward)) {
     return "predict needs the token ids, which travel with predict on the boundaries before";
+  }
+  if (UsesPredict(cell.setting.backward) && !UsesPredict(cell.setting.forward)) {
+    return "predict on the way back needs predict on the way forward, which brings the token ids";
   }
   return "";
 }
