@@ -1,6 +1,7 @@
 #include "compress/predict.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -14,50 +15,58 @@ namespace {
 
 constexpr uint32_t kTooLarge = (60 + 127) << 23;  // bits of 2^60
 constexpr double kDefaultRate = 0.05;
+constexpr float kGainUnit = 1.0f / 32;
 
 // x - prediction.
 class UnpredictedRows : public RowSource {
  public:
-  UnpredictedRows(RowSource& x, const Predictor& predictor, const std::vector<uint32_t>& tokens,
-                  size_t hidden)
-      : x_(x), predictor_(predictor), tokens_(tokens), row_(hidden) {}
+  UnpredictedRows(RowSource& x, const std::vector<float>& prediction, size_t hidden)
+      : x_(x), prediction_(prediction), row_(hidden) {}
   const float* Row(int64_t p) override {
     const float* x = x_.Row(p);
-    predictor_.Predict(tokens_, p, row_.data());
-    for (size_t i = 0; i < row_.size(); ++i) row_[i] = x[i] - row_[i];
+    const float* predicted = prediction_.data() + static_cast<size_t>(p) * row_.size();
+    for (size_t i = 0; i < row_.size(); ++i) row_[i] = x[i] - predicted[i];
     return row_.data();
   }
 
  private:
   RowSource& x_;
-  const Predictor& predictor_;
-  const std::vector<uint32_t>& tokens_;
+  const std::vector<float>& prediction_;
   std::vector<float> row_;
 };
 
 // Takes differences; keeps prediction + difference in `sample` and passes it on.
 class PredictedSink : public RowSink {
  public:
-  PredictedSink(const Predictor& predictor, const std::vector<uint32_t>& tokens, size_t hidden,
-                float* sample, RowSink* out)
-      : predictor_(predictor), tokens_(tokens), sample_(sample), out_(out), row_(hidden) {}
+  PredictedSink(const std::vector<float>& prediction, size_t hidden, float* sample, RowSink* out)
+      : prediction_(prediction), sample_(sample), out_(out), row_(hidden) {}
   float* Begin(int64_t) override { return row_.data(); }
   void End(int64_t p) override {
-    float* y = sample_ + static_cast<size_t>(p) * row_.size();
-    predictor_.Predict(tokens_, p, y);
-    for (size_t i = 0; i < row_.size(); ++i) y[i] += row_[i];
+    const size_t at = static_cast<size_t>(p) * row_.size();
+    float* y = sample_ + at;
+    for (size_t i = 0; i < row_.size(); ++i) y[i] = prediction_[at + i] + row_[i];
     if (out_ == nullptr) return;
     std::copy_n(y, row_.size(), out_->Begin(p));
     out_->End(p);
   }
 
  private:
-  const Predictor& predictor_;
-  const std::vector<uint32_t>& tokens_;
+  const std::vector<float>& prediction_;
   float* sample_;
   RowSink* out_;
   std::vector<float> row_;
 };
+
+// The gain g with the least |x - g prediction|, in units of kGainUnit.
+uint8_t BestGain(const float* x, const float* prediction, size_t n) {
+  double product = 0, square = 0;
+  for (size_t i = 0; i < n; ++i) {
+    product += double{x[i]} * prediction[i];
+    square += double{prediction[i]} * prediction[i];
+  }
+  const double gain = product / (square * kGainUnit);
+  return gain > 0 ? static_cast<uint8_t>(std::lround(std::min(gain, 255.0))) : 0;  // NaN: 0
+}
 
 }  // namespace
 
@@ -164,7 +173,20 @@ int64_t Predictor::bytes() const {
 PredictCodec::PredictCodec(const CodecSpec& spec, const SampleShape& shape, int64_t bytes,
                            std::unique_ptr<SampleCodec> inner)
     : shape_(shape), inner_(std::move(inner)), predictor_(spec, shape, bytes) {
+  gains_.resize(static_cast<size_t>(shape.positions));
+  prediction_.resize(static_cast<size_t>(shape.elements()));
   rebuilt_.resize(static_cast<size_t>(shape.elements()));
+}
+
+void PredictCodec::Predict(RowSource* x) {
+  const size_t hidden = static_cast<size_t>(shape_.hidden);
+  for (size_t p = 0; p < gains_.size(); ++p) {
+    float* row = prediction_.data() + p * hidden;
+    predictor_.Predict(token_ids_, static_cast<int64_t>(p), row);
+    if (x != nullptr) gains_[p] = BestGain(x->Row(static_cast<int64_t>(p)), row, hidden);
+    const float gain = kGainUnit * gains_[p];
+    for (size_t i = 0; i < hidden; ++i) row[i] *= gain;
+  }
 }
 
 void PredictCodec::Encode(RowSource& in, const SampleInfo& info, std::string* out,
@@ -183,9 +205,11 @@ void PredictCodec::Encode(RowSource& in, const SampleInfo& info, std::string* ou
       std::memcpy(to + 2 * i, &narrow, 2);
     }
   }
+  Predict(&in);
+  std::copy(gains_.begin(), gains_.end(), Extend(out, gains_.size()));
   const size_t hidden = static_cast<size_t>(shape_.hidden);
-  UnpredictedRows difference(in, predictor_, token_ids_, hidden);
-  PredictedSink sink(predictor_, token_ids_, hidden, rebuilt_.data(), rebuilt);
+  UnpredictedRows difference(in, prediction_, hidden);
+  PredictedSink sink(prediction_, hidden, rebuilt_.data(), rebuilt);
   inner_->Encode(difference, info, out, &sink);
 }
 
@@ -195,9 +219,9 @@ absl::StatusOr<size_t> PredictCodec::Check(absl::string_view bytes) const {
   const uint8_t width = static_cast<uint8_t>(bytes[0]);
   if (width != 2 && width != 4)
     return absl::InvalidArgumentError(absl::StrCat("predict: token ids of ", width, " bytes"));
-  const size_t header = 1 + size_t{width} * static_cast<size_t>(shape_.positions);
+  const size_t header = 1 + (size_t{width} + 1) * static_cast<size_t>(shape_.positions);
   if (bytes.size() < header)
-    return absl::InvalidArgumentError("predict: the frame ends in the token ids");
+    return absl::InvalidArgumentError("predict: the frame ends in the token ids or gains");
   ASSIGN_OR_RETURN(const size_t inner, inner_->Check(bytes.substr(header)));
   return header + inner;
 }
@@ -207,9 +231,12 @@ void PredictCodec::Decode(absl::string_view body, RowSink& out) {
   token_ids_.assign(static_cast<size_t>(shape_.positions), 0);
   for (size_t i = 0; i < token_ids_.size(); ++i)
     std::memcpy(&token_ids_[i], body.data() + 1 + width * i, width);
-  const size_t hidden = static_cast<size_t>(shape_.hidden);
-  PredictedSink sink(predictor_, token_ids_, hidden, rebuilt_.data(), &out);
-  inner_->Decode(body.substr(1 + width * token_ids_.size()), sink);
+  body.remove_prefix(1 + width * token_ids_.size());
+  std::memcpy(gains_.data(), body.data(), gains_.size());
+  body.remove_prefix(gains_.size());
+  Predict(nullptr);
+  PredictedSink sink(prediction_, static_cast<size_t>(shape_.hidden), rebuilt_.data(), &out);
+  inner_->Decode(body, sink);
 }
 
 void PredictCodec::Settle(bool used) {

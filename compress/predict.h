@@ -6,7 +6,7 @@
 // only the token ids travel along. With d the decoded difference, P the means of positions, T those
 // of token ids, and C2, C3, ... those of longer contexts, each of what the shorter ones left:
 //
-//   prediction = T[token] + P[position] + C2[previous, token] + ...;    y = prediction + d
+//   prediction = T[token] + P[position] + C2[previous, token] + ...;    y = gain x prediction + d
 //   T[token]           follows the mean of   y - P
 //   P[position]        ...                   y - P - T
 //   C2[previous, token] ...                  y - P - T,    C3: y - P - T - C2, ...
@@ -19,8 +19,11 @@
 // learned from. All in fp32, in the order of samples and positions. Memory: predictor_bytes at most
 // (beside the frame's sums), shared out by PredictorRowsOf (proto/codec_size.h).
 //
-// Body: width of a token id in bytes (1 byte: 2 or 4), the ids of the sample's positions, then the
-// difference by the inner codec. Thread: one owner.
+// The gain of each position is the sender's choice, in 1/32 up to 255/32: the one that leaves the
+// least. So a prediction never makes a row larger, also while the model changes fast.
+//
+// Body: width of a token id in bytes (1 byte: 2 or 4), the ids of the sample's positions, their
+// gains (1 byte each), then the difference by the inner codec. Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_PREDICT_H_
 #define ISTHMUS_COMPRESS_PREDICT_H_
 
@@ -84,11 +87,17 @@ class PredictCodec : public SampleCodec {
   absl::Span<const uint32_t> tokens() const override { return token_ids_; }
 
  private:
+  // Fills prediction_, scaled by gains_; those that fit `x` best, where it is given.
+  void Predict(RowSource* x);
+
   const SampleShape shape_;
   const std::unique_ptr<SampleCodec> inner_;
   Predictor predictor_;
-  std::vector<uint32_t> token_ids_;  // of the sample
-  std::vector<float> rebuilt_;       // the sample as the receiver has it
+  // Of the sample.
+  std::vector<uint32_t> token_ids_;
+  std::vector<uint8_t> gains_;
+  std::vector<float> prediction_;
+  std::vector<float> rebuilt_;  // the sample as the receiver has it
 };
 
 }  // namespace isthmus::compress

@@ -51,7 +51,7 @@ int64_t SampleBytes(const CodecSpec& spec, int64_t positions, int64_t hidden, bo
     case CodecSpec::LAZY:
       return SampleBytes(spec.inner(), positions, hidden, warm, most);
     case CodecSpec::PREDICT:
-      return 1 + (most ? 4 : 2) * positions +
+      return 1 + (most ? 5 : 3) * positions +
              SampleBytes(spec.inner(), positions, hidden, warm, most);
     case CodecSpec::DELTA:
       return kDeltaSampleHeaderBytes +

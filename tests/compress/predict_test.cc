@@ -139,6 +139,26 @@ TEST(Predict, LearnsMeansOfContexts) {
   EXPECT_LT(error_of("predict(quant(2, token), context=2, next)", true), 0.5 * tokens);
 }
 
+// Rows in the direction of what was learned, longer or shorter; then in the opposite one.
+TEST(Predict, AGainFollowsTheLengthOfRows) {
+  const std::vector<float> direction = Gaussian(kHidden, 6);
+  Pair pair("predict(quant(2, token))", kPositions, kHidden);
+  World world(1);
+  std::vector<float> y;
+  const auto step = [&](uint64_t number, float length) {
+    world.Draw(1, number, 0.0f);
+    for (size_t i = 0; i < world.x.size(); ++i)
+      world.x[i] = length * direction[i % kHidden] * static_cast<float>(1 + i / kHidden % 3);
+    EXPECT_TRUE(Step(&pair, world, Ids(1), &y).ok());
+    return RelativeError(world.x, y);
+  };
+  for (uint64_t number = 0; number < 100; ++number) step(number, 1.0f);
+  for (float length : {1.0f, 0.5f, 2.0f}) EXPECT_LT(step(100, length), 0.05) << length;
+  Pair direct("quant(2, token)", kPositions, kHidden);
+  EXPECT_LT(step(101, -1.0f), 1.01 * RelativeError(world.x, direct.RoundTrip(world.x, Ids(1))))
+      << "no worse than without a prediction";
+}
+
 TEST(Predict, MemoryIsBounded) {
   CodecOptions options = Pair::Options(kPositions, kHidden);
   options.predictor_bytes =
