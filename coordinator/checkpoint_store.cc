@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/log.h"
@@ -18,6 +19,7 @@
 #include "base/status.h"
 #include "coordinator/durable_file.h"
 #include "coordinator/figures.h"
+#include "coordinator/store.h"
 #include "nlohmann/json.hpp"
 
 namespace isthmus::coordinator {
@@ -32,6 +34,13 @@ constexpr char kManifest[] = "manifest.json";
 
 std::string StepName(int64_t step) { return absl::StrFormat("step-%08d", step); }
 std::string StageName(int stage) { return absl::StrFormat("stage-%03d", stage); }
+// The number at the end of `text` after `mark`; 0 if there is none, or one that no counter has.
+uint64_t NumberAfter(char mark, absl::string_view text) {
+  uint64_t number = 0;
+  const bool good = absl::SimpleAtoi(text.substr(text.rfind(mark) + 1), &number);
+  return good && number <= kMaxCounter ? number : 0;
+}
+
 std::string PartialName(const PutCheckpointHeader& h) {
   return absl::StrFormat("partial-%08d-g%d-of%d", h.step(), h.generation(), h.stages());
 }
@@ -94,10 +103,13 @@ absl::Status CheckpointStore::Scan() {
   for (const fs::directory_entry& job : fs::directory_iterator(dir_, error)) {
     const std::string id = job.path().filename().string();
     if (!job.is_directory() || !CheckJobId(id).ok()) continue;
+    highest_.job_number = std::max(highest_.job_number, NumberAfter('-', id));
     for (const fs::directory_entry& entry : fs::directory_iterator(job.path(), error)) {
       const std::string name = entry.path().filename().string();
       int64_t step = -1;
       if (absl::StartsWith(name, "partial-")) {
+        highest_.generation =
+            std::max(highest_.generation, NumberAfter('g', name.substr(0, name.rfind("-of"))));
         std::vector<fs::path> leftovers;
         for (const fs::directory_entry& file :
              fs::recursive_directory_iterator(entry.path(), error)) {
@@ -116,7 +128,10 @@ absl::Status CheckpointStore::Scan() {
                      " has no usable manifest.json; it is left out");
           continue;
         }
-        whole_[id][step] = {json["generation"].get<uint64_t>(), json["stages"].get<int>()};
+        const Whole whole = {json["generation"].get<uint64_t>(), json["stages"].get<int>()};
+        whole_[id][step] = whole;
+        if (whole.generation <= kMaxCounter)
+          highest_.generation = std::max(highest_.generation, whole.generation);
       }
     }
     if (error) break;
@@ -247,6 +262,11 @@ absl::StatusOr<bool> CheckpointStore::Publish(const PutCheckpointHeader& header)
     it = checksums_.erase(it);
   whole_[header.job_id()][header.step()] = {header.generation(), header.stages()};
   return true;
+}
+
+CheckpointStore::Highest CheckpointStore::highest() const {
+  MutexLock lock(&mutex_);
+  return highest_;
 }
 
 int64_t CheckpointStore::Newest(const std::string& job_id) const {

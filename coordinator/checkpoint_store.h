@@ -71,6 +71,13 @@ class CheckpointStore {
   absl::StatusOr<std::unique_ptr<Part>> Begin(const PutCheckpointHeader& header);
 
   int64_t Newest(const std::string& job_id) const;  // -1: none
+  // The largest numbers that the directories have: of jobs, at the end of their ids, and of
+  // generations.
+  struct Highest {
+    uint64_t generation = 0;
+    uint64_t job_number = 0;
+  };
+  Highest highest() const;  // as of Open
   std::vector<int64_t> Steps(const std::string& job_id) const;
 
   // One safetensors file with the tensors asked for, merged over the stages, or the JSON of state.
@@ -104,6 +111,7 @@ class CheckpointStore {
   std::map<std::string, std::map<int64_t, Whole>> whole_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, uint64_t> checksums_
       ABSL_GUARDED_BY(mutex_);  // of acknowledged parts, by path
+  Highest highest_ ABSL_GUARDED_BY(mutex_);
   uint64_t temporary_number_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

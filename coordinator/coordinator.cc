@@ -44,6 +44,9 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Open(CoordinatorOption
   ASSIGN_OR_RETURN(c->lock_, StateLock::Take(c->options_.state_dir));
   ASSIGN_OR_RETURN(c->store_, Store::Open(c->options_.state_dir));
   ASSIGN_OR_RETURN(c->checkpoints_, CheckpointStore::Open(c->options_.state_dir + "/checkpoints"));
+  // The database may be new while the checkpoints are not: no id and no generation comes twice.
+  const CheckpointStore::Highest highest = c->checkpoints_->highest();
+  RETURN_IF_ERROR(c->store_->StartAfter(highest.generation, highest.job_number));
   RETURN_IF_ERROR(c->LoadStore());
   c->time_thread_ = std::thread([raw = c.get()] { raw->TimeLoop(); });
   c->pending_thread_ = std::thread([raw = c.get()] { raw->PendingLoop(); });
@@ -119,6 +122,8 @@ absl::Status Coordinator::OpenSession(Session* session) {
 
 absl::StatusOr<Registered> Coordinator::Register(Session* session,
                                                  const isthmus::Register& request) {
+  // Daemons outlive a database: what one has seen comes before what is made from now on.
+  RETURN_IF_ERROR(store_->StartAfter(request.newest_generation(), 0));
   MutexLock lock(&mutex_);
   const absl::Time asked = Now();
   std::string address;

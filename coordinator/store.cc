@@ -2,6 +2,7 @@
 
 #include <sqlite3.h>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/status.h"
@@ -25,14 +26,22 @@ CREATE TABLE links (
   PRIMARY KEY (from_id, to_id)) WITHOUT ROWID;
 )";
 
+constexpr char kMoveAway[] =
+    ". Move it away, with its -wal and -shm, to start without it: jobs and records are lost, "
+    "checkpoints are files beside it and stay";
+
+// "state database DIR/coordinator.db: "
+std::string Named(sqlite3* db) {
+  const char* file = db != nullptr ? sqlite3_db_filename(db, "main") : nullptr;
+  return absl::StrCat("state database", file != nullptr ? " " : "", file != nullptr ? file : "",
+                      ": ");
+}
+
 absl::Status FromSqlite(sqlite3* db, int code, absl::string_view what) {
-  const std::string text = absl::StrCat("state database: ", what, ": ",
+  const std::string text = absl::StrCat(Named(db), what, ": ",
                                         db != nullptr ? sqlite3_errmsg(db) : sqlite3_errstr(code));
-  if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB) {
-    return absl::DataLossError(absl::StrCat(text,
-                                            ". Move coordinator.db away to start without it; "
-                                            "checkpoints are files beside it and stay"));
-  }
+  if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB)
+    return absl::DataLossError(absl::StrCat(text, kMoveAway));
   if (code == SQLITE_FULL)
     return absl::ResourceExhaustedError(absl::StrCat(text, ": the disk is full"));
   return absl::InternalError(text);
@@ -144,6 +153,11 @@ class SqliteStore : public Store {
   absl::StatusOr<uint64_t> NextGeneration() override { return Next("generation"); }
   absl::StatusOr<uint64_t> NextJobNumber() override { return Next("job"); }
 
+  absl::Status StartAfter(uint64_t generation, uint64_t job_number) override {
+    RETURN_IF_ERROR(Raise("generation", generation));
+    return Raise("job", job_number);
+  }
+
   absl::Status Write(const StoreBatch& batch) override {
     if (batch.empty()) return absl::OkStatus();
     MutexLock lock(&write_mutex_);
@@ -170,8 +184,9 @@ class SqliteStore : public Store {
                    job.status.ParseFromString(jobs.ColumnBytes(4));
       if (!jobs.IsNull(5)) whole = job.plan.emplace().ParseFromString(jobs.ColumnBytes(5)) && whole;
       if (!whole)
-        return absl::DataLossError(
-            absl::StrCat("state database: the entry of job ", job.id, " can't be read"));
+        return absl::DataLossError(absl::StrCat(Named(reader_.get()), "the entry of job ",
+                                                absl::CHexEscape(job.id), " is damaged",
+                                                kMoveAway));
       Statement last(reader_.get(), "SELECT max(step) FROM records WHERE job_id = ?");
       ASSIGN_OR_RETURN(const bool any, last.Text(job.id).Step());
       if (any && !last.IsNull(0)) job.next_record_step = last.ColumnInt(0) + 1;
@@ -208,6 +223,21 @@ class SqliteStore : public Store {
     const uint64_t value = next.ColumnInt(0);
     RETURN_IF_ERROR(next.Run());  // commits
     return value;
+  }
+
+  absl::Status Raise(const std::string& counter, uint64_t value) {
+    if (value == 0) return absl::OkStatus();
+    if (value > kMaxCounter) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(counter, " ", value, " is out of range; at most ", kMaxCounter));
+    }
+    MutexLock lock(&write_mutex_);
+    return Statement(writer_.get(),
+                     "INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = "
+                     "excluded.value WHERE excluded.value > value")
+        .Text(counter)
+        .Int(static_cast<int64_t>(value))
+        .Run();
   }
 
   absl::Status WriteAll(const StoreBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_) {

@@ -21,7 +21,8 @@
 
 namespace isthmus::coordinator {
 
-constexpr int64_t kMaxStoredRecords = 1000000;  // of a job; the oldest make room
+constexpr int64_t kMaxStoredRecords = 1000000;       // of a job; the oldest make room
+constexpr uint64_t kMaxCounter = uint64_t{1} << 62;  // of generations and of jobs
 constexpr int kSchemaVersion = 1;
 
 struct StoredJob {
@@ -64,6 +65,9 @@ class Store {
 
   virtual absl::StatusOr<uint64_t> NextGeneration() = 0;  // 1, 2, ...; on disk before it returns
   virtual absl::StatusOr<uint64_t> NextJobNumber() = 0;
+  // The next ones are larger than these, which someone has seen: a database may be new, or an older
+  // copy. InvalidArgument: beyond kMaxCounter.
+  virtual absl::Status StartAfter(uint64_t generation, uint64_t job_number) = 0;
   virtual absl::Status Write(const StoreBatch& batch) = 0;
   virtual absl::StatusOr<StoreContents> Load() = 0;
   // Up to `limit` records from `from_step` on, in step order.

@@ -175,6 +175,7 @@ Register Daemon::MakeRegister() {
   message.set_running_generation(running.generation);
   message.set_running_job_id(running.job_id);
   message.set_instance(instance_);
+  message.set_newest_generation(runner_->newest_generation());
   return message;
 }
 

@@ -54,6 +54,7 @@ void SessionRunner::Start(const Plan& plan) {
   {
     MutexLock lock(&mutex_);
     uint64_t& newest = newest_[plan.job_id()];
+    newest_of_all_ = std::max<uint64_t>(newest_of_all_, plan.generation());
     const bool runs = current_ != nullptr && current_->plan.job_id() == plan.job_id();
     if (shutdown_) {
       refused = absl::UnavailableError("the daemon is ending");
@@ -142,6 +143,11 @@ bool SessionRunner::Shutdown(const absl::Status& why, absl::Duration patience) {
   }
   if (thread_.joinable()) thread_.join();
   return true;
+}
+
+uint64_t SessionRunner::newest_generation() const {
+  MutexLock lock(&mutex_);
+  return newest_of_all_;
 }
 
 SessionRunner::Running SessionRunner::running() const {

@@ -68,6 +68,7 @@ class SessionRunner {
     int64_t step = 0;
   };
   Running running() const;
+  uint64_t newest_generation() const;  // of all that were to start; 0: none yet
 
  private:
   // What can be stopped of the session that is being built or runs.
@@ -96,7 +97,8 @@ class SessionRunner {
   std::unique_ptr<Current> current_ ABSL_GUARDED_BY(mutex_);
   absl::optional<Plan> next_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, uint64_t> newest_
-      ABSL_GUARDED_BY(mutex_);                         // generation seen, the last kMaxJobs jobs
+      ABSL_GUARDED_BY(mutex_);  // generation seen, the last kMaxJobs jobs
+  uint64_t newest_of_all_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t progress_base_ ABSL_GUARDED_BY(mutex_) = 0;  // of ended sessions: progress never falls
   bool shutdown_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;

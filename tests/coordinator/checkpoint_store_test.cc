@@ -266,6 +266,19 @@ TEST_F(CheckpointStoreTest, ADirectoryWithoutItsManifestIsLeftOut) {
   EXPECT_THAT(Open()->Steps("job-1"), IsEmpty());
 }
 
+TEST_F(CheckpointStoreTest, KnowsTheHighestNumbersThatItsDirectoriesHave) {
+  EXPECT_EQ(Open()->highest().generation, 0u);
+  EXPECT_EQ(Open()->highest().job_number, 0u);
+  const std::string root = scratch_.dir() + "/checkpoints";
+  for (const char* other : {"bible-12", "no-number", "7", "x-99999999999999999999", "Not-an-id-90"})
+    fs::create_directories(absl::StrCat(root, "/", other));
+  PutAll(Open().get(), 10, 1, 5);
+  EXPECT_EQ(Open()->highest().generation, 5u);
+  EXPECT_EQ(Open()->highest().job_number, 12u);
+  Put(Open().get(), 20, 0, kFiles[0], 2, 31).value();
+  EXPECT_EQ(Open()->highest().generation, 31u) << "of parts, too";
+}
+
 TEST(DurableFile, SwapsAndMaps) {
   Scratch scratch;
   fs::create_directories(scratch.dir() + "/a");

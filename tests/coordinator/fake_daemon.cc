@@ -31,6 +31,7 @@ FakeDaemon::FakeDaemon(Options options)
   hello.mutable_register_()->set_instance(options_.instance);
   hello.mutable_register_()->set_running_generation(options_.running_generation);
   hello.mutable_register_()->set_running_job_id(options_.running_job_id);
+  hello.mutable_register_()->set_newest_generation(options_.newest_generation);
   stream_->calls->Write(hello);
   CoordinatorMessage answer;
   if (!stream_->calls->Read(&answer)) {

@@ -24,6 +24,7 @@ class FakeDaemon {
     std::string instance = "first";
     uint64_t running_generation = 0;
     std::string running_job_id;
+    uint64_t newest_generation = 0;
     bool answer_probes = true;
     bool heartbeats = true;
   };

@@ -1,5 +1,6 @@
 // The whole coordinator over loopback, with fake daemons.
 #include <chrono>
+#include <filesystem>
 #include <functional>
 
 #include "absl/strings/match.h"
@@ -340,6 +341,22 @@ TEST_F(ServiceTest, WhatNobodyConfirmsAfterARestartIsPaused) {
   a->SetGeneration(0);
   ASSERT_TRUE(Submit(TwoStages(), true).ok());
   EXPECT_GT(b->NextStart()->generation(), plan.generation()) << "generations never repeat";
+}
+
+TEST_F(ServiceTest, ALostDatabaseRepeatsNoIdAndNoGeneration) {
+  auto a = Daemon("a"), b = Daemon("b");
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  EXPECT_TRUE(PutAll(plan, 1));
+  a.reset();
+  b.reset();
+  Close();
+  ASSERT_TRUE(std::filesystem::remove(scratch_.dir() + "/state/coordinator.db"));
+  Open();
+  a = Daemon("a", [](FakeDaemon::Options* o) { o->newest_generation = 17; });
+  b = Daemon("b");
+  EXPECT_NE(Submit(TwoStages()).value().job_id(), plan.job_id()) << "would mix checkpoints";
+  EXPECT_GT(a->NextStart().value().generation(), 17u)
+      << "else the daemon refuses it as out of date";
 }
 
 TEST_F(ServiceTest, OneIdentityOneDaemon) {

@@ -1,5 +1,6 @@
 #include "coordinator/store.h"
 
+#include <sqlite3.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -161,7 +162,40 @@ TEST_F(StoreTest, ADamagedOrNewerDatabaseIsRefusedWithAdvice) {
   { std::ofstream(scratch_.dir() + "/coordinator.db") << std::string(8192, 'x'); }
   auto damaged = Store::Open(scratch_.dir());
   EXPECT_EQ(damaged.status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(damaged.status().message()), HasSubstr("Move coordinator.db away"));
+  EXPECT_THAT(std::string(damaged.status().message()),
+              HasSubstr(scratch_.dir() + "/coordinator.db: "));
+  EXPECT_THAT(std::string(damaged.status().message()), HasSubstr("Move it away"));
+}
+
+TEST_F(StoreTest, ADamagedEntryIsNamedWithAdvice) {
+  auto store = Open();
+  StoreBatch batch;
+  batch.jobs.push_back(MakeStored("a-1", 1, JOB_FINISHED));
+  ASSERT_TRUE(store->Write(batch).ok());
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open((scratch_.dir() + "/coordinator.db").c_str(), &db), SQLITE_OK);
+  EXPECT_EQ(sqlite3_exec(db, "UPDATE jobs SET spec = x'ff'", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(db);
+  const auto contents = store->Load();
+  EXPECT_EQ(contents.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(contents.status().message()), HasSubstr("coordinator.db: "));
+  EXPECT_THAT(std::string(contents.status().message()), HasSubstr("job a-1 is damaged. Move it"));
+}
+
+TEST_F(StoreTest, CountersStartAfterWhatOthersHaveSeen) {
+  auto store = Open();
+  ASSERT_TRUE(store->StartAfter(0, 0).ok());
+  EXPECT_EQ(store->NextGeneration().value(), 1u);
+  ASSERT_TRUE(store->StartAfter(41, 7).ok());
+  EXPECT_EQ(store->NextGeneration().value(), 42u);
+  EXPECT_EQ(store->NextJobNumber().value(), 8u);
+  ASSERT_TRUE(store->StartAfter(5, 5).ok()) << "they never fall";
+  EXPECT_EQ(store->NextGeneration().value(), 43u);
+  EXPECT_EQ(store->NextJobNumber().value(), 9u);
+  EXPECT_TRUE(absl::IsInvalidArgument(store->StartAfter(kMaxCounter + 1, 0)));
+  EXPECT_TRUE(absl::IsInvalidArgument(store->StartAfter(~uint64_t{0}, 0)));
+  store.reset();
+  EXPECT_EQ(Open()->NextGeneration().value(), 44u);
 }
 
 TEST(StateLockTest, ASecondProcessIsRefusedByPid) {

@@ -119,6 +119,15 @@ TEST_F(SessionRunnerTest, RunsAndStopsGracefully) {
   EXPECT_EQ(runner_->running().progress, 10) << "progress never falls";
 }
 
+TEST_F(SessionRunnerTest, RemembersTheNewestGenerationOfAllJobs) {
+  EXPECT_EQ(runner_->newest_generation(), 0u);
+  runner_->Start(MakePlan(9));
+  observer_.WaitFor(SessionEvent::RUNNING, 9);
+  runner_->Start(MakePlan(4, "other"));
+  EXPECT_NE(observer_.WaitFor(SessionEvent::FAILED, 4), "(none)");
+  EXPECT_EQ(runner_->newest_generation(), 9u);
+}
+
 TEST_F(SessionRunnerTest, EndsNow) {
   runner_->Start(MakePlan(3));
   observer_.WaitFor(SessionEvent::RUNNING, 3);
