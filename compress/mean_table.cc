@@ -23,6 +23,14 @@ float* MeanTable::Add(uint32_t key) {
   return sums_.data() + found->second * hidden_;
 }
 
+void MeanTable::AddFrame(const MeanTable& other) {
+  for (size_t k = 0; k < other.keys_.size(); ++k) {
+    float* sum = Add(0);
+    for (size_t i = 0; i < hidden_; ++i) sum[i] += other.sums_[k * hidden_ + i];
+    counts_[sum_of_[0]] += other.counts_[k] - 1;
+  }
+}
+
 void MeanTable::EndFrame() {
   for (size_t k = 0; k < keys_.size(); ++k) {
     auto found = rows_.find(keys_[k]);

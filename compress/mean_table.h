@@ -23,6 +23,8 @@ class MeanTable {
   const float* Find(uint32_t key) const;  // null: no mean of it
   // The frame's sum of `key`, to which the caller adds one row. Valid until the next Add.
   float* Add(uint32_t key);
+  // What came of this frame under any key of `other`, under key 0.
+  void AddFrame(const MeanTable& other);
   void EndFrame();
 
   uint64_t Hash() const;

@@ -68,6 +68,25 @@ uint8_t BestGain(const float* x, const float* prediction, size_t n) {
   return gain > 0 ? static_cast<uint8_t>(std::lround(std::min(gain, 255.0))) : 0;  // NaN: 0
 }
 
+// `sum` += y - p; `position_sum` += `left` := y - (t + p).
+void AddRow(size_t n, const float* __restrict y, const float* __restrict t,
+            const float* __restrict p, float* __restrict sum, float* __restrict position_sum,
+            float* __restrict left) {
+  for (size_t i = 0; i < n; ++i) {
+    sum[i] += y[i] - p[i];
+    left[i] = y[i] - (t[i] + p[i]);
+    position_sum[i] += left[i];
+  }
+}
+
+// `sum` += left; left -= c.
+void AddLeft(size_t n, const float* __restrict c, float* __restrict sum, float* __restrict left) {
+  for (size_t i = 0; i < n; ++i) {
+    sum[i] += left[i];
+    left[i] -= c[i];
+  }
+}
+
 }  // namespace
 
 Predictor::Predictor(const CodecSpec& spec, const SampleShape& shape, int64_t bytes)
@@ -119,31 +138,22 @@ void Predictor::Predict(absl::Span<const uint32_t> tokens, int64_t position, flo
 void Predictor::Learn(absl::Span<const uint32_t> tokens, int64_t position, const float* y) {
   if (MaxBits(y, hidden_) > kTooLarge) return;
   const size_t at = static_cast<size_t>(position);
-  const float* p = positions_.empty() ? zero_.data() : positions_.data() + at * hidden_;
+  const bool by_position = !positions_.empty();
   const uint32_t token = Token(tokens, position, 0);
-  const float* t = TokenRow(token);
-  const auto add = [&](float* sum) {
-    for (size_t i = 0; i < hidden_; ++i) sum[i] += y[i] - p[i];
-  };
-  add(all_.Add(0));
-  if (token != kNoToken) add(tokens_.Add(token));
-  if (!positions_.empty()) {
-    float* sum = position_sums_.data() + at * hidden_;
-    for (size_t i = 0; i < hidden_; ++i) sum[i] += y[i] - (t[i] + p[i]);
-    ++position_counts_[at];
-  }
-  left_.resize(hidden_);
-  for (size_t i = 0; i < hidden_; ++i) left_[i] = y[i] - (t[i] + p[i]);
+  left_.resize(2 * hidden_);
+  float* left = left_.data();
+  AddRow(hidden_, y, TokenRow(token), by_position ? &positions_[at * hidden_] : zero_.data(),
+         tokens_.Add(token), by_position ? &position_sums_[at * hidden_] : left + hidden_, left);
+  if (by_position) ++position_counts_[at];
   for (size_t level = 0; level < contexts_.size(); ++level) {
     const uint32_t slot = Slot(tokens, position, level);
-    float* sum = contexts_[level].Add(slot);
-    for (size_t i = 0; i < hidden_; ++i) sum[i] += left_[i];
     const float* c = contexts_[level].Find(slot);
-    for (size_t i = 0; c != nullptr && i < hidden_; ++i) left_[i] -= c[i];
+    AddLeft(hidden_, c != nullptr ? c : zero_.data(), contexts_[level].Add(slot), left);
   }
 }
 
 void Predictor::EndFrame() {
+  all_.AddFrame(tokens_);
   all_.EndFrame();
   tokens_.EndFrame();
   for (MeanTable& table : contexts_) table.EndFrame();

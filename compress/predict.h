@@ -15,7 +15,7 @@
 // or without room in the table, has the mean of all as its T. Contexts are hashed into `slots`;
 // those that share a slot share its mean. With `next`, for gradients, which depend on the token to
 // be foretold, the last token of a position's context is the one after it (unknown at the end of
-// the sample). Rows with a NaN, inf or magnitudes over 2^60 are not
+// the sample, which counts as a token id). Rows with a NaN, inf or magnitudes over 2^60 are not
 // learned from. All in fp32, in the order of samples and positions. Memory: predictor_bytes at most
 // (beside the frame's sums), shared out by PredictorRowsOf (proto/codec_size.h).
 //
@@ -67,7 +67,7 @@ class Predictor {
   const std::vector<float> zero_;    // a row
 
   // The frame's.
-  std::vector<float> left_;  // a row
+  std::vector<float> left_;  // a row, and one for what is not kept
   std::vector<float> position_sums_;
   std::vector<int64_t> position_counts_;
 };

@@ -36,6 +36,18 @@ TEST(MeanTable, PatienceHalvesTheFirstFrame) {
   EXPECT_EQ(table.Find(0)[0], 3.0f);
 }
 
+TEST(MeanTable, TakesTheFrameOfAnother) {
+  MeanTable tokens(1, 0.5f, 0, 10), all(1, 0.5f, 0, 1);
+  for (uint32_t key : {5u, 9u, 5u, 0u}) tokens.Add(key)[0] += static_cast<float>(key);
+  all.AddFrame(tokens);
+  tokens.EndFrame();
+  all.EndFrame();
+  EXPECT_EQ(all.Find(0)[0], 19.0f / 4);
+  all.AddFrame(tokens);  // nothing came since
+  all.EndFrame();
+  EXPECT_EQ(all.Find(0)[0], 19.0f / 4);
+}
+
 TEST(MeanTable, KeysBeyondItsRowsGetNone) {
   MeanTable table(1, 0.5f, 0, 2), same(1, 0.5f, 0, 2);
   for (MeanTable* t : {&table, &same}) {

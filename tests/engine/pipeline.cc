@@ -72,8 +72,9 @@ Plan MakePlan(const JobSpec& job, const std::vector<int>& cut) {
   return plan;
 }
 
-Pipeline::Pipeline(const Plan& plan, int threads) : plan_(plan) {
+Pipeline::Pipeline(const Plan& plan, int threads, const std::string& device) : plan_(plan) {
   EngineOptions options;
+  options.device = device;
   options.threads = threads;
   for (int i = 0; i < plan.stages_size(); ++i)
     stages_.push_back(Value(MakeGpt2Stage(plan, i, options)));

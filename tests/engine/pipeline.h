@@ -21,7 +21,7 @@ Plan MakePlan(const JobSpec& job, const std::vector<int>& cut);
 
 class Pipeline {
  public:
-  explicit Pipeline(const Plan& plan, int threads = 1);
+  explicit Pipeline(const Plan& plan, int threads = 1, const std::string& device = "cpu");
 
   // One step on the samples of `step`; returns the mean loss of a token before it. `interleaved`:
   // each backward pass right after its forward pass (1F1B on the last stage), else all forward
