@@ -15,15 +15,64 @@ CodecSpec Plain(CodecSpec::Kind kind) {
   return spec;
 }
 
-CodecSpec Quant(int bits, bool delta) {
+enum class Scheme { kDirect, kDelta, kPredict };
+
+CodecSpec Quant(int bits, bool forward, Scheme scheme) {
   CodecSpec quant = Plain(CodecSpec::QUANT);
   quant.set_bits(bits);
-  if (!delta) return quant;
-  CodecSpec spec = Plain(CodecSpec::DELTA);
-  *spec.mutable_inner() = quant;
-  *spec.mutable_cold() =
-      Plain(CodecSpec::BF16);  // the buffers are bf16: a colder first visit would keep nothing more
-  return spec;
+  if (scheme == Scheme::kDelta) {
+    CodecSpec spec = Plain(CodecSpec::DELTA);
+    *spec.mutable_inner() = quant;
+    // The buffers are bf16: a colder first visit would keep nothing more.
+    *spec.mutable_cold() = Plain(CodecSpec::BF16);
+    return spec;
+  }
+  if (scheme == Scheme::kPredict) {
+    quant.set_scale(CodecSpec::PER_TOKEN);
+    CodecSpec spec = Plain(CodecSpec::PREDICT);
+    *spec.mutable_inner() = quant;
+    spec.set_context(forward ? 3 : 2);
+    spec.set_next(!forward);
+    return spec;
+  }
+  if (!forward) {  // the largest gradients must not be cut: they are what is to be learned
+    quant.set_scale(CodecSpec::PER_TOKEN);
+    quant.set_symmetric(true);
+  }
+  return quant;
+}
+
+// Why there is no delta; empty: there is one.
+std::string NoDelta(const CodecQuestion& q) {
+  if (!q.passes_known) return "no delta: the number of samples is not known";
+  if (q.passes <= kPassesForDelta)
+    return absl::StrFormat("no delta: %.2f passes over the data, it needs more than %.1f", q.passes,
+                           kPassesForDelta);
+  return q.buffers_fit ? "" : "no delta: its buffers do not fit";
+}
+
+std::string NoPredict(const CodecQuestion& q) {
+  if (!q.tokens_known) return "no predict: token ids do not come along";
+  const int64_t bytes = PredictorBytes(Quant(8, q.forward, Scheme::kPredict), q.dims, q.vocabulary);
+  if (bytes <= q.free_bytes) return "";
+  return absl::StrCat("no predict: its tables take ", FormatBytes(bytes), ", ",
+                      FormatBytes(q.free_bytes), " are free");
+}
+
+// The scheme and why, for the end of a sentence.
+Scheme ChooseScheme(const CodecQuestion& q, std::string* note) {
+  const std::string no_delta = q.forward ? NoDelta(q) : "";
+  if (q.forward && no_delta.empty()) {
+    *note = absl::StrFormat(" (delta: %.1f passes over the data; a first visit goes as bf16)",
+                            q.passes);
+    return Scheme::kDelta;
+  }
+  const std::string no_predict = NoPredict(q);
+  const std::string why = !no_predict.empty() ? no_predict
+                          : q.forward ? "predict: what the last tokens and the position foretell"
+                                      : "predict: what the next token foretells of its gradient";
+  *note = absl::StrCat(" (", no_delta, no_delta.empty() ? "" : "; ", why, ")");
+  return no_predict.empty() ? Scheme::kPredict : Scheme::kDirect;
 }
 
 }  // namespace
@@ -34,30 +83,21 @@ CodecAnswer ChooseCodec(const CodecQuestion& q) {
   const double bits = budget_bytes * 8 / q.dims.elements();
   auto fits = [&](const CodecSpec& spec) { return WireBytes(spec, q.dims, true) <= budget_bytes; };
   std::string note;
-  if (fits(Plain(CodecSpec::NONE))) {
-    answer.codec = Plain(CodecSpec::NONE);
-  } else if (fits(Plain(CodecSpec::BF16))) {
-    answer.codec = Plain(CodecSpec::BF16);
-  } else {
-    bool delta = false;
-    if (q.forward) {
-      if (!q.passes_known) {
-        note = " (no delta: the number of samples is not known)";
-      } else if (q.passes <= kPassesForDelta) {
-        note = absl::StrFormat(" (no delta: %.2f passes over the data, it needs more than %.1f)",
-                               q.passes, kPassesForDelta);
-      } else if (!q.buffers_fit) {
-        note = " (no delta: its buffers do not fit)";
-      } else {
-        delta = true;
-        note = absl::StrFormat(" (delta: %.1f passes over the data; a first visit goes as bf16)",
-                               q.passes);
-      }
+  const CodecSpec none = Plain(CodecSpec::NONE), bf16 = Plain(CodecSpec::BF16);
+  if (fits(none) || fits(bf16)) {
+    answer.codec = fits(none) ? none : bf16;
+    if (q.forward && q.tokens_wanted && NoPredict(q).empty()) {
+      CodecSpec passes = Plain(CodecSpec::PREDICT);
+      *passes.mutable_inner() = answer.codec;
+      answer.codec = passes;
+      note = " (predict: passes the token ids on to a slower link)";
     }
+  } else {
+    const Scheme scheme = ChooseScheme(q, &note);
     const int least = q.forward ? kMinForwardBits : kMinBackwardBits;
     int b = 8;
-    while (b > least && !fits(Quant(b, delta))) --b;
-    answer.codec = Quant(b, delta);
+    while (b > least && !fits(Quant(b, q.forward, scheme))) --b;
+    answer.codec = Quant(b, q.forward, scheme);
     answer.fits = fits(answer.codec);
     if (!answer.fits) {
       absl::StrAppend(&note, ", the coarsest allowed: ",

@@ -3,9 +3,10 @@
 //
 //   bits an element = compute seconds x measured rate x margin / elements
 //
-// fp32 if 32 fit, bf16 if 16 fit, else quantisation of 8 down to 2 bits (gradients: 4), as a delta
-// against the sample's earlier visit where the job visits its samples again. On a fast link that is
-// none. Thread: pure functions.
+// fp32 if 32 fit, bf16 if 16 fit, else quantisation of 8 down to 2 bits (gradients: 4): as a delta
+// against the sample's earlier visit where the job visits its samples again, else as the difference
+// to a prediction from the token ids (compress/PREDICTION.md has the measurements), where those
+// come along. On a fast link that is none. Thread: pure functions.
 #ifndef ISTHMUS_COORDINATOR_CODEC_CHOICE_H_
 #define ISTHMUS_COORDINATOR_CODEC_CHOICE_H_
 
@@ -29,6 +30,12 @@ struct CodecQuestion {
   bool passes_known = false;
   double passes = 0;         // over the data
   bool buffers_fit = false;  // delta buffers at both ends
+  // Token ids come along: for the forward direction from the stages below, for the backward
+  // direction with the forward frames of the same boundary.
+  bool tokens_known = false;
+  bool tokens_wanted = false;  // by a slower link above: a forward codec should pass them on
+  int64_t vocabulary = 0;
+  int64_t free_bytes = 0;  // of memory, at the end that has less
 };
 
 struct CodecAnswer {

@@ -66,6 +66,60 @@ absl::Status CheckBuffers(const JobSpec& job, const Placement& p, int boundary, 
   return absl::OkStatus();
 }
 
+// Memory left at the end of the boundary that has less.
+int64_t FreeBytes(const Placement& p, int boundary) {
+  const size_t s = static_cast<size_t>(boundary);
+  return std::max<int64_t>(0, std::min(p.nodes[s]->memory_bytes() - p.bytes[s],
+                                       p.nodes[s + 1]->memory_bytes() - p.bytes[s + 1]));
+}
+
+// The tables of predict at both ends.
+absl::Status PlaceTables(const JobSpec& job, int boundary, const CodecSpec& codec, Placement* p) {
+  const TensorDims dims{job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
+  const int64_t bytes = PredictorBytes(codec, dims, job.model().vocabulary());
+  if (bytes > FreeBytes(*p, boundary)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "memory: the tables of ", FormatCodec(codec), " on boundary b", boundary, " need ",
+        FormatBytes(bytes), " at either end, ", FormatBytes(FreeBytes(*p, boundary)),
+        " are free. Choose a codec without predict, or give daemons more memory"));
+  }
+  for (int s : {boundary, boundary + 1}) p->bytes[static_cast<size_t>(s)] += bytes;
+  return absl::OkStatus();
+}
+
+int64_t BufferNeed(const JobSpec& job, const Placement& p) {
+  return 2 * BufferedSamples(job, p.data) * job.model().context() * job.model().hidden();
+}
+
+// Without what depends on the direction.
+CodecQuestion Question(const JobSpec& job, const Placement& p, int boundary) {
+  CodecQuestion question;
+  question.compute_s = p.slowest_s;
+  question.dims = {job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
+  question.vocabulary = job.model().vocabulary();
+  question.passes_known = p.data.known;
+  question.passes = p.data.passes;
+  question.buffers_fit = p.data.known && CheckBuffers(job, p, boundary, BufferNeed(job, p)).ok();
+  question.free_bytes = FreeBytes(p, boundary);
+  return question;
+}
+
+// Would a forward direction above the boundary predict, if token ids came along to it?
+bool PredictsAbove(const JobSpec& job, const Placement& p, int boundary, const LinkIndex& links) {
+  for (size_t b = static_cast<size_t>(boundary) + 1; b + 1 < p.nodes.size(); ++b) {
+    const std::string wanted = WantedCodecs(job, static_cast<int>(b)).forward;
+    CodecQuestion question = Question(job, p, static_cast<int>(b));
+    question.tokens_known = true;
+    question.rate_bits_per_s = links.Get(p.nodes[b]->id(), p.nodes[b + 1]->id()).rate_bits_per_s;
+    const absl::StatusOr<CodecSpec> codec =
+        wanted == "auto" ? ChooseCodec(question).codec : ParseCodec(wanted);
+    if (!codec.ok()) return false;
+    if (NeedsTokenIds(*codec)) return true;
+    if (wanted != "auto") return false;  // it does not pass them on either
+  }
+  return false;
+}
+
 absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary,
                             const LinkIndex& links) {
   const NodeInfo &lower = *p->nodes[boundary], &upper = *p->nodes[boundary + 1];
@@ -78,25 +132,24 @@ absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary,
       return absl::UnavailableError(
           absl::StrCat("link: ", from.name(), " -> ", to.name(), ": ", link.why_not));
   }
-  const TensorDims dims{job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
-  const int64_t buffers = 2 * BufferedSamples(job, p->data) * dims.positions * dims.hidden;
-  CodecQuestion question;
-  question.compute_s = p->slowest_s;
-  question.dims = dims;
-  question.passes_known = p->data.known;
-  question.passes = p->data.passes;
-  question.buffers_fit = p->data.known && CheckBuffers(job, *p, boundary, buffers).ok();
+  CodecQuestion question = Question(job, *p, boundary);
+  const TensorDims dims = question.dims;
+  const int64_t buffers = BufferNeed(job, *p);
+  const bool tokens_come = boundary == 0 || NeedsTokenIds(p->boundaries[boundary - 1].forward);
+  question.tokens_wanted = tokens_come && PredictsAbove(job, *p, boundary, links);
   const Wanted wanted = WantedCodecs(job, boundary);
   auto choose = [&](const std::string& text, bool forward, CodecSpec* codec,
                     std::string* why) -> absl::Status {
     question.forward = forward;
     question.rate_bits_per_s = (forward ? choice.up : choice.down).rate_bits_per_s;
+    question.tokens_known = tokens_come && (forward || NeedsTokenIds(choice.forward));
+    question.free_bytes = FreeBytes(*p, boundary);
     if (text == "auto") {
       CodecAnswer answer = ChooseCodec(question);
       *codec = answer.codec;
       *why = answer.why;
       choice.fits = choice.fits && answer.fits;
-      return absl::OkStatus();
+      return PlaceTables(job, boundary, *codec, p);
     }
     ASSIGN_OR_RETURN(*codec, ParseCodec(text));
     const double busy_s = WireBytes(*codec, dims, true) * 8 / question.rate_bits_per_s;
@@ -104,14 +157,21 @@ absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary,
     *why = absl::StrCat(FormatRate(question.rate_bits_per_s), " measured, ", FormatSeconds(busy_s),
                         " a micro-batch, compute ", FormatSeconds(p->slowest_s), " -> ",
                         FormatCodec(*codec), " as the job says");
-    return absl::OkStatus();
+    if (NeedsTokenIds(*codec) && !question.tokens_known) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "boundary b", boundary, ", ", forward ? "forward " : "backward ", FormatCodec(*codec),
+          ": predict needs the token ids, which come along only where each forward codec from the "
+          "first stage to here is a predict; on a link that needs none, predict(none) passes them "
+          "on"));
+    }
+    return PlaceTables(job, boundary, *codec, p);
   };
   RETURN_IF_ERROR(choose(wanted.forward, true, &choice.forward, &choice.forward_why));
   RETURN_IF_ERROR(choose(wanted.backward, false, &choice.backward, &choice.backward_why));
   ASSIGN_OR_RETURN(choice.evaluation, ParseCodec(job.compression().evaluation()));
   if (choice.forward.kind() == CodecSpec::NONE && wanted.forward == "auto")
     choice.evaluation = choice.forward;
-  if (IsStateful(choice.forward) && p->data.known) {
+  if (HasBuffers(choice.forward) && p->data.known) {
     RETURN_IF_ERROR(CheckBuffers(job, *p, boundary, buffers));
     p->buffer_bytes = std::max(p->buffer_bytes, buffers);
   }
@@ -129,7 +189,7 @@ void PlaceBuffers(const JobSpec& job, Placement* p) {
   if (p->buffer_bytes == 0) return;
   std::vector<int> ends(p->nodes.size());
   for (size_t b = 0; b < p->boundaries.size(); ++b) {
-    if (!IsStateful(p->boundaries[b].forward)) continue;
+    if (!HasBuffers(p->boundaries[b].forward)) continue;
     ++ends[b];
     ++ends[b + 1];
   }
@@ -147,7 +207,7 @@ absl::Status CheckSpill(const JobSpec& job, const Placement& p) {
     int ends = 0;
     for (int b : {static_cast<int>(s) - 1, static_cast<int>(s)}) {
       if (b >= 0 && b < static_cast<int>(p.boundaries.size()))
-        ends += IsStateful(p.boundaries[b].forward);
+        ends += HasBuffers(p.boundaries[b].forward);
     }
     const int64_t need = ends * p.spill_bytes;
     if (ends == 0 || (p.spill_bytes <= job.compression().buffer_disk_bytes() &&

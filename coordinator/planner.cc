@@ -250,11 +250,11 @@ class Writer {
             "boundary b%d (%s - %s) loses %.1f %% of its packets: expect less than its rate", b,
             Name(b), Name(b + 1), 100 * std::max(c.up.loss, c.down.loss)));
       }
-      if (IsStateful(c.forward) && !p_.data.known)
+      if (HasBuffers(c.forward) && !p_.data.known)
         warn(absl::StrCat("boundary b", b,
                           ": the size of the delta buffers could not be checked: the daemons did "
                           "not list their data"));
-      if (IsStateful(c.forward) && p_.data.known && p_.data.passes <= 1) {
+      if (HasBuffers(c.forward) && p_.data.known && p_.data.passes <= 1) {
         warn(absl::StrCat("boundary b", b,
                           ": delta coding gains nothing in a single pass over the data: every "
                           "sample is a first visit"));

@@ -56,6 +56,9 @@ PredictorRows PredictorRowsOf(const CodecSpec& predict, int64_t bytes, int64_t p
 // with the default cap, the sums of a frame among them; 0 for other codecs.
 int64_t PredictorBytes(const CodecSpec& spec, const TensorDims& dims, int64_t vocabulary);
 
+// True for codecs with delta buffers.
+inline bool HasBuffers(const CodecSpec& spec) { return spec.kind() == CodecSpec::DELTA; }
+
 // Bytes of delta buffers for `samples` samples at one end of one boundary (bf16); 0 for stateless
 // codecs.
 int64_t BufferBytes(const CodecSpec& spec, int64_t samples, int64_t positions, int64_t hidden);

@@ -445,4 +445,10 @@ bool IsStateful(const CodecSpec& spec) {
   return spec.kind() == CodecSpec::DELTA || spec.kind() == CodecSpec::PREDICT;
 }
 
+bool NeedsTokenIds(const CodecSpec& spec) {
+  if (spec.kind() == CodecSpec::PREDICT) return true;
+  return (spec.has_inner() && NeedsTokenIds(spec.inner())) ||
+         (spec.has_cold() && NeedsTokenIds(spec.cold()));
+}
+
 }  // namespace isthmus

@@ -57,6 +57,9 @@ uint32_t CodecId(const CodecSpec& spec);
 // lowrank) does not count.
 bool IsStateful(const CodecSpec& spec);
 
+// True if its frames bring token ids along (predict, also within): the sender must know them.
+bool NeedsTokenIds(const CodecSpec& spec);
+
 }  // namespace isthmus
 
 #endif  // ISTHMUS_PROTO_CODEC_TEXT_H_

@@ -18,12 +18,6 @@ absl::Status Wrong(absl::string_view what) {
       "the plan can't be run: ", what, ". This is a fault of the coordinator that made it"));
 }
 
-bool NeedsTokenIds(const CodecSpec& spec) {
-  if (spec.kind() == CodecSpec::PREDICT) return true;
-  return (spec.has_inner() && NeedsTokenIds(spec.inner())) ||
-         (spec.has_cold() && NeedsTokenIds(spec.cold()));
-}
-
 int CountForwards(const StagePlan& stage) {
   return std::count_if(stage.eval().begin(), stage.eval().end(),
                        [](const Action& a) { return a.op() == Action::FWD; });

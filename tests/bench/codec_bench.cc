@@ -59,12 +59,23 @@ void ReferenceEncode(benchmark::State& state, const std::string& text) {
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * 4 * x.size()));
 }
 
+// Token ids of one sample, of a vocabulary of bytes.
+const std::vector<uint32_t>& Tokens() {
+  static const std::vector<uint32_t> tokens = [] {
+    std::vector<uint32_t> t(kPositions);
+    for (size_t i = 0; i < t.size(); ++i) t[i] = static_cast<uint32_t>(i * i % 97);
+    return t;
+  }();
+  return tokens;
+}
+
 void Encode(benchmark::State& state, const std::string& text, double moved) {
   const std::vector<float> x = Input(kPositions * kHidden), x2 = Input(kPositions * kHidden, 1);
   std::unique_ptr<Encoder> encoder = *MakeEncoder(*ParseCodec(text), Options());
   const std::vector<uint32_t> ids = {0};
   FrameContext context;
   context.sample_ids = ids;
+  context.token_ids = Tokens();
   std::string payload;
   bool odd = false;
   const TensorDims dims{1, kPositions, kHidden};
@@ -93,6 +104,7 @@ void RoundTrip(benchmark::State& state, const std::string& text, double moved) {
   std::vector<uint32_t> ids = {0};
   FrameContext context;
   context.sample_ids = ids;
+  context.token_ids = Tokens();
   std::string payload;
   bool odd = false;
   const TensorDims dims{1, kPositions, kHidden};
@@ -156,6 +168,8 @@ BENCHMARK_CAPTURE(Encode, quant3, "quant(3)", (4 + 4 + 0.375) / 4.0);
 BENCHMARK_CAPTURE(Encode, quant4_group64, "quant(4, group=64)", (4 + 4 + 0.5) / 4.0);
 BENCHMARK_CAPTURE(Encode, delta4, "delta(quant(4))", (4 + 2 + 4 + 2 + 2 + 0.5) / 4.0);
 BENCHMARK_CAPTURE(Encode, delta3, "delta(quant(3))", (4 + 2 + 4 + 2 + 2 + 0.375) / 4.0);
+// predict: the tables and their sums, twice each, beside the sample, its prediction and its copy.
+BENCHMARK_CAPTURE(Encode, predict3, "predict(quant(3, token), context=3)", 108 / 4.0);
 BENCHMARK_CAPTURE(RoundTrip, quant4, "quant(4)", (8.5 + 4.5) / 4.0);
 BENCHMARK_CAPTURE(RoundTrip, delta4, "delta(quant(4))", (14.5 + 0.5 + 2 + 2 + 4) / 4.0);
 

@@ -38,7 +38,7 @@ TEST(CodecChoice, GradientsKeepFourBitsAndNoState) {
   CodecQuestion q = Fits(0.5, false);
   q.passes = 10;
   q.buffers_fit = true;
-  EXPECT_EQ(Codec(q), "quant(4)");
+  EXPECT_EQ(Codec(q), "quant(4, token, symmetric)");
   EXPECT_FALSE(ChooseCodec(q).fits);
   EXPECT_TRUE(ChooseCodec(Fits(5, false)).fits);
 }
@@ -60,6 +60,49 @@ TEST(CodecChoice, DeltaWhenSamplesComeAgainAndBuffersFit) {
   q.passes = 3;
   q.buffers_fit = true;
   EXPECT_EQ(Codec(q), "bf16") << "no state where none is needed";
+}
+
+TEST(CodecChoice, PredictsWhereTokensComeAlongAndSamplesDoNotComeAgain) {
+  CodecQuestion q = Fits(4.5);
+  q.tokens_known = true;
+  q.vocabulary = 256;
+  q.free_bytes = int64_t{1} << 30;
+  EXPECT_EQ(Codec(q), "predict(quant(4, token), context=3)");
+  EXPECT_THAT(ChooseCodec(q).why,
+              HasSubstr("(no delta: 1.00 passes over the data, it needs more than 1.5; predict: "));
+  q.forward = false;
+  EXPECT_EQ(Codec(q), "predict(quant(4, token), context=2, next)");
+  q.passes = 3;
+  q.buffers_fit = true;
+  EXPECT_EQ(Codec(q), "predict(quant(4, token), context=2, next)");
+  q.forward = true;
+  EXPECT_EQ(Codec(q), "delta(quant(4), cold=bf16)") << "a sample's own buffer is better";
+  q.buffers_fit = false;
+  EXPECT_EQ(Codec(q), "predict(quant(4, token), context=3)");
+  const CodecSpec chosen = ChooseCodec(q).codec;
+  q.free_bytes = PredictorBytes(chosen, q.dims, q.vocabulary);
+  EXPECT_EQ(FormatCodec(ChooseCodec(q).codec), FormatCodec(chosen));
+  --q.free_bytes;
+  EXPECT_EQ(Codec(q), "quant(4)");
+  EXPECT_THAT(ChooseCodec(q).why, HasSubstr("no predict: its tables take "));
+  q.tokens_known = false;
+  EXPECT_THAT(ChooseCodec(q).why, HasSubstr("no predict: token ids do not come along"));
+}
+
+TEST(CodecChoice, AFastLinkPassesTokenIdsOn) {
+  CodecQuestion q = Fits(40);
+  q.tokens_known = q.tokens_wanted = true;
+  q.free_bytes = int64_t{1} << 30;
+  EXPECT_EQ(Codec(q), "predict(none)");
+  EXPECT_THAT(ChooseCodec(q).why, HasSubstr("passes the token ids on"));
+  q.forward = false;
+  EXPECT_EQ(Codec(q), "none");
+  q = Fits(20);
+  q.tokens_known = q.tokens_wanted = true;
+  q.free_bytes = int64_t{1} << 30;
+  EXPECT_EQ(Codec(q), "predict(bf16)");
+  q.free_bytes = 0;
+  EXPECT_EQ(Codec(q), "bf16");
 }
 
 TEST(CodecChoice, TheWordsHaveTheFigures) {

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "coordinator/planner.h"
 #include "gtest/gtest.h"
+#include "proto/codec_size.h"
 #include "proto/codec_text.h"
 #include "proto/schedule.h"
 #include "tests/coordinator/topology.h"
@@ -73,8 +74,9 @@ PlannerInput Draw(uint64_t seed) {
   if (dice.Once(2)) job.mutable_strategy()->set_schedule("gpipe");
   if (dice.Once(3)) job.mutable_strategy()->set_queue_limit(1 + dice.Below(8));
   if (dice.Once(3))
-    job.mutable_compression()->set_forward(dice.Of<const char*>(
-        {"none", "bf16", "quant(4)", "delta(quant(3))", "delta(quant(2)) | zstd"}));
+    job.mutable_compression()->set_forward(
+        dice.Of<const char*>({"none", "bf16", "quant(4)", "delta(quant(3))",
+                              "delta(quant(2)) | zstd", "predict(quant(3), context=3)"}));
   if (dice.Once(3))
     job.mutable_compression()->set_backward(dice.Of<const char*>({"none", "fp16", "quant(6)"}));
   FillDefaults(&job);
@@ -115,7 +117,8 @@ void CheckPlan(const PlannerInput& in, const PlannedJob& planned) {
     EXPECT_EQ(l.id(), absl::StrCat("b", b));
     EXPECT_EQ(l.upper(), l.lower() + 1);
     EXPECT_TRUE(ValidateCodec(l.forward()).ok());
-    EXPECT_FALSE(IsStateful(l.backward()));
+    EXPECT_FALSE(HasBuffers(l.backward()));
+    EXPECT_TRUE(!NeedsTokenIds(l.backward()) || NeedsTokenIds(l.forward()));
     EXPECT_FALSE(IsStateful(l.evaluation()));
     if (in.job.compression().backward() == "auto" && l.backward().kind() == CodecSpec::QUANT) {
       EXPECT_GE(l.backward().bits(), 4);

@@ -5,8 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/placement.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/codec_size.h"
 #include "proto/codec_text.h"
 #include "tests/coordinator/topology.h"
 
@@ -290,7 +292,7 @@ TEST_F(PlannerTest, DeltaBuffersThatDoNotFitAreRefusedOrNotChosen) {
         2, 20);
   in_.job.mutable_strategy()->set_stages(2);
   in_.job.mutable_recipe()->set_steps(1000000);
-  EXPECT_THAT(Forward(Plan().plan), StartsWith("quant("));
+  EXPECT_THAT(Forward(Plan().plan), StartsWith("predict(quant("));
   EXPECT_THAT(Plan().plan.explanation(), Contains(HasSubstr("its buffers do not fit")));
   in_.job.mutable_compression()->set_forward("delta(quant(3))");
   EXPECT_EQ(Refusal().code(), absl::StatusCode::kResourceExhausted);
@@ -313,6 +315,50 @@ TEST_F(PlannerTest, DeltaBuffersMayGoToDisk) {
   EXPECT_LT(p.plan.job().compression().buffer_memory_bytes(), int64_t{1} << 30);
 }
 
+TEST_F(PlannerTest, TokenIdsComeAlongToTheSlowLink) {
+  Nodes({MakeNode("a", 10), MakeNode("b", 10), MakeNode("c", 10)});
+  in_.topology.clear_links();
+  Join(&in_.topology, "a", "b", 1000, 1);
+  Join(&in_.topology, "b", "c", 2, 20);
+  Join(&in_.topology, "a", "c", 2, 20);
+  std::vector<const NodeInfo*> nodes;
+  for (const NodeInfo& n : in_.topology.nodes()) nodes.push_back(&n);
+  const LinkIndex links(in_.topology);
+  auto placed = PricePlacement(in_.job, nodes, {}, links);
+  ASSERT_TRUE(placed.ok()) << placed.status();
+  ASSERT_EQ(placed->boundaries.size(), 2u);
+  EXPECT_EQ(FormatCodec(placed->boundaries[0].forward), "predict(none)");
+  EXPECT_EQ(FormatCodec(placed->boundaries[0].backward), "none");
+  EXPECT_THAT(FormatCodec(placed->boundaries[1].forward), StartsWith("predict(quant("));
+  EXPECT_THAT(FormatCodec(placed->boundaries[1].backward), HasSubstr("next"));
+  in_.job.mutable_compression()->set_forward("quant(8)");
+  placed = PricePlacement(in_.job, nodes, {}, links);
+  ASSERT_TRUE(placed.ok()) << placed.status();
+  EXPECT_EQ(FormatCodec(placed->boundaries[1].backward).find("predict"), std::string::npos);
+  in_.job.mutable_compression()->set_backward("predict(quant(4), next)");
+  EXPECT_THAT(PricePlacement(in_.job, nodes, {}, links).status().message(),
+              HasSubstr("boundary b0, backward predict(quant(4), next): predict needs the token"));
+}
+
+TEST_F(PlannerTest, TablesOfPredictCountAsMemory) {
+  Nodes({MakeNode("a", 10), MakeNode("b", 10)}, 2, 20);
+  in_.job.mutable_strategy()->set_stages(2);
+  in_.job.mutable_strategy()->set_in_flight(2);  // no more if there is memory, no fewer if not
+  in_.job.mutable_compression()->set_forward("quant(4)");
+  in_.job.mutable_compression()->set_backward("quant(4)");
+  const int64_t without = Plan().plan.stages(0).memory_bytes();
+  in_.job.mutable_compression()->set_forward("predict(quant(4), context=4)");
+  const JobSpec& job = in_.job;
+  const int64_t tables =
+      PredictorBytes(*ParseCodec(job.compression().forward()),
+                     {job.recipe().micro_batch(), job.model().context(), job.model().hidden()},
+                     job.model().vocabulary());
+  EXPECT_EQ(Plan().plan.stages(0).memory_bytes(), without + tables);
+  for (NodeInfo& n : *in_.topology.mutable_nodes()) n.set_memory_bytes(without + tables - 1);
+  EXPECT_EQ(Refusal().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Refusal().message(), HasSubstr("memory: the tables of predict(quant(4), context=4)"));
+}
+
 TEST_F(PlannerTest, Warnings) {
   Nodes({MakeNode("a", 1000), MakeNode("b", 1000)}, 1, 300);
   in_.job.mutable_strategy()->set_stages(2);
@@ -323,8 +369,8 @@ TEST_F(PlannerTest, Warnings) {
   EXPECT_THAT(p.warnings, Contains(HasSubstr("is slower than the compute")));
   EXPECT_THAT(p.warnings, Contains(HasSubstr("1 micro-batches for 2 stages")));
   EXPECT_THAT(p.warnings, Contains(HasSubstr("loses 3.0 %")));
-  EXPECT_EQ(Backward(p.plan), "quant(4)") << "gradients never under 4 bits";
-  EXPECT_EQ(Forward(p.plan), "quant(2)") << "never 1 bit";
+  EXPECT_THAT(Backward(p.plan), HasSubstr("quant(4")) << "gradients never under 4 bits";
+  EXPECT_THAT(Forward(p.plan), HasSubstr("quant(2")) << "never 1 bit";
   in_.job.mutable_compression()->set_forward("delta(quant(4))");
   EXPECT_THAT(Plan().warnings, Contains(HasSubstr("gains nothing in a single pass")));
 }

@@ -92,5 +92,11 @@ TEST(CodecText, IdTellsCodecsApart) {
   EXPECT_NE(CodecId(*ParseCodec("ef(quant(3))")), CodecId(*ParseCodec("lep(quant(3))")));
 }
 
+TEST(CodecText, PredictNeedsTokenIds) {
+  EXPECT_FALSE(NeedsTokenIds(*ParseCodec("delta(quant(3), cold=bf16)")));
+  EXPECT_TRUE(NeedsTokenIds(*ParseCodec("predict(none)")));
+  EXPECT_TRUE(NeedsTokenIds(*ParseCodec("delta(quant(3), cold=predict(bf16)) | zstd")));
+}
+
 }  // namespace
 }  // namespace isthmus
