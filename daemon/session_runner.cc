@@ -207,7 +207,8 @@ void SessionRunner::RunOne(Current* current) {
   } catch (const std::exception& exception) {
     status = absl::InternalError(absl::StrCat("an exception left the session: ", exception.what()));
   }
-  Failed(plan, current->stage, plan.start_step(), status);
+  // The coordinator takes it as this stage's: nothing of the session may be there yet.
+  Failed(plan, StageOf(plan), plan.start_step(), status);
 }
 
 absl::Status SessionRunner::Build(Current* current) {

@@ -34,6 +34,14 @@ class Observer : public worker::SessionObserver {
       if (!changed_.WaitUntil(&mutex_, deadline)) return "(none)";
     }
   }
+  // The stage that such an event names; -2 if none came.
+  int StageOf(SessionEvent::State state, uint64_t generation) {
+    MutexLock lock(&mutex_);
+    for (const SessionEvent& event : events_) {
+      if (event.state() == state && event.generation() == generation) return event.stage();
+    }
+    return -2;
+  }
   size_t count() {
     MutexLock lock(&mutex_);
     return events_.size();
@@ -200,11 +208,13 @@ TEST_F(SessionRunnerTest, WhatCantRunIsToldAndTheNextOneRuns) {
   WaitIdle();
   runner_->Start(unmakeable);
   EXPECT_EQ(observer_.WaitFor(SessionEvent::FAILED, 3), "no such model");
+  EXPECT_EQ(observer_.StageOf(SessionEvent::FAILED, 3), 0) << "else the coordinator drops it";
   Plan throws = MakePlan(4);
   throws.mutable_job()->set_name("throws");
   WaitIdle();
   runner_->Start(throws);
   EXPECT_NE(observer_.WaitFor(SessionEvent::FAILED, 4).find("out of paper"), std::string::npos);
+  EXPECT_EQ(observer_.StageOf(SessionEvent::FAILED, 4), 0);
   WaitIdle();
   runner_->Start(MakePlan(5));
   EXPECT_EQ(observer_.WaitFor(SessionEvent::RUNNING, 5), "");
