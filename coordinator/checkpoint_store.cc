@@ -62,6 +62,42 @@ absl::Status CheckHeader(const PutCheckpointHeader& h) {
   return absl::OkStatus();
 }
 
+Json ReadManifest(const std::string& dir) {
+  const absl::StatusOr<MappedFile> file = MappedFile::Open(absl::StrCat(dir, "/", kManifest));
+  return file.ok() ? Json::parse(file->bytes().begin(), file->bytes().end(), nullptr, false)
+                   : Json();
+}
+
+// What the manifest says of `file`; "" if nothing.
+std::string ChecksumOf(const Json& manifest, const std::string& file) {
+  if (!manifest.is_object() || !manifest.contains("files")) return "";
+  const Json& files = manifest["files"];
+  if (!files.is_object() || !files.contains(file) || !files[file].is_object()) return "";
+  const auto checksum = files[file].find("xxh3_64");
+  return checksum != files[file].end() && checksum->is_string() ? checksum->get<std::string>() : "";
+}
+
+// `file` of the whole checkpoint `dir`, if it is what the manifest says. FailedPrecondition: it is
+// damaged; asking again is of no use.
+absl::StatusOr<MappedFile> OpenVerified(const std::string& dir, const Json& manifest,
+                                        const std::string& file) {
+  const auto damaged = [&](absl::string_view why) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "checkpoint ", dir, ": ", file, " is damaged: ", why, ". Put a copy of it back, or move ",
+        dir, " away and restart the coordinator to go on from the checkpoint before it"));
+  };
+  absl::StatusOr<MappedFile> opened = MappedFile::Open(absl::StrCat(dir, "/", file));
+  if (!opened.ok()) return damaged(opened.status().message());
+  const std::string expected = ChecksumOf(manifest, file);
+  if (expected.empty()) return damaged("manifest.json has no checksum of it");
+  const std::string found = absl::StrFormat("%016x", Hash64(opened->bytes()));
+  if (found != expected) {
+    return damaged(absl::StrCat("its ", opened->bytes().size(), " bytes have the checksum ", found,
+                                ", manifest.json says ", expected));
+  }
+  return opened;
+}
+
 void Remove(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
@@ -118,10 +154,7 @@ absl::Status CheckpointStore::Scan() {
         }
         for (const fs::path& p : leftovers) Remove(p);
       } else if (std::sscanf(name.c_str(), "step-%ld", &step) == 1 && name == StepName(step)) {
-        absl::StatusOr<MappedFile> manifest = MappedFile::Open((entry.path() / kManifest).string());
-        const Json json = manifest.ok() ? Json::parse(manifest->bytes().begin(),
-                                                      manifest->bytes().end(), nullptr, false)
-                                        : Json();
+        const Json json = ReadManifest(entry.path().string());
         if (!json.is_object() || !json.contains("generation") || !json["generation"].is_number() ||
             !json.contains("stages") || !json["stages"].is_number()) {
           LogWarning("checkpoints: ", entry.path().string(),
@@ -307,8 +340,9 @@ absl::StatusOr<std::string> CheckpointStore::Fetch(const FetchCheckpointRequest&
   }
   const std::string dir = absl::StrCat(JobDir(request.job_id()), "/", StepName(*step));
   if (request.what() == "state") {
-    ASSIGN_OR_RETURN(const MappedFile file,
-                     MappedFile::Open(absl::StrCat(dir, "/", StageName(0), "/", kFiles[2])));
+    ASSIGN_OR_RETURN(
+        const MappedFile file,
+        OpenVerified(dir, ReadManifest(dir), absl::StrCat(StageName(0), "/", kFiles[2])));
     return std::string(file.bytes());
   }
   if (request.what() != "weights" && request.what() != "optimizer") {
@@ -323,14 +357,14 @@ absl::StatusOr<std::string> CheckpointStore::MergeTensors(
   const std::set<std::string> wanted(request.tensors().begin(), request.tensors().end());
   std::vector<MappedFile> files;
   files.reserve(stages);
+  const Json manifest = ReadManifest(dir);
   std::map<std::string, SafetensorsItem> items;
   for (int s = 0; s < stages; ++s) {
-    const std::string path =
-        absl::StrCat(dir, "/", StageName(s), "/", request.what(), ".safetensors");
-    ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
+    const std::string path = absl::StrCat(StageName(s), "/", request.what(), ".safetensors");
+    ASSIGN_OR_RETURN(MappedFile file, OpenVerified(dir, manifest, path));
     files.push_back(std::move(file));
     const auto entries = ParseSafetensors(files.back().bytes());
-    if (!entries.ok()) return Annotate(entries.status(), path);
+    if (!entries.ok()) return Annotate(entries.status(), absl::StrCat(dir, "/", path));
     for (const auto& [name, entry] : *entries) {
       if (wanted.empty() || wanted.count(name) > 0)
         items.emplace(name, SafetensorsItem{name, entry.dtype, entry.shape, entry.data});

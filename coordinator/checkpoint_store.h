@@ -82,6 +82,7 @@ class CheckpointStore {
 
   // One safetensors file with the tensors asked for, merged over the stages, or the JSON of state.
   // `step` becomes the checkpoint's step. NotFound: no such checkpoint, or it lacks a tensor.
+  // FailedPrecondition: a file is not what its manifest says.
   absl::StatusOr<std::string> Fetch(const FetchCheckpointRequest& request, int64_t* step) const;
 
   void Trim(const std::string& job_id, int keep);  // the last `keep` whole ones stay

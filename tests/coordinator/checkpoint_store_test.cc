@@ -266,6 +266,35 @@ TEST_F(CheckpointStoreTest, ADirectoryWithoutItsManifestIsLeftOut) {
   EXPECT_THAT(Open()->Steps("job-1"), IsEmpty());
 }
 
+TEST_F(CheckpointStoreTest, ADamagedFileIsNeverHandedOut) {
+  auto store = Open();
+  PutAll(store.get(), 10, 1);
+  const std::string dir = JobDir() + "/step-00000010/";
+  const auto refused = [&](const std::string& what, const std::string& path) {
+    const absl::Status status = Value(store.get(), 10, "h.0.w", what).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << path << ": " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("away and restart the coordinator"));
+  };
+  for (const std::string what : {"weights", "optimizer", "state"}) {
+    const std::string path =
+        "stage-000/" + (what == "state" ? "state.json" : what + ".safetensors");
+    const std::string good(MappedFile::Open(dir + path)->bytes());
+    std::string flipped = good;
+    flipped.back() ^= 1;  // valid safetensors still, other numbers
+    for (const std::string& bad : {flipped, good.substr(0, good.size() / 2), std::string()}) {
+      ASSERT_TRUE(WriteFileDurably(dir + path, bad).ok());
+      refused(what, path);
+    }
+    ASSERT_TRUE(WriteFileDurably(dir + path, good).ok());
+  }
+  EXPECT_EQ(Value(store.get(), 10, "h.0.w").value(), 1);
+  for (const char* manifest : {"", "[]", "null", "{}", "{\"files\": 7}", "{\"files\": {}}"}) {
+    ASSERT_TRUE(WriteFileDurably(dir + "manifest.json", manifest).ok());
+    refused("weights", "manifest.json");
+  }
+}
+
 TEST_F(CheckpointStoreTest, KnowsTheHighestNumbersThatItsDirectoriesHave) {
   EXPECT_EQ(Open()->highest().generation, 0u);
   EXPECT_EQ(Open()->highest().job_number, 0u);
