@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <memory>
 
@@ -43,13 +44,28 @@ int64_t RateSearch::NextBytes(double seconds_left) const {
   return next;
 }
 
+// What a link can have that needs `sender_s` for `bytes`: slow start, at its longest, doubles from
+// the first window to all of them, and the last byte and the answer take a round trip.
+double RateSearch::MostBitsPerSecond(int64_t bytes, double sender_s) const {
+  const double doublings = std::log2(std::max(1.0, static_cast<double>(bytes) / kFirstWindowBytes));
+  const double sending_s = sender_s - round_trip_s_ * (2 + doublings);
+  return sending_s > 0 ? 8.0 * static_cast<double>(bytes) / sending_s
+                       : std::numeric_limits<double>::infinity();
+}
+
 void RateSearch::Add(const Round& round) {
   if (round.tail_bytes <= 0) return;
-  const double rate = 8.0 * static_cast<double>(round.tail_bytes) / std::max(round.tail_s, 1e-6);
+  const double rate =
+      std::min(8.0 * static_cast<double>(round.tail_bytes) / std::max(round.tail_s, 1e-6),
+               MostBitsPerSecond(round.received_bytes, round.sender_s));
   growing_ = rate > rate_ * kSteady;
   rate_ = rate;  // the longest round counts: short ones show slow start or a bucket's burst
   last_bytes_ = round.received_bytes;
   last_elapsed_s_ = round.elapsed_s;
+}
+
+void RateSearch::AddUnfinished(int64_t bytes, double spent_s) {
+  rate_ = std::min(rate_, MostBitsPerSecond(bytes, spent_s));
 }
 
 void ArrivalLog::Add(int64_t bytes, double at_s) {
@@ -114,13 +130,21 @@ absl::Status UploadRound(Peer::Stub* stub, Context* context, int64_t bytes, Rate
   ProbeRequest request;
   request.mutable_padding()->resize(static_cast<size_t>(message_bytes));
   ProbeReply reply;
+  const auto start = std::chrono::steady_clock::now();
+  const auto spent_s = [start] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
   const auto writer = stub->Upload(context, &reply);
   for (int64_t i = 0; i < messages; ++i) {
     if (!writer->Write(request)) break;
   }
   writer->WritesDone();
-  RETURN_IF_ERROR(rpc::FromGrpc(writer->Finish()));
-  search->Add({reply.received_bytes(), reply.elapsed_s(), reply.tail_bytes(), reply.tail_s()});
+  if (const absl::Status status = rpc::FromGrpc(writer->Finish()); !status.ok()) {
+    search->AddUnfinished(messages * message_bytes, spent_s());
+    return status;
+  }
+  search->Add(
+      {reply.received_bytes(), reply.elapsed_s(), reply.tail_bytes(), reply.tail_s(), spent_s()});
   return absl::OkStatus();
 }
 
@@ -165,7 +189,7 @@ LinkMeasurement Prober::Measure(const std::string& my_id, const NodeInfo& peer,
           best_s, std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count());
   }
   result.set_round_trip_s(best_s);
-  RateSearch search;
+  RateSearch search(best_s);
   while (const int64_t bytes = search.NextBytes(SecondsLeft(deadline) - best_s)) {
     Call call(this, deadline);
     const absl::Status status = UploadRound(stub.get(), call.context(), bytes, &search);

@@ -3,8 +3,9 @@
 //
 // Round trip: the smallest of several Echos. Rate: uploads of growing size, by the receiver's clock
 // over the second half of each, until a round is long enough that TCP's slow start and the buffers
-// on the way no longer count. Thread: RateSearch is a value; Prober::Measure on one thread,
-// Cancel from any.
+// on the way no longer count. Where packets are lost, what follows a gap reaches the receiver all
+// at once: the sender's clock bounds the rate. Thread: RateSearch is a value; Prober::Measure on
+// one thread, Cancel from any.
 #ifndef ISTHMUS_DAEMON_PROBE_H_
 #define ISTHMUS_DAEMON_PROBE_H_
 
@@ -31,6 +32,9 @@ class RateSearch {
   static constexpr int64_t kMaxBytes = 64 << 20;    // one round
   static constexpr double kEnoughSeconds = 1.0;
   static constexpr double kSteady = 1.15;  // a round this much faster than the last: still growing
+  static constexpr double kFirstWindowBytes = 14600;  // of TCP: what slow start begins with
+
+  explicit RateSearch(double round_trip_s = 0) : round_trip_s_(round_trip_s) {}
 
   // Bytes of the next round; 0: done, or no time for another one in `seconds_left`.
   int64_t NextBytes(double seconds_left) const;
@@ -42,12 +46,19 @@ class RateSearch {
     double elapsed_s = 0;
     int64_t tail_bytes = 0;
     double tail_s = 0;
+    double sender_s =
+        0;  // from the first byte sent to the answer, by the sender's clock; 0: unknown
   };
   void Add(const Round& round);
+  // A round of `bytes` that had not ended after `spent_s`.
+  void AddUnfinished(int64_t bytes, double spent_s);
 
   double rate_bits_per_s() const { return rate_; }  // 0: no round yet
 
  private:
+  double MostBitsPerSecond(int64_t bytes, double sender_s) const;
+
+  const double round_trip_s_;
   int64_t last_bytes_ = 0;
   double last_elapsed_s_ = 0;
   double rate_ = 0;

@@ -63,6 +63,34 @@ TEST(RateSearch, KeepsWithinItsBudget) {
   }
 }
 
+// 1 Mbit/s, 100 ms: a packet near the start was lost, so the receiver saw nothing for a second and
+// then all of it within 20 us.
+TEST(RateSearch, BytesThatALossHeldBackAreNoFastLink) {
+  RateSearch search(0.1);
+  search.Add({131072, 20e-6, 65536, 10e-6, 1.35});
+  EXPECT_GT(search.rate_bits_per_s(), 1e6);
+  EXPECT_LT(search.rate_bits_per_s(), 2e6);
+  RateSearch short_round(0.1);
+  short_round.Add({32768, 20e-6, 16384, 10e-6, 0.3});
+  EXPECT_GT(short_round.NextBytes(8), 0) << "too short to tell: goes on";
+  short_round.AddUnfinished(2 << 20, 8);
+  EXPECT_LT(short_round.rate_bits_per_s(), 3e6) << "2 MiB were not through after 8 s";
+  EXPECT_GT(short_round.rate_bits_per_s(), 2e6);
+}
+
+TEST(RateSearch, TheSendersClockLeavesAHonestRateAlone) {
+  for (double rate : {1e6, 1e8, 1e9}) {
+    for (double round_trip : {0.0001, 0.02, 0.3}) {
+      RateSearch search(round_trip);
+      const double sending_s = (1 << 20) * 8 / rate;
+      search.Add({1 << 20, sending_s, 1 << 19, sending_s / 2, sending_s + round_trip});
+      EXPECT_NEAR(search.rate_bits_per_s(), rate, 1e-6 * rate) << rate << " " << round_trip;
+      search.AddUnfinished(1 << 20, 0.5 * sending_s);
+      EXPECT_NEAR(search.rate_bits_per_s(), rate, 1e-6 * rate) << "the peer went away early";
+    }
+  }
+}
+
 TEST(RateSearch, IgnoresRoundsThatShowNothing) {
   RateSearch search;
   EXPECT_EQ(search.NextBytes(0), 0);
