@@ -1,10 +1,13 @@
 #include "compress/cuda/device_body.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "compress/cuda/device_low_rank.h"
 #include "compress/cuda/device_top_k.h"
+#include "compress/low_rank.h"
 #include "compress/quantize.h"
 #include "compress/sparse.h"
 #include "proto/codec_size.h"
@@ -12,6 +15,8 @@
 
 namespace isthmus::compress::cuda {
 namespace {
+
+constexpr int64_t kMaxLowRankSide = 0x7fffffff;  // cuBLAS counts in int
 
 QuantFormat FormatOf(const CodecSpec& spec, uint64_t seed) {
   QuantFormat format;
@@ -163,6 +168,16 @@ absl::StatusOr<std::unique_ptr<DeviceSampleCodec>> MakeDeviceSampleCodec(
                                            options, Role::kDirect));
     return std::make_unique<DeviceTopK>(shape, TopKKept(spec, shape.positions, shape.hidden),
                                         std::move(values));
+  }
+  if (spec.kind() == CodecSpec::LOW_RANK && role == Role::kDirect &&
+      std::max(shape.positions, shape.hidden) <= kMaxLowRankSide) {
+    const int64_t rank = LowRankCodec::Rank(spec, shape);
+    ASSIGN_OR_RETURN(std::unique_ptr<DeviceSampleCodec> left,
+                     MakeDeviceSampleCodec(ValuesOf(spec), {shape.positions, rank}, options, role));
+    ASSIGN_OR_RETURN(std::unique_ptr<DeviceSampleCodec> right,
+                     MakeDeviceSampleCodec(ValuesOf(spec), {rank, shape.hidden}, options, role));
+    return std::make_unique<DeviceLowRank>(shape, rank, options.seed, std::move(left),
+                                           std::move(right));
   }
   const char* where = role == Role::kDelta ? " inside delta()"
                       : role == Role::kKey ? " as the codec of key frames"

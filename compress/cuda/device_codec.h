@@ -39,8 +39,7 @@ class DeviceDecoder : public Decoder {
 // which waits for the legacy default stream and which that one waits for. Decode returns once its
 // work is queued there, unless a frame has key frames.
 // `| zstd` is MakeEncoder's and MakeDecoder's affair: here it is Unimplemented.
-// Unimplemented also names what has no kernel: all but none, bf16, fp16, quant, sign and, of those,
-// delta. FailedPrecondition: no device.
+// Unimplemented also names what has no kernel (README.md). FailedPrecondition: no device.
 absl::StatusOr<std::unique_ptr<DeviceEncoder>> MakeDeviceEncoder(const CodecSpec& spec,
                                                                  const CodecOptions& options,
                                                                  void* stream = nullptr);

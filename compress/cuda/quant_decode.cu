@@ -11,57 +11,80 @@ constexpr int kVectors = 8;  // of eight channels, of a strip of 64: the columns
 constexpr int kLines = 32;   // positions that a block takes at once
 constexpr int RowsOf(bool delta) { return delta ? 4 : 8; }  // times
 
+// The steps of a thread's eight channels; returns a bit for each that is NaN. Where steps take
+// divisions (symmetric levels), the block shares them.
+__device__ uint32_t FindSteps(const Launch<DecodeJob>& launch, const DecodeJob& job, float* shared,
+                              float* step) {
+  const Levels& levels = launch.levels;
+  const uint32_t vector = threadIdx.x % kVectors;
+  const uint16_t* scales = reinterpret_cast<const uint16_t*>(job.body) + blockIdx.y * 8 * kVectors;
+  const uint4 packed = __ldg(reinterpret_cast<const uint4*>(scales) + vector);
+  const uint32_t pairs[4] = {packed.x, packed.y, packed.z, packed.w};
+  if (levels.symmetric) {
+    if (threadIdx.x < 8 * kVectors)
+      shared[threadIdx.x] = DeviceStep(levels, launch.step_factor, __ldg(scales + threadIdx.x));
+    __syncthreads();
+  }
+  uint32_t nan = 0;
+#pragma unroll
+  for (uint32_t i = 0; i < 8; ++i) {
+    const uint32_t scale = i % 2 == 0 ? pairs[i / 2] & 0xffffu : pairs[i / 2] >> 16;
+    step[i] =
+        levels.symmetric ? shared[vector * 8 + i] : __fmul_rn(Bf16Bits(scale), launch.step_factor);
+    if (scale == kScaleNan) nan |= 1u << i;
+  }
+  return nan;
+}
+
 // Grid: runs of positions x strips x samples.
 template <DType kType, bool kDelta, bool kByChannel, int kBits>
 __global__ void __launch_bounds__(kVectors* kLines)
     DecodeKernel(const __grid_constant__ Launch<DecodeJob> launch) {
   constexpr int kRows = RowsOf(kDelta);
+  __shared__ float steps[8 * kVectors];
   const DecodeJob& job = launch.jobs[blockIdx.z];
-  const Levels& levels = launch.levels;
-  const int column = static_cast<int>(blockIdx.y * kVectors + threadIdx.x % kVectors);
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kLines * kRows + threadIdx.x / kVectors;
-  const int64_t place = first * (launch.hidden / 8) + column, pitch = kLines * (launch.hidden / 8);
-  const int64_t rows = launch.positions - first;  // below the first
-  const uint16_t* scales = reinterpret_cast<const uint16_t*>(job.body);
+  const uint32_t column = blockIdx.y * kVectors + threadIdx.x % kVectors;
+  const uint32_t first = blockIdx.x * kLines * kRows + threadIdx.x / kVectors;
+  const uint32_t row_vectors = static_cast<uint32_t>(launch.hidden / 8);
+  const uint32_t place = first * row_vectors + column, pitch = kLines * row_vectors;
+  const int rows = static_cast<int>(launch.positions) - static_cast<int>(first);  // from there on
+  const uint8_t* codes = job.body + launch.codes_at;
+  const uint32_t skip = place * kBits % 4;  // of every row: a row has a multiple of 8 bytes
   uint32_t high[kRows], low[kRows];
   uint16_t scale[kRows];
   Vector<DType::kBf16> m[kDelta ? kRows : 1];
-  if constexpr (!kByChannel)
-    scales += first * launch.groups_of_row +
-              (launch.group_vectors == 0 ? 0 : column / launch.group_vectors);
+  const uint32_t row_scales = static_cast<uint32_t>(launch.groups_of_row);
+  uint32_t at_scale = 0;
+  if constexpr (!kByChannel) {
+    at_scale = first * row_scales;
+    if (launch.group_vectors != 0) at_scale += column / static_cast<uint32_t>(launch.group_vectors);
+  }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     if (r * kLines >= rows) continue;
-    LoadField<kBits>(job.body + launch.codes_at, place + r * pitch, &high[r], &low[r]);
-    if constexpr (kDelta) m[r].Load(job.m, place + r * pitch);
+    LoadField<kBits>(codes, (place + r * pitch) * kBits, skip, &high[r], &low[r]);
+    if constexpr (kDelta) m[r].Load(reinterpret_cast<uint8_t*>(job.m) + (place + r * pitch) * 16);
     if constexpr (!kByChannel)
-      scale[r] = __ldg(scales + r * kLines * static_cast<int64_t>(launch.groups_of_row));
+      scale[r] =
+          __ldg(reinterpret_cast<const uint16_t*>(job.body) + at_scale + r * kLines * row_scales);
   }
   float step[8];
   uint32_t nan = 0;
-  if constexpr (kByChannel) {
-    const uint4 packed = __ldg(reinterpret_cast<const uint4*>(scales) + column);
-    const uint32_t pairs[4] = {packed.x, packed.y, packed.z, packed.w};
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const uint16_t s = static_cast<uint16_t>(i % 2 == 0 ? pairs[i / 2] : pairs[i / 2] >> 16);
-      step[i] = DeviceStep(levels, launch.step_factor, s);
-      if (s == kScaleNan) nan |= 1u << i;
-    }
-  }
+  if constexpr (kByChannel) nan = FindSteps(launch, job, steps, step);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     if (r * kLines >= rows) break;
     if constexpr (!kByChannel) {
-      step[0] = DeviceStep(levels, launch.step_factor, scale[r]);
+      step[0] = DeviceStep(launch.levels, launch.step_factor, scale[r]);
       nan = scale[r] == kScaleNan ? 0xffu : 0u;
 #pragma unroll
       for (int i = 1; i < 8; ++i) step[i] = step[0];
     }
     Vector<kType> out;
-    DequantizeVector<kBits, kDelta>(levels, high[r], low[r], step, nan, &m[kDelta ? r : 0], &out);
-    if constexpr (kDelta) m[r].Store(job.m, place + r * pitch);
-    out.Store(job.out, place + r * pitch);
+    DequantizeVector<kBits, kDelta>(launch.levels, high[r], low[r], step, nan, &m[kDelta ? r : 0],
+                                    &out);
+    if constexpr (kDelta) m[r].Store(reinterpret_cast<uint8_t*>(job.m) + (place + r * pitch) * 16);
+    out.Store(static_cast<uint8_t*>(job.out) + (place + r * pitch) * Vector<kType>::kBytes);
   }
 }
 

@@ -17,6 +17,9 @@ namespace isthmus::compress::cuda {
 
 inline constexpr int kMaxJobs = 32;  // samples of a launch: they travel as kernel parameters
 
+// Samples under this are addressed with 32 bits in the one-pass kernels.
+inline constexpr int64_t kMaxSampleBytes = (int64_t{1} << 32) - 1;
+
 template <typename Job>
 struct Launch {
   Job jobs[kMaxJobs];
@@ -40,8 +43,9 @@ __device__ inline uint16_t DeviceScaleOfBits(uint32_t max_bits) {
 
 __device__ inline float DeviceInverse(const Levels& l, uint16_t scale) {
   if (scale == 0 || scale == kScaleNan) return 0.0f;
-  const float ratio = __fdiv_rn(l.top, Bf16Bits(scale));
-  return l.symmetric ? __fmul_rn(ratio, 0.5f) : ratio;
+  // Asymmetric: the top is a power of two, so that the reciprocal's rounding is the quotient's.
+  if (!l.symmetric) return __fmul_rn(l.top, __frcp_rn(Bf16Bits(scale)));
+  return __fmul_rn(__fdiv_rn(l.top, Bf16Bits(scale)), 0.5f);
 }
 
 // `factor`: 1 / top, with which asymmetric levels are as exact as with the division.
@@ -62,10 +66,11 @@ __device__ inline float Nearest(const Levels& l, float x, float inverse) {
 
 __device__ inline bool IsOdd(uint16_t scale) { return scale == kScaleNan || scale == kScaleMax; }
 
-// `n`: a code less the offset, an integer. The first step is exact, fused or not.
+// `n`: a code less the offset, an integer. The first step is exact, fused or not; for asymmetric
+// levels it changes nothing.
 __device__ inline float ValueOf(const Levels& l, float n, float step) {
-  if (l.symmetric) n = __fmaf_rn(n, l.code_factor, -l.code_shift);
-  return __fmul_rn(n, step);
+  const float factor = l.code_factor, shift = l.symmetric ? l.code_shift : 0.0f;
+  return __fmul_rn(__fmaf_rn(n, factor, -shift), step);
 }
 
 // Four codes as one number, the first the most significant, from what Nearest gave: the bits of
@@ -100,35 +105,34 @@ __device__ inline void StoreField(uint32_t high, uint32_t low, uint8_t* to) {
   }
 }
 
-// The halves of field `index` of `codes`, which is at a multiple of 16. Reads no word beyond the
-// one with the field's last byte.
+// The halves of the field at `at` bytes from `codes`, which is at a multiple of 16. `skip`: at % 4.
+// Reads no word beyond the one with the field's last byte.
 template <int kBits>
-__device__ inline void LoadField(const uint8_t* codes, int64_t index, uint32_t* high,
+__device__ inline void LoadField(const uint8_t* codes, uint32_t at, uint32_t skip, uint32_t* high,
                                  uint32_t* low) {
   if constexpr (kBits == 1) {
-    const uint32_t field = __ldg(codes + index);
+    const uint32_t field = __ldg(codes + at);
     *high = field >> 4;
     *low = field & 0xfu;
   } else if constexpr (kBits == 2) {
-    const uint32_t field = __ldg(reinterpret_cast<const uint16_t*>(codes) + index);
+    const uint32_t field = __ldg(reinterpret_cast<const uint16_t*>(codes + at));
     *high = field & 0xffu;
     *low = field >> 8;
   } else if constexpr (kBits == 4) {
-    const uint32_t field = __ldg(reinterpret_cast<const uint32_t*>(codes) + index);
+    const uint32_t field = __ldg(reinterpret_cast<const uint32_t*>(codes + at));
     *high = __byte_perm(field, 0, 0x4401);
     *low = __byte_perm(field, 0, 0x4423);
   } else if constexpr (kBits == 8) {
-    const uint2 field = __ldg(reinterpret_cast<const uint2*>(codes) + index);
+    const uint2 field = __ldg(reinterpret_cast<const uint2*>(codes + at));
     *high = __byte_perm(field.x, 0, 0x0123);
     *low = __byte_perm(field.y, 0, 0x0123);
   } else {
-    const int64_t at = index * kBits;
-    const uint32_t* words = reinterpret_cast<const uint32_t*>(codes) + (at >> 2);
-    const int skip = static_cast<int>(at & 3) * 8, end = skip + 8 * kBits;
+    const uint32_t* words = reinterpret_cast<const uint32_t*>(codes + (at - skip));
+    const uint32_t bit = 8 * skip, end = bit + 8 * kBits;
     const uint32_t w0 = __byte_perm(__ldg(words), 0, 0x0123);
     const uint32_t w1 = end > 32 ? __byte_perm(__ldg(words + 1), 0, 0x0123) : 0;
     const uint32_t w2 = kBits > 4 && end > 64 ? __byte_perm(__ldg(words + 2), 0, 0x0123) : 0;
-    const uint32_t first = __funnelshift_l(w1, w0, skip), second = __funnelshift_l(w2, w1, skip);
+    const uint32_t first = __funnelshift_l(w1, w0, bit), second = __funnelshift_l(w2, w1, bit);
     *high = first >> (32 - 4 * kBits);
     *low = __funnelshift_l(second, first, 4 * kBits) >> (32 - 4 * kBits);
   }
@@ -138,10 +142,11 @@ __device__ inline void LoadField(const uint8_t* codes, int64_t index, uint32_t* 
 template <DType kType>
 struct Vector {
   static constexpr int kWords = kType == DType::kF32 ? 8 : 4;
+  static constexpr uint32_t kBytes = 4 * kWords;
   uint32_t word[kWords];
 
-  __device__ void Load(const void* from, int64_t index) {  // index: of the vector
-    const uint4* at = reinterpret_cast<const uint4*>(from) + index * (kWords / 4);
+  __device__ void Load(const uint8_t* from) {
+    const uint4* at = reinterpret_cast<const uint4*>(from);
 #pragma unroll
     for (int i = 0; i < kWords / 4; ++i) {
       const uint4 v = __ldcs(at + i);
@@ -186,6 +191,12 @@ struct Vector {
       pair = i % 2 == 0 ? (pair & 0xffff0000u) | nan : (pair & 0xffffu) | nan << 16;
     }
   }
+  // Makes the compiler forget what it computed from the words: to do it again costs less than to
+  // keep it in registers.
+  __device__ void Forget() {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) asm volatile("" : "+r"(word[i]));
+  }
   // Elements that are not finite become zero.
   __device__ void DropNotFinite() {
 #pragma unroll
@@ -198,8 +209,8 @@ struct Vector {
       }
     }
   }
-  __device__ void Store(void* to, int64_t index) const {
-    uint4* at = reinterpret_cast<uint4*>(to) + index * (kWords / 4);
+  __device__ void Store(uint8_t* to) const {
+    uint4* at = reinterpret_cast<uint4*>(to);
 #pragma unroll
     for (int i = 0; i < kWords / 4; ++i)
       at[i] = make_uint4(word[4 * i], word[4 * i + 1], word[4 * i + 2], word[4 * i + 3]);
@@ -274,15 +285,19 @@ template <int kBits, bool kDelta, DType kType>
 __device__ inline void DequantizeVector(const Levels& l, uint32_t high, uint32_t low,
                                         const float* step, uint32_t nan, Vector<DType::kBf16>* m,
                                         Vector<kType>* out) {
-  constexpr float kMagic = 8388608.0f;  // 2^23: its low bits are free for a code
-  constexpr uint32_t kMask = (1u << kBits) - 1;
-  const float zero = __fadd_rn(kMagic, static_cast<float>(l.offset));
+  // A float of 2^15 + code: the code begins at bit 8. That times 1 or 2, less 2^15 or 2^16 and the
+  // levels' shift, is exact.
+  constexpr uint32_t kMagic = 0x47000000u;
+  const float shift = 32768.0f * l.code_factor + l.code_shift, factor = l.code_factor;
+  uint32_t mask;  // in a register: one operation can have only one constant
+  asm("mov.u32 %0, %1;" : "=r"(mask) : "n"(((1u << kBits) - 1) << 8));
   float x[8];
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const uint32_t code = ((i < 4 ? high : low) >> (kBits * (3 - i % 4))) & kMask;
-    const float n = __fsub_rn(__uint_as_float(0x4b000000u | code), zero);
-    x[i] = ValueOf(l, n, step[i]);
+    const int right = kBits * (3 - i % 4) - 8;
+    const uint32_t half = i < 4 ? high : low;
+    const uint32_t code = (right >= 0 ? half >> (right & 31) : half << (-right & 31)) & mask;
+    x[i] = __fmul_rn(__fmaf_rn(__uint_as_float(code | kMagic), factor, -shift), step[i]);
     if constexpr (kDelta) x[i] = __fadd_rn((*m)[i], x[i]);
   }
   if constexpr (kDelta) m->Set(x);

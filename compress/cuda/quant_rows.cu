@@ -23,15 +23,14 @@ __device__ uint32_t TeamMax(uint32_t own, int warp, int team_warps, uint32_t* sh
   return own;
 }
 
-// Every 32nd vector from `first` on; zeros from `count` on.
+// Every 32nd vector; zeros from `count` on.
 template <DType kType, int kHeld>
-__device__ void LoadVectors(const void* from, int64_t first, int count,
-                            Vector<kType> (&held)[kHeld]) {
+__device__ void LoadVectors(const uint8_t* from, int count, Vector<kType> (&held)[kHeld]) {
+  const int lane = static_cast<int>(threadIdx.x);
 #pragma unroll
   for (int k = 0; k < kHeld; ++k) {
-    const int vector = k * 32 + static_cast<int>(threadIdx.x);
     held[k].Clear();
-    if (vector < count) held[k].Load(from, first + vector);
+    if (k * 32 + lane < count) held[k].Load(from + (k * 32 + lane) * Vector<kType>::kBytes);
   }
 }
 
@@ -54,13 +53,14 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
   const int warp = threadIdx.z * blockDim.y + part;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.z + threadIdx.z;
   const int row_vectors = static_cast<int>(launch.hidden / 8), first = part * kHeld * 32;
-  const bool in_range = row < launch.positions;
 
   Vector<kType> a[kHeld];
   Vector<DType::kBf16> m[kDelta ? kHeld : 1];
-  LoadVectors(job.a, row * row_vectors + first, in_range ? row_vectors - first : 0, a);
-  if constexpr (kDelta)
-    LoadVectors(job.m, row * row_vectors + first, in_range ? row_vectors - first : 0, m);
+  const int count = row < launch.positions ? row_vectors - first : 0;  // of vectors, from there on
+  const int64_t start = row * row_vectors + first;
+  uint8_t* buffer = reinterpret_cast<uint8_t*>(job.m) + start * 16;
+  LoadVectors(static_cast<const uint8_t*>(job.a) + start * Vector<kType>::kBytes, count, a);
+  if constexpr (kDelta) LoadVectors(buffer, count, m);
   uint16_t scale = 0;
   float inverse[8], step[8];
   const auto set_scale = [&](uint32_t most) {
@@ -91,6 +91,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
       set_scale(most);
     }
     uint8_t* field = mine + (k * 32 + lane) * kBits;
+    a[k].Forget();
     if (IsOdd(scale)) {
       a[k].DropNotFinite();
       QuantizeVector<kBits, kDelta, true>(launch.levels, a[k], &m[kDelta ? k : 0], inverse, step,
@@ -99,18 +100,15 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
       QuantizeVector<kBits, kDelta, false>(launch.levels, a[k], &m[kDelta ? k : 0], inverse, step,
                                            field);
     }
-    if (!in_range || vector >= row_vectors) continue;
-    if constexpr (kDelta) m[k].Store(job.m, row * row_vectors + vector);
+    if (k * 32 + lane >= count) continue;
+    if constexpr (kDelta) m[k].Store(buffer + (k * 32 + lane) * 16);
     const int first_of_group = kByToken ? vector : vector & (launch.group_vectors - 1);
     if (first_of_group != 0) continue;
     scales[kByToken ? 0 : vector >> (31 - __clz(launch.group_vectors))] = scale;
     if (scale == kScaleNan) *job.not_finite = 1;
   }
   __syncwarp();  // the warp made a run of bytes: it writes them as words
-  if (in_range) {
-    CopyWords(mine, min(kHeld * 32, row_vectors - first) / 8 * kBits,
-              job.body + launch.codes_at + (row * row_vectors + first) * kBits);
-  }
+  CopyWords(mine, min(kHeld * 32, count) / 8 * kBits, job.body + launch.codes_at + start * kBits);
 }
 
 template <DType kType, bool kDelta>

@@ -1,6 +1,7 @@
 // Codecs on a device against the CPU's: payloads and decoded tensors, byte for byte.
 #include "compress/cuda/device_body.h"
 #include "compress/cuda/device_codec.h"
+#include "compress/cuda/device_low_rank.h"
 #include "compress/cuda/device_memory.h"
 #include "compress/cuda/device_top_k.h"
 #include "compress/cuda/kernels.h"
@@ -138,6 +139,72 @@ TEST(GpuCodec, TopKOfEachToken) {
     }
   }
   ExpectEqual({"topk(0.05)", DType::kBf16, {2, 1024, 1600}}, ++seed);
+}
+
+double Distance(const std::vector<float>& x, const std::string& bytes) {
+  std::vector<float> y(x.size());
+  std::memcpy(y.data(), bytes.data(), bytes.size());
+  return RelativeError(x, y);
+}
+
+// The factors differ from the CPU's in their last bits, so what counts is what is lost: as much as
+// on the CPU, to a thousandth of the input, and either end decodes the other's payload.
+TEST(GpuCodec, LowRankLosesWhatTheCpuLoses) {
+  for (const char* text :
+       {"lowrank(1)", "lowrank(4)", "lowrank(16, values=bf16)", "lowrank(128)"}) {
+    for (const TensorDims& dims :
+         {TensorDims{1, 5, 3}, TensorDims{2, 64, 40}, TensorDims{1, 200, 320}}) {
+      SCOPED_TRACE(std::string(text) + " " + std::to_string(dims.hidden));
+      Pair cpu(text, dims.positions, dims.hidden);
+      Pair device(text, OnDevice(Pair::Options(dims.positions, dims.hidden)));
+      ASSERT_TRUE(device.encoder != nullptr && device.decoder != nullptr);
+      Tensor in(DType::kF32, dims), out(DType::kF32, dims);
+      const std::vector<float> x = Gaussian(static_cast<size_t>(dims.elements()), 5);
+      in.Set(x);
+      const std::vector<uint32_t> ids = Ids(static_cast<size_t>(dims.samples));
+      FrameContext context;
+      context.sample_ids = ids;
+      std::string expected, payload;
+      for (uint64_t frame = 1; frame <= 6; ++frame) {  // the warm start settles
+        ASSERT_TRUE(cpu.encoder->Encode(std::as_const(in).OnHost(), context, &expected).ok());
+        const absl::Status encoded =
+            device.encoder->Encode(std::as_const(in).OnDevice(), context, &payload);
+        ASSERT_TRUE(encoded.ok()) << encoded;
+        ASSERT_EQ(payload.size(), expected.size());
+        ASSERT_TRUE(cpu.decoder->Decode(expected, frame, context, out.OnHost()).ok());
+      }
+      const double lost = Distance(x, out.host());
+      ASSERT_TRUE(device.decoder->Decode(payload, 7, context, out.OnDevice()).ok());
+      EXPECT_NEAR(Distance(x, out.Download()), lost, 1e-3);
+      ASSERT_TRUE(cpu.decoder->Decode(payload, 7, context, out.OnHost()).ok());
+      EXPECT_NEAR(Distance(x, out.host()), lost, 1e-3);
+    }
+  }
+}
+
+TEST(GpuCodec, LowRankOfZerosAndOfWhatIsNotFinite) {
+  const TensorDims dims{1, 8, 16};
+  Pair device("lowrank(4)", OnDevice(Pair::Options(8, 16)));
+  Tensor in(DType::kBf16, dims), out(DType::kF32, dims);
+  const std::vector<uint32_t> ids = {0};
+  FrameContext context;
+  context.sample_ids = ids;
+  std::vector<float> bad = Gaussian(128, 1);
+  bad[7] = std::numeric_limits<float>::infinity();
+  const std::vector<float> inputs[] = {std::vector<float>(128, 0.0f), bad, Gaussian(128, 2)};
+  for (size_t i = 0; i < 3; ++i) {
+    in.Set(inputs[i]);
+    std::string payload;
+    ASSERT_TRUE(device.encoder->Encode(std::as_const(in).OnDevice(), context, &payload).ok());
+    ASSERT_TRUE(device.decoder->Decode(payload, i + 1, context, out.OnDevice()).ok());
+    std::vector<float> y(128);
+    std::memcpy(y.data(), out.Download().data(), 512);
+    for (float v : y) {
+      ASSERT_EQ(std::isnan(v), i == 1);
+      if (i == 0) ASSERT_EQ(v, 0.0f);
+    }
+    if (i == 2) EXPECT_LT(RelativeError(inputs[2], y), 0.95);  // and the warm start lives again
+  }
 }
 
 TEST(GpuCodec, EmptyTensors) {

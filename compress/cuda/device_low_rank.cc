@@ -1,0 +1,72 @@
+#include "compress/cuda/device_low_rank.h"
+
+#include <utility>
+
+#include "base/status.h"
+
+namespace isthmus::compress::cuda {
+
+DeviceLowRank::DeviceLowRank(const SampleShape& shape, int64_t rank, uint64_t seed,
+                             std::unique_ptr<DeviceSampleCodec> left,
+                             std::unique_ptr<DeviceSampleCodec> right)
+    : matrix_{shape.positions, shape.hidden},
+      rank_(rank),
+      left_(std::move(left)),
+      right_(std::move(right)),
+      kernels_(matrix_, rank, seed) {
+  Embed(*left_);
+  right_at_ = device_bytes_;
+  Embed(*right_);
+}
+
+absl::Status DeviceLowRank::Reserve() {
+  return scratch_.Reserve(4 * (matrix_.elements() + rank_ * (matrix_.positions + matrix_.hidden)));
+}
+
+absl::Status DeviceLowRank::Encode(DType dtype, absl::Span<const EncodeJob> jobs, Queue* queue) {
+  RETURN_IF_ERROR(Reserve());
+  if (!started_) {
+    RETURN_IF_ERROR(state_.Reserve(kernels_.StateBytes()));
+    RETURN_IF_ERROR(queue->Zero(state_.data(), kernels_.StateBytes()));
+    started_ = true;
+  }
+  for (EncodeJob job : jobs) {  // in order: each starts from the one before
+    const float* t = static_cast<const float*>(job.a);
+    if (dtype != DType::kF32) {
+      RETURN_IF_ERROR(KernelStatus(PlainEncode(job.a, dtype, matrix_.elements(), DType::kF32,
+                                               sample(), nullptr, nullptr, queue->stream()),
+                                   "lowrank"));
+      t = sample();
+    }
+    RETURN_IF_ERROR(KernelStatus(
+        kernels_.Encode(t, state_.data(), left_factor(), right_factor(), queue->stream()),
+        "lowrank"));
+    job.a = left_factor();
+    RETURN_IF_ERROR(left_->Encode(DType::kF32, {job}, queue));
+    job.a = right_factor();
+    job.body += right_at_;
+    RETURN_IF_ERROR(right_->Encode(DType::kF32, {job}, queue));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceLowRank::Decode(DType dtype, absl::Span<const DecodeJob> jobs,
+                                   uint32_t* not_finite, Queue* queue) {
+  RETURN_IF_ERROR(Reserve());
+  for (const DecodeJob& job : jobs) {
+    RETURN_IF_ERROR(
+        left_->Decode(DType::kF32, {{job.body, nullptr, left_factor()}}, nullptr, queue));
+    RETURN_IF_ERROR(right_->Decode(DType::kF32, {{job.body + right_at_, nullptr, right_factor()}},
+                                   nullptr, queue));
+    float* out = dtype == DType::kF32 ? static_cast<float*>(job.out) : sample();
+    RETURN_IF_ERROR(KernelStatus(
+        kernels_.Decode(left_factor(), right_factor(), out, queue->stream()), "lowrank"));
+    if (dtype == DType::kF32) continue;
+    RETURN_IF_ERROR(KernelStatus(PlainEncode(out, DType::kF32, matrix_.elements(), dtype, job.out,
+                                             nullptr, nullptr, queue->stream()),
+                                 "lowrank"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace isthmus::compress::cuda
