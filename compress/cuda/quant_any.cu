@@ -135,7 +135,7 @@ __global__ void AnyQuantize(const __grid_constant__ Launch<EncodeJob> launch, An
     field |= static_cast<uint64_t>(static_cast<int32_t>(level) + l.offset) << (l.bits * (7 - i));
     if (job.m == nullptr) continue;
     const float sum = __fadd_rn(Bf16Bits(job.m[first + i]),
-                                ValueOf(l, level, DeviceStep(l, launch.step_factor, scale)));
+                                ValueOf<true>(l, level, DeviceStep(l, launch.step_factor, scale)));
     job.m[first + i] = __bfloat16_as_ushort(__float2bfloat16_rn(sum));
   }
   uint8_t* to = job.body + launch.codes_at + first / 8 * l.bits;
@@ -163,7 +163,7 @@ __global__ void AnyDequantize(const __grid_constant__ Launch<DecodeJob> launch, 
     const int32_t code =
         static_cast<int32_t>(field >> (l.bits * (7 - i)) & ((uint64_t{1} << l.bits) - 1));
     const float step = DeviceStep(l, launch.step_factor, ScaleAt(launch, any, job.body, first + i));
-    float x = ValueOf(l, static_cast<float>(code - l.offset), step);
+    float x = ValueOf<true>(l, static_cast<float>(code - l.offset), step);
     if (job.m != nullptr) {
       x = __fadd_rn(Bf16Bits(job.m[first + i]), x);
       StoreAt(job.m, DType::kBf16, first + i, x);

@@ -199,11 +199,11 @@ __global__ void __launch_bounds__(kMaxThreads)
     a[r].Forget();
     if (odd) {
       a[r].DropNotFinite();
-      QuantizeVector<kBits, kDelta, true>(launch.levels, a[r], &m[kDelta ? r : 0], inverse, step,
-                                          field);
+      QuantizeVector<kBits, kDelta, true, true>(launch.levels, a[r], &m[kDelta ? r : 0], inverse,
+                                                step, field);
     } else {
-      QuantizeVector<kBits, kDelta, false>(launch.levels, a[r], &m[kDelta ? r : 0], inverse, step,
-                                           field);
+      QuantizeVector<kBits, kDelta, false, true>(launch.levels, a[r], &m[kDelta ? r : 0], inverse,
+                                                 step, field);
     }
     if constexpr (kDelta) {
       if (r * static_cast<int>(lines) < rows)

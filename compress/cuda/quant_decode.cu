@@ -84,7 +84,8 @@ __global__ void __launch_bounds__(kVectors* kLines)
     DequantizeVector<kBits, kDelta>(launch.levels, high[r], low[r], step, nan, &m[kDelta ? r : 0],
                                     &out);
     if constexpr (kDelta) m[r].Store(reinterpret_cast<uint8_t*>(job.m) + (place + r * pitch) * 16);
-    out.Store(static_cast<uint8_t*>(job.out) + (place + r * pitch) * Vector<kType>::kBytes);
+    out.StoreRow(static_cast<uint8_t*>(job.out) + (place + r * pitch) * Vector<kType>::kBytes,
+                 0xffu << (threadIdx.x & 24));
   }
 }
 

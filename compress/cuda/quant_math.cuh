@@ -67,10 +67,15 @@ __device__ inline float Nearest(const Levels& l, float x, float inverse) {
 __device__ inline bool IsOdd(uint16_t scale) { return scale == kScaleNan || scale == kScaleMax; }
 
 // `n`: a code less the offset, an integer. The first step is exact, fused or not; for asymmetric
-// levels it changes nothing.
+// levels it changes nothing, and kSkip leaves it out. Which is faster depends on the kernel.
+template <bool kSkip>
 __device__ inline float ValueOf(const Levels& l, float n, float step) {
-  const float factor = l.code_factor, shift = l.symmetric ? l.code_shift : 0.0f;
-  return __fmul_rn(__fmaf_rn(n, factor, -shift), step);
+  if constexpr (kSkip) {
+    if (l.symmetric) n = __fmaf_rn(n, l.code_factor, -l.code_shift);
+  } else {
+    n = __fmaf_rn(n, l.code_factor, l.symmetric ? -l.code_shift : 0.0f);
+  }
+  return __fmul_rn(n, step);
 }
 
 // Four codes as one number, the first the most significant, from what Nearest gave: the bits of
@@ -215,6 +220,25 @@ struct Vector {
     for (int i = 0; i < kWords / 4; ++i)
       at[i] = make_uint4(word[4 * i], word[4 * i + 1], word[4 * i + 2], word[4 * i + 3]);
   }
+  // As Store, of a row of vectors in the lanes of `mask`, two or more from an even one on. Two
+  // lanes exchange halves, so that each store fills whole sectors of 32 bytes.
+  __device__ void StoreRow(uint8_t* to, unsigned mask) const {
+    if constexpr (kWords == 4) {
+      Store(to);
+    } else {
+      const bool odd = threadIdx.x % 2 == 1;
+      uint32_t first[4], second[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t other = __shfl_xor_sync(mask, odd ? word[i] : word[4 + i], 1);
+        first[i] = odd ? other : word[i];       // of the even lane's vector
+        second[i] = odd ? word[4 + i] : other;  // of the odd lane's
+      }
+      uint4* at = reinterpret_cast<uint4*>(odd ? to - 16 : to);
+      at[0] = make_uint4(first[0], first[1], first[2], first[3]);
+      at[2] = make_uint4(second[0], second[1], second[2], second[3]);
+    }
+  }
 };
 
 // The largest magnitudes of vectors, element by element. 16-bit elements are compared as they are.
@@ -262,7 +286,7 @@ struct Largest {
 };
 
 // Codes of a vector and, with a delta buffer, its update: m := bf16(m + value).
-template <int kBits, bool kDelta, bool kClamp, DType kType>
+template <int kBits, bool kDelta, bool kClamp, bool kSkip, DType kType>
 __device__ inline void QuantizeVector(const Levels& l, const Vector<kType>& a,
                                       Vector<DType::kBf16>* m, const float* inverse,
                                       const float* step, uint8_t* field) {
@@ -272,7 +296,7 @@ __device__ inline void QuantizeVector(const Levels& l, const Vector<kType>& a,
     const float before = kDelta ? (*m)[i] : 0.0f;
     nearest[i] = Nearest<kClamp>(l, kDelta ? __fsub_rn(a[i], before) : a[i], inverse[i]);
     if constexpr (kDelta)
-      sum[i] = __fadd_rn(before, ValueOf(l, __fsub_rn(nearest[i], kRounder), step[i]));
+      sum[i] = __fadd_rn(before, ValueOf<kSkip>(l, __fsub_rn(nearest[i], kRounder), step[i]));
   }
   if constexpr (kDelta) m->Set(sum);
   StoreField<kBits>(PackHalf<kBits>(nearest, l.offset), PackHalf<kBits>(nearest + 4, l.offset),

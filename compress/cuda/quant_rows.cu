@@ -94,11 +94,11 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
     a[k].Forget();
     if (IsOdd(scale)) {
       a[k].DropNotFinite();
-      QuantizeVector<kBits, kDelta, true>(launch.levels, a[k], &m[kDelta ? k : 0], inverse, step,
-                                          field);
+      QuantizeVector<kBits, kDelta, true, false>(launch.levels, a[k], &m[kDelta ? k : 0], inverse,
+                                                 step, field);
     } else {
-      QuantizeVector<kBits, kDelta, false>(launch.levels, a[k], &m[kDelta ? k : 0], inverse, step,
-                                           field);
+      QuantizeVector<kBits, kDelta, false, false>(launch.levels, a[k], &m[kDelta ? k : 0], inverse,
+                                                  step, field);
     }
     if (k * 32 + lane >= count) continue;
     if constexpr (kDelta) m[k].Store(buffer + (k * 32 + lane) * 16);

@@ -1,6 +1,7 @@
 // Kernels of the codecs on a device against a device-to-device copy, and whole encoders against
 // the bus.
-//   gpu_bench [SAMPLES...]      (default 1 2 4 8 32) samples of 1024 x 1600 elements
+//   gpu_bench [--only=TEXT] [SAMPLES...]   samples of 1024 x 1600 elements (default 1 2 4 8 32);
+//                                          TEXT is in the names of the codecs to measure
 //
 // For each case: the fewest bytes it must move, the time that the copy's rate predicts for them,
 // the time measured, and the share of the copy's rate that makes; beside it, what a copy of as many
@@ -13,9 +14,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "base/rng.h"
 #include "compress/convert.h"
@@ -61,6 +65,7 @@ class Bench {
   }
 
   double copy_rate = 0;  // bytes a second, read and written
+  std::string only;
 
   uint8_t* Allocate(int64_t bytes) {
     void* p = nullptr;
@@ -129,15 +134,19 @@ class Bench {
   // Normal numbers, rounded to dtype, `n` of them, repeated from a block of a million.
   void Fill(void* to, DType dtype, int64_t n, uint64_t seed) {
     constexpr int64_t kBlock = 1 << 20;
-    std::vector<float> x(kBlock);
-    for (size_t i = 0; i < x.size(); ++i) {
-      float sum = -6.0f;
-      for (uint64_t k = 0; k < 12; ++k)
-        sum += static_cast<float>(RandomBits(seed, k, i) >> 40) * 0x1p-24f;
-      x[i] = sum;
+    static std::map<std::pair<DType, uint64_t>, std::vector<uint8_t>> blocks;
+    std::vector<uint8_t>& bytes = blocks[{dtype, seed % 4}];
+    if (bytes.empty()) {
+      std::vector<float> x(kBlock);
+      for (size_t i = 0; i < x.size(); ++i) {
+        float sum = -6.0f;
+        for (uint64_t k = 0; k < 12; ++k)
+          sum += static_cast<float>(RandomBits(seed % 4, k, i) >> 40) * 0x1p-24f;
+        x[i] = sum;
+      }
+      bytes.resize(static_cast<size_t>(kBlock) * DTypeBytes(dtype));
+      FromFloats(x.data(), x.size(), dtype, bytes.data());
     }
-    std::vector<uint8_t> bytes(static_cast<size_t>(kBlock) * DTypeBytes(dtype));
-    FromFloats(x.data(), x.size(), dtype, bytes.data());
     for (int64_t at = 0; at < n; at += kBlock) {
       Check(cudaMemcpy(static_cast<uint8_t*>(to) + at * static_cast<int64_t>(DTypeBytes(dtype)),
                        bytes.data(),
@@ -158,6 +167,7 @@ class Bench {
 // Encoding and decoding of one format. With buffers, each set of them meets another set of tensors
 // at each turn, so that differences stay large.
 void Bench::Quant(const std::string& name, const QuantFormat& format, DType dtype, bool delta) {
+  if (name.find(only) == std::string::npos) return;
   const int64_t n = samples_ * kSample.elements();
   const int64_t bytes = samples_ * EncodeBytesMoved(format, kSample, dtype, delta);
   const int sets = SetsOf(bytes);
@@ -269,7 +279,7 @@ void Bus(const char* text, int64_t samples, Bench* bench) {
               Median(decoding) * 1e6);
 }
 
-void Run(const std::vector<int64_t>& counts) {
+void Run(const std::string& only, const std::vector<int64_t>& counts) {
   cudaDeviceProp device;
   Check(cudaGetDeviceProperties(&device, 0));
   double rate = 0;
@@ -288,6 +298,7 @@ void Run(const std::vector<int64_t>& counts) {
   for (int64_t samples : counts) {
     Bench bench(samples);
     bench.copy_rate = rate;
+    bench.only = only;
     const ScaleBy channel = ScaleBy::kChannel;
     bench.Quant("quant(4)", Format(4, channel), DType::kBf16, false);
     bench.Quant("quant(4, token)", Format(4, ScaleBy::kToken), DType::kBf16, false);
@@ -307,7 +318,9 @@ void Run(const std::vector<int64_t>& counts) {
       "| copy to device us | decode us |\n|---|---|---|---|---|---|---|\n");
   for (int64_t samples : {1, 8}) {
     Bench bench(samples);
-    for (const char* text : {"none", "quant(4)", "delta(quant(4))"}) Bus(text, samples, &bench);
+    for (const char* text : {"none", "quant(4)", "delta(quant(4))"}) {
+      if (only.empty()) Bus(text, samples, &bench);
+    }
   }
 }
 
@@ -316,8 +329,13 @@ void Run(const std::vector<int64_t>& counts) {
 
 int main(int argc, char** argv) {
   std::vector<int64_t> counts;
+  std::string only;
   for (int i = 1; i < argc; ++i) {
     int64_t samples = 0;
+    if (absl::StartsWith(argv[i], "--only=")) {
+      only = argv[i] + 7;
+      continue;
+    }
     if (!absl::SimpleAtoi(argv[i], &samples) || samples < 1) {
       std::fprintf(stderr, "gpu_bench: '%s' is not a number of samples\n", argv[i]);
       return 2;
@@ -325,6 +343,6 @@ int main(int argc, char** argv) {
     counts.push_back(samples);
   }
   if (counts.empty()) counts = {1, 2, 4, 8, 32};
-  isthmus::compress::cuda::Run(counts);
+  isthmus::compress::cuda::Run(only, counts);
   return 0;
 }
