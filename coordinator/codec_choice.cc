@@ -53,6 +53,9 @@ std::string NoDelta(const CodecQuestion& q) {
 
 std::string NoPredict(const CodecQuestion& q) {
   if (!q.tokens_known) return "no predict: token ids do not come along";
+  const double predict_s = kPredictSecondsPerElement * static_cast<double>(q.dims.elements());
+  if (predict_s > q.compute_s)
+    return absl::StrCat("no predict: it would take ", FormatSeconds(predict_s), " of a core");
   const int64_t bytes = PredictorBytes(Quant(8, q.forward, Scheme::kPredict), q.dims, q.vocabulary);
   if (bytes <= q.free_bytes) return "";
   return absl::StrCat("no predict: its tables take ", FormatBytes(bytes), ", ",

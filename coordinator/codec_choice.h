@@ -17,9 +17,11 @@
 
 namespace isthmus::coordinator {
 
-constexpr double kRateMargin = 0.8;      // for errors of measurement
-constexpr int kMinForwardBits = 2;       // 1 bit does not train with this quantiser
-constexpr int kMinBackwardBits = 4;      // coarser gradients cost convergence
+constexpr double kRateMargin = 0.8;  // for errors of measurement
+constexpr int kMinForwardBits = 2;   // 1 bit does not train with this quantiser
+constexpr int kMinBackwardBits = 4;  // coarser gradients cost convergence
+// Of one core, to encode or decode; codec_bench. An accelerator may be faster than that.
+constexpr double kPredictSecondsPerElement = 8e-9;
 constexpr double kPassesForDelta = 1.5;  // below, delta coding has too few second visits to gain
 
 struct CodecQuestion {

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "proto/codec_size.h"
 #include "proto/codec_text.h"
 
 namespace isthmus {
@@ -117,9 +118,9 @@ void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
 
 void CheckBackward(const std::string& field, const std::string& text, Errors* errors) {
   if (!errors->Add(CheckCodec(field, text, true)) || text == "auto") return;
-  if (IsStateful(ParseCodec(text).value())) {
+  if (HasBuffers(ParseCodec(text).value())) {
     errors->Add(Bad(field, text,
-                    "a codec without state: a gradient has no earlier version of itself to differ "
+                    "a codec without delta: a gradient has no earlier version of itself to differ "
                     "from (AQ-SGD, section 3)"));
   }
 }

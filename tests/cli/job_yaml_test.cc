@@ -142,7 +142,7 @@ job.yaml:6:1: recipe.learning_rate: missing; it must be from 1e-12 to 10
 job.yaml:9:16: recipe.micro_batch: '32' is not allowed; it must be from 1 to 16
 job.yaml:11:12: compression.forward: codec 'quant(9)', column 8: expected bits from 1 to 8
 job.yaml:13:31: compression.boundaries[0].backward: 'delta(quant(4))' is not allowed; )y"
-      R"y(it must be a codec without state: a gradient has no earlier version )y"
+      R"y(it must be a codec without delta: a gradient has no earlier version )y"
       R"y(of itself to differ from (AQ-SGD, section 3))y");
 }
 

@@ -85,6 +85,11 @@ TEST(CodecChoice, PredictsWhereTokensComeAlongAndSamplesDoNotComeAgain) {
   --q.free_bytes;
   EXPECT_EQ(Codec(q), "quant(4)");
   EXPECT_THAT(ChooseCodec(q).why, HasSubstr("no predict: its tables take "));
+  ++q.free_bytes;
+  q.compute_s *= 1e-3;  // an accelerator on a fast link: one core can't follow
+  q.rate_bits_per_s *= 1e3;
+  EXPECT_EQ(Codec(q), "quant(4)");
+  EXPECT_THAT(ChooseCodec(q).why, HasSubstr("no predict: it would take 1.05 ms of a core"));
   q.tokens_known = false;
   EXPECT_THAT(ChooseCodec(q).why, HasSubstr("no predict: token ids do not come along"));
 }

@@ -61,6 +61,14 @@ TEST(JobDefaults, EachBadFieldIsNamed) {
   }
 }
 
+TEST(JobDefaults, GradientsMayBePredicted) {
+  JobSpec job = SmallJob();
+  job.mutable_compression()->set_forward("predict(quant(2, token), context=3)");
+  job.mutable_compression()->set_backward("predict(quant(4, token), context=2, next)");
+  FillDefaults(&job);
+  EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
+}
+
 TEST(JobDefaults, AllErrorsAreListed) {
   JobSpec job = SmallJob();
   job.mutable_model()->set_heads(0);
