@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "tests/worker/world.h"
 #include "worker/session.h"
@@ -67,9 +68,20 @@ TEST(SessionCodec, PredictorsStayIdentical) {
   shape.stages = 3;
   shape.steps = 8;
   shape.check_buffers = true;
-  for (const char* codec : {"predict(quant(4))", "delta(quant(3), cold=predict(quant(4)))"}) {
-    shape.forward = codec;
-    EXPECT_EQ(Losses(shape), Losses(shape)) << codec;
+  const std::pair<const char*, const char*> both_ways[] = {
+      {"predict(quant(4))", "none"},
+      {"delta(quant(3), cold=predict(quant(4)))", "none"},
+      {"predict(quant(2, token), context=3)", "predict(quant(4, token), context=2, next)"},
+      {"predict(none)", "predict(quant(4, token), context=3, next) | zstd"},
+      {"delta(quant(3), cold=predict(quant(4)))", "predict(quant(4), next)"},
+  };
+  for (const auto& [forward, backward] : both_ways) {
+    shape.forward = forward;
+    shape.backward = backward;
+    for (const char* schedule : {"1f1b", "gpipe"}) {
+      shape.schedule = schedule;
+      EXPECT_EQ(Losses(shape), Losses(shape)) << forward << " " << backward << " " << schedule;
+    }
   }
 }
 
