@@ -27,17 +27,15 @@ CodecSpec Quant(int bits, bool forward, Scheme scheme) {
     *spec.mutable_cold() = Plain(CodecSpec::BF16);
     return spec;
   }
+  if (scheme == Scheme::kPredict || !forward) quant.set_scale(CodecSpec::PER_TOKEN);
+  // The largest gradients must not be cut: they are what is to be learned.
+  if (!forward) quant.set_symmetric(true);
   if (scheme == Scheme::kPredict) {
-    quant.set_scale(CodecSpec::PER_TOKEN);
     CodecSpec spec = Plain(CodecSpec::PREDICT);
     *spec.mutable_inner() = quant;
     spec.set_context(forward ? 3 : 2);
     spec.set_next(!forward);
     return spec;
-  }
-  if (!forward) {  // the largest gradients must not be cut: they are what is to be learned
-    quant.set_scale(CodecSpec::PER_TOKEN);
-    quant.set_symmetric(true);
   }
   return quant;
 }

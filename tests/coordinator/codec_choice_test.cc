@@ -71,10 +71,10 @@ TEST(CodecChoice, PredictsWhereTokensComeAlongAndSamplesDoNotComeAgain) {
   EXPECT_THAT(ChooseCodec(q).why,
               HasSubstr("(no delta: 1.00 passes over the data, it needs more than 1.5; predict: "));
   q.forward = false;
-  EXPECT_EQ(Codec(q), "predict(quant(4, token), context=2, next)");
+  EXPECT_EQ(Codec(q), "predict(quant(4, token, symmetric), context=2, next)");
   q.passes = 3;
   q.buffers_fit = true;
-  EXPECT_EQ(Codec(q), "predict(quant(4, token), context=2, next)");
+  EXPECT_EQ(Codec(q), "predict(quant(4, token, symmetric), context=2, next)");
   q.forward = true;
   EXPECT_EQ(Codec(q), "delta(quant(4), cold=bf16)") << "a sample's own buffer is better";
   q.buffers_fit = false;
