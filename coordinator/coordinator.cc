@@ -278,14 +278,14 @@ void Coordinator::Tick() {
 }
 
 void Coordinator::TickProbes() {
-  const auto task = links_.Next(members_, jobs_.AnyActive(), Now());
-  if (!task.has_value()) return;
-  CoordinatorMessage message;
-  ProbeRequestList* probe = message.mutable_probe();
-  probe->set_max_seconds_per_peer_ms(absl::ToInt64Milliseconds(options_.links.probe_budget));
-  *probe->add_peers() = members_.Find(task->to_id)->node;
-  probe->mutable_peers(0)->clear_data_files();
-  SendTo(task->from_id, std::move(message));
+  while (const auto task = links_.Next(members_, jobs_.AnyActive(), Now())) {
+    CoordinatorMessage message;
+    ProbeRequestList* probe = message.mutable_probe();
+    probe->set_max_seconds_per_peer_ms(absl::ToInt64Milliseconds(options_.links.probe_budget));
+    *probe->add_peers() = members_.Find(task->to_id)->node;
+    probe->mutable_peers(0)->clear_data_files();
+    SendTo(task->from_id, std::move(message));
+  }
 }
 
 // ---- the store ----

@@ -1,6 +1,8 @@
 #include "coordinator/link_table.h"
 
 #include <cmath>
+#include <set>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/figures.h"
@@ -10,6 +12,11 @@ namespace {
 
 constexpr int kMaxLinksInResult = 1024;
 constexpr size_t kMaxErrorBytes = 300;
+
+// Daemons of one host share its line.
+std::string Host(const Member& member) {
+  return member.node.address().substr(0, member.node.address().rfind(':'));
+}
 
 }  // namespace
 
@@ -30,7 +37,8 @@ void LinkTable::OnJoin(const std::string& node_id, bool moved, absl::Time now) {
 }
 
 void LinkTable::OnGone(const std::string& node_id, absl::Time now) {
-  if (under_way_.has_value() && under_way_->first == node_id) under_way_.reset();
+  for (auto it = under_way_.begin(); it != under_way_.end();)
+    it = it->first.first == node_id ? under_way_.erase(it) : std::next(it);
 }
 
 void LinkTable::Forget(const Membership& members) {
@@ -48,41 +56,49 @@ bool LinkTable::Due(const Pair& pair, absl::Time now) const {
          (it->second.link.error().empty() ? options_.remeasure_after : options_.retry_after);
 }
 
-std::optional<ProbeTask> LinkTable::Next(const Membership& members, bool job_runs, absl::Time now) {
-  if (under_way_.has_value() && now >= answer_by_) {
-    PutError(*under_way_,
+void LinkTable::EndLate(absl::Time now) {
+  for (auto it = under_way_.begin(); it != under_way_.end();) {
+    if (now < it->second) {
+      ++it;
+      continue;
+    }
+    PutError(it->first,
              absl::StrCat("no answer of the measuring daemon within ",
                           DurationWords(options_.probe_budget + options_.answer_margin)),
              now);
-    under_way_.reset();
+    it = under_way_.erase(it);
   }
-  if (under_way_.has_value() || job_runs) return std::nullopt;
-  std::vector<std::string> alive;
+}
+
+std::optional<ProbeTask> LinkTable::Next(const Membership& members, bool job_runs, absl::Time now) {
+  EndLate(now);
+  if (job_runs) return std::nullopt;
+  std::set<std::string> busy;  // hosts
+  for (const auto& [pair, answer_by] : under_way_) {
+    for (const std::string& id : {pair.first, pair.second}) {
+      if (const Member* member = members.Find(id)) busy.insert(Host(*member));
+    }
+  }
+  std::vector<std::string> idle;
   for (const auto& [id, member] : members.members()) {
-    if (member.alive() && member.heartbeat.generation() == 0) alive.push_back(id);
+    if (member.alive() && member.heartbeat.generation() == 0 && busy.count(Host(member)) == 0)
+      idle.push_back(id);
   }
-  const Pair* best = nullptr;
-  Pair found;
-  bool found_unknown = false;
-  for (const std::string& from :
-       alive) {  // never measured before those that are to be measured again
-    for (const std::string& to : alive) {
+  std::optional<Pair> found;  // never measured before those that are to be measured again
+  for (const std::string& from : idle) {
+    for (const std::string& to : idle) {
       const Pair pair{from, to};
       if (from == to || !Due(pair, now)) continue;
-      const bool unknown = links_.count(pair) == 0;
-      if (best == nullptr || (unknown && !found_unknown)) {
-        found = pair;
-        best = &found;
-        found_unknown = unknown;
+      if (links_.count(pair) == 0) {
+        under_way_[pair] = now + options_.probe_budget + options_.answer_margin;
+        return ProbeTask{from, to};
       }
-      if (found_unknown) break;
+      if (!found.has_value()) found = pair;
     }
-    if (found_unknown) break;
   }
-  if (best == nullptr) return std::nullopt;
-  under_way_ = found;
-  answer_by_ = now + options_.probe_budget + options_.answer_margin;
-  return ProbeTask{found.first, found.second};
+  if (!found.has_value()) return std::nullopt;
+  under_way_[*found] = now + options_.probe_budget + options_.answer_margin;
+  return ProbeTask{found->first, found->second};
 }
 
 absl::Status LinkTable::OnResult(const std::string& node_id, const ProbeResult& result,
@@ -91,7 +107,6 @@ absl::Status LinkTable::OnResult(const std::string& node_id, const ProbeResult& 
     return absl::InvalidArgumentError(absl::StrCat("probe result with ", result.links_size(),
                                                    " links; at most ", kMaxLinksInResult));
   }
-  bool mine = false;
   for (const LinkMeasurement& l : result.links()) {
     if ((l.from_id() != node_id && l.to_id() != node_id) || l.from_id() == l.to_id()) {
       return absl::InvalidArgumentError("probe result of a link that is not of this daemon");
@@ -101,14 +116,17 @@ absl::Status LinkTable::OnResult(const std::string& node_id, const ProbeResult& 
       return absl::InvalidArgumentError(absl::StrCat("probe result with rate ", l.rate_bits_per_s(),
                                                      " and round trip ", l.round_trip_s()));
     }
-    const bool asked = under_way_ == Pair{l.from_id(), l.to_id()};
-    mine = mine || asked;
+    const bool asked = under_way_.erase({l.from_id(), l.to_id()}) > 0;
     // Unasked: kept only if it was never measured, so that a daemon can't rewrite the table.
     if (asked || links_.count({l.from_id(), l.to_id()}) == 0) Put(l, now);
   }
-  if (under_way_.has_value() && under_way_->first == node_id) {
-    if (!mine) PutError(*under_way_, "the measuring daemon did not answer for this pair", now);
-    under_way_.reset();
+  for (auto it = under_way_.begin(); it != under_way_.end();) {
+    if (it->first.first != node_id) {
+      ++it;
+      continue;
+    }
+    PutError(it->first, "the measuring daemon did not answer for this pair", now);
+    it = under_way_.erase(it);
   }
   return absl::OkStatus();
 }

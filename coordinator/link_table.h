@@ -1,10 +1,10 @@
 // What is known of the links between daemons, and which one to measure next. A core of values:
 // `now` is a parameter.
 //
-// One measurement runs at a time in the whole system, so that they don't share a line; none runs
-// while a job does. A pair is measured when either daemon joins, again after `remeasure_after`, and
-// after `retry_after` if it could not be reached. Thread: one owner. Bounds: a pair of two listed
-// daemons has one entry.
+// Measurements that run at once have no host in common (daemons of the same address host share a
+// line), so N daemons take about 2 N rounds; none runs while a job does. A pair is measured when
+// either daemon joins, again after `remeasure_after`, and after `retry_after` if it could not be
+// reached. Thread: one owner. Bounds: a pair of two listed daemons has one entry.
 #ifndef ISTHMUS_COORDINATOR_LINK_TABLE_H_
 #define ISTHMUS_COORDINATOR_LINK_TABLE_H_
 
@@ -46,8 +46,8 @@ class LinkTable {
   void OnGone(const std::string& node_id, absl::Time now);  // a measurement that waits for it ends
   void Forget(const Membership& members);  // pairs of daemons that are no longer listed
 
-  // The next pair to measure, which then counts as under way. Nothing while one is, while a job
-  // runs, or if all is measured.
+  // The next pair to measure, which then counts as under way. To be asked until it has none:
+  // nothing while a job runs, or if all pairs of free hosts are measured.
   std::optional<ProbeTask> Next(const Membership& members, bool job_runs, absl::Time now);
 
   // Both directions may be in a result. InvalidArgument: figures that are no figures, or pairs not
@@ -69,13 +69,13 @@ class LinkTable {
   };
   using Pair = std::pair<std::string, std::string>;
   bool Due(const Pair& pair, absl::Time now) const;
+  void EndLate(absl::Time now);
   void Put(const LinkMeasurement& link, absl::Time now);
   void PutError(const Pair& pair, const std::string& error, absl::Time now);
 
   const LinkTableOptions options_;
   std::map<Pair, Entry> links_;
-  std::optional<Pair> under_way_;
-  absl::Time answer_by_;
+  std::map<Pair, absl::Time> under_way_;  // -> answer by
   std::map<Pair, bool> changed_;
 };
 

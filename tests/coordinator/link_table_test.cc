@@ -1,6 +1,7 @@
 #include "coordinator/link_table.h"
 
 #include <cmath>
+#include <set>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -14,11 +15,11 @@ using ::testing::SizeIs;
 class LinkTableTest : public ::testing::Test {
  protected:
   absl::Time At(double s) { return absl::UnixEpoch() + absl::Seconds(s); }
-  void Join(const std::string& id, double s = 0, bool moved = true) {
+  void Join(const std::string& id, double s = 0, bool moved = true, std::string host = "") {
     Register r;
     r.mutable_node()->set_id(id);
     r.mutable_node()->set_name(id);
-    r.mutable_node()->set_address(id + ":1");
+    r.mutable_node()->set_address((host.empty() ? id : host) + ":1");
     r.set_instance(id);
     ASSERT_EQ(members_.Register(r, ++stream_, At(s), At(s)).kind, RegisterDecision::kAccepted);
     table_.OnJoin(id, moved, At(s));
@@ -44,13 +45,13 @@ class LinkTableTest : public ::testing::Test {
   uint64_t stream_ = 0;
 };
 
-TEST_F(LinkTableTest, EveryPairOnceAndOneAtATime) {
+TEST_F(LinkTableTest, EveryPairOnceAndAHostInOneAtATime) {
   for (const char* id : {"a", "b", "c"}) Join(id);
   EXPECT_EQ(table_.Unmeasured({"a", "b", "c"}), 6);
   for (int i = 0; i < 6; ++i) {
     const auto task = Next(i);
     ASSERT_TRUE(task.has_value());
-    EXPECT_FALSE(Next(i).has_value()) << "one token";
+    EXPECT_FALSE(Next(i).has_value()) << "each pair has a host of it";
     Answer(*task, i);
   }
   EXPECT_FALSE(Next(7).has_value());
@@ -59,6 +60,32 @@ TEST_F(LinkTableTest, EveryPairOnceAndOneAtATime) {
   EXPECT_THAT(table_.TakeChanged(), SizeIs(6));
   EXPECT_THAT(table_.TakeChanged(), SizeIs(0));
   EXPECT_TRUE(Next(7 + 1800).has_value()) << "old figures are measured again";
+}
+
+TEST_F(LinkTableTest, PairsWithoutACommonHostAreMeasuredAtOnce) {
+  for (const char* id : {"a", "b", "c", "d"}) Join(id);
+  int rounds = 0, pairs = 0;
+  for (; rounds < 20; ++rounds) {
+    std::vector<ProbeTask> tasks;
+    std::set<std::string> hosts;
+    while (const auto task = Next(rounds)) {
+      EXPECT_TRUE(hosts.insert(task->from_id).second);
+      EXPECT_TRUE(hosts.insert(task->to_id).second);
+      tasks.push_back(*task);
+    }
+    if (tasks.empty()) break;
+    for (const ProbeTask& task : tasks) Answer(task, rounds);
+    pairs += static_cast<int>(tasks.size());
+  }
+  EXPECT_EQ(pairs, 12);
+  EXPECT_LE(rounds, 8) << "12 one after the other";
+}
+
+TEST_F(LinkTableTest, DaemonsOfOneHostShareItsLine) {
+  for (const char* id : {"a", "b", "c"}) Join(id, 0, true, "10.0.0.1");
+  Join("d");
+  ASSERT_TRUE(Next(0).has_value());
+  EXPECT_FALSE(Next(0).has_value());
 }
 
 TEST_F(LinkTableTest, NeverWhileAJobRuns) {
