@@ -342,7 +342,7 @@ class App {
 }  // namespace
 
 int RunApp(int argc, const char* const* argv, Console* console) {
-  return App(console).Run(argc, argv);
+  return console->Finish(App(console).Run(argc, argv));
 }
 
 }  // namespace isthmus::cli

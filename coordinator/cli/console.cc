@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
@@ -15,9 +16,20 @@
 
 namespace isthmus::cli {
 
-void Console::Put(FILE* file, const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), file);
-  std::fflush(file);
+void Console::Out(const std::string& text) {
+  const bool whole = std::fwrite(text.data(), 1, text.size(), out_) == text.size();
+  if ((std::fflush(out_) != 0 || !whole) && out_error_ == 0) out_error_ = errno;
+}
+
+void Console::Err(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), err_);
+  std::fflush(err_);
+}
+
+int Console::Finish(int code) {
+  if (code != kExitOk || out_error_ == 0 || out_error_ == EPIPE) return code;  // EPIPE: `| head`
+  return Fail(absl::InternalError(
+      absl::StrCat("the output could not be written: ", std::strerror(out_error_))));
 }
 
 int Console::Fail(const absl::Status& status) {

@@ -16,19 +16,20 @@ class Console {
   // Not owned.
   Console(FILE* out, FILE* err) : out_(out), err_(err) {}
 
-  void Out(const std::string& text) { Put(out_, text); }
-  void Err(const std::string& text) { Put(err_, text); }
+  void Out(const std::string& text);
+  void Err(const std::string& text);
   // "isthmus: <message>" on err; the exit code of `status`.
   int Fail(const absl::Status& status);
+  // `code`, unless it says that all went well and some output was lost, as on a full disk.
+  int Finish(int code);
 
   FILE* out() const { return out_; }
   FILE* err() const { return err_; }
 
  private:
-  static void Put(FILE* file, const std::string& text);
-
   FILE* const out_;
   FILE* const err_;
+  int out_error_ = 0;  // errno of the first write that failed
 };
 
 struct Terminal {

@@ -1,8 +1,10 @@
 #include "coordinator/cli/gpt2_import.h"
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -24,6 +26,9 @@ namespace {
 constexpr size_t kMaxListed = 10;
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::error_code error;  // opening a pipe would wait for its writer
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
+    return absl::InvalidArgumentError(absl::StrCat("can't read ", path, ": it is not a file"));
   std::ifstream in(path, std::ios::binary | std::ios::ate);
   if (!in)
     return absl::NotFoundError(absl::StrCat("can't open ", path, ": ", std::strerror(errno)));
@@ -121,9 +126,10 @@ std::map<std::string, std::vector<int64_t>> ExpectedTensors(const ModelSpec& mod
 
 absl::StatusOr<std::vector<std::string>> WeightFiles(const std::string& dir) {
   const std::string single = dir + "/model.safetensors";
-  if (std::ifstream(single).good()) return std::vector<std::string>{single};
+  std::error_code error;
+  if (std::filesystem::exists(single, error)) return std::vector<std::string>{single};
   const std::string index_path = single + ".index.json";
-  if (!std::ifstream(index_path).good()) {
+  if (!std::filesystem::exists(index_path, error)) {
     return absl::NotFoundError(
         absl::StrCat(dir,
                      " has no model.safetensors (and no model.safetensors.index.json); pickled "
@@ -180,6 +186,14 @@ absl::StatusOr<SafetensorsItem> TakeTensor(const std::string& name, const Safete
   size_t bytes = sizeof(float);
   for (int64_t n : wanted) bytes *= static_cast<size_t>(n);
   item.data = item.data.substr(0, bytes);  // of wpe: the first positions
+  for (size_t at = 0; at < bytes; at += sizeof(float)) {
+    float value = 0;
+    std::memcpy(&value, item.data.data() + at, sizeof(value));
+    if (!std::isfinite(value)) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ": element ", at / sizeof(float), " is ",
+                                                     value, ": the model can't be trained"));
+    }
+  }
   return item;
 }
 

@@ -394,7 +394,8 @@ absl::StatusOr<JobSpec> ReadJobFile(const std::string& path) {
   std::string text(kMaxYamlBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (in.bad() || (in.fail() && !in.eof()))
-    return absl::NotFoundError(absl::StrCat("can't read the job file ", path));
+    return absl::NotFoundError(
+        absl::StrCat("can't read the job file ", path, ": ", std::strerror(errno)));
   text.resize(static_cast<size_t>(in.gcount()));
   JobFile file = ParseJobYaml(text);
   if (file.errors.empty()) return std::move(file.job);

@@ -21,6 +21,22 @@ TEST(Console, FailPrintsHarmlessTextAndGivesTheCode) {
   std::free(text);
 }
 
+TEST(Console, LostOutputIsNoSuccess) {
+  FILE* full = std::fopen("/dev/full", "w");
+  ASSERT_NE(full, nullptr);
+  FILE* err = std::tmpfile();
+  Console lost(full, err);
+  EXPECT_EQ(lost.Finish(kExitOk), kExitOk) << "nothing was printed";
+  lost.Out("a job file\n");
+  EXPECT_EQ(lost.Finish(kExitOk), kExitFailure);
+  EXPECT_EQ(lost.Finish(kExitRefused), kExitRefused) << "the first cause counts";
+  std::fclose(full);
+  Console good(err, err);
+  good.Out("text");
+  EXPECT_EQ(good.Finish(kExitOk), kExitOk);
+  std::fclose(err);
+}
+
 TEST(Console, AFileIsNoTerminal) {
   FILE* file = std::tmpfile();
   const Terminal terminal = TerminalOf(file);

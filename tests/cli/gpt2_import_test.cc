@@ -1,8 +1,12 @@
 #include "coordinator/cli/gpt2_import.h"
 
+#include <sys/stat.h>
+
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/safetensors.h"
@@ -124,6 +128,27 @@ TEST_F(Gpt2ImportTest, DamagedAndIncompleteWeights) {
   std::ofstream(dir_ + "/model.safetensors", std::ios::binary) << SmallGpt2Weights("", "F32", 3);
   EXPECT_THAT(Error(),
               HasSubstr("transformer.wpe.weight has the shape [3, 8], the job needs [4, 8]"));
+}
+
+TEST_F(Gpt2ImportTest, WeightsThatAreNoFile) {
+  const std::string path = dir_ + "/model.safetensors";
+  std::filesystem::remove(path);
+  std::filesystem::create_directory(path);
+  EXPECT_EQ(Error(), "can't read " + path + ": it is not a file");
+  std::filesystem::remove(path);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(Error(), "can't read " + path + ": it is not a file") << "and does not wait";
+}
+
+TEST_F(Gpt2ImportTest, WeightsThatAreNoNumbers) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    std::string bytes = SmallGpt2Weights("");
+    std::memcpy(&bytes[bytes.size() - 8], &bad, sizeof(bad));
+    std::ofstream(dir_ + "/model.safetensors", std::ios::binary) << bytes;
+    EXPECT_THAT(Error(), testing::ContainsRegex("transformer[a-z0-9_.]*: element [0-9]+ is -?"
+                                                "(nan|inf): the model can't be trained"));
+  }
 }
 
 }  // namespace
