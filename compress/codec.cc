@@ -81,6 +81,11 @@ absl::StatusOr<std::unique_ptr<SampleCodec>> MakeSampleCodec(const CodecSpec& sp
       return std::make_unique<LowRankCodec>(spec, shape, options.seed, std::move(left),
                                             std::move(right));
     }
+    case CodecSpec::AUTOENCODER:  // the engine has it; what comes here has its channels already
+      if (shape.hidden != spec.channels())
+        return absl::InvalidArgumentError(
+            absl::StrCat("autoencoder of ", spec.channels(), " channels for ", shape.hidden));
+      return MakeSampleCodec(ValuesOf(spec), shape, options);
     case CodecSpec::FEEDBACK:
     case CodecSpec::LAZY: {
       ASSIGN_OR_RETURN(std::unique_ptr<SampleCodec> inner,

@@ -21,6 +21,7 @@
 #include "coordinator/figures.h"
 #include "coordinator/store.h"
 #include "nlohmann/json.hpp"
+#include "proto/tensor_names.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -366,12 +367,12 @@ absl::StatusOr<std::string> CheckpointStore::MergeTensors(
     const auto entries = ParseSafetensors(files.back().bytes());
     if (!entries.ok()) return Annotate(entries.status(), absl::StrCat(dir, "/", path));
     for (const auto& [name, entry] : *entries) {
-      if (wanted.empty() || wanted.count(name) > 0)
+      if (wanted.empty() ? !IsOwnTensor(name) : wanted.count(name) > 0)
         items.emplace(name, SafetensorsItem{name, entry.dtype, entry.shape, entry.data});
     }
   }
   for (const std::string& name : wanted) {
-    if (items.count(name) == 0)
+    if (items.count(name) == 0 && !IsOwnTensor(name))
       return absl::NotFoundError(absl::StrCat("checkpoint ", dir, ": no tensor '",
                                               name.substr(0, 200), "' among its ", request.what()));
   }

@@ -152,7 +152,7 @@ absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary,
       return PlaceTables(job, boundary, *codec, p);
     }
     ASSIGN_OR_RETURN(*codec, ParseCodec(text));
-    const double busy_s = WireBytes(*codec, dims, true) * 8 / question.rate_bits_per_s;
+    const double busy_s = WireBytes(*codec, question.dims, true) * 8 / question.rate_bits_per_s;
     choice.fits = choice.fits && busy_s <= p->slowest_s;
     *why = absl::StrCat(FormatRate(question.rate_bits_per_s), " measured, ", FormatSeconds(busy_s),
                         " a micro-batch, compute ", FormatSeconds(p->slowest_s), " -> ",
@@ -167,6 +167,7 @@ absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary,
     return PlaceTables(job, boundary, *codec, p);
   };
   RETURN_IF_ERROR(choose(wanted.forward, true, &choice.forward, &choice.forward_why));
+  question.dims = WireDims(choice.forward, dims);
   RETURN_IF_ERROR(choose(wanted.backward, false, &choice.backward, &choice.backward_why));
   ASSIGN_OR_RETURN(choice.evaluation, ParseCodec(job.compression().evaluation()));
   if (choice.forward.kind() == CodecSpec::NONE && wanted.forward == "auto")
@@ -177,7 +178,7 @@ absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary,
   }
   choice.up_s = WireBytes(choice.forward, dims, true) * 8 / choice.up.rate_bits_per_s;
   choice.cold_up_s = WireBytes(choice.forward, dims, false) * 8 / choice.up.rate_bits_per_s;
-  choice.down_s = WireBytes(choice.backward, dims, true) * 8 / choice.down.rate_bits_per_s;
+  choice.down_s = WireBytes(choice.backward, question.dims, true) * 8 / choice.down.rate_bits_per_s;
   p->boundaries.push_back(std::move(choice));
   return absl::OkStatus();
 }

@@ -47,6 +47,8 @@ int64_t SampleBytes(const CodecSpec& spec, int64_t positions, int64_t hidden, bo
       return SampleBytes(values, positions, rank, warm, most) +
              SampleBytes(values, rank, hidden, warm, most);
     }
+    case CodecSpec::AUTOENCODER:
+      return SampleBytes(ValuesOf(spec), positions, spec.channels(), warm, most);
     case CodecSpec::FEEDBACK:
     case CodecSpec::LAZY:
       return SampleBytes(spec.inner(), positions, hidden, warm, most);
@@ -81,10 +83,16 @@ int64_t IndexSetBytes(int64_t n, int64_t kept) {
   return std::min(elias_fano, (n + 7) / 8);
 }
 
+TensorDims WireDims(const CodecSpec& forward, TensorDims dims) {
+  if (forward.kind() == CodecSpec::AUTOENCODER) dims.hidden = forward.channels();
+  return dims;
+}
+
 CodecSpec ValuesOf(const CodecSpec& spec) {
   if (spec.has_inner()) return spec.inner();
   CodecSpec values;
-  if (spec.kind() != CodecSpec::LOW_RANK) values.set_kind(CodecSpec::BF16);
+  const bool exact = spec.kind() == CodecSpec::LOW_RANK || spec.kind() == CodecSpec::AUTOENCODER;
+  if (!exact) values.set_kind(CodecSpec::BF16);
   return values;
 }
 

@@ -26,7 +26,11 @@ int64_t TopKKept(const CodecSpec& spec, int64_t positions, int64_t hidden);
 // (compress/index_set.h).
 int64_t IndexSetBytes(int64_t n, int64_t kept);
 
-// The codec of the values of a TOP_K, RANDOM_K or LOW_RANK: `inner`, or the default.
+// The tensors that cross a boundary with this codec forward, activations and gradients: as many
+// channels as an autoencoder has, else the model's.
+TensorDims WireDims(const CodecSpec& forward, TensorDims dims);
+
+// The codec of the values of a TOP_K, RANDOM_K, LOW_RANK or AUTOENCODER: `inner`, or the default.
 CodecSpec ValuesOf(const CodecSpec& spec);
 
 // What a COCKTAIL is made of: RANDOM_K of TOP_K of QUANT.

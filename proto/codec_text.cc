@@ -11,6 +11,11 @@ namespace {
 
 constexpr int kMaxNesting = 4;
 constexpr double kDefaultRate = 0.05;
+constexpr int kMaxChannels = 65536;
+
+constexpr char kOutermost[] =
+    "autoencoder: it is part of the model and can't be inside of another codec; what crosses the "
+    "wire is coded by values=, as in autoencoder(32, values=quant(8))";
 
 bool InUnit(double x) { return x > 0 && x <= 1; }
 
@@ -51,6 +56,8 @@ class Parser {
       return Sparse(name == "topk" ? CodecSpec::TOP_K : CodecSpec::RANDOM_K, depth);
     } else if (name == "lowrank") {
       return LowRank(depth);
+    } else if (name == "autoencoder") {
+      return Autoencoder(depth);
     } else if (name == "sign") {
       return Sign();
     } else if (name == "cocktail") {
@@ -65,7 +72,7 @@ class Parser {
       return Expected(
           "a codec: none, bf16, fp16, quant(BITS), delta(CODEC), predict(CODEC), topk(RATIO), "
           "randomk(RATIO), lowrank(RANK), sign, "
-          "cocktail(SUBSET, RATIO, BITS), ef(CODEC), lep(CODEC)");
+          "cocktail(SUBSET, RATIO, BITS), autoencoder(CHANNELS), ef(CODEC), lep(CODEC)");
     }
     return spec;
   }
@@ -160,6 +167,23 @@ class Parser {
       absl::Status status = Values(depth, &spec);
       if (!status.ok()) return status;
     }
+    return Closed(std::move(spec));
+  }
+
+  absl::StatusOr<CodecSpec> Autoencoder(int depth) {
+    CodecSpec spec;
+    spec.set_kind(CodecSpec::AUTOENCODER);
+    int channels = 0;
+    if (!Take('(') || !absl::SimpleAtoi(Word(), &channels) || channels < 1 ||
+        channels > kMaxChannels)
+      return Expected("'(' and the number of channels, as in autoencoder(32)");
+    spec.set_channels(channels);
+    if (Take(',')) {
+      if (Word() != "values" || !Take('=')) return Expected("values=CODEC");
+      absl::Status status = Values(depth, &spec);
+      if (!status.ok()) return status;
+    }
+    if (depth > 0) return absl::InvalidArgumentError(kOutermost);
     return Closed(std::move(spec));
   }
 
@@ -284,9 +308,9 @@ absl::Status ValidateValues(const CodecSpec& spec, int depth) {
   const CodecSpec values = ValuesOf(spec);
   const bool plain = values.kind() == CodecSpec::NONE || values.kind() == CodecSpec::BF16 ||
                      values.kind() == CodecSpec::FP16;
-  const bool quant =
-      values.kind() == CodecSpec::QUANT &&
-      (values.scale() != CodecSpec::PER_CHANNEL || spec.kind() == CodecSpec::LOW_RANK);
+  const bool quant = values.kind() == CodecSpec::QUANT &&
+                     (values.scale() != CodecSpec::PER_CHANNEL ||
+                      spec.kind() == CodecSpec::LOW_RANK || spec.kind() == CodecSpec::AUTOENCODER);
   const bool top = spec.kind() == CodecSpec::RANDOM_K && values.kind() == CodecSpec::TOP_K;
   if (!plain && !quant && !top) {
     return absl::InvalidArgumentError(
@@ -305,6 +329,15 @@ absl::Status ValidatePredict(const CodecSpec& spec) {
         absl::StrCat("predict: context ", spec.context(), " not in 1..", kMaxPredictContext));
   }
   return absl::OkStatus();
+}
+
+absl::Status ValidateAutoencoder(const CodecSpec& spec, int depth) {
+  if (depth > 0) return absl::InvalidArgumentError(kOutermost);
+  if (spec.channels() < 1 || spec.channels() > kMaxChannels) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("autoencoder: channels ", spec.channels(), " not in 1..", kMaxChannels));
+  }
+  return ValidateValues(spec, depth);
 }
 
 absl::Status Validate(const CodecSpec& spec, int depth) {
@@ -340,6 +373,8 @@ absl::Status Validate(const CodecSpec& spec, int depth) {
         return absl::InvalidArgumentError(
             absl::StrCat("lowrank: rank ", spec.rank(), " not in 1..128"));
       return ValidateValues(spec, depth);
+    case CodecSpec::AUTOENCODER:
+      return ValidateAutoencoder(spec, depth);
     case CodecSpec::COCKTAIL:
       if (!InUnit(spec.subset()) || !InUnit(spec.ratio()) || spec.bits() < 1 || spec.bits() > 8) {
         return absl::InvalidArgumentError(
@@ -394,13 +429,15 @@ std::string FormatNode(const CodecSpec& spec) {
                                                   : "sign";
     case CodecSpec::TOP_K:
     case CodecSpec::RANDOM_K:
+    case CodecSpec::AUTOENCODER:
     case CodecSpec::LOW_RANK: {
       std::string out =
           spec.kind() == CodecSpec::TOP_K
               ? absl::StrCat("topk(", spec.ratio(), spec.global() ? ", global" : "")
           : spec.kind() == CodecSpec::RANDOM_K
               ? absl::StrCat("randomk(", spec.ratio(), spec.scaled() ? ", scaled" : "")
-              : absl::StrCat("lowrank(", spec.rank());
+          : spec.kind() == CodecSpec::AUTOENCODER ? absl::StrCat("autoencoder(", spec.channels())
+                                                  : absl::StrCat("lowrank(", spec.rank());
       if (spec.has_inner()) absl::StrAppend(&out, ", values=", FormatNode(spec.inner()));
       return out + ")";
     }

@@ -8,6 +8,8 @@
 //                 places from a shared seed; values default bf16
 //           | "lowrank(" RANK [ ", values=" value ] ")"
 //                 PowerSGD, rank 1-128; values default none (fp32)
+//           | "autoencoder(" CHANNELS [ ", values=" value ] ")"
+//                 learned, forward alone; values default none (fp32)
 //           | "sign" [ "(" "channel" | "token" | "group=32..256" ")" ]
 //           | "cocktail(" SUBSET "," RATIO "," BITS ")"
 //                 random subset, its largest, quantised
@@ -23,7 +25,7 @@
 //                 option: channel | token | group=32..256 | rms | stochastic | symmetric
 //
 // The nodes within ef, lep, predict and delta keep no state of their own; but cold= may be a
-// predict.
+// predict. An autoencoder is within nothing.
 //
 // Thread: pure functions.
 #ifndef ISTHMUS_PROTO_CODEC_TEXT_H_

@@ -116,8 +116,28 @@ void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
   }
 }
 
+// An autoencoder is the forward pass's, and no wider than the model.
+void CheckForward(const std::string& field, const std::string& text, int hidden, Errors* errors) {
+  if (!errors->Add(CheckCodec(field, text, true)) || text == "auto") return;
+  const CodecSpec spec = ParseCodec(text).value();
+  if (spec.kind() == CodecSpec::AUTOENCODER && spec.channels() > hidden) {
+    errors->Add(
+        Bad(field, text,
+            absl::StrCat("an autoencoder of at most model.hidden (", hidden, ") channels")));
+  }
+}
+
+bool CheckNoAutoencoder(const std::string& field, const std::string& text, Errors* errors) {
+  if (ParseCodec(text).value().kind() != CodecSpec::AUTOENCODER) return true;
+  errors->Add(Bad(field, text,
+                  "another codec: an autoencoder is named forward alone, and what crosses its "
+                  "boundary has its channels both ways and in validation passes"));
+  return false;
+}
+
 void CheckBackward(const std::string& field, const std::string& text, Errors* errors) {
   if (!errors->Add(CheckCodec(field, text, true)) || text == "auto") return;
+  if (!CheckNoAutoencoder(field, text, errors)) return;
   if (HasBuffers(ParseCodec(text).value())) {
     errors->Add(Bad(field, text,
                     "a codec without delta: a gradient has no earlier version of itself to differ "
@@ -125,12 +145,13 @@ void CheckBackward(const std::string& field, const std::string& text, Errors* er
   }
 }
 
-void ValidateCompression(const CompressionSpec& c, Errors* errors) {
-  errors->Add(CheckCodec("compression.forward", c.forward(), true));
+void ValidateCompression(const CompressionSpec& c, int hidden, Errors* errors) {
+  CheckForward("compression.forward", c.forward(), hidden, errors);
   CheckBackward("compression.backward", c.backward(), errors);
   const bool evaluation_ok =
       errors->Add(CheckCodec("compression.evaluation", c.evaluation(), false));
   errors->Add(CheckOneOf("compression.tied", c.tied(), {"none", "bf16", "fp16"}));
+  if (evaluation_ok) CheckNoAutoencoder("compression.evaluation", c.evaluation(), errors);
   if (evaluation_ok && IsStateful(ParseCodec(c.evaluation()).value())) {
     errors->Add(Bad("compression.evaluation", c.evaluation(), "a codec without state"));
   }
@@ -138,7 +159,7 @@ void ValidateCompression(const CompressionSpec& c, Errors* errors) {
     const BoundaryCodec& b = c.boundaries(i);
     const std::string path = absl::StrCat("compression.boundaries[", i, "].");
     errors->Add(CheckRange(path + "boundary", b.boundary(), 0, 255));
-    if (b.has_forward()) errors->Add(CheckCodec(path + "forward", b.forward(), true));
+    if (b.has_forward()) CheckForward(path + "forward", b.forward(), hidden, errors);
     if (b.has_backward()) CheckBackward(path + "backward", b.backward(), errors);
   }
   errors->Add(CheckRange("compression.buffer_memory_bytes", c.buffer_memory_bytes(), 0, 1e15));
@@ -209,7 +230,7 @@ std::vector<absl::Status> JobErrors(const JobSpec& job) {
   errors.Add(CheckRange("data.validation_share", job.data().validation_share(), 0, 0.9));
   ValidateRecipe(job.recipe(), &errors);
   ValidateStrategy(job.strategy(), job.model().layers(), &errors);
-  ValidateCompression(job.compression(), &errors);
+  ValidateCompression(job.compression(), job.model().hidden(), &errors);
   errors.Add(CheckRange("checkpoint.every", job.checkpoint().every(), 0, 1e9));
   errors.Add(CheckRange("checkpoint.keep", job.checkpoint().keep(), 1, 1000));
   return list;

@@ -207,7 +207,7 @@ absl::Status Executor::Forward(int micro, bool train, double* loss_sum) {
   batch.loss_scale = 1.0 / static_cast<double>(plan_.tokens_per_step());
   batch.train = train;
   if (batch.samples == 0) {  // a validation micro-batch beyond the last sample
-    slot.activation = Tensor{plan_.boundary_dims(0), {}};
+    if (!plan_.last()) slot.activation = Tensor{plan_.boundary_dims(*plan_.upper(), 0), {}};
     return absl::OkStatus();
   }
   if (plan_.first() || plan_.last()) {

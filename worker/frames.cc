@@ -43,9 +43,9 @@ bool HasMicro(FrameHeader::Kind kind) {
          kind == FrameHeader::EVAL_ACTIVATION;
 }
 
-absl::Status CheckShape(const SessionPlan& plan, const ExpectedFrame& expected,
-                        const FrameHeader& h) {
-  const TensorDims want = FrameDims(plan, expected);
+absl::Status CheckShape(const SessionPlan& plan, const LinkPlan& link,
+                        const ExpectedFrame& expected, const FrameHeader& h) {
+  const TensorDims want = FrameDims(plan, link, expected);
   const bool eval = expected.kind == FrameHeader::EVAL_ACTIVATION;
   const bool good =
       h.shape_size() == 3 && h.shape(1) == want.positions && h.shape(2) == want.hidden &&
@@ -122,18 +122,18 @@ const CodecSpec& FrameCodec(const SessionPlan& plan, const LinkPlan& link, Frame
   }
 }
 
-TensorDims FrameDims(const SessionPlan& plan, const ExpectedFrame& expected) {
+TensorDims FrameDims(const SessionPlan& plan, const LinkPlan& link, const ExpectedFrame& expected) {
   if (!HasTensor(expected.kind)) return {};
   if (expected.kind == FrameHeader::TIED_GRADIENT) return plan.tied_dims();
   if (expected.kind == FrameHeader::EVAL_ACTIVATION)
-    return plan.boundary_dims(plan.job().recipe().micro_batch());
-  return plan.boundary_dims(plan.samples(expected.micro));
+    return plan.boundary_dims(link, plan.job().recipe().micro_batch());
+  return plan.boundary_dims(link, plan.samples(expected.micro));
 }
 
 int64_t MaxPayloadBytes(const SessionPlan& plan, const LinkPlan& link,
                         const ExpectedFrame& expected) {
   if (!HasTensor(expected.kind)) return 0;
-  return MaxEncodedBytes(FrameCodec(plan, link, expected.kind), FrameDims(plan, expected));
+  return MaxEncodedBytes(FrameCodec(plan, link, expected.kind), FrameDims(plan, link, expected));
 }
 
 absl::Status CheckFrame(const SessionPlan& plan, const LinkPlan& link,
@@ -162,7 +162,7 @@ absl::Status CheckFrame(const SessionPlan& plan, const LinkPlan& link,
       return absl::InvalidArgumentError(
           absl::StrCat("the peer built another codec than ", FormatCodec(spec)));
     }
-    return CheckShape(plan, expected, h);
+    return CheckShape(plan, link, expected, h);
   }
   const bool votes = expected.kind == FrameHeader::VOTE || expected.kind == FrameHeader::DECISION;
   if (votes != h.has_vote() || !frame.payload.empty())

@@ -38,7 +38,7 @@ bool HasTensor(FrameHeader::Kind kind);
 
 // Shape of the tensor of `expected`; in validation passes the largest allowed (the header says how
 // many samples there are).
-TensorDims FrameDims(const SessionPlan& plan, const ExpectedFrame& expected);
+TensorDims FrameDims(const SessionPlan& plan, const LinkPlan& link, const ExpectedFrame& expected);
 
 // Bound on the payload of a frame: memory is bounded by the plan, not by the peer.
 int64_t MaxPayloadBytes(const SessionPlan& plan, const LinkPlan& link,

@@ -28,7 +28,7 @@ compress::CodecOptions MakeCodecOptions(const SessionPlan& plan, const LinkPlan&
                                         const std::string& spill_directory) {
   const bool tied = link.kind() == LinkPlan::TIED;
   const TensorDims dims =
-      tied ? plan.tied_dims() : plan.boundary_dims(plan.job().recipe().micro_batch());
+      tied ? plan.tied_dims() : plan.boundary_dims(link, plan.job().recipe().micro_batch());
   compress::CodecOptions options;
   options.seed = RandomBits(plan.job().seed(), Hash64(link.id()), up ? 1 : 2);
   options.positions = dims.positions;

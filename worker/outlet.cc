@@ -70,7 +70,10 @@ void Outlet::Run() {
 absl::Status Outlet::SendOne(Outbound item) {
   FrameHeader& h = item.header;
   if (h.kind() == FrameHeader::BUFFER_HASH) h.set_buffer_hash(encoder_->StateHash());
-  const int64_t raw_bytes = 4 * item.tensor.dims.elements();
+  // What an uncompressed boundary would carry: an autoencoder's channels count as compressed.
+  const TensorDims& d = item.tensor.dims;
+  const int64_t raw_bytes =
+      4 * (link_plan_.kind() == LinkPlan::TIED ? d : plan_.model_dims(d.samples)).elements();
   if (HasTensor(h.kind())) {
     h.set_codec(CodecId(FrameCodec(plan_, link_plan_, h.kind())));
     for (int64_t n :

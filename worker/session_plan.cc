@@ -90,6 +90,11 @@ absl::Status SessionPlan::CheckCodecs() {
   }
   for (const LinkPlan* link : {lower_, upper_}) {
     if (link == nullptr) continue;
+    for (const CodecSpec* spec : {&link->backward(), &link->evaluation()}) {
+      if (spec->kind() == CodecSpec::AUTOENCODER)
+        return Wrong(
+            absl::StrCat("the autoencoder of ", link->id(), " is not on its forward side"));
+    }
     if (IsStateful(link->evaluation()))
       return Wrong(absl::StrCat("the evaluation codec of ", link->id(), " keeps state"));
     for (const CodecSpec* spec : {&link->forward(), &link->backward(), &link->evaluation()}) {

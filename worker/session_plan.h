@@ -43,8 +43,12 @@ class SessionPlan {
   int64_t samples(int micro) const;  // of a training micro-batch: the last one may be smaller
   int eval_micros() const { return eval_micros_; }
   int queue_limit(const LinkPlan& link) const;
-  TensorDims boundary_dims(int64_t samples) const {
+  TensorDims model_dims(int64_t samples) const {
     return {samples, job().model().context(), job().model().hidden()};
+  }
+  // What crosses a boundary: the model's width, or the channels of its autoencoder.
+  TensorDims boundary_dims(const LinkPlan& boundary, int64_t samples) const {
+    return WireDims(boundary.forward(), model_dims(samples));
   }
   TensorDims tied_dims() const { return {1, job().model().vocabulary(), job().model().hidden()}; }
   int64_t tokens_per_step() const;

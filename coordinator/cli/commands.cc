@@ -382,6 +382,14 @@ int RunExport(const ClientOptions& client, const ExportOptions& options, Console
         return absl::OkStatus();
       });
   if (!status.ok()) return console->Fail(status);
+  for (const LinkPlan& link : job->plan().links()) {
+    if (link.forward().kind() != CodecSpec::AUTOENCODER) continue;
+    console->Err(
+        "isthmus: note: this model was trained with autoencoders at its boundaries, which a GPT-2 "
+        "has not; without the autoencoders its loss is another one: train it on a little without "
+        "them before you use it\n");
+    break;
+  }
   if (options.json) {
     console->Out(absl::StrCat(
         "{\n  \"job_id\": ", JsonString(job->job_id()), ",\n  \"step\": ", fetched.step,

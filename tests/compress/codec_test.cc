@@ -116,6 +116,17 @@ TEST(Codec, SeedsDecideStochasticRounding) {
   EXPECT_NE(first, one.Encode(x, {0}));  // the next frame draws anew
 }
 
+// The engine narrows and widens; on the wire there are its channels alone.
+TEST(Codec, AnAutoencoderIsTheCodecOfItsValues) {
+  const std::vector<float> x = Gaussian(5 * 3, 1);
+  Pair coded("autoencoder(3, values=quant(4, token))", 5, 3), inner("quant(4, token)", 5, 3);
+  EXPECT_EQ(coded.Encode(x, {0}), inner.Encode(x, {0}));
+  Pair exact("autoencoder(3)", 5, 3);
+  EXPECT_EQ(exact.Encode(x, {0}).size(), 4 * x.size());
+  const absl::Status status = MakeEncoder(Spec("autoencoder(3)"), Pair::Options(5, 4)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(Codec, RefusesAWrongSpecAndAnAbsurdBoundary) {
   CodecSpec spec;
   spec.set_kind(CodecSpec::QUANT);

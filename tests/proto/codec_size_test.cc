@@ -40,6 +40,17 @@ TEST(CodecSize, SparseCodecsCountTheirIndices) {
   EXPECT_EQ(MaxEncodedBytes(*ParseCodec("predict(quant(3))"), xl), 617600 + 1 + 5 * 1024);
 }
 
+TEST(CodecSize, AnAutoencoderHasItsChannelsBothWays) {
+  const TensorDims xl{2, 1024, 1600};
+  const CodecSpec forward = *ParseCodec("autoencoder(100, values=bf16)");
+  EXPECT_EQ(EncodedBytes(forward, xl, true), 2 * 1024 * 100 * 2);
+  EXPECT_EQ(EncodedBytes(*ParseCodec("autoencoder(100)"), xl, true), 2 * 1024 * 100 * 4);
+  const TensorDims narrow = WireDims(forward, xl);
+  EXPECT_EQ(EncodedBytes(forward, narrow, true), 2 * 1024 * 100 * 2);
+  EXPECT_EQ(EncodedBytes(*ParseCodec("none"), narrow, true), 2 * 1024 * 100 * 4);
+  EXPECT_EQ(WireDims(*ParseCodec("quant(4)"), xl).hidden, 1600);
+}
+
 TEST(CodecSize, BuffersAreTwoBytesAnElement) {
   EXPECT_EQ(BufferBytes(*ParseCodec("delta(quant(3))"), 20000, 1024, 1600),
             int64_t{20000} * 1024 * 1600 * 2);

@@ -49,6 +49,12 @@ TEST(JobDefaults, EachBadFieldIsNamed) {
        "compression.forward"},
       {[](JobSpec* j) { j->mutable_compression()->set_backward("delta(quant(4))"); },
        "compression.backward"},
+      {[](JobSpec* j) { j->mutable_compression()->set_backward("autoencoder(2)"); },
+       "compression.backward"},
+      {[](JobSpec* j) { j->mutable_compression()->set_evaluation("autoencoder(2)"); },
+       "compression.evaluation"},
+      {[](JobSpec* j) { j->mutable_compression()->set_forward("autoencoder(60000)"); },
+       "compression.forward"},
       {[](JobSpec* j) { j->mutable_checkpoint()->set_keep(0); }, "checkpoint.keep"},
   };
   for (const auto& [spoil, field] : cases) {

@@ -74,6 +74,52 @@ TEST(GptRank, ResumesOnAnotherCut) {
   }
 }
 
+// An autoencoder is a part of the model: the session trains it, counts its bytes both ways, and
+// resumes with it; where the cut moved, it starts anew.
+TEST(GptRank, AutoencodersLearnAndResume) {
+  WorldShape shape = SmallGpt();
+  shape.steps = 60;
+  shape.checkpoint_every = 30;
+  const TextCorpus corpus(GenerateText(2000, 1), shape.context, 20);
+  const GptRun plain = RunGpt(shape, corpus);
+  shape.forward = "autoencoder(8, values=bf16)";
+  shape.backward = "bf16";
+  MemoryStore store(&MergeSafetensors);
+  World::Options options;
+  options.store = &store;
+  options.corpus = &corpus;
+  options.make_stage = GptStages();
+  World whole(MakePlan(shape), options);
+  for (const absl::Status& status : whole.Run()) ASSERT_TRUE(status.ok()) << status;
+  const std::vector<double> losses = whole.last().losses();
+  EXPECT_LT(losses.back(), 0.8 * losses.front());
+  int64_t wire = 0, raw = 0;
+  for (int stage = 0; stage < shape.stages; ++stage) {
+    for (const StepRecord& r : whole.observer(stage).records()) {
+      for (const DirectionBytes& d : r.directions()) {
+        if (d.link_id() == "tied") continue;
+        wire += d.wire_bytes();
+        raw += d.raw_bytes();
+      }
+    }
+  }
+  // 32 channels of fp32 as 8 of bf16, both ways; small frames have headers as large as themselves.
+  EXPECT_GT(plain.wire_bytes, raw);
+  EXPECT_LT(wire, raw / 4);
+  for (int stages : {2, 4}) {
+    shape.stages = stages;
+    MemoryStore copy = store;
+    options.store = &copy;
+    World again(MakePlan(shape, 2, 30), options);
+    for (const absl::Status& status : again.Run()) ASSERT_TRUE(status.ok()) << status;
+    if (stages == 2) {
+      EXPECT_EQ(again.last().losses(), std::vector<double>(losses.begin() + 30, losses.end()));
+    } else {
+      EXPECT_LT(again.last().losses().back(), 0.9 * losses.front());
+    }
+  }
+}
+
 // Forty epochs over a small text, three seeds; the figure is the mean loss of the last two epochs.
 // tests/bench/convergence_bench is the long form, with every codec.
 TEST(GptRank, ActivationDeltasLearnWhatFp32Learns) {

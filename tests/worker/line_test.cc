@@ -67,7 +67,7 @@ class LineTest : public ::testing::Test {
     item.header.set_step(step);
     item.header.set_micro(micro);
     item.header.add_sample_ids(id);
-    item.tensor = Tensor::Zeros(lower_->boundary_dims(1));
+    item.tensor = Tensor::Zeros(lower_->boundary_dims(*lower_->upper(), 1));
     for (float& x : item.tensor.data) x = value;
     item.timeout = kLong;
     return item;

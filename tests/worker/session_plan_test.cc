@@ -92,6 +92,10 @@ TEST(SessionPlan, RefusesWhatCannotRun) {
        [](Plan* p) {
          *p->mutable_links(0)->mutable_backward() = ParseCodec("predict(quant(3))").value();
        }},
+      {"the autoencoder of b0 is not on its forward side",
+       [](Plan* p) {
+         *p->mutable_links(0)->mutable_backward() = ParseCodec("autoencoder(2)").value();
+       }},
       {"validation lists differ", [](Plan* p) { p->mutable_stages(1)->clear_eval(); }},
       {"validation lists hold 3",
        [](Plan* p) { p->mutable_job()->mutable_recipe()->set_eval_samples(7); }},

@@ -86,6 +86,12 @@ at::Tensor Block(const at::Tensor& x, const BlockWeights& w, int64_t heads,
       .view({samples, positions, hidden});
 }
 
+at::Tensor Project(const at::Tensor& x, const at::Tensor& weight) {
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = weight.size(1);
+  return at::mm(x.reshape({-1, weight.size(0)}), weight).view(shape);
+}
+
 at::Tensor Logits(const at::Tensor& x, const at::Tensor& norm_weight, const at::Tensor& norm_bias,
                   const at::Tensor& token_embedding) {
   return at::mm(Norm(x.reshape({-1, x.size(-1)}), norm_weight, norm_bias), token_embedding.t());

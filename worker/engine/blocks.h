@@ -32,6 +32,10 @@ at::Tensor Embed(const at::Tensor& tokens, const at::Tensor& token_embedding,
 // x: samples x positions x hidden, and so the result.
 at::Tensor Block(const at::Tensor& x, const BlockWeights& w, int64_t heads, const at::Tensor& mask);
 
+// What an autoencoder does on either side of a boundary: x by `weight`, [in, out], over the last
+// dimension. Linear, no bias.
+at::Tensor Project(const at::Tensor& x, const at::Tensor& weight);
+
 // Final norm and tied head: (samples x positions) x vocabulary.
 at::Tensor Logits(const at::Tensor& x, const at::Tensor& norm_weight, const at::Tensor& norm_bias,
                   const at::Tensor& token_embedding);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "proto/tensor_names.h"
 
 namespace isthmus::engine {
 namespace {
@@ -37,6 +38,15 @@ void AddBlock(const ModelSpec& model, int layer, std::vector<ParameterSpec>* out
   AddLinear(name + ".mlp.c_proj", 4 * h, h, residual_std, out);
 }
 
+ParameterSpec Boundary(const char* what, int layer, int64_t in, int64_t out) {
+  ParameterSpec spec;
+  spec.name = absl::StrCat(kOwnTensorPrefix, "boundary.", layer, ".", what, ".weight");
+  spec.shape = {in, out};
+  spec.decay = true;
+  spec.init_std = std::sqrt(2.0 / static_cast<double>(in + out));
+  return spec;
+}
+
 }  // namespace
 
 int64_t ParameterSpec::elements() const {
@@ -59,6 +69,14 @@ std::vector<ParameterSpec> StageParameters(const ModelSpec& model, int first_lay
     if (first_layer != 0) out.push_back(tokens);
   }
   return out;
+}
+
+ParameterSpec BoundaryEncoder(const ModelSpec& model, int layer, int channels) {
+  return Boundary("encoder", layer, model.hidden(), channels);
+}
+
+ParameterSpec BoundaryDecoder(const ModelSpec& model, int layer, int channels) {
+  return Boundary("decoder", layer, channels, model.hidden());
 }
 
 void FillInitial(const ParameterSpec& spec, uint64_t seed, float* out) {

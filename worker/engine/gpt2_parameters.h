@@ -30,6 +30,12 @@ inline constexpr char kPositionEmbedding[] = "transformer.wpe.weight";
 // ln_f (last stage), wte (last of several).
 std::vector<ParameterSpec> StageParameters(const ModelSpec& model, int first_layer, int end_layer);
 
+// The autoencoder at the boundary above layer `layer` - 1, in `channels` channels: A on the stage
+// below, [hidden, channels], and B on the stage above, [channels, hidden]. Their names say where
+// they are and that they are not GPT-2's (proto/tensor_names.h). Xavier's initial values.
+ParameterSpec BoundaryEncoder(const ModelSpec& model, int layer, int channels);
+ParameterSpec BoundaryDecoder(const ModelSpec& model, int layer, int channels);
+
 // Normal values (the sum of twelve uniform ones: standard deviation 1, |x| < 6) times init_std, or
 // the constant.
 void FillInitial(const ParameterSpec& spec, uint64_t seed, float* out);

@@ -13,12 +13,14 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/log.h"
 #include "base/safetensors.h"
 #include "base/status.h"
+#include "proto/tensor_names.h"
 #include "worker/engine/adamw.h"
 #include "worker/engine/blocks.h"
 #include "worker/engine/gpt2_parameters.h"
@@ -49,8 +51,18 @@ struct Kept {
   at::Tensor input;   // a leaf; not on the first stage
   at::Tensor output;  // activation, or the losses of the tokens
   double loss_scale = 1;
-  TensorDims dims;  // of the activation
+  TensorDims in, out;  // of what came and of what goes, in the boundaries' channels
 };
+
+// The autoencoder of a boundary, or none: channels 0.
+int AutoencoderChannels(const Plan& plan, int lower_stage) {
+  for (const LinkPlan& link : plan.links()) {
+    if (link.kind() == LinkPlan::BOUNDARY && link.lower() == lower_stage &&
+        link.forward().kind() == CodecSpec::AUTOENCODER)
+      return link.forward().channels();
+  }
+  return 0;
+}
 
 std::string Text(const TensorDims& d) {
   return absl::StrCat(d.samples, " x ", d.positions, " x ", d.hidden);
@@ -70,15 +82,15 @@ class Gpt2Stage : public worker::Stage {
     optimizer_.beta2 = recipe_.beta2();
     optimizer_.epsilon = recipe_.epsilon();
     optimizer_.weight_decay = recipe_.weight_decay();
-    for (ParameterSpec& spec : StageParameters(model_, first_layer_, end_layer_)) {
-      Parameter p;
-      p.tied = spec.name == kTokenEmbedding && !(first_ && last_);
-      const at::Tensor host = at::empty(spec.shape, at::kFloat);
-      FillInitial(spec, plan.job().seed(), host.data_ptr<float>());
-      p.value = host.to(device_).requires_grad_(true);
-      p.state = ZeroState(p.value.detach(), /*on_host=*/p.tied);
-      p.spec = std::move(spec);
-      parameters_.push_back(std::move(p));
+    for (ParameterSpec& spec : StageParameters(model_, first_layer_, end_layer_))
+      AddParameter(std::move(spec), plan.job().seed());
+    if (const int channels = first_ ? 0 : AutoencoderChannels(plan, stage - 1)) {
+      in_width_ = channels;
+      decoder_ = AddParameter(BoundaryDecoder(model_, first_layer_, channels), plan.job().seed());
+    }
+    if (const int channels = last_ ? 0 : AutoencoderChannels(plan, stage)) {
+      out_width_ = channels;
+      encoder_ = AddParameter(BoundaryEncoder(model_, end_layer_, channels), plan.job().seed());
     }
   }
 
@@ -95,7 +107,7 @@ class Gpt2Stage : public worker::Stage {
       return absl::FailedPreconditionError(
           absl::StrCat("backward pass of micro-batch ", micro, " without its forward pass"));
     }
-    const TensorDims& dims = it->second.dims;
+    const TensorDims& dims = it->second.out;
     if (!last_ && !Fits(gradient, dims)) {
       return absl::InvalidArgumentError(absl::StrCat("gradient of micro-batch ", micro, " is ",
                                                      Text(gradient.dims), ", expected ",
@@ -211,6 +223,19 @@ class Gpt2Stage : public worker::Stage {
   }
 
  private:
+  // Its place in parameters_.
+  int AddParameter(ParameterSpec spec, uint64_t seed) {
+    Parameter p;
+    p.tied = spec.name == kTokenEmbedding && !(first_ && last_);
+    const at::Tensor host = at::empty(spec.shape, at::kFloat);
+    FillInitial(spec, seed, host.data_ptr<float>());
+    p.value = host.to(device_).requires_grad_(true);
+    p.state = ZeroState(p.value.detach(), /*on_host=*/p.tied);
+    p.spec = std::move(spec);
+    parameters_.push_back(std::move(p));
+    return static_cast<int>(parameters_.size()) - 1;
+  }
+
   bool Exports(const Parameter& p) const { return !p.tied || first_; }
   TensorDims TiedDims() const { return {1, model_.vocabulary(), model_.hidden()}; }
 
@@ -257,7 +282,7 @@ class Gpt2Stage : public worker::Stage {
     }
     if (first_) RETURN_IF_ERROR(CheckIds(batch, batch.tokens, "tokens"));
     if (last_) RETURN_IF_ERROR(CheckIds(batch, batch.targets, "targets"));
-    const TensorDims dims{batch.samples, batch.positions, model_.hidden()};
+    const TensorDims dims{batch.samples, batch.positions, in_width_};
     if (!first_ && !Fits(input, dims)) {
       return absl::InvalidArgumentError(absl::StrCat("activation of micro-batch ", batch.micro,
                                                      " is ", Text(input.dims), ", expected ",
@@ -269,7 +294,8 @@ class Gpt2Stage : public worker::Stage {
   ForwardResult DoForward(const MicroBatch& batch, Tensor input) {
     const c10::AutoGradMode gradients(batch.train);
     Kept kept;
-    kept.dims = {batch.samples, batch.positions, model_.hidden()};
+    kept.in = {batch.samples, batch.positions, in_width_};
+    kept.out = {batch.samples, batch.positions, out_width_};
     kept.loss_scale = batch.loss_scale;
     at::Tensor x;
     size_t next = 0;
@@ -278,20 +304,21 @@ class Gpt2Stage : public worker::Stage {
       next = 2;
     } else {
       kept.input = FromWorker(std::move(input)).requires_grad_(batch.train);
-      x = kept.input;
+      x = decoder_ < 0 ? kept.input : Project(kept.input, parameters_[decoder_].value);
     }
     for (int layer = first_layer_; layer < end_layer_; ++layer, next += kBlockTensors) {
       x = Block(x, WeightsAt(next), model_.heads(), Mask(batch.positions));
     }
     ForwardResult result;
     if (last_) {
-      const Parameter& embedding = first_ ? parameters_.front() : parameters_.back();
+      const Parameter& embedding = first_ ? parameters_.front() : parameters_[next + 2];
       x = TokenLosses(
           Logits(x, parameters_[next].value, parameters_[next + 1].value, embedding.value),
           Ids(batch, batch.targets));
       result.loss_sum = x.detach().sum(at::kDouble).item<double>();
     } else {
-      result.activation = ToWorker(x.detach(), kept.dims);
+      if (encoder_ >= 0) x = Project(x, parameters_[encoder_].value);
+      result.activation = ToWorker(x.detach(), kept.out);
     }
     kept.output = std::move(x);
     if (batch.train) kept_.emplace(batch.micro, std::move(kept));
@@ -301,7 +328,7 @@ class Gpt2Stage : public worker::Stage {
   Tensor DoBackward(const Kept& kept, Tensor gradient) {
     kept.output.backward(last_ ? at::full_like(kept.output, kept.loss_scale)
                                : FromWorker(std::move(gradient)));
-    return first_ ? Tensor() : ToWorker(kept.input.grad(), kept.dims);
+    return first_ ? Tensor() : ToWorker(kept.input.grad(), kept.in);
   }
 
   BlockWeights WeightsAt(size_t i) const {
@@ -357,13 +384,22 @@ class Gpt2Stage : public worker::Stage {
                            const std::vector<std::pair<std::string, at::Tensor>>& targets,
                            absl::string_view what) {
     ASSIGN_OR_RETURN(const auto entries, ParseSafetensors(bytes));
-    std::vector<const SafetensorsEntry*> found;
+    std::vector<const SafetensorsEntry*> found;  // null: it stays as it is
     for (const auto& [name, tensor] : targets) {
       auto it = entries.find(name);
       if (it == entries.end()) it = entries.find(std::string(absl::StripPrefix(name, kPrefix)));
+      const std::vector<int64_t> shape = tensor.sizes().vec();
+      const bool same = it != entries.end() && it->second.shape == shape;
+      if (!same && IsOwnTensor(name)) {
+        const bool moment = !absl::EndsWith(name, ".weight");
+        if (!moment)
+          LogWarning(what, ": ", name, " of [", absl::StrJoin(shape, ", "),
+                     "] is not in the checkpoint: this autoencoder starts anew");
+        found.push_back(nullptr);
+        continue;
+      }
       if (it == entries.end())
         return absl::NotFoundError(absl::StrCat(what, ": tensor ", name, " is missing"));
-      const std::vector<int64_t> shape = tensor.sizes().vec();
       if (it->second.shape != shape) {
         return absl::InvalidArgumentError(
             absl::StrCat(what, ": tensor ", name, " is [", absl::StrJoin(it->second.shape, ", "),
@@ -378,6 +414,7 @@ class Gpt2Stage : public worker::Stage {
     }
     return Guarded(absl::StrCat("import of the ", what), [&]() -> absl::Status {
       for (size_t i = 0; i < targets.size(); ++i) {
+        if (found[i] == nullptr) continue;
         ASSIGN_OR_RETURN(std::vector<float> values, ToFloats(*found[i]));
         at::Tensor target = targets[i].second;
         target.copy_(
@@ -394,6 +431,10 @@ class Gpt2Stage : public worker::Stage {
   const bool first_;
   const bool last_;
   const c10::Device device_;
+  int64_t in_width_ = model_.hidden();  // channels of the boundary below
+  int64_t out_width_ = model_.hidden();
+  int decoder_ = -1;  // in parameters_; -1: no autoencoder at that boundary
+  int encoder_ = -1;
   AdamWOptions optimizer_;
   std::vector<Parameter> parameters_;  // in the order of StageParameters
   std::map<int32_t, Kept> kept_;       // by micro-batch; as many as the schedule has in flight

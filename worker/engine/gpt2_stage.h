@@ -2,6 +2,11 @@
 // embedding tied to the head. Embeddings on the first stage, final norm, head and loss on the last;
 // a plan of one stage has both and no tied exchange. fp32.
 //
+// A boundary with an autoencoder in the plan has A on the stage below, which sends x A, and B on
+// the stage above, which goes on with (x A) B: weights like others, trained with the loss, with
+// names of their own in checkpoints. Where a checkpoint has none of that place and shape, they
+// start anew, and that is logged.
+//
 // Deterministic on the CPU: the same plan gives the same bits run after run, and any cut the same
 // forward pass. Gradients of micro-batches add up in the order of the Backward calls. Weight decay:
 // on matrices and both embeddings, not on norms and biases (GPT-2's practice). No exception leaves:
