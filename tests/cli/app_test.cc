@@ -319,6 +319,15 @@ TEST_F(AppTest, ExportWritesADirectory) {
             40);
 }
 
+TEST_F(AppTest, AnExportWithoutItsAutoencodersSaysSo) {
+  *fake_.status.mutable_plan()->mutable_job()->mutable_model() = SmallGpt2Model();
+  fake_.status.mutable_plan()->add_links()->mutable_forward()->set_kind(CodecSpec::AUTOENCODER);
+  fake_.weights = SmallGpt2Weights("transformer.");
+  const Result result = Run({"export", "bible", dir_ + "/model"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("without the autoencoders"));
+}
+
 TEST_F(AppTest, ADamagedExportLeavesNothing) {
   *fake_.status.mutable_plan()->mutable_job()->mutable_model() = SmallGpt2Model();
   fake_.weights = SmallGpt2Weights("transformer.");

@@ -152,6 +152,35 @@ TEST_F(CheckpointStoreTest, AllStagesPutAtOnce) {
   }
 }
 
+// Autoencoders: there when they are asked for, missed by nobody, no part of an export.
+TEST_F(CheckpointStoreTest, OwnTensorsAreOptionalAndNotInAnUnlistedFetch) {
+  auto store = Open();
+  const float data[1] = {5};
+  const absl::string_view bytes(reinterpret_cast<const char*>(data), sizeof(data));
+  const std::string own = "isthmus.boundary.1.encoder.weight";
+  for (int s = 0; s < kStages; ++s) {
+    for (const std::string file : kFiles) {
+      std::string text = Contents(file, s, 1);
+      if (s == 0 && file == kFiles[0])
+        text =
+            WriteSafetensors({{own, "F32", {1}, bytes}, {"h.0.w", "F32", {1}, bytes}}, {}).value();
+      auto part = store->Begin(Header(5, s, file, text));
+      ASSERT_TRUE(part.ok() && (*part)->Append(text).ok() && (*part)->Finish().ok());
+    }
+  }
+  EXPECT_EQ(Value(store.get(), 5, own).value(), 5);
+  FetchCheckpointRequest request;
+  request.set_job_id("job-1");
+  request.set_step(5);
+  request.set_what("weights");
+  int64_t step = 0;
+  EXPECT_EQ(ParseSafetensors(*store->Fetch(request, &step))->count(own), 0u);
+  EXPECT_EQ(ParseSafetensors(*store->Fetch(request, &step))->count("h.0.w"), 1u);
+  request.add_tensors("isthmus.boundary.2.encoder.weight");
+  request.add_tensors("h.0.w");
+  EXPECT_EQ(ParseSafetensors(*store->Fetch(request, &step))->size(), 1u);
+}
+
 TEST_F(CheckpointStoreTest, TheLastKAreKept) {
   auto store = Open();
   for (int64_t step : {10, 20, 30, 40}) PutAll(store.get(), step, step);

@@ -203,6 +203,18 @@ TEST_F(PlannerTest, ABoundaryMayDiffer) {
   EXPECT_THAT(p.warnings, Contains(HasSubstr("names boundary 7")));
 }
 
+// Gradients of an autoencoder's boundary have its channels: `auto` counts with them.
+TEST_F(PlannerTest, AnAutoencoderNarrowsBothDirections) {
+  Nodes({MakeNode("lab", 20), MakeNode("home", 20)}, 5, 20);
+  in_.job.mutable_strategy()->set_stages(2);
+  const std::string wide = Backward(Plan().plan);
+  in_.job.mutable_compression()->set_forward("autoencoder(2, values=bf16)");
+  const isthmus::Plan narrow = Plan().plan;
+  EXPECT_EQ(Forward(narrow), "autoencoder(2, values=bf16)");
+  EXPECT_NE(wide, "none");
+  EXPECT_EQ(Backward(narrow), "none");
+}
+
 TEST_F(PlannerTest, RefusalsSayWhatIsMissing) {
   Nodes({MakeNode("a", 10), MakeNode("b", 10)});
   in_.absent = {"c runs job other-2"};
