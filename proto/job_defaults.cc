@@ -150,7 +150,8 @@ void ValidateCompression(const CompressionSpec& c, int hidden, Errors* errors) {
   CheckBackward("compression.backward", c.backward(), errors);
   const bool evaluation_ok =
       errors->Add(CheckCodec("compression.evaluation", c.evaluation(), false));
-  errors->Add(CheckOneOf("compression.tied", c.tied(), {"none", "bf16", "fp16"}));
+  errors->Add(CheckOneOf("compression.tied", c.tied(),
+                         {"none", "bf16", "fp16", "none | zstd", "bf16 | zstd", "fp16 | zstd"}));
   if (evaluation_ok) CheckNoAutoencoder("compression.evaluation", c.evaluation(), errors);
   if (evaluation_ok && IsStateful(ParseCodec(c.evaluation()).value())) {
     errors->Add(Bad("compression.evaluation", c.evaluation(), "a codec without state"));

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tokens/s of a two-stage pipeline for each codec and link, beside the bound that compute and bytes set.
 
-    sudo tests/bench/wan_bench.py [--bin build/bin] [--codecs none,bf16,...] [--links unshaped,100Mbit,20Mbit,5Mbit] [--json FILE]
+    sudo tests/bench/wan_bench.py [--bin build/bin] [--codecs none,bf16,...] [--links unshaped,100Mbit,20Mbit,5Mbit] [--micros 32] [--json FILE]
 
 The programs run as a user runs them (isthmus testnet: coordinator and two daemons as processes on the WAN emulator, one compute thread each).
 Links have 20 ms of round trip. A delta run counts its warm steps alone: those after the first pass over the text.
@@ -27,15 +27,14 @@ CODECS = {
     "quant fw3bw6": ("quant(3)", "quant(6)"),
     "delta fw3bw6": ("delta(quant(3))", "quant(6)"),
 }
-STAGES, CONTEXT, MICRO, MICROS = 2, 128, 4, 32
-BATCH = MICRO * MICROS
+STAGES, CONTEXT, MICRO = 2, 128, 4
 EPOCH_STEPS = 2  # of the small text: later steps are warm
 
 
-def write_text(path):
+def write_text(path, batch):
     words = "stone river bridge lamp harbour wind letter road garden tower".split()
     state, out, size = 7, [], 0
-    want = CONTEXT * (BATCH * EPOCH_STEPS + BATCH // 8 + 2)
+    want = CONTEXT * (batch * EPOCH_STEPS + batch // 8 + 2)
     while size < want:
         state = (state * 1103515245 + 12345) % (1 << 31)
         out.append(words[(state >> 16) % len(words)])
@@ -44,14 +43,14 @@ def write_text(path):
         f.write(" ".join(out)[:want])
 
 
-def write_job(path, codec, steps):
+def write_job(path, codec, steps, batch):
     forward, backward = CODECS[codec]
     job = {
         "name": "bench", "seed": 1, "model": {"layers": 4, "hidden": 128, "heads": 4, "context": CONTEXT},
         "data": {"path": "text.txt", "validation_share": 0.05},
-        "recipe": {"steps": steps, "global_batch": BATCH, "micro_batch": MICRO, "learning_rate": 1e-3, "eval_samples": 4},
+        "recipe": {"steps": steps, "global_batch": batch, "micro_batch": MICRO, "learning_rate": 1e-3, "eval_samples": 4},
         "strategy": {"stages": STAGES, "layers_per_stage": [2, 2], "schedule": "1f1b", "queue_limit": 8},
-        "compression": {"forward": forward, "backward": backward, "tied": "none" if codec == "none" else "bf16"},
+        "compression": {"forward": forward, "backward": backward, "tied": "none | zstd" if codec == "none" else "bf16 | zstd"},
         "checkpoint": {"every": 0},
     }
     with open(path, "w") as f:
@@ -73,13 +72,13 @@ def records_of(bin_dir, state_dir, job):
         coordinator.wait()
 
 
-def run_cell(bin_dir, codec, link, directory):
+def run_cell(bin_dir, codec, link, micros, directory):
     slow = link.startswith("5M") and codec in ("none", "bf16")
     warm_from = EPOCH_STEPS if "delta" in codec else 1
     steps = warm_from + (3 if slow else 8)
-    write_text(os.path.join(directory, "text.txt"))
+    write_text(os.path.join(directory, "text.txt"), micros * MICRO)
     job = os.path.join(directory, "job.yaml")
-    write_job(job, codec, steps)
+    write_job(job, codec, steps, micros * MICRO)
     run_dir = os.path.join(directory, f"{codec}-{link}".replace(" ", "-"))
     rate = [] if link == "unshaped" else ["--rate", link]
     r = subprocess.run([f"{bin_dir}/isthmus", "testnet", "--nodes", str(STAGES), "--delay", "10ms", "--mtu", "9000", *rate,
@@ -91,7 +90,7 @@ def run_cell(bin_dir, codec, link, directory):
     records = [x for x in records_of(bin_dir, os.path.join(run_dir, "coordinator"), "bench") if int(x.get("step", 0)) >= warm_from]
     seconds = statistics.median(x["step_s"] for x in records)
     compute = statistics.median(x["compute_s"] for x in records)
-    tokens = BATCH * CONTEXT
+    tokens = micros * MICRO * CONTEXT
     # Busier direction, from the codec's shares of the wire bytes of a warm step.
     share = max(int(b["wire_bytes"]) for b in summary["boundaries"] if b["link_id"] == "b0")
     total = sum(int(b["wire_bytes"]) for b in summary["boundaries"])
@@ -102,7 +101,7 @@ def run_cell(bin_dir, codec, link, directory):
         busier = (backward + tied / 2) / steps
     else:
         busier = wire * (share + sum(int(b["wire_bytes"]) for b in summary["boundaries"] if b["link_id"] != "b0") / 2) / total
-    by_compute = tokens / (compute * (MICROS + STAGES - 1) / MICROS)
+    by_compute = tokens / (compute * (micros + STAGES - 1) / micros)
     by_link = float("inf") if link == "unshaped" else tokens / (busier * 8 / parse_rate(link))
     bound = min(by_compute, by_link)
     return {"codec": codec, "link": link, "tokens_per_s": tokens / seconds, "compute_bound": by_compute,
@@ -119,6 +118,7 @@ def main():
     parser.add_argument("--bin", default=os.path.join(ROOT, "build", "bin"))
     parser.add_argument("--codecs", default=",".join(CODECS))
     parser.add_argument("--links", default="unshaped,100Mbit,20Mbit,5Mbit")
+    parser.add_argument("--micros", type=int, default=32, help="micro-batches a step")
     parser.add_argument("--json", help="write the cells there")
     args = parser.parse_args()
     cells = []
@@ -126,7 +126,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as directory:
         for codec in args.codecs.split(","):
             for link in args.links.split(","):
-                c = run_cell(args.bin, codec, link, directory)
+                c = run_cell(args.bin, codec, link, args.micros, directory)
                 cells.append(c)
                 by_link = "-" if c["link_bound"] is None else f"{c['link_bound']:.0f}"
                 print(f"{codec:14} {link:>9} {c['tokens_per_s']:9.0f} {c['compute_bound']:9.0f} {by_link:>9} {c['bound']:9.0f} "

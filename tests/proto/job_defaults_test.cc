@@ -49,6 +49,7 @@ TEST(JobDefaults, EachBadFieldIsNamed) {
        "compression.forward"},
       {[](JobSpec* j) { j->mutable_compression()->set_backward("delta(quant(4))"); },
        "compression.backward"},
+      {[](JobSpec* j) { j->mutable_compression()->set_tied("quant(8)"); }, "compression.tied"},
       {[](JobSpec* j) { j->mutable_compression()->set_backward("autoencoder(2)"); },
        "compression.backward"},
       {[](JobSpec* j) { j->mutable_compression()->set_evaluation("autoencoder(2)"); },
