@@ -1,0 +1,76 @@
+"""Every codec that a job file can name trains through real daemons; and a job crosses the emulated network."""
+import json
+import math
+import os
+import subprocess
+import tempfile
+import unittest
+
+from harness import BIN, Cluster, main, small_text, write_yaml
+
+# (forward, backward) of the three boundaries of one job. Tokens travel up with predict, so it starts at the first boundary.
+JOBS = {
+    "plain": [("bf16", "fp16"), ("fp16", "none"), ("none", "bf16 | zstd")],
+    "quant": [("quant(4, token)", "quant(6, group=32)"), ("quant(8, rms)", "quant(4, stochastic)"),
+              ("quant(3, symmetric)", "quant(4, channel)")],
+    "delta": [("delta(quant(3))", "quant(6)"), ("delta(quant(2), cold=quant(8)) | zstd", "quant(4)"),
+              ("delta(topk(0.2))", "sign")],
+    "sparse": [("topk(0.3)", "topk(0.2, global)"), ("randomk(0.5, scaled)", "cocktail(0.5, 0.2, 4)"),
+               ("topk(0.5) | zstd", "randomk(0.5)")],
+    "state": [("lowrank(8)", "lep(lowrank(4))"), ("quant(8)", "ef(topk(0.1))"), ("bf16", "lep(quant(2))")],
+    "predict": [("predict(quant(3, token), context=2)", "predict(quant(4, token, symmetric), context=2, next)"),
+                ("predict(quant(4))", "quant(6)"), ("delta(quant(3), cold=predict(quant(4)))", "quant(6)")],
+    "learned": [("autoencoder(16)", "none"), ("autoencoder(8, values=bf16)", "bf16"), ("quant(8)", "quant(8)")],
+}
+
+
+class CodecsTest(unittest.TestCase):
+    def test_every_codec_trains_through_real_daemons(self):
+        cluster = Cluster(text=small_text(2600))  # three passes
+        self.addCleanup(cluster.close)
+        cluster.start(4)
+        for name, codecs in JOBS.items():
+            boundaries = [{"boundary": b, "forward": f, "backward": g} for b, (f, g) in enumerate(codecs)]
+            cluster.submit(cluster.job(name, strategy__stages=4, recipe__steps=24, checkpoint__every=0,
+                                       compression__boundaries=boundaries))
+            status = cluster.wait_state({"JOB_FINISHED"}, name)
+            losses = cluster.losses(name)
+            self.assertEqual(len(losses), 24, name)
+            self.assertTrue(all(math.isfinite(loss) for loss in losses.values()), (name, losses))
+            self.assertLess(losses[23], losses[0], name)
+            for b in status["boundaries"]:
+                self.assertGreater(int(b["wire_bytes"]), 0, (name, b))
+
+
+class TestnetTest(unittest.TestCase):
+    def test_a_job_crosses_the_emulated_network(self):
+        if os.geteuid() != 0 or not os.path.exists("/dev/net/tun"):
+            self.skipTest("the emulator needs root and /dev/net/tun")
+        with tempfile.TemporaryDirectory(prefix="isthmus-e2e-") as folder:
+            with open(os.path.join(folder, "text.txt"), "wb") as f:
+                f.write(small_text(2600))
+            job = {
+                "name": "across", "seed": 3, "model": {"layers": 2, "hidden": 32, "heads": 4, "context": 32},
+                "data": {"path": "text.txt"},
+                "recipe": {"steps": 20, "global_batch": 8, "micro_batch": 2, "learning_rate": 3e-3, "eval_samples": 8},
+                "strategy": {"stages": 2}, "compression": {"forward": "delta(quant(3))", "backward": "quant(6)", "tied": "bf16 | zstd"},
+            }
+            path = os.path.join(folder, "job.yaml")
+            with open(path, "w") as f:
+                write_yaml(job, f)
+            run_dir = os.path.join(folder, "run")
+            r = subprocess.run([f"{BIN}/isthmus", "testnet", "--nodes", "2", "--rate", "20Mbit", "--delay", "10ms", "--data-dir", folder,
+                                "--run-dir", run_dir, "--json", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=180)
+            self.assertEqual(r.returncode, 0, r.stderr.decode(errors="replace")[-3000:])
+            summary = json.loads(r.stdout)
+            self.assertEqual(int(summary["step"]), 20, summary)
+            directions = {(b["link_id"], b["direction"]): b for b in summary["boundaries"]}
+            self.assertEqual(len(directions), 4, summary)
+            for key in (("b0", "forward"), ("b0", "backward")):
+                self.assertGreater(int(directions[key]["raw_bytes"]), int(directions[key]["wire_bytes"]), summary)
+            # The last step's frames are counted at both ends.
+            self.assertEqual(directions[("tied", "forward")]["raw_bytes"], directions[("tied", "backward")]["raw_bytes"])
+
+
+if __name__ == "__main__":
+    main()
