@@ -183,8 +183,8 @@ TEST_F(AppTest, NodesPlanListStatusStop) {
   EXPECT_THAT(Run({"status", "bible"}).out, HasSubstr("running"));
   EXPECT_EQ(nlohmann::json::parse(Run({"status", "bible", "--json"}).out)["state"], "JOB_RUNNING");
   EXPECT_THAT(Run({"stop", "bible", "--now"}).out, HasSubstr("bible-1 running"));
-  EXPECT_TRUE(fake_.stop_request.now());
-  EXPECT_EQ(fake_.stop_request.job(), "bible");
+  EXPECT_TRUE(fake_.asked().stop_request.now());
+  EXPECT_EQ(fake_.asked().stop_request.job(), "bible");
 }
 
 TEST_F(AppTest, NodesWait) {
@@ -211,10 +211,10 @@ TEST_F(AppTest, SubmitSendsTheJobAndPrintsItsId) {
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("submitted bible-1"));
   EXPECT_THAT(result.err, HasSubstr("warning: a warning"));
-  EXPECT_TRUE(fake_.submit_request.resume());
-  EXPECT_TRUE(fake_.submit_request.wait_for_nodes());
-  EXPECT_EQ(fake_.submit_request.job().recipe().steps(), 10);
-  EXPECT_EQ(fake_.submit_request.job().recipe().schedule(), "cosine");
+  EXPECT_TRUE(fake_.asked().submit_request.resume());
+  EXPECT_TRUE(fake_.asked().submit_request.wait_for_nodes());
+  EXPECT_EQ(fake_.asked().submit_request.job().recipe().steps(), 10);
+  EXPECT_EQ(fake_.asked().submit_request.job().recipe().schedule(), "cosine");
   EXPECT_EQ(nlohmann::json::parse(Run({"submit", Job(), "--json"}).out)["job_id"], "bible-1");
 }
 
@@ -230,7 +230,7 @@ TEST_F(AppTest, SubmitWatchEndsWithTheSummary) {
   const auto json = nlohmann::json::parse(in);
   EXPECT_EQ(json["state"], "finished");
   EXPECT_NEAR(json["tokens_per_s"].get<double>(), 1000, 1e-6);
-  EXPECT_EQ(fake_.watch_requests[0].job(), "bible-1");
+  EXPECT_EQ(fake_.asked().watch_requests[0].job(), "bible-1");
 }
 
 TEST_F(AppTest, WatchJsonPrintsOnlyTheSummaryOnStdout) {
@@ -267,8 +267,8 @@ TEST_F(AppTest, WatchGoesOnWhereABrokenStreamEnded) {
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("lost the coordinator"));
   EXPECT_THAT(result.out, HasSubstr("answers again"));
-  ASSERT_EQ(fake_.watch_requests.size(), 2u);
-  EXPECT_EQ(fake_.watch_requests[1].from_step(), 5);
+  ASSERT_EQ(fake_.asked().watch_requests.size(), 2u);
+  EXPECT_EQ(fake_.asked().watch_requests[1].from_step(), 5);
 }
 
 TEST_F(AppTest, ASignalEndsTheWatchingWith130) {
@@ -286,17 +286,17 @@ TEST_F(AppTest, Logs) {
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("TOKENS/S"));
   EXPECT_THAT(text.out, HasSubstr("5.3000"));
-  EXPECT_FALSE(fake_.watch_requests[0].follow());
+  EXPECT_FALSE(fake_.asked().watch_requests[0].follow());
   std::istringstream lines(Run({"logs", "bible", "--json", "--from", "1"}).out);
   std::string line;
   int count = 0;
   while (std::getline(lines, line)) EXPECT_EQ(nlohmann::json::parse(line)["step"], count++);
   EXPECT_EQ(count, 3);
-  EXPECT_EQ(fake_.watch_requests[1].from_step(), 1);
-  fake_.watch_requests.clear();
+  EXPECT_EQ(fake_.asked().watch_requests[1].from_step(), 1);
+  fake_.Forget();
   fake_.streams = {{Records(0, 10, JOB_FINISHED)}};
   EXPECT_EQ(Run({"logs", "bible", "-f"}).code, 0);
-  EXPECT_TRUE(fake_.watch_requests[0].follow());
+  EXPECT_TRUE(fake_.asked().watch_requests[0].follow());
 }
 
 TEST_F(AppTest, ExportWritesADirectory) {
@@ -305,8 +305,8 @@ TEST_F(AppTest, ExportWritesADirectory) {
   const Result result = Run({"export", "bible", dir_ + "/model", "--step", "40"});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("at step 40"));
-  EXPECT_EQ(fake_.fetch_request.step(), 40);
-  EXPECT_EQ(fake_.fetch_request.what(), "weights");
+  EXPECT_EQ(fake_.asked().fetch_request.step(), 40);
+  EXPECT_EQ(fake_.asked().fetch_request.what(), "weights");
   EXPECT_TRUE(fs::exists(dir_ + "/model/model.safetensors"));
   std::ifstream config(dir_ + "/model/config.json");
   EXPECT_EQ(nlohmann::json::parse(config)["n_layer"], 2);
@@ -349,14 +349,15 @@ TEST_F(AppTest, SubmitUploadsTheModelItStartsFrom) {
          "recipe: {steps: 10, global_batch: 4, micro_batch: 2, learning_rate: 1e-3}\n";
   const Result result = Run({"submit", Job()});
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_EQ(fake_.put_header.job_id(), "bible-7");
-  EXPECT_EQ(fake_.put_header.file(), "weights.safetensors");
-  EXPECT_EQ(fake_.put_header.stages(), 1);
-  EXPECT_EQ(fake_.put_header.file_bytes(), static_cast<int64_t>(fake_.put_data.size()));
-  EXPECT_EQ(fake_.put_header.checksum(), Hash64(fake_.put_data));
-  EXPECT_TRUE(ParseSafetensors(fake_.put_data).ok());
-  EXPECT_TRUE(fake_.submit_request.init_uploaded());
-  EXPECT_EQ(fake_.submit_request.job_id(), "bible-7");
+  EXPECT_EQ(fake_.asked().put_header.job_id(), "bible-7");
+  EXPECT_EQ(fake_.asked().put_header.file(), "weights.safetensors");
+  EXPECT_EQ(fake_.asked().put_header.stages(), 1);
+  EXPECT_EQ(fake_.asked().put_header.file_bytes(),
+            static_cast<int64_t>(fake_.asked().put_data.size()));
+  EXPECT_EQ(fake_.asked().put_header.checksum(), Hash64(fake_.asked().put_data));
+  EXPECT_TRUE(ParseSafetensors(fake_.asked().put_data).ok());
+  EXPECT_TRUE(fake_.asked().submit_request.init_uploaded());
+  EXPECT_EQ(fake_.asked().submit_request.job_id(), "bible-7");
 
   std::ofstream(Job())
       << "name: bible\nmodel: {layers: 3, hidden: 8, heads: 2, context: 4, init_from: gpt2}\ndata: "

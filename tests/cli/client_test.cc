@@ -69,7 +69,7 @@ TEST(Client, CheckpointsTravelInChunks) {
   ASSERT_TRUE(complete.ok()) << complete.status();
   EXPECT_TRUE(*complete);
   EXPECT_EQ(sent, 1 << 20);
-  EXPECT_EQ(fake.put_data, data);
+  EXPECT_EQ(fake.asked().put_data, data);
 
   fake.weights = data;
   const std::string path = testing::TempDir() + "/isthmus_client_test.bin";

@@ -1,6 +1,5 @@
 // A coordinator for tests of the CLI: the services Jobs and Bulk on a loopback port, with answers
-// that the test sets. Thread: set the answers before calls come; what was asked is read after they
-// returned.
+// that the test sets. Thread: set the answers before calls come; asked() from any.
 #ifndef ISTHMUS_TESTS_CLI_FAKE_COORDINATOR_H_
 #define ISTHMUS_TESTS_CLI_FAKE_COORDINATOR_H_
 
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/mutex.h"
 #include "base/rpc/channel.h"
 #include "proto/control_service.grpc.pb.h"
 
@@ -47,13 +47,22 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
   bool damage = false;
   std::function<void()> on_watch;  // called at the start of each Watch
 
-  // What was asked.
-  SubmitRequest submit_request;
-  StopJobRequest stop_request;
-  std::vector<WatchRequest> watch_requests;
-  FetchCheckpointRequest fetch_request;
-  PutCheckpointHeader put_header;
-  std::string put_data;
+  struct Asked {
+    SubmitRequest submit_request;
+    StopJobRequest stop_request;
+    std::vector<WatchRequest> watch_requests;
+    FetchCheckpointRequest fetch_request;
+    PutCheckpointHeader put_header;
+    std::string put_data;
+  };
+  Asked asked() const {
+    MutexLock lock(&mutex_);
+    return asked_;
+  }
+  void Forget() {
+    MutexLock lock(&mutex_);
+    asked_ = {};
+  }
 
  private:
   grpc::Status MakePlan(grpc::ServerContext*, const PlanRequest*, PlanReply* reply) override {
@@ -67,7 +76,8 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
   }
   grpc::Status Submit(grpc::ServerContext*, const SubmitRequest* request,
                       SubmitReply* reply) override {
-    submit_request = *request;
+    MutexLock lock(&mutex_);
+    asked_.submit_request = *request;
     *reply = submitted;
     return refuse;
   }
@@ -81,18 +91,24 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
   }
   grpc::Status Watch(grpc::ServerContext*, const WatchRequest* request,
                      grpc::ServerWriter<WatchReply>* writer) override {
-    watch_requests.push_back(*request);
+    size_t watches = 0;
+    {
+      MutexLock lock(&mutex_);
+      asked_.watch_requests.push_back(*request);
+      watches = asked_.watch_requests.size();
+    }
     if (on_watch) on_watch();
     if (!refuse.ok() || streams.empty()) return refuse;
-    const size_t index = std::min(watch_requests.size(), streams.size()) - 1;
+    const size_t index = std::min(watches, streams.size()) - 1;
     for (const WatchReply& reply : streams[index]) writer->Write(reply);
-    if (static_cast<int>(watch_requests.size()) <= broken_streams)
+    if (static_cast<int>(watches) <= broken_streams)
       return {grpc::StatusCode::UNAVAILABLE, "going down"};
     return grpc::Status::OK;
   }
   grpc::Status Stop(grpc::ServerContext*, const StopJobRequest* request,
                     StopJobReply* reply) override {
-    stop_request = *request;
+    MutexLock lock(&mutex_);
+    asked_.stop_request = *request;
     *reply->mutable_status() = status;
     return refuse;
   }
@@ -105,15 +121,19 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
                              PutCheckpointReply* reply) override {
     PutCheckpointChunk chunk;
     while (reader->Read(&chunk)) {
-      if (chunk.has_header()) put_header = chunk.header();
-      if (chunk.what_case() == PutCheckpointChunk::kData) put_data += chunk.data();
+      MutexLock lock(&mutex_);
+      if (chunk.has_header()) asked_.put_header = chunk.header();
+      if (chunk.what_case() == PutCheckpointChunk::kData) asked_.put_data += chunk.data();
     }
     reply->set_complete(true);
     return refuse;
   }
   grpc::Status FetchCheckpoint(grpc::ServerContext*, const FetchCheckpointRequest* request,
                                grpc::ServerWriter<FetchCheckpointChunk>* writer) override {
-    fetch_request = *request;
+    {
+      MutexLock lock(&mutex_);
+      asked_.fetch_request = *request;
+    }
     if (!refuse.ok()) return refuse;
     constexpr size_t kChunk = 100;
     for (size_t at = 0; at < weights.size(); at += kChunk) {
@@ -131,6 +151,8 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
   }
 
   int port_ = 0;
+  mutable Mutex mutex_;
+  Asked asked_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -71,7 +71,7 @@ TEST_F(WatchingTest, PatienceEnds) {
 TEST_F(WatchingTest, OtherErrorsAreFinal) {
   fake_.refuse = grpc::Status(grpc::StatusCode::NOT_FOUND, "no such job");
   EXPECT_EQ(Follow().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(fake_.watch_requests.size(), 1u);
+  EXPECT_EQ(fake_.asked().watch_requests.size(), 1u);
 }
 
 }  // namespace
