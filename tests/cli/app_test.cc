@@ -75,7 +75,9 @@ class AppTest : public testing::Test {
 
   Result Run(std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), {"--coordinator", fake_.address()});
-    return RunCommand(std::move(arguments));
+    Result result = RunCommand(std::move(arguments));
+    fake_.Settle();
+    return result;
   }
   std::string Job() const { return dir_ + "/job.yaml"; }
 

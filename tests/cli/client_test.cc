@@ -71,15 +71,18 @@ TEST(Client, CheckpointsTravelInChunks) {
   EXPECT_EQ(sent, 1 << 20);
   EXPECT_EQ(fake.asked().put_data, data);
 
+  fake.Settle();
   fake.weights = data;
   const std::string path = testing::TempDir() + "/isthmus_client_test.bin";
   const auto fetched = (*client)->FetchCheckpoint({}, path, nullptr);
   ASSERT_TRUE(fetched.ok()) << fetched.status();
   EXPECT_EQ(fetched->bytes, 1 << 20);
   EXPECT_EQ(fetched->step, 40);
+  fake.Settle();
   fake.damage = true;
   EXPECT_EQ((*client)->FetchCheckpoint({}, path, nullptr).status().code(),
             absl::StatusCode::kDataLoss);
+  fake.Settle();
   fake.refuse = grpc::Status(grpc::StatusCode::NOT_FOUND, "no checkpoint");
   EXPECT_EQ((*client)->FetchCheckpoint({}, path, nullptr).status().code(),
             absl::StatusCode::kNotFound);

@@ -1,5 +1,5 @@
 // A coordinator for tests of the CLI: the services Jobs and Bulk on a loopback port, with answers
-// that the test sets. Thread: set the answers before calls come; asked() from any.
+// that the test sets. Thread: set the answers before calls come, or after Settle; asked() from any.
 #ifndef ISTHMUS_TESTS_CLI_FAKE_COORDINATOR_H_
 #define ISTHMUS_TESTS_CLI_FAKE_COORDINATOR_H_
 
@@ -55,6 +55,8 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
     PutCheckpointHeader put_header;
     std::string put_data;
   };
+  // Waits for the end of every call that came: then answers may be set anew.
+  void Settle() const { MutexLock lock(&mutex_); }
   Asked asked() const {
     MutexLock lock(&mutex_);
     return asked_;
@@ -66,11 +68,13 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
 
  private:
   grpc::Status MakePlan(grpc::ServerContext*, const PlanRequest*, PlanReply* reply) override {
+    MutexLock lock(&mutex_);
     *reply = plan;
     return refuse;
   }
   grpc::Status NewJobId(grpc::ServerContext*, const NewJobIdRequest* request,
                         NewJobIdReply* reply) override {
+    MutexLock lock(&mutex_);
     reply->set_job_id(request->name() + "-7");
     return refuse;
   }
@@ -82,21 +86,20 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
     return refuse;
   }
   grpc::Status List(grpc::ServerContext*, const ListJobsRequest*, ListJobsReply* reply) override {
+    MutexLock lock(&mutex_);
     *reply = jobs;
     return refuse;
   }
   grpc::Status Status(grpc::ServerContext*, const JobStatusRequest*, JobStatus* reply) override {
+    MutexLock lock(&mutex_);
     *reply = status;
     return refuse;
   }
   grpc::Status Watch(grpc::ServerContext*, const WatchRequest* request,
                      grpc::ServerWriter<WatchReply>* writer) override {
-    size_t watches = 0;
-    {
-      MutexLock lock(&mutex_);
-      asked_.watch_requests.push_back(*request);
-      watches = asked_.watch_requests.size();
-    }
+    MutexLock lock(&mutex_);
+    asked_.watch_requests.push_back(*request);
+    const size_t watches = asked_.watch_requests.size();
     if (on_watch) on_watch();
     if (!refuse.ok() || streams.empty()) return refuse;
     const size_t index = std::min(watches, streams.size()) - 1;
@@ -114,14 +117,15 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
   }
   grpc::Status Nodes(grpc::ServerContext*, const ListNodesRequest*,
                      ListNodesReply* reply) override {
+    MutexLock lock(&mutex_);
     *reply = nodes;
     return refuse;
   }
   grpc::Status PutCheckpoint(grpc::ServerContext*, grpc::ServerReader<PutCheckpointChunk>* reader,
                              PutCheckpointReply* reply) override {
+    MutexLock lock(&mutex_);
     PutCheckpointChunk chunk;
     while (reader->Read(&chunk)) {
-      MutexLock lock(&mutex_);
       if (chunk.has_header()) asked_.put_header = chunk.header();
       if (chunk.what_case() == PutCheckpointChunk::kData) asked_.put_data += chunk.data();
     }
@@ -130,10 +134,8 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
   }
   grpc::Status FetchCheckpoint(grpc::ServerContext*, const FetchCheckpointRequest* request,
                                grpc::ServerWriter<FetchCheckpointChunk>* writer) override {
-    {
-      MutexLock lock(&mutex_);
-      asked_.fetch_request = *request;
-    }
+    MutexLock lock(&mutex_);
+    asked_.fetch_request = *request;
     if (!refuse.ok()) return refuse;
     constexpr size_t kChunk = 100;
     for (size_t at = 0; at < weights.size(); at += kChunk) {

@@ -53,6 +53,7 @@ TEST_F(WatchingTest, TheHistoryOfAnEndedJobComesWhole) {
   for (int page = 0; page < 10; ++page) {
     WatchReply reply = State(JOB_FINISHED, 10);
     reply.add_records()->set_step(page);
+    fake_.Settle();
     fake_.streams.resize(1);
     fake_.streams[0].push_back(reply);
   }
@@ -61,14 +62,17 @@ TEST_F(WatchingTest, TheHistoryOfAnEndedJobComesWhole) {
 }
 
 TEST_F(WatchingTest, PatienceEnds) {
+  fake_.Settle();
   fake_.refuse = grpc::Status(grpc::StatusCode::UNAVAILABLE, "going down");
   EXPECT_EQ(Follow(absl::Milliseconds(20)).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(remarks_.size(), 1u);
+  fake_.Settle();
   fake_.refuse = grpc::Status::OK;  // streams that end at once and say nothing
   EXPECT_EQ(Follow(absl::Milliseconds(20)).code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(WatchingTest, OtherErrorsAreFinal) {
+  fake_.Settle();
   fake_.refuse = grpc::Status(grpc::StatusCode::NOT_FOUND, "no such job");
   EXPECT_EQ(Follow().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(fake_.asked().watch_requests.size(), 1u);
