@@ -148,11 +148,8 @@ absl::StatusOr<Registered> Coordinator::Register(Session* session,
   if (decision.replaced_stream != 0) EndStream(decision.replaced_stream);
   new_nodes_.insert(session->node_id);
   // The port of a daemon may change with each start; its host is what lies at the end of the link.
-  const std::string host = address.substr(0, address.rfind(':'));
-  links_.OnJoin(
-      session->node_id,
-      !known || host != request.node().address().substr(0, request.node().address().rfind(':')),
-      Now());
+  links_.OnJoin(session->node_id, !known || HostOf(address) != HostOf(request.node().address()),
+                Now());
   Dispatch(jobs_.OnRegistered(session->node_id, request, decision.restarted, Now()));
   changed_.SignalAll();
   Registered reply;

@@ -13,11 +13,6 @@ namespace {
 constexpr int kMaxLinksInResult = 1024;
 constexpr size_t kMaxErrorBytes = 300;
 
-// Daemons of one host share its line.
-std::string Host(const Member& member) {
-  return member.node.address().substr(0, member.node.address().rfind(':'));
-}
-
 }  // namespace
 
 void LinkTable::OnJoin(const std::string& node_id, bool moved, absl::Time now) {
@@ -73,32 +68,33 @@ void LinkTable::EndLate(absl::Time now) {
 std::optional<ProbeTask> LinkTable::Next(const Membership& members, bool job_runs, absl::Time now) {
   EndLate(now);
   if (job_runs) return std::nullopt;
-  std::set<std::string> busy;  // hosts
+  std::set<std::string> busy;  // hosts: the daemons of one share its line
   for (const auto& [pair, answer_by] : under_way_) {
     for (const std::string& id : {pair.first, pair.second}) {
-      if (const Member* member = members.Find(id)) busy.insert(Host(*member));
+      if (const Member* member = members.Find(id)) busy.insert(HostOf(member->node.address()));
     }
   }
   std::vector<std::string> idle;
   for (const auto& [id, member] : members.members()) {
-    if (member.alive() && member.heartbeat.generation() == 0 && busy.count(Host(member)) == 0)
+    if (member.alive() && member.heartbeat.generation() == 0 &&
+        busy.count(HostOf(member.node.address())) == 0)
       idle.push_back(id);
   }
-  std::optional<Pair> found;  // never measured before those that are to be measured again
+  auto take = [&](const Pair& pair) {
+    under_way_[pair] = now + options_.probe_budget + options_.answer_margin;
+    return ProbeTask{pair.first, pair.second};
+  };
+  std::optional<Pair> known;  // to be measured again: after those that never were
   for (const std::string& from : idle) {
     for (const std::string& to : idle) {
       const Pair pair{from, to};
       if (from == to || !Due(pair, now)) continue;
-      if (links_.count(pair) == 0) {
-        under_way_[pair] = now + options_.probe_budget + options_.answer_margin;
-        return ProbeTask{from, to};
-      }
-      if (!found.has_value()) found = pair;
+      if (links_.count(pair) == 0) return take(pair);
+      if (!known.has_value()) known = pair;
     }
   }
-  if (!found.has_value()) return std::nullopt;
-  under_way_[*found] = now + options_.probe_budget + options_.answer_margin;
-  return ProbeTask{found->first, found->second};
+  if (!known.has_value()) return std::nullopt;
+  return take(*known);
 }
 
 absl::Status LinkTable::OnResult(const std::string& node_id, const ProbeResult& result,

@@ -45,8 +45,6 @@ int Complain(const absl::Status& status) {
   }
 }
 
-std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
-
 // How others reach this process: its own name where it listens on every interface.
 std::string OwnAddress(const std::string& listen, int port) {
   std::string host = HostOf(listen);

@@ -20,6 +20,11 @@
 
 namespace isthmus::coordinator {
 
+// The host part of HOST:PORT.
+inline std::string HostOf(const std::string& address) {
+  return address.substr(0, address.rfind(':'));
+}
+
 struct MembershipOptions {
   absl::Duration lease = absl::Seconds(15);     // no heartbeat for so long: lost
   absl::Duration heartbeat = absl::Seconds(3);  // asked of daemons; a lease holds five

@@ -261,7 +261,7 @@ ScheduleCosts Costs(const Placement& p, bool cold) {
 // back. The bytes of the stages grow with them.
 void LimitWarmUps(const JobSpec& job, Placement* p, std::string* limited) {
   const int stages = p->nodes.size(), micros = Micros(job), cap = job.strategy().in_flight();
-  auto own = [&](int s) { return std::min(micros - 1, stages - 1 - s); };  // 1F1B's
+  auto own = [&](int s) { return MicrosInFlight("1f1b", stages, s, micros) - 1; };  // warm-ups
   std::vector<int64_t> each;  // bytes of a micro-batch under way
   for (int s = 0, first = 0; s < stages; first += p->layers[s], ++s) {
     auto bytes = [&](int micros_in_flight) {

@@ -6,7 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/compress/temp_directory.h"
+#include "tests/temp_directory.h"
 
 namespace isthmus::compress {
 namespace {

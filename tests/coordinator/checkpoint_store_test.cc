@@ -12,7 +12,7 @@
 #include "coordinator/durable_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/coordinator/scratch.h"
+#include "tests/temp_directory.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -40,7 +40,7 @@ std::string Contents(const std::string& file, int stage, float value) {
 class CheckpointStoreTest : public ::testing::Test {
  protected:
   std::unique_ptr<CheckpointStore> Open(CheckpointOptions options = {}) {
-    auto store = CheckpointStore::Open(scratch_.dir() + "/checkpoints", std::move(options));
+    auto store = CheckpointStore::Open(scratch_.path() + "/checkpoints", std::move(options));
     EXPECT_TRUE(store.ok()) << store.status();
     return *std::move(store);
   }
@@ -88,9 +88,9 @@ class CheckpointStoreTest : public ::testing::Test {
     if (!bytes.ok()) return bytes.status();
     return ToFloats(ParseSafetensors(*bytes).value().at(tensor)).value()[0];
   }
-  std::string JobDir() { return scratch_.dir() + "/checkpoints/job-1"; }
+  std::string JobDir() { return scratch_.path() + "/checkpoints/job-1"; }
 
-  Scratch scratch_;
+  TempDirectory scratch_;
 };
 
 TEST_F(CheckpointStoreTest, WholeOnlyWhenEveryStageIsThere) {
@@ -327,7 +327,7 @@ TEST_F(CheckpointStoreTest, ADamagedFileIsNeverHandedOut) {
 TEST_F(CheckpointStoreTest, KnowsTheHighestNumbersThatItsDirectoriesHave) {
   EXPECT_EQ(Open()->highest().generation, 0u);
   EXPECT_EQ(Open()->highest().job_number, 0u);
-  const std::string root = scratch_.dir() + "/checkpoints";
+  const std::string root = scratch_.path() + "/checkpoints";
   for (const char* other : {"bible-12", "no-number", "7", "x-99999999999999999999", "Not-an-id-90"})
     fs::create_directories(absl::StrCat(root, "/", other));
   PutAll(Open().get(), 10, 1, 5);
@@ -338,17 +338,17 @@ TEST_F(CheckpointStoreTest, KnowsTheHighestNumbersThatItsDirectoriesHave) {
 }
 
 TEST(DurableFile, SwapsAndMaps) {
-  Scratch scratch;
-  fs::create_directories(scratch.dir() + "/a");
-  ASSERT_TRUE(WriteFileDurably(scratch.dir() + "/a/f", "new").ok());
-  fs::create_directories(scratch.dir() + "/b");
-  ASSERT_TRUE(WriteFileDurably(scratch.dir() + "/b/f", "old").ok());
-  ASSERT_TRUE(SwapDirectories(scratch.dir() + "/a", scratch.dir() + "/b").ok());
-  EXPECT_EQ(MappedFile::Open(scratch.dir() + "/b/f")->bytes(), "new");
-  EXPECT_EQ(MappedFile::Open(scratch.dir() + "/a/f")->bytes(), "old");
-  EXPECT_FALSE(MappedFile::Open(scratch.dir() + "/none").ok());
-  EXPECT_FALSE(WriteFileDurably(scratch.dir() + "/none/f", "x").ok());
-  EXPECT_GT(FreeBytes(scratch.dir()), 0);
+  TempDirectory scratch;
+  fs::create_directories(scratch.path() + "/a");
+  ASSERT_TRUE(WriteFileDurably(scratch.path() + "/a/f", "new").ok());
+  fs::create_directories(scratch.path() + "/b");
+  ASSERT_TRUE(WriteFileDurably(scratch.path() + "/b/f", "old").ok());
+  ASSERT_TRUE(SwapDirectories(scratch.path() + "/a", scratch.path() + "/b").ok());
+  EXPECT_EQ(MappedFile::Open(scratch.path() + "/b/f")->bytes(), "new");
+  EXPECT_EQ(MappedFile::Open(scratch.path() + "/a/f")->bytes(), "old");
+  EXPECT_FALSE(MappedFile::Open(scratch.path() + "/none").ok());
+  EXPECT_FALSE(WriteFileDurably(scratch.path() + "/none/f", "x").ok());
+  EXPECT_GT(FreeBytes(scratch.path()), 0);
 }
 
 }  // namespace

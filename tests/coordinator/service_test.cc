@@ -16,8 +16,8 @@
 #include "gtest/gtest.h"
 #include "proto/control_service.grpc.pb.h"
 #include "tests/coordinator/fake_daemon.h"
-#include "tests/coordinator/scratch.h"
 #include "tests/coordinator/topology.h"
+#include "tests/temp_directory.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -32,7 +32,7 @@ class ServiceTest : public ::testing::Test {
 
   void Open() {
     CoordinatorOptions options;
-    options.state_dir = scratch_.dir() + "/state";
+    options.state_dir = scratch_.path() + "/state";
     options.membership.lease = options.jobs.lease = absl::Seconds(4);
     options.membership.heartbeat = absl::Milliseconds(200);
     options.membership.silence = absl::Seconds(2);
@@ -177,7 +177,7 @@ class ServiceTest : public ::testing::Test {
     return complete;
   }
 
-  Scratch scratch_;
+  TempDirectory scratch_;
   int port_ = 0;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Server> server_;
@@ -350,7 +350,7 @@ TEST_F(ServiceTest, ALostDatabaseRepeatsNoIdAndNoGeneration) {
   a.reset();
   b.reset();
   Close();
-  ASSERT_TRUE(std::filesystem::remove(scratch_.dir() + "/state/coordinator.db"));
+  ASSERT_TRUE(std::filesystem::remove(scratch_.path() + "/state/coordinator.db"));
   Open();
   a = Daemon("a", [](FakeDaemon::Options* o) { o->newest_generation = 17; });
   b = Daemon("b");

@@ -10,8 +10,8 @@
 #include "coordinator/state_lock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/coordinator/scratch.h"
 #include "tests/coordinator/topology.h"
+#include "tests/temp_directory.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -40,11 +40,11 @@ StoredJob MakeStored(const std::string& id, uint64_t number, JobState state) {
 class StoreTest : public ::testing::Test {
  protected:
   std::unique_ptr<Store> Open() {
-    auto store = Store::Open(scratch_.dir());
+    auto store = Store::Open(scratch_.path());
     EXPECT_TRUE(store.ok()) << store.status();
     return store.ok() ? *std::move(store) : nullptr;
   }
-  Scratch scratch_;
+  TempDirectory scratch_;
 };
 
 TEST_F(StoreTest, WhatWasWrittenIsThereAfterARestart) {
@@ -121,7 +121,7 @@ TEST_F(StoreTest, KillMinus9LeavesAWholeDatabaseAndNoGenerationTwice) {
     ASSERT_EQ(::pipe(pipe_fd), 0);
     const pid_t child = ::fork();
     if (child == 0) {
-      auto store = Store::Open(scratch_.dir());
+      auto store = Store::Open(scratch_.path());
       for (int64_t i = steps;; ++i) {
         uint64_t said[2] = {store.value()->NextGeneration().value(), static_cast<uint64_t>(i)};
         StoreBatch batch;
@@ -159,11 +159,11 @@ TEST_F(StoreTest, KillMinus9LeavesAWholeDatabaseAndNoGenerationTwice) {
 }
 
 TEST_F(StoreTest, ADamagedOrNewerDatabaseIsRefusedWithAdvice) {
-  { std::ofstream(scratch_.dir() + "/coordinator.db") << std::string(8192, 'x'); }
-  auto damaged = Store::Open(scratch_.dir());
+  { std::ofstream(scratch_.path() + "/coordinator.db") << std::string(8192, 'x'); }
+  auto damaged = Store::Open(scratch_.path());
   EXPECT_EQ(damaged.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(damaged.status().message()),
-              HasSubstr(scratch_.dir() + "/coordinator.db: "));
+              HasSubstr(scratch_.path() + "/coordinator.db: "));
   EXPECT_THAT(std::string(damaged.status().message()), HasSubstr("Move it away"));
 }
 
@@ -173,7 +173,7 @@ TEST_F(StoreTest, ADamagedEntryIsNamedWithAdvice) {
   batch.jobs.push_back(MakeStored("a-1", 1, JOB_FINISHED));
   ASSERT_TRUE(store->Write(batch).ok());
   sqlite3* db = nullptr;
-  ASSERT_EQ(sqlite3_open((scratch_.dir() + "/coordinator.db").c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_open((scratch_.path() + "/coordinator.db").c_str(), &db), SQLITE_OK);
   EXPECT_EQ(sqlite3_exec(db, "UPDATE jobs SET spec = x'ff'", nullptr, nullptr, nullptr), SQLITE_OK);
   sqlite3_close(db);
   const auto contents = store->Load();
@@ -199,26 +199,26 @@ TEST_F(StoreTest, CountersStartAfterWhatOthersHaveSeen) {
 }
 
 TEST(StateLockTest, ASecondProcessIsRefusedByPid) {
-  Scratch scratch;
+  TempDirectory scratch;
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    auto lock = StateLock::Take(scratch.dir() + "/new");
+    auto lock = StateLock::Take(scratch.path() + "/new");
     if (!lock.ok() || ::write(ready[1], "x", 1) != 1) ::_exit(1);
     ::pause();
     ::_exit(0);
   }
   char c;
   ASSERT_EQ(::read(ready[0], &c, 1), 1);
-  const auto second = StateLock::Take(scratch.dir() + "/new");
+  const auto second = StateLock::Take(scratch.path() + "/new");
   EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(second.status().message()),
               HasSubstr(absl::StrCat("in use by process ", child)));
   ::kill(child, SIGKILL);
   int status = 0;
   ::waitpid(child, &status, 0);
-  EXPECT_TRUE(StateLock::Take(scratch.dir() + "/new").ok()) << "the lock ends with its process";
+  EXPECT_TRUE(StateLock::Take(scratch.path() + "/new").ok()) << "the lock ends with its process";
   ::close(ready[0]);
   ::close(ready[1]);
   EXPECT_FALSE(StateLock::Take("/proc/nothing/here").ok());

@@ -52,10 +52,7 @@ TEST(GptRank, ResumesOnAnotherCut) {
   shape.checkpoint_every = 10;
   const TextCorpus corpus(GenerateText(2000, 1), shape.context, 20);
   MemoryStore store(&MergeSafetensors);
-  World::Options options;
-  options.store = &store;
-  options.corpus = &corpus;
-  options.make_stage = GptStages();
+  World::Options options = GptOptions(&store, &corpus);
   World whole(MakePlan(shape), options);
   for (const absl::Status& status : whole.Run()) ASSERT_TRUE(status.ok()) << status;
   const std::vector<double> losses = whole.last().losses();
@@ -85,10 +82,7 @@ TEST(GptRank, AutoencodersLearnAndResume) {
   shape.forward = "autoencoder(8, values=bf16)";
   shape.backward = "bf16";
   MemoryStore store(&MergeSafetensors);
-  World::Options options;
-  options.store = &store;
-  options.corpus = &corpus;
-  options.make_stage = GptStages();
+  World::Options options = GptOptions(&store, &corpus);
   World whole(MakePlan(shape), options);
   for (const absl::Status& status : whole.Run()) ASSERT_TRUE(status.ok()) << status;
   const std::vector<double> losses = whole.last().losses();

@@ -87,13 +87,18 @@ absl::StatusOr<std::string> MergeSafetensors(const std::vector<std::string>& fil
   return WriteSafetensors(std::move(list), {});
 }
 
+World::Options GptOptions(MemoryStore* store, const Corpus* corpus, const std::string& device) {
+  World::Options options;
+  options.store = store;
+  options.corpus = corpus;
+  options.make_stage = GptStages(device);
+  return options;
+}
+
 GptRun RunGpt(const WorldShape& shape, const Corpus& corpus, LinkOpener* links,
               const std::string& device) {
   MemoryStore store(&MergeSafetensors);
-  World::Options options;
-  options.store = &store;
-  options.corpus = &corpus;
-  options.make_stage = GptStages(device);
+  World::Options options = GptOptions(&store, &corpus, device);
   options.links = links;
   World world(MakePlan(shape), options);
   for (const absl::Status& status : world.Run()) {

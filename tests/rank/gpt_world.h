@@ -39,6 +39,10 @@ struct GptRun {
   std::string weights;     // safetensors, merged over the stages
 };
 
+// Ranks with the real engine; what is given outlives them.
+World::Options GptOptions(MemoryStore* store, const Corpus* corpus,
+                          const std::string& device = "cpu");
+
 // Runs the session of every stage to its end, over `links` or else the world's own; a failed stage
 // is fatal.
 GptRun RunGpt(const WorldShape& shape, const Corpus& corpus, LinkOpener* links = nullptr,

@@ -1,7 +1,6 @@
 // The command line of isthmus-study, with the fake stage.
 #include "worker/study/command.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/temp_directory.h"
 #include "tests/worker/fake_stage.h"
 
 namespace isthmus::study {
@@ -27,12 +27,9 @@ constexpr char kJob[] = R"({"name": "fake", "seed": "1",
 class CommandTest : public testing::Test {
  protected:
   CommandTest() {
-    std::string name = testing::TempDir() + "/study_command.XXXXXX";
-    dir_ = mkdtemp(name.data());
     std::ofstream(dir_ + "/job.json") << kJob;
     std::ofstream(dir_ + "/text.txt") << std::string(2000, 'a');
   }
-  ~CommandTest() override { std::filesystem::remove_all(dir_); }
 
   // The exit code; what it printed is in out_ and err_.
   int Run(std::vector<std::string> arguments, bool paths = true) {
@@ -64,7 +61,9 @@ class CommandTest : public testing::Test {
   }
 
   worker::StageHook hook_;
-  std::string dir_, out_, err_;
+  const TempDirectory directory_;
+  const std::string dir_ = directory_.path();
+  std::string out_, err_;
 };
 
 TEST_F(CommandTest, HelpTeaches) {

@@ -1,11 +1,11 @@
 #include "worker/study/journal.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/temp_directory.h"
 
 namespace isthmus::study {
 namespace {
@@ -14,17 +14,11 @@ using testing::HasSubstr;
 
 class JournalTest : public testing::Test {
  protected:
-  JournalTest() {
-    std::string name = testing::TempDir() + "/study_journal.XXXXXX";
-    dir_ = std::string(mkdtemp(name.data())) + "/out";
-  }
-  ~JournalTest() override {
-    std::filesystem::remove_all(std::filesystem::path(dir_).parent_path());
-  }
   void Write(const std::string& text) {
     std::ofstream(dir_ + "/cells.jsonl", std::ios::app) << text;
   }
-  std::string dir_;
+  const TempDirectory parent_;
+  const std::string dir_ = parent_.path() + "/out";
 };
 
 CellRecord Sample(const std::string& key) {

@@ -1,10 +1,9 @@
 // A study with the real engine: a small GPT on a generated text.
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 
 #include "gtest/gtest.h"
 #include "tests/rank/gpt_world.h"
+#include "tests/temp_directory.h"
 #include "worker/study/study.h"
 
 namespace isthmus::study {
@@ -12,8 +11,8 @@ namespace {
 
 TEST(StudyEngine, QuantisedAndUncompressedAndTheRankTest) {
   StudyOptions options;
-  std::string name = testing::TempDir() + "/study_engine.XXXXXX";
-  options.out = mkdtemp(name.data());
+  const TempDirectory out;
+  options.out = out.path();
   options.job = DefaultJob();
   options.job.mutable_model()->set_layers(3);
   options.job.mutable_model()->set_hidden(32);
@@ -43,7 +42,6 @@ TEST(StudyEngine, QuantisedAndUncompressedAndTheRankTest) {
     EXPECT_LE(e.most, 1 + 1e-9) << e.what;
     EXPECT_EQ(e.matrices, e.what == "weight gradient" ? 12 : 2) << e.what;
   }
-  std::filesystem::remove_all(options.out);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include "worker/study/study.h"
 
 #include <atomic>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -12,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/job_defaults.h"
+#include "tests/temp_directory.h"
 #include "tests/worker/fake_stage.h"
 #include "worker/study/cell.h"
 #include "worker/study/stage_line.h"
@@ -47,8 +47,7 @@ JobSpec FakeJob() {
 class StudyTest : public testing::Test {
  protected:
   StudyTest() {
-    std::string name = testing::TempDir() + "/study_test.XXXXXX";
-    options_.out = mkdtemp(name.data());
+    options_.out = out_.path();
     options_.job = FakeJob();
     options_.grid.settings = {*ParseSetting("fp16 / fp16")};
     options_.grid.boundaries = {Where::kLate, Where::kAll};
@@ -60,7 +59,6 @@ class StudyTest : public testing::Test {
     };
     SetStages(nullptr);
   }
-  ~StudyTest() override { std::filesystem::remove_all(options_.out); }
 
   void SetStages(worker::StageHook hook) {
     options_.make_stage = [this, make = worker::FakeStages(std::move(hook))](const Plan& plan,
@@ -79,6 +77,7 @@ class StudyTest : public testing::Test {
   }
 
   const worker::FakeCorpus corpus_{40, 9, 3, 11};
+  const TempDirectory out_;
   StudyOptions options_;
   std::atomic<int> made_{0};
   Progress last_;
