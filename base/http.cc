@@ -14,8 +14,10 @@
 namespace isthmus {
 namespace {
 
-constexpr int kThreads = 4;
-constexpr int kTimeoutSeconds = 5;  // a slow client holds a thread no longer
+// A client that says nothing holds a thread for kReadSeconds: 60 of them hold all of them for four.
+constexpr int kThreads = 16;
+constexpr int kReadSeconds = 1;
+constexpr int kWriteSeconds = 5;
 constexpr size_t kMaxRequestBytes = 64 << 10;
 
 // The library's default sets SO_REUSEPORT, with which two programs would share a port unnoticed.
@@ -31,8 +33,9 @@ class HttplibServer : public HttpServer {
     server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
     server_.set_socket_options(SocketOptions);
     server_.set_keep_alive_max_count(1);
-    server_.set_read_timeout(kTimeoutSeconds);
-    server_.set_write_timeout(kTimeoutSeconds);
+    server_.set_keep_alive_timeout(kReadSeconds);  // until the first byte
+    server_.set_read_timeout(kReadSeconds);
+    server_.set_write_timeout(kWriteSeconds);
     server_.set_payload_max_length(kMaxRequestBytes);
     server_.set_pre_routing_handler(
         [this](const httplib::Request& request, httplib::Response& response) {

@@ -1,5 +1,5 @@
 // A small HTTP server for /metrics, /healthz and service discovery. The only door to cpp-httplib.
-// Thread: handlers run on the server's own threads (at most 4); the destructor stops and joins
+// Thread: handlers run on the server's own threads (at most 16); the destructor stops and joins
 // them.
 #ifndef ISTHMUS_BASE_HTTP_H_
 #define ISTHMUS_BASE_HTTP_H_

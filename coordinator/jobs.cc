@@ -14,8 +14,8 @@ namespace {
 std::string CheckpointWords(const Job& job) {
   if (job.status.checkpoint_step() < 0)
     return "there is no checkpoint yet: submit --resume starts at step 0";
-  return absl::StrCat("checkpoint of step ", job.status.checkpoint_step(),
-                      " is intact: submit --resume goes on from there");
+  return absl::StrCat("its last checkpoint is of step ", job.status.checkpoint_step(),
+                      ": submit --resume goes on from there");
 }
 
 }  // namespace

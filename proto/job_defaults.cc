@@ -73,12 +73,16 @@ void ValidateModel(const ModelSpec& m, Errors* errors) {
 }
 
 void ValidateRecipe(const RecipeSpec& r, Errors* errors) {
-  errors->Add(CheckRange("recipe.steps", r.steps(), 1, 1e9));
-  errors->Add(CheckRange("recipe.global_batch", r.global_batch(), 1, 65536));
-  errors->Add(CheckRange("recipe.micro_batch", r.micro_batch(), 1, r.global_batch()));
-  errors->Add(CheckRange("recipe.learning_rate", r.learning_rate(), 1e-12, 10));
-  errors->Add(CheckRange("recipe.min_learning_rate", r.min_learning_rate(), 0, r.learning_rate()));
-  errors->Add(CheckRange("recipe.warmup_steps", r.warmup_steps(), 0, r.steps()));
+  const bool steps_ok = errors->Add(CheckRange("recipe.steps", r.steps(), 1, 1e9));
+  const bool batch_ok = errors->Add(CheckRange("recipe.global_batch", r.global_batch(), 1, 65536));
+  if (batch_ok) {
+    errors->Add(CheckRange("recipe.micro_batch", r.micro_batch(), 1, r.global_batch()));
+  }
+  if (errors->Add(CheckRange("recipe.learning_rate", r.learning_rate(), 1e-12, 10))) {
+    errors->Add(
+        CheckRange("recipe.min_learning_rate", r.min_learning_rate(), 0, r.learning_rate()));
+  }
+  if (steps_ok) errors->Add(CheckRange("recipe.warmup_steps", r.warmup_steps(), 0, r.steps()));
   errors->Add(CheckOneOf("recipe.schedule", r.schedule(), {"cosine", "linear", "constant"}));
   errors->Add(CheckRange("recipe.beta1", r.beta1(), 0, 0.999999));
   errors->Add(CheckRange("recipe.beta2", r.beta2(), 0, 0.9999999));
@@ -94,6 +98,7 @@ void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
   errors->Add(CheckOneOf("strategy.schedule", s.schedule(), {"1f1b", "gpipe"}));
   errors->Add(CheckRange("strategy.queue_limit", s.queue_limit(), 1, 1024));
   errors->Add(CheckRange("strategy.in_flight", s.in_flight(), 0, 65536));
+  if (layers < 1) return;  // said of model.layers
   if (s.stages() > layers) {
     errors->Add(
         Bad("strategy.stages", s.stages(),

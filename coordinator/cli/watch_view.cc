@@ -130,14 +130,7 @@ std::string WatchView::Update(const WatchReply& reply, absl::Time now) {
     return Draw(WatchFrame(status_, records_, losses_, options_.width, options_.unicode));
   }
   std::string out;
-  if (reply.has_status() && (!state_printed_ || status_.state() != printed_state_ ||
-                             status_.reason() != printed_reason_)) {
-    state_printed_ = true;
-    printed_state_ = status_.state();
-    printed_reason_ = status_.reason();
-    absl::StrAppend(&out, Printable(status_.name()), " ", StateName(status_.state()),
-                    status_.reason().empty() ? "" : ": ", Printable(status_.reason()), "\n");
-  }
+  if (reply.has_status() && !IsEnd(status_.state())) out = StateLine();  // an end: see Finish
   if (!records_.empty() && records_.back().step() > printed_step_ &&
       now - last_output_ >= options_.line_every) {
     last_output_ = now;
@@ -152,6 +145,18 @@ std::string WatchView::Remark(const std::string& text) {
   return absl::StrCat(text, "\n");
 }
 
+// The state and its reason, if it is not the last one printed.
+std::string WatchView::StateLine() {
+  if (state_printed_ && status_.state() == printed_state_ && status_.reason() == printed_reason_)
+    return "";
+  state_printed_ = true;
+  printed_state_ = status_.state();
+  printed_reason_ = status_.reason();
+  return absl::StrCat(Printable(status_.name()), " ", StateName(status_.state()),
+                      status_.reason().empty() ? "" : ": ", Printable(status_.reason()), "\n");
+}
+
+// Records come after the status that they belong to: the end is told below the last step.
 std::string WatchView::Finish() {
   if (options_.terminal) {
     const std::string out =
@@ -159,9 +164,13 @@ std::string WatchView::Finish() {
     drawn_lines_ = 0;
     return out;
   }
-  if (records_.empty() || records_.back().step() <= printed_step_) return "";
-  printed_step_ = records_.back().step();
-  return absl::StrCat(WatchLine(status_, records_.back()), "\n");
+  std::string out;
+  if (!records_.empty() && records_.back().step() > printed_step_) {
+    printed_step_ = records_.back().step();
+    out = absl::StrCat(WatchLine(status_, records_.back()), "\n");
+  }
+  if (IsEnd(status_.state())) absl::StrAppend(&out, StateLine());
+  return out;
 }
 
 }  // namespace isthmus::cli

@@ -32,7 +32,7 @@ class WatchView {
   std::string Update(const WatchReply& reply, absl::Time now);
   // A remark (lost connection...) between frames.
   std::string Remark(const std::string& text);
-  // The last frame or line, and the cursor below it.
+  // The last frame or lines (step, then the state that the job ended in), and the cursor below.
   std::string Finish();
 
   const JobStatus& status() const { return status_; }
@@ -41,6 +41,7 @@ class WatchView {
 
  private:
   void Take(const WatchReply& reply);
+  std::string StateLine();
   std::string Draw(const std::vector<std::string>& lines);
 
   const WatchViewOptions options_;

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <string>
@@ -27,6 +28,8 @@ int Connect(int port) {
 
 std::string Ask(int port, const std::string& request) {
   const int fd = Connect(port);
+  const timeval patience{30, 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
   std::string reply;
   char buffer[4096];
@@ -73,6 +76,15 @@ TEST(HttpServer, RefusesAPortInUseAndABadAddress) {
   const auto second = HttpServer::Start(absl::StrCat("127.0.0.1:", server->port()), {});
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(HttpServer::Start("nonsense", {}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(HttpServer, ClientsThatSayNothingDoNotKeepOthersOut) {
+  const auto server = MakeServer();
+  std::vector<int> silent;
+  for (int i = 0; i < 60; ++i) silent.push_back(Connect(server->port()));
+  // Each of them may hold a thread for a second; Ask gives up after 30.
+  EXPECT_NE(Ask(server->port(), "GET /metrics HTTP/1.0\r\n\r\n").find("x 1\n"), std::string::npos);
+  for (int fd : silent) close(fd);
 }
 
 TEST(HttpServer, ManyClientsAtOnce) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tokens/s of a two-stage pipeline for each codec and link, beside the bound that compute and bytes set.
 
-    sudo tests/bench/wan_bench.py [--bin build/bin] [--codecs none,bf16,...] [--links unshaped,100Mbit,20Mbit,5Mbit] [--micros 32] [--json FILE]
+    sudo tests/bench/wan_bench.py [--bin build/bin] [--codecs none,bf16,...] [--links unshaped,100Mbit,20Mbit,5Mbit] [--micros 64] [--json FILE]
 
 The programs run as a user runs them (isthmus testnet: coordinator and two daemons as processes on the WAN emulator, one compute thread each).
 Links have 20 ms of round trip. A delta run counts its warm steps alone: those after the first pass over the text.
@@ -118,7 +118,7 @@ def main():
     parser.add_argument("--bin", default=os.path.join(ROOT, "build", "bin"))
     parser.add_argument("--codecs", default=",".join(CODECS))
     parser.add_argument("--links", default="unshaped,100Mbit,20Mbit,5Mbit")
-    parser.add_argument("--micros", type=int, default=32, help="micro-batches a step")
+    parser.add_argument("--micros", type=int, default=64, help="micro-batches a step")
     parser.add_argument("--json", help="write the cells there")
     args = parser.parse_args()
     cells = []

@@ -54,12 +54,28 @@ TEST(WatchView, PlainLinesAreRateLimitedAndTheLastOneIsPrinted) {
 TEST(WatchView, AChangeOfStateIsPrintedWithItsReason) {
   WatchView view(WatchViewOptions{});
   view.Update(Reply(0, 5.5), absl::FromUnixSeconds(1000));
+  WatchReply stopping;
+  *stopping.mutable_status() = Reply(0, 5.5).status();
+  stopping.mutable_status()->set_reason("asked to stop");
+  EXPECT_EQ(view.Update(stopping, absl::FromUnixSeconds(1000)), "bible running: asked to stop\n");
+  EXPECT_EQ(view.Update(stopping, absl::FromUnixSeconds(1001)), "");
+}
+
+TEST(WatchView, TheEndIsToldBelowTheLastStep) {
+  WatchView view(WatchViewOptions{});
+  view.Update(Reply(0, 5.5), absl::FromUnixSeconds(1000));
   WatchReply paused;
   paused.mutable_status()->set_name("bible");
   paused.mutable_status()->set_state(JOB_PAUSED);
   paused.mutable_status()->set_reason("n2 is \x1b[2J lost");
-  EXPECT_EQ(view.Update(paused, absl::FromUnixSeconds(1001)), "bible paused: n2 is ?[2J lost\n");
-  EXPECT_EQ(view.Update(paused, absl::FromUnixSeconds(1002)), "");
+  EXPECT_EQ(view.Update(paused, absl::FromUnixSeconds(1001)), "");
+  WatchReply last = Reply(1, 5.4);
+  *last.mutable_status() = paused.status();
+  EXPECT_EQ(view.Update(last, absl::FromUnixSeconds(1001)), "");
+  const std::string end = view.Finish();
+  EXPECT_THAT(end, testing::StartsWith("step 2/"));
+  EXPECT_THAT(end, testing::EndsWith("\nbible paused: n2 is ?[2J lost\n"));
+  EXPECT_EQ(view.Finish(), "");
 }
 
 TEST(WatchView, RepeatedRecordsCountOnce) {

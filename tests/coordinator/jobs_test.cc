@@ -150,7 +150,7 @@ TEST_F(JobsTest, AFailureStopsTheOthersAndPausesWithTheCheckpoint) {
   EXPECT_EQ(State(), JOB_PAUSED);
   EXPECT_THAT(Reason(),
               HasSubstr("stage 1 on daemon name1 failed at step 1: link b1: reset by peer"));
-  EXPECT_THAT(Reason(), HasSubstr("checkpoint of step 1 is intact"));
+  EXPECT_THAT(Reason(), HasSubstr("last checkpoint is of step 1: "));
   EXPECT_THAT(Tell(0, SessionEvent::FAILED, 4), IsEmpty()) << "consequences are not causes";
   EXPECT_THAT(Reason(), HasSubstr("link b1"));
 }

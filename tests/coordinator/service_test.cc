@@ -250,7 +250,7 @@ TEST_F(ServiceTest, ADaemonThatDiesPausesTheJobAndResumeGoesOn) {
   EXPECT_TRUE(Becomes(JOB_PAUSED));
   EXPECT_TRUE(Eventually([&] { return absl::StrContains(Status().reason(), "daemon a is lost"); }))
       << Status().reason();
-  EXPECT_THAT(Status().reason(), HasSubstr("checkpoint of step 1 is intact"));
+  EXPECT_THAT(Status().reason(), HasSubstr("last checkpoint is of step 1: "));
   stays->SetGeneration(0);
   EXPECT_EQ(Put(plan, 2, 0, "state.json", "{}").value(), false)
       << "a late part of the last generation is taken";

@@ -76,6 +76,24 @@ TEST(JobDefaults, GradientsMayBePredicted) {
   EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
 }
 
+TEST(JobDefaults, AFaultIsNamedOnceThoughOthersAreMeasuredByIt) {
+  const std::pair<std::function<void(JobSpec*)>, const char*> cases[] = {
+      {[](JobSpec* j) { j->mutable_recipe()->set_steps(-5); }, "recipe.steps: "},
+      {[](JobSpec* j) { j->mutable_recipe()->set_global_batch(-16); }, "recipe.global_batch: "},
+      {[](JobSpec* j) { j->mutable_recipe()->set_learning_rate(-1); }, "recipe.learning_rate: "},
+      {[](JobSpec* j) { j->mutable_model()->set_layers(-4); }, "model.layers: "},
+  };
+  for (const auto& [spoil, field] : cases) {
+    JobSpec job = SmallJob();
+    job.mutable_strategy()->set_stages(2);
+    FillDefaults(&job);
+    spoil(&job);
+    std::vector<std::string> messages;
+    for (const absl::Status& error : JobErrors(job)) messages.emplace_back(error.message());
+    EXPECT_THAT(messages, testing::ElementsAre(testing::StartsWith(field)));
+  }
+}
+
 TEST(JobDefaults, AllErrorsAreListed) {
   JobSpec job = SmallJob();
   job.mutable_model()->set_heads(0);
