@@ -22,6 +22,9 @@
 
 namespace isthmus::compress {
 
+class StateReader;
+class StateWriter;
+
 // Row-major samples x positions x hidden, contiguous.
 struct TensorView {
   const void* data = nullptr;
@@ -77,6 +80,10 @@ struct CodecOptions {
                                  // reserved. The same at both ends
 };
 
+inline absl::Status StateIsOnDevice() {
+  return absl::UnimplementedError("the state of codecs on a device can't be saved");
+}
+
 class Encoder {
  public:
   virtual ~Encoder() = default;
@@ -95,6 +102,12 @@ class Encoder {
   // The samples of a coming frame: starts reading their buffers from disk, changes nothing.
   // Optional.
   virtual void Prefetch(absl::Span<const uint32_t> sample_ids) {}
+
+  // The parts of codec_state.h: everything that later frames depend on, and taking it up on a new
+  // encoder of the same spec and options. After an error an encoder is not to be used any more.
+  // Unimplemented: state on a device.
+  virtual absl::Status SaveState(StateWriter* to) { return StateIsOnDevice(); }
+  virtual absl::Status LoadState(StateReader* from) { return StateIsOnDevice(); }
 };
 
 class Decoder {
@@ -114,6 +127,9 @@ class Decoder {
   // Token ids that the last frame brought (`predict`), samples x positions: what the next
   // boundary's encoder needs. Empty if it brought none.
   virtual absl::Span<const uint32_t> token_ids() const { return {}; }
+
+  virtual absl::Status SaveState(StateWriter* to) { return StateIsOnDevice(); }  // as an encoder's
+  virtual absl::Status LoadState(StateReader* from) { return StateIsOnDevice(); }
 };
 
 // InvalidArgument from ValidateCodec; Unimplemented names a codec this build lacks;

@@ -138,6 +138,21 @@ CodecStats DeltaState::Stats() const {
   return out;
 }
 
+absl::Status DeltaState::Save(StateWriter* to) {
+  RETURN_IF_ERROR(failed);
+  to->Put(version);
+  inner->SaveState(to);
+  cold->SaveState(to);
+  return store->Save(to);
+}
+
+absl::Status DeltaState::Load(StateReader* from) {
+  version = from->Get<uint64_t>("number of frames");
+  inner->LoadState(from);
+  cold->LoadState(from);
+  return store->Load(from);
+}
+
 absl::Status DeltaEncoder::Encode(const TensorView& in, const FrameContext& context,
                                   std::string* payload) {
   RETURN_IF_ERROR(s_.failed);

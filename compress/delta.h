@@ -40,6 +40,8 @@ struct DeltaState {
 
   uint64_t StateHash() const;
   CodecStats Stats() const;
+  absl::Status Save(StateWriter* to);
+  absl::Status Load(StateReader* from);
 };
 
 class DeltaEncoder : public Encoder {
@@ -50,6 +52,8 @@ class DeltaEncoder : public Encoder {
   uint64_t version() const override { return s_.version; }
   uint64_t StateHash() const override { return s_.StateHash(); }
   CodecStats stats() const override { return s_.Stats(); }
+  absl::Status SaveState(StateWriter* to) override { return s_.Save(to); }
+  absl::Status LoadState(StateReader* from) override { return s_.Load(from); }
   void Prefetch(absl::Span<const uint32_t> sample_ids) override { s_.store->Prefetch(sample_ids); }
 
  private:
@@ -72,6 +76,8 @@ class DeltaDecoder : public Decoder {
   uint64_t version() const override { return s_.version; }
   uint64_t StateHash() const override { return s_.StateHash(); }
   CodecStats stats() const override { return s_.Stats(); }
+  absl::Status SaveState(StateWriter* to) override { return s_.Save(to); }
+  absl::Status LoadState(StateReader* from) override { return s_.Load(from); }
   void Prefetch(absl::Span<const uint32_t> sample_ids) override { s_.store->Prefetch(sample_ids); }
   absl::Span<const uint32_t> token_ids() const override { return tokens_; }
 

@@ -2,11 +2,13 @@
 
 #include <zstd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "compress/state_io.h"
 
 namespace isthmus::compress {
 namespace {
@@ -14,7 +16,7 @@ namespace {
 constexpr size_t kHeaderBytes = 5;
 constexpr int kLevel = 1;
 constexpr int kGiveUpAfter = 4;
-constexpr int64_t kTryEvery = 16;
+constexpr uint64_t kTryEvery = 16;
 
 struct FreeContext {
   void operator()(ZSTD_CCtx* c) const { ZSTD_freeCCtx(c); }
@@ -57,6 +59,19 @@ class ZstdEncoder : public Encoder {
     stats.payload_bytes = payload_bytes_;
     return stats;
   }
+  absl::Status SaveState(StateWriter* to) override {
+    to->Put<int32_t>(in_vain_);
+    to->Put(frames_);
+    return inner_->SaveState(to);
+  }
+  absl::Status LoadState(StateReader* from) override {
+    in_vain_ = from->Get<int32_t>("tries of zstd");
+    frames_ = from->Get<uint64_t>("tries of zstd");
+    if (in_vain_ < 0 || in_vain_ > kGiveUpAfter)
+      from->Fail(absl::InvalidArgumentError(
+          absl::StrCat("the state has ", in_vain_, " tries of zstd in vain")));
+    return inner_->LoadState(from);
+  }
 
  private:
   // Size of the compressed bytes after the header; 0 if they are not fewer.
@@ -67,7 +82,7 @@ class ZstdEncoder : public Encoder {
                          : ZSTD_compressCCtx(context_.get(), payload->data() + kHeaderBytes,
                                              raw_.size() - 1, raw_.data(), raw_.size(), kLevel);
     if (n == 0 || ZSTD_isError(n)) {  // an error here: it does not fit in fewer bytes
-      ++in_vain_;
+      in_vain_ = std::min(in_vain_ + 1, kGiveUpAfter);
       return 0;
     }
     in_vain_ = 0;
@@ -77,8 +92,8 @@ class ZstdEncoder : public Encoder {
   const std::unique_ptr<Encoder> inner_;
   const std::unique_ptr<ZSTD_CCtx, FreeContext> context_;
   std::string raw_;
-  int in_vain_ = 0;  // tries in a row that did not pay
-  int64_t frames_ = 0;
+  int in_vain_ = 0;  // tries in a row that did not pay, up to kGiveUpAfter
+  uint64_t frames_ = 0;
   int64_t payload_bytes_ = 0;
 };
 
@@ -128,6 +143,8 @@ class ZstdDecoder : public Decoder {
     stats.payload_bytes = payload_bytes_;
     return stats;
   }
+  absl::Status SaveState(StateWriter* to) override { return inner_->SaveState(to); }
+  absl::Status LoadState(StateReader* from) override { return inner_->LoadState(from); }
 
  private:
   const std::unique_ptr<Decoder> inner_;

@@ -60,4 +60,29 @@ void FeedbackCodec::Encode(RowSource& in, const SampleInfo& info, std::string* o
   inner_->Encode(corrected, info, out, &residual);
 }
 
+void FeedbackCodec::SaveState(StateWriter* to) {
+  to->Put<uint64_t>(residuals_.size());
+  for (const auto& [place, e] : residuals_) {
+    to->Put(place.first);
+    to->Put(place.second);
+    to->Array(e);
+  }
+  inner_->SaveState(to);
+}
+
+void FeedbackCodec::LoadState(StateReader* from) {
+  std::pair<int32_t, int64_t> last{-1, -1};
+  const uint64_t count = from->Get<uint64_t>("residuals");
+  for (uint64_t i = 0; i < count && from->ok(); ++i) {
+    std::pair<int32_t, int64_t> place;
+    place.first = from->Get<int32_t>("residuals");
+    place.second = from->Get<int64_t>("residuals");
+    if (from->ok() && (place <= last || place.second < 0 || (lazy_ && place.first != 0)))
+      from->Fail(absl::InvalidArgumentError("the state has a residual of no place"));
+    last = place;
+    from->Array(static_cast<size_t>(shape_.elements()), "residuals", &residuals_[place]);
+  }
+  inner_->LoadState(from);
+}
+
 }  // namespace isthmus::compress

@@ -29,6 +29,8 @@ class FeedbackCodec : public SampleCodec {
     return inner_->Check(bytes);
   }
   void Decode(absl::string_view body, RowSink& out) override { inner_->Decode(body, out); }
+  void SaveState(StateWriter* to) override;
+  void LoadState(StateReader* from) override;
 
  private:
   const bool lazy_;

@@ -135,6 +135,16 @@ void LowRankCodec::Decode(absl::string_view body, RowSink& out) {
   Multiply(out);
 }
 
+void LowRankCodec::SaveState(StateWriter* to) {
+  to->Array(warm_);
+  to->Put(draws_);
+}
+
+void LowRankCodec::LoadState(StateReader* from) {
+  from->Array(warm_.size(), "warm start of the low rank", &warm_);
+  draws_ = from->Get<uint64_t>("warm start of the low rank");
+}
+
 void LowRankCodec::Multiply(RowSink& out) const {
   const size_t r = static_cast<size_t>(rank_), hidden = static_cast<size_t>(shape_.hidden);
   for (int64_t p = 0; p < shape_.positions; ++p) {

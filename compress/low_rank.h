@@ -28,6 +28,8 @@ class LowRankCodec : public SampleCodec {
   void Encode(RowSource& in, const SampleInfo& info, std::string* out, RowSink* rebuilt) override;
   absl::StatusOr<size_t> Check(absl::string_view bytes) const override;
   void Decode(absl::string_view body, RowSink& out) override;
+  void SaveState(StateWriter* to) override;
+  void LoadState(StateReader* from) override;
 
  private:
   void Multiply(RowSink& out) const;  // left_factor_ x right_factor_

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "base/hash.h"
 #include "base/rng.h"
 
@@ -58,6 +59,29 @@ uint64_t MeanTable::Hash() const {
   hash = Hash64(updates_.data(), 4 * updates_.size(), hash);
   for (const auto& [key, row] : rows_) hash += Mix64((uint64_t{key} << 32) | row);
   return hash;
+}
+
+void MeanTable::Save(StateWriter* to) const {
+  std::vector<uint32_t> keys(updates_.size());
+  for (const auto& [key, row] : rows_) keys[row] = key;
+  to->Array(keys);
+  to->Array(updates_);
+  to->Array(means_);
+}
+
+void MeanTable::Load(StateReader* from) {
+  const uint64_t count = from->Get<uint64_t>("means");
+  if (from->ok() && count > most_rows_)
+    from->Fail(absl::InvalidArgumentError(
+        absl::StrCat("the state has ", count, " means where at most ", most_rows_, " have room")));
+  for (uint64_t row = 0; row < count && from->ok(); ++row) {
+    const uint32_t key = from->Get<uint32_t>("means");
+    if (from->ok() && !rows_.emplace(key, row).second)
+      from->Fail(absl::InvalidArgumentError(absl::StrCat("the state has key ", key, " twice")));
+  }
+  if (!from->ok()) return;
+  from->Array(rows_.size(), "means", &updates_);
+  from->Array(rows_.size() * hidden_, "means", &means_);
 }
 
 }  // namespace isthmus::compress

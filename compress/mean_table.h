@@ -13,6 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "compress/state_io.h"
+
 namespace isthmus::compress {
 
 class MeanTable {
@@ -28,6 +30,9 @@ class MeanTable {
   void EndFrame();
 
   uint64_t Hash() const;
+  // Between frames.
+  void Save(StateWriter* to) const;
+  void Load(StateReader* from);  // into an empty table
   int64_t bytes() const { return static_cast<int64_t>(4 * means_.size()); }
 
  private:

@@ -69,15 +69,20 @@ absl::Status MessageStore::Begin(absl::Span<const uint32_t> ids, absl::Span<cons
   }
   for (size_t i = 0; i < ids.size(); ++i) {
     if (plan[i].known || !plan[i].keep) continue;
-    RETURN_IF_ERROR(MakeMemoryRoom());
-    Entry& entry = entries_[ids[i]];
-    entry.memory = NewBuffer();
-    used_.push_front(ids[i]);
-    resident_.push_front(ids[i]);
-    entry.used = used_.begin();
-    entry.resident = resident_.begin();
+    RETURN_IF_ERROR(Insert(ids[i]).status());
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<MessageStore::Entry*> MessageStore::Insert(uint32_t id) {
+  RETURN_IF_ERROR(MakeMemoryRoom());
+  Entry& entry = entries_[id];
+  entry.memory = NewBuffer();
+  used_.push_front(id);
+  resident_.push_front(id);
+  entry.used = used_.begin();
+  entry.resident = resident_.begin();
+  return &entry;
 }
 
 std::unique_ptr<uint16_t[]> MessageStore::NewBuffer() {
@@ -174,6 +179,48 @@ absl::StatusOr<uint64_t> MessageStore::Hash() {
     sum += Mix64(entry.hash);
   }
   return sum ^ Mix64(static_cast<uint64_t>(entries_.size()));
+}
+
+absl::Status MessageStore::Save(StateWriter* to) const {
+  const size_t bytes = static_cast<size_t>(2 * options_.entry_elements);
+  std::vector<uint16_t> scratch(static_cast<size_t>(options_.entry_elements));
+  to->Put<uint64_t>(entries_.size());
+  for (auto id = used_.rbegin(); id != used_.rend() && to->status().ok(); ++id) {
+    const Entry& entry = entries_.find(*id)->second;
+    const uint16_t* content = entry.memory.get();
+    if (content == nullptr) {
+      RETURN_IF_ERROR(spill_->Read(entry.disk_slot, scratch.data()));
+      content = scratch.data();
+    }
+    to->Put(*id);
+    to->Put(entry.version);
+    to->Bytes(content, bytes);
+  }
+  return to->status();
+}
+
+absl::Status MessageStore::Load(StateReader* from) {
+  const size_t bytes = static_cast<size_t>(2 * options_.entry_elements);
+  const uint64_t count = from->Get<uint64_t>("delta buffers");
+  if (count > static_cast<uint64_t>(capacity_)) {
+    from->Fail(absl::InvalidArgumentError(absl::StrCat(
+        "the state has ", count, " delta buffers where at most ", capacity_, " have room")));
+  }
+  for (uint64_t i = 0; i < count && from->ok(); ++i) {
+    const uint32_t id = from->Get<uint32_t>("delta buffers");
+    const uint32_t version = from->Get<uint32_t>("delta buffers");
+    if (from->ok() && (version == 0 || entries_.count(id) > 0)) {
+      from->Fail(absl::InvalidArgumentError(
+          absl::StrCat("the state has sample ", id, version == 0 ? " of no version" : " twice")));
+    }
+    if (!from->ok()) break;
+    ASSIGN_OR_RETURN(Entry * entry, Insert(id));
+    entry->version = version;
+    from->Bytes(entry->memory.get(), bytes, "delta buffers");
+    entry->hash = Hash64(entry->memory.get(), bytes, (uint64_t{version} << 32) | id);
+    entry->hashed = true;  // while it is in memory
+  }
+  return from->status();
 }
 
 }  // namespace isthmus::compress

@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "compress/spill_file.h"
+#include "compress/state_io.h"
 
 namespace isthmus::compress {
 
@@ -65,6 +66,12 @@ class MessageStore {
   // that changed since the last call.
   absl::StatusOr<uint64_t> Hash();
 
+  // All samples, least recently used first. Between frames; which tier a sample lies in is not
+  // kept.
+  absl::Status Save(StateWriter* to) const;
+  // Into an empty store with the same options. After an error it is not to be used any more.
+  absl::Status Load(StateReader* from);
+
   int64_t capacity() const { return capacity_; }
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   int64_t evicted() const { return evicted_; }
@@ -87,6 +94,7 @@ class MessageStore {
   explicit MessageStore(const Options& options) : options_(options) {}
   std::unique_ptr<uint16_t[]> NewBuffer();
   absl::Status MakeMemoryRoom();
+  absl::StatusOr<Entry*> Insert(uint32_t id);  // as the most recently used, version 0
 
   const Options options_;
   int64_t entry_bytes_ = 0;

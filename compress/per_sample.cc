@@ -5,6 +5,21 @@
 #include "compress/frame.h"
 
 namespace isthmus::compress {
+namespace {
+
+absl::Status SaveFrames(uint64_t version, SampleCodec* codec, StateWriter* to) {
+  to->Put(version);
+  codec->SaveState(to);
+  return to->status();
+}
+
+absl::Status LoadFrames(StateReader* from, uint64_t* version, SampleCodec* codec) {
+  *version = from->Get<uint64_t>("number of frames");
+  codec->LoadState(from);
+  return from->status();
+}
+
+}  // namespace
 
 absl::Status PerSampleEncoder::Encode(const TensorView& in, const FrameContext& context,
                                       std::string* payload) {
@@ -17,8 +32,22 @@ absl::Status PerSampleEncoder::Encode(const TensorView& in, const FrameContext& 
     codec_->Settle(true);
   }
   codec_->EndFrame();
+  ++version_;
   CountFrame(in.dims, payload->size(), &stats_);
   return absl::OkStatus();
+}
+
+absl::Status PerSampleEncoder::SaveState(StateWriter* to) {
+  return SaveFrames(version_, codec_.get(), to);
+}
+absl::Status PerSampleEncoder::LoadState(StateReader* from) {
+  return LoadFrames(from, &version_, codec_.get());
+}
+absl::Status PerSampleDecoder::SaveState(StateWriter* to) {
+  return SaveFrames(version_, codec_.get(), to);
+}
+absl::Status PerSampleDecoder::LoadState(StateReader* from) {
+  return LoadFrames(from, &version_, codec_.get());
 }
 
 absl::Status PerSampleDecoder::Decode(absl::string_view payload, uint64_t version,

@@ -19,13 +19,16 @@ class PerSampleEncoder : public Encoder {
       : codec_(std::move(codec)), options_(options) {}
   absl::Status Encode(const TensorView& in, const FrameContext& context,
                       std::string* payload) override;
-  uint64_t version() const override { return static_cast<uint64_t>(stats_.frames); }
+  uint64_t version() const override { return version_; }
   uint64_t StateHash() const override { return codec_->StateHash(); }
   CodecStats stats() const override { return stats_; }
+  absl::Status SaveState(StateWriter* to) override;
+  absl::Status LoadState(StateReader* from) override;
 
  private:
   const std::unique_ptr<SampleCodec> codec_;
   const CodecOptions options_;
+  uint64_t version_ = 0;
   CodecStats stats_;
 };
 
@@ -40,6 +43,8 @@ class PerSampleDecoder : public Decoder {
   uint64_t StateHash() const override { return codec_->StateHash(); }
   CodecStats stats() const override { return stats_; }
   absl::Span<const uint32_t> token_ids() const override { return tokens_; }
+  absl::Status SaveState(StateWriter* to) override;
+  absl::Status LoadState(StateReader* from) override;
 
  private:
   const std::unique_ptr<SampleCodec> codec_;

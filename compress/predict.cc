@@ -180,6 +180,20 @@ int64_t Predictor::bytes() const {
   return bytes;
 }
 
+void Predictor::Save(StateWriter* to) const {
+  to->Array(positions_);
+  all_.Save(to);
+  tokens_.Save(to);
+  for (const MeanTable& table : contexts_) table.Save(to);
+}
+
+void Predictor::Load(StateReader* from) {
+  from->Array(positions_.size(), "means of positions", &positions_);
+  all_.Load(from);
+  tokens_.Load(from);
+  for (MeanTable& table : contexts_) table.Load(from);
+}
+
 PredictCodec::PredictCodec(const CodecSpec& spec, const SampleShape& shape, int64_t bytes,
                            std::unique_ptr<SampleCodec> inner)
     : shape_(shape), inner_(std::move(inner)), predictor_(spec, shape, bytes) {
@@ -247,6 +261,16 @@ void PredictCodec::Decode(absl::string_view body, RowSink& out) {
   Predict(nullptr);
   PredictedSink sink(prediction_, static_cast<size_t>(shape_.hidden), rebuilt_.data(), &out);
   inner_->Decode(body, sink);
+}
+
+void PredictCodec::SaveState(StateWriter* to) {
+  predictor_.Save(to);
+  inner_->SaveState(to);
+}
+
+void PredictCodec::LoadState(StateReader* from) {
+  predictor_.Load(from);
+  inner_->LoadState(from);
 }
 
 void PredictCodec::Settle(bool used) {

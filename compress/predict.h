@@ -48,6 +48,9 @@ class Predictor {
 
   uint64_t Hash() const;
   int64_t bytes() const;
+  // Between frames.
+  void Save(StateWriter* to) const;
+  void Load(StateReader* from);
 
  private:
   // The token `back` places before the last one of the position's context.
@@ -83,6 +86,8 @@ class PredictCodec : public SampleCodec {
   void Settle(bool used) override;
   void EndFrame() override { predictor_.EndFrame(); }
   uint64_t StateHash() const override { return predictor_.Hash(); }
+  void SaveState(StateWriter* to) override;
+  void LoadState(StateReader* from) override;
   bool NeedsTokens() const override { return true; }
   absl::Span<const uint32_t> tokens() const override { return token_ids_; }
 

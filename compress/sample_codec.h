@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "compress/codec.h"
 #include "compress/rows.h"
+#include "compress/state_io.h"
 #include "proto/codec.pb.h"
 
 namespace isthmus::compress {
@@ -58,6 +59,11 @@ class SampleCodec {
   virtual void Settle(bool used) {}
   virtual void EndFrame() {}
   virtual uint64_t StateHash() const { return 0; }  // of the state that both ends share
+
+  // Between frames: what later frames depend on (codec_state.h). Errors are kept by the reader and
+  // the writer; after one a codec is not to be used any more.
+  virtual void SaveState(StateWriter* to) {}
+  virtual void LoadState(StateReader* from) {}
 
   // For codecs that send token ids: an encoder's info must have them; a decoder has those of the
   // last sample decoded.
