@@ -32,7 +32,8 @@ struct GrpcLinkOptions {
   int64_t receive_chunk_bytes = kMaxChunkBytes;  // what the peer's hello announced
   absl::Duration goodbye =
       absl::Seconds(1);  // Cancel at the dialling end: so long may telling the peer why take
-  Watchdog* watchdog = nullptr;  // outlives the link
+  Watchdog* watchdog = nullptr;             // outlives the link
+  bool peer_exchanges_codec_state = false;  // from its hello
 };
 
 class GrpcLink : public worker::Link {
@@ -45,6 +46,7 @@ class GrpcLink : public worker::Link {
   absl::StatusOr<worker::Frame> Receive(int64_t max_payload_bytes, absl::Duration timeout) override;
   void Cancel(absl::Status why) override;
   absl::Status Finish(absl::Duration timeout) override;
+  bool peer_exchanges_codec_state() const override { return options_.peer_exchanges_codec_state; }
   int64_t wire_bytes_sent() const override { return wire_bytes_.load(std::memory_order_relaxed); }
 
  private:

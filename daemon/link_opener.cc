@@ -60,6 +60,7 @@ LinkChunk GrpcLinkOpener::Hello(const Plan& plan, const LinkPlan& link) const {
   hello->set_link_id(link.id());
   hello->set_from_node_id(options_.node_id);
   hello->set_chunk_bytes(ChunkBytesOf(link));
+  hello->set_exchanges_codec_state(true);
   return chunk;
 }
 
@@ -151,6 +152,7 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Dial(const Plan& p
   RETURN_IF_ERROR(CheckHello(hello.hello(), answer));
   GrpcLinkOptions link_options;
   ASSIGN_OR_RETURN(link_options.receive_chunk_bytes, PeerChunkBytes(answer.hello()));
+  link_options.peer_exchanges_codec_state = answer.hello().exchanges_codec_state();
   link_options.name = LinkName(link, peer);
   link_options.send_chunk_bytes = ChunkBytesOf(link);
   link_options.watchdog = options_.watchdog;
@@ -187,6 +189,7 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Serve(const Plan& 
   }
   if (!ok) return stream->WhyBroken();
   link_options.receive_chunk_bytes = *chunk_bytes;
+  link_options.peer_exchanges_codec_state = dial->hello.exchanges_codec_state();
   link_options.name = LinkName(link, peer);
   link_options.send_chunk_bytes = ChunkBytesOf(link);
   link_options.watchdog = options_.watchdog;

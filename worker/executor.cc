@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const SessionPlan& plan
                                                          ExecutorOptions options, int64_t skipped) {
   std::unique_ptr<Executor> executor(new Executor(plan, std::move(options), skipped));
   if (plan.tied() != nullptr) {
-    ASSIGN_OR_RETURN(executor->tied_, TiedExchange::Make(plan));
+    ASSIGN_OR_RETURN(executor->tied_, TiedExchange::Make(plan, executor->o_.states));
   }
   if (!plan.first() && !plan.last()) return executor;
   const Corpus& corpus = *executor->o_.corpus;
@@ -321,8 +321,19 @@ absl::Status Executor::Sync() {
 absl::Status Executor::Decision(const Vote& all) {
   result_.decision = all;
   if (all.stop()) EndInlets();  // before the stage above can know of it and end its links
-  if (plan_.last()) return absl::OkStatus();
-  return SendVote(o_.upper, FrameHeader::DECISION, all);
+  if (!plan_.last()) RETURN_IF_ERROR(SendVote(o_.upper, FrameHeader::DECISION, all));
+  return TellCodecs(all.checkpoint());
+}
+
+// The states of the codecs belong to the checkpoint: nothing of the next step has passed them yet.
+absl::Status Executor::TellCodecs(bool checkpoint) {
+  for (const Port* port : {&o_.lower, &o_.upper, &o_.tied}) {
+    if (port->in != nullptr) port->in->StepDecided(step_, checkpoint);
+    if (checkpoint && port->out != nullptr)
+      RETURN_IF_ERROR(port->out->SaveState(step_ + 1, plan_.timeout(step_)));
+  }
+  if (checkpoint && tied_ != nullptr) tied_->encoder()->Save(step_ + 1);
+  return absl::OkStatus();
 }
 
 void Executor::EndInlets() {

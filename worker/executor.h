@@ -29,8 +29,9 @@ struct Port {
 };
 
 struct ExecutorOptions {
-  Stage* stage = nullptr;          // all pointers outlive the executor
-  const Corpus* corpus = nullptr;  // first and last stage
+  Stage* stage = nullptr;             // all pointers outlive the executor
+  const Corpus* corpus = nullptr;     // first and last stage
+  CodecStateStore* states = nullptr;  // of the tied gradient's codec; null: not kept
   Port lower, upper, tied;
   // Asked once a step, when this stage's own gradients are complete: what it wishes of the vote
   // (but for `finite`).
@@ -74,6 +75,10 @@ class Executor {
   absl::StatusOr<EvalResult> RunEval(int64_t step);
 
   int64_t skipped() const { return skipped_; }
+  // Of the tied gradient; null where there is none. Before the first step alone.
+  KeptCodec<compress::Encoder>* tied_encoder() {
+    return tied_ != nullptr ? tied_->encoder() : nullptr;
+  }
 
  private:
   struct Slot {  // what a micro-batch holds between its actions
@@ -95,6 +100,7 @@ class Executor {
   absl::Status SendGradient(int micro);
   absl::Status Sync();
   absl::Status Decision(const Vote& all);
+  absl::Status TellCodecs(bool checkpoint);
   absl::Status Step();
   absl::Status SendHash(const Port& port);
   absl::Status SendVote(const Port& port, FrameHeader::Kind kind, const Vote& vote);

@@ -59,6 +59,7 @@ class FaultyLink : public Link {
   }
   void Cancel(absl::Status why) override { inner_->Cancel(std::move(why)); }
   absl::Status Finish(absl::Duration timeout) override { return inner_->Finish(timeout); }
+  bool peer_exchanges_codec_state() const override { return inner_->peer_exchanges_codec_state(); }
   int64_t wire_bytes_sent() const override { return inner_->wire_bytes_sent(); }
 
  private:

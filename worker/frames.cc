@@ -33,6 +33,8 @@ const char* KindName(FrameHeader::Kind kind) {
       return "validation activation";
     case FrameHeader::BUFFER_HASH:
       return "buffer hash";
+    case FrameHeader::CODEC_STATE:
+      return "offer of codec states";
     default:
       return "frame of an unknown kind";
   }
@@ -86,6 +88,10 @@ uint64_t FrameChecksum(const FrameHeader& h, absl::string_view payload) {
   const uint8_t flags[6] = {h.has_vote(),   v.finite(), v.stop(),
                             v.checkpoint(), v.busy(),   v.commit()};
   hasher.Update(flags, sizeof flags);
+  if (h.has_codec_state()) {
+    Add(&hasher, h.codec_state().up());
+    Add(&hasher, h.codec_state().down());
+  }
   return Hash64(payload, hasher.Digest());
 }
 
@@ -165,7 +171,8 @@ absl::Status CheckFrame(const SessionPlan& plan, const LinkPlan& link,
     return CheckShape(plan, link, expected, h);
   }
   const bool votes = expected.kind == FrameHeader::VOTE || expected.kind == FrameHeader::DECISION;
-  if (votes != h.has_vote() || !frame.payload.empty())
+  const bool offers = expected.kind == FrameHeader::CODEC_STATE;
+  if (votes != h.has_vote() || offers != h.has_codec_state() || !frame.payload.empty())
     return absl::InvalidArgumentError("a control frame with wrong contents");
   return absl::OkStatus();
 }

@@ -42,14 +42,16 @@ compress::CodecOptions MakeCodecOptions(const SessionPlan& plan, const LinkPlan&
 }
 
 absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, const LinkPlan& link,
-                                                   const std::string& spill_directory) {
+                                                   const std::string& spill_directory,
+                                                   CodecStateStore* states) {
   std::unique_ptr<Inlet> inlet(new Inlet(plan, link));
   const bool from_below = link.upper() == plan.stage();
   const bool tied = link.kind() == LinkPlan::TIED;
   const CodecSpec& spec = tied ? plan.tied_codec() : from_below ? link.forward() : link.backward();
-  ASSIGN_OR_RETURN(
-      inlet->decoder_,
-      compress::MakeDecoder(spec, MakeCodecOptions(plan, link, spec, from_below, spill_directory)));
+  ASSIGN_OR_RETURN(inlet->decoder_,
+                   KeptCodec<compress::Decoder>::Make(
+                       plan, link, spec, from_below,
+                       MakeCodecOptions(plan, link, spec, from_below, spill_directory), states));
   if (!tied && from_below) {
     const compress::CodecOptions options =
         MakeCodecOptions(plan, link, link.evaluation(), from_below, "");
@@ -59,7 +61,11 @@ absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, cons
 }
 
 Inlet::Inlet(const SessionPlan& plan, const LinkPlan& link)
-    : plan_(plan), link_plan_(link), sequence_(plan, link), queue_(plan.queue_limit(link)) {}
+    : plan_(plan),
+      link_plan_(link),
+      from_below_(link.kind() == LinkPlan::BOUNDARY && link.upper() == plan.stage()),
+      sequence_(plan, link),
+      queue_(plan.queue_limit(link)) {}
 
 Inlet::~Inlet() { Join(); }
 
@@ -143,10 +149,32 @@ absl::Status Inlet::Take(const ExpectedFrame& expected, Frame frame) {
     RETURN_IF_ERROR(Decode(expected, frame, &item));
   }
   if (expected.kind == FrameHeader::DECISION && frame.header.vote().stop()) sequence_.Stop();
+  const bool checkpoint = frame.header.vote().checkpoint();
   item.header = std::move(frame.header);
   queue_.Push(std::move(item), absl::InfiniteDuration())
       .IgnoreError();  // it fails only once the session has ended
+  SaveState(expected, checkpoint);
   return absl::OkStatus();
+}
+
+void Inlet::StepDecided(int64_t step, bool checkpoint) {
+  if (from_below_ || !decoder_.keeps()) return;
+  decisions_.Push({step, checkpoint}, absl::ZeroDuration())
+      .IgnoreError();  // the thread took the last one before the frames of this step
+}
+
+// `checkpoint` is of a decision from below.
+void Inlet::SaveState(const ExpectedFrame& expected, bool checkpoint) {
+  const bool last_of_step = expected.kind == FrameHeader::DECISION ||
+                            expected.kind == FrameHeader::VOTE ||
+                            expected.kind == FrameHeader::TIED_GRADIENT;
+  if (!last_of_step || !decoder_.keeps()) return;
+  if (!from_below_) {
+    const absl::StatusOr<StepDecision> decision = decisions_.Pop(absl::InfiniteDuration());
+    if (!decision.ok()) return;  // the session ends
+    checkpoint = decision->checkpoint && decision->step == expected.step;
+  }
+  if (checkpoint) decoder_.Save(expected.step + 1);
 }
 
 // No sample twice in a step: the delta buffers of the two ends would part.

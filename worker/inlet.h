@@ -24,6 +24,7 @@
 #include "base/queue.h"
 #include "compress/codec.h"
 #include "worker/frames.h"
+#include "worker/kept_codec.h"
 #include "worker/link.h"
 #include "worker/meter.h"
 #include "worker/session_plan.h"
@@ -49,8 +50,11 @@ compress::CodecOptions MakeCodecOptions(const SessionPlan& plan, const LinkPlan&
 class Inlet {
  public:
   // `plan` and `link` outlive the inlet. Unimplemented, ResourceExhausted: from the codecs.
+  // `states`: where the decoder's state goes with checkpoints; null: nowhere. It outlives the
+  // inlet.
   static absl::StatusOr<std::unique_ptr<Inlet>> Make(const SessionPlan& plan, const LinkPlan& link,
-                                                     const std::string& spill_directory);
+                                                     const std::string& spill_directory,
+                                                     CodecStateStore* states = nullptr);
   ~Inlet();
 
   void Start(Link* link, FailSession fail);
@@ -59,21 +63,36 @@ class Inlet {
   // DeadlineExceeded: nothing for `timeout`; the message names the peer.
   absl::StatusOr<Inbound> Pop(absl::Duration timeout);
 
+  // What was decided at the end of `step`. After the last frame of each step from above, or of the
+  // tied link, the thread waits for it, so that a state is saved before any frame of the next step
+  // is decoded; none comes from a peer that follows the plan. From below the decision is a frame.
+  void StepDecided(int64_t step, bool checkpoint);
+
   void ExpectEnd() {
     ending_ = true;
   }  // the session stops: whatever the link says from now on is no error
   bool WaitDone(absl::Duration timeout);  // true: the peer's end was seen, or the link failed
-  void Abort(absl::Status why) { queue_.Abort(std::move(why)); }
+  void Abort(absl::Status why) {
+    decisions_.Abort(why);
+    queue_.Abort(std::move(why));
+  }
   void Join();
+
+  KeptCodec<compress::Decoder>* decoder() { return &decoder_; }  // before Start alone
 
   const Meter& meter() const { return meter_; }
 
  private:
+  struct StepDecision {
+    int64_t step = 0;
+    bool checkpoint = false;
+  };
   Inlet(const SessionPlan& plan, const LinkPlan& link);
   void Run();
   absl::Status Take(const ExpectedFrame& expected, Frame frame);
   absl::Status CheckIds(const ExpectedFrame& expected, const FrameHeader& header);
   absl::Status Decode(const ExpectedFrame& expected, const Frame& frame, Inbound* out);
+  void SaveState(const ExpectedFrame& expected, bool checkpoint);
   absl::Status CompareHash(const FrameHeader& header);
   void AwaitEnd();
   void Lost(const absl::Status& status);
@@ -81,14 +100,16 @@ class Inlet {
 
   const SessionPlan& plan_;
   const LinkPlan& link_plan_;
+  const bool from_below_;   // a boundary's decisions come as frames
   FrameSequence sequence_;  // inlet thread, as all below but the queue
-  std::unique_ptr<compress::Decoder> decoder_;
+  KeptCodec<compress::Decoder> decoder_;
   std::unique_ptr<compress::Decoder> eval_decoder_;  // from below alone
   std::unordered_set<uint32_t> ids_of_step_;
   int64_t ids_step_ = -1;
   Link* link_ = nullptr;
   FailSession fail_;
   BoundedQueue<Inbound> queue_;
+  BoundedQueue<StepDecision> decisions_{1};
   Meter meter_;
   std::atomic<bool> ending_{false};
   Mutex mutex_;

@@ -47,6 +47,10 @@ class Link {
   // orderly end of a session.
   virtual absl::Status Finish(absl::Duration timeout) = 0;
 
+  // The peer knows CODEC_STATE frames, as this end does. An older one does not: it said so when the
+  // link opened.
+  virtual bool peer_exchanges_codec_state() const = 0;
+
   // Bytes this end has put on the wire so far, framing of the transport included where it is known
   // (>= header + payload).
   virtual int64_t wire_bytes_sent() const = 0;

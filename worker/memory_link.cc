@@ -154,6 +154,7 @@ class MemoryLink : public Link {
   }
   void Cancel(absl::Status why) override { channel_->Cancel(end_, std::move(why)); }
   absl::Status Finish(absl::Duration timeout) override { return channel_->Finish(end_, timeout); }
+  bool peer_exchanges_codec_state() const override { return true; }
   int64_t wire_bytes_sent() const override { return channel_->wire_bytes(end_); }
 
  private:

@@ -14,7 +14,7 @@ namespace isthmus::worker {
 struct Meter {
   std::atomic<int64_t> codec_ns{0};    // encode or decode
   std::atomic<int64_t> raw_bytes{0};   // fp32 elements x 4 of the tensors sent
-  std::atomic<int64_t> wire_bytes{0};  // Link::wire_bytes_sent
+  std::atomic<int64_t> wire_bytes{0};  // Link::wire_bytes_sent, since the outlet started
   std::atomic<int64_t> key_frames{0};
   std::atomic<int64_t> buffer_memory_bytes{0};
   std::atomic<int64_t> buffer_disk_bytes{0};

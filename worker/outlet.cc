@@ -11,13 +11,15 @@
 namespace isthmus::worker {
 
 absl::StatusOr<std::unique_ptr<Outlet>> Outlet::Make(const SessionPlan& plan, const LinkPlan& link,
-                                                     const std::string& spill_directory) {
+                                                     const std::string& spill_directory,
+                                                     CodecStateStore* states) {
   std::unique_ptr<Outlet> outlet(new Outlet(plan, link));
   if (link.kind() == LinkPlan::TIED) return outlet;  // its frames come encoded
   const CodecSpec& spec = outlet->up_ ? link.forward() : link.backward();
   const compress::CodecOptions options =
       MakeCodecOptions(plan, link, spec, outlet->up_, spill_directory);
-  ASSIGN_OR_RETURN(outlet->encoder_, compress::MakeEncoder(spec, options));
+  ASSIGN_OR_RETURN(outlet->encoder_, KeptCodec<compress::Encoder>::Make(
+                                         plan, link, spec, outlet->up_, options, states));
   if (outlet->up_) {
     const compress::CodecOptions eval = MakeCodecOptions(plan, link, link.evaluation(), true, "");
     ASSIGN_OR_RETURN(outlet->eval_encoder_, compress::MakeEncoder(link.evaluation(), eval));
@@ -35,6 +37,7 @@ Outlet::~Outlet() { Join(); }
 
 void Outlet::Start(Link* link, FailSession fail) {
   link_ = link;
+  bytes_before_ = link->wire_bytes_sent();
   fail_ = std::move(fail);
   thread_ = std::thread([this] { Run(); });
 }
@@ -47,6 +50,14 @@ absl::Status Outlet::Push(Outbound item) {
       absl::StrCat(Name(), ": nothing could be sent for ", absl::FormatDuration(timeout)));
 }
 
+absl::Status Outlet::SaveState(int64_t step, absl::Duration timeout) {
+  if (!encoder_.keeps()) return absl::OkStatus();
+  Outbound item;
+  item.timeout = timeout;
+  item.save_state = step;
+  return Push(std::move(item));
+}
+
 void Outlet::Join() {
   if (thread_.joinable()) thread_.join();
 }
@@ -55,6 +66,10 @@ void Outlet::Run() {
   for (;;) {
     absl::StatusOr<Outbound> item = queue_.Pop(absl::InfiniteDuration());
     if (!item.ok()) break;  // by Close or Abort
+    if (item->save_state > 0) {
+      encoder_.Save(item->save_state);
+      continue;
+    }
     const std::string name =
         FrameName(item->header.kind(), item->header.step(), item->header.micro());
     if (absl::Status s = SendOne(*std::move(item)); !s.ok()) {
@@ -87,7 +102,7 @@ absl::Status Outlet::SendOne(Outbound item) {
   SealFrame(plan_.plan(), &frame);
   RETURN_IF_ERROR(link_->Send(std::move(frame), item.timeout));
   meter_.raw_bytes += raw_bytes;
-  meter_.wire_bytes = link_->wire_bytes_sent();
+  meter_.wire_bytes = link_->wire_bytes_sent() - bytes_before_;
   return absl::OkStatus();
 }
 

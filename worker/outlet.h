@@ -15,6 +15,7 @@
 #include "base/queue.h"
 #include "compress/codec.h"
 #include "worker/inlet.h"
+#include "worker/kept_codec.h"
 #include "worker/link.h"
 #include "worker/meter.h"
 #include "worker/session_plan.h"
@@ -29,12 +30,16 @@ struct Outbound {
   bool encoded = false;             // payload and state_version are there already (tied gradient)
   std::string payload;
   absl::Duration timeout;  // of the send
+  int64_t save_state = 0;  // nothing is sent: the encoder's state is saved as of this step
 };
 
 class Outlet {
  public:
+  // `states`: where the encoder's state goes with checkpoints; null: nowhere. It outlives the
+  // outlet.
   static absl::StatusOr<std::unique_ptr<Outlet>> Make(const SessionPlan& plan, const LinkPlan& link,
-                                                      const std::string& spill_directory);
+                                                      const std::string& spill_directory,
+                                                      CodecStateStore* states = nullptr);
   ~Outlet();
 
   void Start(Link* link, FailSession fail);
@@ -43,11 +48,18 @@ class Outlet {
   // peer.
   absl::Status Push(Outbound item);
 
+  // The encoder's state after what was pushed so far, as of `step` committed steps, is saved by the
+  // thread. Blocks and fails as Push does.
+  absl::Status SaveState(int64_t step, absl::Duration timeout);
+
   // Nothing more will be pushed: the thread sends what is queued, finishes the link in order and
   // ends.
   void Close() { queue_.Close(absl::CancelledError("done")); }
   void Abort(absl::Status why) { queue_.Abort(std::move(why)); }
   void Join();
+
+  // Before Start alone. On a tied link there is none: its frames come encoded.
+  KeptCodec<compress::Encoder>* encoder() { return &encoder_; }
 
   const Meter& meter() const { return meter_; }
   const LinkPlan& link_plan() const { return link_plan_; }
@@ -63,9 +75,10 @@ class Outlet {
   const SessionPlan& plan_;
   const LinkPlan& link_plan_;
   const bool up_;                                    // lower -> upper
-  std::unique_ptr<compress::Encoder> encoder_;       // outlet thread
+  KeptCodec<compress::Encoder> encoder_;             // outlet thread
   std::unique_ptr<compress::Encoder> eval_encoder_;  // outlet thread; upwards alone
   Link* link_ = nullptr;
+  int64_t bytes_before_ = 0;  // sent on the link before Start
   FailSession fail_;
   BoundedQueue<Outbound> queue_;
   Meter meter_;

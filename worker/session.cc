@@ -15,6 +15,7 @@
 #include "worker/inlet.h"
 #include "worker/outlet.h"
 #include "worker/session_plan.h"
+#include "worker/state_exchange.h"
 #include "worker/step_recorder.h"
 
 namespace isthmus::worker {
@@ -45,6 +46,7 @@ class SessionImpl : public Session {
  private:
   absl::Status Prepare();
   absl::Status OpenLinks();
+  absl::Status TakeUpCodecStates();
   absl::Status RunSteps();
   absl::Status SaveCheckpoint();
   void FinishOutlets();
@@ -62,6 +64,7 @@ class SessionImpl : public Session {
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<CheckpointWriter> writer_;
+  std::string codec_states_;      // in words, what became of them at a resume
   bool checkpoint_owed_ = false;  // stage 0: due, but a stage was busy
   std::atomic<bool> stop_requested_{false};
   std::atomic<bool> checkpoint_requested_{false};
@@ -100,6 +103,7 @@ absl::Status SessionImpl::Prepare() {
   ExecutorOptions options;
   options.stage = stage_.get();
   options.corpus = o_.corpus;
+  options.states = o_.codec_states;
   options.lower = PortOf(plan_->lower());
   options.upper = PortOf(plan_->upper());
   options.tied = PortOf(plan_->tied());
@@ -109,6 +113,7 @@ absl::Status SessionImpl::Prepare() {
   };
   options.progress = &progress_;
   ASSIGN_OR_RETURN(executor_, Executor::Make(*plan_, std::move(options), skipped));
+  RETURN_IF_ERROR(TakeUpCodecStates());
   const FailSession fail = [this](absl::Status cause) { Fail(std::move(cause)); };
   for (Line& line : lines_) {
     line.in->Start(line.link.get(), fail);
@@ -124,8 +129,8 @@ absl::Status SessionImpl::OpenLinks() {
     if (link == nullptr) continue;
     Line line;
     line.plan = link;
-    ASSIGN_OR_RETURN(line.in, Inlet::Make(*plan_, *link, o_.spill_directory));
-    ASSIGN_OR_RETURN(line.out, Outlet::Make(*plan_, *link, o_.spill_directory));
+    ASSIGN_OR_RETURN(line.in, Inlet::Make(*plan_, *link, o_.spill_directory, o_.codec_states));
+    ASSIGN_OR_RETURN(line.out, Outlet::Make(*plan_, *link, o_.spill_directory, o_.codec_states));
     absl::StatusOr<std::unique_ptr<Link>> opened =
         o_.links->Open(plan_->plan(), *link, plan_->stage(), plan_->open_timeout());
     if (!opened.ok())
@@ -137,6 +142,31 @@ absl::Status SessionImpl::OpenLinks() {
     if (failure_.ok()) continue;
     lines_.back().link->Cancel(failure_);  // Fail came while it opened
     return failure_;
+  }
+  return absl::OkStatus();
+}
+
+// Those of the checkpoint, as far as this stage and its neighbours have the same.
+absl::Status SessionImpl::TakeUpCodecStates() {
+  const int64_t step = plan_->plan().start_step();
+  if (o_.codec_states != nullptr) o_.codec_states->Begin(plan_->plan().job_id(), step);
+  std::vector<StateExchange> exchanges;
+  for (Line& line : lines_) {
+    const bool tied = line.plan->kind() == LinkPlan::TIED;
+    exchanges.emplace_back(*plan_, *line.plan, line.link.get(),
+                           tied ? executor_->tied_encoder() : line.out->encoder(),
+                           line.in->decoder());
+  }
+  for (StateExchange& exchange : exchanges) {
+    RETURN_IF_ERROR(exchange.Offer());
+    ++progress_;
+  }
+  for (StateExchange& exchange : exchanges) {
+    ASSIGN_OR_RETURN(const std::string words, exchange.Settle());
+    ++progress_;
+    if (words.empty()) continue;
+    LogInfo("codec states of checkpoint ", step, ", ", words);
+    absl::StrAppend(&codec_states_, codec_states_.empty() ? "codec states: " : ", ", words);
   }
   return absl::OkStatus();
 }
@@ -264,7 +294,8 @@ void SessionImpl::Emit(SessionEvent::State state, const absl::Status& status) {
   event.set_stage(plan_->stage());
   event.set_state(state);
   event.set_step(step_);
-  event.set_message(std::string(status.message()));
+  event.set_message(state == SessionEvent::PREPARED ? codec_states_
+                                                    : std::string(status.message()));
   event.set_code(static_cast<int>(status.code()));
   if (state == SessionEvent::PREPARED && o_.corpus != nullptr)
     event.set_corpus_fingerprint(o_.corpus->fingerprint());

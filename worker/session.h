@@ -22,6 +22,7 @@
 #include "proto/control.pb.h"
 #include "proto/plan.pb.h"
 #include "worker/corpus.h"
+#include "worker/kept_codec.h"
 #include "worker/link.h"
 #include "worker/stage.h"
 
@@ -58,6 +59,7 @@ struct SessionOptions {
   std::string spill_directory;  // it exists; for the delta buffers' spill files; empty: none
   LinkOpener* links = nullptr;  // the pointers outlive the session
   CheckpointStore* checkpoints = nullptr;
+  CodecStateStore* codec_states = nullptr;  // null: none are kept
   SessionObserver* observer = nullptr;
   const Corpus* corpus = nullptr;  // needed on the first and the last stage
   StageFactory make_stage;

@@ -8,11 +8,14 @@
 
 namespace isthmus::worker {
 
-absl::StatusOr<std::unique_ptr<TiedExchange>> TiedExchange::Make(const SessionPlan& plan) {
+absl::StatusOr<std::unique_ptr<TiedExchange>> TiedExchange::Make(const SessionPlan& plan,
+                                                                 CodecStateStore* states) {
   std::unique_ptr<TiedExchange> tied(new TiedExchange(plan));
   const compress::CodecOptions options =
       MakeCodecOptions(plan, *plan.tied(), plan.tied_codec(), plan.first(), "");
-  ASSIGN_OR_RETURN(tied->encoder_, compress::MakeEncoder(plan.tied_codec(), options));
+  ASSIGN_OR_RETURN(tied->encoder_,
+                   KeptCodec<compress::Encoder>::Make(plan, *plan.tied(), plan.tied_codec(),
+                                                      plan.first(), options, states));
   ASSIGN_OR_RETURN(tied->decoder_, compress::MakeDecoder(plan.tied_codec(), options));
   return tied;
 }

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compress/codec.h"
+#include "worker/kept_codec.h"
 #include "worker/outlet.h"
 #include "worker/session_plan.h"
 #include "worker/tensor.h"
@@ -18,7 +19,9 @@ namespace isthmus::worker {
 
 class TiedExchange {
  public:
-  static absl::StatusOr<std::unique_ptr<TiedExchange>> Make(const SessionPlan& plan);
+  // `states`: where the encoder's state goes with checkpoints; null: nowhere.
+  static absl::StatusOr<std::unique_ptr<TiedExchange>> Make(const SessionPlan& plan,
+                                                            CodecStateStore* states = nullptr);
 
   // Encodes this end's part into `frame` (payload, version, shape) and keeps its decoded value.
   absl::Status Offer(Tensor mine, int64_t step, Outbound* frame);
@@ -26,12 +29,14 @@ class TiedExchange {
   // The sum of both parts.
   absl::StatusOr<Tensor> Add(Tensor theirs);
 
+  KeptCodec<compress::Encoder>* encoder() { return &encoder_; }
+
  private:
   explicit TiedExchange(const SessionPlan& plan) : plan_(plan) {}
 
   const SessionPlan& plan_;
-  std::unique_ptr<compress::Encoder> encoder_;
-  std::unique_ptr<compress::Decoder> decoder_;  // of what encoder_ makes
+  KeptCodec<compress::Encoder> encoder_;
+  std::unique_ptr<compress::Decoder> decoder_;  // of what encoder_ makes; keeps no state
   Tensor mine_;
 };
 

@@ -178,6 +178,7 @@ class TapLink : public Link {
   }
   void Cancel(absl::Status why) override { link_->Cancel(std::move(why)); }
   absl::Status Finish(absl::Duration timeout) override { return link_->Finish(timeout); }
+  bool peer_exchanges_codec_state() const override { return link_->peer_exchanges_codec_state(); }
   int64_t wire_bytes_sent() const override { return link_->wire_bytes_sent(); }
 
  private:

@@ -218,6 +218,7 @@ World::World(Plan plan, Options options) : plan_(std::move(plan)), o_(std::move(
     session.spill_directory = o_.spill_directory;
     session.links = o_.links;
     session.checkpoints = o_.store;
+    session.codec_states = o_.codec_states;
     session.observer = observers_.back().get();
     session.corpus = i == 0 || i + 1 == stages ? o_.corpus : nullptr;
     session.make_stage = o_.make_stage;

@@ -99,8 +99,9 @@ class RecordingObserver : public SessionObserver {
 class World {
  public:
   struct Options {
-    LinkOpener* links = nullptr;     // the world's own hub if null
-    MemoryStore* store = nullptr;    // the world's own if null
+    LinkOpener* links = nullptr;   // the world's own hub if null
+    MemoryStore* store = nullptr;  // the world's own if null
+    CodecStateStore* codec_states = nullptr;
     const Corpus* corpus = nullptr;  // a FakeCorpus if null
     StageFactory make_stage;         // fakes if null
     std::string spill_directory;

@@ -1,0 +1,98 @@
+// A codec of a link, and the states of it that are kept with checkpoints, so that a resumed session
+// does not begin with key frames, cold means and empty residuals.
+//
+// A state is of exactly the committed step of its checkpoint. It stays on the host that made it and
+// never crosses the network; a resumed session takes it up only if the peer has the same
+// (state_exchange.h). What can't be saved or loaded is logged and costs the session nothing but the
+// state. Thread: each codec has one owner at a time; a store is called from any thread.
+#ifndef ISTHMUS_WORKER_KEPT_CODEC_H_
+#define ISTHMUS_WORKER_KEPT_CODEC_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "compress/codec.h"
+#include "compress/codec_state.h"
+#include "worker/session_plan.h"
+
+namespace isthmus::worker {
+
+struct CodecStateKey {
+  std::string job_id;
+  std::string name;  // link, end and direction, as in "b0-lower-up": fit for a file name
+  int64_t step = 0;  // committed steps
+};
+
+// Where states go and come from. Implemented by daemon/ in files, in memory by tests.
+class CodecStateStore {
+ public:
+  class Writer : public compress::StateSink {
+   public:
+    // All of it was appended. Only now does the state exist, whole; a writer that goes without
+    // leaves nothing.
+    virtual absl::Status Commit() = 0;
+  };
+
+  virtual ~CodecStateStore() = default;
+
+  // A session of the job begins with this many committed steps: states of later ones are of steps
+  // that will be done anew, and go.
+  virtual void Begin(const std::string& job_id, int64_t step) = 0;
+  // A state of the same key that was there is gone with this call, whatever becomes of the writer.
+  // Of each name the two newest steps are kept.
+  virtual absl::StatusOr<std::unique_ptr<Writer>> Create(const CodecStateKey& key) = 0;
+  // NotFound: none of this step.
+  virtual absl::StatusOr<std::unique_ptr<compress::StateSource>> Open(const CodecStateKey& key) = 0;
+};
+
+// `Codec` is compress::Encoder or compress::Decoder.
+template <typename Codec>
+class KeptCodec {
+ public:
+  KeptCodec() = default;  // none
+  // A new one for one end of one direction of `link`. `up`: lower -> upper. `store`: null: nothing
+  // is kept. Both pointers, `plan` and `link` outlive it.
+  static absl::StatusOr<KeptCodec> Make(const SessionPlan& plan, const LinkPlan& link,
+                                        const CodecSpec& spec, bool up,
+                                        compress::CodecOptions options, CodecStateStore* store);
+
+  Codec* get() const { return codec_.get(); }
+  Codec* operator->() const { return codec_.get(); }
+  bool keeps() const { return store_ != nullptr && compress::KeepsState(spec_); }
+
+  // As of `step` committed steps. Gives up when it has taken a quarter of the plan's timeout of a
+  // step, so that no peer's wait ends for it.
+  void Save(int64_t step);
+
+  // Takes up the state of plan.start_step. The result is what the peer's must equal
+  // (compress::AgreementHash); 0: there is none, and the codec is new. An error: a new one could
+  // not be made either.
+  absl::StatusOr<uint64_t> Load();
+  // A new codec again.
+  absl::Status Forget();
+
+ private:
+  CodecStateKey Key(int64_t step) const;
+  uint64_t Place() const;
+  std::string Name() const;
+  absl::Status TrySave(int64_t step);
+  absl::StatusOr<compress::LoadedCodec<Codec>> TryLoad();
+
+  const SessionPlan* plan_ = nullptr;
+  const LinkPlan* link_ = nullptr;
+  CodecSpec spec_;
+  bool up_ = false;
+  compress::CodecOptions options_;
+  CodecStateStore* store_ = nullptr;
+  std::unique_ptr<Codec> codec_;
+};
+
+extern template class KeptCodec<compress::Encoder>;
+extern template class KeptCodec<compress::Decoder>;
+
+}  // namespace isthmus::worker
+
+#endif  // ISTHMUS_WORKER_KEPT_CODEC_H_
