@@ -62,7 +62,8 @@ void AddFlags(CLI::App* app, Flags* flags) {
   app->add_option("--http", o.http, "HOST:PORT of /metrics and /healthz; '' for none")
       ->capture_default_str();
   app->add_option("--name", o.name, "what people call this daemon [host name]");
-  app->add_option("--state-dir", o.state_dir, "identity and spill files; one daemon each")
+  app->add_option("--state-dir", o.state_dir,
+                  "identity, spill files and codec states; one daemon each")
       ->required();
   app->add_option("--data-dir", o.data_dir, "where the jobs' data paths start")->required();
   app->add_option("--threads", o.threads, "compute threads [all it may use]")

@@ -21,7 +21,8 @@ bool ReadsData(const Plan& plan, int stage) {
 
 }  // namespace
 
-SessionRunner::SessionRunner(SessionRunnerOptions options) : options_(std::move(options)) {
+SessionRunner::SessionRunner(SessionRunnerOptions options)
+    : options_(std::move(options)), codec_states_(options_.state_dir + "/codec-state") {
   thread_ = options_.health->Spawn("session", [this] { Loop(); });
 }
 
@@ -241,6 +242,7 @@ absl::Status SessionRunner::Build(Current* current) {
   session_options.spill_directory = spill;
   session_options.links = links.get();
   session_options.checkpoints = store.get();
+  session_options.codec_states = &codec_states_;
   session_options.observer = options_.observer;
   session_options.corpus = corpus.get();
   session_options.make_stage = options_.make_stage;

@@ -19,6 +19,7 @@
 #include "absl/types/optional.h"
 #include "base/mutex.h"
 #include "daemon/checkpoint_client.h"
+#include "daemon/codec_state_dir.h"
 #include "daemon/dial_board.h"
 #include "daemon/health.h"
 #include "daemon/link_opener.h"
@@ -30,7 +31,7 @@ namespace isthmus::daemon {
 struct SessionRunnerOptions {
   std::string node_id;
   std::string data_dir;
-  std::string state_dir;                // spill files go to its `spill` directory
+  std::string state_dir;  // spill files go to its `spill` directory, codec states to `codec-state`
   CheckpointClientOptions checkpoints;  // give_up_after is raised to the plan's drain deadline
   bool use_proxy = false;
   DialBoard* board = nullptr;  // outlive the runner
@@ -92,6 +93,7 @@ class SessionRunner {
   int StageOf(const Plan& plan) const;
 
   const SessionRunnerOptions options_;
+  CodecStateDir codec_states_;
   mutable Mutex mutex_;
   CondVar changed_;
   std::unique_ptr<Current> current_ ABSL_GUARDED_BY(mutex_);

@@ -1,10 +1,9 @@
 // A codec of a link, and the states of it that are kept with checkpoints, so that a resumed session
 // does not begin with key frames, cold means and empty residuals.
 //
-// A state is of exactly the committed step of its checkpoint. It stays on the host that made it and
-// never crosses the network; a resumed session takes it up only if the peer has the same
-// (state_exchange.h). What can't be saved or loaded is logged and costs the session nothing but the
-// state. Thread: each codec has one owner at a time; a store is called from any thread.
+// A resumed session takes a state up only if the peer has the same (state_exchange.h). What can't
+// be saved or loaded is logged and costs the session nothing but the state. Thread: one owner at a
+// time.
 #ifndef ISTHMUS_WORKER_KEPT_CODEC_H_
 #define ISTHMUS_WORKER_KEPT_CODEC_H_
 
@@ -16,37 +15,10 @@
 #include "absl/status/statusor.h"
 #include "compress/codec.h"
 #include "compress/codec_state.h"
+#include "worker/codec_state_store.h"
 #include "worker/session_plan.h"
 
 namespace isthmus::worker {
-
-struct CodecStateKey {
-  std::string job_id;
-  std::string name;  // link, end and direction, as in "b0-lower-up": fit for a file name
-  int64_t step = 0;  // committed steps
-};
-
-// Where states go and come from. Implemented by daemon/ in files, in memory by tests.
-class CodecStateStore {
- public:
-  class Writer : public compress::StateSink {
-   public:
-    // All of it was appended. Only now does the state exist, whole; a writer that goes without
-    // leaves nothing.
-    virtual absl::Status Commit() = 0;
-  };
-
-  virtual ~CodecStateStore() = default;
-
-  // A session of the job begins with this many committed steps: states of later ones are of steps
-  // that will be done anew, and go.
-  virtual void Begin(const std::string& job_id, int64_t step) = 0;
-  // A state of the same key that was there is gone with this call, whatever becomes of the writer.
-  // Of each name the two newest steps are kept.
-  virtual absl::StatusOr<std::unique_ptr<Writer>> Create(const CodecStateKey& key) = 0;
-  // NotFound: none of this step.
-  virtual absl::StatusOr<std::unique_ptr<compress::StateSource>> Open(const CodecStateKey& key) = 0;
-};
 
 // `Codec` is compress::Encoder or compress::Decoder.
 template <typename Codec>

@@ -21,8 +21,8 @@
 #include "absl/status/statusor.h"
 #include "proto/control.pb.h"
 #include "proto/plan.pb.h"
+#include "worker/codec_state_store.h"
 #include "worker/corpus.h"
-#include "worker/kept_codec.h"
 #include "worker/link.h"
 #include "worker/stage.h"
 

@@ -15,10 +15,7 @@
 namespace isthmus::worker {
 namespace {
 
-class ResumeTest : public ::testing::TestWithParam<int> {};
-
-TEST_P(ResumeTest, GoesOnOrStartsOver) {
-  const uint64_t seed = GetParam();
+WorldShape ShapeOf(uint64_t seed) {
   const auto pick = [&](uint64_t stream, uint64_t n) { return RandomBelow(seed, stream, 0, n); };
   const char* forward[] = {"delta(quant(2))", "predict(quant(2), context=2)",
                            "delta(quant(2), cold=predict(quant(3)))"};
@@ -32,6 +29,15 @@ TEST_P(ResumeTest, GoesOnOrStartsOver) {
   shape.forward = forward[pick(4, 3)];
   shape.backward = backward[pick(5, 3)];
   shape.tied = pick(6, 2) == 0 ? "none" : "ef(quant(2, token))";
+  return shape;
+}
+
+class ResumeTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(ResumeTest, GoesOnOrStartsOver) {
+  const uint64_t seed = GetParam();
+  const auto pick = [&](uint64_t stream, uint64_t n) { return RandomBelow(seed, stream, 0, n); };
+  const WorldShape shape = ShapeOf(seed);
   const int victim = pick(7, shape.stages);
   const int hooked = pick(8, shape.stages);
   const int64_t step = 2 + pick(9, 11);

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "worker/kept_codec.h"
+#include "worker/codec_state_store.h"
 
 namespace isthmus::worker {
 

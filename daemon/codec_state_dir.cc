@@ -1,0 +1,216 @@
+#include "daemon/codec_state_dir.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace isthmus::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxNameBytes = 128;
+constexpr int64_t kSyncBytes = int64_t{32} << 20;  // so that writing goes at the disk's pace
+constexpr char kUnfinished[] = ".part";
+
+// Names come from the coordinator: nothing in them may lead out of the directory.
+bool IsFileName(const std::string& name) {
+  return !name.empty() && name.size() <= kMaxNameBytes && name[0] != '.' &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' ||
+                  c == '.';
+         });
+}
+
+// Of "<name>-<step>"; false: another file.
+bool ParseFileName(const std::string& file, std::string* name, int64_t* step) {
+  const size_t dash = file.rfind('-');
+  if (dash == std::string::npos || !absl::SimpleAtoi(file.substr(dash + 1), step)) return false;
+  *name = file.substr(0, dash);
+  return true;
+}
+
+std::vector<std::string> FilesOf(const std::string& directory) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
+    files.push_back(it->path().filename().string());
+  return files;
+}
+
+void Remove(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) LogWarning("can't remove ", path, ": ", error.message());
+}
+
+absl::Status SyncDirectory(const std::string& directory) {
+  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int error = fd < 0 || fsync(fd) != 0 ? errno : 0;
+  if (fd >= 0) close(fd);
+  return error == 0 ? absl::OkStatus() : absl::ErrnoToStatus(error, directory);
+}
+
+class FileWriter : public worker::CodecStateStore::Writer {
+ public:
+  FileWriter(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  ~FileWriter() override {
+    if (fd_ < 0) return;
+    close(fd_);
+    unlink((path_ + kUnfinished).c_str());
+  }
+
+  absl::Status CheckRoom() const {
+    struct statvfs vfs;
+    if (fstatvfs(fd_, &vfs) != 0) return absl::OkStatus();  // the writes will tell
+    const int64_t free = static_cast<int64_t>(vfs.f_bavail) * static_cast<int64_t>(vfs.f_frsize);
+    if (free >= CodecStateDir::kFreeBytes) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        absl::StrCat(path_, ": only ", free, " bytes are free there, ", CodecStateDir::kFreeBytes,
+                     " must stay free: free some"));
+  }
+
+  absl::Status Append(absl::string_view bytes) override {
+    while (!bytes.empty()) {
+      const ssize_t n = write(fd_, bytes.data(), bytes.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return absl::ErrnoToStatus(errno, absl::StrCat("writing ", path_));
+      bytes.remove_prefix(static_cast<size_t>(n));
+      unsynced_ += n;
+    }
+    if (unsynced_ < kSyncBytes) return absl::OkStatus();
+    unsynced_ = 0;
+    if (fdatasync(fd_) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("writing ", path_));
+    return CheckRoom();
+  }
+
+  absl::Status Commit() override {
+    const std::string part = path_ + kUnfinished;
+    const std::string directory = fs::path(path_).parent_path().string();
+    if (fsync(fd_) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("writing ", path_));
+    if (rename(part.c_str(), path_.c_str()) != 0)
+      return absl::ErrnoToStatus(errno, absl::StrCat("renaming ", part));
+    close(std::exchange(fd_, -1));
+    RETURN_IF_ERROR(SyncDirectory(directory));
+    RemoveOlder(directory);
+    return absl::OkStatus();
+  }
+
+ private:
+  void RemoveOlder(const std::string& directory) const {
+    std::string mine, name;
+    std::vector<int64_t> steps;
+    int64_t step = 0;
+    ParseFileName(fs::path(path_).filename().string(), &mine, &step);
+    for (const std::string& file : FilesOf(directory)) {
+      if (ParseFileName(file, &name, &step) && name == mine) steps.push_back(step);
+    }
+    std::sort(steps.begin(), steps.end());
+    for (size_t i = 0; i + CodecStateDir::kKeptSteps < steps.size(); ++i)
+      Remove(absl::StrCat(directory, "/", mine, "-", steps[i]));
+  }
+
+  int fd_;
+  const std::string path_;
+  int64_t unsynced_ = 0;
+};
+
+class FileSource : public compress::StateSource {
+ public:
+  FileSource(int fd, std::string path) : fd_(fd), path_(std::move(path)) {
+    posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
+  }
+  ~FileSource() override { close(fd_); }
+  absl::StatusOr<size_t> Read(char* to, size_t bytes) override {
+    for (;;) {
+      const ssize_t n = read(fd_, to, bytes);
+      if (n >= 0) return static_cast<size_t>(n);
+      if (errno != EINTR) return absl::ErrnoToStatus(errno, absl::StrCat("reading ", path_));
+    }
+  }
+
+ private:
+  const int fd_;
+  const std::string path_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::string> CodecStateDir::PathOf(const worker::CodecStateKey& key) const {
+  if (!IsFileName(key.job_id) || !IsFileName(key.name) || key.step < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no file for the codec state '", key.name.substr(0, kMaxNameBytes),
+                     "' of job '", key.job_id.substr(0, kMaxNameBytes),
+                     "': letters, digits, '-', '_' and '.' can be in names"));
+  }
+  return absl::StrCat(root_, "/", key.job_id, "/", key.name, "-", key.step);
+}
+
+void CodecStateDir::Begin(const std::string& job_id, int64_t step) {
+  RemoveOldJobs(job_id);
+  if (!IsFileName(job_id)) return;
+  const std::string directory = absl::StrCat(root_, "/", job_id);
+  for (const std::string& file : FilesOf(directory)) {
+    std::string name;
+    int64_t of = 0;
+    const bool state = ParseFileName(file, &name, &of);
+    if ((state && of > step) || absl::EndsWith(file, kUnfinished))
+      Remove(absl::StrCat(directory, "/", file));
+  }
+}
+
+void CodecStateDir::RemoveOldJobs(const std::string& job_id) const {
+  std::vector<std::pair<fs::file_time_type, std::string>> others;
+  for (const std::string& job : FilesOf(root_)) {
+    std::error_code error;
+    const fs::file_time_type when = fs::last_write_time(absl::StrCat(root_, "/", job), error);
+    if (!error && job != job_id) others.emplace_back(when, job);
+  }
+  std::sort(others.begin(), others.end());
+  for (size_t i = 0; i + kKeptJobs - 1 < others.size(); ++i) {
+    LogInfo("removing the codec states of job ", others[i].second, ": those of the last ",
+            kKeptJobs, " jobs are kept");
+    Remove(absl::StrCat(root_, "/", others[i].second));
+  }
+}
+
+absl::StatusOr<std::unique_ptr<worker::CodecStateStore::Writer>> CodecStateDir::Create(
+    const worker::CodecStateKey& key) {
+  ASSIGN_OR_RETURN(const std::string path, PathOf(key));
+  for (const std::string& directory : {root_, absl::StrCat(root_, "/", key.job_id)}) {
+    if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
+      return absl::ErrnoToStatus(errno, absl::StrCat("making ", directory));
+  }
+  if (unlink(path.c_str()) != 0 && errno != ENOENT)
+    return absl::ErrnoToStatus(errno, absl::StrCat("removing ", path));
+  const int fd = open((path + kUnfinished).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("making ", path));
+  auto writer = std::make_unique<FileWriter>(fd, path);
+  RETURN_IF_ERROR(writer->CheckRoom());
+  return writer;
+}
+
+absl::StatusOr<std::unique_ptr<compress::StateSource>> CodecStateDir::Open(
+    const worker::CodecStateKey& key) {
+  ASSIGN_OR_RETURN(const std::string path, PathOf(key));
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("opening ", path));
+  return std::make_unique<FileSource>(fd, path);
+}
+
+}  // namespace isthmus::daemon

@@ -1,0 +1,141 @@
+#include "daemon/codec_state_dir.h"
+
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/temp_directory.h"
+
+namespace isthmus::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class CodecStateDirTest : public testing::Test {
+ protected:
+  absl::Status Save(const std::string& name, int64_t step, const std::string& bytes,
+                    const std::string& job = "job-1") {
+    auto writer = states_.Create({job, name, step});
+    if (!writer.ok()) return writer.status();
+    if (absl::Status s = (*writer)->Append(bytes); !s.ok()) return s;
+    return (*writer)->Commit();
+  }
+  std::string Load(const std::string& name, int64_t step, const std::string& job = "job-1") {
+    auto source = states_.Open({job, name, step});
+    if (!source.ok()) return std::string(absl::StatusCodeToString(source.status().code()));
+    std::string bytes(100, '\0');
+    bytes.resize((*source)->Read(bytes.data(), bytes.size()).value());
+    return bytes;
+  }
+  std::vector<std::string> Files(const std::string& of = "/job-1") {
+    std::vector<std::string> files;
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(root() + of, none))
+      files.push_back(entry.path().filename().string());
+    std::sort(files.begin(), files.end());
+    return files;
+  }
+  std::string root() const { return directory_.path() + "/codec-state"; }
+
+  TempDirectory directory_;
+  CodecStateDir states_{directory_.path() + "/codec-state"};
+};
+
+TEST_F(CodecStateDirTest, WhatWasCommittedIsThere) {
+  EXPECT_EQ(Load("b0-lower-up", 5), "NOT_FOUND");
+  ASSERT_TRUE(Save("b0-lower-up", 5, "five").ok());
+  EXPECT_EQ(Load("b0-lower-up", 5), "five");
+  EXPECT_EQ(Load("b0-lower-up", 10), "NOT_FOUND");
+  EXPECT_EQ(Load("b0-lower-down", 5), "NOT_FOUND");
+  struct stat info;
+  ASSERT_EQ(stat((root() + "/job-1/b0-lower-up-5").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777u, 0600u);  // activations tell of the text
+}
+
+TEST_F(CodecStateDirTest, AWriterThatGoesLeavesNothing) {
+  {
+    auto writer = states_.Create({"job-1", "b0-lower-up", 5});
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    ASSERT_TRUE((*writer)->Append("half").ok());
+    EXPECT_EQ(Load("b0-lower-up", 5), "NOT_FOUND");
+  }
+  EXPECT_THAT(Files(), ElementsAre());
+}
+
+// The old state of a key is gone as soon as a new one is begun: it is of another try of the step.
+TEST_F(CodecStateDirTest, ANewTryTakesTheOldStateAway) {
+  ASSERT_TRUE(Save("b0-lower-up", 5, "old").ok());
+  { auto writer = states_.Create({"job-1", "b0-lower-up", 5}); }
+  EXPECT_EQ(Load("b0-lower-up", 5), "NOT_FOUND");
+}
+
+TEST_F(CodecStateDirTest, TheLastTwoStepsOfEachNameAreKept) {
+  for (int64_t step : {5, 10, 15}) ASSERT_TRUE(Save("b0-lower-up", step, "x").ok());
+  ASSERT_TRUE(Save("b0-lower-down", 5, "x").ok());
+  EXPECT_THAT(Files(), ElementsAre("b0-lower-down-5", "b0-lower-up-10", "b0-lower-up-15"));
+}
+
+TEST_F(CodecStateDirTest, ASessionBeginsWithoutLaterStepsAndUnfinishedFiles) {
+  ASSERT_TRUE(Save("b0-lower-up", 5, "x").ok());
+  ASSERT_TRUE(Save("b0-lower-up", 10, "x").ok());
+  std::ofstream(root() + "/job-1/b0-lower-up-15.part") << "killed here";
+  states_.Begin("job-1", 5);
+  EXPECT_THAT(Files(), ElementsAre("b0-lower-up-5"));
+  states_.Begin("job-1", 0);
+  EXPECT_THAT(Files(), ElementsAre());
+}
+
+TEST_F(CodecStateDirTest, TheNewestJobsAreKept) {
+  const auto now = fs::file_time_type::clock::now();
+  for (int job = 0; job < 6; ++job) {
+    const std::string name = absl::StrCat("job-", job);
+    ASSERT_TRUE(Save("b0-lower-up", 5, "x", name).ok());
+    fs::last_write_time(root() + "/" + name, now + std::chrono::seconds(job));
+  }
+  states_.Begin("job-0", 5);  // the oldest, and it is resumed
+  EXPECT_THAT(Files(""), ElementsAre("job-0", "job-3", "job-4", "job-5"));
+}
+
+TEST_F(CodecStateDirTest, NamesLeadNowhereElse) {
+  for (const char* bad : {"", "..", ".", "a/b", "../x", ".hidden", "a\nb"}) {
+    EXPECT_EQ(Save(bad, 5, "x").code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_EQ(Save("b0-lower-up", 5, "x", bad).code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_EQ(Load(bad, 5), "INVALID_ARGUMENT") << bad;
+    states_.Begin(bad, 0);
+  }
+  EXPECT_THAT(Files(""), ElementsAre());
+}
+
+TEST_F(CodecStateDirTest, AFailedWriteIsAnErrorThatNamesTheFile) {
+  signal(SIGXFSZ, SIG_IGN);
+  struct rlimit old;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+  struct rlimit small = old;
+  small.rlim_cur = 1000;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const absl::Status status = Save("b0-lower-up", 5, std::string(2000, 'x'));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
+  EXPECT_THAT(status.message(), HasSubstr("job-1/b0-lower-up-5"));
+  EXPECT_THAT(Files(), ElementsAre());
+}
+
+TEST_F(CodecStateDirTest, ARootThatCannotBeMadeIsAnError) {
+  CodecStateDir states(directory_.path() + "/file/codec-state");
+  std::ofstream(directory_.path() + "/file") << "not a directory";
+  EXPECT_THAT(states.Create({"job-1", "b0-lower-up", 5}).status().message(),
+              HasSubstr("making " + directory_.path() + "/file/codec-state"));
+}
+
+}  // namespace
+}  // namespace isthmus::daemon
