@@ -115,14 +115,25 @@ absl::StatusOr<DeltaState> DeltaState::Make(const CodecSpec& spec, const CodecOp
     QuantCodec* quant = static_cast<QuantCodec*>(s.inner.get());
     if (quant->CanFuseDelta()) s.fused = quant;
   }
+  s.format = std::make_unique<BufferFormat>(spec.buffer_bits(), shape);
   MessageStore::Options store;
-  store.entry_elements = shape.elements();
+  store.entry_elements = s.format->words();
   store.memory_bytes = options.buffer_memory_bytes;
   store.disk_bytes = options.buffer_disk_bytes;
   store.distinct_samples = options.distinct_samples;
   store.spill_directory = options.spill_directory;
   ASSIGN_OR_RETURN(s.store, MessageStore::Make(store));
   return s;
+}
+
+absl::StatusOr<uint16_t*> DeltaState::Open(uint32_t id, bool whole) {
+  ASSIGN_OR_RETURN(uint16_t * stored, store->Buffer(id));
+  return format->Open(stored, whole);
+}
+
+void DeltaState::Keep(uint32_t id) {
+  format->Close();
+  store->Bump(id);
 }
 
 uint64_t DeltaState::StateHash() const {
@@ -193,7 +204,7 @@ absl::Status DeltaEncoder::EncodeSample(const TensorView& in, const SampleInfo& 
     s_.full->Encode(rows, info, payload, nullptr);
     s_.store->Forget(id);
   } else if (slot.keep) {
-    s_.store->Bump(id);
+    s_.Keep(id);
   }
   WriteHeader(kind, slot.version + 1, start, payload);
   ++(kind == kDelta ? s_.stats.delta_samples : s_.stats.key_frame_samples);
@@ -202,7 +213,7 @@ absl::Status DeltaEncoder::EncodeSample(const TensorView& in, const SampleInfo& 
 
 absl::StatusOr<bool> DeltaEncoder::EncodeDelta(RowSource& rows, const SampleInfo& info, uint32_t id,
                                                std::string* payload) {
-  ASSIGN_OR_RETURN(uint16_t * m, s_.store->Buffer(id));
+  ASSIGN_OR_RETURN(uint16_t * m, s_.Open(id, false));
   if (s_.fused != nullptr) return s_.fused->EncodeDelta(rows, m, payload);
   const size_t hidden = static_cast<size_t>(s_.options.hidden);
   DifferenceRows difference(rows, m, hidden);
@@ -215,7 +226,7 @@ absl::StatusOr<bool> DeltaEncoder::EncodeKey(RowSource& rows, const SampleInfo& 
                                              bool keep, std::string* payload) {
   uint16_t* m = nullptr;
   if (keep) {
-    ASSIGN_OR_RETURN(m, s_.store->Buffer(id));
+    ASSIGN_OR_RETURN(m, s_.Open(id, true));
   }
   ReplaceSink replace(m, static_cast<size_t>(s_.options.hidden), nullptr);
   s_.cold->Encode(rows, info, payload, &replace);
@@ -293,7 +304,7 @@ absl::Status DeltaDecoder::Apply(int64_t sample, uint32_t id, const MutableTenso
   }
   uint16_t* m = nullptr;
   if (keep) {
-    ASSIGN_OR_RETURN(m, s_.store->Buffer(id));
+    ASSIGN_OR_RETURN(m, s_.Open(id, part.kind == kKey));
   }
   bool finite = false;
   if (part.kind == kKey) {
@@ -315,7 +326,7 @@ absl::Status DeltaDecoder::Apply(int64_t sample, uint32_t id, const MutableTenso
   if (!finite)
     return absl::InvalidArgumentError(
         absl::StrCat("sample ", id, ": not finite, which an encoder sends as such"));
-  if (keep) s_.store->Bump(id);
+  if (keep) s_.Keep(id);
   return absl::OkStatus();
 }
 

@@ -17,6 +17,7 @@
 #include <memory>
 #include <vector>
 
+#include "compress/buffer_format.h"
 #include "compress/message_store.h"
 #include "compress/plain.h"
 #include "compress/quant.h"
@@ -34,9 +35,15 @@ struct DeltaState {
   std::unique_ptr<PlainCodec> full;  // fp32
   QuantCodec* fused = nullptr;       // `inner`, where it can work in one pass
   std::unique_ptr<MessageStore> store;
+  std::unique_ptr<BufferFormat> format;  // of what the store holds
   uint64_t version = 0;
   absl::Status failed;  // an error half-way: the state is not to be trusted any more
   CodecStats stats;
+
+  // The buffer of a kept sample in bf16, to be changed (`whole`: every element of it); Keep puts it
+  // back as the sample's next version. Nothing else is asked of the store in between.
+  absl::StatusOr<uint16_t*> Open(uint32_t id, bool whole);
+  void Keep(uint32_t id);
 
   uint64_t StateHash() const;
   CodecStats Stats() const;

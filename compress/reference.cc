@@ -139,6 +139,19 @@ std::vector<float> ReferenceQuantDecode(const CodecSpec& spec, absl::string_view
   return x;
 }
 
+std::string ReferenceStoreBuffer(int bits, int64_t positions, int64_t hidden,
+                                 std::vector<uint16_t>* m) {
+  CodecSpec quant;
+  quant.set_kind(CodecSpec::QUANT);
+  quant.set_bits(bits);
+  std::vector<float> values(m->size());
+  for (size_t i = 0; i < m->size(); ++i) values[i] = Bf16ToFloat((*m)[i]);
+  const std::string stored = ReferenceQuantEncode(quant, values, positions, hidden);
+  values = ReferenceQuantDecode(quant, stored, positions, hidden);
+  for (size_t i = 0; i < m->size(); ++i) (*m)[i] = FloatToBf16(values[i]);
+  return stored;
+}
+
 std::string ReferenceDeltaEncode(const CodecSpec& inner, const std::vector<float>& a,
                                  int64_t positions, int64_t hidden, std::vector<uint16_t>* m,
                                  std::vector<float>* sum) {

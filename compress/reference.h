@@ -27,6 +27,11 @@ std::string ReferenceDeltaEncode(const CodecSpec& inner, const std::vector<float
                                  int64_t positions, int64_t hidden, std::vector<uint16_t>* m,
                                  std::vector<float>* sum);
 
+// What a quantised delta buffer (BufferFormat) keeps of *m, without the padding to a word, and *m
+// as it is found there at the next visit.
+std::string ReferenceStoreBuffer(int bits, int64_t positions, int64_t hidden,
+                                 std::vector<uint16_t>* m);
+
 // Bits to the end of `out`, most significant first; *used counts bits so far.
 void ReferenceAppendBits(uint32_t code, int bits, int64_t* used, std::string* out);
 uint32_t ReferenceReadBits(absl::string_view in, int bits, int64_t* used);

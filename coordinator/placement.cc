@@ -46,7 +46,16 @@ int64_t BufferedSamples(const JobSpec& job, const DataSize& data) {
   return std::min<int64_t>(data.train_samples, job.recipe().steps() * job.recipe().global_batch());
 }
 
-absl::Status CheckBuffers(const JobSpec& job, const Placement& p, int boundary, int64_t need) {
+int64_t BufferNeed(const JobSpec& job, const Placement& p, const CodecSpec& codec) {
+  return BufferBytes(codec, BufferedSamples(job, p.data), job.model().context(),
+                     job.model().hidden());
+}
+
+absl::Status CheckBuffers(const JobSpec& job, const Placement& p, int boundary,
+                          const CodecSpec& codec) {
+  const int64_t need = BufferNeed(job, p, codec);
+  const std::string bits =
+      codec.buffer_bits() > 0 ? absl::StrCat(codec.buffer_bits(), " bits") : "2 bytes";
   for (int s : {boundary, boundary + 1}) {
     const Room room = BufferRoom(job, p, s);
     if (room.memory + room.disk >= need) continue;
@@ -54,14 +63,16 @@ absl::Status CheckBuffers(const JobSpec& job, const Placement& p, int boundary, 
     return absl::ResourceExhaustedError(absl::StrCat(
         "delta buffers of boundary b", boundary, " need ", FormatBytes(need), " (", need,
         " bytes: ", BufferedSamples(job, p.data), " samples x ", job.model().context(),
-        " positions x ", job.model().hidden(), " channels x 2) at either end; daemon ",
+        " positions x ", job.model().hidden(), " channels x ", bits, ") at either end; daemon ",
         p.nodes[s]->name(), " has ", FormatBytes(room.memory), " of memory and ",
         FormatBytes(room.disk), " of disk for them (compression.buffer_memory_bytes ",
         FormatBytes(c.buffer_memory_bytes()), ", compression.buffer_disk_bytes ",
         FormatBytes(c.buffer_disk_bytes()),
         ", free: ", FormatBytes(std::max<int64_t>(0, p.nodes[s]->memory_bytes() - p.bytes[s])),
         " of memory and ", FormatBytes(p.nodes[s]->disk_bytes()),
-        " of disk). Raise the caps, free some disk, or choose a codec without buffers"));
+        " of disk). Raise the caps, free some disk, ",
+        codec.buffer_bits() > 0 ? "" : "keep the buffers in fewer bits (delta(..., buffer=8)), ",
+        "or choose a codec without buffers"));
   }
   return absl::OkStatus();
 }
@@ -87,10 +98,6 @@ absl::Status PlaceTables(const JobSpec& job, int boundary, const CodecSpec& code
   return absl::OkStatus();
 }
 
-int64_t BufferNeed(const JobSpec& job, const Placement& p) {
-  return 2 * BufferedSamples(job, p.data) * job.model().context() * job.model().hidden();
-}
-
 // Without what depends on the direction.
 CodecQuestion Question(const JobSpec& job, const Placement& p, int boundary) {
   CodecQuestion question;
@@ -99,7 +106,9 @@ CodecQuestion Question(const JobSpec& job, const Placement& p, int boundary) {
   question.vocabulary = job.model().vocabulary();
   question.passes_known = p.data.known;
   question.passes = p.data.passes;
-  question.buffers_fit = p.data.known && CheckBuffers(job, p, boundary, BufferNeed(job, p)).ok();
+  CodecSpec delta;
+  delta.set_kind(CodecSpec::DELTA);
+  question.buffers_fit = p.data.known && CheckBuffers(job, p, boundary, delta).ok();
   question.free_bytes = FreeBytes(p, boundary);
   return question;
 }
@@ -134,7 +143,6 @@ absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary,
   }
   CodecQuestion question = Question(job, *p, boundary);
   const TensorDims dims = question.dims;
-  const int64_t buffers = BufferNeed(job, *p);
   const bool tokens_come = boundary == 0 || NeedsTokenIds(p->boundaries[boundary - 1].forward);
   question.tokens_wanted = tokens_come && PredictsAbove(job, *p, boundary, links);
   const Wanted wanted = WantedCodecs(job, boundary);
@@ -173,8 +181,8 @@ absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary,
   if (choice.forward.kind() == CodecSpec::NONE && wanted.forward == "auto")
     choice.evaluation = choice.forward;
   if (HasBuffers(choice.forward) && p->data.known) {
-    RETURN_IF_ERROR(CheckBuffers(job, *p, boundary, buffers));
-    p->buffer_bytes = std::max(p->buffer_bytes, buffers);
+    RETURN_IF_ERROR(CheckBuffers(job, *p, boundary, choice.forward));
+    p->buffer_bytes = std::max(p->buffer_bytes, BufferNeed(job, *p, choice.forward));
   }
   choice.up_s = WireBytes(choice.forward, dims, true) * 8 / choice.up.rate_bits_per_s;
   choice.cold_up_s = WireBytes(choice.forward, dims, false) * 8 / choice.up.rate_bits_per_s;

@@ -157,7 +157,13 @@ int64_t PredictorBytes(const CodecSpec& spec, const TensorDims& d, int64_t vocab
 }
 
 int64_t BufferBytes(const CodecSpec& spec, int64_t samples, int64_t positions, int64_t hidden) {
-  return spec.kind() == CodecSpec::DELTA ? 2 * samples * positions * hidden : 0;
+  if (spec.kind() != CodecSpec::DELTA) return 0;
+  const int64_t n = positions * hidden;
+  if (spec.buffer_bits() == 0) return samples * 2 * n;
+  CodecSpec stored;
+  stored.set_kind(CodecSpec::QUANT);
+  stored.set_bits(spec.buffer_bits());
+  return samples * ((SampleBytes(stored, positions, hidden, true, false) + 1) / 2 * 2);
 }
 
 }  // namespace isthmus

@@ -63,8 +63,9 @@ int64_t PredictorBytes(const CodecSpec& spec, const TensorDims& dims, int64_t vo
 // True for codecs with delta buffers.
 inline bool HasBuffers(const CodecSpec& spec) { return spec.kind() == CodecSpec::DELTA; }
 
-// Bytes of delta buffers for `samples` samples at one end of one boundary (bf16); 0 for stateless
-// codecs.
+// Bytes of delta buffers for `samples` samples at one end of one boundary: bf16, or with
+// `buffer_bits` the scales of the channels and the codes, up to a whole number of 16-bit words
+// (compress/buffer_format.h). 0 for codecs without buffers.
 int64_t BufferBytes(const CodecSpec& spec, int64_t samples, int64_t positions, int64_t hidden);
 
 }  // namespace isthmus

@@ -9,15 +9,7 @@
 namespace isthmus {
 namespace {
 
-constexpr int kMaxNesting = 4;
 constexpr double kDefaultRate = 0.05;
-constexpr int kMaxChannels = 65536;
-
-constexpr char kOutermost[] =
-    "autoencoder: it is part of the model and can't be inside of another codec; what crosses the "
-    "wire is coded by values=, as in autoencoder(32, values=quant(8))";
-
-bool InUnit(double x) { return x > 0 && x <= 1; }
 
 class Parser {
  public:
@@ -37,8 +29,8 @@ class Parser {
 
  private:
   absl::StatusOr<CodecSpec> Node(int depth) {
-    if (depth >= kMaxNesting)
-      return Expected(absl::StrCat("at most ", kMaxNesting, " nested codecs"));
+    if (depth >= kMaxCodecNesting)
+      return Expected(absl::StrCat("at most ", kMaxCodecNesting, " nested codecs"));
     SkipSpace();
     const size_t start = at_;
     const std::string name = Word();
@@ -119,16 +111,22 @@ class Parser {
     absl::StatusOr<CodecSpec> inner = Node(depth + 1);
     if (!inner.ok()) return inner;
     *spec.mutable_inner() = *inner;
-    if (Take(',')) {
-      if (Word() != "cold" || !Take('=')) return Expected("cold=CODEC");
-      absl::StatusOr<CodecSpec> cold = Node(depth + 1);
-      if (!cold.ok()) return cold;
-      if (cold->kind() != CodecSpec::NONE) *spec.mutable_cold() = *cold;
+    while (Take(',')) {
+      const std::string option = Word();
+      int bits = 0;
+      if (option == "cold" && Take('=')) {
+        absl::StatusOr<CodecSpec> cold = Node(depth + 1);
+        if (!cold.ok()) return cold;
+        spec.clear_cold();
+        if (cold->kind() != CodecSpec::NONE) *spec.mutable_cold() = *cold;
+      } else if (option == "buffer" && Take('=') && absl::SimpleAtoi(Word(), &bits) &&
+                 IsBufferBits(bits)) {
+        spec.set_buffer_bits(bits);
+      } else {
+        return Expected("cold=CODEC, or buffer=BITS, which are 2, 4 or 8");
+      }
     }
-    if (!Take(')')) return Expected("')'");
-    absl::Status valid = ValidateCodec(spec);
-    if (!valid.ok()) return valid;
-    return spec;
+    return Closed(std::move(spec));
   }
 
   absl::StatusOr<CodecSpec> Sparse(CodecSpec::Kind kind, int depth) {
@@ -175,7 +173,7 @@ class Parser {
     spec.set_kind(CodecSpec::AUTOENCODER);
     int channels = 0;
     if (!Take('(') || !absl::SimpleAtoi(Word(), &channels) || channels < 1 ||
-        channels > kMaxChannels)
+        channels > kMaxCodecChannels)
       return Expected("'(' and the number of channels, as in autoencoder(32)");
     spec.set_channels(channels);
     if (Take(',')) {
@@ -183,7 +181,7 @@ class Parser {
       absl::Status status = Values(depth, &spec);
       if (!status.ok()) return status;
     }
-    if (depth > 0) return absl::InvalidArgumentError(kOutermost);
+    if (depth > 0) return absl::InvalidArgumentError(kAutoencoderIsOutermost);
     return Closed(std::move(spec));
   }
 
@@ -297,117 +295,6 @@ class Parser {
   size_t at_ = 0;
 };
 
-bool KeepsState(const CodecSpec& spec) {
-  return IsStateful(spec) || spec.kind() == CodecSpec::FEEDBACK || spec.kind() == CodecSpec::LAZY;
-}
-
-absl::Status Validate(const CodecSpec& spec, int depth);
-
-// Values are a short list, not samples: what may code them.
-absl::Status ValidateValues(const CodecSpec& spec, int depth) {
-  const CodecSpec values = ValuesOf(spec);
-  const bool plain = values.kind() == CodecSpec::NONE || values.kind() == CodecSpec::BF16 ||
-                     values.kind() == CodecSpec::FP16;
-  const bool quant = values.kind() == CodecSpec::QUANT &&
-                     (values.scale() != CodecSpec::PER_CHANNEL ||
-                      spec.kind() == CodecSpec::LOW_RANK || spec.kind() == CodecSpec::AUTOENCODER);
-  const bool top = spec.kind() == CodecSpec::RANDOM_K && values.kind() == CodecSpec::TOP_K;
-  if (!plain && !quant && !top) {
-    return absl::InvalidArgumentError(
-        "values: none, bf16, fp16, or quant with a scale per token or group (randomk also takes "
-        "topk)");
-  }
-  return Validate(values, depth + 1);
-}
-
-absl::Status ValidatePredict(const CodecSpec& spec) {
-  if (spec.kind() != CodecSpec::PREDICT) return absl::OkStatus();
-  if (!(spec.rate() >= 0 && spec.rate() <= 1))
-    return absl::InvalidArgumentError("predict: the rate is over 0 and at most 1");
-  if (spec.context() < 0 || spec.context() > kMaxPredictContext) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("predict: context ", spec.context(), " not in 1..", kMaxPredictContext));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ValidateAutoencoder(const CodecSpec& spec, int depth) {
-  if (depth > 0) return absl::InvalidArgumentError(kOutermost);
-  if (spec.channels() < 1 || spec.channels() > kMaxChannels) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("autoencoder: channels ", spec.channels(), " not in 1..", kMaxChannels));
-  }
-  return ValidateValues(spec, depth);
-}
-
-absl::Status Validate(const CodecSpec& spec, int depth) {
-  if (depth >= kMaxNesting) return absl::InvalidArgumentError("codec nested too deeply (limit 4)");
-  switch (spec.kind()) {
-    case CodecSpec::NONE:
-    case CodecSpec::BF16:
-    case CodecSpec::FP16:
-      break;
-    case CodecSpec::QUANT:
-      if (spec.bits() < 1 || spec.bits() > 8) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("quant: bits ", spec.bits(), " not in 1..8"));
-      }
-      if (spec.scale() == CodecSpec::PER_GROUP && (spec.group() < 32 || spec.group() > 256)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("quant: group ", spec.group(), " not in 32..256"));
-      }
-      break;
-    case CodecSpec::SIGN:
-      if (spec.scale() == CodecSpec::PER_GROUP && (spec.group() < 32 || spec.group() > 256)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("sign: group ", spec.group(), " not in 32..256"));
-      }
-      break;
-    case CodecSpec::TOP_K:
-    case CodecSpec::RANDOM_K:
-      if (!InUnit(spec.ratio()))
-        return absl::InvalidArgumentError("topk, randomk: the ratio is over 0 and at most 1");
-      return ValidateValues(spec, depth);
-    case CodecSpec::LOW_RANK:
-      if (spec.rank() < 1 || spec.rank() > 128)
-        return absl::InvalidArgumentError(
-            absl::StrCat("lowrank: rank ", spec.rank(), " not in 1..128"));
-      return ValidateValues(spec, depth);
-    case CodecSpec::AUTOENCODER:
-      return ValidateAutoencoder(spec, depth);
-    case CodecSpec::COCKTAIL:
-      if (!InUnit(spec.subset()) || !InUnit(spec.ratio()) || spec.bits() < 1 || spec.bits() > 8) {
-        return absl::InvalidArgumentError(
-            "cocktail: subset and ratio are over 0 and at most 1, bits 1 to 8");
-      }
-      break;
-    case CodecSpec::FEEDBACK:
-    case CodecSpec::LAZY:
-    case CodecSpec::PREDICT:
-    case CodecSpec::DELTA: {
-      const char* name = spec.kind() == CodecSpec::DELTA     ? "delta"
-                         : spec.kind() == CodecSpec::PREDICT ? "predict"
-                                                             : "ef, lep";
-      if (!spec.has_inner())
-        return absl::InvalidArgumentError(absl::StrCat(name, ": no inner codec"));
-      if (absl::Status predict = ValidatePredict(spec); !predict.ok()) return predict;
-      const bool cold_predict = spec.cold().kind() == CodecSpec::PREDICT;
-      if (KeepsState(spec.inner()) || (KeepsState(spec.cold()) && !cold_predict)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(name, ": the inner and cold codecs must be stateless"));
-      }
-      absl::Status inner = Validate(spec.inner(), depth + 1);
-      if (!inner.ok()) return inner;
-      if (spec.has_cold()) return Validate(spec.cold(), depth + 1);
-      break;
-    }
-    default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("codec kind ", spec.kind(), " is not known to this build"));
-  }
-  return absl::OkStatus();
-}
-
 std::string FormatNode(const CodecSpec& spec) {
   switch (spec.kind()) {
     case CodecSpec::BF16:
@@ -455,6 +342,7 @@ std::string FormatNode(const CodecSpec& spec) {
     case CodecSpec::DELTA: {
       std::string out = absl::StrCat("delta(", FormatNode(spec.inner()));
       if (spec.has_cold()) absl::StrAppend(&out, ", cold=", FormatNode(spec.cold()));
+      if (spec.buffer_bits() > 0) absl::StrAppend(&out, ", buffer=", spec.buffer_bits());
       return out + ")";
     }
     default:
@@ -469,8 +357,6 @@ absl::StatusOr<CodecSpec> ParseCodec(absl::string_view text) { return Parser(tex
 std::string FormatCodec(const CodecSpec& spec) {
   return spec.zstd() ? FormatNode(spec) + " | zstd" : FormatNode(spec);
 }
-
-absl::Status ValidateCodec(const CodecSpec& spec) { return Validate(spec, 0); }
 
 uint32_t CodecId(const CodecSpec& spec) {
   uint32_t hash = 2166136261u;  // FNV-1a over the text form

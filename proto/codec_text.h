@@ -18,8 +18,9 @@
 //           | "predict(" node { "," "rate=0.05" | "context=1..4" | "next" } ")"
 //                 difference to running means of positions and of the last `context` token ids;
 //                 with next, the token after the position is the last (for gradients)
-//           | "delta(" node [ ", cold=" node ] ")"
-//                 cold: the codec of a key frame, default none (fp32)
+//           | "delta(" node { "," "cold=" node | "buffer=" ( "2" | "4" | "8" ) } ")"
+//                 cold: the codec of a key frame, default none (fp32); buffer: the bits an element
+//                 that the buffers of the samples themselves take, default bf16
 //   value  := "none" | "bf16" | "fp16"
 //           | "quant(" bits { "," option } ")"
 //                 option: channel | token | group=32..256 | rms | stochastic | symmetric
@@ -38,6 +39,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "proto/codec.pb.h"
+#include "proto/codec_check.h"
 
 namespace isthmus {
 
@@ -46,9 +48,6 @@ absl::StatusOr<CodecSpec> ParseCodec(absl::string_view text);
 
 // The shortest text that parses to `spec`.
 std::string FormatCodec(const CodecSpec& spec);
-
-// Checks ranges (bits 1-8, group 32-256) and nesting; ParseCodec's results always pass.
-absl::Status ValidateCodec(const CodecSpec& spec);
 
 // 32-bit identity of a spec; travels in each frame so that both ends know they built the same
 // codec.

@@ -58,6 +58,11 @@ struct State {
 
 absl::StatusOr<State> State::Make(const CodecSpec& spec, const CodecOptions& options,
                                   void* stream) {
+  if (spec.buffer_bits() > 0) {
+    return absl::UnimplementedError(
+        "delta: quantised buffers (buffer=BITS) are kept in host memory alone; on a device, leave "
+        "them in bf16");
+  }
   const SampleShape shape{options.positions, options.hidden};
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceSampleCodec> inner,
                    MakeDeviceSampleCodec(spec.inner(), shape, options, Role::kDelta));

@@ -233,7 +233,7 @@ std::string JobReference() {
       "| token | group=32..256 | rms | stochastic | symmetric\n"
       "  delta(CODEC)            forward: the difference to the sample's last visit; cold=CODEC "
       "for "
-      "the first\n"
+      "the first; buffer=2|4|8 bits of memory an element instead of 16\n"
       "  predict(CODEC)          forward, on every boundary: the difference to running means of "
       "tokens and positions\n"
       "  autoencoder(CHANNELS)   forward: learned; gradients have its channels too; values=CODEC\n"

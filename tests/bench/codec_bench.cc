@@ -168,6 +168,13 @@ BENCHMARK_CAPTURE(Encode, quant3, "quant(3)", (4 + 4 + 0.375) / 4.0);
 BENCHMARK_CAPTURE(Encode, quant4_group64, "quant(4, group=64)", (4 + 4 + 0.5) / 4.0);
 BENCHMARK_CAPTURE(Encode, delta4, "delta(quant(4))", (4 + 2 + 4 + 2 + 2 + 0.5) / 4.0);
 BENCHMARK_CAPTURE(Encode, delta3, "delta(quant(3))", (4 + 2 + 4 + 2 + 2 + 0.375) / 4.0);
+// Quantised buffers: read, opened as bf16, read twice to be put back, written (and through a copy).
+BENCHMARK_CAPTURE(Encode, delta3_buffer8, "delta(quant(3), buffer=8)",
+                  (14.375 + 1 + 2 + 2 + 2 + 1 + 1 + 1) / 4.0);
+BENCHMARK_CAPTURE(Encode, delta3_buffer4, "delta(quant(3), buffer=4)",
+                  (14.375 + 0.5 + 2 + 2 + 2 + 0.5 + 0.5 + 0.5) / 4.0);
+BENCHMARK_CAPTURE(Encode, delta3_buffer2, "delta(quant(3), buffer=2)",
+                  (14.375 + 0.25 + 2 + 2 + 2 + 0.25 + 0.25 + 0.25) / 4.0);
 // predict: the tables and their sums, twice each, beside the sample, its prediction and its copy.
 BENCHMARK_CAPTURE(Encode, predict3, "predict(quant(3, token), context=3)", 108 / 4.0);
 BENCHMARK_CAPTURE(RoundTrip, quant4, "quant(4)", (8.5 + 4.5) / 4.0);

@@ -63,10 +63,12 @@ TEST(Delta, ErrorContractsWithEveryVisit) {
 
 // T1.5, on every sort of inner codec, over random orders, with random sizes of frames.
 TEST(Delta, BothEndsStayIdentical) {
-  for (const char* text : {"delta(quant(3))", "delta(quant(2, token, stochastic))",
-                           "delta(quant(4, rms))", "delta(bf16)", "delta(fp16, cold=fp16)",
-                           "delta(none)", "delta(quant(4, group=32), cold=bf16) | zstd",
-                           "delta(quant(1, symmetric), cold=quant(8))"}) {
+  for (const char* text :
+       {"delta(quant(3))", "delta(quant(2, token, stochastic))", "delta(quant(4, rms))",
+        "delta(bf16)", "delta(fp16, cold=fp16)", "delta(none)",
+        "delta(quant(4, group=32), cold=bf16) | zstd", "delta(quant(1, symmetric), cold=quant(8))",
+        "delta(quant(3), buffer=8)", "delta(bf16, cold=fp16, buffer=4)",
+        "delta(quant(2, token, stochastic), buffer=2)"}) {
     Pair pair(text, 3, 37);
     for (uint64_t frame = 0; frame < 60; ++frame) {
       std::vector<uint32_t> ids;

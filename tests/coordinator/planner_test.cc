@@ -312,6 +312,24 @@ TEST_F(PlannerTest, DeltaBuffersThatDoNotFitAreRefusedOrNotChosen) {
   EXPECT_THAT(Refusal().message(), HasSubstr("compression.buffer_disk_bytes 8.00 GiB"));
 }
 
+TEST_F(PlannerTest, QuantisedDeltaBuffersNeedLess) {
+  const int64_t text = 16 << 20;  // 127 thousand samples x 128 x 256: 7.7 GiB as bf16
+  Nodes({MakeNode("a", 10, int64_t{8} << 30, int64_t{50} << 30, text),
+         MakeNode("b", 10, int64_t{8} << 30, int64_t{50} << 30, text)},
+        2, 20);
+  in_.job.mutable_strategy()->set_stages(2);
+  in_.job.mutable_recipe()->set_steps(100000);
+  in_.job.mutable_compression()->set_buffer_disk_bytes(int64_t{4} << 30);
+  in_.job.mutable_compression()->set_forward("delta(quant(3))");
+  EXPECT_THAT(Refusal().message(), HasSubstr("256 channels x 2 bytes)"));
+  EXPECT_THAT(Refusal().message(), HasSubstr("keep the buffers in fewer bits"));
+  in_.job.mutable_compression()->set_forward("delta(quant(3), buffer=8)");
+  EXPECT_EQ(Forward(Plan().plan), "delta(quant(3), buffer=8)");
+  EXPECT_THAT(Plan().plan.explanation(), Contains(HasSubstr("delta buffers: 3.86 GiB")));
+  in_.job.mutable_compression()->set_buffer_disk_bytes(int64_t{1} << 30);
+  EXPECT_THAT(Refusal().message(), HasSubstr("256 channels x 8 bits)"));
+}
+
 TEST_F(PlannerTest, DeltaBuffersMayGoToDisk) {
   const int64_t text = 8 << 20;
   Nodes({MakeNode("a", 10, int64_t{1} << 30, int64_t{50} << 30, text),

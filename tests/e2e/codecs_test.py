@@ -15,6 +15,8 @@ JOBS = {
               ("quant(3, symmetric)", "quant(4, channel)")],
     "delta": [("delta(quant(3))", "quant(6)"), ("delta(quant(2), cold=quant(8)) | zstd", "quant(4)"),
               ("delta(topk(0.2))", "sign")],
+    "buffers": [("delta(quant(3), buffer=8)", "quant(6)"), ("delta(quant(4), cold=quant(8), buffer=4) | zstd", "quant(6)"),
+                ("delta(quant(4), buffer=2)", "quant(8)")],
     "sparse": [("topk(0.3)", "topk(0.2, global)"), ("randomk(0.5, scaled)", "cocktail(0.5, 0.2, 4)"),
                ("topk(0.5) | zstd", "randomk(0.5)")],
     "state": [("lowrank(8)", "lep(lowrank(4))"), ("quant(8)", "ef(topk(0.1))"), ("bf16", "lep(quant(2))")],

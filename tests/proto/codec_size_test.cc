@@ -57,6 +57,20 @@ TEST(CodecSize, BuffersAreTwoBytesAnElement) {
   EXPECT_EQ(BufferBytes(*ParseCodec("quant(3)"), 20000, 1024, 1600), 0);
 }
 
+TEST(CodecSize, QuantisedBuffersHaveScalesAndFewerBits) {
+  const int64_t n = 1024 * 1600;
+  EXPECT_EQ(BufferBytes(*ParseCodec("delta(quant(3), buffer=8)"), 3, 1024, 1600), 3 * (n + 3200));
+  EXPECT_EQ(BufferBytes(*ParseCodec("delta(quant(3), buffer=4)"), 3, 1024, 1600),
+            3 * (n / 2 + 3200));
+  EXPECT_EQ(BufferBytes(*ParseCodec("delta(quant(3), buffer=2)"), 3, 1024, 1600),
+            3 * (n / 4 + 3200));
+  // 3 x 5 elements of 2 bits are 4 bytes, 5 scales 10; 3 x 3 of 8 bits are 9: up to a whole word.
+  EXPECT_EQ(BufferBytes(*ParseCodec("delta(quant(3), buffer=2)"), 1, 3, 5), 14);
+  EXPECT_EQ(BufferBytes(*ParseCodec("delta(quant(3), buffer=8)"), 1, 3, 3), 16);
+  EXPECT_EQ(EncodedBytes(*ParseCodec("delta(quant(3), buffer=8)"), {1, 1024, 1600}, true),
+            EncodedBytes(*ParseCodec("delta(quant(3))"), {1, 1024, 1600}, true));
+}
+
 TEST(CodecSize, RowsOfAPredictor) {
   const CodecSpec one = *ParseCodec("predict(quant(3))");
   const CodecSpec three = *ParseCodec("predict(quant(3), context=3)");

@@ -1,0 +1,37 @@
+#include "proto/codec_check.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/codec_text.h"
+
+namespace isthmus {
+namespace {
+
+using ::testing::HasSubstr;
+
+// What no text gives, but the wire may.
+TEST(CodecCheck, RefusesBitsOfBuffersThatThereAreNot) {
+  CodecSpec spec = *ParseCodec("delta(quant(3))");
+  for (int bits : {0, 2, 4, 8}) {
+    spec.set_buffer_bits(bits);
+    EXPECT_TRUE(ValidateCodec(spec).ok()) << bits;
+  }
+  for (int bits : {-1, 1, 3, 16, 1 << 20}) {
+    spec.set_buffer_bits(bits);
+    EXPECT_THAT(ValidateCodec(spec).message(), HasSubstr("not 2, 4 or 8")) << bits;
+  }
+  spec = *ParseCodec("predict(quant(3))");
+  spec.set_buffer_bits(8);
+  EXPECT_THAT(ValidateCodec(spec).message(), HasSubstr("of a delta"));
+}
+
+TEST(CodecCheck, RefusesKindsItDoesNotKnowAndWrappersOfNothing) {
+  CodecSpec spec;
+  spec.set_kind(static_cast<CodecSpec::Kind>(99));
+  EXPECT_THAT(ValidateCodec(spec).message(), HasSubstr("codec kind 99"));
+  spec.set_kind(CodecSpec::DELTA);
+  EXPECT_THAT(ValidateCodec(spec).message(), HasSubstr("no inner codec"));
+}
+
+}  // namespace
+}  // namespace isthmus
