@@ -34,6 +34,8 @@ constexpr const char* kCodecs[] = {
     "predict(quant(3, token), context=2, next)",
     "predict(quant(3, stochastic))",
     "delta(quant(3))",
+    "delta(quant(3), buffer=8)",
+    "delta(topk(0.5), cold=bf16, buffer=2)",
     "delta(quant(3, token, stochastic))",
     "delta(randomk(0.5))",
     "delta(lowrank(2))",
