@@ -16,16 +16,12 @@ namespace {
 
 constexpr char kMagic[8] = {'I', 'S', 'T', 'H', 'C', 'S', 'T', '1'};
 
-// Everything of the options that changes what a codec does with its state.
+// What a state makes sense with. Not the caps: the planner fits them to what a host has free, they
+// are the same at both ends, and a state that is too large for them is refused where it is read.
 uint64_t OptionsHash(const CodecOptions& o) {
-  const uint64_t fields[] = {o.seed,
-                             static_cast<uint64_t>(o.positions),
-                             static_cast<uint64_t>(o.hidden),
-                             static_cast<uint64_t>(o.buffer_memory_bytes),
-                             static_cast<uint64_t>(o.buffer_disk_bytes),
-                             static_cast<uint64_t>(o.predictor_bytes),
-                             static_cast<uint64_t>(o.distinct_samples),
-                             static_cast<uint64_t>(o.spill_directory.empty())};
+  const uint64_t fields[] = {
+      o.seed, static_cast<uint64_t>(o.positions), static_cast<uint64_t>(o.hidden),
+      static_cast<uint64_t>(o.predictor_bytes), static_cast<uint64_t>(o.distinct_samples)};
   return Hash64(fields, sizeof fields);
 }
 
@@ -65,8 +61,7 @@ absl::Status ReadHeader(uint8_t side, const CodecSpec& spec, const CodecOptions&
         absl::StrCat("the state is of another codec than ", FormatCodec(spec)));
   if (set != OptionsHash(options))
     return absl::FailedPreconditionError(
-        "the state is of other sizes (boundary, caps of the buffers, number of samples) or of "
-        "another seed");
+        "the state is of other sizes (boundary, means, number of samples) or of another seed");
   if (found.place != stamp->place)
     return absl::FailedPreconditionError("the state is of another boundary of the model");
   if (found.step != stamp->step)

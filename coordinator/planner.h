@@ -2,9 +2,9 @@
 // its reasons.
 //
 // It compares stage counts (strategy.stages 0: as many as pay), orders of daemons (all of them for
-// few daemons, else greedily from the fastest ones) and cuts; for the best it writes stages, links,
-// codecs, windows, schedules and deadlines. Same input, same plan. Refusals say in words what is
-// missing:
+// few daemons, else greedily from the fastest ones) and cuts, and keeps a resumed job where it was
+// if nothing is much better; for the best it writes stages, links, codecs, windows, schedules and
+// deadlines. Same input, same plan. Refusals say in words what is missing:
 //   InvalidArgument     the job can't run on any daemons (fields out of range, data too small)
 //   FailedPrecondition  too few daemons, or daemons it names are not there; more daemons would cure
 //   it NotFound            the data is not there ResourceExhausted   memory or disk: how many bytes
@@ -28,6 +28,8 @@ constexpr int kExhaustiveOrders = 1000;  // as many orders of daemons are compar
 constexpr int kPricedOrders = 6;         // best orders by a rough score that are priced exactly
 constexpr double kStagesMustPay =
     0.98;  // one stage more is taken if a step takes at most this share of the time
+constexpr double kKeepPlacement = 1.1;  // a resumed job stays on its daemons with its cut while a
+                                        // step takes at most this share of the best one's time
 constexpr int64_t kMaxPlanBytes = 3500000;  // a plan travels in one control message
 
 struct PlannerInput {
@@ -39,6 +41,7 @@ struct PlannerInput {
   uint64_t generation = 0;
   int64_t start_step = 0;
   bool from_checkpoint = false;
+  Plan previous;  // of a resumed job: the states of its codecs lie with that plan's daemons
 };
 
 struct PlannedJob {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/optional.h"
 #include "base/status.h"
 #include "coordinator/figures.h"
 #include "proto/codec_text.h"
@@ -319,6 +320,46 @@ absl::StatusOr<Placement> BestFor(const PlannerInput& input, const Pool& pool, i
   return best;
 }
 
+// The previous plan's daemons, order and cut; null where they are not there or the job says
+// otherwise.
+absl::optional<Placement> PricePrevious(const PlannerInput& input,
+                                        const std::vector<const NodeInfo*>& nodes,
+                                        const LinkIndex& links) {
+  const StrategySpec& strategy = input.job.strategy();
+  const int stages = input.previous.stages_size();
+  if (stages == 0 || (strategy.stages() != 0 && strategy.stages() != stages) ||
+      input.previous.stages(stages - 1).end_layer() != input.job.model().layers())
+    return absl::nullopt;
+  std::vector<const NodeInfo*> order;
+  std::vector<int> layers;
+  for (const StagePlan& s : input.previous.stages()) {
+    const auto node = std::find_if(nodes.begin(), nodes.end(),
+                                   [&](const NodeInfo* n) { return n->id() == s.node_id(); });
+    if (node == nodes.end()) return absl::nullopt;
+    order.push_back(*node);
+    layers.push_back(s.end_layer() - s.first_layer());
+  }
+  if (!strategy.layers_per_stage().empty() &&
+      !std::equal(layers.begin(), layers.end(), strategy.layers_per_stage().begin(),
+                  strategy.layers_per_stage().end()))
+    return absl::nullopt;
+  if (!strategy.nodes().empty() && order != nodes) return absl::nullopt;
+  absl::StatusOr<Placement> p = PricePlacement(input.job, order, layers, links);
+  if (!p.ok()) return absl::nullopt;
+  return *std::move(p);
+}
+
+// Measurements differ a little each time; what the daemons keep of a job is worth more than that.
+void KeepPrevious(const PlannerInput& input, const std::vector<const NodeInfo*>& nodes,
+                  const LinkIndex& links, Found* found) {
+  absl::optional<Placement> previous = PricePrevious(input, nodes, links);
+  if (!previous.has_value() || previous->step_s > kKeepPlacement * found->best.step_s) return;
+  found->considered.push_back(
+      absl::StrCat("kept where it was, ", Names(*previous), ": ", FormatSeconds(previous->step_s),
+                   " a step, and the daemons have the states of its codecs"));
+  found->best = *std::move(previous);
+}
+
 }  // namespace
 
 std::vector<std::vector<int>> PromisingOrders(const JobSpec& job,
@@ -355,6 +396,7 @@ absl::StatusOr<Found> FindPlacement(const PlannerInput& input, const LinkIndex& 
     found.considered.push_back(absl::StrCat(Stages(nodes.size()), " on ", Names(found.best),
                                             ", as the job says: ", FormatSeconds(found.best.step_s),
                                             " a step"));
+    KeepPrevious(input, nodes, links, &found);
     return found;
   }
   const Pool pool = UsableNodes(input);
@@ -375,6 +417,7 @@ absl::StatusOr<Found> FindPlacement(const PlannerInput& input, const LinkIndex& 
   }
   if (!best.ok()) return best.status();
   found.best = *std::move(best);
+  KeepPrevious(input, pool.nodes, links, &found);
   return found;
 }
 

@@ -62,6 +62,8 @@ PlannerInput Coordinator::Snapshot(const StartRequest& request, bool with_busy) 
   in.job = request.spec;
   in.start_step = request.start_step;
   in.from_checkpoint = request.from_checkpoint;
+  if (const Job* job = jobs_.Find(request.job_id); job != nullptr && request.start_step > 0)
+    in.previous = job->plan;
   const absl::Time now = Now();
   std::vector<std::string> ids;
   for (const auto& [id, m] : members_.members()) {

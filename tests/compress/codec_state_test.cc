@@ -221,9 +221,13 @@ TEST(CodecState, StateOfSomethingElseIsRefusedInWords) {
             "the state is of another codec than delta(quant(4))");
   EXPECT_EQ(why(pair.spec, pair.options, 12, 5), "the state is of another boundary of the model");
   EXPECT_EQ(why(pair.spec, pair.options, 11, 10), "the state is of step 5, not of 10");
-  CodecOptions wider = pair.options;
-  wider.buffer_memory_bytes *= 2;
-  EXPECT_NE(why(pair.spec, wider, 11, 5).find("caps of the buffers"), std::string::npos);
+  CodecOptions other = pair.options;
+  other.distinct_samples = 9;
+  EXPECT_NE(why(pair.spec, other, 11, 5).find("number of samples"), std::string::npos);
+  other = pair.options;
+  other.buffer_memory_bytes /= 2;  // two samples: the planner found less memory
+  EXPECT_EQ(why(pair.spec, other, 11, 5),
+            "the state has 3 delta buffers where at most 2 have room");
   StringSource source(state);
   EXPECT_EQ(LoadDecoder(pair.spec, pair.options, 11, 5, &source).status().message(),
             "the state is of the other end of the link");
