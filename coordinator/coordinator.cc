@@ -187,6 +187,11 @@ absl::Status Coordinator::OnMessage(Session* session, const DaemonMessage& messa
       return absl::OkStatus();
     }
     case DaemonMessage::kSession:
+      if (const SessionEvent& e = message.session();
+          e.state() == SessionEvent::PREPARED && !e.message().empty()) {
+        LogInfo("job ", e.job_id().substr(0, 64), ", daemon ", name, ": ",
+                e.message().substr(0, 500));
+      }
       Dispatch(jobs_.OnEvent(session->node_id, message.session(), now));
       changed_.SignalAll();
       return absl::OkStatus();

@@ -53,6 +53,18 @@ std::vector<std::string> FilesOf(const std::string& directory) {
   return files;
 }
 
+int64_t BytesUnder(const std::string& root) {
+  int64_t bytes = 0;
+  for (const std::string& job : FilesOf(root)) {
+    for (const std::string& file : FilesOf(absl::StrCat(root, "/", job))) {
+      std::error_code error;
+      const std::uintmax_t size = fs::file_size(absl::StrCat(root, "/", job, "/", file), error);
+      if (!error) bytes += static_cast<int64_t>(size);
+    }
+  }
+  return bytes;
+}
+
 void Remove(const std::string& path) {
   std::error_code error;
   fs::remove_all(path, error);
@@ -68,7 +80,8 @@ absl::Status SyncDirectory(const std::string& directory) {
 
 class FileWriter : public worker::CodecStateStore::Writer {
  public:
-  FileWriter(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  FileWriter(int fd, std::string path, std::string root, int64_t max_bytes)
+      : fd_(fd), path_(std::move(path)), root_(std::move(root)), max_bytes_(max_bytes) {}
   ~FileWriter() override {
     if (fd_ < 0) return;
     close(fd_);
@@ -76,6 +89,10 @@ class FileWriter : public worker::CodecStateStore::Writer {
   }
 
   absl::Status CheckRoom() const {
+    if (max_bytes_ > 0 && BytesUnder(root_) >= max_bytes_) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          path_, ": codec states may take ", max_bytes_, " bytes in all (--disk of the daemon)"));
+    }
     struct statvfs vfs;
     if (fstatvfs(fd_, &vfs) != 0) return absl::OkStatus();  // the writes will tell
     const int64_t free = static_cast<int64_t>(vfs.f_bavail) * static_cast<int64_t>(vfs.f_frsize);
@@ -127,6 +144,8 @@ class FileWriter : public worker::CodecStateStore::Writer {
 
   int fd_;
   const std::string path_;
+  const std::string root_;
+  const int64_t max_bytes_;
   int64_t unsynced_ = 0;
 };
 
@@ -200,7 +219,7 @@ absl::StatusOr<std::unique_ptr<worker::CodecStateStore::Writer>> CodecStateDir::
     return absl::ErrnoToStatus(errno, absl::StrCat("removing ", path));
   const int fd = open((path + kUnfinished).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("making ", path));
-  auto writer = std::make_unique<FileWriter>(fd, path);
+  auto writer = std::make_unique<FileWriter>(fd, path, root_, max_bytes_);
   RETURN_IF_ERROR(writer->CheckRoom());
   return writer;
 }

@@ -2,8 +2,8 @@
 // (a file of another name, fsync, rename). Format of a file: compress/README.md.
 //
 // Bounded by names: kKeptSteps of each name, kKeptJobs jobs (the newest; others go when a session
-// begins), and nothing is written that would leave less than kFreeBytes on the file system. Thread:
-// any, but no Begin while a session of the same job runs.
+// begins), `max_bytes` of all files, and nothing is written that would leave less than kFreeBytes
+// on the file system. Thread: any, but no Begin while a session of the same job runs.
 #ifndef ISTHMUS_DAEMON_CODEC_STATE_DIR_H_
 #define ISTHMUS_DAEMON_CODEC_STATE_DIR_H_
 
@@ -21,11 +21,14 @@ class CodecStateDir : public worker::CodecStateStore {
   static constexpr size_t kKeptJobs = 4;
   static constexpr int64_t kFreeBytes = int64_t{64} << 20;
 
-  // `root` need not be there yet.
-  explicit CodecStateDir(std::string root) : root_(std::move(root)) {}
+  // `root` need not be there yet. max_bytes: of all files, within 32 MiB a writer; 0: no bound of
+  // its own.
+  explicit CodecStateDir(std::string root, int64_t max_bytes = 0)
+      : root_(std::move(root)), max_bytes_(max_bytes) {}
 
   void Begin(const std::string& job_id, int64_t step) override;
-  // ResourceExhausted: the file system is nearly full. InvalidArgument: not a name for a file.
+  // ResourceExhausted: the file system is nearly full, or max_bytes are there. InvalidArgument: not
+  // a name for a file.
   absl::StatusOr<std::unique_ptr<Writer>> Create(const worker::CodecStateKey& key) override;
   absl::StatusOr<std::unique_ptr<compress::StateSource>> Open(
       const worker::CodecStateKey& key) override;
@@ -34,7 +37,8 @@ class CodecStateDir : public worker::CodecStateStore {
   absl::StatusOr<std::string> PathOf(const worker::CodecStateKey& key) const;
   void RemoveOldJobs(const std::string& job_id) const;
 
-  const std::string root_;
+  std::string root_;
+  int64_t max_bytes_;
 };
 
 }  // namespace isthmus::daemon

@@ -59,6 +59,7 @@ absl::Status Daemon::Listen() {
   runner_options.node_id = node_id_;
   runner_options.data_dir = options_.data_dir;
   runner_options.state_dir = state_.path();
+  runner_options.disk_bytes = options_.disk_bytes;
   runner_options.checkpoints.coordinator = options_.coordinator;
   runner_options.checkpoints.use_proxy = options_.use_proxy;
   runner_options.checkpoints.backoff = options_.backoff;

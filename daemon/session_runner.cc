@@ -22,7 +22,8 @@ bool ReadsData(const Plan& plan, int stage) {
 }  // namespace
 
 SessionRunner::SessionRunner(SessionRunnerOptions options)
-    : options_(std::move(options)), codec_states_(options_.state_dir + "/codec-state") {
+    : options_(std::move(options)),
+      codec_states_(options_.state_dir + "/codec-state", options_.disk_bytes) {
   thread_ = options_.health->Spawn("session", [this] { Loop(); });
 }
 

@@ -31,7 +31,8 @@ namespace isthmus::daemon {
 struct SessionRunnerOptions {
   std::string node_id;
   std::string data_dir;
-  std::string state_dir;  // spill files go to its `spill` directory, codec states to `codec-state`
+  int64_t disk_bytes = 0;  // bound of the codec states; 0: none of its own
+  std::string state_dir;   // spill files go to its `spill` directory, codec states to `codec-state`
   CheckpointClientOptions checkpoints;  // give_up_after is raised to the plan's drain deadline
   bool use_proxy = false;
   DialBoard* board = nullptr;  // outlive the runner

@@ -137,11 +137,12 @@ absl::Status KeptCodec<Codec>::TrySave(int64_t step) {
 
 template <typename Codec>
 void KeptCodec<Codec>::Save(int64_t step) {
-  if (!keeps()) return;
+  if (!keeps() || on_device_) return;
   const absl::Status saved = TrySave(step);
   if (saved.ok()) return;
   LogWarning(Name(), ": the codec's state was not saved with checkpoint ", step,
              ", a resume from it begins with a new codec: ", saved.message());
+  on_device_ = absl::IsUnimplemented(saved);  // told once
 }
 
 template <typename Codec>

@@ -35,8 +35,9 @@ class KeptCodec {
   Codec* operator->() const { return codec_.get(); }
   bool keeps() const { return store_ != nullptr && compress::KeepsState(spec_); }
 
-  // As of `step` committed steps. Gives up when it has taken a quarter of the plan's timeout of a
-  // step, so that no peer's wait ends for it.
+  // As of `step` committed steps. On a device (Unimplemented) it keeps nothing from then on. Gives
+  // up when it has taken a quarter of the plan's timeout of a step, so that no peer's wait ends for
+  // it.
   void Save(int64_t step);
 
   // Takes up the state of plan.start_step. The result is what the peer's must equal
@@ -59,6 +60,7 @@ class KeptCodec {
   bool up_ = false;
   compress::CodecOptions options_;
   CodecStateStore* store_ = nullptr;
+  bool on_device_ = false;  // where it can't be saved
   std::unique_ptr<Codec> codec_;
 };
 

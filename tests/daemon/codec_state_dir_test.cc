@@ -117,6 +117,16 @@ TEST_F(CodecStateDirTest, NamesLeadNowhereElse) {
   EXPECT_THAT(Files(""), ElementsAre());
 }
 
+TEST_F(CodecStateDirTest, AllFilesTogetherAreBounded) {
+  states_ = CodecStateDir(root(), 1000);
+  ASSERT_TRUE(Save("b0-lower-up", 5, std::string(999, 'x')).ok());
+  ASSERT_TRUE(Save("b0-lower-down", 5, "x", "job-2").ok());
+  const absl::Status status = Save("b0-lower-up", 10, "x");
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("may take 1000 bytes in all (--disk"));
+  EXPECT_THAT(Files(), ElementsAre("b0-lower-up-5"));
+}
+
 TEST_F(CodecStateDirTest, AFailedWriteIsAnErrorThatNamesTheFile) {
   signal(SIGXFSZ, SIG_IGN);
   struct rlimit old;

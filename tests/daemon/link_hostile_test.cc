@@ -57,6 +57,7 @@ class HostileTest : public testing::Test {
         got = link.status();
         return;
       }
+      EXPECT_FALSE((*link)->peer_exchanges_codec_state());  // an older hello does not say so
       absl::StatusOr<worker::Frame> frame = worker::Frame();
       while (frame.ok()) frame = (*link)->Receive(1 << 20, kLong);
       got = frame.status();

@@ -76,6 +76,19 @@ TEST(LinkOpener, CancelEndsBothKindsOfWait) {
   EXPECT_TRUE(Says(served, "stop now")) << served;
 }
 
+TEST(LinkOpener, BothEndsTellThatTheyExchangeCodecStates) {
+  LoopbackCluster cluster(2);
+  Plan plan = TwoStagePlan();
+  cluster.Prepare(&plan);
+  absl::StatusOr<std::unique_ptr<worker::Link>> served = absl::UnknownError("");
+  std::thread serve([&] { served = cluster.opener(1)->Open(plan, plan.links(0), 1, kLong); });
+  const auto dialled = cluster.opener(0)->Open(plan, plan.links(0), 0, kLong);
+  serve.join();
+  ASSERT_TRUE(dialled.ok() && served.ok()) << dialled.status() << served.status();
+  EXPECT_TRUE((*dialled)->peer_exchanges_codec_state());
+  EXPECT_TRUE((*served)->peer_exchanges_codec_state());
+}
+
 TEST(LinkOpener, AStageThatIsNotOfTheLinkIsRefused) {
   LoopbackCluster cluster(1);
   Plan plan = TwoStagePlan();
