@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxNameBytes = 128;
-constexpr int64_t kSyncBytes = int64_t{32} << 20;  // so that writing goes at the disk's pace
+constexpr int64_t kPieceBytes = int64_t{8} << 20;
 constexpr char kUnfinished[] = ".part";
 
 // Names come from the coordinator: nothing in them may lead out of the directory.
@@ -108,11 +108,10 @@ class FileWriter : public worker::CodecStateStore::Writer {
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return absl::ErrnoToStatus(errno, absl::StrCat("writing ", path_));
       bytes.remove_prefix(static_cast<size_t>(n));
-      unsynced_ += n;
+      written_ += n;
     }
-    if (unsynced_ < kSyncBytes) return absl::OkStatus();
-    unsynced_ = 0;
-    if (fdatasync(fd_) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("writing ", path_));
+    if (written_ - started_ < kPieceBytes) return absl::OkStatus();
+    WriteBack();
     return CheckRoom();
   }
 
@@ -129,6 +128,17 @@ class FileWriter : public worker::CodecStateStore::Writer {
   }
 
  private:
+  // Starts writing the last piece to the disk and waits for the one before, so that no more than
+  // two are ahead of the disk and Commit finds little left to do. Errors are fsync's to tell.
+  void WriteBack() {
+    constexpr unsigned kWait =
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    sync_file_range(fd_, started_, written_ - started_, SYNC_FILE_RANGE_WRITE);
+    sync_file_range(fd_, waited_, started_ - waited_, started_ > waited_ ? kWait : 0);
+    waited_ = started_;
+    started_ = written_;
+  }
+
   void RemoveOlder(const std::string& directory) const {
     std::string mine, name;
     std::vector<int64_t> steps;
@@ -146,7 +156,7 @@ class FileWriter : public worker::CodecStateStore::Writer {
   const std::string path_;
   const std::string root_;
   const int64_t max_bytes_;
-  int64_t unsynced_ = 0;
+  int64_t written_ = 0, started_ = 0, waited_ = 0;  // bytes; on their way to the disk; there
 };
 
 class FileSource : public compress::StateSource {

@@ -21,7 +21,7 @@ class CodecStateDir : public worker::CodecStateStore {
   static constexpr size_t kKeptJobs = 4;
   static constexpr int64_t kFreeBytes = int64_t{64} << 20;
 
-  // `root` need not be there yet. max_bytes: of all files, within 32 MiB a writer; 0: no bound of
+  // `root` need not be there yet. max_bytes: of all files, within 8 MiB a writer; 0: no bound of
   // its own.
   explicit CodecStateDir(std::string root, int64_t max_bytes = 0)
       : root_(std::move(root)), max_bytes_(max_bytes) {}

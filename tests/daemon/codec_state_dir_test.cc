@@ -63,6 +63,15 @@ TEST_F(CodecStateDirTest, WhatWasCommittedIsThere) {
   EXPECT_EQ(info.st_mode & 0777u, 0600u);  // activations tell of the text
 }
 
+TEST_F(CodecStateDirTest, LargeStatesComeBackWhole) {
+  const std::string piece(3 << 20, 'x');
+  auto writer = states_.Create({"job-1", "b0-lower-up", 5});
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE((*writer)->Append(piece).ok());
+  ASSERT_TRUE((*writer)->Commit().ok());
+  EXPECT_EQ(fs::file_size(root() + "/job-1/b0-lower-up-5"), 10 * piece.size());
+}
+
 TEST_F(CodecStateDirTest, AWriterThatGoesLeavesNothing) {
   {
     auto writer = states_.Create({"job-1", "b0-lower-up", 5});

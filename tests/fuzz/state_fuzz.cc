@@ -17,6 +17,7 @@ constexpr const char* kTexts[] = {
     "lep(topk(0.2))",
     "lowrank(2, values=quant(8)) | zstd",
     "randomk(0.5, values=topk(0.3, global))",
+    "delta(quant(3), buffer=4)",
 };
 constexpr size_t kCount = sizeof(kTexts) / sizeof(kTexts[0]);
 constexpr size_t kHeaderBytes = 49, kTrailerBytes = 16;
