@@ -66,7 +66,7 @@ void BufferFormat::Close() {
   body_.clear();
   quant_->Encode(rows, SampleInfo(), &body_, nullptr);
   body_.resize(static_cast<size_t>(2 * words_));  // zeros up to a whole word
-  std::memcpy(stored_, body_.data(), body_.size());
+  if (!body_.empty()) std::memcpy(stored_, body_.data(), body_.size());
 }
 
 }  // namespace isthmus::compress

@@ -76,7 +76,7 @@ class Executor {
 
   int64_t skipped() const { return skipped_; }
   // Of the tied gradient; null where there is none. Before the first step alone.
-  KeptCodec<compress::Encoder>* tied_encoder() {
+  ResumableCodec<compress::Encoder>* tied_encoder() {
     return tied_ != nullptr ? tied_->encoder() : nullptr;
   }
 

@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, cons
   const bool tied = link.kind() == LinkPlan::TIED;
   const CodecSpec& spec = tied ? plan.tied_codec() : from_below ? link.forward() : link.backward();
   ASSIGN_OR_RETURN(inlet->decoder_,
-                   KeptCodec<compress::Decoder>::Make(
+                   ResumableCodec<compress::Decoder>::Make(
                        plan, link, spec, from_below,
                        MakeCodecOptions(plan, link, spec, from_below, spill_directory), states));
   if (!tied && from_below) {

@@ -24,9 +24,9 @@
 #include "base/queue.h"
 #include "compress/codec.h"
 #include "worker/frames.h"
-#include "worker/kept_codec.h"
 #include "worker/link.h"
 #include "worker/meter.h"
+#include "worker/resumable_codec.h"
 #include "worker/session_plan.h"
 #include "worker/tensor.h"
 
@@ -78,7 +78,7 @@ class Inlet {
   }
   void Join();
 
-  KeptCodec<compress::Decoder>* decoder() { return &decoder_; }  // before Start alone
+  ResumableCodec<compress::Decoder>* decoder() { return &decoder_; }  // before Start alone
 
   const Meter& meter() const { return meter_; }
 
@@ -102,7 +102,7 @@ class Inlet {
   const LinkPlan& link_plan_;
   const bool from_below_;   // a boundary's decisions come as frames
   FrameSequence sequence_;  // inlet thread, as all below but the queue
-  KeptCodec<compress::Decoder> decoder_;
+  ResumableCodec<compress::Decoder> decoder_;
   std::unique_ptr<compress::Decoder> eval_decoder_;  // from below alone
   std::unordered_set<uint32_t> ids_of_step_;
   int64_t ids_step_ = -1;

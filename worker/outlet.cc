@@ -18,7 +18,7 @@ absl::StatusOr<std::unique_ptr<Outlet>> Outlet::Make(const SessionPlan& plan, co
   const CodecSpec& spec = outlet->up_ ? link.forward() : link.backward();
   const compress::CodecOptions options =
       MakeCodecOptions(plan, link, spec, outlet->up_, spill_directory);
-  ASSIGN_OR_RETURN(outlet->encoder_, KeptCodec<compress::Encoder>::Make(
+  ASSIGN_OR_RETURN(outlet->encoder_, ResumableCodec<compress::Encoder>::Make(
                                          plan, link, spec, outlet->up_, options, states));
   if (outlet->up_) {
     const compress::CodecOptions eval = MakeCodecOptions(plan, link, link.evaluation(), true, "");

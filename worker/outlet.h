@@ -15,9 +15,9 @@
 #include "base/queue.h"
 #include "compress/codec.h"
 #include "worker/inlet.h"
-#include "worker/kept_codec.h"
 #include "worker/link.h"
 #include "worker/meter.h"
+#include "worker/resumable_codec.h"
 #include "worker/session_plan.h"
 #include "worker/tensor.h"
 
@@ -59,7 +59,7 @@ class Outlet {
   void Join();
 
   // Before Start alone. On a tied link there is none: its frames come encoded.
-  KeptCodec<compress::Encoder>* encoder() { return &encoder_; }
+  ResumableCodec<compress::Encoder>* encoder() { return &encoder_; }
 
   const Meter& meter() const { return meter_; }
   const LinkPlan& link_plan() const { return link_plan_; }
@@ -75,7 +75,7 @@ class Outlet {
   const SessionPlan& plan_;
   const LinkPlan& link_plan_;
   const bool up_;                                    // lower -> upper
-  KeptCodec<compress::Encoder> encoder_;             // outlet thread
+  ResumableCodec<compress::Encoder> encoder_;        // outlet thread
   std::unique_ptr<compress::Encoder> eval_encoder_;  // outlet thread; upwards alone
   Link* link_ = nullptr;
   int64_t bytes_before_ = 0;  // sent on the link before Start

@@ -17,8 +17,8 @@ const char* Outcome(uint64_t mine, uint64_t theirs) {
 }  // namespace
 
 StateExchange::StateExchange(const SessionPlan& plan, const LinkPlan& link, Link* wire,
-                             KeptCodec<compress::Encoder>* encoder,
-                             KeptCodec<compress::Decoder>* decoder)
+                             ResumableCodec<compress::Encoder>* encoder,
+                             ResumableCodec<compress::Decoder>* decoder)
     : plan_(plan),
       link_(link),
       wire_(wire),

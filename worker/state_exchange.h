@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/kept_codec.h"
 #include "worker/link.h"
+#include "worker/resumable_codec.h"
 #include "worker/session_plan.h"
 
 namespace isthmus::worker {
@@ -22,7 +22,8 @@ class StateExchange {
  public:
   // All pointers and references outlive the exchange.
   StateExchange(const SessionPlan& plan, const LinkPlan& link, Link* wire,
-                KeptCodec<compress::Encoder>* encoder, KeptCodec<compress::Decoder>* decoder);
+                ResumableCodec<compress::Encoder>* encoder,
+                ResumableCodec<compress::Decoder>* decoder);
 
   // First on all links of a stage: loads, and tells the peer.
   absl::Status Offer();
@@ -36,8 +37,8 @@ class StateExchange {
   const SessionPlan& plan_;
   const LinkPlan& link_;
   Link* const wire_;
-  KeptCodec<compress::Encoder>* const encoder_;
-  KeptCodec<compress::Decoder>* const decoder_;
+  ResumableCodec<compress::Encoder>* const encoder_;
+  ResumableCodec<compress::Decoder>* const decoder_;
   const bool lower_;       // this end
   uint64_t sent_ = 0;      // agreement of the encoder; 0: a new one
   uint64_t received_ = 0;  // of the decoder

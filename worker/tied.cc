@@ -14,8 +14,8 @@ absl::StatusOr<std::unique_ptr<TiedExchange>> TiedExchange::Make(const SessionPl
   const compress::CodecOptions options =
       MakeCodecOptions(plan, *plan.tied(), plan.tied_codec(), plan.first(), "");
   ASSIGN_OR_RETURN(tied->encoder_,
-                   KeptCodec<compress::Encoder>::Make(plan, *plan.tied(), plan.tied_codec(),
-                                                      plan.first(), options, states));
+                   ResumableCodec<compress::Encoder>::Make(plan, *plan.tied(), plan.tied_codec(),
+                                                           plan.first(), options, states));
   ASSIGN_OR_RETURN(tied->decoder_, compress::MakeDecoder(plan.tied_codec(), options));
   return tied;
 }

@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compress/codec.h"
-#include "worker/kept_codec.h"
 #include "worker/outlet.h"
+#include "worker/resumable_codec.h"
 #include "worker/session_plan.h"
 #include "worker/tensor.h"
 
@@ -29,13 +29,13 @@ class TiedExchange {
   // The sum of both parts.
   absl::StatusOr<Tensor> Add(Tensor theirs);
 
-  KeptCodec<compress::Encoder>* encoder() { return &encoder_; }
+  ResumableCodec<compress::Encoder>* encoder() { return &encoder_; }
 
  private:
   explicit TiedExchange(const SessionPlan& plan) : plan_(plan) {}
 
   const SessionPlan& plan_;
-  KeptCodec<compress::Encoder> encoder_;
+  ResumableCodec<compress::Encoder> encoder_;
   std::unique_ptr<compress::Decoder> decoder_;  // of what encoder_ makes; keeps no state
   Tensor mine_;
 };

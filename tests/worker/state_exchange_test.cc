@@ -43,10 +43,10 @@ class StateExchangeTest : public ::testing::Test {
     shape.forward = codec;
     plan_ = SessionPlan::Make(MakePlan(shape, 2, start_step), 0).value();
     const LinkPlan& link = *plan_->upper();
-    encoder_ = *KeptCodec<compress::Encoder>::Make(
+    encoder_ = *ResumableCodec<compress::Encoder>::Make(
         *plan_, link, link.forward(), true,
         MakeCodecOptions(*plan_, link, link.forward(), true, ""), &states_);
-    decoder_ = *KeptCodec<compress::Decoder>::Make(
+    decoder_ = *ResumableCodec<compress::Decoder>::Make(
         *plan_, link, link.backward(), false,
         MakeCodecOptions(*plan_, link, link.backward(), false, ""), &states_);
     if (saved) encoder_.Save(4);
@@ -65,8 +65,8 @@ class StateExchangeTest : public ::testing::Test {
   MemoryStates states_;
   CannedLink wire_;
   std::unique_ptr<const SessionPlan> plan_;
-  KeptCodec<compress::Encoder> encoder_;
-  KeptCodec<compress::Decoder> decoder_;
+  ResumableCodec<compress::Encoder> encoder_;
+  ResumableCodec<compress::Decoder> decoder_;
   std::optional<StateExchange> exchange_;
 };
 

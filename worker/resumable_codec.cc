@@ -1,4 +1,4 @@
-#include "worker/kept_codec.h"
+#include "worker/resumable_codec.h"
 
 #include <chrono>
 #include <utility>
@@ -77,11 +77,12 @@ absl::StatusOr<compress::LoadedCodec<compress::Decoder>> LoadFrom(
 }  // namespace
 
 template <typename Codec>
-absl::StatusOr<KeptCodec<Codec>> KeptCodec<Codec>::Make(const SessionPlan& plan,
-                                                        const LinkPlan& link, const CodecSpec& spec,
-                                                        bool up, compress::CodecOptions options,
-                                                        CodecStateStore* store) {
-  KeptCodec kept;
+absl::StatusOr<ResumableCodec<Codec>> ResumableCodec<Codec>::Make(const SessionPlan& plan,
+                                                                  const LinkPlan& link,
+                                                                  const CodecSpec& spec, bool up,
+                                                                  compress::CodecOptions options,
+                                                                  CodecStateStore* store) {
+  ResumableCodec kept;
   kept.plan_ = &plan;
   kept.link_ = &link;
   kept.spec_ = spec;
@@ -93,14 +94,14 @@ absl::StatusOr<KeptCodec<Codec>> KeptCodec<Codec>::Make(const SessionPlan& plan,
 }
 
 template <typename Codec>
-absl::Status KeptCodec<Codec>::Forget() {
+absl::Status ResumableCodec<Codec>::Forget() {
   codec_.reset();  // before the next one takes room for its buffers
   ASSIGN_OR_RETURN(codec_, New(spec_, options_, static_cast<Codec*>(nullptr)));
   return absl::OkStatus();
 }
 
 template <typename Codec>
-CodecStateKey KeptCodec<Codec>::Key(int64_t step) const {
+CodecStateKey ResumableCodec<Codec>::Key(int64_t step) const {
   return {plan_->plan().job_id(),
           absl::StrCat(link_->id(), link_->lower() == plan_->stage() ? "-lower" : "-upper",
                        up_ ? "-up" : "-down"),
@@ -109,7 +110,7 @@ CodecStateKey KeptCodec<Codec>::Key(int64_t step) const {
 
 // The two ends of a direction, and no other boundary of any job, have the same.
 template <typename Codec>
-uint64_t KeptCodec<Codec>::Place() const {
+uint64_t ResumableCodec<Codec>::Place() const {
   const int64_t layers_below =
       link_->kind() == LinkPlan::TIED ? 0 : plan_->plan().stages(link_->lower()).end_layer();
   return Hash64(absl::StrCat(plan_->plan().job_id(), "\n", link_->id(), "\n", up_ ? "up" : "down",
@@ -117,13 +118,13 @@ uint64_t KeptCodec<Codec>::Place() const {
 }
 
 template <typename Codec>
-std::string KeptCodec<Codec>::Name() const {
+std::string ResumableCodec<Codec>::Name() const {
   return absl::StrCat(plan_->DescribeLink(*link_), up_ ? ", upwards, " : ", downwards, ",
                       FormatCodec(spec_));
 }
 
 template <typename Codec>
-absl::Status KeptCodec<Codec>::TrySave(int64_t step) {
+absl::Status ResumableCodec<Codec>::TrySave(int64_t step) {
   ASSIGN_OR_RETURN(const std::unique_ptr<CodecStateStore::Writer> writer,
                    store_->Create(Key(step)));
   TimedSink sink(writer.get(), plan_->timeout(step) / kShareOfTimeout);
@@ -136,7 +137,7 @@ absl::Status KeptCodec<Codec>::TrySave(int64_t step) {
 }
 
 template <typename Codec>
-void KeptCodec<Codec>::Save(int64_t step) {
+void ResumableCodec<Codec>::Save(int64_t step) {
   if (!keeps() || on_device_) return;
   const absl::Status saved = TrySave(step);
   if (saved.ok()) return;
@@ -146,7 +147,7 @@ void KeptCodec<Codec>::Save(int64_t step) {
 }
 
 template <typename Codec>
-absl::StatusOr<compress::LoadedCodec<Codec>> KeptCodec<Codec>::TryLoad() {
+absl::StatusOr<compress::LoadedCodec<Codec>> ResumableCodec<Codec>::TryLoad() {
   const int64_t step = plan_->plan().start_step();
   ASSIGN_OR_RETURN(const std::unique_ptr<compress::StateSource> file, store_->Open(Key(step)));
   TimedSource source(file.get(), plan_->timeout(step) / kShareOfTimeout);
@@ -154,7 +155,7 @@ absl::StatusOr<compress::LoadedCodec<Codec>> KeptCodec<Codec>::TryLoad() {
 }
 
 template <typename Codec>
-absl::StatusOr<uint64_t> KeptCodec<Codec>::Load() {
+absl::StatusOr<uint64_t> ResumableCodec<Codec>::Load() {
   if (!keeps()) return 0;
   codec_.reset();
   absl::StatusOr<compress::LoadedCodec<Codec>> loaded = TryLoad();
@@ -171,7 +172,7 @@ absl::StatusOr<uint64_t> KeptCodec<Codec>::Load() {
   return 0;
 }
 
-template class KeptCodec<compress::Encoder>;
-template class KeptCodec<compress::Decoder>;
+template class ResumableCodec<compress::Encoder>;
+template class ResumableCodec<compress::Decoder>;
 
 }  // namespace isthmus::worker

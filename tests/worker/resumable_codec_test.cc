@@ -1,4 +1,4 @@
-#include "worker/kept_codec.h"
+#include "worker/resumable_codec.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -51,11 +51,12 @@ struct End {
         link(stage == 0 ? *plan->upper() : *plan->lower()),
         options(MakeCodecOptions(*plan, link, link.forward(), true, "")) {}
 
-  KeptCodec<compress::Encoder> Encoder(CodecStateStore* states) const {
-    return *KeptCodec<compress::Encoder>::Make(*plan, link, link.forward(), true, options, states);
+  ResumableCodec<compress::Encoder> Encoder(CodecStateStore* states) const {
+    return *ResumableCodec<compress::Encoder>::Make(*plan, link, link.forward(), true, options,
+                                                    states);
   }
 
-  void Encode(KeptCodec<compress::Encoder>* encoder) const {
+  void Encode(ResumableCodec<compress::Encoder>* encoder) const {
     std::vector<float> x(static_cast<size_t>(options.positions * options.hidden), 1.5f);
     const std::vector<uint32_t> ids = {3};
     compress::FrameContext context;
@@ -79,17 +80,17 @@ WorldShape Delta() {
   return shape;
 }
 
-TEST(KeptCodec, GoesOnFromWhatWasSaved) {
+TEST(ResumableCodec, GoesOnFromWhatWasSaved) {
   MemoryStates states;
   const End first(Delta(), 0);
-  KeptCodec<compress::Encoder> encoder = first.Encoder(&states);
+  ResumableCodec<compress::Encoder> encoder = first.Encoder(&states);
   first.Encode(&encoder);
   encoder.Save(4);
   EXPECT_THAT(states.names(), ElementsAre("b0-lower-up@4"));
   first.Encode(&encoder);  // after the checkpoint
 
   const End second(Delta(), 0, 4);
-  KeptCodec<compress::Encoder> again = second.Encoder(&states);
+  ResumableCodec<compress::Encoder> again = second.Encoder(&states);
   const absl::StatusOr<uint64_t> agreement = again.Load();
   ASSERT_TRUE(agreement.ok());
   EXPECT_NE(*agreement, 0u);
@@ -100,21 +101,21 @@ TEST(KeptCodec, GoesOnFromWhatWasSaved) {
   EXPECT_EQ(again->version(), 0u);
 }
 
-TEST(KeptCodec, WithoutAStateItIsNew) {
+TEST(ResumableCodec, WithoutAStateItIsNew) {
   MemoryStates states;
   const End end(Delta(), 0, 4);
-  KeptCodec<compress::Encoder> encoder = end.Encoder(&states);
+  ResumableCodec<compress::Encoder> encoder = end.Encoder(&states);
   EXPECT_EQ(*encoder.Load(), 0u);
   end.Encode(&encoder);
   EXPECT_EQ(encoder->version(), 1u);
 }
 
-TEST(KeptCodec, CodecsWithoutMemoryKeepNothing) {
+TEST(ResumableCodec, CodecsWithoutMemoryKeepNothing) {
   MemoryStates states;
   WorldShape shape;
   shape.forward = "quant(3)";
   const End end(shape, 0);
-  KeptCodec<compress::Encoder> encoder = end.Encoder(&states);
+  ResumableCodec<compress::Encoder> encoder = end.Encoder(&states);
   EXPECT_FALSE(encoder.keeps());
   end.Encode(&encoder);
   encoder.Save(4);
@@ -122,13 +123,13 @@ TEST(KeptCodec, CodecsWithoutMemoryKeepNothing) {
   EXPECT_FALSE(End(Delta(), 0).Encoder(nullptr).keeps());
 }
 
-TEST(KeptCodec, ASlowDiskIsGivenUp) {
+TEST(ResumableCodec, ASlowDiskIsGivenUp) {
   SlowStates states;
   WorldShape shape = Delta();
   shape.step_ms = 4;        // a quarter of it: 1 ms
   shape.context = 1 << 18;  // a key frame that takes more than one Append
   const End end(shape, 0);
-  KeptCodec<compress::Encoder> encoder = end.Encoder(&states);
+  ResumableCodec<compress::Encoder> encoder = end.Encoder(&states);
   end.Encode(&encoder);
   encoder.Save(4);
   EXPECT_LE(states.appends, 1);  // none, on a slow machine

@@ -4,8 +4,8 @@
 // A resumed session takes a state up only if the peer has the same (state_exchange.h). What can't
 // be saved or loaded is logged and costs the session nothing but the state. Thread: one owner at a
 // time.
-#ifndef ISTHMUS_WORKER_KEPT_CODEC_H_
-#define ISTHMUS_WORKER_KEPT_CODEC_H_
+#ifndef ISTHMUS_WORKER_RESUMABLE_CODEC_H_
+#define ISTHMUS_WORKER_RESUMABLE_CODEC_H_
 
 #include <cstdint>
 #include <memory>
@@ -22,14 +22,15 @@ namespace isthmus::worker {
 
 // `Codec` is compress::Encoder or compress::Decoder.
 template <typename Codec>
-class KeptCodec {
+class ResumableCodec {
  public:
-  KeptCodec() = default;  // none
+  ResumableCodec() = default;  // none
   // A new one for one end of one direction of `link`. `up`: lower -> upper. `store`: null: nothing
   // is kept. Both pointers, `plan` and `link` outlive it.
-  static absl::StatusOr<KeptCodec> Make(const SessionPlan& plan, const LinkPlan& link,
-                                        const CodecSpec& spec, bool up,
-                                        compress::CodecOptions options, CodecStateStore* store);
+  static absl::StatusOr<ResumableCodec> Make(const SessionPlan& plan, const LinkPlan& link,
+                                             const CodecSpec& spec, bool up,
+                                             compress::CodecOptions options,
+                                             CodecStateStore* store);
 
   Codec* get() const { return codec_.get(); }
   Codec* operator->() const { return codec_.get(); }
@@ -64,9 +65,9 @@ class KeptCodec {
   std::unique_ptr<Codec> codec_;
 };
 
-extern template class KeptCodec<compress::Encoder>;
-extern template class KeptCodec<compress::Decoder>;
+extern template class ResumableCodec<compress::Encoder>;
+extern template class ResumableCodec<compress::Decoder>;
 
 }  // namespace isthmus::worker
 
-#endif  // ISTHMUS_WORKER_KEPT_CODEC_H_
+#endif  // ISTHMUS_WORKER_RESUMABLE_CODEC_H_
