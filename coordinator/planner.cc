@@ -214,7 +214,9 @@ class Writer {
       Say(absl::StrCat(
           "delta buffers: ", FormatBytes(p_.buffer_bytes), " at each end of a boundary, ",
           FormatBytes(std::min(p_.buffer_bytes, p_.buffer_memory_bytes)), " of it in memory",
-          p_.spill_bytes > 0 ? absl::StrCat(", ", FormatBytes(p_.spill_bytes), " on disk") : ""));
+          p_.spill_bytes > 0 ? absl::StrCat(", ", FormatBytes(p_.spill_bytes), " on disk") : "",
+          "; with checkpoints they are saved there as well, up to ",
+          FormatBytes(kSavedStates * p_.buffer_bytes), " on disk"));
     }
     if (!p_.warmups_why.empty()) Say(p_.warmups_why);
     Say(absl::StrCat(
