@@ -61,6 +61,7 @@ struct CodecStats {
   int64_t evicted_samples = 0;
   int64_t buffer_memory_bytes = 0;
   int64_t buffer_disk_bytes = 0;
+  int64_t late_buffer_reads = 0;  // delta: from the file, not read ahead: the codec waited
 };
 
 struct CodecOptions {
@@ -99,8 +100,8 @@ class Encoder {
   // Hash of all state (delta buffers): equal to the decoder's after the same frames.
   virtual uint64_t StateHash() const { return 0; }
   virtual CodecStats stats() const = 0;
-  // The samples of a coming frame: starts reading their buffers from disk, changes nothing.
-  // Optional.
+  // The samples of the coming frames, in their order: reads their buffers ahead from disk, as far
+  // as memory goes; changes nothing but the speed. Optional.
   virtual void Prefetch(absl::Span<const uint32_t> sample_ids) {}
 
   // The parts of codec_state.h: everything that later frames depend on, and taking it up on a new

@@ -146,6 +146,7 @@ CodecStats DeltaState::Stats() const {
   out.evicted_samples = store->evicted();
   out.buffer_memory_bytes = store->memory_bytes();
   out.buffer_disk_bytes = store->disk_bytes();
+  out.late_buffer_reads = store->late_reads();
   return out;
 }
 

@@ -1,15 +1,16 @@
-// The delta buffers of one end of one boundary: sample id -> bf16 tensor and version, in memory
-// first, then in a spill file, then gone.
+// The delta buffers of one end of one boundary: sample id -> buffer and version, in memory first,
+// then in a spill file (buffer_tiers.h moves them), then gone. What a buffer's words mean is
+// buffer_format.h's.
 //
 // The two ends of a boundary make the same calls in the same order with the same capacity, so they
 // always hold the same samples: which sample is forgotten depends on the order of use alone (least
 // recently used first), never on which tier it happens to lie in.
 //
 //   per frame:  Plan (what will happen; changes nothing) -> Begin -> for each sample: Buffer, then
-//   Bump or Forget
+//   Bump or Forget; in between, at any time: Prefetch
 //
 // Capacity = memory_bytes / entry + disk_bytes / entry samples, each rounded down; no more than
-// distinct_samples. Thread: one owner.
+// distinct_samples. Memory holds one buffer more than that, for the exchange. Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_MESSAGE_STORE_H_
 #define ISTHMUS_COMPRESS_MESSAGE_STORE_H_
 
@@ -23,7 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "compress/spill_file.h"
+#include "compress/buffer_tiers.h"
 #include "compress/state_io.h"
 
 namespace isthmus::compress {
@@ -31,12 +32,13 @@ namespace isthmus::compress {
 class MessageStore {
  public:
   struct Options {
-    int64_t entry_elements = 0;
+    int64_t entry_elements = 0;  // 16-bit words of a buffer
     int64_t memory_bytes = 0;
     int64_t disk_bytes = 0;
     int64_t distinct_samples =
         0;  // that can occur, if known: no more space is reserved; 0: not known
-    std::string spill_directory;  // empty: no disk tier
+    std::string spill_directory;          // empty: no disk tier
+    SpillFile::BeforeWrite before_write;  // tests: delays and faults
   };
   static absl::StatusOr<std::unique_ptr<MessageStore>> Make(const Options& options);
 
@@ -50,7 +52,7 @@ class MessageStore {
   // No id twice.
   void Plan(absl::Span<const uint32_t> ids, std::vector<Slot>* plan) const;
   // Makes room: forgets the least recently used samples that are not in this frame, and gives each
-  // new sample to keep a buffer of version 0.
+  // new sample to keep a buffer of version 0, of any content.
   absl::Status Begin(absl::Span<const uint32_t> ids, absl::Span<const Slot> plan);
 
   // The buffer of a kept sample, in memory until the next call. Its content may be changed before
@@ -59,8 +61,10 @@ class MessageStore {
   void Bump(uint32_t id);
   void Forget(uint32_t id);  // no error if it has none
 
-  // Reads ahead what of these lies in the spill file; changes nothing.
-  void Prefetch(absl::Span<const uint32_t> ids) const;
+  // The samples of the coming frames, in their order: makes them lie in memory, in the background
+  // and as far as room goes. Changes nothing that can be seen but the speed; errors are told by the
+  // next call.
+  void Prefetch(absl::Span<const uint32_t> ids) { tiers_->Prefetch(ids); }
 
   // Hash of all (id, version, content); does not depend on tiers or order. Reads spilled entries
   // that changed since the last call.
@@ -68,45 +72,36 @@ class MessageStore {
 
   // All samples, least recently used first. Between frames; which tier a sample lies in is not
   // kept.
-  absl::Status Save(StateWriter* to) const;
+  absl::Status Save(StateWriter* to);
   // Into an empty store with the same options. After an error it is not to be used any more.
   absl::Status Load(StateReader* from);
 
-  int64_t capacity() const { return capacity_; }
+  int64_t capacity() const { return layout_.capacity(); }
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   int64_t evicted() const { return evicted_; }
-  int64_t memory_bytes() const { return entry_bytes_ * static_cast<int64_t>(resident_.size()); }
-  int64_t disk_bytes() const {
-    return entry_bytes_ * (size() - static_cast<int64_t>(resident_.size()));
-  }
+  int64_t memory_bytes() const { return entry_bytes_ * tiers_->in_memory(); }
+  int64_t disk_bytes() const { return entry_bytes_ * (size() - tiers_->in_memory()); }
+  int64_t late_reads() const { return tiers_->late_reads(); }
+  int64_t buffers_made() const { return tiers_->buffers_made(); }  // most that memory ever held
 
  private:
   struct Entry {
     uint32_t version = 0;
-    std::unique_ptr<uint16_t[]> memory;  // null: in the spill file
-    int64_t disk_slot = -1;
     uint64_t hash = 0;
     bool hashed = false;
-    std::list<uint32_t>::iterator used;      // in used_
-    std::list<uint32_t>::iterator resident;  // in resident_, if in memory
+    std::list<uint32_t>::iterator used;  // in used_
   };
 
   explicit MessageStore(const Options& options) : options_(options) {}
-  std::unique_ptr<uint16_t[]> NewBuffer();
-  absl::Status MakeMemoryRoom();
-  absl::StatusOr<Entry*> Insert(uint32_t id);  // as the most recently used, version 0
+  Entry* Insert(uint32_t id);  // as the most recently used, version 0
 
   const Options options_;
   int64_t entry_bytes_ = 0;
-  int64_t capacity_ = 0;
-  int64_t memory_slots_ = 0;
+  BufferLayout layout_;
   int64_t evicted_ = 0;
   std::unordered_map<uint32_t, Entry> entries_;
-  std::list<uint32_t> used_;      // all, most recently used first: the same at both ends
-  std::list<uint32_t> resident_;  // in memory, most recently fetched first: a local matter
-  std::vector<std::unique_ptr<uint16_t[]>> free_buffers_;
-  std::vector<int64_t> free_slots_;
-  std::unique_ptr<SpillFile> spill_;
+  std::list<uint32_t> used_;  // most recently used first: the same at both ends
+  std::unique_ptr<BufferTiers> tiers_;
 };
 
 }  // namespace isthmus::compress

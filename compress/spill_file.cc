@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace isthmus::compress {
 namespace {
@@ -36,13 +37,15 @@ int Reserve(int fd, int64_t bytes, int64_t* available) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SpillFile>> SpillFile::Make(const std::string& directory,
-                                                           int64_t slots, int64_t slot_bytes) {
+                                                           int64_t slots, int64_t slot_bytes,
+                                                           BeforeWrite before_write) {
   const int fd = OpenNameless(directory);
   if (fd < 0) {
     return absl::ErrnoToStatus(
         errno, absl::StrCat("spill file in '", directory, "' (--state-dir of the daemon)"));
   }
-  std::unique_ptr<SpillFile> file(new SpillFile(fd, slots, slot_bytes, directory));
+  std::unique_ptr<SpillFile> file(
+      new SpillFile(fd, slots, slot_bytes, directory, std::move(before_write)));
   const int64_t bytes = slots * slot_bytes;
   int64_t available = 0;
   const int error = bytes > 0 ? Reserve(fd, bytes, &available) : 0;
@@ -59,6 +62,13 @@ absl::StatusOr<std::unique_ptr<SpillFile>> SpillFile::Make(const std::string& di
 
 SpillFile::~SpillFile() { close(fd_); }
 
+absl::Status SpillFile::Failed(const char* doing, int error) const {
+  return absl::ErrnoToStatus(
+      error, absl::StrCat(doing, " the spill file of delta buffers in '", directory_,
+                          "': check that disk and its free space, or keep the buffers in memory "
+                          "(compression.buffer_disk_bytes: 0)"));
+}
+
 absl::Status SpillFile::Read(int64_t slot, void* to) const {
   char* p = static_cast<char*>(to);
   int64_t left = slot_bytes_;
@@ -66,9 +76,7 @@ absl::Status SpillFile::Read(int64_t slot, void* to) const {
   while (left > 0) {
     const ssize_t n = pread(fd_, p, static_cast<size_t>(left), at);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0)
-      return absl::ErrnoToStatus(n < 0 ? errno : EIO,
-                                 absl::StrCat("reading the spill file in '", directory_, "'"));
+    if (n <= 0) return Failed("reading", n < 0 ? errno : EIO);
     p += n;
     at += n;
     left -= n;
@@ -77,24 +85,19 @@ absl::Status SpillFile::Read(int64_t slot, void* to) const {
 }
 
 absl::Status SpillFile::Write(int64_t slot, const void* from) {
+  if (before_write_) RETURN_IF_ERROR(before_write_(slot));
   const char* p = static_cast<const char*>(from);
   int64_t left = slot_bytes_;
   int64_t at = slot * slot_bytes_;
   while (left > 0) {
     const ssize_t n = pwrite(fd_, p, static_cast<size_t>(left), at);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0)
-      return absl::ErrnoToStatus(n < 0 ? errno : EIO,
-                                 absl::StrCat("writing the spill file in '", directory_, "'"));
+    if (n <= 0) return Failed("writing", n < 0 ? errno : EIO);
     p += n;
     at += n;
     left -= n;
   }
   return absl::OkStatus();
-}
-
-void SpillFile::Prefetch(int64_t slot) const {
-  posix_fadvise(fd_, slot * slot_bytes_, slot_bytes_, POSIX_FADV_WILLNEED);
 }
 
 }  // namespace isthmus::compress

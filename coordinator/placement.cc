@@ -208,6 +208,16 @@ void PlaceBuffers(const JobSpec& job, Placement* p) {
   }
   const int64_t held = std::min(p->buffer_bytes, p->buffer_memory_bytes);
   p->spill_bytes = p->buffer_bytes - held;
+  if (p->spill_bytes > 0) {  // and slots of the file for what is on its way
+    int64_t entry = 0;
+    for (const BoundaryChoice& b : p->boundaries)
+      entry =
+          std::max(entry, BufferBytes(b.forward, 1, job.model().context(), job.model().hidden()));
+    p->spill_bytes +=
+        entry * LayOutBuffers(entry, p->buffer_memory_bytes, job.compression().buffer_disk_bytes(),
+                              BufferedSamples(job, p->data))
+                    .spare_entries;
+  }
   for (size_t s = 0; s < p->nodes.size(); ++s) p->bytes[s] += ends[s] * held;
 }
 

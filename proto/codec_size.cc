@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace isthmus {
 namespace {
@@ -154,6 +155,26 @@ int64_t PredictorBytes(const CodecSpec& spec, const TensorDims& d, int64_t vocab
   return 4 * d.hidden *
          (2 * rows.positions + std::min(rows.tokens, vocabulary + 1) + (context - 1) * rows.slots +
           std::min(frame, vocabulary) + (context - 1) * frame);
+}
+
+int64_t SpareEntries(int64_t memory_entries) {
+  constexpr int64_t kMostSpare = 64;
+  return std::clamp<int64_t>(memory_entries / 4, 1, kMostSpare);
+}
+
+BufferLayout LayOutBuffers(int64_t entry_bytes, int64_t memory_bytes, int64_t disk_bytes,
+                           int64_t samples) {
+  const int64_t bytes = std::max<int64_t>(entry_bytes, 1);
+  const int64_t most = samples > 0 ? samples : std::numeric_limits<int64_t>::max() / 4;
+  const int64_t slots = std::max<int64_t>(disk_bytes, 0) / bytes;
+  BufferLayout layout;
+  layout.memory_entries = std::min(std::max<int64_t>(memory_bytes, 0) / bytes, most);
+  layout.file_entries = std::min(slots, most - layout.memory_entries);
+  if (layout.file_entries > 0) {
+    layout.spare_entries =
+        std::min(slots - layout.file_entries, SpareEntries(layout.memory_entries));
+  }
+  return layout;
 }
 
 int64_t BufferBytes(const CodecSpec& spec, int64_t samples, int64_t positions, int64_t hidden) {

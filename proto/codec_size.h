@@ -68,6 +68,21 @@ inline bool HasBuffers(const CodecSpec& spec) { return spec.kind() == CodecSpec:
 // (compress/buffer_format.h). 0 for codecs without buffers.
 int64_t BufferBytes(const CodecSpec& spec, int64_t samples, int64_t positions, int64_t hidden);
 
+// How the buffers of one end of a boundary share its caps.
+struct BufferLayout {
+  int64_t memory_entries = 0;
+  int64_t file_entries = 0;
+  int64_t spare_entries = 0;  // more slots of the file, within its cap: for what is on its way
+  int64_t capacity() const { return memory_entries + file_entries; }  // samples
+};
+
+// How many buffers may be on their way between memory and file, where memory holds that many.
+int64_t SpareEntries(int64_t memory_entries);
+
+// `samples`: that can occur; 0: not known. No more is reserved than they need.
+BufferLayout LayOutBuffers(int64_t entry_bytes, int64_t memory_bytes, int64_t disk_bytes,
+                           int64_t samples);
+
 }  // namespace isthmus
 
 #endif  // ISTHMUS_PROTO_CODEC_SIZE_H_

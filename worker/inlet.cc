@@ -48,10 +48,14 @@ absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, cons
   const bool from_below = link.upper() == plan.stage();
   const bool tied = link.kind() == LinkPlan::TIED;
   const CodecSpec& spec = tied ? plan.tied_codec() : from_below ? link.forward() : link.backward();
-  ASSIGN_OR_RETURN(inlet->decoder_,
-                   ResumableCodec<compress::Decoder>::Make(
-                       plan, link, spec, from_below,
-                       MakeCodecOptions(plan, link, spec, from_below, spill_directory), states));
+  const compress::CodecOptions codec =
+      MakeCodecOptions(plan, link, spec, from_below, spill_directory);
+  ASSIGN_OR_RETURN(inlet->decoder_, ResumableCodec<compress::Decoder>::Make(
+                                        plan, link, spec, from_below, codec, states));
+  if (!tied) {
+    inlet->upcoming_ = Upcoming::Make(
+        plan, from_below ? FrameHeader::ACTIVATION : FrameHeader::GRADIENT, spec, codec);
+  }
   if (!tied && from_below) {
     const compress::CodecOptions options =
         MakeCodecOptions(plan, link, link.evaluation(), from_below, "");
@@ -103,6 +107,7 @@ void Inlet::Join() {
 }
 
 void Inlet::Run() {
+  if (upcoming_ != nullptr) decoder_->Prefetch(upcoming_->First());
   while (std::optional<ExpectedFrame> expected = sequence_.Next()) {
     absl::StatusOr<Frame> frame =
         link_->Receive(MaxPayloadBytes(plan_, link_plan_, *expected), kSilence);
@@ -154,6 +159,10 @@ absl::Status Inlet::Take(const ExpectedFrame& expected, Frame frame) {
   queue_.Push(std::move(item), absl::InfiniteDuration())
       .IgnoreError();  // it fails only once the session has ended
   SaveState(expected, checkpoint);
+  const bool trained =
+      expected.kind == FrameHeader::ACTIVATION || expected.kind == FrameHeader::GRADIENT;
+  if (upcoming_ != nullptr && trained)
+    decoder_->Prefetch(upcoming_->After(expected.step, expected.micro));
   return absl::OkStatus();
 }
 

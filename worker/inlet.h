@@ -29,6 +29,7 @@
 #include "worker/resumable_codec.h"
 #include "worker/session_plan.h"
 #include "worker/tensor.h"
+#include "worker/upcoming.h"
 
 namespace isthmus::worker {
 
@@ -104,6 +105,7 @@ class Inlet {
   FrameSequence sequence_;  // inlet thread, as all below but the queue
   ResumableCodec<compress::Decoder> decoder_;
   std::unique_ptr<compress::Decoder> eval_decoder_;  // from below alone
+  std::unique_ptr<Upcoming> upcoming_;               // null: nothing to read ahead
   std::unordered_set<uint32_t> ids_of_step_;
   int64_t ids_step_ = -1;
   Link* link_ = nullptr;

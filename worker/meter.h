@@ -18,11 +18,13 @@ struct Meter {
   std::atomic<int64_t> key_frames{0};
   std::atomic<int64_t> buffer_memory_bytes{0};
   std::atomic<int64_t> buffer_disk_bytes{0};
+  std::atomic<int64_t> late_buffer_reads{0};
 
   void Publish(const compress::CodecStats& stats) {
     key_frames = stats.key_frame_samples;
     buffer_memory_bytes = stats.buffer_memory_bytes;
     buffer_disk_bytes = stats.buffer_disk_bytes;
+    late_buffer_reads = stats.late_buffer_reads;
   }
 };
 

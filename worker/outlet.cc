@@ -20,6 +20,8 @@ absl::StatusOr<std::unique_ptr<Outlet>> Outlet::Make(const SessionPlan& plan, co
       MakeCodecOptions(plan, link, spec, outlet->up_, spill_directory);
   ASSIGN_OR_RETURN(outlet->encoder_, ResumableCodec<compress::Encoder>::Make(
                                          plan, link, spec, outlet->up_, options, states));
+  outlet->upcoming_ = Upcoming::Make(
+      plan, outlet->up_ ? FrameHeader::ACTIVATION : FrameHeader::GRADIENT, spec, options);
   if (outlet->up_) {
     const compress::CodecOptions eval = MakeCodecOptions(plan, link, link.evaluation(), true, "");
     ASSIGN_OR_RETURN(outlet->eval_encoder_, compress::MakeEncoder(link.evaluation(), eval));
@@ -63,6 +65,7 @@ void Outlet::Join() {
 }
 
 void Outlet::Run() {
+  if (upcoming_ != nullptr) encoder_->Prefetch(upcoming_->First());
   for (;;) {
     absl::StatusOr<Outbound> item = queue_.Pop(absl::InfiniteDuration());
     if (!item.ok()) break;  // by Close or Abort
@@ -122,8 +125,11 @@ absl::Status Outlet::Encode(Outbound* item) {
                                   compress::Device::kCpu, item->tensor.dims};
   RETURN_IF_ERROR(encoder->Encode(view, context, &item->payload));
   h.set_state_version(encoder->version());
-  if (encoder == encoder_.get()) meter_.Publish(encoder_->stats());
   item->tensor.data = {};
+  if (encoder != encoder_.get()) return absl::OkStatus();
+  meter_.Publish(encoder_->stats());
+  // Read while the frame is sent and the next one computed.
+  if (upcoming_ != nullptr) encoder_->Prefetch(upcoming_->After(h.step(), h.micro()));
   return absl::OkStatus();
 }
 

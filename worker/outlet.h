@@ -20,6 +20,7 @@
 #include "worker/resumable_codec.h"
 #include "worker/session_plan.h"
 #include "worker/tensor.h"
+#include "worker/upcoming.h"
 
 namespace isthmus::worker {
 
@@ -77,6 +78,7 @@ class Outlet {
   const bool up_;                                    // lower -> upper
   ResumableCodec<compress::Encoder> encoder_;        // outlet thread
   std::unique_ptr<compress::Encoder> eval_encoder_;  // outlet thread; upwards alone
+  std::unique_ptr<Upcoming> upcoming_;               // outlet thread; null: nothing to read ahead
   Link* link_ = nullptr;
   int64_t bytes_before_ = 0;  // sent on the link before Start
   FailSession fail_;

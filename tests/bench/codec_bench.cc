@@ -5,6 +5,7 @@
 // 2 / moved is a bound where data come from DRAM.
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -95,6 +96,43 @@ void Encode(benchmark::State& state, const std::string& text, double moved) {
   state.counters["ratio"] = static_cast<double>(4 * x.size()) / static_cast<double>(payload.size());
 }
 
+// Warm visits of 4 times as many samples as memory holds, in another order every epoch; with
+// `prefetch`, the samples of the next frames are named before each. Wall time: the file is written
+// and read by another thread.
+void Spilled(benchmark::State& state, bool prefetch) {
+  constexpr uint32_t kSamples = 64;
+  const std::vector<float> x = Input(kPositions * kHidden);
+  CodecOptions options = Options();
+  options.buffer_memory_bytes = kSamples / 4 * 2 * kPositions * kHidden;
+  options.spill_directory = std::filesystem::temp_directory_path();
+  options.distinct_samples = kSamples;
+  auto encoder = MakeEncoder(*ParseCodec("delta(quant(3))"), options);
+  if (!encoder.ok()) return state.SkipWithError(encoder.status().ToString().c_str());
+  std::vector<uint32_t> order(kSamples);
+  for (uint32_t i = 0; i < kSamples; ++i) order[i] = i;
+  std::string payload;
+  auto visit = [&](uint32_t i) {
+    if (prefetch) (*encoder)->Prefetch({order.data() + i, std::min<size_t>(4, kSamples - i)});
+    FrameContext context;
+    context.sample_ids = {order.data() + i, 1};
+    const TensorView view{x.data(), DType::kF32, Device::kCpu, {1, kPositions, kHidden}};
+    if (!(*encoder)->Encode(view, context, &payload).ok()) state.SkipWithError("encode");
+  };
+  for (uint32_t i = 0; i < kSamples; ++i) visit(i);
+  uint64_t epoch = 0;
+  uint32_t next = kSamples;
+  for (auto _ : state) {
+    if (next == kSamples) {
+      ++epoch;
+      for (uint32_t i = kSamples - 1; i > 0; --i)
+        std::swap(order[i], order[RandomBelow(1, epoch, i, i + 1)]);
+      next = 0;
+    }
+    visit(next++);
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * 4 * x.size()));
+}
+
 // Encode and decode, since a stateful decoder takes each frame once.
 void RoundTrip(benchmark::State& state, const std::string& text, double moved) {
   const std::vector<float> x = Input(kPositions * kHidden), x2 = Input(kPositions * kHidden, 1);
@@ -177,6 +215,8 @@ BENCHMARK_CAPTURE(Encode, delta3_buffer2, "delta(quant(3), buffer=2)",
                   (14.375 + 0.25 + 2 + 2 + 2 + 0.25 + 0.25 + 0.25) / 4.0);
 // predict: the tables and their sums, twice each, beside the sample, its prediction and its copy.
 BENCHMARK_CAPTURE(Encode, predict3, "predict(quant(3, token), context=3)", 108 / 4.0);
+BENCHMARK_CAPTURE(Spilled, as_they_come, false)->UseRealTime();
+BENCHMARK_CAPTURE(Spilled, prefetched, true)->UseRealTime();
 BENCHMARK_CAPTURE(RoundTrip, quant4, "quant(4)", (8.5 + 4.5) / 4.0);
 BENCHMARK_CAPTURE(RoundTrip, delta4, "delta(quant(4))", (14.5 + 0.5 + 2 + 2 + 4) / 4.0);
 

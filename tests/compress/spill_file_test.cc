@@ -21,7 +21,6 @@ TEST(SpillFile, KeepsSlotsApartAndLeavesNothingBehind) {
     ASSERT_TRUE((*file)->Write(s, std::string(100, static_cast<char>('a' + s)).data()).ok());
   for (int64_t s = 0; s < 5; ++s) {
     std::string back(100, '\0');
-    (*file)->Prefetch(s);
     ASSERT_TRUE((*file)->Read(s, back.data()).ok());
     EXPECT_EQ(back, std::string(100, static_cast<char>('a' + s)));
   }

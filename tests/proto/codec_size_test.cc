@@ -71,6 +71,23 @@ TEST(CodecSize, QuantisedBuffersHaveScalesAndFewerBits) {
             EncodedBytes(*ParseCodec("delta(quant(3))"), {1, 1024, 1600}, true));
 }
 
+TEST(CodecSize, BuffersShareTheCaps) {
+  const BufferLayout unknown = LayOutBuffers(10, 105, 49, 0);  // each rounded down
+  EXPECT_EQ(unknown.memory_entries, 10);
+  EXPECT_EQ(unknown.file_entries, 4);
+  EXPECT_EQ(unknown.spare_entries, 0) << "the cap is used up by samples";
+  EXPECT_EQ(unknown.capacity(), 14);
+  const BufferLayout fits = LayOutBuffers(10, 1000, 100000, 300);
+  EXPECT_EQ(fits.memory_entries, 100);
+  EXPECT_EQ(fits.file_entries, 200);
+  EXPECT_EQ(fits.spare_entries, 25);
+  EXPECT_EQ(LayOutBuffers(10, 1000, 2070, 300).spare_entries, 7);
+  EXPECT_EQ(LayOutBuffers(10, 1000000, 100000000, 200000).spare_entries, 64);
+  EXPECT_EQ(LayOutBuffers(10, 1000, 100000, 80).file_entries, 0) << "all fit in memory";
+  EXPECT_EQ(LayOutBuffers(10, 1000, 100000, 80).spare_entries, 0);
+  EXPECT_EQ(LayOutBuffers(10, -1, -1, 80).capacity(), 0);
+}
+
 TEST(CodecSize, RowsOfAPredictor) {
   const CodecSpec one = *ParseCodec("predict(quant(3))");
   const CodecSpec three = *ParseCodec("predict(quant(3), context=3)");

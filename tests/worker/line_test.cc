@@ -4,7 +4,9 @@
 
 #include <thread>
 
+#include "tests/temp_directory.h"
 #include "tests/worker/world.h"
+#include "worker/corpus.h"
 #include "worker/executor.h"
 #include "worker/inlet.h"
 #include "worker/memory_link.h"
@@ -21,22 +23,29 @@ constexpr absl::Duration kLong = absl::Seconds(60);
 // Two stages, one step of 2 micro-batches of one sample; the test plays both compute threads.
 class LineTest : public ::testing::Test {
  protected:
-  void Open(const std::string& forward, bool check_buffers = false) {
+  static WorldShape Shape(const std::string& forward) {
     WorldShape shape;
     shape.steps = 3;
     shape.global_batch = 2;
     shape.micro_batch = 1;
     shape.eval_samples = 0;
     shape.forward = forward;
+    return shape;
+  }
+  void Open(const std::string& forward, bool check_buffers = false) {
+    WorldShape shape = Shape(forward);
     shape.check_buffers = check_buffers;
-    lower_ = SessionPlan::Make(MakePlan(shape), 0).value();
-    upper_ = SessionPlan::Make(MakePlan(shape), 1).value();
+    Open(MakePlan(shape), "");
+  }
+  void Open(const Plan& plan, const std::string& spill_directory) {
+    lower_ = SessionPlan::Make(plan, 0).value();
+    upper_ = SessionPlan::Make(plan, 1).value();
     std::thread dial(
         [this] { low_ = hub_.Open(lower_->plan(), *lower_->upper(), 0, kLong).value(); });
     up_ = hub_.Open(upper_->plan(), *upper_->lower(), 1, kLong).value();
     dial.join();
-    out_ = Outlet::Make(*lower_, *lower_->upper(), "").value();
-    in_ = Inlet::Make(*upper_, *upper_->lower(), "").value();
+    out_ = Outlet::Make(*lower_, *lower_->upper(), spill_directory).value();
+    in_ = Inlet::Make(*upper_, *upper_->lower(), spill_directory).value();
     out_->Start(low_.get(), [this](absl::Status s) { Failed(s); });
     in_->Start(up_.get(), [this](absl::Status s) { Failed(s); });
   }
@@ -175,6 +184,36 @@ TEST_F(LineTest, RecordsAreDifferences) {
     EXPECT_TRUE(record.directions(0).forward());
     EXPECT_EQ(record.buffer_memory_bytes() > 0, true);
   }
+}
+
+// Both ends read ahead what the order of samples says comes next: from the second epoch on no codec
+// waits for the file, though memory holds half of the samples.
+TEST_F(LineTest, BuffersInTheFileAreReadAhead) {
+  constexpr int64_t kSamples = 16, kEpochs = 4, kSteps = kEpochs * kSamples / 2;
+  TempDirectory directory;
+  WorldShape shape = Shape("delta(quant(4))");
+  shape.steps = kSteps;
+  const int64_t entry = 2 * shape.context * shape.hidden;
+  shape.buffer_memory_bytes = kSamples / 2 * entry;
+  shape.buffer_disk_bytes = kSamples * entry;
+  Plan plan = MakePlan(shape);
+  plan.set_train_samples(kSamples);
+  Open(plan, directory.path());
+  SampleOrder order(plan.job().seed(), kSamples, 2);
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const std::vector<uint32_t> ids = order.Step(step);
+    for (int micro = 0; micro < 2; ++micro) {
+      ASSERT_TRUE(out_->Push(Activation(step, micro, ids[static_cast<size_t>(micro)])).ok());
+      ASSERT_TRUE(in_->Pop(kLong).ok());
+    }
+    ASSERT_TRUE(out_->Push(Decision(step)).ok());
+    ASSERT_TRUE(in_->Pop(kLong).ok());
+  }
+  for (const Meter* meter : {&out_->meter(), &in_->meter()}) {
+    EXPECT_EQ(meter->buffer_disk_bytes, kSamples / 2 * entry);
+    EXPECT_EQ(meter->late_buffer_reads, 0);
+  }
+  EXPECT_EQ(out_->meter().key_frames, kSamples);
 }
 
 }  // namespace
