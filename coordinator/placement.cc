@@ -12,21 +12,6 @@
 namespace isthmus::coordinator {
 namespace {
 
-struct Wanted {  // of one boundary, from the job
-  std::string forward, backward;
-};
-
-Wanted WantedCodecs(const JobSpec& job, int boundary) {
-  const CompressionSpec& c = job.compression();
-  Wanted wanted{c.forward(), c.backward()};
-  for (const BoundaryCodec& b : c.boundaries()) {
-    if (b.boundary() != boundary) continue;
-    if (b.has_forward()) wanted.forward = b.forward();
-    if (b.has_backward()) wanted.backward = b.backward();
-  }
-  return wanted;
-}
-
 // Room for delta buffers at one end of a boundary on stage `s`.
 struct Room {
   int64_t memory = 0;
@@ -116,7 +101,7 @@ CodecQuestion Question(const JobSpec& job, const Placement& p, int boundary) {
 // Would a forward direction above the boundary predict, if token ids came along to it?
 bool PredictsAbove(const JobSpec& job, const Placement& p, int boundary, const LinkIndex& links) {
   for (size_t b = static_cast<size_t>(boundary) + 1; b + 1 < p.nodes.size(); ++b) {
-    const std::string wanted = WantedCodecs(job, static_cast<int>(b)).forward;
+    const std::string wanted = WantedCodecsOf(job, static_cast<int>(b)).forward;
     CodecQuestion question = Question(job, p, static_cast<int>(b));
     question.tokens_known = true;
     question.rate_bits_per_s = links.Get(p.nodes[b]->id(), p.nodes[b + 1]->id()).rate_bits_per_s;
@@ -145,7 +130,7 @@ absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary,
   const TensorDims dims = question.dims;
   const bool tokens_come = boundary == 0 || NeedsTokenIds(p->boundaries[boundary - 1].forward);
   question.tokens_wanted = tokens_come && PredictsAbove(job, *p, boundary, links);
-  const Wanted wanted = WantedCodecs(job, boundary);
+  const WantedCodecs wanted = WantedCodecsOf(job, boundary);
   auto choose = [&](const std::string& text, bool forward, CodecSpec* codec,
                     std::string* why) -> absl::Status {
     question.forward = forward;
@@ -368,6 +353,17 @@ absl::Status Simulate(const JobSpec& job, Placement* p) {
 }
 
 }  // namespace
+
+WantedCodecs WantedCodecsOf(const JobSpec& job, int boundary) {
+  const CompressionSpec& c = job.compression();
+  WantedCodecs wanted{c.forward(), c.backward()};
+  for (const BoundaryCodec& b : c.boundaries()) {
+    if (b.boundary() != boundary) continue;
+    if (b.has_forward()) wanted.forward = b.forward();
+    if (b.has_backward()) wanted.backward = b.backward();
+  }
+  return wanted;
+}
 
 absl::StatusOr<Placement> PricePlacement(const JobSpec& job,
                                          const std::vector<const NodeInfo*>& nodes,

@@ -50,6 +50,12 @@ struct Placement {
   double other_step_s = 0;     // ... and a step with it; 0: it does not fit the memory
 };
 
+// Of one boundary, from the job: "auto" or a codec.
+struct WantedCodecs {
+  std::string forward, backward;
+};
+WantedCodecs WantedCodecsOf(const JobSpec& job, int boundary);
+
 // `layers` empty: balanced. Errors say what is missing: memory, disk, a link, data.
 absl::StatusOr<Placement> PricePlacement(const JobSpec& job,
                                          const std::vector<const NodeInfo*>& nodes,

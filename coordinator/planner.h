@@ -28,8 +28,9 @@ constexpr int kExhaustiveOrders = 1000;  // as many orders of daemons are compar
 constexpr int kPricedOrders = 6;         // best orders by a rough score that are priced exactly
 constexpr double kStagesMustPay =
     0.98;  // one stage more is taken if a step takes at most this share of the time
-constexpr double kKeepPlacement = 1.1;  // a resumed job stays on its daemons with its cut while a
-                                        // step takes at most this share of the best one's time
+// A resumed job stays on its daemons with its cut, and with the codecs that `auto` gave it, while a
+// step takes at most this share of the best one's time.
+constexpr double kKeepPlacement = 1.1;
 constexpr int64_t kSavedStates = 3;  // of a codec, that a daemon may hold at once: of the last two
                                      // checkpoints, and one that is being written
 constexpr int64_t kMaxPlanBytes = 3500000;  // a plan travels in one control message

@@ -320,9 +320,27 @@ absl::StatusOr<Placement> BestFor(const PlannerInput& input, const Pool& pool, i
   return best;
 }
 
-// The previous plan's daemons, order and cut; null where they are not there or the job says
-// otherwise.
-absl::optional<Placement> PricePrevious(const PlannerInput& input,
+// The job with the codecs that `auto` gave to the previous plan.
+JobSpec WithPreviousCodecs(const PlannerInput& input) {
+  JobSpec job = input.job;
+  for (const LinkPlan& link : input.previous.links()) {
+    if (link.kind() != LinkPlan::BOUNDARY) continue;
+    const WantedCodecs now = WantedCodecsOf(input.job, link.lower());
+    const WantedCodecs then = WantedCodecsOf(input.previous.job(), link.lower());
+    const auto keep = [](const std::string& was, const std::string& is, const CodecSpec& codec) {
+      return was == "auto" && is == "auto" ? FormatCodec(codec) : is;
+    };
+    BoundaryCodec* codec = job.mutable_compression()->add_boundaries();
+    codec->set_boundary(link.lower());
+    codec->set_forward(keep(then.forward, now.forward, link.forward()));
+    codec->set_backward(keep(then.backward, now.backward, link.backward()));
+  }
+  return job;
+}
+
+// `job` on the previous plan's daemons, in their order, with its cut; null where they are not there
+// or the job says otherwise.
+absl::optional<Placement> PricePrevious(const PlannerInput& input, const JobSpec& job,
                                         const std::vector<const NodeInfo*>& nodes,
                                         const LinkIndex& links) {
   const StrategySpec& strategy = input.job.strategy();
@@ -344,7 +362,7 @@ absl::optional<Placement> PricePrevious(const PlannerInput& input,
                   strategy.layers_per_stage().end()))
     return absl::nullopt;
   if (!strategy.nodes().empty() && order != nodes) return absl::nullopt;
-  absl::StatusOr<Placement> p = PricePlacement(input.job, order, layers, links);
+  absl::StatusOr<Placement> p = PricePlacement(job, order, layers, links);
   if (!p.ok()) return absl::nullopt;
   return *std::move(p);
 }
@@ -352,12 +370,16 @@ absl::optional<Placement> PricePrevious(const PlannerInput& input,
 // Measurements differ a little each time; what the daemons keep of a job is worth more than that.
 void KeepPrevious(const PlannerInput& input, const std::vector<const NodeInfo*>& nodes,
                   const LinkIndex& links, Found* found) {
-  absl::optional<Placement> previous = PricePrevious(input, nodes, links);
-  if (!previous.has_value() || previous->step_s > kKeepPlacement * found->best.step_s) return;
-  found->considered.push_back(
-      absl::StrCat("kept where it was, ", Names(*previous), ": ", FormatSeconds(previous->step_s),
-                   " a step, and the daemons have the states of its codecs"));
-  found->best = *std::move(previous);
+  for (const bool codecs : {true, false}) {
+    absl::optional<Placement> previous =
+        PricePrevious(input, codecs ? WithPreviousCodecs(input) : input.job, nodes, links);
+    if (!previous.has_value() || previous->step_s > kKeepPlacement * found->best.step_s) continue;
+    found->considered.push_back(absl::StrCat(
+        "kept where it was, ", Names(*previous), codecs ? ", with the codecs it had: " : ": ",
+        FormatSeconds(previous->step_s), " a step, and the daemons have the states of its codecs"));
+    found->best = *std::move(previous);
+    return;
+  }
 }
 
 }  // namespace

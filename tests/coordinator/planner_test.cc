@@ -445,44 +445,6 @@ TEST_F(PlannerTest, APlanThatNoMessageCarriesIsRefused) {
   EXPECT_THAT(Refusal().message(), HasSubstr("Use larger micro-batches"));
 }
 
-TEST_F(PlannerTest, AResumedJobStaysWhereItWas) {
-  const auto order = [](const isthmus::Plan& plan) {
-    std::vector<std::string> names;
-    for (const StagePlan& s : plan.stages()) names.push_back(s.node_name());
-    return names;
-  };
-  in_.job.mutable_strategy()->set_stages(2);
-  in_.start_step = 10;
-  in_.from_checkpoint = true;
-  Nodes({MakeNode("a", 10.0), MakeNode("b", 10.2)}, 1000, 1);
-  const isthmus::Plan before = Plan().plan;
-  Nodes({MakeNode("a", 10.2), MakeNode("b", 10.0)}, 1000, 1);  // measured once more
-  ASSERT_NE(order(Plan().plan), order(before));                // without `previous` it would move
-  in_.previous = before;
-  const PlannedJob kept = Plan();
-  EXPECT_EQ(order(kept.plan), order(before));
-  EXPECT_EQ(Layers(kept.plan), Layers(before));
-  EXPECT_THAT(kept.plan.explanation(), Contains(HasSubstr("kept where it was")));
-
-  Nodes({MakeNode("a", 10), MakeNode("b", 30)}, 1000, 1);  // now it is worth moving
-  EXPECT_NE(Layers(Plan().plan), Layers(before));
-  Nodes({MakeNode("a", 10.2), MakeNode("c", 10.0)}, 1000, 1);  // b is lost
-  EXPECT_THAT(order(Plan().plan), Contains("c"));
-  Nodes({MakeNode("a", 10.2), MakeNode("b", 10.0)}, 1000, 1);
-  in_.job.mutable_strategy()->set_stages(1);  // the job says otherwise
-  EXPECT_EQ(Plan().plan.stages_size(), 1);
-  in_.job.mutable_strategy()->set_stages(2);
-  in_.job.mutable_strategy()->add_layers_per_stage(1);
-  in_.job.mutable_strategy()->add_layers_per_stage(5);
-  EXPECT_THAT(Layers(Plan().plan), ElementsAre(1, 5));
-  in_.job.mutable_strategy()->clear_layers_per_stage();
-  for (const char* name : {"a", "b"}) {
-    if (order(before)[0] != name) in_.job.mutable_strategy()->add_nodes(name);
-  }
-  in_.job.mutable_strategy()->add_nodes(order(before)[0]);  // the other way round
-  EXPECT_EQ(order(Plan().plan)[1], order(before)[0]);
-}
-
 TEST_F(PlannerTest, SameInputSamePlan) {
   std::vector<NodeInfo> nodes;
   for (int i = 0; i < 12; ++i) nodes.push_back(MakeNode(absl::StrCat("n", i), 10 + i % 3));

@@ -1,0 +1,112 @@
+// Plans of resumed jobs: they stay with what the daemons keep of them.
+#include <string>
+#include <vector>
+
+#include "coordinator/planner.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/codec_text.h"
+#include "tests/coordinator/topology.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class PlannerResumeTest : public ::testing::Test {
+ protected:
+  void Nodes(std::vector<NodeInfo> nodes, double mbit, double round_trip_ms) {
+    in_.topology.Clear();
+    for (NodeInfo& n : nodes) *in_.topology.add_nodes() = n;
+    JoinAll(&in_.topology, mbit, round_trip_ms);
+  }
+  PlannedJob Plan() {
+    auto planned = MakePlan(in_);
+    EXPECT_TRUE(planned.ok()) << planned.status();
+    return planned.ok() ? *planned : PlannedJob();
+  }
+  static std::vector<int> Layers(const isthmus::Plan& plan) {
+    std::vector<int> n;
+    for (const StagePlan& s : plan.stages()) n.push_back(s.end_layer() - s.first_layer());
+    return n;
+  }
+  static std::string Forward(const isthmus::Plan& plan) {
+    return FormatCodec(plan.links(0).forward());
+  }
+  static std::string Backward(const isthmus::Plan& plan) {
+    return FormatCodec(plan.links(0).backward());
+  }
+
+  PlannerInput in_ = [] {
+    PlannerInput in;
+    in.job_id = "bible-1";
+    in.job = MakeJob();
+    in.generation = 3;
+    return in;
+  }();
+};
+
+TEST_F(PlannerResumeTest, AResumedJobStaysWhereItWas) {
+  const auto order = [](const isthmus::Plan& plan) {
+    std::vector<std::string> names;
+    for (const StagePlan& s : plan.stages()) names.push_back(s.node_name());
+    return names;
+  };
+  in_.job.mutable_strategy()->set_stages(2);
+  in_.start_step = 10;
+  in_.from_checkpoint = true;
+  Nodes({MakeNode("a", 10.0), MakeNode("b", 10.2)}, 1000, 1);
+  const isthmus::Plan before = Plan().plan;
+  Nodes({MakeNode("a", 10.2), MakeNode("b", 10.0)}, 1000, 1);  // measured once more
+  ASSERT_NE(order(Plan().plan), order(before));                // without `previous` it would move
+  in_.previous = before;
+  const PlannedJob kept = Plan();
+  EXPECT_EQ(order(kept.plan), order(before));
+  EXPECT_EQ(Layers(kept.plan), Layers(before));
+  EXPECT_THAT(kept.plan.explanation(), Contains(HasSubstr("kept where it was")));
+
+  Nodes({MakeNode("a", 10), MakeNode("b", 30)}, 1000, 1);  // now it is worth moving
+  EXPECT_NE(Layers(Plan().plan), Layers(before));
+  Nodes({MakeNode("a", 10.2), MakeNode("c", 10.0)}, 1000, 1);  // b is lost
+  EXPECT_THAT(order(Plan().plan), Contains("c"));
+  Nodes({MakeNode("a", 10.2), MakeNode("b", 10.0)}, 1000, 1);
+  in_.job.mutable_strategy()->set_stages(1);  // the job says otherwise
+  EXPECT_EQ(Plan().plan.stages_size(), 1);
+  in_.job.mutable_strategy()->set_stages(2);
+  in_.job.mutable_strategy()->add_layers_per_stage(1);
+  in_.job.mutable_strategy()->add_layers_per_stage(5);
+  EXPECT_THAT(Layers(Plan().plan), ElementsAre(1, 5));
+  in_.job.mutable_strategy()->clear_layers_per_stage();
+  for (const char* name : {"a", "b"}) {
+    if (order(before)[0] != name) in_.job.mutable_strategy()->add_nodes(name);
+  }
+  in_.job.mutable_strategy()->add_nodes(order(before)[0]);  // the other way round
+  EXPECT_EQ(order(Plan().plan)[1], order(before)[0]);
+}
+
+TEST_F(PlannerResumeTest, AResumedJobKeepsTheCodecsOfAuto) {
+  in_.job.mutable_strategy()->set_stages(2);
+  in_.start_step = 10;
+  in_.from_checkpoint = true;
+  Nodes({MakeNode("a", 10), MakeNode("b", 10)}, 2, 1);
+  const isthmus::Plan before = Plan().plan;
+  double mbit = 2;
+  while (mbit < 10 && Forward(Plan().plan) == Forward(before))
+    Nodes({MakeNode("a", 10), MakeNode("b", 10)}, mbit += 0.1, 1);
+  const std::string other = Forward(Plan().plan);
+  ASSERT_NE(other, Forward(before));  // a little more rate, and `auto` chooses anew
+  in_.previous = before;
+  EXPECT_EQ(Forward(Plan().plan), Forward(before));
+  EXPECT_EQ(Backward(Plan().plan), Backward(before));
+  EXPECT_THAT(Plan().plan.explanation(), Contains(HasSubstr("with the codecs it had")));
+  in_.job.mutable_compression()->set_forward("bf16");  // the job says otherwise
+  EXPECT_EQ(Forward(Plan().plan), "bf16");
+  in_.job.mutable_compression()->set_forward("auto");
+  in_.previous.mutable_job()->mutable_compression()->set_forward(Forward(before));  // it said so
+  EXPECT_EQ(Forward(Plan().plan), other);
+}
+
+}  // namespace
+}  // namespace isthmus::coordinator
