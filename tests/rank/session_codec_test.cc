@@ -7,6 +7,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "proto/codec_size.h"
+#include "proto/codec_text.h"
+#include "tests/temp_directory.h"
 #include "tests/worker/world.h"
 #include "worker/session.h"
 
@@ -106,6 +109,34 @@ TEST(SessionCodec, EvaluationLeavesDeltaBuffersAlone) {
   shape.eval_samples = 5;
   shape.eval_every = 1;
   EXPECT_EQ(Losses(shape), without);
+}
+
+// Written in the background and read ahead by both threads of each link: the losses are those of
+// buffers that all lie in memory, to the last bit.
+TEST(SessionCodec, BuffersInAFileAndReadAheadChangeNothing) {
+  TempDirectory directory;
+  WorldShape shape;
+  shape.stages = 3;
+  shape.steps = 30;  // 23 samples, 7 a step: ten epochs
+  shape.check_buffers = true;
+  for (const char* codec : {"delta(quant(3))", "delta(quant(3), buffer=4)"}) {
+    shape.forward = codec;
+    shape.buffer_memory_bytes = 1 << 20;
+    shape.buffer_disk_bytes = 0;
+    const std::vector<double> in_memory = Losses(shape);
+    shape.buffer_memory_bytes = 5 * BufferBytes(*ParseCodec(codec), 1, shape.context, shape.hidden);
+    shape.buffer_disk_bytes = 1 << 20;
+    for (const int64_t train_samples : {23, 0}) {  // 0: not known, so nothing is read ahead
+      Plan plan = MakePlan(shape);
+      plan.set_train_samples(train_samples);
+      World::Options options;
+      options.spill_directory = directory.path();
+      World world(plan, options);
+      for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+      EXPECT_EQ(world.last().losses(), in_memory) << codec << ", " << train_samples;
+      EXPECT_GT(world.observer(1).records().back().buffer_disk_bytes(), 0) << codec;
+    }
+  }
 }
 
 TEST(SessionCodec, BuffersThatDoNotFitAreEvictedAlike) {
