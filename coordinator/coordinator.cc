@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "coordinator/figures.h"
+#include "proto/job_state.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -21,7 +22,7 @@ std::chrono::steady_clock::time_point After(absl::Duration d) {
 }
 
 std::string StateWords(const Job& job) {
-  return absl::StrCat(JobState_Name(job.status.state()), job.status.reason().empty() ? "" : ": ",
+  return absl::StrCat(StateName(job.status.state()), job.status.reason().empty() ? "" : ": ",
                       job.status.reason());
 }
 
@@ -156,6 +157,14 @@ absl::StatusOr<Registered> Coordinator::Register(Session* session,
   reply.set_node_id(session->node_id);
   reply.set_lease_ms(absl::ToInt64Milliseconds(options_.membership.lease));
   reply.set_heartbeat_ms(absl::ToInt64Milliseconds(options_.membership.heartbeat));
+  for (const auto& [id, member] : members_.members()) {
+    for (const LinkMeasurement& link : links_.Among({session->node_id, id})) {
+      if (link.from_id() != session->node_id || link.to_id() != id) continue;
+      KnownLink* told = reply.add_links();
+      told->set_peer_name(member.node.name());
+      *told->mutable_link() = link;
+    }
+  }
   const Job* job = jobs_.Find(request.running_job_id());
   if (job != nullptr && !request.running_job_id().empty())
     reply.set_recorded_step(job->merger.next_step());
@@ -172,6 +181,7 @@ absl::Status Coordinator::OnMessage(Session* session, const DaemonMessage& messa
   const std::string& name = member->node.name();
   switch (message.what_case()) {
     case DaemonMessage::kHeartbeat:
+      if (message.heartbeat().has_data()) new_nodes_.insert(session->node_id);  // to be stored
       return members_.OnHeartbeat(session->node_id, session->stream, message.heartbeat(), now);
     case DaemonMessage::kProbeResult: {
       const absl::Status taken = links_.OnResult(session->node_id, message.probe_result(), now);

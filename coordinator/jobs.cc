@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "coordinator/figures.h"
+#include "proto/job_state.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -156,7 +157,7 @@ absl::Status JobTable::NameIsFree(const std::string& name) const {
   const Job* same = Find(name);
   if (same == nullptr || same->ended()) return absl::OkStatus();
   return absl::AlreadyExistsError(
-      absl::StrCat("job '", name, "' (", same->id, ") is ", JobState_Name(same->status.state()),
+      absl::StrCat("job '", name, "' (", same->id, ") is ", StateName(same->status.state()),
                    ". Stop it first (isthmus stop ", same->id, "), or give this one another name"));
 }
 
@@ -290,7 +291,7 @@ Commands JobTable::Fail(Job* job, const std::string& reason, const std::string& 
     if (stage.gone_since.has_value() && !stage.ended &&
         !absl::StrContains(words, absl::StrCat("daemon ", name, " is lost"))) {
       words = absl::StrCat("daemon ", name, " is lost (its connection ended ",
-                           DurationWords(now - *stage.gone_since), " before); ", words);
+                           DurationWords(now - *stage.gone_since), " before this); ", words);
     }
   }
   job->failed_at = now;
@@ -344,9 +345,8 @@ absl::StatusOr<Commands> JobTable::Stop(const std::string& id, bool at_once, abs
     return Commands();
   }
   if (!job->active()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", id, " does not run: ", JobState_Name(job->status.state()), ", ",
-                     job->status.reason()));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", id, " does not run: ", StateName(job->status.state()), ", ", job->status.reason()));
   }
   if (at_once || job->status.state() == JOB_STARTING) {
     Commands out = TellAll(*job, false, "stopped by the user", "");

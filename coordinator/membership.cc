@@ -135,6 +135,11 @@ absl::Status Membership::OnHeartbeat(const std::string& node_id, uint64_t stream
     member.progress_changed = now;
   }
   member.heartbeat = heartbeat;
+  member.heartbeat.clear_data();
+  if (heartbeat.has_data() && heartbeat.data().files_size() <= kMaxDataFiles) {
+    *member.node.mutable_data_files() = heartbeat.data().files();
+    member.node.set_data_listed(heartbeat.data().complete());
+  }
   member.has_heartbeat = true;
   member.last_heartbeat = now;
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "coordinator/cost_model.h"
 #include "coordinator/figures.h"
 #include "nlohmann/json.hpp"
+#include "proto/job_state.h"
 
 #ifndef ISTHMUS_VERSION
 #define ISTHMUS_VERSION "unknown"
@@ -232,10 +233,7 @@ void Coordinator::UpdateMetrics() {
              s.checkpoint_step());
   }
   for (int state = JobState_MIN; state <= JobState_MAX; ++state) {
-    std::string name = JobState_Name(static_cast<JobState>(state)).substr(4);
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](unsigned char c) { return std::tolower(c); });
-    GaugeSet("isthmus_jobs", "Jobs by state.", {{"state", name}},
+    GaugeSet("isthmus_jobs", "Jobs by state.", {{"state", StateName(static_cast<JobState>(state))}},
              states[static_cast<JobState>(state)]);
   }
   GaugeSet("isthmus_build_info", "Version of this program.",

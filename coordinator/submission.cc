@@ -9,6 +9,7 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/figures.h"
 #include "proto/job_defaults.h"
+#include "proto/job_state.h"
 #include "proto/schedule.h"
 
 namespace isthmus::coordinator {
@@ -181,7 +182,7 @@ absl::StatusOr<Coordinator::StartRequest> Coordinator::PrepareSubmit(const Submi
       }
       if (!job->ended())
         return absl::FailedPreconditionError(absl::StrCat(
-            "resume: job ", job->id, " is ", JobState_Name(job->status.state()), " already"));
+            "resume: job ", job->id, " is ", StateName(job->status.state()), " already"));
       start.job_id = job->id;
       stored = job->spec;
     }

@@ -189,6 +189,7 @@ absl::Status CoordinatorClient::Handshake(Stream* stream, absl::Duration* heartb
   }
   if (answer.what_case() != CoordinatorMessage::kRegistered)
     return absl::InternalError("its first message is no answer to the registration");
+  options_.listener->OnRegistered(answer.registered());
   if (answer.registered().heartbeat_ms() > 0) {
     *heartbeat = std::clamp(absl::Milliseconds(answer.registered().heartbeat_ms()), kMinHeartbeat,
                             kMaxHeartbeat);

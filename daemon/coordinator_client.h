@@ -36,6 +36,7 @@ class CoordinatorListener {
  public:
   virtual ~CoordinatorListener() = default;
   virtual Register MakeRegister() = 0;  // for each connection anew
+  virtual void OnRegistered(const Registered& registered) = 0;
   virtual Heartbeat MakeHeartbeat() = 0;
   virtual void OnStart(const Plan& plan) = 0;
   virtual void OnStop(const StopSession& stop) = 0;

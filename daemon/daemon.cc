@@ -20,6 +20,7 @@ namespace {
 
 constexpr int kMaxDataFiles = 256;
 constexpr int kMaxProbePeers = 256;
+constexpr absl::Duration kLookAtData = absl::Seconds(5);  // for files that come or go in --data-dir
 constexpr absl::Duration kMaxProbeBudget = absl::Seconds(60);
 constexpr absl::Duration kGoodbye = absl::Seconds(2);
 
@@ -168,16 +169,34 @@ Register Daemon::MakeRegister() {
                                     : AdvertisedHost(http_host, options_.coordinator, &ignored);
     node->set_metrics_address(absl::StrCat(reached, ":", http_->port()));
   }
-  bool complete = false;
-  for (DataFile& file : ListDataFiles(options_.data_dir, kMaxDataFiles, &complete))
-    *node->add_data_files() = std::move(file);
-  node->set_data_listed(complete);
+  const DataListing data = ListData();
+  *node->mutable_data_files() = data.files();
+  node->set_data_listed(data.complete());
+  {
+    MutexLock lock(&data_mutex_);
+    data_ = data;
+    data_told_ = data.SerializeAsString();
+  }
   const SessionRunner::Running running = runner_->running();
   message.set_running_generation(running.generation);
   message.set_running_job_id(running.job_id);
   message.set_instance(instance_);
   message.set_newest_generation(runner_->newest_generation());
   return message;
+}
+
+void Daemon::OnRegistered(const Registered& registered) {
+  for (const KnownLink& known : registered.links())
+    ReportMeasurement(known.peer_name(), known.link());
+}
+
+DataListing Daemon::ListData() const {
+  DataListing data;
+  bool complete = false;
+  for (DataFile& file : ListDataFiles(options_.data_dir, kMaxDataFiles, &complete))
+    *data.add_files() = std::move(file);
+  data.set_complete(complete);
+  return data;
 }
 
 Heartbeat Daemon::MakeHeartbeat() {
@@ -188,6 +207,11 @@ Heartbeat Daemon::MakeHeartbeat() {
   heartbeat.set_step(running.step);
   heartbeat.set_rss_bytes(ResidentBytes());
   heartbeat.set_disk_free_bytes(FreeDiskBytes(state_.path()));
+  MutexLock lock(&data_mutex_);
+  if (std::string data = data_.SerializeAsString(); data != data_told_) {
+    data_told_ = std::move(data);
+    *heartbeat.mutable_data() = data_;
+  }
   return heartbeat;
 }
 
@@ -203,8 +227,13 @@ void Daemon::OnProbe(const ProbeRequestList& probe) {
 
 void Daemon::ProbeLoop() {
   while (true) {
-    const absl::StatusOr<ProbeRequestList> request = probes_.Pop(absl::Hours(24));
-    if (absl::IsDeadlineExceeded(request.status())) continue;
+    const absl::StatusOr<ProbeRequestList> request = probes_.Pop(kLookAtData);
+    if (absl::IsDeadlineExceeded(request.status())) {
+      DataListing data = ListData();
+      MutexLock lock(&data_mutex_);
+      data_ = std::move(data);
+      continue;
+    }
     if (!request.ok()) return;
     ProbeOptions options;
     options.use_proxy = options_.use_proxy;
@@ -215,7 +244,7 @@ void Daemon::ProbeLoop() {
     for (int i = 0; i < peers; ++i) {
       const NodeInfo& peer = request->peers(i);
       const LinkMeasurement measured = prober_.Measure(node_id_, peer, options);
-      ReportMeasurement(peer, measured);
+      ReportMeasurement(peer.name(), measured);
       if (!measured.error().empty()) LogWarning("measuring links: ", measured.error());
       *message.mutable_probe_result()->add_links() = measured;
     }

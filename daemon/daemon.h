@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "base/http.h"
+#include "base/mutex.h"
 #include "base/queue.h"
 #include "daemon/coordinator_client.h"
 #include "daemon/health.h"
@@ -74,6 +75,7 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
 
  private:
   Register MakeRegister() override;
+  void OnRegistered(const Registered& registered) override;
   Heartbeat MakeHeartbeat() override;
   void OnStart(const Plan& plan) override;
   void OnStop(const StopSession& stop) override;
@@ -81,6 +83,7 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
   void OnStep(const StepRecord& record) override;
   void OnEvent(const SessionEvent& event) override;
   void ProbeLoop();
+  DataListing ListData() const;
   HttpReply Metrics() const;
   HttpReply Healthz() const;
 
@@ -101,6 +104,9 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
   std::unique_ptr<CoordinatorClient> client_;
   std::unique_ptr<HttpServer> http_;
   std::thread probing_;
+  Mutex data_mutex_;
+  DataListing data_ ABSL_GUARDED_BY(data_mutex_);       // as last seen
+  std::string data_told_ ABSL_GUARDED_BY(data_mutex_);  // the one last told, serialised
 };
 
 }  // namespace isthmus::daemon

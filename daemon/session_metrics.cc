@@ -55,8 +55,8 @@ void ReportStep(const StepRecord& record) {
            static_cast<double>(record.buffer_disk_bytes()));
 }
 
-void ReportMeasurement(const NodeInfo& peer, const LinkMeasurement& measurement) {
-  const MetricLabels labels = {{"peer", peer.name()}};
+void ReportMeasurement(const std::string& peer, const LinkMeasurement& measurement) {
+  const MetricLabels labels = {{"peer", peer}};
   if (!measurement.error().empty()) {
     GaugeRemove("isthmus_link_rate_bytes_per_second", labels);
     GaugeRemove("isthmus_link_round_trip_seconds", labels);

@@ -10,7 +10,7 @@
 namespace isthmus::daemon {
 
 void ReportStep(const StepRecord& record);
-void ReportMeasurement(const NodeInfo& peer, const LinkMeasurement& measurement);
+void ReportMeasurement(const std::string& peer, const LinkMeasurement& measurement);
 // Before each scrape.
 void ReportRunning(const SessionRunner::Running& running, absl::Duration heartbeat_age);
 void ReportBuild(const std::string& version, const std::string& device);

@@ -4,7 +4,7 @@
 #
 #   deploy/quickstart.sh [--nodes N] [--links TABLE] [--steps N] [--torch DIR] [--no-setup] [--json]
 #
-#   --nodes N      daemons [4]
+#   --nodes N      daemons, at least the four stages of the job [4]
 #   --links TABLE  a link table: a preset of `isthmus-wan presets`, or a CSV file [regions]
 #   --steps N      optimiser steps instead of the job's own (deploy/jobs/quickstart.yaml)
 #   --torch DIR    a LibTorch of your own instead of Debian's

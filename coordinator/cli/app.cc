@@ -300,12 +300,13 @@ class App {
   }
 
   int Unknown(const std::string& word) {
-    std::vector<std::string> names = {"job"};
+    std::vector<std::string> names;
     for (const CLI::App* command : app_.get_subcommands([](CLI::App*) { return true; }))
       names.push_back(command->get_name());
     const std::string near = Nearest(word, names);
     console_->Err(absl::StrCat("isthmus: there is no command '", word.substr(0, 60), "'",
-                               near.empty()
+                               word == "job" ? "; the fields of a job file: isthmus help job"
+                               : near.empty()
                                    ? absl::StrCat("; the commands are ", absl::StrJoin(names, ", "))
                                    : absl::StrCat("; did you mean '", near, "'?"),
                                "\n"));

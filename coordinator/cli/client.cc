@@ -45,9 +45,13 @@ struct Client::State {
         "--coordinator HOST:PORT or ISTHMUS_COORDINATOR"));
   }
 
-  absl::Status Named(const grpc::Status& status) const {
+  absl::Status Named(const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mutex) {
     if (status.ok()) return absl::OkStatus();
-    const absl::Status error = rpc::FromGrpc(status);
+    absl::Status error = rpc::FromGrpc(status);
+    if (absl::IsCancelled(error)) {  // by this program, or by a server that shuts down
+      MutexLock lock(&mutex);
+      if (!cancelled) error = absl::UnavailableError("it broke the call off: it is stopping");
+    }
     if (absl::IsUnimplemented(error)) {
       return absl::FailedPreconditionError(
           absl::StrCat("the server at ", options.address,

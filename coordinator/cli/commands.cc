@@ -296,7 +296,20 @@ int RunStatus(const ClientOptions& client, const std::string& job, bool json, Co
   request.set_with_plan(true);
   const absl::StatusOr<JobStatus> reply = session.client->Status(request);
   if (!reply.ok()) return console->Fail(reply.status());
-  console->Out(json ? ToJson(*reply, true) : JobStatusView(*reply));
+  if (json) {
+    console->Out(ToJson(*reply, true));
+    return kExitOk;
+  }
+  WatchRequest last;
+  last.set_job(reply->job_id());
+  last.set_from_step(std::max<int64_t>(0, reply->step() - static_cast<int64_t>(kMeanOf)));
+  std::vector<JobRecord> records;
+  const absl::Status watched = session.client->Watch(last, [&](const WatchReply& page) {
+    records.insert(records.end(), page.records().begin(), page.records().end());
+    return true;
+  });
+  if (!watched.ok()) return console->Fail(watched);
+  console->Out(JobStatusView(*reply, records));
   return kExitOk;
 }
 

@@ -12,8 +12,6 @@
 namespace isthmus::cli {
 namespace {
 
-constexpr size_t kMeanOf = 10;
-
 std::string RatioText(int64_t raw_bytes, int64_t wire_bytes) {
   return wire_bytes > 0 ? FormatFixed(Ratio(raw_bytes, wire_bytes), 2) : "-";
 }
@@ -27,11 +25,6 @@ nlohmann::ordered_json RatioJson(int64_t raw_bytes, int64_t wire_bytes) {
 
 double Ratio(int64_t raw_bytes, int64_t wire_bytes) {
   return wire_bytes > 0 ? static_cast<double>(raw_bytes) / static_cast<double>(wire_bytes) : 0;
-}
-
-std::string StateName(JobState state) {
-  const std::string& name = JobState_Name(state);
-  return absl::AsciiStrToLower(absl::StripPrefix(name, "JOB_"));
 }
 
 bool IsEnd(JobState state) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "proto/control.pb.h"
+#include "proto/job_state.h"
 
 namespace isthmus::cli {
 
@@ -28,14 +29,13 @@ struct Summary {
   int64_t wire_bytes = 0;
 };
 
+constexpr size_t kMeanOf = 10;  // steps that the mean loss is of
+
 // `records`: those of the last steps, for the means; may be empty.
 Summary MakeSummary(const JobStatus& status, const std::vector<JobRecord>& records);
 
 std::string SummaryTable(const Summary& summary);
 std::string SummaryJson(const Summary& summary);
-
-// "running", "paused" ... ; JOB_ without the prefix, in lower case.
-std::string StateName(JobState state);
 
 // Nothing more happens without a command: PAUSED, STOPPED, FINISHED, FAILED.
 bool IsEnd(JobState state);

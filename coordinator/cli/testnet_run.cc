@@ -76,6 +76,14 @@ absl::Status CheckData(const TestnetOptions& options, const JobSpec& job) {
       ". Name its folder with --data-dir; deploy/fetch-data.sh makes the texts of the examples"));
 }
 
+absl::Status CheckDaemons(size_t daemons, const JobSpec& job) {
+  const int stages = std::max<int>(job.strategy().stages(), job.strategy().layers_per_stage_size());
+  if (static_cast<size_t>(stages) <= daemons) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the job's strategy.stages is ", stages, ", and the network has ", daemons,
+                   " daemons: raise --nodes, or lower strategy.stages (0: as many as pay)"));
+}
+
 absl::StatusOr<TestnetPrograms> FindPrograms() {
   TestnetPrograms programs;
   ASSIGN_OR_RETURN(programs.wan, FindProgram("isthmus-wan"));
@@ -175,6 +183,7 @@ class Testnet {
     options_.data_dir = fs::absolute(options_.data_dir).lexically_normal().string();
     ASSIGN_OR_RETURN(programs_, FindPrograms());
     ASSIGN_OR_RETURN(links_, MakeLinks(options_, programs_));
+    RETURN_IF_ERROR(CheckDaemons(links_.daemons.size(), job));
     RETURN_IF_ERROR(MakeRunDir());
     std::ofstream out(run_dir_ + "/links.csv");
     out << links_.csv;

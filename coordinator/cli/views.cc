@@ -173,8 +173,8 @@ std::string JobListView(const ListJobsReply& reply) {
   return table.Render();
 }
 
-std::string JobStatusView(const JobStatus& status) {
-  std::string out = SummaryTable(MakeSummary(status, {}));
+std::string JobStatusView(const JobStatus& status, const std::vector<JobRecord>& records) {
+  std::string out = SummaryTable(MakeSummary(status, records));
   if (status.eta_s() > 0)
     absl::StrAppend(&out, "\nETA ", FormatSeconds(status.eta_s()), ", generation ",
                     status.generation(), "\n");

@@ -18,7 +18,8 @@ std::string PlanView(const PlanReply& reply);
 std::string JobListView(const ListJobsReply& reply);
 
 // One job with its figures; the plan's stages too, where the status has a plan.
-std::string JobStatusView(const JobStatus& status);
+// `records`: those of the last steps, for the means; may be empty.
+std::string JobStatusView(const JobStatus& status, const std::vector<JobRecord>& records);
 
 // `logs`: a header line and a line a record, columns of fixed width.
 std::string RecordHeader();

@@ -227,6 +227,12 @@ absl::StatusOr<LinkTable> LoadLinkTable(const std::string& preset_or_path, int n
     const std::vector<Preset> presets = ListPresets();
     const auto it = std::find_if(presets.begin(), presets.end(),
                                  [&](const Preset& p) { return p.name == preset_or_path; });
+    if (presets.empty()) {
+      return absl::NotFoundError(absl::StrCat(
+          "no presets found in ", LinksDir(),
+          ": install deploy/testnet/links as PREFIX/share/isthmus/links beside PREFIX/bin, or set "
+          "ISTHMUS_LINKS_DIR"));
+    }
     if (it == presets.end()) {
       return absl::NotFoundError(absl::StrCat(
           "no preset '", preset_or_path, "'; there are: ",

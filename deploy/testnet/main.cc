@@ -192,8 +192,7 @@ int RunPresets() {
   const std::vector<Preset> presets = ListPresets();
   for (const Preset& p : presets) std::printf("%-20s %s\n", p.name.c_str(), p.summary.c_str());
   if (!presets.empty()) return 0;
-  return Fail(
-      absl::NotFoundError("no presets found: set ISTHMUS_LINKS_DIR to deploy/testnet/links"));
+  return Fail(LoadLinkTable("regions").status());
 }
 
 int RunShow(const Arguments& a) {

@@ -105,7 +105,7 @@ TEST(Views, JobsAndStatus) {
   job->set_checkpoint_step(-1);
   EXPECT_THAT(JobListView(reply), HasSubstr("bible-1  bible  paused  50/200 (25 %)  3.2500"));
   *job->mutable_plan() = TwoStages().plan();
-  const std::string status = JobStatusView(*job);
+  const std::string status = JobStatusView(*job, {});
   EXPECT_THAT(status, HasSubstr("paused at step 50 of 200: beta lost"));
   EXPECT_THAT(status, HasSubstr("newest checkpoint            none"));
   EXPECT_THAT(status, HasSubstr("embedding, blocks 0-2"));

@@ -71,6 +71,14 @@ TEST_F(WatchingTest, PatienceEnds) {
   EXPECT_EQ(Follow(absl::Milliseconds(20)).code(), absl::StatusCode::kUnavailable);
 }
 
+TEST_F(WatchingTest, ACoordinatorThatShutsDownIsWaitedFor) {
+  fake_.Settle();
+  fake_.refuse = grpc::Status(grpc::StatusCode::CANCELLED, "CANCELLED");
+  EXPECT_EQ(Follow(absl::Milliseconds(20)).code(), absl::StatusCode::kUnavailable);
+  EXPECT_GT(fake_.asked().watch_requests.size(), 1u);
+  EXPECT_EQ(remarks_.size(), 1u);
+}
+
 TEST_F(WatchingTest, OtherErrorsAreFinal) {
   fake_.Settle();
   fake_.refuse = grpc::Status(grpc::StatusCode::NOT_FOUND, "no such job");

@@ -168,7 +168,7 @@ TEST_F(JobsTest, TheDaemonThatVanishedIsNamedWhicheverComesFirst) {
   jobs_.OnStreamGone("n1", At(3));
   Tell(0, SessionEvent::FAILED, 4);
   EXPECT_THAT(Reason(),
-              StartsWith("daemon name1 is lost (its connection ended 1 s before); stage 0"));
+              StartsWith("daemon name1 is lost (its connection ended 1 s before this); stage 0"));
   ASSERT_TRUE(jobs_.Start("bible-1", MakePlan(2), At(10)).ok());
   Tell(0, SessionEvent::FAILED, 11, 0, 2);
   jobs_.OnStreamGone("n2", At(12));

@@ -54,6 +54,25 @@ TEST_F(MembershipTest, TheSameProcessReplacesItsOwnStreamAtOnce) {
   EXPECT_TRUE(m_.Find("a")->alive());
 }
 
+TEST_F(MembershipTest, FilesThatComeLaterAreKnown) {
+  Join(Daemon("a", "p"), 1, 0);
+  Heartbeat beat = Beat(0, 0);
+  beat.mutable_data()->add_files()->set_path("late.txt");
+  beat.mutable_data()->set_complete(true);
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, beat, At(1)).ok());
+  ASSERT_EQ(m_.Find("a")->node.data_files_size(), 1);
+  EXPECT_EQ(m_.Find("a")->node.data_files(0).path(), "late.txt");
+  EXPECT_TRUE(m_.Find("a")->node.data_listed());
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, Beat(0, 0), At(2)).ok());  // nothing new
+  EXPECT_EQ(m_.Find("a")->node.data_files_size(), 1);
+  beat.mutable_data()->clear_files();
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, beat, At(3)).ok());
+  EXPECT_EQ(m_.Find("a")->node.data_files_size(), 0);
+  for (int i = 0; i < 1000; ++i) beat.mutable_data()->add_files()->set_path("x");
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, beat, At(4)).ok());  // more than a daemon lists
+  EXPECT_EQ(m_.Find("a")->node.data_files_size(), 0);
+}
+
 TEST_F(MembershipTest, ASecondLiveDaemonOfTheSameIdentityIsRefused) {
   Join(Daemon("a", "p"), 1, 0);
   ASSERT_EQ(m_.Register(Daemon("a", "q"), 2, At(1), At(1)).kind, RegisterDecision::kWait);

@@ -22,6 +22,7 @@ class Listener : public CoordinatorListener {
     message.set_running_generation(5);
     return message;
   }
+  void OnRegistered(const Registered& registered) override { links += registered.links_size(); }
   Heartbeat MakeHeartbeat() override {
     Heartbeat heartbeat;
     heartbeat.set_progress(++beats);
@@ -35,6 +36,7 @@ class Listener : public CoordinatorListener {
   std::atomic<uint64_t> generation{0};
   std::atomic<int> stops{0};
   std::atomic<int> peers{0};
+  std::atomic<int> links{0};
 };
 
 class CoordinatorClientTest : public testing::Test {

@@ -43,8 +43,7 @@ TEST(SessionMetrics, AStepBecomesCountersAndGauges) {
 }
 
 TEST(SessionMetrics, APeerThatIsGoneIsNoLongerShown) {
-  NodeInfo peer;
-  peer.set_name("gone");
+  const std::string peer = "gone";
   LinkMeasurement measured;
   measured.set_rate_bits_per_s(5e6);
   measured.set_round_trip_s(0.02);

@@ -146,6 +146,27 @@ class ClusterTest(unittest.TestCase):
         cluster.submit(cluster.job("good"))
         cluster.wait_state({"JOB_FINISHED"}, "good")
 
+    def test_a_daemon_tells_of_files_that_come_later_and_shows_its_links_after_a_restart(self):
+        cluster = self.cluster(2)
+        job = cluster.job(data__path="late.txt")
+        code, _, err = cluster.cli("plan", job)
+        self.assertNotEqual(code, 0)
+        self.assertIn("late.txt", err)
+        with open(os.path.join(cluster.data, "late.txt"), "wb") as f:
+            f.write(small_text())
+        end = time.monotonic() + 60
+        while cluster.cli("plan", job)[0] != 0:
+            self.assertLess(time.monotonic(), end, cluster.logs())
+            time.sleep(0.5)
+        self.assertEqual(cluster.cli("nodes", "--wait", "2", "--timeout", "60")[0], 0)  # links measured
+        cluster.daemons["d0"].terminate()
+        daemon = cluster.start_daemon("d0")
+        cluster.wait_nodes(2)
+        words = daemon.wait_for("http ").split()
+        url = "http://" + words[words.index("http") + 1].rstrip(",") + "/metrics"
+        with urllib.request.urlopen(url, timeout=10) as reply:
+            self.assertIn('isthmus_link_rate_bytes_per_second{peer="d1"}', reply.read().decode())
+
 
 if __name__ == "__main__":
     main()
