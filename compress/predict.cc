@@ -13,9 +13,7 @@
 namespace isthmus::compress {
 namespace {
 
-constexpr uint32_t kTooLarge = (60 + 127) << 23;  // bits of 2^60
 constexpr double kDefaultRate = 0.05;
-constexpr float kGainUnit = 1.0f / 32;
 
 // x - prediction.
 class UnpredictedRows : public RowSource {
@@ -89,12 +87,54 @@ void AddLeft(size_t n, const float* __restrict c, float* __restrict sum, float* 
 
 }  // namespace
 
+float PredictRate(const CodecSpec& spec) {
+  return static_cast<float>(spec.rate() > 0 ? spec.rate() : kDefaultRate);
+}
+
+uint32_t TokenContexts::Token(absl::Span<const uint32_t> tokens, int64_t position,
+                              size_t back) const {
+  const int64_t p = position + (next ? 1 : 0) - static_cast<int64_t>(back);
+  return p >= 0 && p < positions ? tokens[static_cast<size_t>(p)] : kNoToken;
+}
+
+uint32_t TokenContexts::Slot(absl::Span<const uint32_t> tokens, int64_t position,
+                             size_t level) const {
+  uint64_t key = level;
+  for (size_t back = 0; back < level + 2; ++back) key = Mix64(key ^ Token(tokens, position, back));
+  return static_cast<uint32_t>(key & static_cast<uint64_t>(slots - 1));
+}
+
+size_t ContextLevels(const CodecSpec& spec, const PredictorRows& rows) {
+  return rows.slots > 0 ? static_cast<size_t>(std::max(spec.context(), 1) - 1) : 0;
+}
+
+void WriteTokenIds(const std::vector<uint32_t>& ids, std::string* out) {
+  const bool wide = std::any_of(ids.begin(), ids.end(), [](uint32_t t) { return t > 0xffff; });
+  *Extend(out, 1) = wide ? 4 : 2;
+  char* to = Extend(out, ids.size() * (wide ? 4 : 2));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const uint16_t narrow = static_cast<uint16_t>(ids[i]);
+    if (wide) {
+      std::memcpy(to + 4 * i, &ids[i], 4);
+    } else {
+      std::memcpy(to + 2 * i, &narrow, 2);
+    }
+  }
+}
+
+size_t ReadTokenIds(absl::string_view body, int64_t positions, std::vector<uint32_t>* ids) {
+  const size_t width = static_cast<uint8_t>(body[0]), first = ids->size();
+  ids->resize(first + static_cast<size_t>(positions), 0);
+  for (size_t i = first; i < ids->size(); ++i)
+    std::memcpy(&(*ids)[i], body.data() + 1 + width * (i - first), width);
+  return 1 + width * static_cast<size_t>(positions);
+}
+
 Predictor::Predictor(const CodecSpec& spec, const SampleShape& shape, int64_t bytes)
-    : shape_(shape),
-      hidden_(static_cast<size_t>(shape.hidden)),
-      rate_(static_cast<float>(spec.rate() > 0 ? spec.rate() : kDefaultRate)),
-      next_(spec.next()),
+    : hidden_(static_cast<size_t>(shape.hidden)),
+      rate_(PredictRate(spec)),
       rows_(PredictorRowsOf(spec, bytes, shape.positions, shape.hidden)),
+      keys_{shape.positions, spec.next(), rows_.slots},
       all_(hidden_, rate_, 0, 1),
       tokens_(hidden_, rate_, 0, static_cast<size_t>(rows_.tokens - 1)),
       positions_(static_cast<size_t>(rows_.positions) * hidden_),
@@ -102,14 +142,8 @@ Predictor::Predictor(const CodecSpec& spec, const SampleShape& shape, int64_t by
       position_sums_(positions_.size()),
       position_counts_(static_cast<size_t>(rows_.positions)) {
   // A context seen once is believed by half.
-  const size_t levels = rows_.slots > 0 ? static_cast<size_t>(std::max(spec.context(), 1) - 1) : 0;
-  for (size_t level = 0; level < levels; ++level)
+  for (size_t level = 0; level < ContextLevels(spec, rows_); ++level)
     contexts_.emplace_back(hidden_, rate_, 1, static_cast<size_t>(rows_.slots));
-}
-
-uint32_t Predictor::Token(absl::Span<const uint32_t> tokens, int64_t position, size_t back) const {
-  const int64_t p = position + (next_ ? 1 : 0) - static_cast<int64_t>(back);
-  return p >= 0 && p < shape_.positions ? tokens[static_cast<size_t>(p)] : kNoToken;
 }
 
 const float* Predictor::TokenRow(uint32_t token) const {
@@ -118,35 +152,29 @@ const float* Predictor::TokenRow(uint32_t token) const {
   return mean != nullptr ? mean : zero_.data();
 }
 
-uint32_t Predictor::Slot(absl::Span<const uint32_t> tokens, int64_t position, size_t level) const {
-  uint64_t key = level;
-  for (size_t back = 0; back < level + 2; ++back) key = Mix64(key ^ Token(tokens, position, back));
-  return static_cast<uint32_t>(key & static_cast<uint64_t>(rows_.slots - 1));
-}
-
 void Predictor::Predict(absl::Span<const uint32_t> tokens, int64_t position, float* row) const {
   const size_t at = static_cast<size_t>(position);
-  const float* t = TokenRow(Token(tokens, position, 0));
+  const float* t = TokenRow(keys_.Token(tokens, position, 0));
   const float* p = positions_.empty() ? zero_.data() : positions_.data() + at * hidden_;
   for (size_t i = 0; i < hidden_; ++i) row[i] = t[i] + p[i];
   for (size_t level = 0; level < contexts_.size(); ++level) {
-    const float* c = contexts_[level].Find(Slot(tokens, position, level));
+    const float* c = contexts_[level].Find(keys_.Slot(tokens, position, level));
     for (size_t i = 0; c != nullptr && i < hidden_; ++i) row[i] += c[i];
   }
 }
 
 void Predictor::Learn(absl::Span<const uint32_t> tokens, int64_t position, const float* y) {
-  if (MaxBits(y, hidden_) > kTooLarge) return;
+  if (MaxBits(y, hidden_) > kTooLargeToLearn) return;
   const size_t at = static_cast<size_t>(position);
   const bool by_position = !positions_.empty();
-  const uint32_t token = Token(tokens, position, 0);
+  const uint32_t token = keys_.Token(tokens, position, 0);
   left_.resize(2 * hidden_);
   float* left = left_.data();
   AddRow(hidden_, y, TokenRow(token), by_position ? &positions_[at * hidden_] : zero_.data(),
          tokens_.Add(token), by_position ? &position_sums_[at * hidden_] : left + hidden_, left);
   if (by_position) ++position_counts_[at];
   for (size_t level = 0; level < contexts_.size(); ++level) {
-    const uint32_t slot = Slot(tokens, position, level);
+    const uint32_t slot = keys_.Slot(tokens, position, level);
     const float* c = contexts_[level].Find(slot);
     AddLeft(hidden_, c != nullptr ? c : zero_.data(), contexts_[level].Add(slot), left);
   }
@@ -217,18 +245,7 @@ void PredictCodec::Encode(RowSource& in, const SampleInfo& info, std::string* ou
                           RowSink* rebuilt) {
   token_ids_.assign(info.tokens.begin(), info.tokens.end());
   token_ids_.resize(static_cast<size_t>(shape_.positions), kNoToken);
-  const bool wide =
-      std::any_of(token_ids_.begin(), token_ids_.end(), [](uint32_t t) { return t > 0xffff; });
-  *Extend(out, 1) = wide ? 4 : 2;
-  char* to = Extend(out, token_ids_.size() * (wide ? 4 : 2));
-  for (size_t i = 0; i < token_ids_.size(); ++i) {
-    const uint16_t narrow = static_cast<uint16_t>(token_ids_[i]);
-    if (wide) {
-      std::memcpy(to + 4 * i, &token_ids_[i], 4);
-    } else {
-      std::memcpy(to + 2 * i, &narrow, 2);
-    }
-  }
+  WriteTokenIds(token_ids_, out);
   Predict(&in);
   std::copy(gains_.begin(), gains_.end(), Extend(out, gains_.size()));
   const size_t hidden = static_cast<size_t>(shape_.hidden);
@@ -251,11 +268,8 @@ absl::StatusOr<size_t> PredictCodec::Check(absl::string_view bytes) const {
 }
 
 void PredictCodec::Decode(absl::string_view body, RowSink& out) {
-  const size_t width = static_cast<uint8_t>(body[0]);
-  token_ids_.assign(static_cast<size_t>(shape_.positions), 0);
-  for (size_t i = 0; i < token_ids_.size(); ++i)
-    std::memcpy(&token_ids_[i], body.data() + 1 + width * i, width);
-  body.remove_prefix(1 + width * token_ids_.size());
+  token_ids_.clear();
+  body.remove_prefix(ReadTokenIds(body, shape_.positions, &token_ids_));
   std::memcpy(gains_.data(), body.data(), gains_.size());
   body.remove_prefix(gains_.size());
   Predict(nullptr);

@@ -28,12 +28,38 @@
 #define ISTHMUS_COMPRESS_PREDICT_H_
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "compress/mean_table.h"
 #include "compress/sample_codec.h"
 
 namespace isthmus::compress {
+
+// Rows with magnitudes over 2^60 are not learned from: their bits as fp32.
+inline constexpr uint32_t kTooLargeToLearn = (60 + 127) << 23;
+inline constexpr float kGainUnit = 1.0f / 32;
+float PredictRate(const CodecSpec& spec);
+
+// The token ids and contexts of the positions of a sample. `slots`: a power of two.
+struct TokenContexts {
+  int64_t positions = 0;
+  bool next = false;
+  int64_t slots = 0;
+
+  // The token `back` places before the last one of the position's context.
+  uint32_t Token(absl::Span<const uint32_t> tokens, int64_t position, size_t back) const;
+  // Of the context of level + 2 token ids.
+  uint32_t Slot(absl::Span<const uint32_t> tokens, int64_t position, size_t level) const;
+};
+
+// Tables of contexts of two token ids, of three, ...
+size_t ContextLevels(const CodecSpec& spec, const PredictorRows& rows);
+
+// The ids at the front of a body: their width and they. ReadTokenIds returns the bytes of both, of
+// a body that was checked, and appends the ids.
+void WriteTokenIds(const std::vector<uint32_t>& ids, std::string* out);
+size_t ReadTokenIds(absl::string_view body, int64_t positions, std::vector<uint32_t>* ids);
 
 // The means. `tokens` are those of one sample, one a position.
 class Predictor {
@@ -53,16 +79,12 @@ class Predictor {
   void Load(StateReader* from);
 
  private:
-  // The token `back` places before the last one of the position's context.
-  uint32_t Token(absl::Span<const uint32_t> tokens, int64_t position, size_t back) const;
   const float* TokenRow(uint32_t token) const;
-  uint32_t Slot(absl::Span<const uint32_t> tokens, int64_t position, size_t level) const;
 
-  const SampleShape shape_;
   const size_t hidden_;
   const float rate_;
-  const bool next_;
   const PredictorRows rows_;
+  const TokenContexts keys_;
   MeanTable all_;  // one row: of all tokens
   MeanTable tokens_;
   std::vector<MeanTable> contexts_;  // of two token ids, of three, ...

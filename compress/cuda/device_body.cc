@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "compress/cuda/device_low_rank.h"
+#include "compress/cuda/device_predict.h"
+#include "compress/cuda/device_random_k.h"
 #include "compress/cuda/device_top_k.h"
+#include "compress/cuda/device_wrap.h"
 #include "compress/low_rank.h"
 #include "compress/quantize.h"
 #include "compress/sparse.h"
@@ -42,6 +46,7 @@ class DeviceQuant : public DeviceSampleCodec {
     Append(layout.code_bytes);
   }
 
+  bool FindsNotFinite() const override { return false; }
   bool HasNan(absl::string_view body) const override {
     for (size_t i = 0; i < static_cast<size_t>(segments_[0].bytes); i += 2) {
       uint16_t scale;
@@ -51,7 +56,8 @@ class DeviceQuant : public DeviceSampleCodec {
     return false;
   }
 
-  absl::Status Encode(DType dtype, absl::Span<const EncodeJob> jobs, Queue* queue) override {
+  absl::Status Encode(DType dtype, absl::Span<const EncodeJob> jobs, absl::Span<const SampleInfo>,
+                      Queue* queue) override {
     const int64_t count = static_cast<int64_t>(jobs.size());
     RETURN_IF_ERROR(scratch_.Reserve(EncodeScratchBytes(format_, matrix_, count)));
     const EncodeJob* to_encode = jobs.data();
@@ -71,8 +77,8 @@ class DeviceQuant : public DeviceSampleCodec {
     return DecodePlainly(DType::kBf16, rebuilt, queue);
   }
 
-  absl::Status Decode(DType dtype, absl::Span<const DecodeJob> jobs, uint32_t* not_finite,
-                      Queue* queue) override {
+  absl::Status Decode(DType dtype, absl::Span<const DecodeJob> jobs, absl::Span<const SampleInfo>,
+                      uint32_t* not_finite, Queue* queue) override {
     if (role_ != Role::kKey) return DecodePlainly(dtype, jobs, queue);
     std::vector<DecodeJob> values, buffers;
     for (const DecodeJob& job : jobs) {
@@ -102,7 +108,8 @@ class DevicePlain : public DeviceSampleCodec {
     Append(elements_ * static_cast<int64_t>(DTypeBytes(wire)));
   }
 
-  absl::Status Encode(DType dtype, absl::Span<const EncodeJob> jobs, Queue* queue) override {
+  absl::Status Encode(DType dtype, absl::Span<const EncodeJob> jobs, absl::Span<const SampleInfo>,
+                      Queue* queue) override {
     for (const EncodeJob& job : jobs) {
       RETURN_IF_ERROR(KernelStatus(PlainEncode(job.a, dtype, elements_, wire_, job.body, job.m,
                                                job.not_finite, queue->stream()),
@@ -111,8 +118,8 @@ class DevicePlain : public DeviceSampleCodec {
     return absl::OkStatus();
   }
 
-  absl::Status Decode(DType dtype, absl::Span<const DecodeJob> jobs, uint32_t* not_finite,
-                      Queue* queue) override {
+  absl::Status Decode(DType dtype, absl::Span<const DecodeJob> jobs, absl::Span<const SampleInfo>,
+                      uint32_t* not_finite, Queue* queue) override {
     for (const DecodeJob& job : jobs) {
       RETURN_IF_ERROR(KernelStatus(PlainEncode(job.body, wire_, elements_, dtype, job.out, nullptr,
                                                nullptr, queue->stream()),
@@ -149,42 +156,121 @@ void DeviceSampleCodec::Embed(const DeviceSampleCodec& inner) {
   device_bytes_ += inner.device_bytes_;
 }
 
-absl::StatusOr<std::unique_ptr<DeviceSampleCodec>> MakeDeviceSampleCodec(
-    const CodecSpec& spec, const SampleShape& shape, const CodecOptions& options, Role role) {
-  const bool plain = spec.kind() == CodecSpec::NONE || spec.kind() == CodecSpec::BF16 ||
-                     spec.kind() == CodecSpec::FP16;
-  if (plain && role != Role::kDelta) {
-    const DType wire = spec.kind() == CodecSpec::NONE   ? DType::kF32
-                       : spec.kind() == CodecSpec::BF16 ? DType::kBf16
-                                                        : DType::kF16;
-    return std::make_unique<DevicePlain>(wire, shape);
+absl::Status BodyToHost(const DeviceSampleCodec& codec, const uint8_t* body, const SampleInfo& info,
+                        Queue* queue, char** to) {
+  std::string prefix;
+  codec.AppendPrefix(info, &prefix);
+  *to = std::copy(prefix.begin(), prefix.end(), *to);
+  for (const Segment& segment : codec.segments()) {
+    RETURN_IF_ERROR(queue->ToHost(*to, body + segment.at, segment.bytes));
+    *to += segment.bytes;
   }
+  return absl::OkStatus();
+}
+
+absl::Status BodyToDevice(const DeviceSampleCodec& codec, absl::string_view from, uint8_t* body,
+                          std::vector<uint32_t>* tokens, Queue* queue) {
+  const char* at = from.data() + codec.ReadPrefix(from, tokens);
+  for (const Segment& segment : codec.segments()) {
+    RETURN_IF_ERROR(queue->ToDevice(body + segment.at, at, segment.bytes));
+    at += segment.bytes;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<SampleCodec>> MakeChecker(const CodecSpec& spec,
+                                                         const CodecOptions& options) {
+  CodecOptions small = options;
+  small.predictor_bytes = 0;  // it predicts nothing
+  return MakeSampleCodec(spec, {options.positions, options.hidden}, small);
+}
+
+namespace {
+
+using MadeCodec = absl::StatusOr<std::unique_ptr<DeviceSampleCodec>>;
+
+bool IsPlain(const CodecSpec& spec) {
+  return spec.kind() == CodecSpec::NONE || spec.kind() == CodecSpec::BF16 ||
+         spec.kind() == CodecSpec::FP16;
+}
+
+MadeCodec MakePlain(const CodecSpec& spec, const SampleShape& shape) {
+  const DType wire = spec.kind() == CodecSpec::NONE   ? DType::kF32
+                     : spec.kind() == CodecSpec::BF16 ? DType::kBf16
+                                                      : DType::kF16;
+  return std::make_unique<DevicePlain>(wire, shape);
+}
+
+MadeCodec MakeTopK(const CodecSpec& spec, const SampleShape& shape, const CodecOptions& options) {
+  ASSIGN_OR_RETURN(std::unique_ptr<DeviceSampleCodec> values,
+                   MakeDeviceSampleCodec(ValuesOf(spec), TopKCodec::ValuesShape(spec, shape),
+                                         options, Role::kDirect));
+  return std::make_unique<DeviceTopK>(shape, TopKKept(spec, shape.positions, shape.hidden),
+                                      spec.global(), std::move(values));
+}
+
+MadeCodec MakeRandomK(const CodecSpec& spec, const SampleShape& shape,
+                      const CodecOptions& options) {
+  const Runs runs = {shape.elements(), KeptOf(spec.ratio(), shape.elements()), options.seed,
+                     spec.scaled()};
+  ASSIGN_OR_RETURN(std::unique_ptr<DeviceSampleCodec> values,
+                   MakeDeviceSampleCodec(ValuesOf(spec), {1, runs.kept}, options, Role::kDirect));
+  return std::make_unique<DeviceRandomK>(runs, std::move(values));
+}
+
+MadeCodec MakeLowRank(const CodecSpec& spec, const SampleShape& shape,
+                      const CodecOptions& options) {
+  const int64_t rank = LowRankCodec::Rank(spec, shape);
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<DeviceSampleCodec> left,
+      MakeDeviceSampleCodec(ValuesOf(spec), {shape.positions, rank}, options, Role::kDirect));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<DeviceSampleCodec> right,
+      MakeDeviceSampleCodec(ValuesOf(spec), {rank, shape.hidden}, options, Role::kDirect));
+  return std::make_unique<DeviceLowRank>(shape, rank, options.seed, std::move(left),
+                                         std::move(right));
+}
+
+// Of Role::kDirect, all but plain and quantised.
+MadeCodec MakeDirect(const CodecSpec& spec, const SampleShape& shape, const CodecOptions& options) {
+  const bool sparse = shape.elements() < int64_t{1} << 32;
+  const bool feedback = spec.kind() == CodecSpec::FEEDBACK || spec.kind() == CodecSpec::LAZY;
+  if (spec.kind() == CodecSpec::TOP_K && sparse &&
+      (spec.global() || shape.hidden <= kMaxTopKHidden))
+    return MakeTopK(spec, shape, options);
+  if (spec.kind() == CodecSpec::RANDOM_K && sparse) return MakeRandomK(spec, shape, options);
+  if (spec.kind() == CodecSpec::COCKTAIL && sparse)
+    return MakeDirect(ExpandCocktail(spec), shape, options);
+  if (spec.kind() == CodecSpec::LOW_RANK &&
+      std::max(shape.positions, shape.hidden) <= kMaxLowRankSide)
+    return MakeLowRank(spec, shape, options);
+  if (feedback || spec.kind() == CodecSpec::PREDICT) {
+    ASSIGN_OR_RETURN(std::unique_ptr<DeviceSampleCodec> inner,
+                     MakeDeviceSampleCodec(spec.inner(), shape, options, Role::kDirect));
+    if (feedback)
+      return std::make_unique<DeviceFeedback>(spec.kind() == CodecSpec::LAZY, shape,
+                                              std::move(inner));
+    return std::make_unique<DevicePredict>(spec, shape, options.predictor_bytes, std::move(inner));
+  }
+  if (spec.kind() == CodecSpec::AUTOENCODER && shape.hidden == spec.channels())
+    return MakeDeviceSampleCodec(ValuesOf(spec), shape, options, Role::kDirect);
+  return absl::UnimplementedError(absl::StrCat(
+      "codec '", FormatCodec(spec), "' has no CUDA kernel for samples of ", shape.positions, " x ",
+      shape.hidden, "; copy the tensor to the host and use the codec there"));
+}
+
+}  // namespace
+
+MadeCodec MakeDeviceSampleCodec(const CodecSpec& spec, const SampleShape& shape,
+                                const CodecOptions& options, Role role) {
   if (spec.kind() == CodecSpec::QUANT || spec.kind() == CodecSpec::SIGN)
     return std::make_unique<DeviceQuant>(spec, shape, options.seed, role);
-  if (spec.kind() == CodecSpec::TOP_K && role == Role::kDirect && !spec.global() &&
-      shape.hidden <= kMaxTopKHidden && shape.elements() < int64_t{1} << 32) {
-    ASSIGN_OR_RETURN(std::unique_ptr<DeviceSampleCodec> values,
-                     MakeDeviceSampleCodec(ValuesOf(spec), TopKCodec::ValuesShape(spec, shape),
-                                           options, Role::kDirect));
-    return std::make_unique<DeviceTopK>(shape, TopKKept(spec, shape.positions, shape.hidden),
-                                        std::move(values));
-  }
-  if (spec.kind() == CodecSpec::LOW_RANK && role == Role::kDirect &&
-      std::max(shape.positions, shape.hidden) <= kMaxLowRankSide) {
-    const int64_t rank = LowRankCodec::Rank(spec, shape);
-    ASSIGN_OR_RETURN(std::unique_ptr<DeviceSampleCodec> left,
-                     MakeDeviceSampleCodec(ValuesOf(spec), {shape.positions, rank}, options, role));
-    ASSIGN_OR_RETURN(std::unique_ptr<DeviceSampleCodec> right,
-                     MakeDeviceSampleCodec(ValuesOf(spec), {rank, shape.hidden}, options, role));
-    return std::make_unique<DeviceLowRank>(shape, rank, options.seed, std::move(left),
-                                           std::move(right));
-  }
-  const char* where = role == Role::kDelta ? " inside delta()"
-                      : role == Role::kKey ? " as the codec of key frames"
-                                           : "";
-  return absl::UnimplementedError(
-      absl::StrCat("codec '", FormatCodec(spec), "'", where,
-                   " has no CUDA kernel; copy the tensor to the host and use the codec there"));
+  if (IsPlain(spec) && role != Role::kDelta) return MakePlain(spec, shape);
+  MadeCodec codec = IsPlain(spec) ? MakePlain(spec, shape) : MakeDirect(spec, shape, options);
+  if (!codec.ok() || role == Role::kDirect) return codec;
+  if (role == Role::kDelta) return std::make_unique<DeviceDifference>(shape, *std::move(codec));
+  if (spec.kind() == CodecSpec::PREDICT) return codec;  // it keeps buffers itself
+  return std::make_unique<DeviceKey>(shape, *std::move(codec));
 }
 
 }  // namespace isthmus::compress::cuda

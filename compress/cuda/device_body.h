@@ -6,6 +6,7 @@
 #define ISTHMUS_COMPRESS_CUDA_DEVICE_BODY_H_
 
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -43,15 +44,35 @@ class DeviceSampleCodec {
   int64_t wire_bytes() const;
   int64_t device_bytes() const { return device_bytes_; }
 
-  // Can it be told on the host that a body decodes to a NaN?
+  // Can it be told on the host that a body decodes to a NaN? What it cannot tell, Decode finds.
   virtual bool HasNan(absl::string_view body) const { return false; }
+  virtual bool FindsNotFinite() const { return true; }
 
-  // Queues the encoding of samples, m as the role says.
-  virtual absl::Status Encode(DType dtype, absl::Span<const EncodeJob> jobs, Queue* queue) = 0;
-  // The bodies have passed Check of the CPU's codec. `not_finite`, if not null, is set to 1 where
-  // HasNan could not tell and the buffer of a key frame would not be finite.
-  virtual absl::Status Decode(DType dtype, absl::Span<const DecodeJob> jobs, uint32_t* not_finite,
+  // Queues the encoding of samples, m as the role says. `infos` belong to the jobs.
+  virtual absl::Status Encode(DType dtype, absl::Span<const EncodeJob> jobs,
+                              absl::Span<const SampleInfo> infos, Queue* queue) = 0;
+  // The bodies have passed Check of the CPU's codec. `infos`: with the tokens that the bodies had.
+  // `not_finite`, if not null, is set to 1 where FindsNotFinite and a buffer would not be finite.
+  virtual absl::Status Decode(DType dtype, absl::Span<const DecodeJob> jobs,
+                              absl::Span<const SampleInfo> infos, uint32_t* not_finite,
                               Queue* queue) = 0;
+
+  // What stands before the segments on the wire is the host's affair: token ids (predict).
+  virtual bool NeedsTokens() const { return false; }
+  virtual int64_t MaxPrefixBytes() const { return 0; }
+  virtual void AppendPrefix(const SampleInfo& info, std::string* out) const {}
+  // The bytes of the prefix of a body; its token ids are appended.
+  virtual int64_t ReadPrefix(absl::string_view body, std::vector<uint32_t>* tokens) const {
+    return 0;
+  }
+
+  // For codecs with state that both ends share. After the only Encode or Decode of a frame, and
+  // after the queue was waited for: which of its samples both ends use.
+  virtual bool KeepsState() const { return false; }
+  virtual absl::Status EndFrame(absl::Span<const uint8_t> used, Queue* queue) {
+    return absl::OkStatus();
+  }
+  virtual absl::StatusOr<uint64_t> StateHash(Queue* queue) { return 0; }
 
  protected:
   void Append(int64_t bytes);                  // a segment
@@ -59,6 +80,17 @@ class DeviceSampleCodec {
   std::vector<Segment> segments_;
   int64_t device_bytes_ = 0;
 };
+
+// A body from the device to `*to` in pinned memory, which moves on; queued but for the prefix.
+absl::Status BodyToHost(const DeviceSampleCodec& codec, const uint8_t* body, const SampleInfo& info,
+                        Queue* queue, char** to);
+// A body, which was checked and lies in pinned memory, to the device; its tokens are appended.
+absl::Status BodyToDevice(const DeviceSampleCodec& codec, absl::string_view from, uint8_t* body,
+                          std::vector<uint32_t>* tokens, Queue* queue);
+
+// The CPU's codec, to Check bytes from outside.
+absl::StatusOr<std::unique_ptr<SampleCodec>> MakeChecker(const CodecSpec& spec,
+                                                         const CodecOptions& options);
 
 enum class Role {
   kDirect,  // no buffers

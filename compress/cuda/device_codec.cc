@@ -15,7 +15,7 @@
 namespace isthmus::compress::cuda {
 namespace {
 
-// Samples one after the other, without state: the counterpart of PerSampleEncoder.
+// Samples one after the other: the counterpart of PerSampleEncoder.
 class DirectEncoder : public DeviceEncoder {
  public:
   DirectEncoder(std::unique_ptr<DeviceSampleCodec> codec, CodecOptions options, Queue queue)
@@ -23,41 +23,71 @@ class DirectEncoder : public DeviceEncoder {
 
   absl::StatusOr<absl::string_view> EncodePinned(const TensorView& in,
                                                  const FrameContext& context) override {
+    RETURN_IF_ERROR(failed_);
     RETURN_IF_ERROR(CheckTensor(in.data, in.device, in.dims, options_));
+    if (codec_->NeedsTokens()) RETURN_IF_ERROR(CheckTokens(context.token_ids, in.dims));
+    const absl::Status status = Work(in, context);
+    if (codec_->KeepsState()) failed_ = status;
+    RETURN_IF_ERROR(status);
+    CountFrame(in.dims, static_cast<size_t>(payload_bytes_), &stats_);
+    return absl::string_view(pinned_.data(), static_cast<size_t>(payload_bytes_));
+  }
+
+  uint64_t version() const override { return static_cast<uint64_t>(stats_.frames); }
+  uint64_t StateHash() const override { return codec_->StateHash(&queue_).value_or(0); }
+  CodecStats stats() const override { return stats_; }
+
+ private:
+  absl::Status Work(const TensorView& in, const FrameContext& context) {
     const int64_t samples = in.dims.samples, stride = codec_->device_bytes();
-    const int64_t wire = codec_->wire_bytes();
     RETURN_IF_ERROR(bodies_.Reserve(samples * stride + 16));
-    RETURN_IF_ERROR(pinned_.Reserve(samples * wire));
+    RETURN_IF_ERROR(pinned_.Reserve(samples * (codec_->MaxPrefixBytes() + codec_->wire_bytes())));
     std::vector<EncodeJob> jobs;
+    std::vector<SampleInfo> infos;
     for (int64_t s = 0; s < samples; ++s) {
+      infos.push_back(InfoOf(version(), s, in.dims, context));
       EncodeJob job;
       job.a = SampleAt(in, s);
       job.body = bodies_.data() + 16 + s * stride;
       job.not_finite = reinterpret_cast<uint32_t*>(bodies_.data());  // not asked for here
-      job.draw = InfoOf(version(), s, in.dims, context).draw;
+      job.draw = infos.back().draw;
       jobs.push_back(job);
     }
-    RETURN_IF_ERROR(codec_->Encode(in.dtype, jobs, &queue_));
+    RETURN_IF_ERROR(codec_->Encode(in.dtype, jobs, infos, &queue_));
+    RETURN_IF_ERROR(codec_->MaxPrefixBytes() == 0 ? CollectRows(samples) : Collect(jobs, infos));
+    RETURN_IF_ERROR(queue_.Wait());
+    return codec_->EndFrame(std::vector<uint8_t>(jobs.size(), 1), &queue_);
+  }
+
+  // Queues copies of all bodies to their places in the payload: they all have one length.
+  absl::Status CollectRows(int64_t samples) {
+    const int64_t wire = codec_->wire_bytes();
     int64_t at = 0;
     for (const Segment& segment : codec_->segments()) {
       RETURN_IF_ERROR(queue_.RowsToHost(pinned_.data() + at, wire, bodies_.data() + 16 + segment.at,
-                                        stride, segment.bytes, samples));
+                                        codec_->device_bytes(), segment.bytes, samples));
       at += segment.bytes;
     }
-    RETURN_IF_ERROR(queue_.Wait());
-    CountFrame(in.dims, static_cast<size_t>(samples * wire), &stats_);
-    return absl::string_view(pinned_.data(), static_cast<size_t>(samples * wire));
+    payload_bytes_ = samples * wire;
+    return absl::OkStatus();
   }
 
-  uint64_t version() const override { return static_cast<uint64_t>(stats_.frames); }
-  CodecStats stats() const override { return stats_; }
+  // The same where each has a prefix of its own.
+  absl::Status Collect(const std::vector<EncodeJob>& jobs, const std::vector<SampleInfo>& infos) {
+    char* to = pinned_.data();
+    for (size_t i = 0; i < jobs.size(); ++i)
+      RETURN_IF_ERROR(BodyToHost(*codec_, jobs[i].body, infos[i], &queue_, &to));
+    payload_bytes_ = to - pinned_.data();
+    return absl::OkStatus();
+  }
 
- private:
   const std::unique_ptr<DeviceSampleCodec> codec_;
   const CodecOptions options_;
-  Queue queue_;
+  mutable Queue queue_;
   DeviceMemory bodies_;
   PinnedMemory pinned_;
+  int64_t payload_bytes_ = 0;
+  absl::Status failed_;  // an error half-way: shared state is not to be trusted any more
   CodecStats stats_;
 };
 
@@ -78,52 +108,89 @@ class DirectDecoder : public DeviceDecoder {
 
   absl::Status Decode(absl::string_view payload, uint64_t version, const FrameContext& context,
                       const MutableTensorView& out) override {
+    RETURN_IF_ERROR(failed_);
     RETURN_IF_ERROR(CheckTensor(out.data, out.device, out.dims, options_));
-    RETURN_IF_ERROR(Check(payload, out.dims.samples));
-    const int64_t samples = out.dims.samples, stride = codec_->device_bytes();
+    if (codec_->KeepsState()) RETURN_IF_ERROR(CheckVersion(version, version_));
     if (!pinned_.Holds(payload) && !payload.empty()) {
       ASSIGN_OR_RETURN(char* pinned, PinnedPayload(static_cast<int64_t>(payload.size())));
       std::memcpy(pinned, payload.data(), payload.size());
       payload = absl::string_view(pinned, payload.size());
     }
-    RETURN_IF_ERROR(bodies_.Reserve(samples * stride));
-    const char* from = payload.data();
-    for (const Segment& segment : codec_->segments()) {
-      RETURN_IF_ERROR(queue_.RowsToDevice(bodies_.data() + segment.at, stride, from,
-                                          codec_->wire_bytes(), segment.bytes, samples));
-      from += segment.bytes;
-    }
-    RETURN_IF_ERROR(queue_.Mark());
-    std::vector<DecodeJob> jobs;
-    for (int64_t s = 0; s < samples; ++s)
-      jobs.push_back({bodies_.data() + s * stride, nullptr, SampleAt(out, s)});
-    RETURN_IF_ERROR(codec_->Decode(out.dtype, jobs, nullptr, &queue_));
+    RETURN_IF_ERROR(Parse(payload, out.dims.samples));
+    const absl::Status status = Work(payload, context, out);
+    if (codec_->KeepsState()) failed_ = status;
+    RETURN_IF_ERROR(status);
     version_ = version;
     CountFrame(out.dims, payload.size(), &stats_);
     return absl::OkStatus();
   }
 
   uint64_t version() const override { return version_; }
+  uint64_t StateHash() const override { return codec_->StateHash(&queue_).value_or(0); }
   CodecStats stats() const override { return stats_; }
+  absl::Span<const uint32_t> token_ids() const override { return tokens_; }
 
  private:
-  absl::Status Check(absl::string_view payload, int64_t samples) const {
+  // Checks the payload and cuts it into parts_; changes no state.
+  absl::Status Parse(absl::string_view payload, int64_t samples) {
+    parts_.clear();
     for (int64_t s = 0; s < samples; ++s) {
       absl::StatusOr<size_t> bytes = checker_->Check(payload);
       if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("sample ", s, " of the frame"));
+      parts_.push_back(payload.substr(0, *bytes));
       payload.remove_prefix(*bytes);
     }
     if (payload.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(payload.size(), " bytes after the last sample"));
   }
 
+  absl::Status Work(absl::string_view payload, const FrameContext& context,
+                    const MutableTensorView& out) {
+    const int64_t samples = out.dims.samples, stride = codec_->device_bytes();
+    RETURN_IF_ERROR(bodies_.Reserve(samples * stride));
+    tokens_.clear();
+    if (codec_->MaxPrefixBytes() == 0) {
+      RETURN_IF_ERROR(SendRows(payload, samples));
+    } else {
+      for (size_t s = 0; s < parts_.size(); ++s)
+        RETURN_IF_ERROR(BodyToDevice(*codec_, parts_[s],
+                                     bodies_.data() + static_cast<int64_t>(s) * stride, &tokens_,
+                                     &queue_));
+    }
+    RETURN_IF_ERROR(queue_.Mark());
+    std::vector<DecodeJob> jobs;
+    std::vector<SampleInfo> infos;
+    FrameContext with_tokens = context;
+    with_tokens.token_ids = tokens_;
+    for (int64_t s = 0; s < samples; ++s) {
+      jobs.push_back({bodies_.data() + s * stride, nullptr, SampleAt(out, s)});
+      infos.push_back(InfoOf(version_, s, out.dims, with_tokens));
+    }
+    RETURN_IF_ERROR(codec_->Decode(out.dtype, jobs, infos, nullptr, &queue_));
+    return codec_->EndFrame(std::vector<uint8_t>(jobs.size(), 1), &queue_);
+  }
+
+  // Queues copies of all bodies, which have one length.
+  absl::Status SendRows(absl::string_view payload, int64_t samples) {
+    const char* from = payload.data();
+    for (const Segment& segment : codec_->segments()) {
+      RETURN_IF_ERROR(queue_.RowsToDevice(bodies_.data() + segment.at, codec_->device_bytes(), from,
+                                          codec_->wire_bytes(), segment.bytes, samples));
+      from += segment.bytes;
+    }
+    return absl::OkStatus();
+  }
+
   const std::unique_ptr<DeviceSampleCodec> codec_;
   const std::unique_ptr<SampleCodec> checker_;  // of bytes from outside
   const CodecOptions options_;
-  Queue queue_;
+  mutable Queue queue_;
   DeviceMemory bodies_;
   PinnedMemory pinned_;
+  std::vector<absl::string_view> parts_;
+  std::vector<uint32_t> tokens_;
   uint64_t version_ = 0;
+  absl::Status failed_;  // as the encoder's
   CodecStats stats_;
 };
 
@@ -164,7 +231,7 @@ absl::StatusOr<std::unique_ptr<DeviceDecoder>> MakeDeviceDecoder(const CodecSpec
   const SampleShape shape{options.positions, options.hidden};
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceSampleCodec> codec,
                    MakeDeviceSampleCodec(spec, shape, options, Role::kDirect));
-  ASSIGN_OR_RETURN(std::unique_ptr<SampleCodec> checker, MakeSampleCodec(spec, shape, options));
+  ASSIGN_OR_RETURN(std::unique_ptr<SampleCodec> checker, MakeChecker(spec, options));
   ASSIGN_OR_RETURN(Queue queue, Queue::Make(stream));
   return std::make_unique<DirectDecoder>(std::move(codec), std::move(checker), options,
                                          std::move(queue));

@@ -32,11 +32,13 @@ struct State {
     return std::max({inner->device_bytes(), cold->device_bytes(), full->device_bytes()});
   }
   int64_t LargestBody() const {  // on the wire
-    return std::max({inner->wire_bytes(), cold->wire_bytes(), full->wire_bytes()});
+    return std::max(
+        {inner->wire_bytes(), cold->MaxPrefixBytes() + cold->wire_bytes(), full->wire_bytes()});
   }
   uint64_t Hash() {
     absl::StatusOr<uint64_t> hash = store->Hash(&queue);
-    return hash.ok() ? Mix64(*hash ^ version) : 0;
+    absl::StatusOr<uint64_t> of_cold = cold->StateHash(&queue);
+    return hash.ok() && of_cold.ok() ? Mix64(*hash ^ version) ^ *of_cold : 0;
   }
   CodecStats Stats() const {
     CodecStats out = stats;
@@ -93,7 +95,7 @@ class BufferedEncoder : public DeviceEncoder {
   // Queues the kernels of all samples of a kind.
   absl::Status Launch(uint8_t kind, const TensorView& in, const FrameContext& context);
   // Queues copies of all bodies to their places in the payload, and writes the headers.
-  absl::Status Collect();
+  absl::Status Collect(const TensorDims& dims, const FrameContext& context);
   uint8_t* Body(size_t i) const {
     return s_.memory.data() + FlagBytes(static_cast<int64_t>(kinds_.size())) +
            static_cast<int64_t>(i) * s_.Stride();
@@ -110,6 +112,7 @@ absl::StatusOr<absl::string_view> BufferedEncoder::EncodePinned(const TensorView
   RETURN_IF_ERROR(s_.failed);
   RETURN_IF_ERROR(CheckTensor(in.data, in.device, in.dims, s_.options));
   RETURN_IF_ERROR(CheckIds(context.sample_ids, in.dims.samples));
+  if (s_.cold->NeedsTokens()) RETURN_IF_ERROR(CheckTokens(context.token_ids, in.dims));
   s_.store->Plan(context.sample_ids, &plan_);
   s_.failed = Work(in, context);
   RETURN_IF_ERROR(s_.failed);
@@ -132,14 +135,16 @@ absl::Status BufferedEncoder::Work(const TensorView& in, const FrameContext& con
   RETURN_IF_ERROR(Launch(kDelta, in, context));
   RETURN_IF_ERROR(Launch(kKey, in, context));
   // As if all were finite, which nearly always is so.
-  RETURN_IF_ERROR(Collect());
+  RETURN_IF_ERROR(Collect(in.dims, context));
   char* pinned_flags = s_.pinned.data() + samples * (kHeaderBytes + s_.LargestBody());
   RETURN_IF_ERROR(s_.queue.ToHost(pinned_flags, s_.memory.data(), flag_bytes));
   RETURN_IF_ERROR(s_.queue.Wait());
   std::vector<uint32_t> flags(static_cast<size_t>(flag_bytes / 4));
   std::memcpy(flags.data(), pinned_flags, static_cast<size_t>(flag_bytes));
   bool again = false;
+  std::vector<uint8_t> used_keys;
   for (size_t i = 0; i < ids.size(); ++i) {
+    if (kinds_[i] == kKey) used_keys.push_back(flags[i] == 0 ? 1 : 0);
     if (flags[i] != 0) {
       kinds_[i] = kForgotten;
       s_.store->Forget(ids[i]);
@@ -148,15 +153,17 @@ absl::Status BufferedEncoder::Work(const TensorView& in, const FrameContext& con
       s_.store->Bump(ids[i]);
     }
   }
+  if (!used_keys.empty()) RETURN_IF_ERROR(s_.cold->EndFrame(used_keys, &s_.queue));
   if (!again) return absl::OkStatus();
   RETURN_IF_ERROR(Launch(kForgotten, in, context));
-  RETURN_IF_ERROR(Collect());
+  RETURN_IF_ERROR(Collect(in.dims, context));
   return s_.queue.Wait();
 }
 
 absl::Status BufferedEncoder::Launch(uint8_t kind, const TensorView& in,
                                      const FrameContext& context) {
   std::vector<EncodeJob> jobs;
+  std::vector<SampleInfo> infos;
   for (size_t i = 0; i < kinds_.size(); ++i) {
     if (kinds_[i] != kind) continue;
     const int64_t sample = static_cast<int64_t>(i);
@@ -167,28 +174,26 @@ absl::Status BufferedEncoder::Launch(uint8_t kind, const TensorView& in,
     }
     job.body = Body(i);
     if (kind != kForgotten) job.not_finite = reinterpret_cast<uint32_t*>(s_.memory.data()) + i;
-    job.draw = InfoOf(s_.version, sample, in.dims, context).draw;
+    infos.push_back(InfoOf(s_.version, sample, in.dims, context));
+    job.draw = infos.back().draw;
     jobs.push_back(job);
   }
   if (jobs.empty()) return absl::OkStatus();
   DeviceSampleCodec* codec = kind == kDelta ? s_.inner.get()
                              : kind == kKey ? s_.cold.get()
                                             : s_.full.get();
-  return codec->Encode(in.dtype, jobs, &s_.queue);
+  return codec->Encode(in.dtype, jobs, infos, &s_.queue);
 }
 
-absl::Status BufferedEncoder::Collect() {
+absl::Status BufferedEncoder::Collect(const TensorDims& dims, const FrameContext& context) {
   char* to = s_.pinned.data();
   for (size_t i = 0; i < kinds_.size(); ++i) {
     const uint32_t version = plan_[i].version + 1;
     *to = static_cast<char>(kinds_[i]);
     std::memcpy(to + 1, &version, 4);
     to += kHeaderBytes;
-    for (const Segment& segment : s_.CodecOf(kinds_[i]).segments()) {
-      if (segment.bytes == 0) continue;
-      RETURN_IF_ERROR(s_.queue.ToHost(to, Body(i) + segment.at, segment.bytes));
-      to += segment.bytes;
-    }
+    const SampleInfo info = InfoOf(s_.version, static_cast<int64_t>(i), dims, context);
+    RETURN_IF_ERROR(BodyToHost(s_.CodecOf(kinds_[i]), Body(i), info, &s_.queue, &to));
   }
   payload_bytes_ = to - s_.pinned.data();
   return absl::OkStatus();
@@ -209,6 +214,7 @@ class BufferedDecoder : public DeviceDecoder {
   uint64_t version() const override { return s_.version; }
   uint64_t StateHash() const override { return s_.Hash(); }
   CodecStats stats() const override { return s_.Stats(); }
+  absl::Span<const uint32_t> token_ids() const override { return tokens_; }
 
  private:
   struct Part {
@@ -219,11 +225,20 @@ class BufferedDecoder : public DeviceDecoder {
   absl::Status Parse(absl::string_view payload, absl::Span<const uint32_t> ids);
   absl::StatusOr<Part> ParseSample(absl::string_view payload, const MessageStore::Slot& slot) const;
   absl::Status Work(const FrameContext& context, const MutableTensorView& out);
+  // Queues the copy of a part's body; tokens_ takes the ids it brings.
+  absl::Status Send(size_t i, uint8_t* body);
+  // Of each kind: jobs, and what belongs to them.
+  struct Batch {
+    std::vector<DecodeJob> jobs;
+    std::vector<SampleInfo> infos;
+  };
+  absl::Status Launch(const Batch (&batches)[3], const MutableTensorView& out);
 
   mutable State s_;
   const std::vector<std::unique_ptr<SampleCodec>> checkers_;  // by kind
   std::vector<MessageStore::Slot> plan_;
   std::vector<Part> parts_;
+  std::vector<uint32_t> tokens_;  // of the frame, where samples bring any
 };
 
 absl::StatusOr<BufferedDecoder::Part> BufferedDecoder::ParseSample(
@@ -282,34 +297,43 @@ absl::Status BufferedDecoder::Decode(absl::string_view payload, uint64_t version
   return absl::OkStatus();
 }
 
+absl::Status BufferedDecoder::Send(size_t i, uint8_t* body) {
+  std::vector<uint32_t> tokens;
+  RETURN_IF_ERROR(
+      BodyToDevice(s_.CodecOf(parts_[i].kind), parts_[i].body, body, &tokens, &s_.queue));
+  std::copy(tokens.begin(), tokens.end(),
+            tokens_.begin() + static_cast<std::ptrdiff_t>(i * tokens.size()));
+  return absl::OkStatus();
+}
+
 absl::Status BufferedDecoder::Work(const FrameContext& context, const MutableTensorView& out) {
   const absl::Span<const uint32_t> ids = context.sample_ids;
   const int64_t stride = s_.Stride(), flag_bytes = 16;
   RETURN_IF_ERROR(s_.store->Begin(ids, plan_));
   RETURN_IF_ERROR(s_.memory.Reserve(flag_bytes + out.dims.samples * stride + 16));
   RETURN_IF_ERROR(s_.queue.Zero(s_.memory.data(), flag_bytes));
-  std::vector<DecodeJob> jobs[3];
+  tokens_.clear();
+  if (s_.cold->NeedsTokens())
+    tokens_.assign(static_cast<size_t>(out.dims.samples * out.dims.positions), kNoToken);
+  FrameContext with_tokens = context;
+  with_tokens.token_ids = tokens_;
+  Batch batches[3];
   for (size_t i = 0; i < ids.size(); ++i) {
     const Part& part = parts_[i];
+    const int64_t sample = static_cast<int64_t>(i);
     DecodeJob job;
-    uint8_t* body = s_.memory.data() + flag_bytes + static_cast<int64_t>(i) * stride;
-    const char* from = part.body.data();
-    for (const Segment& segment : s_.CodecOf(part.kind).segments()) {
-      RETURN_IF_ERROR(s_.queue.ToDevice(body + segment.at, from, segment.bytes));
-      from += segment.bytes;
-    }
+    uint8_t* body = s_.memory.data() + flag_bytes + sample * stride;
+    RETURN_IF_ERROR(Send(i, body));
     if (part.kind != kForgotten && plan_[i].keep) {
       ASSIGN_OR_RETURN(job.m, s_.store->Buffer(ids[i]));
     }
     job.body = body;
-    job.out = SampleAt(out, static_cast<int64_t>(i));
-    jobs[part.kind].push_back(job);
+    job.out = SampleAt(out, sample);
+    batches[part.kind].jobs.push_back(job);
+    batches[part.kind].infos.push_back(InfoOf(s_.version, sample, out.dims, with_tokens));
   }
   RETURN_IF_ERROR(s_.queue.Mark());
-  uint32_t* not_finite = reinterpret_cast<uint32_t*>(s_.memory.data());
-  RETURN_IF_ERROR(s_.inner->Decode(out.dtype, jobs[kDelta], nullptr, &s_.queue));
-  RETURN_IF_ERROR(s_.cold->Decode(out.dtype, jobs[kKey], not_finite, &s_.queue));
-  RETURN_IF_ERROR(s_.full->Decode(out.dtype, jobs[kForgotten], nullptr, &s_.queue));
+  RETURN_IF_ERROR(Launch(batches, out));
   for (size_t i = 0; i < ids.size(); ++i) {
     if (parts_[i].kind == kForgotten) {
       s_.store->Forget(ids[i]);
@@ -317,12 +341,25 @@ absl::Status BufferedDecoder::Work(const FrameContext& context, const MutableTen
       s_.store->Bump(ids[i]);
     }
   }
-  if (jobs[kKey].empty()) return absl::OkStatus();
-  uint32_t flag = 0;
-  RETURN_IF_ERROR(s_.queue.ToHost(&flag, not_finite, 4));
-  RETURN_IF_ERROR(s_.queue.Wait());
-  if (flag == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError("a key frame is not finite, which an encoder sends as such");
+  return absl::OkStatus();
+}
+
+absl::Status BufferedDecoder::Launch(const Batch (&batches)[3], const MutableTensorView& out) {
+  uint32_t* not_finite = reinterpret_cast<uint32_t*>(s_.memory.data());
+  const Batch &deltas = batches[kDelta], &keys = batches[kKey], &full = batches[kForgotten];
+  RETURN_IF_ERROR(s_.inner->Decode(out.dtype, deltas.jobs, deltas.infos, not_finite, &s_.queue));
+  RETURN_IF_ERROR(s_.cold->Decode(out.dtype, keys.jobs, keys.infos, not_finite, &s_.queue));
+  RETURN_IF_ERROR(s_.full->Decode(out.dtype, full.jobs, full.infos, nullptr, &s_.queue));
+  const bool asks = (!deltas.jobs.empty() && s_.inner->FindsNotFinite()) ||
+                    (!keys.jobs.empty() && s_.cold->FindsNotFinite());
+  if (asks) {
+    uint32_t flag = 0;
+    RETURN_IF_ERROR(s_.queue.ToHost(&flag, not_finite, 4));
+    RETURN_IF_ERROR(s_.queue.Wait());
+    if (flag != 0) return absl::InvalidArgumentError("not finite, which an encoder sends as such");
+  }
+  if (keys.jobs.empty()) return absl::OkStatus();
+  return s_.cold->EndFrame(std::vector<uint8_t>(keys.jobs.size(), 1), &s_.queue);
 }
 
 }  // namespace
@@ -337,11 +374,10 @@ absl::StatusOr<std::unique_ptr<DeviceEncoder>> MakeDeviceDeltaEncoder(const Code
 absl::StatusOr<std::unique_ptr<DeviceDecoder>> MakeDeviceDeltaDecoder(const CodecSpec& spec,
                                                                       const CodecOptions& options,
                                                                       void* stream) {
-  const SampleShape shape{options.positions, options.hidden};
   std::vector<std::unique_ptr<SampleCodec>> checkers(3);
-  ASSIGN_OR_RETURN(checkers[kKey], MakeSampleCodec(spec.cold(), shape, options));
-  ASSIGN_OR_RETURN(checkers[kDelta], MakeSampleCodec(spec.inner(), shape, options));
-  ASSIGN_OR_RETURN(checkers[kForgotten], MakeSampleCodec(CodecSpec(), shape, options));
+  ASSIGN_OR_RETURN(checkers[kKey], MakeChecker(spec.cold(), options));
+  ASSIGN_OR_RETURN(checkers[kDelta], MakeChecker(spec.inner(), options));
+  ASSIGN_OR_RETURN(checkers[kForgotten], MakeChecker(CodecSpec(), options));
   ASSIGN_OR_RETURN(State state, State::Make(spec, options, stream));
   return std::make_unique<BufferedDecoder>(std::move(state), std::move(checkers));
 }

@@ -23,14 +23,17 @@ absl::Status DeviceLowRank::Reserve() {
   return scratch_.Reserve(4 * (matrix_.elements() + rank_ * (matrix_.positions + matrix_.hidden)));
 }
 
-absl::Status DeviceLowRank::Encode(DType dtype, absl::Span<const EncodeJob> jobs, Queue* queue) {
+absl::Status DeviceLowRank::Encode(DType dtype, absl::Span<const EncodeJob> jobs,
+                                   absl::Span<const SampleInfo> infos, Queue* queue) {
   RETURN_IF_ERROR(Reserve());
   if (!started_) {
     RETURN_IF_ERROR(state_.Reserve(kernels_.StateBytes()));
     RETURN_IF_ERROR(queue->Zero(state_.data(), kernels_.StateBytes()));
     started_ = true;
   }
-  for (EncodeJob job : jobs) {  // in order: each starts from the one before
+  for (size_t i = 0; i < jobs.size(); ++i) {  // in order: each starts from the one before
+    EncodeJob job = jobs[i];
+    const absl::Span<const SampleInfo> info = infos.subspan(i, 1);
     const float* t = static_cast<const float*>(job.a);
     if (dtype != DType::kF32) {
       RETURN_IF_ERROR(KernelStatus(PlainEncode(job.a, dtype, matrix_.elements(), DType::kF32,
@@ -42,22 +45,25 @@ absl::Status DeviceLowRank::Encode(DType dtype, absl::Span<const EncodeJob> jobs
         kernels_.Encode(t, state_.data(), left_factor(), right_factor(), queue->stream()),
         "lowrank"));
     job.a = left_factor();
-    RETURN_IF_ERROR(left_->Encode(DType::kF32, {job}, queue));
+    RETURN_IF_ERROR(left_->Encode(DType::kF32, {job}, info, queue));
     job.a = right_factor();
     job.body += right_at_;
-    RETURN_IF_ERROR(right_->Encode(DType::kF32, {job}, queue));
+    RETURN_IF_ERROR(right_->Encode(DType::kF32, {job}, info, queue));
   }
   return absl::OkStatus();
 }
 
 absl::Status DeviceLowRank::Decode(DType dtype, absl::Span<const DecodeJob> jobs,
-                                   uint32_t* not_finite, Queue* queue) {
+                                   absl::Span<const SampleInfo> infos, uint32_t* not_finite,
+                                   Queue* queue) {
   RETURN_IF_ERROR(Reserve());
-  for (const DecodeJob& job : jobs) {
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const DecodeJob& job = jobs[i];
+    const absl::Span<const SampleInfo> info = infos.subspan(i, 1);
     RETURN_IF_ERROR(
-        left_->Decode(DType::kF32, {{job.body, nullptr, left_factor()}}, nullptr, queue));
+        left_->Decode(DType::kF32, {{job.body, nullptr, left_factor()}}, info, nullptr, queue));
     RETURN_IF_ERROR(right_->Decode(DType::kF32, {{job.body + right_at_, nullptr, right_factor()}},
-                                   nullptr, queue));
+                                   info, nullptr, queue));
     float* out = dtype == DType::kF32 ? static_cast<float*>(job.out) : sample();
     RETURN_IF_ERROR(KernelStatus(
         kernels_.Decode(left_factor(), right_factor(), out, queue->stream()), "lowrank"));

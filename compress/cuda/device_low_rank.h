@@ -15,8 +15,10 @@ class DeviceLowRank : public DeviceSampleCodec {
   // `left` codes positions x rank, `right` rank x hidden.
   DeviceLowRank(const SampleShape& shape, int64_t rank, uint64_t seed,
                 std::unique_ptr<DeviceSampleCodec> left, std::unique_ptr<DeviceSampleCodec> right);
-  absl::Status Encode(DType dtype, absl::Span<const EncodeJob> jobs, Queue* queue) override;
-  absl::Status Decode(DType dtype, absl::Span<const DecodeJob> jobs, uint32_t* not_finite,
+  absl::Status Encode(DType dtype, absl::Span<const EncodeJob> jobs,
+                      absl::Span<const SampleInfo> infos, Queue* queue) override;
+  absl::Status Decode(DType dtype, absl::Span<const DecodeJob> jobs,
+                      absl::Span<const SampleInfo> infos, uint32_t* not_finite,
                       Queue* queue) override;
 
  private:

@@ -81,12 +81,14 @@ Queue::~Queue() {
 }
 
 absl::Status Queue::ToHost(void* to, const void* from, int64_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
   return CudaStatus(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost,
                                     static_cast<cudaStream_t>(stream_)),
                     "copy from the device");
 }
 
 absl::Status Queue::ToDevice(void* to, const void* from, int64_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
   return CudaStatus(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice,
                                     static_cast<cudaStream_t>(stream_)),
                     "copy to the device");
@@ -113,6 +115,7 @@ absl::Status Queue::RowsToDevice(void* to, int64_t to_pitch, const void* from, i
 }
 
 absl::Status Queue::Zero(void* at, int64_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
   return CudaStatus(
       cudaMemsetAsync(at, 0, static_cast<size_t>(bytes), static_cast<cudaStream_t>(stream_)),
       "clear of device memory");

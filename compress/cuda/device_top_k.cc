@@ -6,10 +6,11 @@
 
 namespace isthmus::compress::cuda {
 
-DeviceTopK::DeviceTopK(const SampleShape& shape, int64_t kept,
+DeviceTopK::DeviceTopK(const SampleShape& shape, int64_t kept, bool global,
                        std::unique_ptr<DeviceSampleCodec> values)
     : matrix_{shape.positions, shape.hidden},
       places_(PlacesOf(shape.elements(), kept)),
+      global_(global),
       values_(std::move(values)) {
   Append(places_.first_bytes);
   if (places_.second_bytes > 0) Append(places_.second_bytes);
@@ -17,7 +18,23 @@ DeviceTopK::DeviceTopK(const SampleShape& shape, int64_t kept,
   Embed(*values_);
 }
 
-absl::Status DeviceTopK::Encode(DType dtype, absl::Span<const EncodeJob> jobs, Queue* queue) {
+absl::Status DeviceTopK::Select(DType dtype, absl::Span<const TopKJob> jobs, Queue* queue) {
+  if (!global_) {
+    const int64_t kept_of_row = matrix_.positions > 0 ? places_.kept / matrix_.positions : 0;
+    return KernelStatus(TopKEncode(matrix_, kept_of_row, dtype, jobs.data(),
+                                   static_cast<int64_t>(jobs.size()), queue->stream()),
+                        "topk");
+  }
+  RETURN_IF_ERROR(scratch_.Reserve(GlobalScratchBytes(places_.n)));
+  for (const TopKJob& job : jobs) {
+    RETURN_IF_ERROR(KernelStatus(
+        TopKEncodeGlobal(places_, dtype, job, scratch_.data(), queue->stream()), "topk"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceTopK::Encode(DType dtype, absl::Span<const EncodeJob> jobs,
+                                absl::Span<const SampleInfo> infos, Queue* queue) {
   RETURN_IF_ERROR(kept_.Reserve(4 * places_.kept * static_cast<int64_t>(jobs.size())));
   std::vector<TopKJob> selects;
   std::vector<EncodeJob> values(jobs.begin(), jobs.end());
@@ -29,14 +46,12 @@ absl::Status DeviceTopK::Encode(DType dtype, absl::Span<const EncodeJob> jobs, Q
     job.body += values_at_;
     kept += places_.kept;
   }
-  const int64_t kept_of_row = matrix_.positions > 0 ? places_.kept / matrix_.positions : 0;
-  RETURN_IF_ERROR(KernelStatus(TopKEncode(matrix_, kept_of_row, dtype, selects.data(),
-                                          static_cast<int64_t>(jobs.size()), queue->stream()),
-                               "topk"));
-  return values_->Encode(DType::kF32, values, queue);
+  RETURN_IF_ERROR(Select(dtype, selects, queue));
+  return values_->Encode(DType::kF32, values, infos, queue);
 }
 
-absl::Status DeviceTopK::Decode(DType dtype, absl::Span<const DecodeJob> jobs, uint32_t* not_finite,
+absl::Status DeviceTopK::Decode(DType dtype, absl::Span<const DecodeJob> jobs,
+                                absl::Span<const SampleInfo> infos, uint32_t* not_finite,
                                 Queue* queue) {
   RETURN_IF_ERROR(kept_.Reserve(4 * places_.kept * static_cast<int64_t>(jobs.size())));
   RETURN_IF_ERROR(indices_.Reserve(4 * places_.kept));
@@ -46,7 +61,7 @@ absl::Status DeviceTopK::Decode(DType dtype, absl::Span<const DecodeJob> jobs, u
     values[i].body += values_at_;
     values[i].out = kept + static_cast<int64_t>(i) * places_.kept;
   }
-  RETURN_IF_ERROR(values_->Decode(DType::kF32, values, nullptr, queue));
+  RETURN_IF_ERROR(values_->Decode(DType::kF32, values, infos, nullptr, queue));
   for (size_t i = 0; i < jobs.size(); ++i) {
     RETURN_IF_ERROR(
         KernelStatus(TopKDecode(places_, jobs[i].body, static_cast<const float*>(values[i].out),

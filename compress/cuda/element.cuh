@@ -43,6 +43,11 @@ __device__ inline void StoreElement(void* to, DType dtype, int64_t i, float x) {
   }
 }
 
+// Where `x` is a NaN: that, made quiet, as a CPU passes it through a sum or product. Else `result`.
+__device__ inline float KeepNan(float x, float result) {
+  return Magnitude(x) > 0x7f800000u ? __uint_as_float(__float_as_uint(x) | 0x400000u) : result;
+}
+
 }  // namespace isthmus::compress::cuda
 
 #endif  // ISTHMUS_COMPRESS_CUDA_ELEMENT_CUH_

@@ -1,5 +1,6 @@
-// topk of each token on device memory: places and values bit for bit those of compress/sparse.h.
-// Plain C++; all pointers are device memory. Thread: any, one at a time for a stream.
+// topk on device memory, of each token or of the sample: places and values bit for bit those of
+// compress/sparse.h. Plain C++; all pointers are device memory. Thread: any, one at a time for a
+// stream.
 #ifndef ISTHMUS_COMPRESS_CUDA_TOP_K_H_
 #define ISTHMUS_COMPRESS_CUDA_TOP_K_H_
 
@@ -30,6 +31,12 @@ struct TopKJob {
 inline constexpr int64_t kMaxTopKHidden = 49152;
 Error TopKEncode(const Matrix& matrix, int64_t kept_of_row, DType dtype, const TopKJob* jobs,
                  int64_t count, Stream stream);
+
+// The format's `kept` largest magnitudes of the sample. Several passes, not tuned. `scratch`:
+// GlobalScratchBytes of device memory.
+int64_t GlobalScratchBytes(int64_t n);
+Error TopKEncodeGlobal(const PlacesFormat& format, DType dtype, const TopKJob& job, void* scratch,
+                       Stream stream);
 
 // out := zeros with `values` at the places. `indices`: scratch, 4 bytes for each value. The set is
 // valid: the host has checked it.
