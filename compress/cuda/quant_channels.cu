@@ -265,17 +265,11 @@ bool ChannelFits(const Matrix& matrix, DType dtype) {
 
 Error EncodeChannels(const Launch<EncodeJob>& launch, DType dtype, bool delta, int count,
                      Stream stream) {
-  switch (dtype) {
-    case DType::kF32:
-      return delta ? Run<DType::kF32, true>(launch, count, stream)
-                   : Run<DType::kF32, false>(launch, count, stream);
-    case DType::kF16:
-      return delta ? Run<DType::kF16, true>(launch, count, stream)
-                   : Run<DType::kF16, false>(launch, count, stream);
-    default:
-      return delta ? Run<DType::kBf16, true>(launch, count, stream)
-                   : Run<DType::kBf16, false>(launch, count, stream);
-  }
+  return ForDType(dtype, [&](auto type) {
+    constexpr DType kType = decltype(type)::value;
+    return delta ? Run<kType, true>(launch, count, stream)
+                 : Run<kType, false>(launch, count, stream);
+  });
 }
 
 }  // namespace isthmus::compress::cuda

@@ -11,26 +11,16 @@ constexpr int kVectors = 8;  // of eight channels, of a strip of 64: the columns
 constexpr int kLines = 32;   // positions that a block takes at once
 constexpr int RowsOf(bool delta) { return delta ? 4 : 8; }  // times
 
-// The steps of a thread's eight channels; returns a bit for each that is NaN. Where steps take
-// divisions (symmetric levels), the block shares them.
-__device__ uint32_t FindSteps(const Launch<DecodeJob>& launch, const DecodeJob& job, float* shared,
-                              float* step) {
-  const Levels& levels = launch.levels;
-  const uint32_t vector = threadIdx.x % kVectors;
-  const uint16_t* scales = reinterpret_cast<const uint16_t*>(job.body) + blockIdx.y * 8 * kVectors;
-  const uint4 packed = __ldg(reinterpret_cast<const uint4*>(scales) + vector);
+// The steps of a thread's eight channels; returns a bit for each that is NaN.
+__device__ uint32_t FindSteps(const Launch<DecodeJob>& launch, const DecodeJob& job, float* step) {
+  const uint32_t vector = blockIdx.y * kVectors + threadIdx.x % kVectors;
+  const uint4 packed = __ldg(reinterpret_cast<const uint4*>(job.body) + vector);
   const uint32_t pairs[4] = {packed.x, packed.y, packed.z, packed.w};
-  if (levels.symmetric) {
-    if (threadIdx.x < 8 * kVectors)
-      shared[threadIdx.x] = DeviceStep(levels, launch.step_factor, __ldg(scales + threadIdx.x));
-    __syncthreads();
-  }
   uint32_t nan = 0;
 #pragma unroll
   for (uint32_t i = 0; i < 8; ++i) {
     const uint32_t scale = i % 2 == 0 ? pairs[i / 2] & 0xffffu : pairs[i / 2] >> 16;
-    step[i] =
-        levels.symmetric ? shared[vector * 8 + i] : __fmul_rn(Bf16Bits(scale), launch.step_factor);
+    step[i] = StepOf(launch.levels, launch.step_factor, scale);
     if (scale == kScaleNan) nan |= 1u << i;
   }
   return nan;
@@ -41,7 +31,6 @@ template <DType kType, bool kDelta, bool kByChannel, int kBits>
 __global__ void __launch_bounds__(kVectors* kLines)
     DecodeKernel(const __grid_constant__ Launch<DecodeJob> launch) {
   constexpr int kRows = RowsOf(kDelta);
-  __shared__ float steps[8 * kVectors];
   const DecodeJob& job = launch.jobs[blockIdx.z];
   const uint32_t column = blockIdx.y * kVectors + threadIdx.x % kVectors;
   const uint32_t first = blockIdx.x * kLines * kRows + threadIdx.x / kVectors;
@@ -70,7 +59,7 @@ __global__ void __launch_bounds__(kVectors* kLines)
   }
   float step[8];
   uint32_t nan = 0;
-  if constexpr (kByChannel) nan = FindSteps(launch, job, steps, step);
+  if constexpr (kByChannel) nan = FindSteps(launch, job, step);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     if (r * kLines >= rows) break;
@@ -107,12 +96,6 @@ Error Run(const Launch<DecodeJob>& launch, bool by_channel, int count, Stream st
   });
 }
 
-template <DType kType>
-Error Run(const Launch<DecodeJob>& launch, bool by_channel, bool delta, int count, Stream stream) {
-  return delta ? Run<kType, true>(launch, by_channel, count, stream)
-               : Run<kType, false>(launch, by_channel, count, stream);
-}
-
 }  // namespace
 
 bool DecodeFits(const QuantFormat& format, const Matrix& matrix) {
@@ -124,14 +107,11 @@ bool DecodeFits(const QuantFormat& format, const Matrix& matrix) {
 
 Error DecodeStrips(const Launch<DecodeJob>& launch, DType dtype, bool by_channel, bool delta,
                    int count, Stream stream) {
-  switch (dtype) {
-    case DType::kF32:
-      return Run<DType::kF32>(launch, by_channel, delta, count, stream);
-    case DType::kF16:
-      return Run<DType::kF16>(launch, by_channel, delta, count, stream);
-    default:
-      return Run<DType::kBf16>(launch, by_channel, delta, count, stream);
-  }
+  return ForDType(dtype, [&](auto type) {
+    constexpr DType kType = decltype(type)::value;
+    return delta ? Run<kType, true>(launch, by_channel, count, stream)
+                 : Run<kType, false>(launch, by_channel, count, stream);
+  });
 }
 
 }  // namespace isthmus::compress::cuda

@@ -25,7 +25,7 @@ struct Launch {
   Job jobs[kMaxJobs];
   Levels levels{4, false};
   int64_t positions, hidden, scales, codes_at;
-  float step_factor;  // 1 / top where that is exact: asymmetric levels
+  float step_factor;  // 1 / top
   int group_vectors;  // of kGroup: vectors of eight in a group; 0: the scale is the token's
   int groups_of_row;  // scales of a position
 };
@@ -48,10 +48,15 @@ __device__ inline float DeviceInverse(const Levels& l, uint16_t scale) {
   return __fmul_rn(__fdiv_rn(l.top, Bf16Bits(scale)), 0.5f);
 }
 
-// `factor`: 1 / top, with which asymmetric levels are as exact as with the division.
+// scale / top. `factor`: 1 / top, rounded. Of asymmetric levels the product is exact; else one step
+// of correction makes it the rounded quotient: of every scale and top (tests/gpu).
+__device__ inline float StepOf(const Levels& l, float factor, uint32_t scale) {
+  const float s = Bf16Bits(scale), step = __fmul_rn(s, factor);
+  return l.symmetric ? __fmaf_rn(__fmaf_rn(-step, l.top, s), factor, step) : step;
+}
+
 __device__ inline float DeviceStep(const Levels& l, float factor, uint16_t scale) {
-  if (scale == kScaleNan) return __uint_as_float(kQuietNan);
-  return l.symmetric ? __fdiv_rn(Bf16Bits(scale), l.top) : __fmul_rn(Bf16Bits(scale), factor);
+  return scale == kScaleNan ? __uint_as_float(kQuietNan) : StepOf(l, factor, scale);
 }
 
 // The nearest level, less the offset, plus kRounder. No clamp is needed at the low end, and none at
@@ -330,6 +335,19 @@ __device__ inline void DequantizeVector(const Levels& l, uint32_t high, uint32_t
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     if (nan >> i & 1) out->SetNan(i);
+  }
+}
+
+// Calls f(std::integral_constant<DType, dtype>()).
+template <typename F>
+Error ForDType(DType dtype, F f) {
+  switch (dtype) {
+    case DType::kF32:
+      return f(std::integral_constant<DType, DType::kF32>());
+    case DType::kF16:
+      return f(std::integral_constant<DType, DType::kF16>());
+    default:
+      return f(std::integral_constant<DType, DType::kBf16>());
   }
 }
 

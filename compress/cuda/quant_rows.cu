@@ -40,8 +40,80 @@ __device__ void CopyWords(const uint8_t* from, int words, uint8_t* to) {
     reinterpret_cast<uint64_t*>(to)[w] = reinterpret_cast<const uint64_t*>(from)[w];
 }
 
+// Of kHeld values in each lane, the largest over each run of `lanes` lanes (a power of two): all of
+// them in few exchanges, each of which halves the values that a lane still has. A lane ends with
+// kOwn = kHeld / min(lanes, kHeld) of them: of value (lane % (kHeld / kOwn)) x kOwn and those
+// after.
+template <typename Most, int kHeld, int kOwn>
+__device__ void LargestOfRuns(int lanes, uint32_t (&value)[kHeld]) {
+  const int lane = static_cast<int>(threadIdx.x);
+#pragma unroll
+  for (int left = kHeld / 2; left >= kOwn; left /= 2) {
+    const int bit = left / kOwn;
+    const bool upper = (lane & bit) != 0;
+#pragma unroll
+    for (int i = 0; i < left; ++i) {
+      const uint32_t sent = upper ? value[i] : value[left + i];
+      const uint32_t kept = upper ? value[left + i] : value[i];
+      value[i] = max(kept, __shfl_xor_sync(~0u, sent, bit));
+    }
+  }
+  for (int bit = kHeld / kOwn; bit < lanes; bit *= 2) {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) value[i] = max(value[i], __shfl_xor_sync(~0u, value[i], bit));
+  }
+}
+
+// The scales of a warp's groups: each lane finds kOwn of those of its group's vectors, so that none
+// is found twice, and gives them to the others.
+template <DType kType, bool kDelta, int kHeld, int kOwn>
+struct GroupScales {
+  float inverse[kOwn], step[kOwn];
+  bool odd;  // any of the warp's
+
+  __device__ GroupScales(const Launch<EncodeJob>& launch, const EncodeJob& job,
+                         const Vector<kType> (&a)[kHeld],
+                         const Vector<DType::kBf16> (&m)[kDelta ? kHeld : 1], int count,
+                         uint16_t* scales) {
+    using Most = Largest<kType, kDelta>;
+    constexpr int kSharers = kHeld / kOwn;  // lanes of a group that find different scales
+    const int lane = static_cast<int>(threadIdx.x), lanes = launch.group_vectors;
+    uint32_t most[kHeld];
+#pragma unroll
+    for (int k = 0; k < kHeld; ++k) {
+      Most largest;
+      largest.Add(a[k], m[kDelta ? k : 0]);
+      most[k] = largest.Most();
+    }
+    LargestOfRuns<Most, kHeld, kOwn>(lanes, most);
+    const int first = lane & -lanes, shift = 31 - __clz(lanes);
+    odd = false;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const uint16_t scale = DeviceScaleOfBits(Most::Bits(most[i]));
+      inverse[i] = DeviceInverse(launch.levels, scale);
+      step[i] = kDelta ? DeviceStep(launch.levels, launch.step_factor, scale) : 0.0f;
+      odd = odd || IsOdd(scale);
+      const int vector = (lane % kSharers * kOwn + i) * 32 + first;  // the group's first
+      if ((lane & (lanes - 1)) >= kSharers || vector >= count) continue;
+      scales[vector >> shift] = scale;
+      if (scale == kScaleNan) *job.not_finite = 1;
+    }
+    odd = __any_sync(~0u, odd);
+  }
+  // Of the lane's vector k.
+  __device__ float Of(const float (&own)[kOwn], int lanes, int k) const {
+    const int lane = static_cast<int>(threadIdx.x);
+    return __shfl_sync(~0u, own[k % kOwn], (lane & -lanes) | k / kOwn);
+  }
+};
+
+// Whose scales a kernel finds: of a token, of groups of as many lanes as a lane holds vectors or
+// more, or of groups of half as many.
+enum class Scales { kOfToken, kOfGroup, kOfSmallGroup };
+
 // Block: (32, warps of a team, teams). Grid: teams of rows x 1 x samples.
-template <DType kType, bool kDelta, bool kByToken, int kBits>
+template <DType kType, bool kDelta, Scales kScales, int kBits>
 __global__ void __launch_bounds__(32 * kMaxWarps)
     RowKernel(const __grid_constant__ Launch<EncodeJob> launch) {
   constexpr int kHeld = VectorsHeld(kType);
@@ -61,38 +133,15 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
   uint8_t* buffer = reinterpret_cast<uint8_t*>(job.m) + start * 16;
   LoadVectors(static_cast<const uint8_t*>(job.a) + start * Vector<kType>::kBytes, count, a);
   if constexpr (kDelta) LoadVectors(buffer, count, m);
-  uint16_t scale = 0;
-  float inverse[8], step[8];
-  const auto set_scale = [&](uint32_t most) {
-    scale = DeviceScaleOfBits(Most::Bits(most));
-    inverse[0] = DeviceInverse(launch.levels, scale);
-    step[0] = kDelta ? DeviceStep(launch.levels, launch.step_factor, scale) : 0.0f;
-#pragma unroll
-    for (int i = 1; i < 8; ++i) inverse[i] = inverse[0], step[i] = step[0];
-  };
-  if constexpr (kByToken) {
-    Most largest;
-#pragma unroll
-    for (int k = 0; k < kHeld; ++k) largest.Add(a[k], m[kDelta ? k : 0]);
-    set_scale(TeamMax(largest.Most(), warp, blockDim.y, team_max));
-  }
   uint16_t* scales = reinterpret_cast<uint16_t*>(job.body) + row * launch.groups_of_row;
   uint8_t* mine = fields + warp * kHeld * 32 * kBits;
+  const auto quantize = [&](int k, bool odd, float one_inverse, float one_step) {
+    float inverse[8], step[8];
 #pragma unroll
-  for (int k = 0; k < kHeld; ++k) {
-    if (first + k * 32 >= row_vectors) break;  // the same for the whole warp
-    const int vector = first + k * 32 + lane;
-    if constexpr (!kByToken) {
-      Most largest;
-      largest.Add(a[k], m[kDelta ? k : 0]);
-      uint32_t most = largest.Most();
-      for (int d = 1; d < launch.group_vectors; d *= 2)
-        most = max(most, __shfl_xor_sync(~0u, most, d));
-      set_scale(most);
-    }
+    for (int i = 0; i < 8; ++i) inverse[i] = one_inverse, step[i] = one_step;
     uint8_t* field = mine + (k * 32 + lane) * kBits;
     a[k].Forget();
-    if (IsOdd(scale)) {
+    if (odd) {
       a[k].DropNotFinite();
       QuantizeVector<kBits, kDelta, true, false>(launch.levels, a[k], &m[kDelta ? k : 0], inverse,
                                                  step, field);
@@ -100,12 +149,38 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
       QuantizeVector<kBits, kDelta, false, false>(launch.levels, a[k], &m[kDelta ? k : 0], inverse,
                                                   step, field);
     }
-    if (k * 32 + lane >= count) continue;
-    if constexpr (kDelta) m[k].Store(buffer + (k * 32 + lane) * 16);
-    const int first_of_group = kByToken ? vector : vector & (launch.group_vectors - 1);
-    if (first_of_group != 0) continue;
-    scales[kByToken ? 0 : vector >> (31 - __clz(launch.group_vectors))] = scale;
-    if (scale == kScaleNan) *job.not_finite = 1;
+    if constexpr (kDelta) {
+      if (k * 32 + lane < count) m[k].Store(buffer + (k * 32 + lane) * 16);
+    }
+  };
+  if constexpr (kScales == Scales::kOfToken) {
+    Most largest;
+#pragma unroll
+    for (int k = 0; k < kHeld; ++k) largest.Add(a[k], m[kDelta ? k : 0]);
+    const uint16_t scale =
+        DeviceScaleOfBits(Most::Bits(TeamMax(largest.Most(), warp, blockDim.y, team_max)));
+    const float inverse = DeviceInverse(launch.levels, scale);
+    const float step = kDelta ? DeviceStep(launch.levels, launch.step_factor, scale) : 0.0f;
+    if (first + lane == 0 && count > 0) {
+      scales[0] = scale;
+      if (scale == kScaleNan) *job.not_finite = 1;
+    }
+#pragma unroll
+    for (int k = 0; k < kHeld; ++k) {
+      if (first + k * 32 >= row_vectors) break;  // the same for the whole warp
+      quantize(k, IsOdd(scale), inverse, step);
+    }
+  } else {
+    constexpr int kOwn = kScales == Scales::kOfGroup ? 1 : 2;
+    const int lanes = launch.group_vectors;
+    const GroupScales<kType, kDelta, kHeld, kOwn> found(launch, job, a, m, count,
+                                                        scales + first / lanes);
+#pragma unroll
+    for (int k = 0; k < kHeld; ++k) {
+      if (first + k * 32 >= row_vectors) break;
+      quantize(k, found.odd, found.Of(found.inverse, lanes, k),
+               kDelta ? found.Of(found.step, lanes, k) : 0.0f);
+    }
   }
   __syncwarp();  // the warp made a run of bytes: it writes them as words
   CopyWords(mine, min(kHeld * 32, count) / 8 * kBits, job.body + launch.codes_at + start * kBits);
@@ -124,9 +199,11 @@ Error Run(const Launch<EncodeJob>& launch, int count, Stream stream) {
   return ForBits(launch.levels.bits, [&](auto bits) {
     constexpr int kBits = decltype(bits)::value;
     if (launch.group_vectors == 0) {
-      RowKernel<kType, kDelta, true, kBits><<<grid, block, shared, s>>>(launch);
+      RowKernel<kType, kDelta, Scales::kOfToken, kBits><<<grid, block, shared, s>>>(launch);
+    } else if (launch.group_vectors >= kHeld) {
+      RowKernel<kType, kDelta, Scales::kOfGroup, kBits><<<grid, block, shared, s>>>(launch);
     } else {
-      RowKernel<kType, kDelta, false, kBits><<<grid, block, shared, s>>>(launch);
+      RowKernel<kType, kDelta, Scales::kOfSmallGroup, kBits><<<grid, block, shared, s>>>(launch);
     }
     return LastError();
   });
@@ -141,22 +218,16 @@ bool RowFits(const QuantFormat& format, const Matrix& matrix, DType dtype) {
     return false;
   if (format.scale_by == ScaleBy::kToken) return true;
   const int64_t vectors = format.group / 8;  // of a group: lanes of a warp must divide evenly
-  return format.group % 8 == 0 && vectors > 0 && vectors <= 32 && 32 % vectors == 0;
+  return format.group % 8 == 0 && vectors >= 4 && vectors <= 32 && 32 % vectors == 0;
 }
 
 Error EncodeRows(const Launch<EncodeJob>& launch, DType dtype, bool delta, int count,
                  Stream stream) {
-  switch (dtype) {
-    case DType::kF32:
-      return delta ? Run<DType::kF32, true>(launch, count, stream)
-                   : Run<DType::kF32, false>(launch, count, stream);
-    case DType::kF16:
-      return delta ? Run<DType::kF16, true>(launch, count, stream)
-                   : Run<DType::kF16, false>(launch, count, stream);
-    default:
-      return delta ? Run<DType::kBf16, true>(launch, count, stream)
-                   : Run<DType::kBf16, false>(launch, count, stream);
-  }
+  return ForDType(dtype, [&](auto type) {
+    constexpr DType kType = decltype(type)::value;
+    return delta ? Run<kType, true>(launch, count, stream)
+                 : Run<kType, false>(launch, count, stream);
+  });
 }
 
 }  // namespace isthmus::compress::cuda

@@ -5,6 +5,7 @@
 #include "compress/cuda/device_memory.h"
 #include "compress/cuda/device_top_k.h"
 #include "compress/cuda/kernels.h"
+#include "compress/quantize.h"
 #include "tests/gpu/device_tensor.h"
 
 namespace isthmus::compress {
@@ -26,29 +27,12 @@ void ExpectEqual(const Case& c, uint64_t seed) {
                std::to_string(c.dims.samples) + "x" + std::to_string(c.dims.positions) + "x" +
                std::to_string(c.dims.hidden) + " shift " + std::to_string(c.shift) + " seed " +
                std::to_string(seed));
-  Pair cpu(c.text, c.dims.positions, c.dims.hidden);
-  Pair device(c.text, OnDevice(Pair::Options(c.dims.positions, c.dims.hidden)));
-  ASSERT_NE(device.encoder, nullptr);
-  ASSERT_NE(device.decoder, nullptr);
-  Tensor in(c.dtype, c.dims, c.shift), out(c.dtype, c.dims, c.shift);
-  in.Set(Numbers(static_cast<size_t>(c.dims.elements()), seed, c.values));
-  const std::vector<uint32_t> ids = Ids(static_cast<size_t>(c.dims.samples));
-  FrameContext context;
-  context.sample_ids = ids;
+  Four four(c.text, Pair::Options(c.dims.positions, c.dims.hidden));
+  const std::vector<float> x = Numbers(static_cast<size_t>(c.dims.elements()), seed, c.values);
   for (int frame = 1; frame <= 2; ++frame) {  // stochastic rounding draws anew
-    std::string expected, payload;
-    ASSERT_TRUE(cpu.encoder->Encode(std::as_const(in).OnHost(), context, &expected).ok());
-    const absl::Status encoded =
-        device.encoder->Encode(std::as_const(in).OnDevice(), context, &payload);
-    ASSERT_TRUE(encoded.ok()) << encoded;
-    ASSERT_EQ(Difference(expected, payload), "");
-    const uint64_t version = static_cast<uint64_t>(frame);
-    ASSERT_TRUE(cpu.decoder->Decode(expected, version, context, out.OnHost()).ok());
-    const absl::Status decoded = device.decoder->Decode(expected, version, context, out.OnDevice());
-    ASSERT_TRUE(decoded.ok()) << decoded;
-    ASSERT_EQ(Difference(out.host(), out.Download()), "");
+    four.Frame(x, Ids(static_cast<size_t>(c.dims.samples)), c.dtype, c.shift);
+    if (::testing::Test::HasFatalFailure()) return;
   }
-  EXPECT_EQ(device.encoder->stats().payload_bytes, cpu.encoder->stats().payload_bytes);
 }
 
 TEST(GpuCodec, QuantOfEveryWidthScaleAndRounding) {
@@ -89,6 +73,23 @@ TEST(GpuCodec, QuantOnBothSidesOfTheFastPaths) {
         }
       }
       ExpectEqual({text, DType::kBf16, dims, Values::kAwkward, 2}, ++seed);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+// A channel for each scale there is: the kernels find quotients of scales without dividing.
+TEST(GpuCodec, EveryScale) {
+  const int64_t hidden = (kScaleMax - kScaleMin) / 64 * 64 + 64;
+  std::vector<float> x;
+  for (int64_t i = 0; i < hidden; ++i)
+    x.push_back(Bf16ToFloat(static_cast<uint16_t>(kScaleMin + i)));
+  for (int bits = 1; bits <= 8; ++bits) {
+    for (const char* more : {"", ", symmetric"}) {
+      SCOPED_TRACE(std::to_string(bits) + more);
+      Four four("delta(quant(" + std::to_string(bits) + more + "))", Pair::Options(1, hidden));
+      four.Frame(std::vector<float>(x.size()), {0}, DType::kF32);
+      four.Frame(x, {0}, DType::kF32);
       if (::testing::Test::HasFatalFailure()) return;
     }
   }
@@ -139,6 +140,42 @@ TEST(GpuCodec, TopKOfEachToken) {
     }
   }
   ExpectEqual({"topk(0.05)", DType::kBf16, {2, 1024, 1600}}, ++seed);
+}
+
+// randomk, topk of the sample, and cocktail, which is one in the other.
+TEST(GpuCodec, RandomAndLargestOfTheSample) {
+  uint64_t seed = 7000;
+  for (const char* text :
+       {"randomk(0.1)", "randomk(0.1, scaled)", "randomk(1, scaled)", "randomk(0.001)",
+        "randomk(0.3, scaled, values=quant(4, group=32))", "topk(0.05, global)",
+        "topk(0.3, global)", "topk(1, global)", "topk(0.001, global)",
+        "topk(0.1, global, values=quant(3, group=64))", "topk(0.02, global, values=none)",
+        "cocktail(0.1, 0.2, 4)", "cocktail(1, 1, 8)", "cocktail(0.5, 0.02, 1)"}) {
+    for (const TensorDims& dims :
+         {TensorDims{1, 1, 1}, TensorDims{2, 7, 37}, TensorDims{2, 33, 600},
+          TensorDims{1, 3, 60000}, TensorDims{1, 0, 5}, TensorDims{0, 2, 3}}) {
+      for (DType dtype : kDTypes) {
+        for (Values values : {Values::kNormal, Values::kAwkward, Values::kNotFinite}) {
+          ExpectEqual({text, dtype, dims, values}, ++seed);
+          if (::testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+    ExpectEqual({text, DType::kBf16, {2, 1024, 1600}}, ++seed);
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+// Many equal magnitudes: the first of them are kept, over the borders of blocks.
+TEST(GpuCodec, LargestOfTheSampleWithTies) {
+  for (double ratio : {0.001, 0.25, 0.6}) {
+    Four four("topk(" + std::to_string(ratio) + ", global)", Pair::Options(13, 2000));
+    std::vector<float> x(13 * 2000);
+    for (size_t i = 0; i < x.size(); ++i)
+      x[i] = (i % 3 == 0 ? -1.0f : 1.0f) * static_cast<float>(RandomBelow(4, 1, i, 3));
+    four.Frame(x, {0}, DType::kF32);
+    if (::testing::Test::HasFatalFailure()) return;
+  }
 }
 
 double Distance(const std::vector<float>& x, const std::string& bytes) {
@@ -266,12 +303,12 @@ TEST(GpuCodec, HostileBytesAreRefusedAsOnTheHost) {
 }
 
 TEST(GpuCodec, WhatHasNoKernelSaysSo) {
-  for (const char* text : {"randomk(0.1)", "predict(quant(3))", "ef(quant(2))", "delta(topk(0.1))",
-                           "delta(quant(3), cold=predict(quant(4)))"}) {
-    const absl::Status status = MakeEncoder(Spec(text), OnDevice(Pair::Options(4, 64))).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << text;
-    EXPECT_NE(status.message().find("no CUDA kernel"), absl::string_view::npos) << status;
-  }
+  const absl::Status status =
+      MakeEncoder(Spec("topk(0.1)"), OnDevice(Pair::Options(4, cuda::kMaxTopKHidden + 1))).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_NE(status.message().find("no CUDA kernel for samples of 4 x 49153"),
+            absl::string_view::npos)
+      << status;
 }
 
 TEST(GpuMemory, ErrorsNameWhatWasTried) {

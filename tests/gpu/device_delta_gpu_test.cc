@@ -6,41 +6,6 @@
 namespace isthmus::compress {
 namespace {
 
-// A sender and a receiver on the host and on the device. All frames go through all four.
-struct Four {
-  Four(const std::string& text, const CodecOptions& options)
-      : cpu(text, options), device(text, OnDevice(options)) {}
-
-  // Encodes x for ids; the payloads must be equal, and what the receivers have.
-  void Frame(const std::vector<float>& x, const std::vector<uint32_t>& ids, DType dtype) {
-    const TensorDims dims = cpu.Dims(ids.size());
-    Tensor in(dtype, dims), out(dtype, dims);
-    in.Set(x);
-    FrameContext context;
-    context.sample_ids = ids;
-    std::string expected, payload;
-    ASSERT_TRUE(cpu.encoder->Encode(std::as_const(in).OnHost(), context, &expected).ok());
-    const absl::Status encoded =
-        device.encoder->Encode(std::as_const(in).OnDevice(), context, &payload);
-    ASSERT_TRUE(encoded.ok()) << encoded;
-    ASSERT_EQ(Difference(expected, payload), "");
-    const uint64_t version = cpu.encoder->version();
-    ASSERT_EQ(device.encoder->version(), version);
-    ASSERT_TRUE(cpu.decoder->Decode(payload, version, context, out.OnHost()).ok());
-    const absl::Status decoded = device.decoder->Decode(payload, version, context, out.OnDevice());
-    ASSERT_TRUE(decoded.ok()) << decoded;
-    ASSERT_EQ(Difference(out.host(), out.Download()), "");
-    const uint64_t hash = cpu.encoder->StateHash();
-    ASSERT_EQ(cpu.decoder->StateHash(), hash);
-    ASSERT_EQ(device.encoder->StateHash(), hash);
-    ASSERT_EQ(device.decoder->StateHash(), hash);
-    last = payload;
-  }
-
-  Pair cpu, device;
-  std::string last;
-};
-
 std::vector<float> Near(const std::vector<float>& x, uint64_t seed, float distance) {
   std::vector<float> y = Gaussian(x.size(), seed);
   for (size_t i = 0; i < x.size(); ++i) y[i] = x[i] + distance * y[i];
@@ -64,6 +29,36 @@ TEST(GpuDelta, EveryWidthOverManyVisits) {
           if (::testing::Test::HasFatalFailure()) return;
           x = Near(x, ++seed, 0.1f);
         }
+      }
+    }
+  }
+}
+
+// Inner and cold codecs without a fused kernel.
+TEST(GpuDelta, OverAnyCodec) {
+  uint64_t seed = 900;
+  for (const char* text :
+       {"delta(topk(0.1))", "delta(topk(0.1, global))", "delta(randomk(0.2))",
+        "delta(cocktail(0.5, 0.3, 4))", "delta(bf16)", "delta(none)", "delta(sign)",
+        "delta(quant(4), cold=topk(0.5, values=fp16))", "delta(quant(4), cold=randomk(0.5))",
+        "delta(fp16, cold=cocktail(0.5, 0.5, 8))"}) {
+    for (auto [positions, hidden] : {std::pair<int64_t, int64_t>{9, 64}, {5, 37}, {1, 1}}) {
+      CodecOptions options = Pair::Options(positions, hidden);
+      options.buffer_memory_bytes = 3 * 2 * positions * hidden;  // one is forgotten
+      Four four(text, options);
+      const size_t n = static_cast<size_t>(positions * hidden);
+      std::vector<float> x = Numbers(4 * n, ++seed, Values::kAwkward);
+      for (uint32_t visit = 0; visit < 6; ++visit) {
+        SCOPED_TRACE(std::string(text) + " " + std::to_string(positions) + "x" +
+                     std::to_string(hidden) + " visit " + std::to_string(visit));
+        std::vector<float> y = x;
+        if (visit == 3) y[n] = std::numeric_limits<float>::quiet_NaN();
+        if (visit == 4) y[0] = -std::numeric_limits<float>::infinity();
+        y.resize((visit == 2 ? 4 : 2) * n);
+        const std::vector<uint32_t> ids = visit == 2 ? Ids(4) : std::vector<uint32_t>{visit % 2, 2};
+        four.Frame(y, ids, static_cast<DType>(seed % 3));
+        if (::testing::Test::HasFatalFailure()) return;
+        x = Near(x, ++seed, 0.1f);
       }
     }
   }

@@ -90,6 +90,48 @@ inline std::string Difference(const std::string& expected, const std::string& go
   return "";
 }
 
+// A sender and a receiver on the host and on the device. All frames go through all four.
+struct Four {
+  Four(const std::string& text, const CodecOptions& options)
+      : cpu(text, options), device(text, OnDevice(options)) {}
+
+  // Encodes x for ids; the payloads must be equal, what the receivers have, and all state.
+  // `shift`: of the tensors, from an aligned address.
+  void Frame(const std::vector<float>& x, const std::vector<uint32_t>& ids, DType dtype,
+             size_t shift = 0) {
+    ASSERT_TRUE(device.encoder != nullptr && device.decoder != nullptr);
+    const TensorDims dims = cpu.Dims(ids.size());
+    Tensor in(dtype, dims, shift), out(dtype, dims, shift);
+    in.Set(x);
+    context.sample_ids = ids;
+    context.token_ids = tokens;
+    std::string expected, payload;
+    ASSERT_TRUE(cpu.encoder->Encode(std::as_const(in).OnHost(), context, &expected).ok());
+    const absl::Status encoded =
+        device.encoder->Encode(std::as_const(in).OnDevice(), context, &payload);
+    ASSERT_TRUE(encoded.ok()) << encoded;
+    ASSERT_EQ(Difference(expected, payload), "");
+    const uint64_t version = cpu.encoder->version();
+    ASSERT_EQ(device.encoder->version(), version);
+    ASSERT_TRUE(cpu.decoder->Decode(payload, version, context, out.OnHost()).ok());
+    const absl::Status decoded = device.decoder->Decode(payload, version, context, out.OnDevice());
+    ASSERT_TRUE(decoded.ok()) << decoded;
+    ASSERT_EQ(Difference(out.host(), out.Download()), "");
+    ASSERT_EQ(device.decoder->token_ids(), cpu.decoder->token_ids());
+    const uint64_t hash = cpu.encoder->StateHash();
+    ASSERT_EQ(cpu.decoder->StateHash(), hash);
+    ASSERT_EQ(device.encoder->StateHash(), hash);
+    ASSERT_EQ(device.decoder->StateHash(), hash);
+    ASSERT_EQ(device.encoder->stats().payload_bytes, cpu.encoder->stats().payload_bytes);
+    last = payload;
+  }
+
+  Pair cpu, device;
+  FrameContext context;          // micro of the next frame
+  std::vector<uint32_t> tokens;  // of the next frame, where the codec takes them
+  std::string last;
+};
+
 }  // namespace isthmus::compress
 
 #endif  // ISTHMUS_TESTS_GPU_DEVICE_TENSOR_H_

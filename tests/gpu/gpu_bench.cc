@@ -308,7 +308,12 @@ void Run(const std::string& only, const std::vector<int64_t>& counts) {
     if (samples != counts.back()) continue;
     bench.Quant("quant(2)", Format(2, channel), DType::kBf16, false);
     bench.Quant("quant(8)", Format(8, channel), DType::kBf16, false);
+    bench.Quant("quant(3)", Format(3, channel), DType::kBf16, false);
+    bench.Quant("quant(5)", Format(5, channel), DType::kBf16, false);
+    bench.Quant("quant(4, symmetric)", Format(4, channel, true), DType::kBf16, false);
     bench.Quant("quant(3, symmetric)", Format(3, channel, true), DType::kBf16, false);
+    bench.Quant("quant(3, group=64)", Format(3, ScaleBy::kGroup), DType::kBf16, false);
+    bench.Quant("delta(quant(4, group=64))", Format(4, ScaleBy::kGroup), DType::kBf16, true);
     bench.Quant("delta(quant(4, token))", Format(4, ScaleBy::kToken), DType::kBf16, true);
     bench.Quant("quant(4)", Format(4, channel), DType::kF32, false);
     bench.Quant("delta(quant(4))", Format(4, channel), DType::kF32, true);
