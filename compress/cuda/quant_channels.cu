@@ -196,15 +196,8 @@ __global__ void __launch_bounds__(kMaxThreads)
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     uint8_t* field = fields + ((r * lines + line) * kVectors + vector) * kBits;
-    a[r].Forget();
-    if (odd) {
-      a[r].DropNotFinite();
-      QuantizeVector<kBits, kDelta, true, true>(launch.levels, a[r], &m[kDelta ? r : 0], inverse,
-                                                step, field);
-    } else {
-      QuantizeVector<kBits, kDelta, false, true>(launch.levels, a[r], &m[kDelta ? r : 0], inverse,
-                                                 step, field);
-    }
+    QuantizeAny<kBits, kDelta, true>(launch.levels, odd, &a[r], &m[kDelta ? r : 0], inverse, step,
+                                     field);
     if constexpr (kDelta) {
       if (r * static_cast<int>(lines) < rows)
         m[r].Store(reinterpret_cast<uint8_t*>(job.m) + (place + r * pitch) * 16);

@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kVectors* kLines)
   const int rows = static_cast<int>(launch.positions) - static_cast<int>(first);  // from there on
   const uint8_t* codes = job.body + launch.codes_at;
   const uint32_t skip = place * kBits % 4;  // of every row: a row has a multiple of 8 bytes
-  uint32_t high[kRows], low[kRows];
+  PackedField<kBits> field[kRows];
   uint16_t scale[kRows];
   Vector<DType::kBf16> m[kDelta ? kRows : 1];
   const uint32_t row_scales = static_cast<uint32_t>(launch.groups_of_row);
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kVectors* kLines)
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     if (r * kLines >= rows) continue;
-    LoadField<kBits>(codes, (place + r * pitch) * kBits, skip, &high[r], &low[r]);
+    field[r].Load(codes, (place + r * pitch) * kBits, skip);
     if constexpr (kDelta) m[r].Load(reinterpret_cast<uint8_t*>(job.m) + (place + r * pitch) * 16);
     if constexpr (!kByChannel)
       scale[r] =
@@ -70,8 +70,9 @@ __global__ void __launch_bounds__(kVectors* kLines)
       for (int i = 1; i < 8; ++i) step[i] = step[0];
     }
     Vector<kType> out;
-    DequantizeVector<kBits, kDelta>(launch.levels, high[r], low[r], step, nan, &m[kDelta ? r : 0],
-                                    &out);
+    uint32_t high, low;
+    field[r].Split(skip, &high, &low);
+    DequantizeVector<kBits, kDelta>(launch.levels, high, low, step, nan, &m[kDelta ? r : 0], &out);
     if constexpr (kDelta) m[r].Store(reinterpret_cast<uint8_t*>(job.m) + (place + r * pitch) * 16);
     out.StoreRow(static_cast<uint8_t*>(job.out) + (place + r * pitch) * Vector<kType>::kBytes,
                  0xffu << (threadIdx.x & 24));

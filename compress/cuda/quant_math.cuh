@@ -115,38 +115,57 @@ __device__ inline void StoreField(uint32_t high, uint32_t low, uint8_t* to) {
   }
 }
 
-// The halves of the field at `at` bytes from `codes`, which is at a multiple of 16. `skip`: at % 4.
-// Reads no word beyond the one with the field's last byte.
+// A field on its way from memory: the words that hold it (or, of 1, 2 and 4 bits, its halves).
+// Fields of a column have the same `skip`, at % 4: so do those whose distance is a multiple of 4
+// bytes.
 template <int kBits>
-__device__ inline void LoadField(const uint8_t* codes, uint32_t at, uint32_t skip, uint32_t* high,
-                                 uint32_t* low) {
-  if constexpr (kBits == 1) {
-    const uint32_t field = __ldg(codes + at);
-    *high = field >> 4;
-    *low = field & 0xfu;
-  } else if constexpr (kBits == 2) {
-    const uint32_t field = __ldg(reinterpret_cast<const uint16_t*>(codes + at));
-    *high = field & 0xffu;
-    *low = field >> 8;
-  } else if constexpr (kBits == 4) {
-    const uint32_t field = __ldg(reinterpret_cast<const uint32_t*>(codes + at));
-    *high = __byte_perm(field, 0, 0x4401);
-    *low = __byte_perm(field, 0, 0x4423);
-  } else if constexpr (kBits == 8) {
-    const uint2 field = __ldg(reinterpret_cast<const uint2*>(codes + at));
-    *high = __byte_perm(field.x, 0, 0x0123);
-    *low = __byte_perm(field.y, 0, 0x0123);
-  } else {
-    const uint32_t* words = reinterpret_cast<const uint32_t*>(codes + (at - skip));
-    const uint32_t bit = 8 * skip, end = bit + 8 * kBits;
-    const uint32_t w0 = __byte_perm(__ldg(words), 0, 0x0123);
-    const uint32_t w1 = end > 32 ? __byte_perm(__ldg(words + 1), 0, 0x0123) : 0;
-    const uint32_t w2 = kBits > 4 && end > 64 ? __byte_perm(__ldg(words + 2), 0, 0x0123) : 0;
-    const uint32_t first = __funnelshift_l(w1, w0, bit), second = __funnelshift_l(w2, w1, bit);
-    *high = first >> (32 - 4 * kBits);
-    *low = __funnelshift_l(second, first, 4 * kBits) >> (32 - 4 * kBits);
+struct PackedField {
+  static constexpr bool kWhole = kBits == 1 || kBits == 2 || kBits == 4 || kBits == 8;
+  static constexpr int kWords = kBits == 7 ? 3 : 2;
+  uint32_t word[kWords];
+
+  // The field at `at` bytes from `codes`, which is at a multiple of 16. Reads no word beyond the
+  // one with the field's last byte, and takes no branch: many loads are to be under way at once.
+  __device__ void Load(const uint8_t* codes, uint32_t at, uint32_t skip) {
+    if constexpr (kBits == 1) {
+      const uint32_t field = __ldg(codes + at);
+      word[0] = field >> 4, word[1] = field & 0xfu;
+    } else if constexpr (kBits == 2) {
+      const uint32_t field = __ldg(reinterpret_cast<const uint16_t*>(codes + at));
+      word[0] = field & 0xffu, word[1] = field >> 8;
+    } else if constexpr (kBits == 4) {
+      const uint32_t field = __ldg(reinterpret_cast<const uint32_t*>(codes + at));
+      word[0] = __byte_perm(field, 0, 0x4401), word[1] = __byte_perm(field, 0, 0x4423);
+    } else if constexpr (kBits == 8) {
+      const uint2 both = __ldg(reinterpret_cast<const uint2*>(codes + at));
+      word[0] = both.x, word[1] = both.y;
+    } else {
+      const uint8_t* first = codes + (at - skip);
+#pragma unroll
+      for (uint32_t w = 0; w < kWords; ++w) {
+        const uint32_t last = (skip + kBits - 1) / 4;  // word of the field
+        word[w] = __ldg(reinterpret_cast<const uint32_t*>(first + 4 * min(w, last)));
+      }
+    }
   }
-}
+  // Four codes each, the first the most significant.
+  __device__ void Split(uint32_t skip, uint32_t* high, uint32_t* low) const {
+    if constexpr (kWhole && kBits < 8) {
+      *high = word[0];
+      *low = word[1];
+    } else if constexpr (kBits == 8) {
+      *high = __byte_perm(word[0], 0, 0x0123);
+      *low = __byte_perm(word[1], 0, 0x0123);
+    } else {
+      // Bytes from the field's first one on, most significant first.
+      const uint32_t order = 0x0123u + 0x1111u * skip;
+      const uint32_t first = __byte_perm(word[0], word[1], order);
+      const uint32_t second = __byte_perm(word[1], kWords > 2 ? word[kWords - 1] : 0, order);
+      *high = first >> (32 - 4 * kBits);
+      *low = __funnelshift_l(second, first, 4 * kBits) >> (32 - 4 * kBits);
+    }
+  }
+};
 
 // Eight neighbouring elements, as they lie in memory.
 template <DType kType>
@@ -306,6 +325,20 @@ __device__ inline void QuantizeVector(const Levels& l, const Vector<kType>& a,
   if constexpr (kDelta) m->Set(sum);
   StoreField<kBits>(PackHalf<kBits>(nearest, l.offset), PackHalf<kBits>(nearest + 4, l.offset),
                     field);
+}
+
+// As QuantizeVector, of elements that may be anything; `odd`: some scale of the vector may be.
+template <int kBits, bool kDelta, bool kSkip, DType kType>
+__device__ inline void QuantizeAny(const Levels& l, bool odd, Vector<kType>* a,
+                                   Vector<DType::kBf16>* m, const float* inverse, const float* step,
+                                   uint8_t* field) {
+  a->Forget();
+  if (odd) {
+    a->DropNotFinite();
+    QuantizeVector<kBits, kDelta, true, kSkip>(l, *a, m, inverse, step, field);
+  } else {
+    QuantizeVector<kBits, kDelta, false, kSkip>(l, *a, m, inverse, step, field);
+  }
 }
 
 // The other way: out := value, or m + value with m := bf16(that). `nan`: bit i is set where step[i]

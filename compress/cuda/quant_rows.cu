@@ -139,16 +139,8 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
     float inverse[8], step[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) inverse[i] = one_inverse, step[i] = one_step;
-    uint8_t* field = mine + (k * 32 + lane) * kBits;
-    a[k].Forget();
-    if (odd) {
-      a[k].DropNotFinite();
-      QuantizeVector<kBits, kDelta, true, false>(launch.levels, a[k], &m[kDelta ? k : 0], inverse,
-                                                 step, field);
-    } else {
-      QuantizeVector<kBits, kDelta, false, false>(launch.levels, a[k], &m[kDelta ? k : 0], inverse,
-                                                  step, field);
-    }
+    QuantizeAny<kBits, kDelta, false>(launch.levels, odd, &a[k], &m[kDelta ? k : 0], inverse, step,
+                                      mine + (k * 32 + lane) * kBits);
     if constexpr (kDelta) {
       if (k * 32 + lane < count) m[k].Store(buffer + (k * 32 + lane) * 16);
     }
