@@ -241,8 +241,12 @@ void Bus(const char* text, int64_t samples, Bench* bench) {
   for (uint64_t i = 0; i < 2; ++i) bench->Fill(a[i], DType::kBf16, n, i + 1);
   std::vector<uint32_t> ids;
   for (int64_t s = 0; s < samples; ++s) ids.push_back(static_cast<uint32_t>(s));
+  std::vector<uint32_t> tokens;
+  for (int64_t i = 0; i < samples * kSample.positions; ++i)
+    tokens.push_back(static_cast<uint32_t>(RandomBelow(1, 2, static_cast<uint64_t>(i), 50000)));
   FrameContext context;
   context.sample_ids = ids;
+  context.token_ids = tokens;  // of predict
   const TensorDims dims{samples, kSample.positions, kSample.hidden};
   const auto now = [] { return std::chrono::steady_clock::now(); };
   std::vector<double> encoding, decoding, to_host, to_device;
@@ -323,7 +327,9 @@ void Run(const std::string& only, const std::vector<int64_t>& counts) {
       "| copy to device us | decode us |\n|---|---|---|---|---|---|---|\n");
   for (int64_t samples : {1, 8}) {
     Bench bench(samples);
-    for (const char* text : {"none", "quant(4)", "delta(quant(4))"}) {
+    for (const char* text : {"none", "quant(4)", "delta(quant(4))", "ef(quant(4))",
+                             "predict(quant(4, token))", "delta(topk(0.05))", "topk(0.05)",
+                             "topk(0.05, global)", "randomk(0.1)", "cocktail(0.1, 0.2, 4)"}) {
       if (only.empty()) Bus(text, samples, &bench);
     }
   }
