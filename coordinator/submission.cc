@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "coordinator/coordinator.h"
@@ -38,6 +39,11 @@ absl::StatusOr<JobSpec> Complete(const JobSpec& job) {
 bool CuredByDaemons(const absl::Status& status) {
   return absl::IsFailedPrecondition(status) || absl::IsUnavailable(status) ||
          absl::IsResourceExhausted(status) || absl::IsNotFound(status);
+}
+
+// What is missing, without the head that the words before it say as well.
+absl::string_view WaitsFor(const absl::Status& status) {
+  return absl::StripPrefix(status.message(), "daemons: ");
 }
 
 absl::Status SameModel(const ModelSpec& a, const ModelSpec& b) {
@@ -140,7 +146,7 @@ absl::StatusOr<PlanReply> Coordinator::MakePlan(const JobSpec& job, const Cancel
     absl::StatusOr<PlannedJob> later = coordinator::MakePlan(all);
     if (later.ok()) {
       later->warnings.push_back(
-          absl::StrCat("this plan uses daemons that are busy now: ", planned.status().message()));
+          absl::StrCat("this plan uses daemons that are busy now: ", WaitsFor(planned.status())));
       planned = std::move(later);
     }
   }
@@ -304,10 +310,10 @@ absl::StatusOr<SubmitReply> Coordinator::Submit(const SubmitRequest& request,
       RETURN_IF_ERROR(Admit(start));
     }
     jobs_.SetPendingReason(start.job_id,
-                           absl::StrCat("waiting for daemons: ", planned.status().message()));
+                           absl::StrCat("waiting for daemons: ", WaitsFor(planned.status())));
   }
   RETURN_IF_ERROR(WaitForFlush());
-  *reply.add_warnings() = absl::StrCat("the job waits for daemons: ", planned.status().message());
+  *reply.add_warnings() = absl::StrCat("the job waits for daemons: ", WaitsFor(planned.status()));
   return reply;
 }
 
@@ -347,7 +353,7 @@ void Coordinator::TryPending(const std::string& job_id) {
   const absl::StatusOr<PlannedJob> planned = PlanAndStart(start);
   if (planned.ok() || absl::IsCancelled(planned.status())) return;
   MutexLock lock(&mutex_);
-  jobs_.SetPendingReason(job_id, absl::StrCat("waiting for daemons: ", planned.status().message()));
+  jobs_.SetPendingReason(job_id, absl::StrCat("waiting for daemons: ", WaitsFor(planned.status())));
 }
 
 }  // namespace isthmus::coordinator

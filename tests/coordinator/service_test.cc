@@ -393,7 +393,7 @@ TEST_F(ServiceTest, AJobMayWaitForDaemons) {
   const auto waits = Submit(job, false, true);
   ASSERT_TRUE(waits.ok()) << waits.status();
   EXPECT_EQ(Status().state(), JOB_PENDING);
-  EXPECT_THAT(Status().reason(), HasSubstr("waiting for daemons"));
+  EXPECT_THAT(Status().reason(), HasSubstr("waiting for daemons: 2 stages need as many daemons"));
   EXPECT_EQ(Submit(job).status().code(), absl::StatusCode::kAlreadyExists)
       << "one live job of a name";
   Close();
