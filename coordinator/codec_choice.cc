@@ -1,5 +1,8 @@
 #include "coordinator/codec_choice.h"
 
+#include <string>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "coordinator/cost_model.h"
@@ -23,7 +26,7 @@ CodecSpec Quant(int bits, bool forward, Scheme scheme) {
   if (scheme == Scheme::kDelta) {
     CodecSpec spec = Plain(CodecSpec::DELTA);
     *spec.mutable_inner() = quant;
-    // The buffers are bf16: a colder first visit would keep nothing more.
+    // The buffers are bf16: a finer first visit would keep nothing more.
     *spec.mutable_cold() = Plain(CodecSpec::BF16);
     return spec;
   }
@@ -40,12 +43,13 @@ CodecSpec Quant(int bits, bool forward, Scheme scheme) {
   return quant;
 }
 
-// Why there is no delta; empty: there is one.
+// Why there is no delta; empty: there may be one.
 std::string NoDelta(const CodecQuestion& q) {
-  if (!q.passes_known) return "no delta: the number of samples is not known";
-  if (q.passes <= kPassesForDelta)
-    return absl::StrFormat("no delta: %.2f passes over the data, it needs more than %.1f", q.passes,
-                           kPassesForDelta);
+  if (!q.samples_known) return "no delta: the number of samples is not known";
+  if (q.first_visits >= kFirstVisitsForDelta)
+    return absl::StrCat("no delta: ", FormatShare(q.first_visits),
+                        " of visits are first ones, it needs less than ",
+                        FormatShare(kFirstVisitsForDelta));
   return q.buffers_fit ? "" : "no delta: its buffers do not fit";
 }
 
@@ -60,20 +64,50 @@ std::string NoPredict(const CodecQuestion& q) {
                       FormatBytes(q.free_bytes), " are free");
 }
 
-// The scheme and why, for the end of a sentence.
-Scheme ChooseScheme(const CodecQuestion& q, std::string* note) {
-  const std::string no_delta = q.forward ? NoDelta(q) : "";
-  if (q.forward && no_delta.empty()) {
-    *note = absl::StrFormat(" (delta: %.1f passes over the data; a first visit goes as bf16)",
-                            q.passes);
-    return Scheme::kDelta;
+double MeanBytes(const CodecQuestion& q, const CodecSpec& spec) {
+  return MeanWireBytes(spec, q.dims, q.first_visits);
+}
+
+struct Candidate {
+  CodecSpec codec;
+  int bits = 0;
+  bool fits = false;
+  std::string note;  // for the end of a sentence
+};
+
+// The mildest of a scheme that fits, else its coarsest.
+Candidate Mildest(const CodecQuestion& q, double budget_bytes, Scheme scheme) {
+  Candidate c;
+  for (c.bits = 8;; --c.bits) {
+    c.codec = Quant(c.bits, q.forward, scheme);
+    c.fits = MeanBytes(q, c.codec) <= budget_bytes;
+    if (c.fits || c.bits == (q.forward ? kMinForwardBits : kMinBackwardBits)) return c;
   }
+}
+
+// A prediction where there may be one, else neither; a delta where samples come again and its mean
+// leaves it enough bits.
+Candidate ChooseQuantised(const CodecQuestion& q, double budget_bytes) {
   const std::string no_predict = NoPredict(q);
+  Candidate other =
+      Mildest(q, budget_bytes, no_predict.empty() ? Scheme::kPredict : Scheme::kDirect);
+  std::string no_delta = q.forward ? NoDelta(q) : "";
+  if (q.forward && no_delta.empty()) {
+    Candidate delta = Mildest(q, budget_bytes, Scheme::kDelta);
+    const std::string words = VisitWords(delta.codec, q.dims, q.first_visits);
+    // Where nothing fits: a prediction bears the coarsest bits in fewer bytes, nothing else does.
+    if (delta.fits ? delta.bits + kBitsOfDelta >= other.bits : !other.fits && !no_predict.empty()) {
+      delta.note = absl::StrCat(" (delta: ", words, ")");
+      return delta;
+    }
+    no_delta = absl::StrCat("no delta: its mean leaves it too few bits, ", FormatCodec(delta.codec),
+                            " takes ", words);
+  }
   const std::string why = !no_predict.empty() ? no_predict
                           : q.forward ? "predict: what the last tokens and the position foretell"
                                       : "predict: what the next token foretells of its gradient";
-  *note = absl::StrCat(" (", no_delta, no_delta.empty() ? "" : "; ", why, ")");
-  return no_predict.empty() ? Scheme::kPredict : Scheme::kDirect;
+  other.note = absl::StrCat(" (", no_delta, no_delta.empty() ? "" : "; ", why, ")");
+  return other;
 }
 
 }  // namespace
@@ -82,7 +116,7 @@ CodecAnswer ChooseCodec(const CodecQuestion& q) {
   CodecAnswer answer;
   const double budget_bytes = q.compute_s * q.rate_bits_per_s * kRateMargin / 8;
   const double bits = budget_bytes * 8 / q.dims.elements();
-  auto fits = [&](const CodecSpec& spec) { return WireBytes(spec, q.dims, true) <= budget_bytes; };
+  auto fits = [&](const CodecSpec& spec) { return MeanBytes(q, spec) <= budget_bytes; };
   std::string note;
   const CodecSpec none = Plain(CodecSpec::NONE), bf16 = Plain(CodecSpec::BF16);
   if (fits(none) || fits(bf16)) {
@@ -94,15 +128,13 @@ CodecAnswer ChooseCodec(const CodecQuestion& q) {
       note = " (predict: passes the token ids on to a slower link)";
     }
   } else {
-    const Scheme scheme = ChooseScheme(q, &note);
-    const int least = q.forward ? kMinForwardBits : kMinBackwardBits;
-    int b = 8;
-    while (b > least && !fits(Quant(b, q.forward, scheme))) --b;
-    answer.codec = Quant(b, q.forward, scheme);
-    answer.fits = fits(answer.codec);
+    Candidate chosen = ChooseQuantised(q, budget_bytes);
+    answer.codec = std::move(chosen.codec);
+    answer.fits = chosen.fits;
+    note = std::move(chosen.note);
     if (!answer.fits) {
       absl::StrAppend(&note, ", the coarsest allowed: ",
-                      FormatSeconds(WireBytes(answer.codec, q.dims, true) * 8 / q.rate_bits_per_s),
+                      FormatSeconds(MeanBytes(q, answer.codec) * 8 / q.rate_bits_per_s),
                       " a micro-batch, the link is slower than the compute");
     }
   }

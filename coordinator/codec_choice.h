@@ -6,7 +6,8 @@
 // fp32 if 32 fit, bf16 if 16 fit, else quantisation of 8 down to 2 bits (gradients: 4): as a delta
 // against the sample's earlier visit where the job visits its samples again, else as the difference
 // to a prediction from the token ids (compress/PREDICTION.md has the measurements), where those
-// come along. On a fast link that is none. Thread: pure functions.
+// come along. What a delta takes is its mean over the run, key frames of first visits included. On
+// a fast link that is none. Thread: pure functions.
 #ifndef ISTHMUS_COORDINATOR_CODEC_CHOICE_H_
 #define ISTHMUS_COORDINATOR_CODEC_CHOICE_H_
 
@@ -22,15 +23,19 @@ constexpr int kMinForwardBits = 2;   // 1 bit does not train with this quantiser
 constexpr int kMinBackwardBits = 4;  // coarser gradients cost convergence
 // Of one core, to encode or decode; codec_bench. An accelerator may be faster than that.
 constexpr double kPredictSecondsPerElement = 8e-9;
-constexpr double kPassesForDelta = 1.5;  // below, delta coding has too few second visits to gain
+// Share of first visits from which on delta coding has too few second ones to gain (1.5 passes).
+constexpr double kFirstVisitsForDelta = 2.0 / 3;
+// A difference bears so many bits less: it halves the loss that the same bits cost directly
+// (worker/study/README.md).
+constexpr int kBitsOfDelta = 1;
 
 struct CodecQuestion {
   bool forward = true;
   double compute_s = 0;        // slowest stage, one micro-batch, both passes
   double rate_bits_per_s = 0;  // measured
   TensorDims dims;
-  bool passes_known = false;
-  double passes = 0;         // over the data
+  bool samples_known = false;
+  double first_visits = 1;   // their share (cost_model.h)
   bool buffers_fit = false;  // delta buffers at both ends
   // Token ids come along: for the forward direction from the stages below, for the backward
   // direction with the forward frames of the same boundary.

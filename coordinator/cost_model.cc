@@ -220,6 +220,32 @@ double WireBytes(const CodecSpec& codec, const TensorDims& dims, bool warm) {
   return EncodedBytes(codec, dims, warm) * (1 + kFrameOverheadShare) + kFrameHeaderBytes;
 }
 
+double MeanWireBytes(const CodecSpec& codec, const TensorDims& dims, double first_visits) {
+  return first_visits * WireBytes(codec, dims, false) +
+         (1 - first_visits) * WireBytes(codec, dims, true);
+}
+
+double FirstVisits(const JobSpec& job, const DataSize& data, const Remaining& remaining) {
+  if (!data.known) return 1;
+  const int64_t batch = job.recipe().global_batch();
+  const int64_t pass = std::max<int64_t>(1, data.train_samples / batch);  // steps
+  const int64_t from = remaining.buffers_since, to = remaining.start_step;
+  int64_t kept = 0;  // steps with samples of their own
+  if (from >= 0 && from < to) {
+    const int64_t next = (from / pass + 1) * pass;
+    kept = to <= next ? to - from : std::max(next - from, std::min(pass, to - next));
+  }
+  const double fresh = static_cast<double>(data.train_samples - std::min(pass, kept) * batch);
+  const double visits = static_cast<double>((job.recipe().steps() - to) * batch);
+  return visits > 0 ? std::clamp(fresh / visits, 0.0, 1.0) : 1;
+}
+
+std::string VisitWords(const CodecSpec& codec, const TensorDims& dims, double first_visits) {
+  return absl::StrCat(FormatBytes(EncodedBytes(codec, dims, false)), " on a first visit, ",
+                      FormatBytes(EncodedBytes(codec, dims, true)), " after; ",
+                      FormatShare(first_visits), " of visits are first ones");
+}
+
 LinkIndex::LinkIndex(const Topology& topology) {
   missing_.why_not = "not measured yet";
   for (const LinkMeasurement& m : topology.links()) {

@@ -49,6 +49,10 @@ std::string DurationWords(absl::Duration duration) {
   return absl::StrCat(std::round(absl::ToDoubleSeconds(duration) * 10) / 10, " s");
 }
 
+std::string FormatShare(double share) {
+  return absl::StrFormat("%.*f %%", share > 0 && share < 0.0995 ? 1 : 0, 100 * share);
+}
+
 std::string FormatCount(double n) {
   if (n >= 1e9) return absl::StrCat(Three(n / 1e9), " billion");
   if (n >= 1e6) return absl::StrCat(Three(n / 1e6), " million");

@@ -89,8 +89,8 @@ CodecQuestion Question(const JobSpec& job, const Placement& p, int boundary) {
   question.compute_s = p.slowest_s;
   question.dims = {job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
   question.vocabulary = job.model().vocabulary();
-  question.passes_known = p.data.known;
-  question.passes = p.data.passes;
+  question.samples_known = p.data.known;
+  question.first_visits = p.first_visits;
   CodecSpec delta;
   delta.set_kind(CodecSpec::DELTA);
   question.buffers_fit = p.data.known && CheckBuffers(job, p, boundary, delta).ok();
@@ -145,11 +145,14 @@ absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary,
       return PlaceTables(job, boundary, *codec, p);
     }
     ASSIGN_OR_RETURN(*codec, ParseCodec(text));
-    const double busy_s = WireBytes(*codec, question.dims, true) * 8 / question.rate_bits_per_s;
+    const double busy_s =
+        MeanWireBytes(*codec, question.dims, p->first_visits) * 8 / question.rate_bits_per_s;
     choice.fits = choice.fits && busy_s <= p->slowest_s;
     *why = absl::StrCat(FormatRate(question.rate_bits_per_s), " measured, ", FormatSeconds(busy_s),
                         " a micro-batch, compute ", FormatSeconds(p->slowest_s), " -> ",
                         FormatCodec(*codec), " as the job says");
+    if (HasBuffers(*codec))
+      absl::StrAppend(why, " (", VisitWords(*codec, question.dims, p->first_visits), ")");
     if (NeedsTokenIds(*codec) && !question.tokens_known) {
       return absl::InvalidArgumentError(absl::StrCat(
           "boundary b", boundary, ", ", forward ? "forward " : "backward ", FormatCodec(*codec),
@@ -169,8 +172,10 @@ absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary,
     RETURN_IF_ERROR(CheckBuffers(job, *p, boundary, choice.forward));
     p->buffer_bytes = std::max(p->buffer_bytes, BufferNeed(job, *p, choice.forward));
   }
-  choice.up_s = WireBytes(choice.forward, dims, true) * 8 / choice.up.rate_bits_per_s;
-  choice.cold_up_s = WireBytes(choice.forward, dims, false) * 8 / choice.up.rate_bits_per_s;
+  const double rate = choice.up.rate_bits_per_s;
+  choice.up_s = MeanWireBytes(choice.forward, dims, p->first_visits) * 8 / rate;
+  choice.first_up_s = WireBytes(choice.forward, dims, false) * 8 / rate;
+  choice.again_up_s = WireBytes(choice.forward, dims, true) * 8 / rate;
   choice.down_s = WireBytes(choice.backward, question.dims, true) * 8 / choice.down.rate_bits_per_s;
   p->boundaries.push_back(std::move(choice));
   return absl::OkStatus();
@@ -239,21 +244,25 @@ absl::Status PriceTied(const JobSpec& job, Placement* p, const LinkIndex& links)
   ASSIGN_OR_RETURN(const CodecSpec codec, ParseCodec(job.compression().tied()));
   const double bits =
       8 * WireBytes(codec, {1, job.model().vocabulary(), job.model().hidden()}, true);
-  p->sync_s = std::max(bits / p->tied_up.rate_bits_per_s, bits / p->tied_down.rate_bits_per_s) +
-              std::max(p->tied_up.round_trip_s, p->tied_down.round_trip_s) / 2;
+  p->tied_s = bits / std::min(p->tied_up.rate_bits_per_s, p->tied_down.rate_bits_per_s);
+  p->sync_s = p->tied_s + std::max(p->tied_up.round_trip_s, p->tied_down.round_trip_s) / 2;
   for (const BoundaryChoice& b : p->boundaries)
     p->sync_s += (b.up.round_trip_s + b.down.round_trip_s) / 2;  // the vote down, the decision up
   return absl::OkStatus();
 }
 
-ScheduleCosts Costs(const Placement& p, bool cold) {
+enum class Visits { kFirst, kAgain, kMean };
+
+ScheduleCosts Costs(const Placement& p, Visits visits) {
   ScheduleCosts costs;
   for (const StageSeconds& c : p.compute) {
     costs.forward_s.push_back(c.forward_s);
     costs.backward_s.push_back(c.backward_s);
   }
   for (const BoundaryChoice& b : p.boundaries) {
-    costs.up_s.push_back(cold ? b.cold_up_s : b.up_s);
+    costs.up_s.push_back(visits == Visits::kFirst   ? b.first_up_s
+                         : visits == Visits::kAgain ? b.again_up_s
+                                                    : b.up_s);
     costs.down_s.push_back(b.down_s);
     costs.latency_s.push_back((b.up.round_trip_s + b.down.round_trip_s) / 4);
   }
@@ -296,7 +305,7 @@ void LimitWarmUps(const JobSpec& job, Placement* p, std::string* limited) {
 void ChooseWarmUps(const JobSpec& job, Placement* p) {
   const int stages = p->nodes.size(), micros = Micros(job);
   if (job.strategy().schedule() != "1f1b" || stages == 1) return;
-  const ScheduleCosts costs = Costs(*p, false);
+  const ScheduleCosts costs = Costs(*p, Visits::kMean);
   const int limit = job.strategy().queue_limit();
   p->warmups = WarmUpForwards(costs, stages, micros, limit);
   const int wanted = WarmUpForwards(costs, stages, micros, micros)[0];
@@ -316,20 +325,33 @@ void ChooseWarmUps(const JobSpec& job, Placement* p) {
 }
 
 // Seconds until the last backward pass ends.
-absl::StatusOr<double> Pipeline(const JobSpec& job, const Placement& p, bool cold) {
+struct PipelineSeconds {
+  double first = 0, again = 0, mean = 0;
+};
+
+// The first visits come together, in the first pass: the mean is one of steps, not of frames.
+absl::StatusOr<PipelineSeconds> Pipeline(const JobSpec& job, const Placement& p) {
   const int stages = p.nodes.size();
   ASSIGN_OR_RETURN(const std::vector<StageActions> schedule,
                    BuildSchedule(job.strategy().schedule(), stages, Micros(job), p.warmups));
   // A boundary holds frames in the queues of both its ends.
-  ASSIGN_OR_RETURN(const Simulation run,
-                   SimulateSchedule(schedule, 2 * job.strategy().queue_limit(), Costs(p, cold)));
-  return run.makespan_s;
+  const int limit = 2 * job.strategy().queue_limit();
+  PipelineSeconds s;
+  ASSIGN_OR_RETURN(const Simulation again,
+                   SimulateSchedule(schedule, limit, Costs(p, Visits::kAgain)));
+  s.first = s.again = s.mean = again.makespan_s;
+  if (!HasDelta(p)) return s;
+  ASSIGN_OR_RETURN(const Simulation first,
+                   SimulateSchedule(schedule, limit, Costs(p, Visits::kFirst)));
+  s.first = first.makespan_s;
+  s.mean = p.first_visits * s.first + (1 - p.first_visits) * s.again;
+  return s;
 }
 
 absl::Status Simulate(const JobSpec& job, Placement* p) {
   const int stages = p->nodes.size();
-  ASSIGN_OR_RETURN(p->pipeline_s, Pipeline(job, *p, false));
-  ASSIGN_OR_RETURN(const double cold_s, Pipeline(job, *p, true));
+  ASSIGN_OR_RETURN(const PipelineSeconds pipeline, Pipeline(job, *p));
+  p->pipeline_s = pipeline.mean;
   JobSpec other = job;
   p->other_schedule = job.strategy().schedule() == "gpipe" ? "1f1b" : "gpipe";
   other.mutable_strategy()->set_schedule(p->other_schedule);
@@ -344,10 +366,11 @@ absl::Status Simulate(const JobSpec& job, Placement* p) {
   }
   const double after_s = p->sync_s + p->optimizer_s;
   p->step_s = p->pipeline_s + after_s;
-  p->cold_step_s = cold_s + after_s;
+  p->first_step_s = pipeline.first + after_s;
+  p->again_step_s = pipeline.again + after_s;
   if (other_fits) {
-    ASSIGN_OR_RETURN(const double other_s, Pipeline(other, *p, false));
-    p->other_step_s = other_s + after_s;
+    ASSIGN_OR_RETURN(const PipelineSeconds other_s, Pipeline(other, *p));
+    p->other_step_s = other_s.mean + after_s;
   }
   return absl::OkStatus();
 }
@@ -365,9 +388,15 @@ WantedCodecs WantedCodecsOf(const JobSpec& job, int boundary) {
   return wanted;
 }
 
+bool HasDelta(const Placement& p) {
+  return std::any_of(p.boundaries.begin(), p.boundaries.end(),
+                     [](const BoundaryChoice& b) { return HasBuffers(b.forward); });
+}
+
 absl::StatusOr<Placement> PricePlacement(const JobSpec& job,
                                          const std::vector<const NodeInfo*>& nodes,
-                                         const std::vector<int>& layers, const LinkIndex& links) {
+                                         const std::vector<int>& layers, const LinkIndex& links,
+                                         const Remaining& remaining) {
   Placement p;
   p.nodes = nodes;
   const int stages = nodes.size();
@@ -377,6 +406,8 @@ absl::StatusOr<Placement> PricePlacement(const JobSpec& job,
           absl::StrCat("daemon ", node->name(), " has not measured its compute"));
   }
   ASSIGN_OR_RETURN(p.data, CountSamples(job, *nodes.front()));
+  p.remaining = remaining;
+  p.first_visits = FirstVisits(job, p.data, remaining);
   if (stages > 1) RETURN_IF_ERROR(CountSamples(job, *nodes.back()).status());
   p.layers = layers;
   if (layers.empty()) {

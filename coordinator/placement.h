@@ -21,9 +21,9 @@ namespace isthmus::coordinator {
 struct BoundaryChoice {
   CodecSpec forward, backward, evaluation;
   std::string forward_why, backward_why;
-  bool fits = true;             // both directions within the compute time
-  double up_s = 0, down_s = 0;  // the link is busy with one micro-batch, warm
-  double cold_up_s = 0;         // first visits
+  bool fits = true;                       // both directions within the compute time
+  double up_s = 0, down_s = 0;            // the link is busy with one micro-batch: mean of the run
+  double first_up_s = 0, again_up_s = 0;  // where samples come for the first time, where again
   LinkIndex::Link up, down;
 };
 
@@ -37,15 +37,19 @@ struct Placement {
   std::vector<BoundaryChoice> boundaries;
   LinkIndex::Link tied_up, tied_down;  // with two stages or more
   DataSize data;                       // as the first stage's daemon lists it
-  int64_t buffer_bytes = 0;            // delta buffers at each end of the widest boundary
-  int64_t buffer_memory_bytes = 0;     // cap per boundary end that fits every daemon's memory
-  int64_t spill_bytes = 0;             // of buffer_bytes, at each end, on disk
-  double slowest_s = 0;                // compute of one micro-batch on the slowest stage
-  double pipeline_s = 0;               // from the first forward to the last backward pass
-  double sync_s = 0;                   // tied exchange and vote
+  Remaining remaining;
+  double first_visits = 1;          // cost_model.h
+  int64_t buffer_bytes = 0;         // delta buffers at each end of the widest boundary
+  int64_t buffer_memory_bytes = 0;  // cap per boundary end that fits every daemon's memory
+  int64_t spill_bytes = 0;          // of buffer_bytes, at each end, on disk
+  double slowest_s = 0;             // compute of one micro-batch on the slowest stage
+  double pipeline_s = 0;            // from the first forward to the last backward pass, mean
+  double sync_s = 0;                // tied exchange and vote
+  double tied_s = 0;                // of sync_s, what the tied exchange's bytes take
   double optimizer_s = 0;
-  double step_s = 0;           // predicted, warm
-  double cold_step_s = 0;      // predicted, every sample for the first time
+  double step_s = 0;           // predicted, mean of the run
+  double first_step_s = 0;     // predicted, every sample for the first time
+  double again_step_s = 0;     // predicted, no sample for the first time
   std::string other_schedule;  // the one the job does not use ...
   double other_step_s = 0;     // ... and a step with it; 0: it does not fit the memory
 };
@@ -56,10 +60,14 @@ struct WantedCodecs {
 };
 WantedCodecs WantedCodecsOf(const JobSpec& job, int boundary);
 
+// True if a boundary has delta buffers.
+bool HasDelta(const Placement& p);
+
 // `layers` empty: balanced. Errors say what is missing: memory, disk, a link, data.
 absl::StatusOr<Placement> PricePlacement(const JobSpec& job,
                                          const std::vector<const NodeInfo*>& nodes,
-                                         const std::vector<int>& layers, const LinkIndex& links);
+                                         const std::vector<int>& layers, const LinkIndex& links,
+                                         const Remaining& remaining = {});
 
 }  // namespace isthmus::coordinator
 

@@ -32,7 +32,8 @@ constexpr double kOpenFloorSeconds = 30;
 constexpr double kFirstStepFloorSeconds = 60;
 constexpr double kStepFloorSeconds = 30;
 constexpr double kDrainFloorSeconds = 60;
-constexpr double kFirstStepFactor = 20;  // of the cold step: memory is touched for the first time
+constexpr double kFirstStepFactor =
+    20;  // of a step of first visits: memory is touched for the first time
 constexpr double kStepFactor = 10;
 constexpr double kDrainStepFactor = 3;
 constexpr double kTransferFactor = 3;  // of a checkpoint at the slowest measured rate
@@ -40,6 +41,9 @@ constexpr double kRoundTrips = 20;
 constexpr double kLongestDeadlineSeconds = 30 * 86400.0;
 constexpr double kLossWarning = 0.01;
 constexpr double kMemoryWarning = 0.9;
+constexpr double kFirstVisitsWarning = 0.5;  // share, of delta codecs
+constexpr double kTiedMustPay =
+    0.1;  // a smaller tied codec is named if it saves this share of sync
 constexpr double kOtherScheduleGain =
     0.9;  // the other schedule is recommended if a step takes at most this share of the time
 
@@ -68,11 +72,12 @@ class Writer {
     plan.set_from_checkpoint(in_.from_checkpoint);
     if (p_.data.known) plan.set_train_samples(p_.data.train_samples);
     plan.set_predicted_step_s(p_.step_s);
+    if (HasDelta(p_)) plan.set_first_visits(p_.first_visits);
     RETURN_IF_ERROR(WriteStages());
     WriteLinks();
     WriteDeadlines();
     Explain();
-    Warn();
+    WarnAll();
     if (plan.ByteSizeLong() > static_cast<size_t>(kMaxPlanBytes)) {
       return absl::InvalidArgumentError(
           absl::StrCat("the plan would have ", plan.ByteSizeLong(), " bytes, more than the ",
@@ -163,10 +168,10 @@ class Writer {
     Deadlines* d = out_.plan.mutable_deadlines();
     d->set_open_ms(ms(kOpenFloorSeconds + round_trips_s + (in_.from_checkpoint ? transfer_s : 0)));
     d->set_first_step_ms(
-        ms(kFirstStepFloorSeconds + kFirstStepFactor * p_.cold_step_s + round_trips_s));
-    d->set_step_ms(ms(kStepFloorSeconds + kStepFactor * std::max(p_.step_s, p_.cold_step_s) +
+        ms(kFirstStepFloorSeconds + kFirstStepFactor * p_.first_step_s + round_trips_s));
+    d->set_step_ms(ms(kStepFloorSeconds + kStepFactor * std::max(p_.first_step_s, p_.again_step_s) +
                       round_trips_s + transfer_s));
-    d->set_drain_ms(ms(kDrainFloorSeconds + kDrainStepFactor * p_.cold_step_s + transfer_s));
+    d->set_drain_ms(ms(kDrainFloorSeconds + kDrainStepFactor * p_.first_step_s + transfer_s));
     deadlines_ = absl::StrCat("deadlines: a wait of more than ", FormatSeconds(d->step_ms() / 1e3),
                               " ends the session (", kStepFloorSeconds, " s + ", kStepFactor,
                               " steps + ", kRoundTrips,
@@ -218,85 +223,126 @@ class Writer {
           "; with checkpoints they are saved there as well, up to ",
           FormatBytes(kSavedStates * p_.buffer_bytes), " on disk"));
     }
+    if (HasDelta(p_) && in_.start_step > 0) Say(ResumedBuffers());
     if (!p_.warmups_why.empty()) Say(p_.warmups_why);
-    Say(absl::StrCat(
-        "a step: ", FormatSeconds(p_.step_s), " = pipeline ", FormatSeconds(p_.pipeline_s),
-        " (slowest stage computes ", FormatSeconds(p_.slowest_s * micros), ") + sync ",
-        FormatSeconds(p_.sync_s), " + optimiser ", FormatSeconds(p_.optimizer_s),
-        p_.cold_step_s > 1.01 * p_.step_s
-            ? absl::StrCat("; first visits of samples: ", FormatSeconds(p_.cold_step_s))
-            : ""));
+    Say(absl::StrCat("a step: ", FormatSeconds(p_.step_s), " = pipeline ",
+                     FormatSeconds(p_.pipeline_s), " (slowest stage computes ",
+                     FormatSeconds(p_.slowest_s * micros), ") + sync ", FormatSeconds(p_.sync_s),
+                     " + optimiser ", FormatSeconds(p_.optimizer_s),
+                     p_.first_step_s > 1.01 * p_.again_step_s
+                         ? absl::StrCat("; the mean of ", FormatSeconds(p_.first_step_s),
+                                        " where samples are visited for the first time and ",
+                                        FormatSeconds(p_.again_step_s), " after")
+                         : ""));
     Say(deadlines_);
   }
 
-  void Warn() {
-    auto warn = [&](std::string text) { out_.warnings.push_back(std::move(text)); };
-    const int micros = Micros(in_.job);
-    const double compute_s = p_.slowest_s * micros;
-    if (stages_ > 1 && p_.sync_s > compute_s) {
-      warn(absl::StrCat(
-          "sync takes ", FormatSeconds(p_.sync_s), " a step, more than the compute (",
-          FormatSeconds(compute_s),
-          "): use a larger recipe.global_batch, compression.tied bf16, or fewer stages"));
-    }
+  std::string ResumedBuffers() const {
+    const std::string head = absl::StrCat("resumed at step ", in_.start_step, ": ");
+    if (p_.remaining.buffers_since < 0)
+      return absl::StrCat(
+          head,
+          "no delta buffers of the steps before are counted on (other daemons, cut, "
+          "codecs or data): the next visit of each sample counts as a first one");
+    return absl::StrCat(head, "its daemons keep the delta buffers of samples visited since step ",
+                        p_.remaining.buffers_since, "; those of others count as not there");
+  }
+
+  void Warn(std::string text) { out_.warnings.push_back(std::move(text)); }
+
+  void WarnOfSync() {
+    const double compute_s = p_.slowest_s * Micros(in_.job);
+    if (stages_ == 1 || p_.sync_s <= compute_s) return;
+    const absl::StatusOr<CodecSpec> tied = ParseCodec(in_.job.compression().tied());
+    const bool halves =
+        tied.ok() && tied->kind() == CodecSpec::NONE && p_.tied_s / 2 > kTiedMustPay * p_.sync_s;
+    Warn(absl::StrCat("sync takes ", FormatSeconds(p_.sync_s), " a step, more than the compute (",
+                      FormatSeconds(compute_s), "): use a larger recipe.global_batch",
+                      halves ? ", compression.tied bf16," : "", " or fewer stages"));
+  }
+
+  // From a share of kFirstVisitsWarning on.
+  void WarnOfFirstVisits(int b) {
+    const CodecSpec& codec = p_.boundaries[b].forward;
+    if (!HasBuffers(codec) || !p_.data.known || p_.first_visits < kFirstVisitsWarning) return;
+    const TensorDims dims{in_.job.recipe().micro_batch(), in_.job.model().context(),
+                          in_.job.model().hidden()};
+    CodecSpec cheaper = codec;
+    *cheaper.mutable_cold() = ParseCodec("quant(8)").value();
+    std::vector<std::string> cures;
+    if (EncodedBytes(cheaper, dims, false) < EncodedBytes(codec, dims, false))
+      cures.push_back(FormatCodec(cheaper));
+    if (!NeedsTokenIds(codec)) cures.push_back("predict(CODEC), which needs no earlier visit");
+    cures.push_back("more passes over the data (recipe.steps)");
+    Warn(absl::StrCat(
+        "boundary b", b, ": delta coding gains ", p_.first_visits == 1 ? "nothing" : "little",
+        " here: ", VisitWords(codec, dims, p_.first_visits), ", so a micro-batch takes ",
+        FormatBytes(MeanEncodedBytes(codec, dims, p_.first_visits)), " in the mean. Use ",
+        absl::StrJoin(cures, ", or ")));
+  }
+
+  void WarnOfBoundaries() {
     for (int b = 0; b + 1 < stages_; ++b) {
       const BoundaryChoice& c = p_.boundaries[b];
       if (!c.fits) {
-        warn(absl::StrCat("boundary b", b, " (", Name(b), " - ", Name(b + 1),
+        Warn(absl::StrCat("boundary b", b, " (", Name(b), " - ", Name(b + 1),
                           ") is slower than the compute: up ", FormatSeconds(c.up_s), ", down ",
                           FormatSeconds(c.down_s), " a micro-batch, compute ",
                           FormatSeconds(p_.slowest_s)));
       }
       if (std::max(c.up.loss, c.down.loss) > kLossWarning) {
-        warn(absl::StrFormat(
+        Warn(absl::StrFormat(
             "boundary b%d (%s - %s) loses %.1f %% of its packets: expect less than its rate", b,
             Name(b), Name(b + 1), 100 * std::max(c.up.loss, c.down.loss)));
       }
       if (HasBuffers(c.forward) && !p_.data.known)
-        warn(absl::StrCat("boundary b", b,
-                          ": the size of the delta buffers could not be checked: the daemons did "
-                          "not list their data"));
-      if (HasBuffers(c.forward) && p_.data.known && p_.data.passes <= 1) {
-        warn(absl::StrCat("boundary b", b,
-                          ": delta coding gains nothing in a single pass over the data: every "
-                          "sample is a first visit"));
-      }
+        Warn(absl::StrCat("boundary b", b,
+                          ": the size of the delta buffers could not be checked, and all visits "
+                          "of samples are counted as first ones: the daemons did not list their "
+                          "data"));
+      WarnOfFirstVisits(b);
     }
+  }
+
+  void WarnAll() {
+    const int micros = Micros(in_.job);
+    WarnOfSync();
+    WarnOfBoundaries();
     if (p_.spill_bytes > 0)
-      warn(absl::StrCat(FormatBytes(p_.spill_bytes),
+      Warn(absl::StrCat(FormatBytes(p_.spill_bytes),
                         " of delta buffers at each end go to a spill file on disk"));
     if (p_.buffer_bytes > 0 &&
         p_.buffer_memory_bytes < in_.job.compression().buffer_memory_bytes() &&
         p_.spill_bytes > 0) {
-      warn(absl::StrCat("compression.buffer_memory_bytes is lowered to ",
+      Warn(absl::StrCat("compression.buffer_memory_bytes is lowered to ",
                         FormatBytes(p_.buffer_memory_bytes),
                         " so that every daemon stays within its memory"));
     }
     if (stages_ > 1 && micros < stages_) {
-      warn(absl::StrFormat(
+      Warn(absl::StrFormat(
           "%d micro-batches for %d stages: each stage idles at least %.0f %% of a step", micros,
           stages_, 100.0 * (stages_ - 1) / (micros + stages_ - 1)));
     }
     if (p_.other_step_s > 0 && p_.other_step_s < kOtherScheduleGain * p_.step_s) {
-      warn(absl::StrCat(
+      Warn(absl::StrCat(
           "strategy.schedule ", p_.other_schedule, " would take ", FormatSeconds(p_.other_step_s),
           " a step instead of ", FormatSeconds(p_.step_s),
           " (it keeps more micro-batches under way, which hides the links) and fits the memory"));
     }
     for (int s = 0; s < stages_; ++s) {
       if (p_.bytes[s] > kMemoryWarning * p_.nodes[s]->memory_bytes()) {
-        warn(absl::StrCat("stage ", s, " is predicted to fill ", FormatBytes(p_.bytes[s]),
+        Warn(absl::StrCat("stage ", s, " is predicted to fill ", FormatBytes(p_.bytes[s]),
                           " of the ", FormatBytes(p_.nodes[s]->memory_bytes()), " that ", Name(s),
                           " may use"));
       }
     }
     for (const BoundaryCodec& b : in_.job.compression().boundaries()) {
       if (b.boundary() + 1 >= stages_)
-        warn(absl::StrCat("compression.boundaries names boundary ", b.boundary(),
+        Warn(absl::StrCat("compression.boundaries names boundary ", b.boundary(),
                           ", which this plan does not have (", stages_ - 1, " boundaries)"));
     }
     if (p_.data.known && p_.data.validation_samples == 0 && in_.job.recipe().eval_samples() > 0)
-      warn("no samples are left for validation: data.validation_share is too small");
+      Warn("no samples are left for validation: data.validation_share is too small");
   }
 
   const PlannerInput& in_;

@@ -20,6 +20,15 @@ constexpr int kRoughBits = 8;   // what `auto` may come down to without harm, fo
 
 using Order = std::vector<int>;
 
+// Of the whole job, by the first daemon that has its data.
+double RoughFirstVisits(const JobSpec& job, const std::vector<const NodeInfo*>& nodes) {
+  for (const NodeInfo* node : nodes) {
+    const absl::StatusOr<DataSize> data = CountSamples(job, *node);
+    if (data.ok() && data->known) return FirstVisits(job, *data, {});
+  }
+  return 1;
+}
+
 // Scores orders roughly: the bottleneck of compute and links at kRoughBits, then latency, then how
 // mild a codec the links allow.
 class Rough {
@@ -31,7 +40,8 @@ class Rough {
       const std::string& text = job.compression().forward();
       if (text == "auto") return 1.0 * kRoughBits * dims.elements();
       auto spec = ParseCodec(text);
-      return spec.ok() ? 8 * WireBytes(*spec, dims, true) : 32.0 * dims.elements();
+      return spec.ok() ? 8 * MeanWireBytes(*spec, dims, RoughFirstVisits(job, nodes))
+                       : 32.0 * dims.elements();
     }();
     const double tied_bits = 32.0 * job.model().vocabulary() * job.model().hidden();
     for (int i = 0; i < nodes_; ++i) {
@@ -313,11 +323,31 @@ absl::StatusOr<Placement> BestFor(const PlannerInput& input, const Pool& pool, i
   for (const Order& order : PromisingOrders(input.job, pool.nodes, stages, links)) {
     std::vector<const NodeInfo*> nodes;
     for (int i : order) nodes.push_back(pool.nodes[i]);
-    absl::StatusOr<Placement> p = PricePlacement(input.job, nodes, layers, links);
+    absl::StatusOr<Placement> p =
+        PricePlacement(input.job, nodes, layers, links, {input.start_step, -1});
     if (p.ok() ? (!best.ok() || p->step_s < best->step_s * (1 - 1e-9)) : first) best = std::move(p);
     first = false;
   }
   return best;
+}
+
+// The step since which the daemons of the previous plan have the delta buffers that `job` goes on
+// with on the same boundaries; -1: none. Only visits under that one plan are counted: what it took
+// over from the plan before is not known here.
+int64_t BuffersSince(const PlannerInput& input, const JobSpec& job) {
+  const JobSpec& was = input.previous.job();
+  if (!input.from_checkpoint || was.data().path() != job.data().path() ||
+      was.seed() != job.seed() || was.recipe().global_batch() != job.recipe().global_batch())
+    return -1;
+  for (const LinkPlan& link : input.previous.links()) {
+    if (link.kind() != LinkPlan::BOUNDARY) continue;
+    const absl::StatusOr<CodecSpec> now = ParseCodec(WantedCodecsOf(job, link.lower()).forward);
+    if (!now.ok()) return -1;  // auto, chosen anew
+    if ((HasBuffers(*now) || HasBuffers(link.forward())) &&
+        FormatCodec(*now) != FormatCodec(link.forward()))
+      return -1;
+  }
+  return input.previous.start_step();
 }
 
 // The job with the codecs that `auto` gave to the previous plan.
@@ -362,7 +392,8 @@ absl::optional<Placement> PricePrevious(const PlannerInput& input, const JobSpec
                   strategy.layers_per_stage().end()))
     return absl::nullopt;
   if (!strategy.nodes().empty() && order != nodes) return absl::nullopt;
-  absl::StatusOr<Placement> p = PricePlacement(job, order, layers, links);
+  absl::StatusOr<Placement> p =
+      PricePlacement(job, order, layers, links, {input.start_step, BuffersSince(input, job)});
   if (!p.ok()) return absl::nullopt;
   return *std::move(p);
 }
@@ -414,7 +445,8 @@ absl::StatusOr<Found> FindPlacement(const PlannerInput& input, const LinkIndex& 
     ASSIGN_OR_RETURN(const std::vector<const NodeInfo*> nodes, NamedNodes(input));
     const std::vector<int> layers(strategy.layers_per_stage().begin(),
                                   strategy.layers_per_stage().end());
-    ASSIGN_OR_RETURN(found.best, PricePlacement(input.job, nodes, layers, links));
+    ASSIGN_OR_RETURN(found.best,
+                     PricePlacement(input.job, nodes, layers, links, {input.start_step, -1}));
     found.considered.push_back(absl::StrCat(Stages(nodes.size()), " on ", Names(found.best),
                                             ", as the job says: ", FormatSeconds(found.best.step_s),
                                             " a step"));

@@ -117,6 +117,11 @@ int64_t EncodedBytes(const CodecSpec& spec, const TensorDims& d, bool warm) {
   return d.samples * SampleBytes(spec, d.positions, d.hidden, warm, false);
 }
 
+double MeanEncodedBytes(const CodecSpec& spec, const TensorDims& d, double first_visits) {
+  return first_visits * static_cast<double>(EncodedBytes(spec, d, false)) +
+         (1 - first_visits) * static_cast<double>(EncodedBytes(spec, d, true));
+}
+
 int64_t MaxEncodedBytes(const CodecSpec& spec, const TensorDims& d) {
   int64_t bytes = d.samples * std::max(SampleBytes(spec, d.positions, d.hidden, true, true),
                                        SampleBytes(spec, d.positions, d.hidden, false, true));

@@ -41,6 +41,10 @@ CodecSpec ExpandCocktail(const CodecSpec& spec);
 // a key frame).
 int64_t EncodedBytes(const CodecSpec& spec, const TensorDims& dims, bool warm);
 
+// The mean where a share of `first_visits` (0 to 1) of the samples goes as key frames of a delta
+// codec; EncodedBytes of any other codec.
+double MeanEncodedBytes(const CodecSpec& spec, const TensorDims& dims, double first_visits);
+
 // Never exceeded by an encoder, with zstd, in any state.
 int64_t MaxEncodedBytes(const CodecSpec& spec, const TensorDims& dims);
 

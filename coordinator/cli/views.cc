@@ -59,12 +59,30 @@ void AddDirection(const Plan& plan, const LinkPlan& link, bool forward, Table* t
   } else if (ValidateCodec(codec).ok()) {
     const JobSpec& job = plan.job();
     const TensorDims dims{job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
-    const int64_t bytes = EncodedBytes(codec, dims, /*warm=*/true);
+    const double bytes = MeanEncodedBytes(codec, dims, plan.first_visits());
     row.push_back(Bytes(dims.elements() * 4));
-    row.push_back(Bytes(bytes));
-    row.push_back(rate > 0 ? FormatSeconds(static_cast<double>(bytes) * 8 / rate) : "unknown");
+    row.push_back(FormatBytes(bytes));
+    row.push_back(rate > 0 ? FormatSeconds(bytes * 8 / rate) : "unknown");
   }
   table->AddRow(std::move(row));
+}
+
+// What the means in the table of links are made of.
+std::string DeltaNotes(const Plan& plan) {
+  std::string out;
+  const JobSpec& job = plan.job();
+  const TensorDims dims{job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
+  for (const LinkPlan& link : plan.links()) {
+    const CodecSpec& codec = link.forward();
+    if (link.kind() != LinkPlan::BOUNDARY || !HasBuffers(codec) || !ValidateCodec(codec).ok())
+      continue;
+    absl::StrAppend(&out, Printable(link.id()),
+                    " forward: WIRE and TIME are means: ", Bytes(EncodedBytes(codec, dims, false)),
+                    " on a first visit of a sample, ", Bytes(EncodedBytes(codec, dims, true)),
+                    " after; ", absl::StrFormat("%.3g", 100 * plan.first_visits()),
+                    " % of visits are first ones\n");
+  }
+  return out;
 }
 
 std::string When(int64_t unix_ms) {
@@ -144,7 +162,7 @@ std::string PlanView(const PlanReply& reply) {
       AddDirection(plan, link, true, &links);
       AddDirection(plan, link, false, &links);
     }
-    absl::StrAppend(&out, "\n", links.Render());
+    absl::StrAppend(&out, "\n", links.Render(), DeltaNotes(plan));
   }
   if (!plan.explanation().empty()) absl::StrAppend(&out, "\nWhy:\n");
   for (const std::string& reason : plan.explanation())

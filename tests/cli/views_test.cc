@@ -22,6 +22,7 @@ PlanReply TwoStages() {
   job->mutable_recipe()->set_micro_batch(4);
   FillDefaults(job);
   plan->set_predicted_step_s(0.5);
+  plan->set_first_visits(0.25);
   for (int i = 0; i < 2; ++i) {
     StagePlan* stage = plan->add_stages();
     stage->set_stage(i);
@@ -56,6 +57,9 @@ TEST(Views, Plan) {
                               "delta(quant(4))    256 KiB"));
   EXPECT_THAT(text,
               HasSubstr("b0    beta   alpha  backward     unknown       40 ms  256 KiB  quant(8)"));
+  EXPECT_THAT(text, HasSubstr("delta(quant(4))    256 KiB    88.8 KiB")) << "the mean";
+  EXPECT_THAT(text, HasSubstr("b0 forward: WIRE and TIME are means: 256 KiB on a first visit of a "
+                              "sample, 33 KiB after; 25 % of visits are first ones\n"));
   EXPECT_THAT(text, HasSubstr("  - 4 bits: 20 Mbit/s carry them in 0.1 s\n"));
   EXPECT_THAT(text, HasSubstr("  0 F0 F1 B0 B1\n"));
   EXPECT_THAT(text, HasSubstr("warning: small memory\n"));

@@ -16,8 +16,7 @@ CodecQuestion Fits(double bits, bool forward = true) {
   q.dims = {4, 128, 256};
   q.compute_s = 0.5;
   q.rate_bits_per_s = bits * q.dims.elements() / q.compute_s / kRateMargin;
-  q.passes_known = true;
-  q.passes = 1;
+  q.samples_known = true;
   return q;
 }
 
@@ -36,7 +35,7 @@ TEST(CodecChoice, TheMildestThatFits) {
 
 TEST(CodecChoice, GradientsKeepFourBitsAndNoState) {
   CodecQuestion q = Fits(0.5, false);
-  q.passes = 10;
+  q.first_visits = 0.1;
   q.buffers_fit = true;
   EXPECT_EQ(Codec(q), "quant(4, token, symmetric)");
   EXPECT_FALSE(ChooseCodec(q).fits);
@@ -45,21 +44,55 @@ TEST(CodecChoice, GradientsKeepFourBitsAndNoState) {
 
 TEST(CodecChoice, DeltaWhenSamplesComeAgainAndBuffersFit) {
   CodecQuestion q = Fits(4.5);
-  q.passes = 3;
+  q.first_visits = 0.1;
   q.buffers_fit = true;
-  EXPECT_EQ(Codec(q), "delta(quant(4), cold=bf16)");
+  EXPECT_EQ(Codec(q), "delta(quant(3), cold=bf16)") << "0.1 x 16 + 0.9 x 3 bits";
+  EXPECT_THAT(ChooseCodec(q).why, HasSubstr("(delta: 256 KiB on a first visit, 50.0 KiB after; "
+                                            "10 % of visits are first ones)"));
   q.buffers_fit = false;
   EXPECT_EQ(Codec(q), "quant(4)");
   EXPECT_THAT(ChooseCodec(q).why, HasSubstr("no delta: its buffers do not fit"));
   q.buffers_fit = true;
-  q.passes = 1.5;
+  q.samples_known = false;
   EXPECT_EQ(Codec(q), "quant(4)");
-  q.passes_known = false;
   EXPECT_THAT(ChooseCodec(q).why, HasSubstr("number of samples is not known"));
   q = Fits(20);
-  q.passes = 3;
+  q.first_visits = 0.1;
   q.buffers_fit = true;
   EXPECT_EQ(Codec(q), "bf16") << "no state where none is needed";
+}
+
+TEST(CodecChoice, DeltaIsComparedByItsMean) {
+  CodecQuestion q = Fits(12.5);
+  q.buffers_fit = true;
+  q.first_visits = 0.5;  // 0.5 x 16 + 0.5 x 8 bits
+  EXPECT_EQ(Codec(q), "delta(quant(8), cold=bf16)");
+  q.first_visits = 0.57;
+  EXPECT_EQ(Codec(q), "delta(quant(7), cold=bf16)") << "a bit less is worth it";
+  q.first_visits = 0.66;
+  EXPECT_EQ(Codec(q), "quant(8)") << "5 bits would be left";
+  EXPECT_THAT(ChooseCodec(q).why, HasSubstr("no delta: its mean leaves it too few bits"));
+  q.first_visits = kFirstVisitsForDelta;
+  EXPECT_THAT(ChooseCodec(q).why,
+              HasSubstr("no delta: 67 % of visits are first ones, it needs less than 67 %"));
+  q = Fits(4.5);
+  q.buffers_fit = true;
+  q.first_visits = 1 / 3.0;  // 16 / 3 bits are too many already
+  EXPECT_EQ(Codec(q), "quant(4)");
+  EXPECT_TRUE(ChooseCodec(q).fits);
+}
+
+TEST(CodecChoice, WhereNothingFitsAPredictionElseADelta) {
+  CodecQuestion q = Fits(1);
+  q.buffers_fit = true;
+  q.first_visits = 0.1;
+  q.vocabulary = 256;
+  q.free_bytes = int64_t{1} << 30;
+  EXPECT_EQ(Codec(q), "delta(quant(2), cold=bf16)");
+  EXPECT_FALSE(ChooseCodec(q).fits);
+  q.tokens_known = true;
+  EXPECT_EQ(Codec(q), "predict(quant(2, token), context=3)");
+  EXPECT_FALSE(ChooseCodec(q).fits);
 }
 
 TEST(CodecChoice, PredictsWhereTokensComeAlongAndSamplesDoNotComeAgain) {
@@ -68,15 +101,16 @@ TEST(CodecChoice, PredictsWhereTokensComeAlongAndSamplesDoNotComeAgain) {
   q.vocabulary = 256;
   q.free_bytes = int64_t{1} << 30;
   EXPECT_EQ(Codec(q), "predict(quant(4, token), context=3)");
-  EXPECT_THAT(ChooseCodec(q).why,
-              HasSubstr("(no delta: 1.00 passes over the data, it needs more than 1.5; predict: "));
+  EXPECT_THAT(
+      ChooseCodec(q).why,
+      HasSubstr("(no delta: 100 % of visits are first ones, it needs less than 67 %; predict: "));
   q.forward = false;
   EXPECT_EQ(Codec(q), "predict(quant(4, token, symmetric), context=2, next)");
-  q.passes = 3;
+  q.first_visits = 0.1;
   q.buffers_fit = true;
   EXPECT_EQ(Codec(q), "predict(quant(4, token, symmetric), context=2, next)");
   q.forward = true;
-  EXPECT_EQ(Codec(q), "delta(quant(4), cold=bf16)") << "a sample's own buffer is better";
+  EXPECT_EQ(Codec(q), "delta(quant(3), cold=bf16)") << "a sample's own buffer is better";
   q.buffers_fit = false;
   EXPECT_EQ(Codec(q), "predict(quant(4, token), context=3)");
   const CodecSpec chosen = ChooseCodec(q).codec;

@@ -3,6 +3,7 @@
 #include "coordinator/figures.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/codec_text.h"
 #include "tests/coordinator/topology.h"
 
 namespace isthmus::coordinator {
@@ -89,6 +90,40 @@ TEST(CostModel, SamplesAreCountedLikeTheCorpusDoes) {
   EXPECT_EQ(CountSamples(job, node).status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST(CostModel, FirstVisitsAreCountedForWhatIsLeft) {
+  JobSpec job = MakeJob();
+  job.mutable_recipe()->set_steps(1000);
+  job.mutable_recipe()->set_global_batch(16);
+  DataSize data;
+  EXPECT_EQ(FirstVisits(job, data, {}), 1) << "not known: none is counted on";
+  data.known = true;
+  data.train_samples = 32000;
+  EXPECT_EQ(FirstVisits(job, data, {}), 1) << "half a pass";
+  data.train_samples = 15385;
+  EXPECT_DOUBLE_EQ(FirstVisits(job, data, {}), 15385 / 16000.0) << "1.04 passes";
+  data.train_samples = 1600;  // 100 steps a pass
+  EXPECT_DOUBLE_EQ(FirstVisits(job, data, {}), 0.1);
+  EXPECT_DOUBLE_EQ(FirstVisits(job, data, {500, -1}), 0.2) << "anew, of what is left";
+  EXPECT_DOUBLE_EQ(FirstVisits(job, data, {950, -1}), 1);
+  EXPECT_DOUBLE_EQ(FirstVisits(job, data, {500, 0}), 0);
+  EXPECT_DOUBLE_EQ(FirstVisits(job, data, {500, 400}), 0);
+  EXPECT_DOUBLE_EQ(FirstVisits(job, data, {60, 0}), 40 / 940.0);
+  EXPECT_DOUBLE_EQ(FirstVisits(job, data, {130, 70}), 70 / 870.0)
+      << "30 steps of one pass and 30 of the next, perhaps with the same samples";
+  EXPECT_DOUBLE_EQ(FirstVisits(job, data, {140, 70}), 60 / 860.0);
+}
+
+TEST(CostModel, BytesOfARunAreTheMeanOfItsVisits) {
+  const CodecSpec delta = ParseCodec("delta(quant(3))").value();
+  const TensorDims dims{4, 128, 128};
+  EXPECT_DOUBLE_EQ(MeanWireBytes(delta, dims, 1), WireBytes(delta, dims, false));
+  EXPECT_DOUBLE_EQ(MeanWireBytes(delta, dims, 0), WireBytes(delta, dims, true));
+  EXPECT_DOUBLE_EQ(MeanWireBytes(delta, dims, 0.25),
+                   (WireBytes(delta, dims, false) + 3 * WireBytes(delta, dims, true)) / 4);
+  EXPECT_EQ(VisitWords(delta, dims, 0.9616),
+            "256 KiB on a first visit, 25.0 KiB after; 96 % of visits are first ones");
+}
+
 TEST(Figures, ReadLikeAPersonWroteThem) {
   EXPECT_EQ(FormatRate(18.2e6), "18.2 Mbit/s");
   EXPECT_EQ(FormatRate(2.5e9), "2.50 Gbit/s");
@@ -99,6 +134,10 @@ TEST(Figures, ReadLikeAPersonWroteThem) {
   EXPECT_EQ(FormatSeconds(0.012), "12.0 ms");
   EXPECT_EQ(FormatSeconds(9000), "2.50 h");
   EXPECT_EQ(FormatSeconds(0), "0 s");
+  EXPECT_EQ(FormatShare(0.958), "96 %");
+  EXPECT_EQ(FormatShare(0.0039), "0.4 %");
+  EXPECT_EQ(FormatShare(1), "100 %");
+  EXPECT_EQ(FormatShare(0), "0 %");
   EXPECT_EQ(FormatCount(131072), "131072");
   EXPECT_EQ(FormatCount(4.84e6), "4.84 million");
   EXPECT_EQ(DurationWords(absl::Milliseconds(7540)), "7.5 s");

@@ -401,8 +401,10 @@ TEST_F(PlannerTest, Warnings) {
   EXPECT_THAT(p.warnings, Contains(HasSubstr("loses 3.0 %")));
   EXPECT_THAT(Backward(p.plan), HasSubstr("quant(4")) << "gradients never under 4 bits";
   EXPECT_THAT(Forward(p.plan), HasSubstr("quant(2")) << "never 1 bit";
-  in_.job.mutable_compression()->set_forward("delta(quant(4))");
-  EXPECT_THAT(Plan().warnings, Contains(HasSubstr("gains nothing in a single pass")));
+  EXPECT_THAT(p.warnings, Contains(HasSubstr("compression.tied bf16, or fewer stages")));
+  in_.job.mutable_compression()->set_tied("bf16 | zstd");
+  EXPECT_THAT(Plan().warnings, Contains(HasSubstr("sync takes")));
+  EXPECT_THAT(Plan().warnings, Not(Contains(HasSubstr("compression.tied"))));
 }
 
 TEST_F(PlannerTest, WindowsAndDeadlinesFollowTheLink) {

@@ -18,6 +18,9 @@ TEST(CodecSize, MatchesTheTableOfWireSizes) {
   EXPECT_EQ(EncodedBytes(*ParseCodec("quant(8)"), xl, true), 1641600);
   EXPECT_EQ(EncodedBytes(*ParseCodec("delta(quant(3))"), xl, true), 617605);
   EXPECT_EQ(EncodedBytes(*ParseCodec("delta(quant(3))"), xl, false), 6553605);
+  EXPECT_DOUBLE_EQ(MeanEncodedBytes(*ParseCodec("delta(quant(3))"), xl, 0.5),
+                   (617605 + 6553605) / 2.0);
+  EXPECT_DOUBLE_EQ(MeanEncodedBytes(*ParseCodec("quant(3)"), xl, 0.5), 617600);
 }
 
 TEST(CodecSize, SparseCodecsCountTheirIndices) {
