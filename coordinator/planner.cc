@@ -256,7 +256,9 @@ class Writer {
     const absl::StatusOr<CodecSpec> tied = ParseCodec(in_.job.compression().tied());
     const bool halves =
         tied.ok() && tied->kind() == CodecSpec::NONE && p_.tied_s / 2 > kTiedMustPay * p_.sync_s;
-    Warn(absl::StrCat("sync takes ", FormatSeconds(p_.sync_s), " a step, more than the compute (",
+    const bool zstd = tied.ok() && tied->zstd();
+    Warn(absl::StrCat("sync takes ", FormatSeconds(p_.sync_s), " a step",
+                      zstd ? ", what zstd saves not counted" : "", ", more than the compute (",
                       FormatSeconds(compute_s), "): use a larger recipe.global_batch",
                       halves ? ", compression.tied bf16," : "", " or fewer stages"));
   }
