@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "compress/at_places.h"
 #include "compress/cuda/device_codec.h"
 #include "compress/delta.h"
 #include "compress/entropy.h"
@@ -18,7 +19,6 @@
 namespace isthmus::compress {
 namespace {
 
-constexpr int64_t kMaxSparseElements = (int64_t{1} << 32) - 1;
 constexpr int64_t kMaxElements =
     int64_t{1} << 33;  // of a sample; far above any model's, and far from overflow
 
@@ -113,6 +113,9 @@ absl::StatusOr<std::unique_ptr<Encoder>> MakeEncoder(const CodecSpec& spec,
   } else if (spec.kind() == CodecSpec::DELTA) {
     ASSIGN_OR_RETURN(DeltaState state, DeltaState::Make(spec, options));
     encoder = std::make_unique<DeltaEncoder>(std::move(state));
+  } else if (spec.kind() == CodecSpec::KEPT) {
+    ASSIGN_OR_RETURN(AtPlaces state, AtPlaces::Make(spec, options));
+    encoder = std::make_unique<AtPlacesEncoder>(std::move(state));
   } else {
     ASSIGN_OR_RETURN(std::unique_ptr<SampleCodec> codec,
                      MakeSampleCodec(spec, {options.positions, options.hidden}, options));
@@ -130,6 +133,9 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const CodecSpec& spec,
   } else if (spec.kind() == CodecSpec::DELTA) {
     ASSIGN_OR_RETURN(DeltaState state, DeltaState::Make(spec, options));
     decoder = std::make_unique<DeltaDecoder>(std::move(state));
+  } else if (spec.kind() == CodecSpec::KEPT) {
+    ASSIGN_OR_RETURN(AtPlaces state, AtPlaces::Make(spec, options));
+    decoder = std::make_unique<AtPlacesDecoder>(std::move(state));
   } else {
     ASSIGN_OR_RETURN(std::unique_ptr<SampleCodec> codec,
                      MakeSampleCodec(spec, {options.positions, options.hidden}, options));

@@ -49,6 +49,8 @@ struct FrameContext {
   int32_t micro = 0;
   absl::Span<const uint32_t>
       token_ids;  // samples x positions; encoders of `predict` need them and send them along
+  // Of `kept`, at both ends: the places() of the forward codec after the same micro-batch.
+  absl::Span<const uint32_t> places;
 };
 
 // Since the pair was made. All of it is also a metric.
@@ -90,7 +92,7 @@ class Encoder {
   virtual ~Encoder() = default;
 
   // Replaces *payload. At most MaxEncodedBytes(spec, dims). InvalidArgument: dims are not the
-  // boundary's, ids or token ids are missing.
+  // boundary's, ids, token ids or places are missing.
   virtual absl::Status Encode(const TensorView& in, const FrameContext& context,
                               std::string* payload) = 0;
 
@@ -100,6 +102,9 @@ class Encoder {
   // Hash of all state (delta buffers): equal to the decoder's after the same frames.
   virtual uint64_t StateHash() const { return 0; }
   virtual CodecStats stats() const = 0;
+  // Of topk and randomk: which elements of each sample the last frame holds, in order, samples x
+  // kept; the decoder has the same. Empty: another codec.
+  virtual absl::Span<const uint32_t> places() const { return {}; }
   // The samples of the coming frames, in their order: reads their buffers ahead from disk, as far
   // as memory goes; changes nothing but the speed. Optional.
   virtual void Prefetch(absl::Span<const uint32_t> sample_ids) {}
@@ -128,6 +133,7 @@ class Decoder {
   // Token ids that the last frame brought (`predict`), samples x positions: what the next
   // boundary's encoder needs. Empty if it brought none.
   virtual absl::Span<const uint32_t> token_ids() const { return {}; }
+  virtual absl::Span<const uint32_t> places() const { return {}; }  // as the encoder's
 
   virtual absl::Status SaveState(StateWriter* to) { return StateIsOnDevice(); }  // as an encoder's
   virtual absl::Status LoadState(StateReader* from) { return StateIsOnDevice(); }

@@ -125,6 +125,7 @@ bool KeepsState(const CodecSpec& spec) {
       return spec.stochastic();  // its draws are numbered
     case CodecSpec::TOP_K:
     case CodecSpec::AUTOENCODER:
+    case CodecSpec::KEPT:
       return KeepsState(ValuesOf(spec));
     default:
       return true;

@@ -54,6 +54,7 @@ class ZstdEncoder : public Encoder {
   uint64_t version() const override { return inner_->version(); }
   uint64_t StateHash() const override { return inner_->StateHash(); }
   void Prefetch(absl::Span<const uint32_t> ids) override { inner_->Prefetch(ids); }
+  absl::Span<const uint32_t> places() const override { return inner_->places(); }
   CodecStats stats() const override {
     CodecStats stats = inner_->stats();
     stats.payload_bytes = payload_bytes_;
@@ -137,6 +138,7 @@ class ZstdDecoder : public Decoder {
   uint64_t version() const override { return inner_->version(); }
   uint64_t StateHash() const override { return inner_->StateHash(); }
   void Prefetch(absl::Span<const uint32_t> ids) override { inner_->Prefetch(ids); }
+  absl::Span<const uint32_t> places() const override { return inner_->places(); }
   absl::Span<const uint32_t> token_ids() const override { return inner_->token_ids(); }
   CodecStats stats() const override {
     CodecStats stats = inner_->stats();

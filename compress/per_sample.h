@@ -22,6 +22,7 @@ class PerSampleEncoder : public Encoder {
   uint64_t version() const override { return version_; }
   uint64_t StateHash() const override { return codec_->StateHash(); }
   CodecStats stats() const override { return stats_; }
+  absl::Span<const uint32_t> places() const override { return places_; }
   absl::Status SaveState(StateWriter* to) override;
   absl::Status LoadState(StateReader* from) override;
 
@@ -30,6 +31,7 @@ class PerSampleEncoder : public Encoder {
   const CodecOptions options_;
   uint64_t version_ = 0;
   CodecStats stats_;
+  std::vector<uint32_t> places_;
 };
 
 class PerSampleDecoder : public Decoder {
@@ -43,6 +45,7 @@ class PerSampleDecoder : public Decoder {
   uint64_t StateHash() const override { return codec_->StateHash(); }
   CodecStats stats() const override { return stats_; }
   absl::Span<const uint32_t> token_ids() const override { return tokens_; }
+  absl::Span<const uint32_t> places() const override { return places_; }
   absl::Status SaveState(StateWriter* to) override;
   absl::Status LoadState(StateReader* from) override;
 
@@ -53,6 +56,7 @@ class PerSampleDecoder : public Decoder {
   uint64_t version_ = 0;
   CodecStats stats_;
   std::vector<uint32_t> tokens_;
+  std::vector<uint32_t> places_;
 };
 
 }  // namespace isthmus::compress

@@ -167,4 +167,26 @@ std::string ReferenceDeltaEncode(const CodecSpec& inner, const std::vector<float
   return body;
 }
 
+std::vector<float> ReferenceKept(const std::vector<float>& g, const std::vector<bool>& sent) {
+  std::vector<float> list;
+  for (size_t i = 0; i < g.size(); ++i) {
+    if (sent[i]) list.push_back(g[i]);
+  }
+  return list;
+}
+
+std::vector<float> ReferenceUnkept(const std::vector<float>& list, const std::vector<bool>& sent,
+                                   bool scaled) {
+  std::vector<float> g(sent.size(), 0.0f);
+  size_t at = 0;
+  for (size_t i = 0; i < sent.size(); ++i) {
+    if (!sent[i]) continue;
+    const size_t begin = at * sent.size() / list.size();  // of the run that i was drawn from
+    const size_t end = (at + 1) * sent.size() / list.size();
+    g[i] = scaled ? list[at] * static_cast<float>(end - begin) : list[at];
+    ++at;
+  }
+  return g;
+}
+
 }  // namespace isthmus::compress

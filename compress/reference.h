@@ -1,6 +1,6 @@
-// The quantiser and the delta update once more, one element and one bit at a time, with no thought
-// for speed: what the fast versions (quantize, pack, quant, delta; and any device's kernels) must
-// reproduce bit for bit with rounding to nearest.
+// The quantiser, the delta update and kept once more, one element and one bit at a time, with no
+// thought for speed: what the fast versions (quantize, pack, quant, delta; and any device's
+// kernels) must reproduce bit for bit with rounding to nearest.
 //
 // Thread: pure functions.
 #ifndef ISTHMUS_COMPRESS_REFERENCE_H_
@@ -31,6 +31,12 @@ std::string ReferenceDeltaEncode(const CodecSpec& inner, const std::vector<float
 // as it is found there at the next visit.
 std::string ReferenceStoreBuffer(int bits, int64_t positions, int64_t hidden,
                                  std::vector<uint16_t>* m);
+
+// What a `kept` sends of a gradient of one sample: the elements that were sent forward, in order.
+std::vector<float> ReferenceKept(const std::vector<float>& g, const std::vector<bool>& sent);
+// And what the receiver makes of them. `scaled`: the forward codec is a randomk(..., scaled).
+std::vector<float> ReferenceUnkept(const std::vector<float>& list, const std::vector<bool>& sent,
+                                   bool scaled);
 
 // Bits to the end of `out`, most significant first; *used counts bits so far.
 void ReferenceAppendBits(uint32_t code, int bits, int64_t* used, std::string* out);

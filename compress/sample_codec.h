@@ -69,9 +69,16 @@ class SampleCodec {
   // last sample decoded.
   virtual bool NeedsTokens() const { return false; }
   virtual absl::Span<const uint32_t> tokens() const { return {}; }
+
+  // Which elements of the sample last coded are sent, in order; the others are zero. Empty: no such
+  // codec.
+  virtual absl::Span<const uint32_t> places() const { return {}; }
 };
 
-// `spec` is valid and not a delta.
+// Of a sample of those codecs: a place has 32 bits.
+inline constexpr int64_t kMaxSparseElements = (int64_t{1} << 32) - 1;
+
+// `spec` is valid, and neither a delta nor a kept.
 absl::StatusOr<std::unique_ptr<SampleCodec>> MakeSampleCodec(const CodecSpec& spec,
                                                              const SampleShape& shape,
                                                              const CodecOptions& options);

@@ -12,8 +12,15 @@
 namespace isthmus::compress {
 namespace {
 
-// Rows of zeros with the kept values at their places.
-void Scatter(const std::vector<uint32_t>& places, const std::vector<float>& kept,
+// Of randomk: the sample is cut into `kept` runs.
+int64_t RunStart(int64_t i, int64_t kept, int64_t elements) {
+  return static_cast<int64_t>(static_cast<unsigned __int128>(i) * static_cast<uint64_t>(elements) /
+                              static_cast<uint64_t>(kept));
+}
+
+}  // namespace
+
+void Scatter(absl::Span<const uint32_t> places, const std::vector<float>& kept,
              const SampleShape& shape, RowSink& out) {
   const size_t hidden = static_cast<size_t>(shape.hidden);
   size_t i = 0;
@@ -26,8 +33,7 @@ void Scatter(const std::vector<uint32_t>& places, const std::vector<float>& kept
   }
 }
 
-// The values at sorted places.
-void Gather(RowSource& in, const std::vector<uint32_t>& places, const SampleShape& shape,
+void Gather(RowSource& in, absl::Span<const uint32_t> places, const SampleShape& shape,
             std::vector<float>* kept) {
   const size_t hidden = static_cast<size_t>(shape.hidden);
   kept->resize(places.size());
@@ -41,7 +47,13 @@ void Gather(RowSource& in, const std::vector<uint32_t>& places, const SampleShap
   }
 }
 
-}  // namespace
+void ScaleByRuns(int64_t elements, std::vector<float>* kept) {
+  const int64_t count = static_cast<int64_t>(kept->size());
+  for (int64_t i = 0; i < count; ++i) {
+    (*kept)[static_cast<size_t>(i)] *=
+        static_cast<float>(RunStart(i + 1, count, elements) - RunStart(i, count, elements));
+  }
+}
 
 void SelectLargest(const float* x, size_t n, size_t k, uint32_t first,
                    std::vector<uint32_t>* scratch, std::vector<uint32_t>* places) {
@@ -143,8 +155,9 @@ RandomKCodec::RandomKCodec(const CodecSpec& spec, const SampleShape& shape, uint
 void RandomKCodec::Draw(uint32_t draw) {
   indices_.resize(static_cast<size_t>(kept_count_));
   for (int64_t i = 0; i < kept_count_; ++i) {
-    const int64_t start = RunStart(i);
-    const uint64_t length = static_cast<uint64_t>(RunStart(i + 1) - start);
+    const int64_t start = RunStart(i, kept_count_, shape_.elements());
+    const uint64_t length =
+        static_cast<uint64_t>(RunStart(i + 1, kept_count_, shape_.elements()) - start);
     indices_[static_cast<size_t>(i)] =
         static_cast<uint32_t>(start) +
         static_cast<uint32_t>(RandomBelow(seed_, draw, static_cast<uint64_t>(i), length));
@@ -152,9 +165,7 @@ void RandomKCodec::Draw(uint32_t draw) {
 }
 
 void RandomKCodec::Scale() {
-  if (!spec_.scaled()) return;
-  for (int64_t i = 0; i < kept_count_; ++i)
-    kept_[static_cast<size_t>(i)] *= static_cast<float>(RunStart(i + 1) - RunStart(i));
+  if (spec_.scaled()) ScaleByRuns(shape_.elements(), &kept_);
 }
 
 void RandomKCodec::Encode(RowSource& in, const SampleInfo& info, std::string* out,

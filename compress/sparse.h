@@ -27,6 +27,7 @@ class TopKCodec : public SampleCodec {
   void Encode(RowSource& in, const SampleInfo& info, std::string* out, RowSink* rebuilt) override;
   absl::StatusOr<size_t> Check(absl::string_view bytes) const override;
   void Decode(absl::string_view body, RowSink& out) override;
+  absl::Span<const uint32_t> places() const override { return indices_; }
 
  private:
   void Select(RowSource& in);
@@ -50,15 +51,14 @@ class RandomKCodec : public SampleCodec {
   void Encode(RowSource& in, const SampleInfo& info, std::string* out, RowSink* rebuilt) override;
   absl::StatusOr<size_t> Check(absl::string_view bytes) const override;
   void Decode(absl::string_view body, RowSink& out) override;
+  absl::Span<const uint32_t> places() const override {  // of a topk, some of them are not sent
+    if (ValuesOf(spec_).kind() == CodecSpec::TOP_K) return {};
+    return indices_;
+  }
 
  private:
   void Draw(uint32_t draw);  // fills indices_
   void Scale();              // kept_, where the codec is `scaled`
-  int64_t RunStart(int64_t i) const {
-    return static_cast<int64_t>(static_cast<unsigned __int128>(i) *
-                                static_cast<uint64_t>(shape_.elements()) /
-                                static_cast<uint64_t>(kept_count_));
-  }
 
   const CodecSpec spec_;
   const SampleShape shape_;
@@ -73,6 +73,17 @@ class RandomKCodec : public SampleCodec {
 // added to each; appended.
 void SelectLargest(const float* x, size_t n, size_t k, uint32_t first,
                    std::vector<uint32_t>* scratch, std::vector<uint32_t>* places);
+
+// The values at sorted places of a sample.
+void Gather(RowSource& in, absl::Span<const uint32_t> places, const SampleShape& shape,
+            std::vector<float>* kept);
+
+// Rows of zeros with the kept values at their places.
+void Scatter(absl::Span<const uint32_t> places, const std::vector<float>& kept,
+             const SampleShape& shape, RowSink& out);
+
+// randomk(..., scaled): each of the kept values of a sample times the length of its run.
+void ScaleByRuns(int64_t elements, std::vector<float>* kept);
 
 }  // namespace isthmus::compress
 

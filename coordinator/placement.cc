@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "coordinator/figures.h"
+#include "proto/codec_pair.h"
 #include "proto/codec_text.h"
 #include "proto/model_cost.h"
 
@@ -145,12 +146,19 @@ absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary,
       return PlaceTables(job, boundary, *codec, p);
     }
     ASSIGN_OR_RETURN(*codec, ParseCodec(text));
+    if (!forward) {
+      absl::StatusOr<CodecSpec> bound = BindBackward(choice.forward, *codec);
+      if (!bound.ok()) return Annotate(bound.status(), absl::StrCat("boundary b", boundary));
+      *codec = *std::move(bound);
+    }
     const double busy_s =
         MeanWireBytes(*codec, question.dims, p->first_visits) * 8 / question.rate_bits_per_s;
     choice.fits = choice.fits && busy_s <= p->slowest_s;
-    *why = absl::StrCat(FormatRate(question.rate_bits_per_s), " measured, ", FormatSeconds(busy_s),
-                        " a micro-batch, compute ", FormatSeconds(p->slowest_s), " -> ",
-                        FormatCodec(*codec), " as the job says");
+    *why = absl::StrCat(
+        FormatRate(question.rate_bits_per_s), " measured, ", FormatSeconds(busy_s),
+        " a micro-batch, compute ", FormatSeconds(p->slowest_s), " -> ", FormatCodec(*codec),
+        NeedsPlaces(*codec) ? absl::StrCat(" at the places of ", FormatCodec(choice.forward)) : "",
+        " as the job says");
     if (HasBuffers(*codec))
       absl::StrAppend(why, " (", VisitWords(*codec, question.dims, p->first_visits), ")");
     if (NeedsTokenIds(*codec) && !question.tokens_known) {

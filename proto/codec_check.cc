@@ -52,6 +52,17 @@ absl::Status ValidateAutoencoder(const CodecSpec& spec, int depth) {
   return ValidateValues(spec, depth);
 }
 
+// Bound to a forward codec (codec_pair.h) or not yet.
+absl::Status ValidateKept(const CodecSpec& spec, int depth) {
+  if (depth > 0) return absl::InvalidArgumentError(kKeptIsOutermost);
+  if (spec.ratio() != 0 && !InUnit(spec.ratio())) {
+    return absl::InvalidArgumentError(absl::StrCat("kept: the forward codec's ratio ", spec.ratio(),
+                                                   " is not over 0 and at most "
+                                                   "1"));
+  }
+  return ValidateValues(spec, depth);
+}
+
 absl::Status ValidateWrapper(const CodecSpec& spec, int depth) {
   const char* name = spec.kind() == CodecSpec::DELTA     ? "delta"
                      : spec.kind() == CodecSpec::PREDICT ? "predict"
@@ -110,6 +121,8 @@ absl::Status Validate(const CodecSpec& spec, int depth) {
       return ValidateValues(spec, depth);
     case CodecSpec::AUTOENCODER:
       return ValidateAutoencoder(spec, depth);
+    case CodecSpec::KEPT:
+      return ValidateKept(spec, depth);
     case CodecSpec::COCKTAIL:
       if (!InUnit(spec.subset()) || !InUnit(spec.ratio()) || spec.bits() < 1 || spec.bits() > 8) {
         return absl::InvalidArgumentError(

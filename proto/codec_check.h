@@ -13,6 +13,10 @@ inline constexpr char kAutoencoderIsOutermost[] =
     "autoencoder: it is part of the model and can't be inside of another codec; what crosses the "
     "wire is coded by values=, as in autoencoder(32, values=quant(8))";
 
+inline constexpr char kKeptIsOutermost[] =
+    "kept: it is the backward codec of a boundary, not a part of another one; its values are coded "
+    "by the codec in it, as in kept(quant(8))";
+
 // Of the delta buffers, where they are not bf16.
 inline bool IsBufferBits(int bits) { return bits == 2 || bits == 4 || bits == 8; }
 

@@ -40,6 +40,13 @@ int64_t SampleBytes(const CodecSpec& spec, int64_t positions, int64_t hidden, bo
     }
     case CodecSpec::RANDOM_K:
       return kDrawBytes + SampleBytes(ValuesOf(spec), 1, KeptOf(spec.ratio(), n), warm, most);
+    case CodecSpec::KEPT: {
+      const int64_t kept = spec.ratio() > 0 ? TopKKept(spec, positions, hidden) : n;
+      const CodecSpec values = ValuesOf(spec);
+      return spec.global() || positions == 0
+                 ? SampleBytes(values, 1, kept, warm, most)
+                 : SampleBytes(values, positions, kept / positions, warm, most);
+    }
     case CodecSpec::COCKTAIL:
       return SampleBytes(ExpandCocktail(spec), positions, hidden, warm, most);
     case CodecSpec::LOW_RANK: {
@@ -92,7 +99,8 @@ TensorDims WireDims(const CodecSpec& forward, TensorDims dims) {
 CodecSpec ValuesOf(const CodecSpec& spec) {
   if (spec.has_inner()) return spec.inner();
   CodecSpec values;
-  const bool exact = spec.kind() == CodecSpec::LOW_RANK || spec.kind() == CodecSpec::AUTOENCODER;
+  const bool exact = spec.kind() == CodecSpec::LOW_RANK || spec.kind() == CodecSpec::AUTOENCODER ||
+                     spec.kind() == CodecSpec::KEPT;
   if (!exact) values.set_kind(CodecSpec::BF16);
   return values;
 }

@@ -19,7 +19,8 @@ struct TensorDims {
 // How many of n elements a share of `ratio` is: rounded up, at least 1 of a non-empty n.
 int64_t KeptOf(double ratio, int64_t n);
 
-// Elements that top-k keeps of one sample.
+// Elements that top-k keeps of one sample; of a bound KEPT (codec_pair.h), those that its forward
+// codec keeps.
 int64_t TopKKept(const CodecSpec& spec, int64_t positions, int64_t hidden);
 
 // Bytes of a set of `kept` indices under `n`: Elias-Fano or a bitmap, whichever is less
@@ -30,14 +31,16 @@ int64_t IndexSetBytes(int64_t n, int64_t kept);
 // channels as an autoencoder has, else the model's.
 TensorDims WireDims(const CodecSpec& forward, TensorDims dims);
 
-// The codec of the values of a TOP_K, RANDOM_K, LOW_RANK or AUTOENCODER: `inner`, or the default.
+// The codec of the values of a TOP_K, RANDOM_K, LOW_RANK, AUTOENCODER or KEPT: `inner`, or the
+// default.
 CodecSpec ValuesOf(const CodecSpec& spec);
 
 // What a COCKTAIL is made of: RANDOM_K of TOP_K of QUANT.
 CodecSpec ExpandCocktail(const CodecSpec& spec);
 
 // Exact payload bytes without zstd; token ids of `predict` counted with 2 bytes (4 from a
-// vocabulary of 65536 on). `warm`: every sample of a delta codec has a buffer (else every sample is
+// vocabulary of 65536 on). A KEPT that is not bound yet counts as one of all elements.
+// `warm`: every sample of a delta codec has a buffer (else every sample is
 // a key frame).
 int64_t EncodedBytes(const CodecSpec& spec, const TensorDims& dims, bool warm);
 

@@ -50,6 +50,8 @@ class Parser {
       return LowRank(depth);
     } else if (name == "autoencoder") {
       return Autoencoder(depth);
+    } else if (name == "kept") {
+      return Kept(depth);
     } else if (name == "sign") {
       return Sign();
     } else if (name == "cocktail") {
@@ -64,7 +66,8 @@ class Parser {
       return Expected(
           "a codec: none, bf16, fp16, quant(BITS), delta(CODEC), predict(CODEC), topk(RATIO), "
           "randomk(RATIO), lowrank(RANK), sign, "
-          "cocktail(SUBSET, RATIO, BITS), autoencoder(CHANNELS), ef(CODEC), lep(CODEC)");
+          "cocktail(SUBSET, RATIO, BITS), autoencoder(CHANNELS), kept(VALUES), ef(CODEC), "
+          "lep(CODEC)");
     }
     return spec;
   }
@@ -81,6 +84,7 @@ class Parser {
       const std::string option = Word();
       if (option == "channel") {
         spec.set_scale(CodecSpec::PER_CHANNEL);
+        channel_said_ = true;
       } else if (option == "token") {
         spec.set_scale(CodecSpec::PER_TOKEN);
       } else if (option == "rms") {
@@ -182,6 +186,21 @@ class Parser {
       if (!status.ok()) return status;
     }
     if (depth > 0) return absl::InvalidArgumentError(kAutoencoderIsOutermost);
+    return Closed(std::move(spec));
+  }
+
+  // A scale per channel has no meaning for a list of values: here, not said means per token.
+  absl::StatusOr<CodecSpec> Kept(int depth) {
+    if (depth > 0) return absl::InvalidArgumentError(kKeptIsOutermost);
+    CodecSpec spec;
+    spec.set_kind(CodecSpec::KEPT);
+    if (!Take('(')) return spec;
+    channel_said_ = false;
+    absl::Status status = Values(depth, &spec);
+    if (!status.ok()) return status;
+    if (spec.inner().kind() == CodecSpec::QUANT && !channel_said_ &&
+        spec.inner().scale() == CodecSpec::PER_CHANNEL)
+      spec.mutable_inner()->set_scale(CodecSpec::PER_TOKEN);
     return Closed(std::move(spec));
   }
 
@@ -293,6 +312,7 @@ class Parser {
 
   absl::string_view text_;
   size_t at_ = 0;
+  bool channel_said_ = false;  // by a quant
 };
 
 std::string FormatNode(const CodecSpec& spec) {
@@ -327,6 +347,12 @@ std::string FormatNode(const CodecSpec& spec) {
                                                   : absl::StrCat("lowrank(", spec.rank());
       if (spec.has_inner()) absl::StrAppend(&out, ", values=", FormatNode(spec.inner()));
       return out + ")";
+    }
+    case CodecSpec::KEPT: {
+      CodecSpec values = spec.inner();
+      if (values.kind() == CodecSpec::QUANT && values.scale() == CodecSpec::PER_TOKEN)
+        values.clear_scale();
+      return spec.has_inner() ? absl::StrCat("kept(", FormatNode(values), ")") : "kept";
     }
     case CodecSpec::COCKTAIL:
       return absl::StrCat("cocktail(", spec.subset(), ", ", spec.ratio(), ", ", spec.bits(), ")");

@@ -10,6 +10,9 @@
 //                 PowerSGD, rank 1-128; values default none (fp32)
 //           | "autoencoder(" CHANNELS [ ", values=" value ] ")"
 //                 learned, forward alone; values default none (fp32)
+//           | "kept" [ "(" value ")" ]
+//                 gradients alone: values at the places that the forward codec (topk, randomk) of
+//                 the boundary kept; default none (fp32); quant: a scale per token if not said
 //           | "sign" [ "(" "channel" | "token" | "group=32..256" ")" ]
 //           | "cocktail(" SUBSET "," RATIO "," BITS ")"
 //                 random subset, its largest, quantised
@@ -26,7 +29,7 @@
 //                 option: channel | token | group=32..256 | rms | stochastic | symmetric
 //
 // The nodes within ef, lep, predict and delta keep no state of their own; but cold= may be a
-// predict. An autoencoder is within nothing.
+// predict. An autoencoder and a kept are within nothing.
 //
 // Thread: pure functions.
 #ifndef ISTHMUS_PROTO_CODEC_TEXT_H_
@@ -46,7 +49,8 @@ namespace isthmus {
 // InvalidArgument names the column and what was expected there. Nesting is limited to 4.
 absl::StatusOr<CodecSpec> ParseCodec(absl::string_view text);
 
-// The shortest text that parses to `spec`.
+// The shortest text that parses to `spec`. What a KEPT has of its forward codec (codec_pair.h) is
+// not in the text.
 std::string FormatCodec(const CodecSpec& spec);
 
 // 32-bit identity of a spec; travels in each frame so that both ends know they built the same

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "proto/codec_pair.h"
 #include "proto/codec_size.h"
 #include "proto/codec_text.h"
 
@@ -121,9 +123,20 @@ void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
   }
 }
 
+// A kept is the backward pass's.
+bool CheckNoKept(const std::string& field, const std::string& text, Errors* errors) {
+  if (!NeedsPlaces(ParseCodec(text).value())) return true;
+  errors->Add(Bad(field, text,
+                  absl::StrCat("another codec: kept is a backward codec, for a boundary whose "
+                               "forward codec is ",
+                               PlacesNeeded())));
+  return false;
+}
+
 // An autoencoder is the forward pass's, and no wider than the model.
 void CheckForward(const std::string& field, const std::string& text, int hidden, Errors* errors) {
   if (!errors->Add(CheckCodec(field, text, true)) || text == "auto") return;
+  if (!CheckNoKept(field, text, errors)) return;
   const CodecSpec spec = ParseCodec(text).value();
   if (spec.kind() == CodecSpec::AUTOENCODER && spec.channels() > hidden) {
     errors->Add(
@@ -150,7 +163,50 @@ void CheckBackward(const std::string& field, const std::string& text, Errors* er
   }
 }
 
-void ValidateCompression(const CompressionSpec& c, int hidden, Errors* errors) {
+// One side of a boundary: what its codec is, and the field that says so.
+struct Side {
+  std::string field, text;
+};
+
+// A kept backward needs places of the forward codec.
+void CheckPair(const Side& forward, const Side& backward, Errors* errors) {
+  if (backward.text == "auto") return;
+  const absl::StatusOr<CodecSpec> down = ParseCodec(backward.text);
+  if (!down.ok() || !NeedsPlaces(*down)) return;  // said of the field, or no concern of this
+  const absl::StatusOr<CodecSpec> up =
+      forward.text == "auto" ? CodecSpec() : ParseCodec(forward.text);
+  if (!up.ok() || NeedsPlaces(*up) || KeepsPlaces(*up)) return;
+  errors->Add(absl::InvalidArgumentError(absl::StrCat(
+      backward.field, ": '", backward.text, "' sends gradients at the places that the forward ",
+      "codec kept, and ", forward.field, " is '", forward.text, "', which keeps none; name ",
+      PlacesNeeded(), " there, or another codec here")));
+}
+
+// Of every boundary: of those with an exception, and of the others together.
+void CheckPairs(const CompressionSpec& c, int stages, Errors* errors) {
+  const Side forward{"compression.forward", c.forward()};
+  const Side backward{"compression.backward", c.backward()};
+  std::map<int, std::pair<Side, Side>> exceptions;
+  for (int i = 0; i < c.boundaries_size(); ++i) {
+    const BoundaryCodec& b = c.boundaries(i);
+    const std::string path = absl::StrCat("compression.boundaries[", i, "].");
+    auto& [up, down] =
+        exceptions.emplace(b.boundary(), std::make_pair(forward, backward)).first->second;
+    if (b.has_forward()) up = {path + "forward", b.forward()};
+    if (b.has_backward()) down = {path + "backward", b.backward()};
+  }
+  int excepted = 0;
+  for (int b = 0; b + 1 < stages; ++b) excepted += static_cast<int>(exceptions.count(b));
+  const bool all_excepted = stages > 1 && excepted == stages - 1;
+  if (!all_excepted) CheckPair(forward, backward, errors);
+  for (const auto& [boundary, sides] : exceptions) {
+    const bool the_same =
+        sides.first.field == forward.field && sides.second.field == backward.field;
+    if (!the_same || all_excepted) CheckPair(sides.first, sides.second, errors);
+  }
+}
+
+void ValidateCompression(const CompressionSpec& c, int hidden, int stages, Errors* errors) {
   CheckForward("compression.forward", c.forward(), hidden, errors);
   CheckBackward("compression.backward", c.backward(), errors);
   const bool evaluation_ok =
@@ -158,6 +214,7 @@ void ValidateCompression(const CompressionSpec& c, int hidden, Errors* errors) {
   errors->Add(CheckOneOf("compression.tied", c.tied(),
                          {"none", "bf16", "fp16", "none | zstd", "bf16 | zstd", "fp16 | zstd"}));
   if (evaluation_ok) CheckNoAutoencoder("compression.evaluation", c.evaluation(), errors);
+  if (evaluation_ok) CheckNoKept("compression.evaluation", c.evaluation(), errors);
   if (evaluation_ok && IsStateful(ParseCodec(c.evaluation()).value())) {
     errors->Add(Bad("compression.evaluation", c.evaluation(), "a codec without state"));
   }
@@ -168,6 +225,7 @@ void ValidateCompression(const CompressionSpec& c, int hidden, Errors* errors) {
     if (b.has_forward()) CheckForward(path + "forward", b.forward(), hidden, errors);
     if (b.has_backward()) CheckBackward(path + "backward", b.backward(), errors);
   }
+  CheckPairs(c, stages, errors);
   errors->Add(CheckRange("compression.buffer_memory_bytes", c.buffer_memory_bytes(), 0, 1e15));
   errors->Add(CheckRange("compression.buffer_disk_bytes", c.buffer_disk_bytes(), 0, 1e15));
 }
@@ -236,7 +294,7 @@ std::vector<absl::Status> JobErrors(const JobSpec& job) {
   errors.Add(CheckRange("data.validation_share", job.data().validation_share(), 0, 0.9));
   ValidateRecipe(job.recipe(), &errors);
   ValidateStrategy(job.strategy(), job.model().layers(), &errors);
-  ValidateCompression(job.compression(), job.model().hidden(), &errors);
+  ValidateCompression(job.compression(), job.model().hidden(), job.strategy().stages(), &errors);
   errors.Add(CheckRange("checkpoint.every", job.checkpoint().every(), 0, 1e9));
   errors.Add(CheckRange("checkpoint.keep", job.checkpoint().keep(), 1, 1000));
   return list;

@@ -25,6 +25,9 @@ constexpr const char* kCodecs[] = {
     "lowrank(2, values=quant(8, stochastic))",
     "autoencoder(6)",
     "cocktail(0.5, 0.5, 4)",
+    "kept(bf16)",
+    "kept(quant(4, stochastic))",
+    "kept | zstd",
     "ef(quant(2))",
     "ef(lowrank(1))",
     "lep(topk(0.1))",
@@ -68,9 +71,16 @@ struct TestFrame {
     context.sample_ids = ids;
     context.micro = f % 2;
     context.token_ids = tokens;
+    for (size_t s = 0; s < 3; ++s) {
+      for (uint32_t p = 0; p < kPositions; ++p) {  // two of six channels, as a topk(0.25) has
+        places.push_back(p * kHidden);
+        places.push_back(p * kHidden + 1 + static_cast<uint32_t>(f) % 5);
+      }
+    }
+    context.places = places;
   }
   std::vector<float> x;
-  std::vector<uint32_t> ids, tokens;
+  std::vector<uint32_t> ids, tokens, places;
   FrameContext context;
 };
 
@@ -158,7 +168,7 @@ TEST(CodecState, CodecsThatKeepNothingNeedNoState) {
       EXPECT_EQ(want.y, got.y);
     }
   }
-  EXPECT_EQ(without, 7);
+  EXPECT_EQ(without, 8);
 }
 
 // And a fresh one would not, where state is kept: the test above can fail.

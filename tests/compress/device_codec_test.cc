@@ -15,7 +15,7 @@ TEST(DeviceCodec, WithoutCudaTheStubSaysSo) {
   if (cuda::BuiltWithCuda()) GTEST_SKIP() << "this build has the kernels";
   CodecOptions options = Pair::Options(4, 8);
   options.device = Device::kCuda;
-  for (const char* text : {"quant(4)", "delta(quant(3)) | zstd", "none"}) {
+  for (const char* text : {"quant(4)", "delta(quant(3)) | zstd", "none", "kept(bf16)"}) {
     const absl::Status encoder = MakeEncoder(Spec(text), options).status();
     EXPECT_EQ(encoder.code(), absl::StatusCode::kUnimplemented) << text;
     EXPECT_THAT(std::string(encoder.message()), HasSubstr("built without CUDA"));

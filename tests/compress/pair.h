@@ -13,6 +13,7 @@
 #include "compress/codec.h"
 #include "compress/convert.h"
 #include "gtest/gtest.h"
+#include "proto/codec_pair.h"
 #include "proto/codec_text.h"
 
 namespace isthmus::compress {
@@ -50,8 +51,13 @@ inline CodecSpec Spec(const std::string& text) {
   return spec.ok() ? *spec : CodecSpec();
 }
 
+// A kept as the backward codec of `forward`; another one as it is.
+inline CodecSpec Bound(const CodecSpec& spec, const char* forward = "topk(0.25)") {
+  return BindBackward(Spec(forward), spec).value();
+}
+
 struct Pair {
-  Pair(const std::string& text, CodecOptions o) : spec(Spec(text)), options(std::move(o)) {
+  Pair(const std::string& text, CodecOptions o) : spec(Bound(Spec(text))), options(std::move(o)) {
     absl::StatusOr<std::unique_ptr<Encoder>> e = MakeEncoder(spec, options);
     absl::StatusOr<std::unique_ptr<Decoder>> d = MakeDecoder(spec, options);
     EXPECT_TRUE(e.ok()) << e.status();

@@ -1,5 +1,7 @@
 #include "proto/codec_check.h"
 
+#include <cmath>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/codec_text.h"
@@ -23,6 +25,24 @@ TEST(CodecCheck, RefusesBitsOfBuffersThatThereAreNot) {
   spec = *ParseCodec("predict(quant(3))");
   spec.set_buffer_bits(8);
   EXPECT_THAT(ValidateCodec(spec).message(), HasSubstr("of a delta"));
+}
+
+TEST(CodecCheck, RefusesAKeptWithinAnotherOrOfNoShare) {
+  CodecSpec spec = *ParseCodec("kept");
+  for (double ratio : {0.0, 0.1, 1.0}) {  // 0: not bound yet
+    spec.set_ratio(ratio);
+    EXPECT_TRUE(ValidateCodec(spec).ok()) << ratio;
+  }
+  for (double ratio : {-0.1, 1.5, std::nan("")}) {
+    spec.set_ratio(ratio);
+    EXPECT_THAT(ValidateCodec(spec).message(), HasSubstr("the forward codec's ratio")) << ratio;
+  }
+  CodecSpec outer = *ParseCodec("ef(bf16)");
+  *outer.mutable_inner() = *ParseCodec("kept");
+  EXPECT_THAT(ValidateCodec(outer).message(), HasSubstr("not a part of another one"));
+  spec = *ParseCodec("kept(quant(8))");
+  spec.mutable_inner()->clear_scale();
+  EXPECT_THAT(ValidateCodec(spec).message(), HasSubstr("per token or group"));
 }
 
 TEST(CodecCheck, RefusesKindsItDoesNotKnowAndWrappersOfNothing) {

@@ -1,6 +1,7 @@
 #include "proto/codec_size.h"
 
 #include "gtest/gtest.h"
+#include "proto/codec_pair.h"
 #include "proto/codec_text.h"
 
 namespace isthmus {
@@ -41,6 +42,26 @@ TEST(CodecSize, SparseCodecsCountTheirIndices) {
   EXPECT_EQ(EncodedBytes(*ParseCodec("sign"), xl, true), 2 * 1600 + 204800);
   EXPECT_EQ(EncodedBytes(*ParseCodec("predict(quant(3))"), xl, true), 617600 + 1 + 3 * 1024);
   EXPECT_EQ(MaxEncodedBytes(*ParseCodec("predict(quant(3))"), xl), 617600 + 1 + 5 * 1024);
+}
+
+// T3.3: forward K values and K places, backward K values alone.
+TEST(CodecSize, KeptIsTheValuesWithoutThePlaces) {
+  const TensorDims xl{2, 1024, 1600};
+  const int64_t n = 1024 * 1600;
+  const auto bytes = [&](const char* forward, const char* backward) {
+    const CodecSpec bound = *BindBackward(*ParseCodec(forward), *ParseCodec(backward));
+    EXPECT_EQ(MaxEncodedBytes(bound, xl) - (bound.zstd() ? 5 : 0), EncodedBytes(bound, xl, true));
+    return EncodedBytes(bound, xl, true);
+  };
+  const int64_t kept = 1024 * 80;
+  EXPECT_EQ(bytes("topk(0.05)", "kept"), 2 * kept * 4);
+  EXPECT_EQ(bytes("topk(0.05)", "kept(bf16) | zstd"), 2 * kept * 2);
+  EXPECT_EQ(EncodedBytes(*ParseCodec("topk(0.05)"), xl, true),
+            2 * (kept * 2 + IndexSetBytes(n, kept)));
+  EXPECT_EQ(bytes("topk(0.05)", "kept(quant(8))"), 2 * (kept + 2 * 1024)) << "a scale a token";
+  EXPECT_EQ(bytes("topk(0.05, global)", "kept(quant(8))"), 2 * (kept + 2)) << "one a sample";
+  EXPECT_EQ(bytes("randomk(0.05)", "kept(quant(4, group=64))"), 2 * (kept / 2 + 2 * kept / 64));
+  EXPECT_EQ(EncodedBytes(*ParseCodec("kept"), xl, true), 2 * n * 4) << "not bound: a bound";
 }
 
 TEST(CodecSize, AnAutoencoderHasItsChannelsBothWays) {

@@ -56,6 +56,10 @@ TEST(JobDefaults, EachBadFieldIsNamed) {
        "compression.evaluation"},
       {[](JobSpec* j) { j->mutable_compression()->set_forward("autoencoder(60000)"); },
        "compression.forward"},
+      {[](JobSpec* j) { j->mutable_compression()->set_forward("kept"); }, "compression.forward"},
+      {[](JobSpec* j) { j->mutable_compression()->set_evaluation("kept"); },
+       "compression.evaluation"},
+      {[](JobSpec* j) { j->mutable_compression()->set_backward("kept"); }, "compression.backward"},
       {[](JobSpec* j) { j->mutable_checkpoint()->set_keep(0); }, "checkpoint.keep"},
   };
   for (const auto& [spoil, field] : cases) {
@@ -74,6 +78,69 @@ TEST(JobDefaults, GradientsMayBePredicted) {
   job.mutable_compression()->set_backward("predict(quant(4, token), context=2, next)");
   FillDefaults(&job);
   EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
+}
+
+// Messages about the codecs of a job of three stages.
+struct Exception {
+  int boundary;
+  const char* forward;  // or null
+  const char* backward;
+};
+std::vector<std::string> CodecErrors(const char* forward, const char* backward,
+                                     const std::vector<Exception>& exceptions) {
+  JobSpec job = SmallJob();
+  job.mutable_strategy()->set_stages(3);
+  job.mutable_compression()->set_forward(forward);
+  job.mutable_compression()->set_backward(backward);
+  for (const Exception& e : exceptions) {
+    BoundaryCodec* b = job.mutable_compression()->add_boundaries();
+    b->set_boundary(e.boundary);
+    if (e.forward != nullptr) b->set_forward(e.forward);
+    if (e.backward != nullptr) b->set_backward(e.backward);
+  }
+  FillDefaults(&job);
+  std::vector<std::string> messages;
+  for (const absl::Status& error : JobErrors(job)) messages.emplace_back(error.message());
+  return messages;
+}
+
+TEST(JobDefaults, KeptNeedsAForwardCodecThatKeepsPlaces) {
+  using testing::ElementsAre;
+  using testing::IsEmpty;
+  using testing::StartsWith;
+  for (const char* forward : {"topk(0.1)", "topk(0.1, global) | zstd", "randomk(0.1, scaled)"})
+    EXPECT_THAT(CodecErrors(forward, "kept(quant(8)) | zstd", {}), IsEmpty()) << forward;
+  for (const char* forward : {"none", "auto", "quant(4)", "delta(topk(0.1))", "ef(topk(0.1))",
+                              "cocktail(0.1, 0.2, 4)", "randomk(0.5, values=topk(0.1))"}) {
+    EXPECT_THAT(CodecErrors(forward, "kept", {}),
+                ElementsAre(StartsWith("compression.backward: 'kept' sends gradients at the places "
+                                       "that the forward codec kept, and compression.forward is '" +
+                                       std::string(forward) + "', which keeps none; name topk")))
+        << forward;
+  }
+}
+
+TEST(JobDefaults, KeptIsCheckedBoundaryByBoundary) {
+  using testing::ElementsAre;
+  using testing::HasSubstr;
+  using testing::IsEmpty;
+  EXPECT_THAT(CodecErrors("none", "none", {{1, "topk(0.1)", "kept"}}), IsEmpty());
+  EXPECT_THAT(CodecErrors("topk(0.1)", "kept", {{1, "none", "quant(8)"}}), IsEmpty());
+  EXPECT_THAT(
+      CodecErrors("none", "kept", {{0, "topk(0.1)", nullptr}, {1, "randomk(0.1)", nullptr}}),
+      IsEmpty());
+  EXPECT_THAT(CodecErrors("none", "kept", {{0, "topk(0.1)", nullptr}}),
+              ElementsAre(HasSubstr("compression.forward is 'none'")));
+  EXPECT_THAT(
+      CodecErrors("topk(0.1)", "kept", {{1, "quant(4)", nullptr}}),
+      ElementsAre(HasSubstr("compression.backward: 'kept' sends gradients at the places that the "
+                            "forward codec kept, and compression.boundaries[0].forward is "
+                            "'quant(4)'")));
+  EXPECT_THAT(CodecErrors("none", "none", {{0, nullptr, "none"}, {1, nullptr, "kept(bf16)"}}),
+              ElementsAre(testing::StartsWith("compression.boundaries[1].backward: 'kept(bf16)'")));
+  // A codec that does not parse is named once.
+  EXPECT_THAT(CodecErrors("topk(2)", "kept", {}),
+              ElementsAre(testing::StartsWith("compression.forward: codec 'topk(2)'")));
 }
 
 TEST(JobDefaults, AFaultIsNamedOnceThoughOthersAreMeasuredByIt) {
