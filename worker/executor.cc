@@ -187,6 +187,7 @@ absl::Status Executor::ReceiveActivation(int micro, bool train) {
   slot.ids.assign(item.header.sample_ids().begin(), item.header.sample_ids().end());
   slot.activation = std::move(item.tensor);
   slot.token_ids = std::move(item.token_ids);
+  slot.places = std::move(item.places);
   if (!plan_.last()) return absl::OkStatus();
   const std::vector<uint32_t> theirs = slot.ids;
   FillIds(micro, train);
@@ -267,6 +268,7 @@ absl::Status Executor::SendGradient(int micro) {
   item.header.mutable_sample_ids()->Add(slot.ids.begin(), slot.ids.end());
   item.tensor = std::move(slot.gradient);
   item.token_ids = std::move(slot.token_ids);
+  item.places = std::move(slot.places);
   return PushTimed(o_.lower, std::move(item));
 }
 

@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "proto/codec_pair.h"
 #include "proto/codec_text.h"
 
 namespace isthmus::worker {
@@ -43,7 +44,7 @@ compress::CodecOptions MakeCodecOptions(const SessionPlan& plan, const LinkPlan&
 
 absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, const LinkPlan& link,
                                                    const std::string& spill_directory,
-                                                   CodecStateStore* states) {
+                                                   CodecStateStore* states, PlacesBoard* places) {
   std::unique_ptr<Inlet> inlet(new Inlet(plan, link));
   const bool from_below = link.upper() == plan.stage();
   const bool tied = link.kind() == LinkPlan::TIED;
@@ -56,6 +57,9 @@ absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, cons
     inlet->upcoming_ = Upcoming::Make(
         plan, from_below ? FrameHeader::ACTIVATION : FrameHeader::GRADIENT, spec, codec);
   }
+  inlet->places_ = NeedsPlaces(spec) ? places : nullptr;
+  if (NeedsPlaces(spec) && places == nullptr)
+    return absl::InternalError(absl::StrCat(inlet->Name(), ": no places for ", FormatCodec(spec)));
   if (!tied && from_below) {
     const compress::CodecOptions options =
         MakeCodecOptions(plan, link, link.evaluation(), from_below, "");
@@ -212,11 +216,18 @@ absl::Status Inlet::Decode(const ExpectedFrame& expected, const Frame& frame, In
   context.sample_ids = {h.sample_ids().data(), static_cast<size_t>(h.sample_ids_size())};
   context.step = h.step();
   context.micro = h.micro();
+  std::vector<uint32_t> places;
+  if (places_ != nullptr) {
+    ASSIGN_OR_RETURN(places, places_->Take(h.step(), h.micro()));
+    context.places = places;
+  }
   const compress::MutableTensorView view{tensor.data.data(), compress::DType::kF32,
                                          compress::Device::kCpu, tensor.dims};
   RETURN_IF_ERROR(decoder->Decode(frame.payload, h.state_version(), context, view));
   const absl::Span<const uint32_t> tokens = decoder->token_ids();
   out->token_ids.assign(tokens.begin(), tokens.end());
+  if (expected.kind == FrameHeader::ACTIVATION && NeedsPlaces(link_plan_.backward()))
+    out->places.assign(decoder->places().begin(), decoder->places().end());
   if (decoder == decoder_.get()) meter_.Publish(decoder_->stats());
   return absl::OkStatus();
 }

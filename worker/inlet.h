@@ -26,6 +26,7 @@
 #include "worker/frames.h"
 #include "worker/link.h"
 #include "worker/meter.h"
+#include "worker/places_board.h"
 #include "worker/resumable_codec.h"
 #include "worker/session_plan.h"
 #include "worker/tensor.h"
@@ -40,6 +41,7 @@ struct Inbound {
   FrameHeader header;
   Tensor tensor;                    // decoded; empty for votes and decisions
   std::vector<uint32_t> token_ids;  // that the codec brought along (predict); else empty
+  std::vector<uint32_t> places;     // of an activation whose gradient goes by `kept`; else empty
 };
 
 // Options of the codecs of one direction of one link, the same at both ends. `up`: lower -> upper.
@@ -52,10 +54,11 @@ class Inlet {
  public:
   // `plan` and `link` outlive the inlet. Unimplemented, ResourceExhausted: from the codecs.
   // `states`: where the decoder's state goes with checkpoints; null: nowhere. It outlives the
-  // inlet.
+  // inlet, and so does `places`: of the link's outlet, where gradients come by `kept`.
   static absl::StatusOr<std::unique_ptr<Inlet>> Make(const SessionPlan& plan, const LinkPlan& link,
                                                      const std::string& spill_directory,
-                                                     CodecStateStore* states = nullptr);
+                                                     CodecStateStore* states = nullptr,
+                                                     PlacesBoard* places = nullptr);
   ~Inlet();
 
   void Start(Link* link, FailSession fail);
@@ -106,6 +109,7 @@ class Inlet {
   ResumableCodec<compress::Decoder> decoder_;
   std::unique_ptr<compress::Decoder> eval_decoder_;  // from below alone
   std::unique_ptr<Upcoming> upcoming_;               // null: nothing to read ahead
+  PlacesBoard* places_ = nullptr;                    // of a boundary, from above, by `kept`
   std::unordered_set<uint32_t> ids_of_step_;
   int64_t ids_step_ = -1;
   Link* link_ = nullptr;

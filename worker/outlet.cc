@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "proto/codec_pair.h"
 #include "proto/codec_text.h"
 #include "worker/frames.h"
 
@@ -12,7 +13,8 @@ namespace isthmus::worker {
 
 absl::StatusOr<std::unique_ptr<Outlet>> Outlet::Make(const SessionPlan& plan, const LinkPlan& link,
                                                      const std::string& spill_directory,
-                                                     CodecStateStore* states) {
+                                                     CodecStateStore* states,
+                                                     PlacesBoard* places) {
   std::unique_ptr<Outlet> outlet(new Outlet(plan, link));
   if (link.kind() == LinkPlan::TIED) return outlet;  // its frames come encoded
   const CodecSpec& spec = outlet->up_ ? link.forward() : link.backward();
@@ -22,6 +24,13 @@ absl::StatusOr<std::unique_ptr<Outlet>> Outlet::Make(const SessionPlan& plan, co
                                          plan, link, spec, outlet->up_, options, states));
   outlet->upcoming_ = Upcoming::Make(
       plan, outlet->up_ ? FrameHeader::ACTIVATION : FrameHeader::GRADIENT, spec, options);
+  if (outlet->up_ && NeedsPlaces(link.backward())) {
+    if (places == nullptr) {
+      return absl::InternalError(absl::StrCat(outlet->Name(), ": nowhere to keep the places for ",
+                                              FormatCodec(link.backward())));
+    }
+    outlet->places_ = places;
+  }
   if (outlet->up_) {
     const compress::CodecOptions eval = MakeCodecOptions(plan, link, link.evaluation(), true, "");
     ASSIGN_OR_RETURN(outlet->eval_encoder_, compress::MakeEncoder(link.evaluation(), eval));
@@ -121,10 +130,13 @@ absl::Status Outlet::Encode(Outbound* item) {
   context.step = h.step();
   context.micro = h.micro();
   context.token_ids = item->token_ids;
+  context.places = item->places;
   const compress::TensorView view{item->tensor.data.data(), compress::DType::kF32,
                                   compress::Device::kCpu, item->tensor.dims};
   RETURN_IF_ERROR(encoder->Encode(view, context, &item->payload));
   h.set_state_version(encoder->version());
+  if (places_ != nullptr && h.kind() == FrameHeader::ACTIVATION)
+    RETURN_IF_ERROR(places_->Put(h.step(), h.micro(), encoder->places()));
   item->tensor.data = {};
   if (encoder != encoder_.get()) return absl::OkStatus();
   meter_.Publish(encoder_->stats());

@@ -28,6 +28,7 @@ struct Outbound {
   FrameHeader header;  // kind, step, micro, sample_ids, vote; the outlet fills the rest
   Tensor tensor;
   std::vector<uint32_t> token_ids;  // samples x positions, for codecs that need them (predict)
+  std::vector<uint32_t> places;     // of the activation that this is the gradient of (kept)
   bool encoded = false;             // payload and state_version are there already (tied gradient)
   std::string payload;
   absl::Duration timeout;  // of the send
@@ -37,10 +38,11 @@ struct Outbound {
 class Outlet {
  public:
   // `states`: where the encoder's state goes with checkpoints; null: nowhere. It outlives the
-  // outlet.
+  // outlet, and so does `places`: of the link's inlet, where gradients come by `kept`.
   static absl::StatusOr<std::unique_ptr<Outlet>> Make(const SessionPlan& plan, const LinkPlan& link,
                                                       const std::string& spill_directory,
-                                                      CodecStateStore* states = nullptr);
+                                                      CodecStateStore* states = nullptr,
+                                                      PlacesBoard* places = nullptr);
   ~Outlet();
 
   void Start(Link* link, FailSession fail);
@@ -79,6 +81,7 @@ class Outlet {
   ResumableCodec<compress::Encoder> encoder_;        // outlet thread
   std::unique_ptr<compress::Encoder> eval_encoder_;  // outlet thread; upwards alone
   std::unique_ptr<Upcoming> upcoming_;               // outlet thread; null: nothing to read ahead
+  PlacesBoard* places_ = nullptr;                    // upwards alone, where gradients are `kept`
   Link* link_ = nullptr;
   int64_t bytes_before_ = 0;  // sent on the link before Start
   FailSession fail_;

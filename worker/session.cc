@@ -9,11 +9,13 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "proto/codec_pair.h"
 #include "worker/checkpoint.h"
 #include "worker/executor.h"
 #include "worker/failure.h"
 #include "worker/inlet.h"
 #include "worker/outlet.h"
+#include "worker/places_board.h"
 #include "worker/session_plan.h"
 #include "worker/state_exchange.h"
 #include "worker/step_recorder.h"
@@ -21,9 +23,10 @@
 namespace isthmus::worker {
 namespace {
 
-// Inlet, outlet and link of one LinkPlan. The threads go before the link.
+// Inlet, outlet and link of one LinkPlan. The threads go before what they use.
 struct Line {
   const LinkPlan* plan = nullptr;
+  std::unique_ptr<PlacesBoard> places;  // of the lower end, where gradients come by `kept`
   std::unique_ptr<Link> link;
   std::unique_ptr<Inlet> in;
   std::unique_ptr<Outlet> out;
@@ -129,8 +132,12 @@ absl::Status SessionImpl::OpenLinks() {
     if (link == nullptr) continue;
     Line line;
     line.plan = link;
-    ASSIGN_OR_RETURN(line.in, Inlet::Make(*plan_, *link, o_.spill_directory, o_.codec_states));
-    ASSIGN_OR_RETURN(line.out, Outlet::Make(*plan_, *link, o_.spill_directory, o_.codec_states));
+    if (link == plan_->upper() && NeedsPlaces(link->backward()))
+      line.places = std::make_unique<PlacesBoard>(PlacesBoard::LimitOf(*plan_));
+    ASSIGN_OR_RETURN(line.in, Inlet::Make(*plan_, *link, o_.spill_directory, o_.codec_states,
+                                          line.places.get()));
+    ASSIGN_OR_RETURN(line.out, Outlet::Make(*plan_, *link, o_.spill_directory, o_.codec_states,
+                                            line.places.get()));
     absl::StatusOr<std::unique_ptr<Link>> opened =
         o_.links->Open(plan_->plan(), *link, plan_->stage(), plan_->open_timeout());
     if (!opened.ok())

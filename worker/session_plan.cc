@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "proto/codec_pair.h"
 #include "proto/codec_text.h"
 #include "proto/schedule.h"
 
@@ -95,6 +96,12 @@ absl::Status SessionPlan::CheckCodecs() {
         return Wrong(
             absl::StrCat("the autoencoder of ", link->id(), " is not on its forward side"));
     }
+    for (const CodecSpec* spec : {&link->forward(), &link->evaluation()}) {
+      if (NeedsPlaces(*spec))
+        return Wrong(absl::StrCat("the kept of ", link->id(), " is not on its backward side"));
+    }
+    if (absl::Status s = CheckBound(link->forward(), link->backward()); !s.ok())
+      return Wrong(absl::StrCat(link->id(), ": ", s.message()));
     if (IsStateful(link->evaluation()))
       return Wrong(absl::StrCat("the evaluation codec of ", link->id(), " keeps state"));
     for (const CodecSpec* spec : {&link->forward(), &link->backward(), &link->evaluation()}) {
@@ -105,6 +112,7 @@ absl::Status SessionPlan::CheckCodecs() {
   if (!job().compression().tied().empty()) {
     ASSIGN_OR_RETURN(tied_codec_, ParseCodec(job().compression().tied()));
     if (IsStateful(tied_codec_)) return Wrong("the codec of the tied gradient keeps state");
+    if (NeedsPlaces(tied_codec_)) return Wrong("the tied gradient has no places for a kept");
   }
   return absl::OkStatus();
 }

@@ -36,6 +36,7 @@ TEST(JobReference, FieldsComeFromTheProto) {
 TEST(JobReference, EveryFieldIsInTheReferenceAndTheTemplate) {
   const std::string reference = JobReference();
   const std::string text = JobTemplate();
+  EXPECT_THAT(reference, HasSubstr("kept | kept(CODEC)      backward"));
   for (const FieldDoc& doc : JobFieldDocs()) {
     const std::string name = doc.path.substr(doc.path.rfind('.') + 1);
     EXPECT_THAT(reference, HasSubstr(name));

@@ -67,6 +67,19 @@ TEST(Grid, PredictWithoutTheTokenIdsIsAnObstacle) {
   EXPECT_THAT(Obstacle(cell, 2), HasSubstr("on the way forward"));
 }
 
+TEST(Grid, KeptWithoutAForwardCodecThatKeepsPlacesIsAnObstacle) {
+  Cell cell;
+  for (const char* text : {"kept", "quant(4) / kept", "/ kept(bf16)"}) {
+    cell.setting = *ParseSetting(text);
+    EXPECT_THAT(Obstacle(cell, 2), HasSubstr("kept")) << text;
+  }
+  cell.setting = *ParseSetting("topk(0.3) / kept(quant(8))");
+  for (Where where : {Where::kEarly, Where::kLate, Where::kAll}) {
+    cell.where = where;
+    EXPECT_EQ(Obstacle(cell, 2), "");
+  }
+}
+
 TEST(Grid, TheListsOfSettingsParse) { EXPECT_GT(DefaultSettings().size(), QuickSettings().size()); }
 
 }  // namespace

@@ -96,6 +96,19 @@ TEST(SessionPlan, RefusesWhatCannotRun) {
        [](Plan* p) {
          *p->mutable_links(0)->mutable_backward() = ParseCodec("autoencoder(2)").value();
        }},
+      {"b0: kept sends gradients at the places that the forward codec kept, and none keeps none",
+       [](Plan* p) { *p->mutable_links(0)->mutable_backward() = ParseCodec("kept").value(); }},
+      {"the kept of b0 is not on its backward side",
+       [](Plan* p) { *p->mutable_links(0)->mutable_evaluation() = ParseCodec("kept").value(); }},
+      {"the kept of b0 is not on its backward side",
+       [](Plan* p) { *p->mutable_links(0)->mutable_forward() = ParseCodec("kept").value(); }},
+      {"b0: kept is not bound to the forward codec topk(0.5)",
+       [](Plan* p) {
+         *p->mutable_links(0)->mutable_forward() = ParseCodec("topk(0.5)").value();
+         *p->mutable_links(0)->mutable_backward() = ParseCodec("kept").value();
+       }},
+      {"no places for a kept",
+       [](Plan* p) { p->mutable_job()->mutable_compression()->set_tied("kept"); }},
       {"validation lists differ", [](Plan* p) { p->mutable_stages(1)->clear_eval(); }},
       {"validation lists hold 3",
        [](Plan* p) { p->mutable_job()->mutable_recipe()->set_eval_samples(7); }},

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "proto/codec_pair.h"
 #include "proto/codec_text.h"
 #include "proto/job_defaults.h"
 #include "proto/schedule.h"
@@ -64,7 +65,8 @@ LinkPlan MakeLink(const WorldShape& s, const JobSpec& job, const std::string& id
   link.set_queue_limit(s.queue_limit);
   if (id == "tied") return link;
   *link.mutable_forward() = ParseCodec(job.compression().forward()).value();
-  *link.mutable_backward() = ParseCodec(job.compression().backward()).value();
+  *link.mutable_backward() =
+      BindBackward(link.forward(), ParseCodec(job.compression().backward()).value()).value();
   *link.mutable_evaluation() = ParseCodec(job.compression().evaluation()).value();
   return link;
 }

@@ -12,6 +12,7 @@
 #include "base/mutex.h"
 #include "base/safetensors.h"
 #include "base/status.h"
+#include "proto/codec_pair.h"
 #include "proto/codec_text.h"
 #include "proto/job_defaults.h"
 #include "proto/schedule.h"
@@ -134,7 +135,8 @@ void AddLinks(const Cell& cell, int stages, Plan* plan) {
     *link = MakeLink(plan->job(), absl::StrCat("b", b), b, b + 1);
     if (!HasCodec(cell, b, stages - 1)) continue;
     *link->mutable_forward() = cell.setting.forward;
-    *link->mutable_backward() = cell.setting.backward;
+    *link->mutable_backward() =
+        BindBackward(cell.setting.forward, cell.setting.backward).value();  // no Obstacle
   }
   *plan->add_links() = MakeLink(plan->job(), kTied, 0, stages - 1);
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "proto/codec_pair.h"
 #include "proto/codec_text.h"
 
 namespace isthmus::study {
@@ -122,7 +123,10 @@ std::string Obstacle(const Cell& cell, int boundaries) {
   if (UsesPredict(cell.setting.backward) && !UsesPredict(cell.setting.forward)) {
     return "predict on the way back needs predict on the way forward, which brings the token ids";
   }
-  return "";
+  if (NeedsPlaces(cell.setting.forward))
+    return "kept is a backward codec: write topk(0.3) / kept";
+  return std::string(
+      BindBackward(cell.setting.forward, cell.setting.backward).status().message());
 }
 
 bool HasCodec(const Cell& cell, int boundary, int boundaries) {
