@@ -13,8 +13,7 @@ namespace isthmus::worker {
 
 absl::StatusOr<std::unique_ptr<Outlet>> Outlet::Make(const SessionPlan& plan, const LinkPlan& link,
                                                      const std::string& spill_directory,
-                                                     CodecStateStore* states,
-                                                     PlacesBoard* places) {
+                                                     CodecStateStore* states, PlacesBoard* places) {
   std::unique_ptr<Outlet> outlet(new Outlet(plan, link));
   if (link.kind() == LinkPlan::TIED) return outlet;  // its frames come encoded
   const CodecSpec& spec = outlet->up_ ? link.forward() : link.backward();

@@ -36,7 +36,8 @@ absl::StatusOr<std::vector<uint32_t>> PlacesBoard::Take(int64_t step, int32_t mi
   const auto found = places_.find({step, micro});
   if (found == places_.end()) {
     return absl::DataLossError(absl::StrCat("the places of the activation of micro-batch ", micro,
-                                            ", step ", step, ", which its gradient needs, are not "
+                                            ", step ", step,
+                                            ", which its gradient needs, are not "
                                             "here: no such activation was sent"));
   }
   std::vector<uint32_t> places = std::move(found->second);

@@ -19,6 +19,7 @@ JOBS = {
                 ("delta(quant(4), buffer=2)", "quant(8)")],
     "sparse": [("topk(0.3)", "topk(0.2, global)"), ("randomk(0.5, scaled)", "cocktail(0.5, 0.2, 4)"),
                ("topk(0.5) | zstd", "randomk(0.5)")],
+    "kept": [("topk(0.3)", "kept"), ("topk(0.5, global) | zstd", "kept(quant(8)) | zstd"), ("randomk(0.5, scaled)", "kept(bf16)")],
     "state": [("lowrank(8)", "lep(lowrank(4))"), ("quant(8)", "ef(topk(0.1))"), ("bf16", "lep(quant(2))")],
     "predict": [("predict(quant(3, token), context=2)", "predict(quant(4, token, symmetric), context=2, next)"),
                 ("predict(quant(4))", "quant(6)"), ("delta(quant(3), cold=predict(quant(4)))", "quant(6)")],

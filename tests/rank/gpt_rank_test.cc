@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "tests/rank/gpt_world.h"
+#include "tests/worker/stage_watch.h"
 
 namespace isthmus::worker {
 namespace {
@@ -110,6 +111,48 @@ TEST(GptRank, AutoencodersLearnAndResume) {
       EXPECT_EQ(again.last().losses(), std::vector<double>(losses.begin() + 30, losses.end()));
     } else {
       EXPECT_LT(again.last().losses().back(), 0.9 * losses.front());
+    }
+  }
+}
+
+// T3.3 and T3.5 with the real engine: a gradient comes back where the activation was sent, all of
+// it with K = numel, and unchanged where only the forward direction has a codec.
+TEST(GptRank, GradientsComeBackAtThePlacesThatWereSent) {
+  WorldShape shape = SmallGpt();
+  shape.stages = 3;
+  shape.steps = 4;
+  const TextCorpus corpus(GenerateText(2000, 1), shape.context, 20);
+  shape.forward = "topk(1)";
+  const GptRun dense = RunGpt(shape, corpus);
+  shape.backward = "kept";
+  const GptRun all = RunGpt(shape, corpus);
+  EXPECT_EQ(all.losses, dense.losses);
+  EXPECT_EQ(all.weights, dense.weights);
+  for (const auto& [forward, backward] : {std::pair{"topk(0.25, values=none)", "kept"},
+                                          {"topk(0.25, values=none)", "none"},
+                                          {"quant(2)", "none"},
+                                          {"lowrank(4)", "none"}}) {
+    shape.forward = forward;
+    shape.backward = backward;
+    const bool kept = shape.backward == "kept";
+    MemoryStore store(&MergeSafetensors);
+    World::Options options = GptOptions(&store, &corpus);
+    StageWatch watch;
+    options.make_stage = watch.Around(options.make_stage);
+    World world(MakePlan(shape), options);
+    for (const absl::Status& status : world.Run()) ASSERT_TRUE(status.ok()) << status;
+    ASSERT_THAT(watch.passages(), SizeIs(2 * shape.steps * 4));
+    for (const auto& [key, p] : watch.passages()) {
+      std::vector<float> want = p.gradient_above.data;
+      size_t sent = 0;
+      for (size_t i = 0; i < want.size(); ++i) {
+        sent += p.activation.data[i] != 0;
+        if (kept && p.activation.data[i] == 0) want[i] = 0;
+      }
+      if (kept) {
+        EXPECT_EQ(sent, want.size() / 4);
+      }
+      EXPECT_EQ(p.gradient_received.data, want) << forward << " / " << backward;
     }
   }
 }

@@ -80,7 +80,17 @@ TEST(Grid, KeptWithoutAForwardCodecThatKeepsPlacesIsAnObstacle) {
   }
 }
 
-TEST(Grid, TheListsOfSettingsParse) { EXPECT_GT(DefaultSettings().size(), QuickSettings().size()); }
+TEST(Grid, TheListsOfSettingsParse) {
+  EXPECT_GT(DefaultSettings().size(), QuickSettings().size());
+  std::vector<std::string> texts;
+  for (const Setting& setting : DefaultSettings()) {
+    texts.push_back(setting.Text());
+    const Cell cell{setting, Where::kAll, 1};
+    EXPECT_EQ(Obstacle(cell, 2), "") << setting.Text();
+  }
+  EXPECT_THAT(texts, testing::Contains("autoencoder(16) / none"));
+  EXPECT_THAT(texts, testing::Contains("topk(0.3) / kept"));
+}
 
 }  // namespace
 }  // namespace isthmus::study

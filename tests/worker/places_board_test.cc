@@ -25,9 +25,8 @@ TEST(PlacesBoard, PlacesAreTakenOnceByStepAndMicroBatch) {
   for (const auto& [step, micro] : {std::pair{7, 0}, {8, 1}, {9, 0}}) {
     const absl::Status status = board.Take(step, micro).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-    EXPECT_THAT(std::string(status.message()),
-                HasSubstr("micro-batch " + std::to_string(micro) + ", step " +
-                          std::to_string(step)));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("micro-batch " + std::to_string(micro) +
+                                                         ", step " + std::to_string(step)));
   }
 }
 

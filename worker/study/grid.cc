@@ -24,6 +24,7 @@ constexpr const char* kDefault[] = {
     "delta(quant(2)) / quant(4)",
     "predict(quant(3)) / quant(6)",
     "topk(0.1) / topk(0.1)",
+    "topk(0.3) / kept",
     "/ topk(0.5)",
     "randomk(0.1)",
     "/ randomk(0.1)",
@@ -31,6 +32,7 @@ constexpr const char* kDefault[] = {
     "/ lowrank(8)",
     "/ lep(lowrank(8))",
     "/ ef(sign)",
+    "autoencoder(16)",
 };
 
 constexpr const char* kQuick[] = {"quant(4) / quant(8)", "topk(0.1) / topk(0.1)", "lowrank(8)",
@@ -123,10 +125,8 @@ std::string Obstacle(const Cell& cell, int boundaries) {
   if (UsesPredict(cell.setting.backward) && !UsesPredict(cell.setting.forward)) {
     return "predict on the way back needs predict on the way forward, which brings the token ids";
   }
-  if (NeedsPlaces(cell.setting.forward))
-    return "kept is a backward codec: write topk(0.3) / kept";
-  return std::string(
-      BindBackward(cell.setting.forward, cell.setting.backward).status().message());
+  if (NeedsPlaces(cell.setting.forward)) return "kept is a backward codec: write topk(0.3) / kept";
+  return std::string(BindBackward(cell.setting.forward, cell.setting.backward).status().message());
 }
 
 bool HasCodec(const Cell& cell, int boundary, int boundaries) {

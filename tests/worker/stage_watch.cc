@@ -1,0 +1,74 @@
+#include "tests/worker/stage_watch.h"
+
+#include <utility>
+
+#include "base/status.h"
+
+namespace isthmus::worker {
+
+class StageWatch::Watched : public Stage {
+ public:
+  Watched(StageWatch* watch, std::unique_ptr<Stage> stage, int index, int stages, int64_t step)
+      : watch_(watch),
+        stage_(std::move(stage)),
+        index_(index),
+        last_(index + 1 == stages),
+        step_(step) {}
+
+  absl::StatusOr<ForwardResult> Forward(const MicroBatch& batch, Tensor input) override {
+    if (batch.train && index_ > 0) {
+      MutexLock lock(&watch_->mutex_);
+      watch_->passages_[{index_ - 1, step_, batch.micro}].activation = input;
+    }
+    return stage_->Forward(batch, std::move(input));
+  }
+  absl::StatusOr<Tensor> Backward(int32_t micro, Tensor gradient) override {
+    if (!last_) {
+      MutexLock lock(&watch_->mutex_);
+      watch_->passages_[{index_, step_, micro}].gradient_received = gradient;
+    }
+    ASSIGN_OR_RETURN(Tensor below, stage_->Backward(micro, std::move(gradient)));
+    if (index_ > 0) {
+      MutexLock lock(&watch_->mutex_);
+      watch_->passages_[{index_ - 1, step_, micro}].gradient_above = below;
+    }
+    return below;
+  }
+  absl::StatusOr<Tensor> TiedGradient() override { return stage_->TiedGradient(); }
+  absl::Status SetTiedGradient(const Tensor& sum) override { return stage_->SetTiedGradient(sum); }
+  GradientNorm Norm() override { return stage_->Norm(); }
+  absl::Status Apply(const OptimizerStep& step) override {
+    ++step_;
+    return stage_->Apply(step);
+  }
+  void Discard() override {
+    ++step_;
+    stage_->Discard();
+  }
+  absl::StatusOr<std::string> ExportWeights() override { return stage_->ExportWeights(); }
+  absl::StatusOr<std::string> ExportOptimizer() override { return stage_->ExportOptimizer(); }
+  std::vector<std::string> TensorNames() const override { return stage_->TensorNames(); }
+  absl::Status ImportWeights(absl::string_view bytes) override {
+    return stage_->ImportWeights(bytes);
+  }
+  absl::Status ImportOptimizer(absl::string_view bytes) override {
+    return stage_->ImportOptimizer(bytes);
+  }
+
+ private:
+  StageWatch* const watch_;
+  const std::unique_ptr<Stage> stage_;
+  const int index_;
+  const bool last_;
+  int64_t step_;
+};
+
+StageFactory StageWatch::Around(StageFactory inner) {
+  return [this, inner](const Plan& plan, int stage) -> absl::StatusOr<std::unique_ptr<Stage>> {
+    ASSIGN_OR_RETURN(std::unique_ptr<Stage> made, inner(plan, stage));
+    return std::make_unique<Watched>(this, std::move(made), stage, plan.stages_size(),
+                                     plan.start_step());
+  };
+}
+
+}  // namespace isthmus::worker

@@ -1,0 +1,39 @@
+// Stages that write down what crosses their edges, around any stage: what was sent up and came down
+// at each boundary, step and micro-batch. Thread: any.
+#ifndef ISTHMUS_TESTS_WORKER_STAGE_WATCH_H_
+#define ISTHMUS_TESTS_WORKER_STAGE_WATCH_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "base/mutex.h"
+#include "worker/session.h"
+
+namespace isthmus::worker {
+
+class StageWatch {
+ public:
+  // One micro-batch at one boundary, in training.
+  struct Passage {
+    Tensor activation;         // as the stage above has it, decoded
+    Tensor gradient_above;     // of that, as the stage above makes it
+    Tensor gradient_received;  // as the stage below has it, decoded
+  };
+  using Key = std::tuple<int, int64_t, int32_t>;  // lower stage, step, micro
+
+  // Stages of `inner` that report to this watch, which outlives them.
+  StageFactory Around(StageFactory inner);
+
+  const std::map<Key, Passage>& passages() const { return passages_; }  // after the session
+
+ private:
+  class Watched;
+  Mutex mutex_;
+  std::map<Key, Passage> passages_;
+};
+
+}  // namespace isthmus::worker
+
+#endif  // ISTHMUS_TESTS_WORKER_STAGE_WATCH_H_
