@@ -215,27 +215,6 @@ TEST_F(PlannerTest, AnAutoencoderNarrowsBothDirections) {
   EXPECT_EQ(Backward(narrow), "none");
 }
 
-// Gradients at the places of the forward pass: fewer bytes than the same share with its places.
-TEST_F(PlannerTest, KeptIsBoundToTheForwardCodecOfItsBoundary) {
-  Nodes({MakeNode("lab", 20), MakeNode("home", 20)}, 5, 20);
-  in_.job.mutable_strategy()->set_stages(2);
-  in_.job.mutable_compression()->set_forward("topk(0.25, global)");
-  in_.job.mutable_compression()->set_backward("kept(quant(8))");
-  const PlannedJob planned = Plan();
-  const LinkPlan& link = planned.plan.links(0);
-  EXPECT_EQ(link.backward().ratio(), 0.25);
-  EXPECT_TRUE(link.backward().global());
-  EXPECT_EQ(Backward(planned.plan), "kept(quant(8))");
-  EXPECT_THAT(planned.plan.explanation(),
-              Contains(HasSubstr("kept(quant(8)) at the places of topk(0.25, global) as the job "
-                                 "says")));
-  in_.job.mutable_compression()->set_forward("quant(4)");
-  EXPECT_EQ(Refusal().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(Refusal().message(), HasSubstr("compression.backward"));
-  in_.job.mutable_compression()->set_forward("auto");
-  EXPECT_THAT(Refusal().message(), HasSubstr("compression.forward is 'auto'"));
-}
-
 TEST_F(PlannerTest, RefusalsSayWhatIsMissing) {
   Nodes({MakeNode("a", 10), MakeNode("b", 10)});
   in_.absent = {"c runs job other-2"};
