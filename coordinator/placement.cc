@@ -115,6 +115,14 @@ bool PredictsAbove(const JobSpec& job, const Placement& p, int boundary, const L
   return false;
 }
 
+// A kept as the backward codec of `forward`.
+absl::Status Bind(const CodecSpec& forward, int boundary, CodecSpec* backward) {
+  absl::StatusOr<CodecSpec> bound = BindBackward(forward, *backward);
+  if (!bound.ok()) return Annotate(bound.status(), absl::StrCat("boundary b", boundary));
+  *backward = *std::move(bound);
+  return absl::OkStatus();
+}
+
 absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary,
                             const LinkIndex& links) {
   const NodeInfo &lower = *p->nodes[boundary], &upper = *p->nodes[boundary + 1];
@@ -146,11 +154,7 @@ absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary,
       return PlaceTables(job, boundary, *codec, p);
     }
     ASSIGN_OR_RETURN(*codec, ParseCodec(text));
-    if (!forward) {
-      absl::StatusOr<CodecSpec> bound = BindBackward(choice.forward, *codec);
-      if (!bound.ok()) return Annotate(bound.status(), absl::StrCat("boundary b", boundary));
-      *codec = *std::move(bound);
-    }
+    if (!forward) RETURN_IF_ERROR(Bind(choice.forward, boundary, codec));
     const double busy_s =
         MeanWireBytes(*codec, question.dims, p->first_visits) * 8 / question.rate_bits_per_s;
     choice.fits = choice.fits && busy_s <= p->slowest_s;
