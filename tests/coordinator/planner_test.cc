@@ -345,6 +345,21 @@ TEST_F(PlannerTest, DeltaBuffersMayGoToDisk) {
   EXPECT_LT(p.plan.job().compression().buffer_memory_bytes(), int64_t{1} << 30);
 }
 
+// What a file takes has slots for buffers on their way: 64 of 64 KiB, as far as its cap goes.
+TEST_F(PlannerTest, SpillFilesHaveSpareSlots) {
+  const int64_t text = 1 << 20;
+  Nodes({MakeNode("a", 10, int64_t{8} << 30, int64_t{50} << 30, text),
+         MakeNode("b", 10, int64_t{8} << 30, int64_t{50} << 30, text)},
+        2, 20);
+  in_.job.mutable_strategy()->set_stages(2);
+  in_.job.mutable_recipe()->set_steps(100000);
+  in_.job.mutable_compression()->set_forward("delta(quant(3))");
+  in_.job.mutable_compression()->set_buffer_memory_bytes(64 << 20);
+  EXPECT_THAT(Plan().plan.explanation(), Contains(HasSubstr("in memory, 426 MiB on disk")));
+  in_.job.mutable_compression()->set_buffer_disk_bytes(424 << 20);
+  EXPECT_THAT(Plan().plan.explanation(), Contains(HasSubstr("in memory, 424 MiB on disk")));
+}
+
 TEST_F(PlannerTest, TokenIdsComeAlongToTheSlowLink) {
   Nodes({MakeNode("a", 10), MakeNode("b", 10), MakeNode("c", 10)});
   in_.topology.clear_links();
