@@ -53,7 +53,8 @@ absl::Status BufferTiers::Collect(bool wait) {
   read->second.ticket = 0;
   read->second.reading = false;
   FreeSlot(&read->second);
-  RETURN_IF_ERROR(MakeRoom());
+  failed_ = MakeRoom();  // an error loses the buffer
+  RETURN_IF_ERROR(failed_);
   Install(job.read_id, std::move(job.buffer), true);
   return absl::OkStatus();
 }
@@ -162,7 +163,8 @@ absl::StatusOr<uint16_t*> BufferTiers::Fetch(uint32_t id) {
       RETURN_IF_ERROR(failed_);
       FreeSlot(&place);  // first, so that what makes room may take it
     }
-    RETURN_IF_ERROR(MakeRoom());
+    failed_ = MakeRoom();  // an error loses the buffer
+    RETURN_IF_ERROR(failed_);
     Install(id, std::move(buffer), false);
   } else {
     Forward(&place);
