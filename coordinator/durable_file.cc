@@ -72,12 +72,16 @@ int64_t FreeBytes(const std::string& dir) {
 }
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would block
   if (fd < 0) return Errno("opening", path);
   struct stat info;
   if (::fstat(fd, &info) != 0) {
     ::close(fd);
     return Errno("looking at", path);
+  }
+  if (!S_ISREG(info.st_mode)) {
+    ::close(fd);
+    return absl::FailedPreconditionError(absl::StrCat(path, " is not a regular file"));
   }
   const size_t size = static_cast<size_t>(info.st_size);
   void* data = size == 0 ? nullptr : ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);

@@ -227,7 +227,8 @@ absl::StatusOr<std::unique_ptr<worker::CodecStateStore::Writer>> CodecStateDir::
   }
   if (unlink(path.c_str()) != 0 && errno != ENOENT)
     return absl::ErrnoToStatus(errno, absl::StrCat("removing ", path));
-  const int fd = open((path + kUnfinished).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const int fd = open((path + kUnfinished).c_str(),
+                      O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0600);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("making ", path));
   auto writer = std::make_unique<FileWriter>(fd, path, root_, max_bytes_);
   RETURN_IF_ERROR(writer->CheckRoom());
@@ -237,8 +238,13 @@ absl::StatusOr<std::unique_ptr<worker::CodecStateStore::Writer>> CodecStateDir::
 absl::StatusOr<std::unique_ptr<compress::StateSource>> CodecStateDir::Open(
     const worker::CodecStateKey& key) {
   ASSIGN_OR_RETURN(const std::string path, PathOf(key));
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would block
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("opening ", path));
+  struct stat info;
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    close(fd);
+    return absl::DataLossError(absl::StrCat(path, " is not a regular file"));
+  }
   return std::make_unique<FileSource>(fd, path);
 }
 

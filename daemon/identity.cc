@@ -90,6 +90,10 @@ absl::StatusOr<StateDir> StateDir::Open(const std::string& path) {
 
 absl::StatusOr<std::string> StateDir::NodeId() const {
   const std::string file = absl::StrCat(path_, "/node-id");
+  std::error_code error;
+  const auto kind = std::filesystem::status(file, error).type();
+  if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular)
+    return absl::DataLossError(absl::StrCat(file, " is not a regular file: delete it"));
   std::ifstream in(file);
   if (in) {
     std::string id;

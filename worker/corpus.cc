@@ -41,7 +41,7 @@ constexpr int64_t kScanBlockBytes = int64_t{1} << 20;
 class MappedFile {
  public:
   static absl::StatusOr<MappedFile> Open(const std::string& path) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would block
     if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
     struct stat info;
     if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {

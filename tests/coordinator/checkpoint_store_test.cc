@@ -1,5 +1,6 @@
 #include "coordinator/checkpoint_store.h"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -347,6 +348,8 @@ TEST(DurableFile, SwapsAndMaps) {
   EXPECT_EQ(MappedFile::Open(scratch.path() + "/b/f")->bytes(), "new");
   EXPECT_EQ(MappedFile::Open(scratch.path() + "/a/f")->bytes(), "old");
   EXPECT_FALSE(MappedFile::Open(scratch.path() + "/none").ok());
+  ASSERT_EQ(mkfifo((scratch.path() + "/fifo").c_str(), 0600), 0);
+  EXPECT_FALSE(MappedFile::Open(scratch.path() + "/fifo").ok());  // at once
   EXPECT_FALSE(WriteFileDurably(scratch.path() + "/none/f", "x").ok());
   EXPECT_GT(FreeBytes(scratch.path()), 0);
 }

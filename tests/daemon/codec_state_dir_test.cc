@@ -63,6 +63,17 @@ TEST_F(CodecStateDirTest, WhatWasCommittedIsThere) {
   EXPECT_EQ(info.st_mode & 0777u, 0600u);  // activations tell of the text
 }
 
+TEST_F(CodecStateDirTest, WhatIsNoFileIsAnErrorAndNoWait) {
+  ASSERT_TRUE(Save("b0-lower-up", 5, "five").ok());
+  const std::string path = root() + "/job-1/b0-lower-up-5";
+  ASSERT_TRUE(fs::exists(path));
+  fs::remove(path);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(Load("b0-lower-up", 5), "DATA_LOSS");
+  EXPECT_TRUE(Save("b0-lower-up", 5, "again").ok());  // takes its place
+  EXPECT_EQ(Load("b0-lower-up", 5), "again");
+}
+
 TEST_F(CodecStateDirTest, LargeStatesComeBackWhole) {
   const std::string piece(3 << 20, 'x');
   auto writer = states_.Create({"job-1", "b0-lower-up", 5});

@@ -1,5 +1,6 @@
 #include "daemon/identity.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -52,6 +53,9 @@ TEST_F(IdentityTest, ABrokenIdentityIsNotReplacedSilently) {
   const auto dir = StateDir::Open(path_);
   ASSERT_TRUE(dir.ok());
   EXPECT_EQ(dir->NodeId().status().code(), absl::StatusCode::kDataLoss);
+  std::filesystem::remove(path_ + "/node-id");
+  ASSERT_EQ(mkfifo((path_ + "/node-id").c_str(), 0600), 0);
+  EXPECT_EQ(dir->NodeId().status().code(), absl::StatusCode::kDataLoss);  // at once
 }
 
 TEST_F(IdentityTest, APathThatCantBeADirectoryIsAnError) {

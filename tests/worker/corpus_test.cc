@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -138,6 +139,10 @@ TEST_F(CorpusTest, MissingFilesAreNamed) {
   JobSpec bytes_of_a_directory = Job("empty");
   bytes_of_a_directory.mutable_data()->set_format("bytes");
   EXPECT_THAT(std::string(Error(bytes_of_a_directory).message()), HasSubstr("is a directory"));
+  ASSERT_EQ(mkfifo((dir_ + "/fifo").c_str(), 0600), 0);
+  JobSpec bytes_of_a_fifo = Job("fifo");
+  bytes_of_a_fifo.mutable_data()->set_format("bytes");
+  EXPECT_THAT(std::string(Error(bytes_of_a_fifo).message()), HasSubstr("not a regular file"));
 }
 
 TEST_F(CorpusTest, BadShardsNameFileAndOffset) {
