@@ -4,6 +4,7 @@ import os
 import subprocess
 import time
 import unittest
+import urllib.request
 
 from harness import BIN, Cluster, main, small_text
 
