@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "coordinator/codec_memory.h"
 #include "coordinator/figures.h"
 #include "proto/codec_pair.h"
 #include "proto/codec_text.h"
@@ -12,77 +13,6 @@
 
 namespace isthmus::coordinator {
 namespace {
-
-// Room for delta buffers at one end of a boundary on stage `s`.
-struct Room {
-  int64_t memory = 0;
-  int64_t disk = 0;
-};
-
-Room BufferRoom(const JobSpec& job, const Placement& p, int s) {
-  const int ends = (s > 0) + (s + 1 < static_cast<int>(p.nodes.size()));
-  const CompressionSpec& c = job.compression();
-  return {std::min(c.buffer_memory_bytes(),
-                   std::max<int64_t>(0, p.nodes[s]->memory_bytes() - p.bytes[s]) / ends),
-          std::min(c.buffer_disk_bytes(), p.nodes[s]->disk_bytes() / ends)};
-}
-
-// Samples that ever get a buffer.
-int64_t BufferedSamples(const JobSpec& job, const DataSize& data) {
-  return std::min<int64_t>(data.train_samples, job.recipe().steps() * job.recipe().global_batch());
-}
-
-int64_t BufferNeed(const JobSpec& job, const Placement& p, const CodecSpec& codec) {
-  return BufferBytes(codec, BufferedSamples(job, p.data), job.model().context(),
-                     job.model().hidden());
-}
-
-absl::Status CheckBuffers(const JobSpec& job, const Placement& p, int boundary,
-                          const CodecSpec& codec) {
-  const int64_t need = BufferNeed(job, p, codec);
-  const std::string bits =
-      codec.buffer_bits() > 0 ? absl::StrCat(codec.buffer_bits(), " bits") : "2 bytes";
-  for (int s : {boundary, boundary + 1}) {
-    const Room room = BufferRoom(job, p, s);
-    if (room.memory + room.disk >= need) continue;
-    const CompressionSpec& c = job.compression();
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "delta buffers of boundary b", boundary, " need ", FormatBytes(need), " (", need,
-        " bytes: ", BufferedSamples(job, p.data), " samples x ", job.model().context(),
-        " positions x ", job.model().hidden(), " channels x ", bits, ") at either end; daemon ",
-        p.nodes[s]->name(), " has ", FormatBytes(room.memory), " of memory and ",
-        FormatBytes(room.disk), " of disk for them (compression.buffer_memory_bytes ",
-        FormatBytes(c.buffer_memory_bytes()), ", compression.buffer_disk_bytes ",
-        FormatBytes(c.buffer_disk_bytes()),
-        ", free: ", FormatBytes(std::max<int64_t>(0, p.nodes[s]->memory_bytes() - p.bytes[s])),
-        " of memory and ", FormatBytes(p.nodes[s]->disk_bytes()),
-        " of disk). Raise the caps, free some disk, ",
-        codec.buffer_bits() > 0 ? "" : "keep the buffers in fewer bits (delta(..., buffer=8)), ",
-        "or choose a codec without buffers"));
-  }
-  return absl::OkStatus();
-}
-
-// Memory left at the end of the boundary that has less.
-int64_t FreeBytes(const Placement& p, int boundary) {
-  const size_t s = static_cast<size_t>(boundary);
-  return std::max<int64_t>(0, std::min(p.nodes[s]->memory_bytes() - p.bytes[s],
-                                       p.nodes[s + 1]->memory_bytes() - p.bytes[s + 1]));
-}
-
-// The tables of predict at both ends.
-absl::Status PlaceTables(const JobSpec& job, int boundary, const CodecSpec& codec, Placement* p) {
-  const TensorDims dims{job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
-  const int64_t bytes = PredictorBytes(codec, dims, job.model().vocabulary());
-  if (bytes > FreeBytes(*p, boundary)) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "memory: the tables of ", FormatCodec(codec), " on boundary b", boundary, " need ",
-        FormatBytes(bytes), " at either end, ", FormatBytes(FreeBytes(*p, boundary)),
-        " are free. Choose a codec without predict, or give daemons more memory"));
-  }
-  for (int s : {boundary, boundary + 1}) p->bytes[static_cast<size_t>(s)] += bytes;
-  return absl::OkStatus();
-}
 
 // Without what depends on the direction.
 CodecQuestion Question(const JobSpec& job, const Placement& p, int boundary) {
@@ -172,6 +102,7 @@ absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary,
           "first stage to here is a predict; on a link that needs none, predict(none) passes them "
           "on"));
     }
+    if (!forward) RETURN_IF_ERROR(PlacePlaces(job, boundary, *codec, &choice, p));
     return PlaceTables(job, boundary, *codec, p);
   };
   RETURN_IF_ERROR(choose(wanted.forward, true, &choice.forward, &choice.forward_why));
@@ -190,56 +121,6 @@ absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary,
   choice.again_up_s = WireBytes(choice.forward, dims, true) * 8 / rate;
   choice.down_s = WireBytes(choice.backward, question.dims, true) * 8 / choice.down.rate_bits_per_s;
   p->boundaries.push_back(std::move(choice));
-  return absl::OkStatus();
-}
-
-// The cap of buffer memory that every end can afford, what of it each stage then holds, and what
-// goes to disk.
-void PlaceBuffers(const JobSpec& job, Placement* p) {
-  p->buffer_memory_bytes = job.compression().buffer_memory_bytes();
-  if (p->buffer_bytes == 0) return;
-  std::vector<int> ends(p->nodes.size());
-  for (size_t b = 0; b < p->boundaries.size(); ++b) {
-    if (!HasBuffers(p->boundaries[b].forward)) continue;
-    ++ends[b];
-    ++ends[b + 1];
-  }
-  for (size_t s = 0; s < p->nodes.size(); ++s) {
-    if (ends[s] > 0)
-      p->buffer_memory_bytes = std::min(p->buffer_memory_bytes, BufferRoom(job, *p, s).memory);
-  }
-  const int64_t held = std::min(p->buffer_bytes, p->buffer_memory_bytes);
-  p->spill_bytes = p->buffer_bytes - held;
-  if (p->spill_bytes > 0) {  // and slots of the file for what is on its way
-    int64_t entry = 0;
-    for (const BoundaryChoice& b : p->boundaries)
-      entry =
-          std::max(entry, BufferBytes(b.forward, 1, job.model().context(), job.model().hidden()));
-    p->spill_bytes +=
-        entry * LayOutBuffers(entry, p->buffer_memory_bytes, job.compression().buffer_disk_bytes(),
-                              BufferedSamples(job, p->data))
-                    .spare_entries;
-  }
-  for (size_t s = 0; s < p->nodes.size(); ++s) p->bytes[s] += ends[s] * held;
-}
-
-absl::Status CheckSpill(const JobSpec& job, const Placement& p) {
-  for (size_t s = 0; s < p.nodes.size() && p.spill_bytes > 0; ++s) {
-    int ends = 0;
-    for (int b : {static_cast<int>(s) - 1, static_cast<int>(s)}) {
-      if (b >= 0 && b < static_cast<int>(p.boundaries.size()))
-        ends += HasBuffers(p.boundaries[b].forward);
-    }
-    const int64_t need = ends * p.spill_bytes;
-    if (ends == 0 || (p.spill_bytes <= job.compression().buffer_disk_bytes() &&
-                      need <= p.nodes[s]->disk_bytes()))
-      continue;
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "disk: delta buffers need ", FormatBytes(need), " (", need, " bytes) of disk on daemon ",
-        p.nodes[s]->name(), ", which has ", FormatBytes(p.nodes[s]->disk_bytes()),
-        " free and compression.buffer_disk_bytes allows ",
-        FormatBytes(job.compression().buffer_disk_bytes()), " for each end"));
-  }
   return absl::OkStatus();
 }
 
@@ -286,30 +167,42 @@ ScheduleCosts Costs(const Placement& p, Visits visits) {
 void LimitWarmUps(const JobSpec& job, Placement* p, std::string* limited) {
   const int stages = p->nodes.size(), micros = Micros(job), cap = job.strategy().in_flight();
   auto own = [&](int s) { return MicrosInFlight("1f1b", stages, s, micros) - 1; };  // warm-ups
+  auto more = [&](int s) { return std::max(0, std::min(micros - 1, p->warmups[s]) - own(s)); };
+  auto places = [&](int b) {  // of a micro-batch, at either end of boundary b
+    return b >= 0 && b + 1 < stages ? p->boundaries[b].places_bytes : 0;
+  };
+  auto free = [&](int s) {
+    return std::max<int64_t>(
+        0, p->nodes[s]->memory_bytes() - p->bytes[s] - (s > 0 ? places(s - 1) * more(s - 1) : 0));
+  };
   std::vector<int64_t> each;  // bytes of a micro-batch under way
   for (int s = 0, first = 0; s < stages; first += p->layers[s], ++s) {
     auto bytes = [&](int micros_in_flight) {
       return StageMemoryBytes(job.model(), first, first + p->layers[s], job.recipe().micro_batch(),
                               micros_in_flight);
     };
-    each.push_back(std::max<int64_t>(1, bytes(2) - bytes(1)));
+    each.push_back(std::max<int64_t>(1, bytes(2) - bytes(1) + places(s)));
     int& w = p->warmups[s];
     if (s > 0) w = std::min(w, p->warmups[s - 1]);
     if (cap > 0 && w > std::max(own(s), cap - 1)) {
       w = std::max(own(s), cap - 1);
       *limited = absl::StrCat(" (strategy.in_flight ", cap, " allows no more)");
     }
-    const int64_t spare = std::max<int64_t>(0, p->nodes[s]->memory_bytes() - p->bytes[s]) / each[s];
-    if (w - own(s) > spare) {
+    for (int end : {s, s + 1}) {  // the stage above has the places too
+      if (end > s && places(s) == 0) continue;
+      const int64_t room =
+          end == s ? free(s) : std::max<int64_t>(0, p->nodes[end]->memory_bytes() - p->bytes[end]);
+      const int64_t spare = room / (end == s ? each[s] : places(s));
+      if (w - own(s) <= spare) continue;
       w = own(s) + static_cast<int>(spare);
-      *limited = absl::StrCat(" (the memory of ", p->nodes[s]->name(), " carries no more)");
+      *limited = absl::StrCat(" (the memory of ", p->nodes[end]->name(), " carries no more)");
     }
   }
   for (int s = stages - 2; s >= 0; --s) {
     p->warmups[s] = std::min(p->warmups[s], p->warmups[s + 1] + 2 * job.strategy().queue_limit());
   }
   for (int s = 0; s < stages; ++s)
-    p->bytes[s] += each[s] * std::max(0, std::min(micros - 1, p->warmups[s]) - own(s));
+    p->bytes[s] += each[s] * more(s) + (s > 0 ? places(s - 1) * more(s - 1) : 0);
 }
 
 // More micro-batches under way than 1F1B's own, so that the links' transfers and latencies pass
@@ -360,6 +253,19 @@ absl::StatusOr<PipelineSeconds> Pipeline(const JobSpec& job, const Placement& p)
   return s;
 }
 
+// Bytes of places on a stage that `other`'s schedule needs beyond the job's own.
+int64_t MorePlaces(const JobSpec& job, const JobSpec& other, const Placement& p, int stage) {
+  const int stages = p.nodes.size(), micros = Micros(job);
+  int64_t bytes = 0;
+  for (int b : {stage - 1, stage}) {
+    if (b < 0 || b + 1 >= stages) continue;
+    bytes += p.boundaries[b].places_bytes *
+             (MicrosInFlight(other.strategy().schedule(), stages, b, micros) -
+              MicrosInFlight(job.strategy().schedule(), stages, b, micros));
+  }
+  return bytes;
+}
+
 absl::Status Simulate(const JobSpec& job, Placement* p) {
   const int stages = p->nodes.size();
   ASSIGN_OR_RETURN(const PipelineSeconds pipeline, Pipeline(job, *p));
@@ -372,8 +278,8 @@ absl::Status Simulate(const JobSpec& job, Placement* p) {
     const int end = first + p->layers[s];
     p->optimizer_s = std::max(p->optimizer_s, kOptimizerSecondsPerParameter *
                                                   StageCost(job.model(), first, end, 1).parameters);
-    const int64_t more =
-        StageBytes(other, stages, s, first, end) - StageBytes(job, stages, s, first, end);
+    const int64_t more = StageBytes(other, stages, s, first, end) -
+                         StageBytes(job, stages, s, first, end) + MorePlaces(job, other, *p, s);
     other_fits = other_fits && p->bytes[s] + more <= p->nodes[s]->memory_bytes();
   }
   const double after_s = p->sync_s + p->optimizer_s;

@@ -24,6 +24,7 @@ struct BoundaryChoice {
   bool fits = true;                       // both directions within the compute time
   double up_s = 0, down_s = 0;            // the link is busy with one micro-batch: mean of the run
   double first_up_s = 0, again_up_s = 0;  // where samples come for the first time, where again
+  int64_t places_bytes = 0;               // of a `kept`: places of one micro-batch, at either end
   LinkIndex::Link up, down;
 };
 
@@ -31,7 +32,7 @@ struct Placement {
   std::vector<const NodeInfo*> nodes;  // by stage
   std::vector<int> layers;             // by stage
   std::vector<StageSeconds> compute;   // by stage
-  std::vector<int64_t> bytes;          // by stage, with the delta buffers held in memory
+  std::vector<int64_t> bytes;          // by stage, with what codecs keep in memory
   std::vector<int> warmups;            // by stage: 1F1B's warm-up forwards (proto/schedule.h)
   std::string warmups_why;             // in words; empty where they are the published ones
   std::vector<BoundaryChoice> boundaries;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "coordinator/codec_memory.h"
 #include "coordinator/figures.h"
 #include "coordinator/search.h"
 #include "proto/codec_text.h"
@@ -223,6 +224,8 @@ class Writer {
           "; with checkpoints they are saved there as well, up to ",
           FormatBytes(kSavedStates * p_.buffer_bytes), " on disk"));
     }
+    const std::string places = PlacesWords(job, p_);
+    if (!places.empty()) Say(places);
     if (HasDelta(p_) && in_.start_step > 0) Say(ResumedBuffers());
     if (!p_.warmups_why.empty()) Say(p_.warmups_why);
     Say(absl::StrCat("a step: ", FormatSeconds(p_.step_s), " = pipeline ",

@@ -190,6 +190,12 @@ BufferLayout LayOutBuffers(int64_t entry_bytes, int64_t memory_bytes, int64_t di
   return layout;
 }
 
+int64_t PlacesBytes(const CodecSpec& backward, const TensorDims& d) {
+  if (backward.kind() != CodecSpec::KEPT) return 0;
+  constexpr int64_t kPlaceBytes = 4;
+  return kPlaceBytes * d.samples * TopKKept(backward, d.positions, d.hidden);
+}
+
 int64_t BufferBytes(const CodecSpec& spec, int64_t samples, int64_t positions, int64_t hidden) {
   if (spec.kind() != CodecSpec::DELTA) return 0;
   const int64_t n = positions * hidden;

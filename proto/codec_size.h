@@ -75,6 +75,9 @@ inline bool HasBuffers(const CodecSpec& spec) { return spec.kind() == CodecSpec:
 // (compress/buffer_format.h). 0 for codecs without buffers.
 int64_t BufferBytes(const CodecSpec& spec, int64_t samples, int64_t positions, int64_t hidden);
 
+// Bytes of the places that a bound KEPT needs of one activation, at one end: 4 each. 0 for others.
+int64_t PlacesBytes(const CodecSpec& backward, const TensorDims& dims);
+
 // How the buffers of one end of a boundary share its caps.
 struct BufferLayout {
   int64_t memory_entries = 0;

@@ -64,6 +64,18 @@ TEST(CodecSize, KeptIsTheValuesWithoutThePlaces) {
   EXPECT_EQ(EncodedBytes(*ParseCodec("kept"), xl, true), 2 * n * 4) << "not bound: a bound";
 }
 
+TEST(CodecSize, PlacesAreFourBytesEach) {
+  const TensorDims xl{2, 1024, 1600};
+  const auto bytes = [&](const char* forward, const char* backward) {
+    return PlacesBytes(*BindBackward(*ParseCodec(forward), *ParseCodec(backward)), xl);
+  };
+  EXPECT_EQ(bytes("topk(0.05)", "kept"), 2 * 4 * 1024 * 80);
+  EXPECT_EQ(bytes("topk(0.00001)", "kept(bf16)"), 2 * 4 * 1024) << "one a token at least";
+  EXPECT_EQ(bytes("topk(0.00001, global)", "kept"), 2 * 4 * 17);
+  EXPECT_EQ(bytes("randomk(0.5)", "kept"), 2 * 4 * 1024 * 800);
+  EXPECT_EQ(bytes("topk(0.05)", "quant(4)"), 0);
+}
+
 TEST(CodecSize, AnAutoencoderHasItsChannelsBothWays) {
   const TensorDims xl{2, 1024, 1600};
   const CodecSpec forward = *ParseCodec("autoencoder(100, values=bf16)");
