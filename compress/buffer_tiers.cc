@@ -73,17 +73,17 @@ absl::Status BufferTiers::Await(const Place& place) {
   return absl::OkStatus();
 }
 
-BufferTiers::Buffer BufferTiers::TakeFree() {
+HostBuffer BufferTiers::TakeFree() {
   if (free_.empty()) {
     ++made_;
-    return std::make_unique<uint16_t[]>(static_cast<size_t>(options_.words));
+    return options_.allocate != nullptr ? options_.allocate() : NewHostBuffer(options_.words);
   }
-  Buffer buffer = std::move(free_.back());
+  HostBuffer buffer = std::move(free_.back());
   free_.pop_back();
   return buffer;
 }
 
-absl::StatusOr<BufferTiers::Buffer> BufferTiers::TakeBuffer() {
+absl::StatusOr<HostBuffer> BufferTiers::TakeBuffer() {
   while (!HasBuffer()) {
     if (under_way_ == 0) return absl::InternalError("delta buffers: all of them are in use");
     RETURN_IF_ERROR(Collect(true));
@@ -106,7 +106,7 @@ absl::Status BufferTiers::MakeRoom() {
   return absl::OkStatus();
 }
 
-void BufferTiers::Install(uint32_t id, Buffer buffer, bool ahead) {
+void BufferTiers::Install(uint32_t id, HostBuffer buffer, bool ahead) {
   Place& place = places_[id];
   place.memory = std::move(buffer);
   place.ahead = ahead;
@@ -151,17 +151,26 @@ void BufferTiers::FreeSlot(Place* place) {
   place->slot = -1;
 }
 
+absl::StatusOr<HostBuffer> BufferTiers::ReadNow(Place* place) {
+  ASSIGN_OR_RETURN(HostBuffer buffer, TakeBuffer());
+  ++late_reads_;
+  failed_ = spill_->Read(place->slot, buffer.get());
+  RETURN_IF_ERROR(failed_);
+  FreeSlot(place);
+  return buffer;
+}
+
 absl::StatusOr<uint16_t*> BufferTiers::Fetch(uint32_t id) {
   RETURN_IF_ERROR(CollectAll());
   Place& place = places_[id];
   RETURN_IF_ERROR(Await(place));
   if (place.memory == nullptr) {
-    ASSIGN_OR_RETURN(Buffer buffer, TakeBuffer());
+    HostBuffer buffer;
     if (place.slot >= 0) {
-      ++late_reads_;
-      failed_ = spill_->Read(place.slot, buffer.get());
-      RETURN_IF_ERROR(failed_);
-      FreeSlot(&place);  // first, so that what makes room may take it
+      ASSIGN_OR_RETURN(buffer,
+                       ReadNow(&place));  // first, so that what makes room may take its slot
+    } else {
+      ASSIGN_OR_RETURN(buffer, TakeBuffer());
     }
     failed_ = MakeRoom();  // an error loses the buffer
     RETURN_IF_ERROR(failed_);
@@ -170,6 +179,50 @@ absl::StatusOr<uint16_t*> BufferTiers::Fetch(uint32_t id) {
     Forward(&place);
   }
   return place.memory.get();
+}
+
+absl::Status BufferTiers::Put(uint32_t id, const uint16_t* content) {
+  ASSIGN_OR_RETURN(uint16_t* const buffer, Fetch(id));
+  std::copy_n(content, options_.words, buffer);
+  return absl::OkStatus();
+}
+
+bool BufferTiers::InMemory(uint32_t id) const {
+  const auto found = places_.find(id);
+  return found != places_.end() && found->second.memory != nullptr;
+}
+
+absl::StatusOr<HostBuffer> BufferTiers::Detach(uint32_t id) {
+  RETURN_IF_ERROR(CollectAll());
+  const auto found = places_.find(id);
+  if (found == places_.end())
+    return absl::InternalError(absl::StrCat("sample ", id, " has no buffer"));
+  Place& place = found->second;
+  RETURN_IF_ERROR(Await(place));
+  HostBuffer buffer = std::move(place.memory);
+  if (buffer != nullptr) {
+    (place.ahead ? ahead_ : used_).erase(place.at);
+  } else {
+    ASSIGN_OR_RETURN(buffer, ReadNow(&place));
+  }
+  places_.erase(id);
+  --made_;
+  return buffer;
+}
+
+absl::Status BufferTiers::Attach(uint32_t id, HostBuffer buffer) {
+  RETURN_IF_ERROR(CollectAll());
+  // In the place of one of the others: never more than most_buffers_.
+  while (made_ == most_buffers_ && free_.empty()) RETURN_IF_ERROR(Collect(true));
+  if (made_ == most_buffers_) {
+    free_.pop_back();
+    --made_;
+  }
+  failed_ = MakeRoom();  // an error loses the buffer
+  RETURN_IF_ERROR(failed_);
+  Install(id, std::move(buffer), false);
+  ++made_;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<const uint16_t*> BufferTiers::Look(uint32_t id, uint16_t* scratch) {

@@ -23,43 +23,47 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "compress/buffer_home.h"
 #include "compress/spill_thread.h"
 #include "proto/codec_size.h"
 
 namespace isthmus::compress {
 
-class BufferTiers {
+class BufferTiers : public BufferHome {
  public:
   struct Options {
-    int64_t words = 0;                    // of a buffer
-    BufferLayout layout;                  // no more than layout.capacity() samples at a time
-    std::string spill_directory;          // unless there are no file entries
-    SpillFile::BeforeWrite before_write;  // tests: delays and faults
+    int64_t words = 0;                     // of a buffer
+    BufferLayout layout;                   // no more than layout.capacity() samples at a time
+    std::string spill_directory;           // unless there are no file entries
+    SpillFile::BeforeWrite before_write;   // tests: delays and faults
+    std::function<HostBuffer()> allocate;  // null: NewHostBuffer
   };
   static absl::StatusOr<std::unique_ptr<BufferTiers>> Make(Options options);
 
-  // The buffer of a sample, in memory until the next call, to be changed; one not heard of before
-  // has any content.
-  absl::StatusOr<uint16_t*> Fetch(uint32_t id);
-  // The same, to be read; moves nothing. `scratch` has room for a buffer. InternalError: not heard
-  // of before.
-  absl::StatusOr<const uint16_t*> Look(uint32_t id, uint16_t* scratch);
-  void Drop(uint32_t id);  // if there is one
+  absl::StatusOr<uint16_t*> Fetch(uint32_t id) override;  // in memory until the next call
+  absl::StatusOr<const uint16_t*> Look(uint32_t id, uint16_t* scratch) override;
+  absl::Status Put(uint32_t id, const uint16_t* content) override;
+  void Drop(uint32_t id) override;
 
-  // These samples come next, in this order: makes room for them and reads ahead those in the file,
-  // as far as the layout's spare entries go. What was read ahead before and is not among them may
-  // leave memory again.
-  void Prefetch(absl::Span<const uint32_t> ids);
+  // Reads ahead samples that lie in the file, as far as the layout's spare entries go. What was
+  // read ahead before and is not among them may leave memory again.
+  void Prefetch(absl::Span<const uint32_t> ids) override;
 
-  const absl::Status& status() const { return failed_; }  // the first file error
-  int64_t in_memory() const { return static_cast<int64_t>(used_.size() + ahead_.size()); }
-  int64_t buffers_made() const { return made_; }      // most that memory ever held
-  int64_t late_reads() const { return late_reads_; }  // a Fetch that had to go to the file itself
+  // For a tier above this one. A buffer and its memory are taken away, or given. Detach reads what
+  // lies in the file; InternalError: not heard of before.
+  bool Knows(uint32_t id) const { return places_.count(id) > 0; }
+  bool InMemory(uint32_t id) const;  // Detach has not to wait
+  absl::StatusOr<HostBuffer> Detach(uint32_t id);
+  absl::Status Attach(uint32_t id, HostBuffer buffer);
+
+  const absl::Status& status() const override { return failed_; }
+  int64_t in_memory() const override { return static_cast<int64_t>(used_.size() + ahead_.size()); }
+  int64_t buffers_made() const override { return made_; }
+  int64_t late_reads() const override { return late_reads_; }
 
  private:
-  using Buffer = SpillThread::Buffer;
   struct Place {
-    Buffer memory;                     // null: not in memory
+    HostBuffer memory;                 // null: not in memory
     int64_t slot = -1;                 // in the file, there or on its way from or to there
     uint64_t ticket = 0;               // of the job that is at it
     bool reading = false;              // that job brings it
@@ -72,10 +76,11 @@ class BufferTiers {
   absl::Status CollectAll();        // that are done
   absl::Status Await(const Place& place);
   bool HasBuffer() const { return !free_.empty() || made_ < most_buffers_; }
-  Buffer TakeFree();
-  absl::StatusOr<Buffer> TakeBuffer();
+  HostBuffer TakeFree();
+  absl::StatusOr<HostBuffer> TakeBuffer();
+  absl::StatusOr<HostBuffer> ReadNow(Place* place);  // what lies in the file
   absl::Status MakeRoom();
-  void Install(uint32_t id, Buffer buffer, bool ahead);
+  void Install(uint32_t id, HostBuffer buffer, bool ahead);
   void Forward(Place* place);  // to the front of used_
   std::list<uint32_t>::iterator Victim();
   bool CanEvict() { return Victim() != used_.end() && !free_slots_.empty(); }
@@ -93,7 +98,7 @@ class BufferTiers {
   std::unordered_set<uint32_t> wanted_;  // as the last Prefetch said
   std::list<uint32_t> used_;             // in memory, most recently used first
   std::list<uint32_t> ahead_;            // in memory, read ahead and not used yet
-  std::vector<Buffer> free_;
+  std::vector<HostBuffer> free_;
   std::vector<int64_t> free_slots_;
   int64_t made_ = 0;
   int64_t late_reads_ = 0;

@@ -16,12 +16,16 @@ absl::StatusOr<std::unique_ptr<MessageStore>> MessageStore::Make(const Options& 
   store->layout_ = LayOutBuffers(store->entry_bytes_, options.memory_bytes,
                                  options.spill_directory.empty() ? 0 : options.disk_bytes,
                                  options.distinct_samples);
+  if (options.make_home != nullptr) {
+    ASSIGN_OR_RETURN(store->home_, options.make_home(store->layout_));
+    return store;
+  }
   BufferTiers::Options tiers;
   tiers.words = options.entry_elements;
   tiers.layout = store->layout_;
   tiers.spill_directory = options.spill_directory;
   tiers.before_write = options.before_write;
-  ASSIGN_OR_RETURN(store->tiers_, BufferTiers::Make(std::move(tiers)));
+  ASSIGN_OR_RETURN(store->home_, BufferTiers::Make(std::move(tiers)));
   return store;
 }
 
@@ -42,6 +46,7 @@ void MessageStore::Plan(absl::Span<const uint32_t> ids, std::vector<Slot>* plan)
 }
 
 absl::Status MessageStore::Begin(absl::Span<const uint32_t> ids, absl::Span<const Slot> plan) {
+  home_->Begin(ids);
   int64_t kept_new = 0;
   for (size_t i = 0; i < ids.size(); ++i) {
     if (plan[i].known) {
@@ -61,7 +66,7 @@ absl::Status MessageStore::Begin(absl::Span<const uint32_t> ids, absl::Span<cons
     if (plan[i].known || !plan[i].keep) continue;
     Insert(ids[i]);
   }
-  return tiers_->status();
+  return home_->status();
 }
 
 MessageStore::Entry* MessageStore::Insert(uint32_t id) {
@@ -76,7 +81,7 @@ absl::StatusOr<uint16_t*> MessageStore::Buffer(uint32_t id) {
   if (found == entries_.end())
     return absl::InternalError(absl::StrCat("sample ", id, " has no buffer"));
   found->second.hashed = false;
-  return tiers_->Fetch(id);
+  return home_->Fetch(id);
 }
 
 void MessageStore::Bump(uint32_t id) {
@@ -90,7 +95,7 @@ void MessageStore::Forget(uint32_t id) {
   if (found == entries_.end()) return;
   used_.erase(found->second.used);
   entries_.erase(found);
-  tiers_->Drop(id);
+  home_->Drop(id);
 }
 
 absl::StatusOr<uint64_t> MessageStore::Hash() {
@@ -99,7 +104,7 @@ absl::StatusOr<uint64_t> MessageStore::Hash() {
   const size_t bytes = 2 * scratch.size();
   for (auto& [id, entry] : entries_) {
     if (!entry.hashed) {
-      ASSIGN_OR_RETURN(const uint16_t* content, tiers_->Look(id, scratch.data()));
+      ASSIGN_OR_RETURN(const uint16_t* content, home_->Look(id, scratch.data()));
       entry.hash = Hash64(content, bytes, (uint64_t{entry.version} << 32) | id);
       entry.hashed = true;
     }
@@ -112,7 +117,7 @@ absl::Status MessageStore::Save(StateWriter* to) {
   std::vector<uint16_t> scratch(static_cast<size_t>(options_.entry_elements));
   to->Put<uint64_t>(entries_.size());
   for (auto id = used_.rbegin(); id != used_.rend() && to->status().ok(); ++id) {
-    ASSIGN_OR_RETURN(const uint16_t* content, tiers_->Look(*id, scratch.data()));
+    ASSIGN_OR_RETURN(const uint16_t* content, home_->Look(*id, scratch.data()));
     to->Put(*id);
     to->Put(entries_.find(*id)->second.version);
     to->Bytes(content, 2 * scratch.size());
@@ -121,7 +126,8 @@ absl::Status MessageStore::Save(StateWriter* to) {
 }
 
 absl::Status MessageStore::Load(StateReader* from) {
-  const size_t bytes = static_cast<size_t>(2 * options_.entry_elements);
+  std::vector<uint16_t> content(static_cast<size_t>(options_.entry_elements));
+  const size_t bytes = 2 * content.size();
   const uint64_t count = from->Get<uint64_t>("delta buffers");
   if (count > static_cast<uint64_t>(capacity())) {
     from->Fail(absl::InvalidArgumentError(absl::StrCat(
@@ -137,9 +143,9 @@ absl::Status MessageStore::Load(StateReader* from) {
     if (!from->ok()) break;
     Entry* entry = Insert(id);
     entry->version = version;
-    ASSIGN_OR_RETURN(uint16_t* const content, tiers_->Fetch(id));
-    from->Bytes(content, bytes, "delta buffers");
-    entry->hash = Hash64(content, bytes, (uint64_t{version} << 32) | id);
+    from->Bytes(content.data(), bytes, "delta buffers");
+    RETURN_IF_ERROR(home_->Put(id, content.data()));
+    entry->hash = Hash64(content.data(), bytes, (uint64_t{version} << 32) | id);
     entry->hashed = true;  // while it is in memory
   }
   return from->status();

@@ -1,6 +1,6 @@
 // The delta buffers of one end of one boundary: sample id -> buffer and version, in memory first,
-// then in a spill file (buffer_tiers.h moves them), then gone. What a buffer's words mean is
-// buffer_format.h's.
+// then in a spill file (buffer_tiers.h moves them; above it there may be a device's memory,
+// device_tiers.h), then gone. What a buffer's words mean is buffer_format.h's.
 //
 // The two ends of a boundary make the same calls in the same order with the same capacity, so they
 // always hold the same samples: which sample is forgotten depends on the order of use alone (least
@@ -15,6 +15,7 @@
 #define ISTHMUS_COMPRESS_MESSAGE_STORE_H_
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <string>
@@ -39,6 +40,9 @@ class MessageStore {
         0;  // that can occur, if known: no more space is reserved; 0: not known
     std::string spill_directory;          // empty: no disk tier
     SpillFile::BeforeWrite before_write;  // tests: delays and faults
+    // Where the buffers lie, if not in BufferTiers: a home for layout.capacity() samples.
+    std::function<absl::StatusOr<std::unique_ptr<BufferHome>>(const BufferLayout& layout)>
+        make_home;
   };
   static absl::StatusOr<std::unique_ptr<MessageStore>> Make(const Options& options);
 
@@ -55,8 +59,8 @@ class MessageStore {
   // new sample to keep a buffer of version 0, of any content.
   absl::Status Begin(absl::Span<const uint32_t> ids, absl::Span<const Slot> plan);
 
-  // The buffer of a kept sample, in memory until the next call. Its content may be changed before
-  // Bump.
+  // The buffer of a kept sample, where its owner computes: in host memory until the next call, in
+  // device memory until the next Begin. Its content may be changed before Bump.
   absl::StatusOr<uint16_t*> Buffer(uint32_t id);
   void Bump(uint32_t id);
   void Forget(uint32_t id);  // no error if it has none
@@ -64,7 +68,7 @@ class MessageStore {
   // The samples of the coming frames, in their order: makes them lie in memory, in the background
   // and as far as room goes. Changes nothing that can be seen but the speed; errors are told by the
   // next call.
-  void Prefetch(absl::Span<const uint32_t> ids) { tiers_->Prefetch(ids); }
+  void Prefetch(absl::Span<const uint32_t> ids) { home_->Prefetch(ids); }
 
   // Hash of all (id, version, content); does not depend on tiers or order. Reads spilled entries
   // that changed since the last call.
@@ -79,10 +83,13 @@ class MessageStore {
   int64_t capacity() const { return layout_.capacity(); }
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   int64_t evicted() const { return evicted_; }
-  int64_t memory_bytes() const { return entry_bytes_ * tiers_->in_memory(); }
-  int64_t disk_bytes() const { return entry_bytes_ * (size() - tiers_->in_memory()); }
-  int64_t late_reads() const { return tiers_->late_reads(); }
-  int64_t buffers_made() const { return tiers_->buffers_made(); }  // most that memory ever held
+  int64_t device_bytes() const { return entry_bytes_ * home_->on_device(); }
+  int64_t memory_bytes() const { return entry_bytes_ * home_->in_memory(); }
+  int64_t disk_bytes() const {
+    return entry_bytes_ * (size() - home_->in_memory() - home_->on_device());
+  }
+  int64_t late_reads() const { return home_->late_reads(); }
+  int64_t buffers_made() const { return home_->buffers_made(); }  // most that memory ever held
 
  private:
   struct Entry {
@@ -101,7 +108,7 @@ class MessageStore {
   int64_t evicted_ = 0;
   std::unordered_map<uint32_t, Entry> entries_;
   std::list<uint32_t> used_;  // most recently used first: the same at both ends
-  std::unique_ptr<BufferTiers> tiers_;
+  std::unique_ptr<BufferHome> home_;
 };
 
 }  // namespace isthmus::compress

@@ -14,20 +14,19 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/queue.h"
+#include "compress/buffer_home.h"
 #include "compress/spill_file.h"
 
 namespace isthmus::compress {
 
 class SpillThread {
  public:
-  using Buffer = std::unique_ptr<uint16_t[]>;
-
   // Writes `buffer` to one slot (if any), then fills it from another (if any).
   struct Job {
     uint64_t ticket = 0;
     uint32_t write_id = 0, read_id = 0;  // whose buffers they are: the owner's
     int64_t write_slot = -1, read_slot = -1;
-    Buffer buffer;
+    HostBuffer buffer;
     absl::Status status;
   };
 

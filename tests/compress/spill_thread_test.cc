@@ -11,7 +11,7 @@ SpillThread::Job WriteJob(uint64_t ticket, int64_t slot, uint16_t value) {
   SpillThread::Job job;
   job.ticket = ticket;
   job.write_slot = slot;
-  job.buffer = std::make_unique<uint16_t[]>(2);
+  job.buffer = NewHostBuffer(2);
   job.buffer[0] = job.buffer[1] = value;
   return job;
 }
