@@ -58,6 +58,10 @@ absl::Status CheckStepRecord(const StepRecord& r) {
   for (const DirectionBytes& d : r.directions()) {
     if (d.raw_bytes() < 0 || d.wire_bytes() < 0)
       return absl::InvalidArgumentError(absl::StrCat("step record ", r.step(), ": negative bytes"));
+    if (d.late_buffer_reads() < 0 || d.late_buffer_reads_in() < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("step record ", r.step(), ": negative buffer reads"));
+    }
   }
   if (r.step() < 0 || r.tokens() < 0 || r.key_frames() < 0) {
     return absl::InvalidArgumentError(absl::StrCat("step record ", r.step(), ": a negative count"));

@@ -38,13 +38,21 @@ void ReportStep(const StepRecord& record) {
            record.gradient_norm());
   GaugeSet("isthmus_learning_rate", "Learning rate of the last step.", {}, record.learning_rate());
   for (const DirectionBytes& each : record.directions()) {
-    const MetricLabels labels = {{"link", each.link_id()},
-                                 {"direction", each.forward() ? "forward" : "backward"}};
+    const auto way = [&](bool forward) -> MetricLabels {
+      return {{"link", each.link_id()}, {"direction", forward ? "forward" : "backward"}};
+    };
+    const MetricLabels labels = way(each.forward());
     CounterAdd("isthmus_boundary_raw_bytes_total",
                "Bytes of the tensors sent, before compression (fp32).", labels,
                static_cast<double>(each.raw_bytes()));
     CounterAdd("isthmus_boundary_wire_bytes_total", "Bytes sent, headers included.", labels,
                static_cast<double>(each.wire_bytes()));
+    for (const bool out : {true, false}) {
+      const int64_t late = out ? each.late_buffer_reads() : each.late_buffer_reads_in();
+      CounterAdd("isthmus_late_buffer_reads_total",
+                 "Delta buffers that a codec waited for: in the spill file, not read ahead.",
+                 way(out == each.forward()), static_cast<double>(std::max<int64_t>(late, 0)));
+    }
   }
   CounterAdd("isthmus_key_frames_total", "Samples that delta codecs sent in full.", {},
              static_cast<double>(std::max<int64_t>(record.key_frames(), 0)));

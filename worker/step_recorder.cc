@@ -5,7 +5,8 @@
 namespace isthmus::worker {
 
 StepRecorder::Reading StepRecorder::Read(const Meter& meter) {
-  return {meter.codec_ns, meter.raw_bytes, meter.wire_bytes, meter.key_frames};
+  return {meter.codec_ns, meter.raw_bytes, meter.wire_bytes, meter.key_frames,
+          meter.late_buffer_reads};
 }
 
 void StepRecorder::Begin() { begin_ = std::chrono::steady_clock::now(); }
@@ -48,6 +49,8 @@ void StepRecorder::AddLinks(StepRecord* to) {
     bytes->set_forward(line.out->up());
     bytes->set_raw_bytes(out.raw_bytes - line.last_out.raw_bytes);
     bytes->set_wire_bytes(out.wire_bytes - line.last_out.wire_bytes);
+    bytes->set_late_buffer_reads(out.late_buffer_reads - line.last_out.late_buffer_reads);
+    bytes->set_late_buffer_reads_in(in.late_buffer_reads - line.last_in.late_buffer_reads);
     line.last_in = in;
     line.last_out = out;
   }

@@ -34,6 +34,7 @@ class StepRecorder {
     int64_t raw_bytes = 0;
     int64_t wire_bytes = 0;
     int64_t key_frames = 0;
+    int64_t late_buffer_reads = 0;
   };
   struct Line {
     const Inlet* in;

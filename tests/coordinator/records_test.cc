@@ -78,6 +78,9 @@ TEST(RecordMerger, ForeignAndBrokenRecordsAreRefused) {
   EXPECT_FALSE(merger.Add(nan).ok());
   StepRecord negative = Record(0, -1, 3);
   EXPECT_FALSE(merger.Add(negative).ok());
+  StepRecord reads = Record(0, 0, 3);
+  reads.add_directions()->set_late_buffer_reads_in(-1);
+  EXPECT_THAT(merger.Add(reads).status().message(), ::testing::HasSubstr("negative buffer reads"));
   StepRecord many = Record(0, 0, 3);
   for (int i = 0; i <= kMaxDirections; ++i) many.add_directions();
   EXPECT_FALSE(merger.Add(many).ok());

@@ -28,6 +28,8 @@ TEST(SessionMetrics, AStepBecomesCountersAndGauges) {
   direction->set_forward(true);
   direction->set_raw_bytes(400);
   direction->set_wire_bytes(50);
+  direction->set_late_buffer_reads(3);
+  direction->set_late_buffer_reads_in(5);
   ReportStep(record);
   ReportStep(record);
   for (const char* line :
@@ -37,7 +39,9 @@ TEST(SessionMetrics, AStepBecomesCountersAndGauges) {
         "isthmus_bubble_ratio 0.25\n", "isthmus_loss 3.5\n", "isthmus_tokens_total 2000\n",
         "isthmus_key_frames_total 8\n", "isthmus_buffer_bytes{tier=\"memory\"} 77\n",
         "isthmus_boundary_raw_bytes_total{direction=\"forward\",link=\"b0\"} 800\n",
-        "isthmus_boundary_wire_bytes_total{direction=\"forward\",link=\"b0\"} 100\n"}) {
+        "isthmus_boundary_wire_bytes_total{direction=\"forward\",link=\"b0\"} 100\n",
+        "isthmus_late_buffer_reads_total{direction=\"forward\",link=\"b0\"} 6\n",
+        "isthmus_late_buffer_reads_total{direction=\"backward\",link=\"b0\"} 10\n"}) {
     EXPECT_TRUE(Shows(line)) << line << RenderMetrics();
   }
 }

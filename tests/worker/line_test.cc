@@ -32,6 +32,17 @@ class LineTest : public ::testing::Test {
     shape.forward = forward;
     return shape;
   }
+  // Deltas of `samples` samples, half of which memory holds.
+  static Plan SpillingPlan(int64_t samples, int64_t steps) {
+    WorldShape shape = Shape("delta(quant(4))");
+    shape.steps = static_cast<int>(steps);
+    const int64_t entry = 2 * shape.context * shape.hidden;
+    shape.buffer_memory_bytes = samples / 2 * entry;
+    shape.buffer_disk_bytes = samples * entry;
+    Plan plan = MakePlan(shape);
+    plan.set_train_samples(samples);
+    return plan;
+  }
   void Open(const std::string& forward, bool check_buffers = false) {
     WorldShape shape = Shape(forward);
     shape.check_buffers = check_buffers;
@@ -191,13 +202,8 @@ TEST_F(LineTest, RecordsAreDifferences) {
 TEST_F(LineTest, BuffersInTheFileAreReadAhead) {
   constexpr int64_t kSamples = 16, kEpochs = 4, kSteps = kEpochs * kSamples / 2;
   TempDirectory directory;
-  WorldShape shape = Shape("delta(quant(4))");
-  shape.steps = kSteps;
-  const int64_t entry = 2 * shape.context * shape.hidden;
-  shape.buffer_memory_bytes = kSamples / 2 * entry;
-  shape.buffer_disk_bytes = kSamples * entry;
-  Plan plan = MakePlan(shape);
-  plan.set_train_samples(kSamples);
+  const Plan plan = SpillingPlan(kSamples, kSteps);
+  const int64_t entry = plan.job().compression().buffer_disk_bytes() / kSamples;
   Open(plan, directory.path());
   SampleOrder order(plan.job().seed(), kSamples, 2);
   for (int64_t step = 0; step < kSteps; ++step) {
@@ -214,6 +220,34 @@ TEST_F(LineTest, BuffersInTheFileAreReadAhead) {
     EXPECT_EQ(meter->late_buffer_reads, 0);
   }
   EXPECT_EQ(out_->meter().key_frames, kSamples);
+}
+
+// Samples in another order than the one that both ends read ahead by: the records say how often
+// either codec waited for the file.
+TEST_F(LineTest, BuffersThatCameLateAreInTheRecords) {
+  constexpr int64_t kSamples = 16, kSteps = 4 * kSamples / 2;
+  TempDirectory directory;
+  Open(SpillingPlan(kSamples, kSteps), directory.path());
+  StepRecorder recorder(*lower_);
+  recorder.Add(*in_, *out_);
+  int64_t out = 0, in = 0;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    recorder.Begin();
+    for (int micro = 0; micro < 2; ++micro) {
+      ASSERT_TRUE(out_->Push(Activation(step, micro, (2 * step + micro) % kSamples)).ok());
+      ASSERT_TRUE(in_->Pop(kLong).ok());
+    }
+    ASSERT_TRUE(out_->Push(Decision(step)).ok());
+    ASSERT_TRUE(in_->Pop(kLong).ok());
+    StepRecord record = recorder.End(step, {});
+    recorder.AddLinks(&record);
+    out += record.directions(0).late_buffer_reads();
+    in += record.directions(0).late_buffer_reads_in();
+  }
+  EXPECT_GT(out, 0);
+  EXPECT_EQ(out, out_->meter().late_buffer_reads);
+  EXPECT_GT(in, 0);
+  EXPECT_EQ(in, in_->meter().late_buffer_reads);
 }
 
 }  // namespace

@@ -42,7 +42,8 @@ class Job:
                 continue
             labels = f'{{link="{boundary}-{boundary + 1}",direction="{direction}"}}'
             lines += [f"isthmus_boundary_raw_bytes_total{labels} {4e6 * steps}",
-                      f"isthmus_boundary_wire_bytes_total{labels} {4e6 / 32 * (bits + 0.2) * steps}"]
+                      f"isthmus_boundary_wire_bytes_total{labels} {4e6 / 32 * (bits + 0.2) * steps}",
+                      f"isthmus_late_buffer_reads_total{labels} {3 * (direction == 'forward')}"]
         if not last:
             peer = NODES[stage + 1]
             rate = RATES[peer] * (1 + 0.03 * math.sin(time.time() / 5 + stage))
