@@ -259,6 +259,7 @@ int Main(int argc, char** argv) {
   show->add_option("PRESET|FILE", a.links, "which")->required();
   show->add_option("--nodes", a.nodes, "the first N nodes")->check(CLI::Range(1, kMaxNodes));
   app.require_subcommand(0, 1);
+  app.set_version_flag("--version", std::string("isthmus-wan ") + ISTHMUS_VERSION);
 
   try {
     app.parse(end, argv);
