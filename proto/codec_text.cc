@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "proto/codec_grammar.h"
 #include "proto/codec_size.h"
 
 namespace isthmus {
@@ -35,7 +36,10 @@ class Parser {
     const size_t start = at_;
     const std::string name = Word();
     CodecSpec spec;
-    if (name == "none") return spec;
+    if (FindCodecForm(name) == nullptr) {
+      at_ = start;
+      return Expected(absl::StrCat("a codec: ", CodecList()));
+    }
     if (name == "bf16") {
       spec.set_kind(CodecSpec::BF16);
     } else if (name == "fp16") {
@@ -61,15 +65,17 @@ class Parser {
                      : name == "lep" ? CodecSpec::LAZY
                                      : CodecSpec::PREDICT,
                      depth);
-    } else {
-      at_ = start;
-      return Expected(
-          "a codec: none, bf16, fp16, quant(BITS), delta(CODEC), predict(CODEC), topk(RATIO), "
-          "randomk(RATIO), lowrank(RANK), sign, "
-          "cocktail(SUBSET, RATIO, BITS), autoencoder(CHANNELS), kept(VALUES), ef(CODEC), "
-          "lep(CODEC)");
     }
     return spec;
+  }
+
+  // The next word, if the table has it as an option of `codec`; else nothing, which is none.
+  std::string Option(absl::string_view codec) {
+    const std::string word = Word();
+    return FindCodecOption(codec, word) == nullptr ? "" : word;
+  }
+  absl::Status ExpectedOption(absl::string_view codec) const {
+    return Expected(absl::StrCat("an option: ", CodecOptionList(codec)));
   }
 
   absl::StatusOr<CodecSpec> Quant() {
@@ -81,7 +87,7 @@ class Parser {
       return Expected("bits from 1 to 8");
     spec.set_bits(bits);
     while (Take(',')) {
-      const std::string option = Word();
+      const std::string option = Option("quant");
       if (option == "channel") {
         spec.set_scale(CodecSpec::PER_CHANNEL);
         channel_said_ = true;
@@ -101,7 +107,7 @@ class Parser {
         spec.set_scale(CodecSpec::PER_GROUP);
         spec.set_group(group);
       } else {
-        return Expected("an option: channel, token, group=N, rms, stochastic, symmetric");
+        return ExpectedOption("quant");
       }
     }
     if (!Take(')')) return Expected("')'");
@@ -116,7 +122,7 @@ class Parser {
     if (!inner.ok()) return inner;
     *spec.mutable_inner() = *inner;
     while (Take(',')) {
-      const std::string option = Word();
+      const std::string option = Option("delta");
       int bits = 0;
       if (option == "cold" && Take('=')) {
         absl::StatusOr<CodecSpec> cold = Node(depth + 1);
@@ -127,7 +133,7 @@ class Parser {
                  IsBufferBits(bits)) {
         spec.set_buffer_bits(bits);
       } else {
-        return Expected("cold=CODEC, or buffer=BITS, which are 2, 4 or 8");
+        return ExpectedOption("delta");
       }
     }
     return Closed(std::move(spec));
@@ -140,18 +146,18 @@ class Parser {
     if (!Take('(') || !Ratio(&ratio))
       return Expected("'(' and the share to keep, over 0 and at most 1, as in topk(0.05)");
     spec.set_ratio(ratio);
+    const absl::string_view name = kind == CodecSpec::TOP_K ? "topk" : "randomk";
     while (Take(',')) {
-      const std::string option = Word();
+      const std::string option = Option(name);
       if (option == "values" && Take('=')) {
         absl::Status status = Values(depth, &spec);
         if (!status.ok()) return status;
-      } else if (kind == CodecSpec::TOP_K && (option == "global" || option == "token")) {
+      } else if (option == "global" || option == "token") {
         spec.set_global(option == "global");
-      } else if (kind == CodecSpec::RANDOM_K && option == "scaled") {
+      } else if (option == "scaled") {
         spec.set_scaled(true);
       } else {
-        return Expected(kind == CodecSpec::TOP_K ? "an option: token, global, values=CODEC"
-                                                 : "an option: scaled, values=CODEC");
+        return ExpectedOption(name);
       }
     }
     return Closed(std::move(spec));
@@ -165,7 +171,7 @@ class Parser {
       return Expected("'(' and a rank from 1 to 128, as in lowrank(16)");
     spec.set_rank(rank);
     if (Take(',')) {
-      if (Word() != "values" || !Take('=')) return Expected("values=CODEC");
+      if (Option("lowrank") != "values" || !Take('=')) return ExpectedOption("lowrank");
       absl::Status status = Values(depth, &spec);
       if (!status.ok()) return status;
     }
@@ -181,7 +187,7 @@ class Parser {
       return Expected("'(' and the number of channels, as in autoencoder(32)");
     spec.set_channels(channels);
     if (Take(',')) {
-      if (Word() != "values" || !Take('=')) return Expected("values=CODEC");
+      if (Option("autoencoder") != "values" || !Take('=')) return ExpectedOption("autoencoder");
       absl::Status status = Values(depth, &spec);
       if (!status.ok()) return status;
     }
@@ -208,7 +214,7 @@ class Parser {
     CodecSpec spec;
     spec.set_kind(CodecSpec::SIGN);
     if (!Take('(')) return spec;
-    const std::string option = Word();
+    const std::string option = Option("sign");
     int group = 0;
     if (option == "token") {
       spec.set_scale(CodecSpec::PER_TOKEN);
@@ -217,7 +223,7 @@ class Parser {
       spec.set_scale(CodecSpec::PER_GROUP);
       spec.set_group(group);
     } else if (option != "channel") {
-      return Expected("channel, token or group=32..256");
+      return ExpectedOption("sign");
     }
     return Closed(std::move(spec));
   }
@@ -245,7 +251,7 @@ class Parser {
     if (!inner.ok()) return inner;
     *spec.mutable_inner() = *inner;
     while (kind == CodecSpec::PREDICT && Take(',')) {
-      const std::string option = Word();
+      const std::string option = Option("predict");
       double rate = 0;
       int context = 0;
       if (option == "rate" && Take('=') && Ratio(&rate)) {
@@ -256,8 +262,7 @@ class Parser {
       } else if (option == "next") {
         spec.set_next(true);
       } else {
-        return Expected(absl::StrCat("rate=R, over 0 and at most 1, context=N, 1 to ",
-                                     kMaxPredictContext, ", or next"));
+        return ExpectedOption("predict");
       }
     }
     return Closed(std::move(spec));

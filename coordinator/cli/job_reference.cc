@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "proto/codec_grammar.h"
 #include "proto/job.pb.h"
 #include "proto/job_defaults.h"
 
@@ -226,24 +227,10 @@ std::string JobReference() {
       "A job file is YAML. Keys are the field names below; [brackets] hold what a field is when "
       "the file leaves it out.\n"
       "Whole numbers may be written as 1e6, sizes as 256MiB or 2GB, shares as 5%. Lists: [1, 2].\n"
-      "Codecs, each also with '| zstd' behind it:\n"
-      "  none | bf16 | fp16\n"
-      "  quant(BITS)             1 to 8 bits; options: quant(4, token), quant(4, group=64), "
-      "channel "
-      "| token | group=32..256 | rms | stochastic | symmetric\n"
-      "  delta(CODEC)            forward: the difference to the sample's last visit; cold=CODEC "
-      "for "
-      "the first; buffer=2|4|8 bits of memory an element instead of 16\n"
-      "  predict(CODEC)          forward, on every boundary: the difference to running means of "
-      "tokens and positions\n"
-      "  autoencoder(CHANNELS)   forward: learned; gradients have its channels too; values=CODEC\n"
-      "  kept | kept(CODEC)      backward, where forward is topk or randomk: gradients at the "
-      "places "
-      "that the forward pass kept, no places sent; CODEC of the values\n"
-      "  topk(RATIO) | randomk(RATIO) | lowrank(RANK) | sign | cocktail(SUBSET, RATIO, BITS)\n"
-      "  ef(CODEC) | lep(CODEC)  error feedback, to the next step or the next micro-batch\n"
-      "`auto` takes for each link and direction the mildest codec that keeps the link faster than "
-      "the compute.\n";
+      "Codecs, each also with '| zstd' behind it; ',' shows the options that one may have:\n";
+  absl::StrAppend(&out, CodecHelp(),
+                  "`auto` takes for each link and direction the mildest codec that keeps the link "
+                  "faster than the compute.\n");
   for (const FieldDoc& doc : JobFieldDocs()) {
     const size_t depth = static_cast<size_t>(std::count(doc.path.begin(), doc.path.end(), '.'));
     const std::string name =

@@ -8,6 +8,7 @@
 #include "coordinator/cli/job_yaml.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/codec_grammar.h"
 
 namespace isthmus::cli {
 namespace {
@@ -37,6 +38,7 @@ TEST(JobReference, EveryFieldIsInTheReferenceAndTheTemplate) {
   const std::string reference = JobReference();
   const std::string text = JobTemplate();
   EXPECT_THAT(reference, HasSubstr("kept | kept(CODEC)      backward"));
+  EXPECT_THAT(reference, HasSubstr(CodecHelp()));
   for (const FieldDoc& doc : JobFieldDocs()) {
     const std::string name = doc.path.substr(doc.path.rfind('.') + 1);
     EXPECT_THAT(reference, HasSubstr(name));
