@@ -1,10 +1,13 @@
 #include "compress/feedback.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "gtest/gtest.h"
 #include "tests/compress/pair.h"
+#include "tests/compress/string_state.h"
 
 namespace isthmus::compress {
 namespace {
@@ -21,36 +24,78 @@ std::vector<float> Send(Pair* pair, const std::vector<float>& x, int32_t micro) 
   return y;
 }
 
-// T2.2: what has arrived is what was sent, but for the last residual. (T1.8's analogue: the
-// residual is all that is ever missing.)
+// What the encoder still owes of a micro-batch: its residuals, read by one that sends all it has.
+std::vector<float> Residual(Pair* pair, const std::string& exact, size_t n) {
+  StringSink sink;
+  StateWriter writer(&sink);
+  EXPECT_TRUE(pair->encoder->SaveState(&writer).ok());
+  EXPECT_TRUE(writer.Finish().ok());
+  StringSource source(sink.text);
+  StateReader reader(&source);
+  Pair rest(exact, pair->options);
+  EXPECT_TRUE(rest.encoder->LoadState(&reader).ok());
+  return Send(&rest, std::vector<float>(n, 0.0f), 0);
+}
+
+double Largest(const std::vector<double>& x) {
+  double most = 0;
+  for (double v : x) most = std::max(most, std::fabs(v));
+  return most;
+}
+
+// T2.2: what has arrived is what was sent, but for the last residual, to rounding: 200 additions in
+// fp32 of numbers up to some tens.
 TEST(Feedback, SumsTelescope) {
   for (const char* text :
        {"lep(quant(2))", "lep(lowrank(2))", "lep(topk(0.1))", "lep(sign)",
         "lep(cocktail(0.3, 0.3, 4))", "lep(randomk(0.2))", "ef(quant(2))", "ef(topk(0.1))"}) {
     Pair pair(text, 12, 10);
-    std::vector<double> sent(240, 0), arrived(240, 0);
-    double largest_residual = 0;
+    std::vector<double> missing(240, 0);
     for (uint64_t i = 0; i < 200; ++i) {
-      const std::vector<float> g = Gaussian(240, 3, i);
-      const std::vector<float> y = Send(&pair, g, 0);
-      for (size_t k = 0; k < 240; ++k) {
-        sent[k] += g[k];
-        arrived[k] += y[k];
-        if (i == 199)
-          largest_residual = std::max(largest_residual, std::fabs(sent[k] - arrived[k]));
+      const std::vector<float> g = Gaussian(240, 3, i), y = Send(&pair, g, 0);
+      for (size_t k = 0; k < 240; ++k) missing[k] += double{g[k]} - y[k];
+    }
+    const std::vector<float> residual =
+        Residual(&pair, text[0] == 'l' ? "lep(none)" : "ef(none)", 240);
+    std::vector<double> left = missing;
+    for (size_t k = 0; k < 240; ++k) left[k] -= residual[k];
+    EXPECT_GT(Largest(missing), 0.1) << text << ": something is owed";
+    EXPECT_LT(Largest(left), 1e-3) << text << ": of " << Largest(missing);
+  }
+}
+
+// T1.8: a compressed all-reduce, both of whose sides feed their errors back. The workers send their
+// tensors to a server, which sends the mean of what arrived to all; over all rounds, what came out
+// is the sum of the true means but for the mean of the workers' residuals and the server's.
+TEST(Feedback, ACompressedAllReduceOwesItsResidualsAlone) {
+  constexpr size_t kWorkers = 4, kRounds = 100, kElements = 96;
+  for (const char* text : {"ef(quant(4, group=32))", "ef(quant(8))", "ef(topk(0.1))", "ef(sign)"}) {
+    std::vector<std::unique_ptr<Pair>> workers;
+    for (size_t w = 0; w < kWorkers; ++w) workers.push_back(std::make_unique<Pair>(text, 3, 32));
+    Pair server(text, 3, 32);
+    std::vector<double> missing(kElements, 0);
+    for (uint64_t round = 0; round < kRounds; ++round) {
+      std::vector<double> mean(kElements, 0);
+      for (size_t w = 0; w < kWorkers; ++w) {
+        const std::vector<float> x = Gaussian(kElements, 40 + w, round);
+        const std::vector<float> y = Send(workers[w].get(), x, 0);
+        for (size_t k = 0; k < kElements; ++k) {
+          missing[k] += double{x[k]} / kWorkers;
+          mean[k] += double{y[k]} / kWorkers;
+        }
       }
+      const std::vector<float> out = Send(&server, std::vector<float>(mean.begin(), mean.end()), 0);
+      for (size_t k = 0; k < kElements; ++k) missing[k] -= out[k];
     }
-    // Without feedback 200 independent errors would add up; with it what is missing is one
-    // residual, which one more call can show:
-    const std::vector<float> zeros(240, 0.0f);
-    for (int i = 0; i < 400; ++i) {
-      const std::vector<float> y = Send(&pair, zeros, 0);
-      for (size_t k = 0; k < 240; ++k) arrived[k] += y[k];
+    std::vector<double> left = missing;
+    for (const auto& worker : workers) {
+      const std::vector<float> e = Residual(worker.get(), "ef(none)", kElements);
+      for (size_t k = 0; k < kElements; ++k) left[k] -= double{e[k]} / kWorkers;
     }
-    double left = 0;
-    for (size_t k = 0; k < 240; ++k) left = std::max(left, std::fabs(sent[k] - arrived[k]));
-    EXPECT_LT(left, 0.05 * largest_residual + 1e-3)
-        << text << ": of a largest residual of " << largest_residual;
+    const std::vector<float> e = Residual(&server, "ef(none)", kElements);
+    for (size_t k = 0; k < kElements; ++k) left[k] -= e[k];
+    EXPECT_GT(Largest(missing), 1e-3) << text << ": something is owed";
+    EXPECT_LT(Largest(left), 1e-4) << text << ": of " << Largest(missing);
   }
 }
 

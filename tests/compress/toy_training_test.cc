@@ -100,17 +100,31 @@ double Train(uint64_t seed, const std::string& forward, const std::string& backw
 }
 
 TEST(ToyTraining, AqSgdFollowsUncompressedTrainingAndDirectQuantisationDoesNot) {
-  const struct { int forward, backward; } settings[] = {{2, 4}, {3, 6}, {4, 8}};
-  const uint64_t seeds = 3;
+  // Direct quantisation over fp32 in the reference: 3.55, 1.60 and 1.30 by 1.21.
+  const struct {
+    int forward, backward;
+    double direct_of_reference;
+  } settings[] = {{2, 4, 2.93}, {3, 6, 1.32}, {4, 8, 1.07}};
+  const uint64_t seeds = 5;
   double plain = 0;
-  for (uint64_t seed = 0; seed < seeds; ++seed) plain += Train(seed, "none", "none") / seeds;
+  std::vector<double> plain_of;
+  for (uint64_t seed = 0; seed < seeds; ++seed) {
+    plain_of.push_back(Train(seed, "none", "none"));
+    plain += plain_of.back() / seeds;
+  }
+  EXPECT_NEAR(plain / 1.21e-2, 1, 0.15) << "the reference, by other random numbers";
   for (const auto& s : settings) {
     const std::string quant = "quant(" + std::to_string(s.forward) + ")",
                       back = "quant(" + std::to_string(s.backward) + ")";
     double aq = 0, direct = 0;
     for (uint64_t seed = 0; seed < seeds; ++seed) {
       aq += Train(seed, "delta(" + quant + ")", back) / seeds;
-      direct += Train(seed, quant, back) / seeds;
+      const double direct_of = Train(seed, quant, back);
+      direct += direct_of / seeds;
+      // Single seeds of the published algorithm in numpy, twenty of them: 1.4 to 4.7 times.
+      if (s.forward == 2) {
+        EXPECT_GE(direct_of, 1.25 * plain_of[seed]) << "seed " << seed;
+      }
     }
     const std::string figures = "fw" + std::to_string(s.forward) + "bw" +
                                 std::to_string(s.backward) + ": fp32 " + std::to_string(plain) +
@@ -119,6 +133,7 @@ TEST(ToyTraining, AqSgdFollowsUncompressedTrainingAndDirectQuantisationDoesNot) 
     RecordProperty("fw" + std::to_string(s.forward), figures);
     EXPECT_LE(aq, 1.05 * plain) << figures;
     EXPECT_GE(direct, aq) << figures;
+    EXPECT_NEAR(direct / plain / s.direct_of_reference, 1, 0.15) << figures;
     if (s.forward == 2) {
       EXPECT_GE(direct, 2 * plain) << figures;
     }
