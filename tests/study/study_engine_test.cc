@@ -1,5 +1,7 @@
 // A study with the real engine: a small GPT on a generated text.
 #include <cmath>
+#include <map>
+#include <string>
 
 #include "gtest/gtest.h"
 #include "tests/rank/gpt_world.h"
@@ -37,11 +39,15 @@ TEST(StudyEngine, QuantisedAndUncompressedAndTheRankTest) {
   EXPECT_GT(harsh.difference, std::abs(mild.difference) + 0.01);  // one bit: no positive level
   EXPECT_GT(mild.ratio(), 3);
   ASSERT_EQ(result->energies.size(), 4u);
+  std::map<std::string, double> share;
   for (const Energy& e : result->energies) {
     EXPECT_GT(e.least, 0) << e.what;
     EXPECT_LE(e.most, 1 + 1e-9) << e.what;
     EXPECT_EQ(e.matrices, e.what == "weight gradient" ? 12 : 2) << e.what;
+    share[e.what] = e.share;
   }
+  // T3.4: what low-rank codecs count on is in the gradients of weights, and less in activations.
+  EXPECT_LT(share["activation"], share["weight gradient"]);
 }
 
 }  // namespace
