@@ -49,6 +49,8 @@ class BufferHome {
   // Content from host memory for a sample not heard of before.
   virtual absl::Status Put(uint32_t id, const uint16_t* content) = 0;
   virtual void Drop(uint32_t id) = 0;  // if there is one
+  // The frame is done with the sample, but for what its owner has the device do already.
+  virtual void Release(uint32_t id) {}
 
   // These samples come next, in this order: brings them near, as far as there is room.
   virtual void Prefetch(absl::Span<const uint32_t> ids) = 0;

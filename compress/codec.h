@@ -61,7 +61,8 @@ struct CodecStats {
   int64_t key_frame_samples = 0;  // delta: samples sent in full
   int64_t delta_samples = 0;      // delta: samples sent as a difference
   int64_t evicted_samples = 0;
-  int64_t buffer_memory_bytes = 0;
+  int64_t buffer_device_bytes = 0;
+  int64_t buffer_memory_bytes = 0;  // of the host
   int64_t buffer_disk_bytes = 0;
   int64_t late_buffer_reads = 0;  // delta: from the file, not read ahead: the codec waited
 };
@@ -75,6 +76,9 @@ struct CodecOptions {
   // Delta buffers. Both ends must be given the same caps: they evict in the same order.
   int64_t buffer_memory_bytes = int64_t{1} << 30;
   int64_t buffer_disk_bytes = int64_t{8} << 30;
+  // Of buffer_memory_bytes, in the memory of `device`; what is left of it is pinned memory of the
+  // host. 0: half of what the device has free when the codec is made. Each end's own affair.
+  int64_t device_buffer_bytes = 0;
   std::string spill_directory;  // of the spill file, which has no name there and is gone with the
                                 // process; empty: no disk tier (at both ends)
   // Cap of the tables of `predict`. The same at both ends.
@@ -82,10 +86,6 @@ struct CodecOptions {
   int64_t distinct_samples = 0;  // that the job has, if known: no more space than these need is
                                  // reserved. The same at both ends
 };
-
-inline absl::Status StateIsOnDevice() {
-  return absl::UnimplementedError("the state of codecs on a device can't be saved");
-}
 
 class Encoder {
  public:
@@ -110,10 +110,10 @@ class Encoder {
   virtual void Prefetch(absl::Span<const uint32_t> sample_ids) {}
 
   // The parts of codec_state.h: everything that later frames depend on, and taking it up on a new
-  // encoder of the same spec and options. After an error an encoder is not to be used any more.
-  // Unimplemented: state on a device.
-  virtual absl::Status SaveState(StateWriter* to) { return StateIsOnDevice(); }
-  virtual absl::Status LoadState(StateReader* from) { return StateIsOnDevice(); }
+  // encoder of the same spec and options, whatever its device. After an error an encoder is not to
+  // be used any more.
+  virtual absl::Status SaveState(StateWriter* to) = 0;
+  virtual absl::Status LoadState(StateReader* from) = 0;
 };
 
 class Decoder {
@@ -135,8 +135,8 @@ class Decoder {
   virtual absl::Span<const uint32_t> token_ids() const { return {}; }
   virtual absl::Span<const uint32_t> places() const { return {}; }  // as the encoder's
 
-  virtual absl::Status SaveState(StateWriter* to) { return StateIsOnDevice(); }  // as an encoder's
-  virtual absl::Status LoadState(StateReader* from) { return StateIsOnDevice(); }
+  virtual absl::Status SaveState(StateWriter* to) = 0;  // as an encoder's
+  virtual absl::Status LoadState(StateReader* from) = 0;
 };
 
 // InvalidArgument from ValidateCodec; Unimplemented names a codec this build lacks;

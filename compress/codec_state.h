@@ -2,9 +2,9 @@
 // was loaded goes on bit for bit as the saved one would have.
 //
 // A state belongs to one codec, one set of options and one place (which link, direction, boundary);
-// under any other it is refused in words. What both ends share is not compared here: their users
-// compare AgreementHash before either uses a loaded codec. Layout: README.md. Thread: pure
-// functions.
+// under any other it is refused in words. Codecs on a device save and load the same states as those
+// on a host. What both ends share is not compared here: their users compare AgreementHash before
+// either uses a loaded codec. Layout: README.md. Thread: pure functions.
 #ifndef ISTHMUS_COMPRESS_CODEC_STATE_H_
 #define ISTHMUS_COMPRESS_CODEC_STATE_H_
 
@@ -28,7 +28,7 @@ struct StateStamp {
 // False: the next frame of such a codec depends on no frame before, at neither end.
 bool KeepsState(const CodecSpec& spec);
 
-// Between two frames. Unimplemented: a codec on a device. Errors of the sink come back as they are.
+// Between two frames. Errors of the sink come back as they are.
 absl::Status SaveState(Encoder* encoder, const CodecSpec& spec, const CodecOptions& options,
                        const StateStamp& stamp, StateSink* sink);
 absl::Status SaveState(Decoder* decoder, const CodecSpec& spec, const CodecOptions& options,

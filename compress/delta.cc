@@ -144,6 +144,7 @@ uint64_t DeltaState::StateHash() const {
 CodecStats DeltaState::Stats() const {
   CodecStats out = stats;
   out.evicted_samples = store->evicted();
+  out.buffer_device_bytes = store->device_bytes();
   out.buffer_memory_bytes = store->memory_bytes();
   out.buffer_disk_bytes = store->disk_bytes();
   out.late_buffer_reads = store->late_reads();

@@ -60,7 +60,6 @@ absl::Status DeviceTiers::Open() {
   below.spill_directory = options_.spill_directory;
   below.before_write = options_.before_write;
   below.allocate = [this] { return far_->AllocateHost(); };
-  raw_.resize(static_cast<size_t>(options_.device_words));
   ASSIGN_OR_RETURN(below_, BufferTiers::Make(std::move(below)));
   return absl::OkStatus();
 }
@@ -205,6 +204,7 @@ absl::StatusOr<const uint16_t*> DeviceTiers::Look(uint32_t id, uint16_t* scratch
   if (found == places_.end()) {
     if (below_ == nullptr)
       return absl::InternalError(absl::StrCat("sample ", id, " has no buffer"));
+    raw_.resize(static_cast<size_t>(options_.device_words));
     ASSIGN_OR_RETURN(const uint16_t* raw, below_->Look(id, raw_.data()));
     Gather(options_.pieces, raw, options_.words, scratch);
     return scratch;

@@ -62,11 +62,12 @@ class DeviceTiers : public BufferHome {
   ~DeviceTiers() override;
 
   void Begin(absl::Span<const uint32_t> ids) override { frame_ = {ids.begin(), ids.end()}; }
-  // Device memory, where the sample stays until the next Begin, or until Drop.
+  // Device memory, where the sample stays until Release or the next Begin, or until Drop.
   absl::StatusOr<uint16_t*> Fetch(uint32_t id) override;
   absl::StatusOr<const uint16_t*> Look(uint32_t id, uint16_t* scratch) override;
   absl::Status Put(uint32_t id, const uint16_t* content) override;
   void Drop(uint32_t id) override;
+  void Release(uint32_t id) override { frame_.erase(id); }
   void Prefetch(absl::Span<const uint32_t> ids) override;
 
   const absl::Status& status() const override { return failed_; }

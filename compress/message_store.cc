@@ -88,6 +88,7 @@ void MessageStore::Bump(uint32_t id) {
   Entry& entry = entries_.find(id)->second;
   ++entry.version;
   entry.hashed = false;
+  home_->Release(id);
 }
 
 void MessageStore::Forget(uint32_t id) {

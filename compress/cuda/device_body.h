@@ -74,6 +74,10 @@ class DeviceSampleCodec {
   }
   virtual absl::StatusOr<uint64_t> StateHash(Queue* queue) { return 0; }
 
+  // As SampleCodec's, in the same bytes, after all that was queued. Errors of the device.
+  virtual absl::Status SaveState(StateWriter* to, Queue* queue) { return absl::OkStatus(); }
+  virtual absl::Status LoadState(StateReader* from, Queue* queue) { return absl::OkStatus(); }
+
  protected:
   void Append(int64_t bytes);                  // a segment
   void Embed(const DeviceSampleCodec& inner);  // all segments of another codec's body

@@ -15,6 +15,20 @@
 namespace isthmus::compress::cuda {
 namespace {
 
+// As per_sample.cc has them.
+absl::Status SaveFrames(uint64_t version, DeviceSampleCodec* codec, Queue* queue, StateWriter* to) {
+  to->Put(version);
+  RETURN_IF_ERROR(codec->SaveState(to, queue));
+  return to->status();
+}
+
+absl::Status LoadFrames(StateReader* from, uint64_t* version, DeviceSampleCodec* codec,
+                        Queue* queue) {
+  *version = from->Get<uint64_t>("number of frames");
+  RETURN_IF_ERROR(codec->LoadState(from, queue));
+  return from->status();
+}
+
 // Samples one after the other: the counterpart of PerSampleEncoder.
 class DirectEncoder : public DeviceEncoder {
  public:
@@ -29,13 +43,21 @@ class DirectEncoder : public DeviceEncoder {
     const absl::Status status = Work(in, context);
     if (codec_->KeepsState()) failed_ = status;
     RETURN_IF_ERROR(status);
+    ++version_;
     CountFrame(in.dims, static_cast<size_t>(payload_bytes_), &stats_);
     return absl::string_view(pinned_.data(), static_cast<size_t>(payload_bytes_));
   }
 
-  uint64_t version() const override { return static_cast<uint64_t>(stats_.frames); }
+  uint64_t version() const override { return version_; }
   uint64_t StateHash() const override { return codec_->StateHash(&queue_).value_or(0); }
   CodecStats stats() const override { return stats_; }
+  absl::Status SaveState(StateWriter* to) override {
+    RETURN_IF_ERROR(failed_);
+    return SaveFrames(version_, codec_.get(), &queue_, to);
+  }
+  absl::Status LoadState(StateReader* from) override {
+    return LoadFrames(from, &version_, codec_.get(), &queue_);
+  }
 
  private:
   absl::Status Work(const TensorView& in, const FrameContext& context) {
@@ -87,6 +109,7 @@ class DirectEncoder : public DeviceEncoder {
   DeviceMemory bodies_;
   PinnedMemory pinned_;
   int64_t payload_bytes_ = 0;
+  uint64_t version_ = 0;
   absl::Status failed_;  // an error half-way: shared state is not to be trusted any more
   CodecStats stats_;
 };
@@ -129,6 +152,13 @@ class DirectDecoder : public DeviceDecoder {
   uint64_t StateHash() const override { return codec_->StateHash(&queue_).value_or(0); }
   CodecStats stats() const override { return stats_; }
   absl::Span<const uint32_t> token_ids() const override { return tokens_; }
+  absl::Status SaveState(StateWriter* to) override {
+    RETURN_IF_ERROR(failed_);
+    return SaveFrames(version_, codec_.get(), &queue_, to);
+  }
+  absl::Status LoadState(StateReader* from) override {
+    return LoadFrames(from, &version_, codec_.get(), &queue_);
+  }
 
  private:
   // Checks the payload and cuts it into parts_; changes no state.

@@ -36,22 +36,34 @@ struct State {
         {inner->wire_bytes(), cold->MaxPrefixBytes() + cold->wire_bytes(), full->wire_bytes()});
   }
   uint64_t Hash() {
-    absl::StatusOr<uint64_t> hash = store->Hash(&queue);
-    absl::StatusOr<uint64_t> of_cold = cold->StateHash(&queue);
+    absl::StatusOr<uint64_t> hash = store->Hash();
+    absl::StatusOr<uint64_t> of_cold = cold->StateHash(queue.get());
     return hash.ok() && of_cold.ok() ? Mix64(*hash ^ version) ^ *of_cold : 0;
   }
   CodecStats Stats() const {
     CodecStats out = stats;
     out.evicted_samples = store->evicted();
-    out.buffer_memory_bytes = store->bytes();
+    out.buffer_device_bytes = store->device_bytes();
+    out.buffer_memory_bytes = store->memory_bytes();
+    out.buffer_disk_bytes = store->disk_bytes();
+    out.late_buffer_reads = store->late_reads();
     return out;
   }
 
+  // The buffers of a frame's samples, those that are known opened; put back by Close.
+  absl::Status Begin(absl::Span<const uint32_t> ids, const std::vector<MessageStore::Slot>& plan);
+  uint16_t* Opened(size_t i) const { return buffers.Opened(stored[i]); }
+  absl::Status Close();
+  absl::Status Save(StateWriter* to);
+  absl::Status Load(StateReader* from);
+
   CodecOptions options;
   std::unique_ptr<DeviceSampleCodec> inner, cold, full;
-  std::unique_ptr<DeviceStore> store;
-  Queue queue;
-  DeviceMemory memory;  // flags, then a body a sample
+  std::unique_ptr<Queue> queue;
+  DeviceBuffers buffers;
+  std::unique_ptr<MessageStore> store;
+  std::vector<DeviceBuffers::Stored> stored;  // of the frame's samples; null: not kept
+  DeviceMemory memory;                        // flags, then a body a sample
   PinnedMemory pinned;
   uint64_t version = 0;
   absl::Status failed;  // an error half-way: the state is not to be trusted any more
@@ -60,11 +72,6 @@ struct State {
 
 absl::StatusOr<State> State::Make(const CodecSpec& spec, const CodecOptions& options,
                                   void* stream) {
-  if (spec.buffer_bits() > 0) {
-    return absl::UnimplementedError(
-        "delta: quantised buffers (buffer=BITS) are kept in host memory alone; on a device, leave "
-        "them in bf16");
-  }
   const SampleShape shape{options.positions, options.hidden};
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceSampleCodec> inner,
                    MakeDeviceSampleCodec(spec.inner(), shape, options, Role::kDelta));
@@ -72,13 +79,62 @@ absl::StatusOr<State> State::Make(const CodecSpec& spec, const CodecOptions& opt
                    MakeDeviceSampleCodec(spec.cold(), shape, options, Role::kKey));
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceSampleCodec> full,
                    MakeDeviceSampleCodec(CodecSpec(), shape, options, Role::kDirect));
-  ASSIGN_OR_RETURN(std::unique_ptr<DeviceStore> store,
-                   DeviceStore::Make(shape.elements(), options));
-  ASSIGN_OR_RETURN(Queue queue, Queue::Make(stream));
-  return State{options,          std::move(inner), std::move(cold),
-               std::move(full),  std::move(store), std::move(queue),
-               DeviceMemory(),   PinnedMemory(),   0,
-               absl::OkStatus(), CodecStats()};
+  ASSIGN_OR_RETURN(DeviceBuffers buffers, DeviceBuffers::Make(spec.buffer_bits(), shape, options));
+  ASSIGN_OR_RETURN(Queue made, Queue::Make(stream));
+  auto queue = std::make_unique<Queue>(std::move(made));
+  ASSIGN_OR_RETURN(std::unique_ptr<MessageStore> store,
+                   MakeDeviceStore(buffers, options, queue.get()));
+  return State{options,
+               std::move(inner),
+               std::move(cold),
+               std::move(full),
+               std::move(queue),
+               std::move(buffers),
+               std::move(store),
+               {},
+               DeviceMemory(),
+               PinnedMemory(),
+               0,
+               absl::OkStatus(),
+               CodecStats()};
+}
+
+absl::Status State::Begin(absl::Span<const uint32_t> ids,
+                          const std::vector<MessageStore::Slot>& plan) {
+  RETURN_IF_ERROR(store->Begin(ids, plan));
+  RETURN_IF_ERROR(buffers.Reserve(ids.size()));
+  stored.assign(ids.size(), {});
+  std::vector<DeviceBuffers::Stored> known;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    stored[i].sample = i;
+    if (!plan[i].keep) continue;
+    ASSIGN_OR_RETURN(stored[i].at, store->Buffer(ids[i]));
+    if (plan[i].known) known.push_back(stored[i]);
+  }
+  return buffers.Open(known, queue.get());
+}
+
+absl::Status State::Close() {
+  std::vector<DeviceBuffers::Stored> kept;
+  for (const DeviceBuffers::Stored& buffer : stored) {
+    if (buffer.at != nullptr) kept.push_back(buffer);
+  }
+  return buffers.Close(kept, queue.get());
+}
+
+absl::Status State::Save(StateWriter* to) {
+  RETURN_IF_ERROR(failed);
+  to->Put(version);
+  RETURN_IF_ERROR(inner->SaveState(to, queue.get()));
+  RETURN_IF_ERROR(cold->SaveState(to, queue.get()));
+  return store->Save(to);
+}
+
+absl::Status State::Load(StateReader* from) {
+  version = from->Get<uint64_t>("number of frames");
+  RETURN_IF_ERROR(inner->LoadState(from, queue.get()));
+  RETURN_IF_ERROR(cold->LoadState(from, queue.get()));
+  return store->Load(from);
 }
 
 class BufferedEncoder : public DeviceEncoder {
@@ -89,6 +145,9 @@ class BufferedEncoder : public DeviceEncoder {
   uint64_t version() const override { return s_.version; }
   uint64_t StateHash() const override { return s_.Hash(); }
   CodecStats stats() const override { return s_.Stats(); }
+  absl::Status SaveState(StateWriter* to) override { return s_.Save(to); }
+  absl::Status LoadState(StateReader* from) override { return s_.Load(from); }
+  void Prefetch(absl::Span<const uint32_t> sample_ids) override { s_.store->Prefetch(sample_ids); }
 
  private:
   absl::Status Work(const TensorView& in, const FrameContext& context);
@@ -126,19 +185,20 @@ absl::StatusOr<absl::string_view> BufferedEncoder::EncodePinned(const TensorView
 absl::Status BufferedEncoder::Work(const TensorView& in, const FrameContext& context) {
   const absl::Span<const uint32_t> ids = context.sample_ids;
   const int64_t samples = in.dims.samples, flag_bytes = FlagBytes(samples);
-  RETURN_IF_ERROR(s_.store->Begin(ids, plan_));
+  RETURN_IF_ERROR(s_.Begin(ids, plan_));
   RETURN_IF_ERROR(s_.memory.Reserve(flag_bytes + samples * s_.Stride() + 16));
   RETURN_IF_ERROR(s_.pinned.Reserve(flag_bytes + samples * (kHeaderBytes + s_.LargestBody())));
   kinds_.assign(ids.size(), kKey);
   for (size_t i = 0; i < ids.size(); ++i) kinds_[i] = plan_[i].known ? kDelta : kKey;
-  RETURN_IF_ERROR(s_.queue.Zero(s_.memory.data(), flag_bytes));
+  RETURN_IF_ERROR(s_.queue->Zero(s_.memory.data(), flag_bytes));
   RETURN_IF_ERROR(Launch(kDelta, in, context));
   RETURN_IF_ERROR(Launch(kKey, in, context));
+  RETURN_IF_ERROR(s_.Close());
   // As if all were finite, which nearly always is so.
   RETURN_IF_ERROR(Collect(in.dims, context));
   char* pinned_flags = s_.pinned.data() + samples * (kHeaderBytes + s_.LargestBody());
-  RETURN_IF_ERROR(s_.queue.ToHost(pinned_flags, s_.memory.data(), flag_bytes));
-  RETURN_IF_ERROR(s_.queue.Wait());
+  RETURN_IF_ERROR(s_.queue->ToHost(pinned_flags, s_.memory.data(), flag_bytes));
+  RETURN_IF_ERROR(s_.queue->Wait());
   std::vector<uint32_t> flags(static_cast<size_t>(flag_bytes / 4));
   std::memcpy(flags.data(), pinned_flags, static_cast<size_t>(flag_bytes));
   bool again = false;
@@ -153,11 +213,11 @@ absl::Status BufferedEncoder::Work(const TensorView& in, const FrameContext& con
       s_.store->Bump(ids[i]);
     }
   }
-  if (!used_keys.empty()) RETURN_IF_ERROR(s_.cold->EndFrame(used_keys, &s_.queue));
+  if (!used_keys.empty()) RETURN_IF_ERROR(s_.cold->EndFrame(used_keys, s_.queue.get()));
   if (!again) return absl::OkStatus();
   RETURN_IF_ERROR(Launch(kForgotten, in, context));
   RETURN_IF_ERROR(Collect(in.dims, context));
-  return s_.queue.Wait();
+  return s_.queue->Wait();
 }
 
 absl::Status BufferedEncoder::Launch(uint8_t kind, const TensorView& in,
@@ -169,9 +229,7 @@ absl::Status BufferedEncoder::Launch(uint8_t kind, const TensorView& in,
     const int64_t sample = static_cast<int64_t>(i);
     EncodeJob job;
     job.a = SampleAt(in, sample);
-    if (kind != kForgotten && plan_[i].keep) {
-      ASSIGN_OR_RETURN(job.m, s_.store->Buffer(context.sample_ids[i]));
-    }
+    if (kind != kForgotten) job.m = s_.Opened(i);
     job.body = Body(i);
     if (kind != kForgotten) job.not_finite = reinterpret_cast<uint32_t*>(s_.memory.data()) + i;
     infos.push_back(InfoOf(s_.version, sample, in.dims, context));
@@ -182,7 +240,7 @@ absl::Status BufferedEncoder::Launch(uint8_t kind, const TensorView& in,
   DeviceSampleCodec* codec = kind == kDelta ? s_.inner.get()
                              : kind == kKey ? s_.cold.get()
                                             : s_.full.get();
-  return codec->Encode(in.dtype, jobs, infos, &s_.queue);
+  return codec->Encode(in.dtype, jobs, infos, s_.queue.get());
 }
 
 absl::Status BufferedEncoder::Collect(const TensorDims& dims, const FrameContext& context) {
@@ -193,7 +251,7 @@ absl::Status BufferedEncoder::Collect(const TensorDims& dims, const FrameContext
     std::memcpy(to + 1, &version, 4);
     to += kHeaderBytes;
     const SampleInfo info = InfoOf(s_.version, static_cast<int64_t>(i), dims, context);
-    RETURN_IF_ERROR(BodyToHost(s_.CodecOf(kinds_[i]), Body(i), info, &s_.queue, &to));
+    RETURN_IF_ERROR(BodyToHost(s_.CodecOf(kinds_[i]), Body(i), info, s_.queue.get(), &to));
   }
   payload_bytes_ = to - s_.pinned.data();
   return absl::OkStatus();
@@ -205,7 +263,7 @@ class BufferedDecoder : public DeviceDecoder {
   BufferedDecoder(State state, std::vector<std::unique_ptr<SampleCodec>> checkers)
       : s_(std::move(state)), checkers_(std::move(checkers)) {}
   absl::StatusOr<char*> PinnedPayload(int64_t bytes) override {
-    RETURN_IF_ERROR(s_.queue.WaitForMark());
+    RETURN_IF_ERROR(s_.queue->WaitForMark());
     RETURN_IF_ERROR(s_.pinned.Reserve(bytes));
     return s_.pinned.data();
   }
@@ -215,6 +273,9 @@ class BufferedDecoder : public DeviceDecoder {
   uint64_t StateHash() const override { return s_.Hash(); }
   CodecStats stats() const override { return s_.Stats(); }
   absl::Span<const uint32_t> token_ids() const override { return tokens_; }
+  absl::Status SaveState(StateWriter* to) override { return s_.Save(to); }
+  absl::Status LoadState(StateReader* from) override { return s_.Load(from); }
+  void Prefetch(absl::Span<const uint32_t> sample_ids) override { s_.store->Prefetch(sample_ids); }
 
  private:
   struct Part {
@@ -300,7 +361,7 @@ absl::Status BufferedDecoder::Decode(absl::string_view payload, uint64_t version
 absl::Status BufferedDecoder::Send(size_t i, uint8_t* body) {
   std::vector<uint32_t> tokens;
   RETURN_IF_ERROR(
-      BodyToDevice(s_.CodecOf(parts_[i].kind), parts_[i].body, body, &tokens, &s_.queue));
+      BodyToDevice(s_.CodecOf(parts_[i].kind), parts_[i].body, body, &tokens, s_.queue.get()));
   std::copy(tokens.begin(), tokens.end(),
             tokens_.begin() + static_cast<std::ptrdiff_t>(i * tokens.size()));
   return absl::OkStatus();
@@ -309,9 +370,9 @@ absl::Status BufferedDecoder::Send(size_t i, uint8_t* body) {
 absl::Status BufferedDecoder::Work(const FrameContext& context, const MutableTensorView& out) {
   const absl::Span<const uint32_t> ids = context.sample_ids;
   const int64_t stride = s_.Stride(), flag_bytes = 16;
-  RETURN_IF_ERROR(s_.store->Begin(ids, plan_));
+  RETURN_IF_ERROR(s_.Begin(ids, plan_));
   RETURN_IF_ERROR(s_.memory.Reserve(flag_bytes + out.dims.samples * stride + 16));
-  RETURN_IF_ERROR(s_.queue.Zero(s_.memory.data(), flag_bytes));
+  RETURN_IF_ERROR(s_.queue->Zero(s_.memory.data(), flag_bytes));
   tokens_.clear();
   if (s_.cold->NeedsTokens())
     tokens_.assign(static_cast<size_t>(out.dims.samples * out.dims.positions), kNoToken);
@@ -324,16 +385,15 @@ absl::Status BufferedDecoder::Work(const FrameContext& context, const MutableTen
     DecodeJob job;
     uint8_t* body = s_.memory.data() + flag_bytes + sample * stride;
     RETURN_IF_ERROR(Send(i, body));
-    if (part.kind != kForgotten && plan_[i].keep) {
-      ASSIGN_OR_RETURN(job.m, s_.store->Buffer(ids[i]));
-    }
+    if (part.kind != kForgotten) job.m = s_.Opened(i);
     job.body = body;
     job.out = SampleAt(out, sample);
     batches[part.kind].jobs.push_back(job);
     batches[part.kind].infos.push_back(InfoOf(s_.version, sample, out.dims, with_tokens));
   }
-  RETURN_IF_ERROR(s_.queue.Mark());
+  RETURN_IF_ERROR(s_.queue->Mark());
   RETURN_IF_ERROR(Launch(batches, out));
+  RETURN_IF_ERROR(s_.Close());
   for (size_t i = 0; i < ids.size(); ++i) {
     if (parts_[i].kind == kForgotten) {
       s_.store->Forget(ids[i]);
@@ -347,19 +407,20 @@ absl::Status BufferedDecoder::Work(const FrameContext& context, const MutableTen
 absl::Status BufferedDecoder::Launch(const Batch (&batches)[3], const MutableTensorView& out) {
   uint32_t* not_finite = reinterpret_cast<uint32_t*>(s_.memory.data());
   const Batch &deltas = batches[kDelta], &keys = batches[kKey], &full = batches[kForgotten];
-  RETURN_IF_ERROR(s_.inner->Decode(out.dtype, deltas.jobs, deltas.infos, not_finite, &s_.queue));
-  RETURN_IF_ERROR(s_.cold->Decode(out.dtype, keys.jobs, keys.infos, not_finite, &s_.queue));
-  RETURN_IF_ERROR(s_.full->Decode(out.dtype, full.jobs, full.infos, nullptr, &s_.queue));
+  RETURN_IF_ERROR(
+      s_.inner->Decode(out.dtype, deltas.jobs, deltas.infos, not_finite, s_.queue.get()));
+  RETURN_IF_ERROR(s_.cold->Decode(out.dtype, keys.jobs, keys.infos, not_finite, s_.queue.get()));
+  RETURN_IF_ERROR(s_.full->Decode(out.dtype, full.jobs, full.infos, nullptr, s_.queue.get()));
   const bool asks = (!deltas.jobs.empty() && s_.inner->FindsNotFinite()) ||
                     (!keys.jobs.empty() && s_.cold->FindsNotFinite());
   if (asks) {
     uint32_t flag = 0;
-    RETURN_IF_ERROR(s_.queue.ToHost(&flag, not_finite, 4));
-    RETURN_IF_ERROR(s_.queue.Wait());
+    RETURN_IF_ERROR(s_.queue->ToHost(&flag, not_finite, 4));
+    RETURN_IF_ERROR(s_.queue->Wait());
     if (flag != 0) return absl::InvalidArgumentError("not finite, which an encoder sends as such");
   }
   if (keys.jobs.empty()) return absl::OkStatus();
-  return s_.cold->EndFrame(std::vector<uint8_t>(keys.jobs.size(), 1), &s_.queue);
+  return s_.cold->EndFrame(std::vector<uint8_t>(keys.jobs.size(), 1), s_.queue.get());
 }
 
 }  // namespace

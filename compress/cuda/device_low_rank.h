@@ -20,8 +20,11 @@ class DeviceLowRank : public DeviceSampleCodec {
   absl::Status Decode(DType dtype, absl::Span<const DecodeJob> jobs,
                       absl::Span<const SampleInfo> infos, uint32_t* not_finite,
                       Queue* queue) override;
+  absl::Status SaveState(StateWriter* to, Queue* queue) override;
+  absl::Status LoadState(StateReader* from, Queue* queue) override;
 
  private:
+  absl::Status Start(Queue* queue);
   absl::Status Reserve();
   float* left_factor() const { return sample() + matrix_.elements(); }
   float* right_factor() const { return left_factor() + matrix_.positions * rank_; }

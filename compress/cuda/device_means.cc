@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/status.h"
@@ -67,16 +68,54 @@ absl::Status DeviceMeans::Move(uint32_t key, const float* sum, uint32_t count,
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint64_t> DeviceMeans::Hash(Queue* queue) const {
+absl::StatusOr<std::vector<float>> DeviceMeans::Download(Queue* queue) const {
   const size_t hidden = static_cast<size_t>(hidden_);
   std::vector<float> means(rows_.size() * hidden);
   for (size_t r = 0; r < rows_.size(); ++r)
     RETURN_IF_ERROR(queue->ToHost(means.data() + r * hidden, rows_[r], 4 * hidden_));
   RETURN_IF_ERROR(queue->Wait());
+  return means;
+}
+
+absl::StatusOr<uint64_t> DeviceMeans::Hash(Queue* queue) const {
+  ASSIGN_OR_RETURN(const std::vector<float> means, Download(queue));
   uint64_t hash = Hash64(means.data(), 4 * means.size());
   hash = Hash64(updates_.data(), 4 * updates_.size(), hash);
   for (const auto& [key, row] : index_) hash += Mix64((uint64_t{key} << 32) | row);
   return hash;
+}
+
+absl::Status DeviceMeans::Save(StateWriter* to, Queue* queue) const {
+  std::vector<uint32_t> keys(rows_.size());
+  for (const auto& [key, row] : index_) keys[row] = key;
+  ASSIGN_OR_RETURN(const std::vector<float> means, Download(queue));
+  to->Array(keys);
+  to->Array(updates_);
+  to->Array(means);
+  return to->status();
+}
+
+absl::Status DeviceMeans::Load(StateReader* from, Queue* queue) {
+  const uint64_t count = from->Get<uint64_t>("means");
+  if (from->ok() && count > static_cast<uint64_t>(most_rows_))
+    from->Fail(absl::InvalidArgumentError(
+        absl::StrCat("the state has ", count, " means where at most ", most_rows_, " have room")));
+  for (uint64_t row = 0; row < count && from->ok(); ++row) {
+    const uint32_t key = from->Get<uint32_t>("means");
+    if (from->ok() && !index_.emplace(key, row).second)
+      from->Fail(absl::InvalidArgumentError(absl::StrCat("the state has key ", key, " twice")));
+  }
+  std::vector<float> means;
+  const size_t hidden = static_cast<size_t>(hidden_);
+  if (from->ok()) from->Array(index_.size(), "means", &updates_);
+  if (from->ok()) from->Array(index_.size() * hidden, "means", &means);
+  RETURN_IF_ERROR(from->status());
+  for (size_t r = 0; r < index_.size(); ++r) {
+    ASSIGN_OR_RETURN(float* row, NewRow(queue));
+    rows_.push_back(row);
+    RETURN_IF_ERROR(queue->ToDevice(row, means.data() + r * hidden, 4 * hidden_));
+  }
+  return queue->Wait();
 }
 
 }  // namespace isthmus::compress::cuda

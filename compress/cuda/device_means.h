@@ -9,6 +9,7 @@
 
 #include "compress/cuda/device_memory.h"
 #include "compress/cuda/predict.h"
+#include "compress/state_io.h"
 
 namespace isthmus::compress::cuda {
 
@@ -37,8 +38,12 @@ class DeviceMeans {
                     Queue* queue);
   // Equal to MeanTable's over the same means. Copies all of them to the host.
   absl::StatusOr<uint64_t> Hash(Queue* queue) const;
+  // In MeanTable's bytes; Load into an empty one.
+  absl::Status Save(StateWriter* to, Queue* queue) const;
+  absl::Status Load(StateReader* from, Queue* queue);
 
  private:
+  absl::StatusOr<std::vector<float>> Download(Queue* queue) const;
   absl::StatusOr<float*> NewRow(Queue* queue);  // zeros
 
   const int64_t hidden_;

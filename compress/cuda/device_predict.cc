@@ -32,14 +32,18 @@ DevicePredictor::DevicePredictor(const CodecSpec& spec, const SampleShape& shape
   level_keys_.resize(levels_.size());
 }
 
+absl::Status DevicePredictor::Start(Queue* queue) {
+  if (started_) return absl::OkStatus();
+  const int64_t bytes = 4 * shape_.hidden * (1 + size_.positions);
+  RETURN_IF_ERROR(Annotate(fixed_.Reserve(bytes), "means of predict"));
+  RETURN_IF_ERROR(queue->Zero(fixed_.data(), bytes));
+  started_ = true;
+  return absl::OkStatus();
+}
+
 absl::Status DevicePredictor::Begin(size_t samples, Queue* queue) {
   const int64_t positions = static_cast<int64_t>(samples) * shape_.positions;
-  if (!started_) {
-    const int64_t bytes = 4 * shape_.hidden * (1 + size_.positions);
-    RETURN_IF_ERROR(Annotate(fixed_.Reserve(bytes), "means of predict"));
-    RETURN_IF_ERROR(queue->Zero(fixed_.data(), bytes));
-    started_ = true;
-  }
+  RETURN_IF_ERROR(Start(queue));
   RETURN_IF_ERROR(rows_.Reserve(positions * static_cast<int64_t>(sizeof(MeanRows))));
   RETURN_IF_ERROR(y_.Reserve(4 * positions * shape_.hidden));
   RETURN_IF_ERROR(too_large_.Reserve(positions));
@@ -182,11 +186,40 @@ absl::Status DevicePredictor::EndFrame(absl::Span<const uint8_t> used, Queue* qu
                       "predict");
 }
 
-absl::StatusOr<uint64_t> DevicePredictor::Hash(Queue* queue) const {
+absl::StatusOr<std::vector<float>> DevicePredictor::PositionMeans(Queue* queue) const {
   std::vector<float> positions(static_cast<size_t>(size_.positions * shape_.hidden));
   if (started_ && !positions.empty())
     RETURN_IF_ERROR(queue->ToHost(positions.data(), position_mean(0), BytesOf(positions)));
   RETURN_IF_ERROR(queue->Wait());
+  return positions;
+}
+
+absl::Status DevicePredictor::Save(StateWriter* to, Queue* queue) const {
+  ASSIGN_OR_RETURN(const std::vector<float> positions, PositionMeans(queue));
+  to->Array(positions);
+  RETURN_IF_ERROR(all_.Save(to, queue));
+  RETURN_IF_ERROR(tokens_.Save(to, queue));
+  for (const DeviceMeans& level : levels_) RETURN_IF_ERROR(level.Save(to, queue));
+  return to->status();
+}
+
+absl::Status DevicePredictor::Load(StateReader* from, Queue* queue) {
+  std::vector<float> positions;
+  from->Array(static_cast<size_t>(size_.positions * shape_.hidden), "means of positions",
+              &positions);
+  RETURN_IF_ERROR(from->status());
+  RETURN_IF_ERROR(Start(queue));
+  if (!positions.empty())
+    RETURN_IF_ERROR(queue->ToDevice(position_mean(0), positions.data(), BytesOf(positions)));
+  RETURN_IF_ERROR(queue->Wait());
+  RETURN_IF_ERROR(all_.Load(from, queue));
+  RETURN_IF_ERROR(tokens_.Load(from, queue));
+  for (DeviceMeans& level : levels_) RETURN_IF_ERROR(level.Load(from, queue));
+  return from->status();
+}
+
+absl::StatusOr<uint64_t> DevicePredictor::Hash(Queue* queue) const {
+  ASSIGN_OR_RETURN(const std::vector<float> positions, PositionMeans(queue));
   uint64_t hash = Hash64(positions.data(), 4 * positions.size());
   ASSIGN_OR_RETURN(const uint64_t all, all_.Hash(queue));
   ASSIGN_OR_RETURN(const uint64_t tokens, tokens_.Hash(queue));

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "compress/cuda/device_means.h"
 #include "compress/cuda/device_wrap.h"
 #include "compress/predict.h"
@@ -31,8 +32,13 @@ class DevicePredictor {
   // Queues the move of the means towards the frame's, of the samples that are used. Waits.
   absl::Status EndFrame(absl::Span<const uint8_t> used, Queue* queue);
   absl::StatusOr<uint64_t> Hash(Queue* queue) const;
+  // In Predictor's bytes; Load into a new one.
+  absl::Status Save(StateWriter* to, Queue* queue) const;
+  absl::Status Load(StateReader* from, Queue* queue);
 
  private:
+  absl::Status Start(Queue* queue);
+  absl::StatusOr<std::vector<float>> PositionMeans(Queue* queue) const;
   const float* OrZero(const float* row) const { return row != nullptr ? row : zero(); }
   const float* zero() const { return reinterpret_cast<const float*>(fixed_.data()); }
   float* position_mean(int64_t p) const {
@@ -85,6 +91,14 @@ class DevicePredict : public DeviceWrapper {
     return predictor_.EndFrame(used, queue);
   }
   absl::StatusOr<uint64_t> StateHash(Queue* queue) override { return predictor_.Hash(queue); }
+  absl::Status SaveState(StateWriter* to, Queue* queue) override {
+    RETURN_IF_ERROR(predictor_.Save(to, queue));
+    return inner_->SaveState(to, queue);
+  }
+  absl::Status LoadState(StateReader* from, Queue* queue) override {
+    RETURN_IF_ERROR(predictor_.Load(from, queue));
+    return inner_->LoadState(from, queue);
+  }
 
  private:
   float* prediction(size_t i) const {

@@ -1,105 +1,230 @@
 #include "compress/cuda/device_store.h"
 
-#include <algorithm>
-#include <limits>
+#include <cuda_runtime_api.h>
 
-#include "base/hash.h"
-#include "base/rng.h"
+#include <algorithm>
+#include <deque>
+#include <utility>
+
 #include "base/status.h"
+#include "proto/codec_size.h"
 
 namespace isthmus::compress::cuda {
 namespace {
 
 constexpr int64_t kSlabBytes = int64_t{64} << 20;
+constexpr int64_t kPitch = 256;  // of buffers in a slab
 
-// Samples that MessageStore would hold under the same caps.
-int64_t CapacityOf(int64_t entry_bytes, const CodecOptions& options) {
-  const int64_t most = options.distinct_samples > 0 ? options.distinct_samples
-                                                    : std::numeric_limits<int64_t>::max() / 4;
-  const int64_t memory =
-      std::min(std::max<int64_t>(options.buffer_memory_bytes, 0) / entry_bytes, most);
-  if (options.spill_directory.empty()) return memory;
-  return memory +
-         std::min(std::max<int64_t>(options.buffer_disk_bytes, 0) / entry_bytes, most - memory);
+int64_t PitchOf(int64_t bytes) {
+  return std::max<int64_t>((bytes + kPitch - 1) / kPitch, 1) * kPitch;
+}
+
+void FreePinned(uint16_t* words) { cudaFreeHost(words); }
+
+// Copies on a stream of their own, behind what the owner's queue holds when they are queued.
+class CudaFarMemory : public FarMemory {
+ public:
+  // Buffers of `bytes`, of which `entries` are wanted soon.
+  static absl::StatusOr<std::unique_ptr<CudaFarMemory>> Make(int64_t bytes, int64_t entries,
+                                                             Queue* owner) {
+    std::unique_ptr<CudaFarMemory> far(new CudaFarMemory(bytes, entries, owner));
+    RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&far->copies_, cudaStreamNonBlocking),
+                               "CUDA stream of delta buffers"));
+    RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&far->fence_, cudaEventDisableTiming),
+                               "CUDA event of delta buffers"));
+    return far;
+  }
+  ~CudaFarMemory() override {
+    for (cudaEvent_t event : under_way_) cudaEventDestroy(event);
+    for (cudaEvent_t event : free_events_) cudaEventDestroy(event);
+    if (fence_ != nullptr) cudaEventDestroy(fence_);
+    if (copies_ != nullptr) cudaStreamDestroy(copies_);
+  }
+
+  absl::StatusOr<uint16_t*> Allocate() override {
+    if (left_in_slab_ == 0) {
+      const int64_t entries =
+          std::clamp<int64_t>(kSlabBytes / pitch_, 1, std::max<int64_t>(wanted_, 1));
+      DeviceMemory slab;
+      RETURN_IF_ERROR(Annotate(slab.Reserve(entries * pitch_), "delta buffers"));
+      slabs_.push_back(std::move(slab));
+      left_in_slab_ = slab_entries_ = entries;
+      wanted_ -= entries;
+    }
+    const int64_t entry = slab_entries_ - left_in_slab_--;
+    return reinterpret_cast<uint16_t*>(slabs_.back().data() + entry * pitch_);
+  }
+
+  // Where the host has no pinned memory left, plain memory: copies wait then, and are as right.
+  HostBuffer AllocateHost() override {
+    void* pinned = nullptr;
+    if (cudaMallocHost(&pinned, static_cast<size_t>(std::max<int64_t>(bytes_, 2))) == cudaSuccess)
+      return HostBuffer(static_cast<uint16_t*>(pinned), FreeBuffer{FreePinned});
+    cudaGetLastError();  // the next call must not see it again
+    return NewHostBuffer((bytes_ + 1) / 2);
+  }
+
+  absl::StatusOr<uint64_t> ToHost(uint16_t* host, const uint16_t* device) override {
+    return Copy(host, device, cudaMemcpyDeviceToHost);
+  }
+  absl::StatusOr<uint64_t> ToDevice(uint16_t* device, const uint16_t* host) override {
+    return Copy(device, host, cudaMemcpyHostToDevice);
+  }
+
+  bool Done(uint64_t ticket) override {
+    while (!under_way_.empty() && cudaEventQuery(under_way_.front()) == cudaSuccess) {
+      free_events_.push_back(under_way_.front());
+      under_way_.pop_front();
+      ++done_;
+    }
+    cudaGetLastError();  // "not ready" is none
+    return ticket <= done_;
+  }
+  absl::Status Await(uint64_t ticket) override {
+    if (Done(ticket)) return absl::OkStatus();
+    RETURN_IF_ERROR(CudaStatus(cudaEventSynchronize(EventOf(ticket)), "copy of a delta buffer"));
+    Done(ticket);
+    return absl::OkStatus();
+  }
+  absl::Status Follow(uint64_t ticket) override {
+    if (Done(ticket)) return absl::OkStatus();
+    return CudaStatus(
+        cudaStreamWaitEvent(static_cast<cudaStream_t>(owner_->stream()), EventOf(ticket), 0),
+        "copy of a delta buffer");
+  }
+
+ private:
+  CudaFarMemory(int64_t bytes, int64_t entries, Queue* owner)
+      : bytes_(bytes), pitch_(PitchOf(bytes)), owner_(owner), wanted_(entries) {}
+
+  cudaEvent_t EventOf(uint64_t ticket) const { return under_way_[ticket - done_ - 1]; }
+
+  absl::StatusOr<uint64_t> Copy(void* to, const void* from, cudaMemcpyKind kind) {
+    const char* what = "copy of a delta buffer";
+    cudaEvent_t event = nullptr;
+    if (free_events_.empty()) {
+      RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), what));
+      free_events_.push_back(event);
+    }
+    event = free_events_.back();
+    RETURN_IF_ERROR(
+        CudaStatus(cudaEventRecord(fence_, static_cast<cudaStream_t>(owner_->stream())), what));
+    RETURN_IF_ERROR(CudaStatus(cudaStreamWaitEvent(copies_, fence_, 0), what));
+    if (bytes_ > 0)
+      RETURN_IF_ERROR(
+          CudaStatus(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes_), kind, copies_), what));
+    RETURN_IF_ERROR(CudaStatus(cudaEventRecord(event, copies_), what));
+    free_events_.pop_back();
+    under_way_.push_back(event);
+    return done_ + under_way_.size();
+  }
+
+  const int64_t bytes_, pitch_;
+  Queue* const owner_;
+  cudaStream_t copies_ = nullptr;
+  cudaEvent_t fence_ = nullptr;
+  std::deque<cudaEvent_t> under_way_;  // of tickets done_ + 1 and on
+  std::vector<cudaEvent_t> free_events_;
+  uint64_t done_ = 0;
+  std::vector<DeviceMemory> slabs_;
+  int64_t wanted_, slab_entries_ = 0, left_in_slab_ = 0;
+};
+
+absl::StatusOr<int64_t> DeviceBytes(const CodecOptions& options) {
+  if (options.device_buffer_bytes > 0) return options.device_buffer_bytes;
+  size_t free = 0, total = 0;
+  RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "device memory"));
+  return static_cast<int64_t>(free / 2);
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DeviceStore>> DeviceStore::Make(int64_t entry_elements,
-                                                               const CodecOptions& options) {
-  const int64_t entry_bytes = std::max<int64_t>(2 * entry_elements, 1);
-  std::unique_ptr<DeviceStore> store(new DeviceStore(entry_bytes));
-  MessageStore::Options order;
-  order.entry_elements = 1;
-  order.memory_bytes = 2 * CapacityOf(entry_bytes, options);
-  ASSIGN_OR_RETURN(store->order_, MessageStore::Make(order));
-  return store;
+absl::StatusOr<DeviceBuffers> DeviceBuffers::Make(int bits, const SampleShape& shape,
+                                                  const CodecOptions& options) {
+  CodecSpec delta;
+  delta.set_kind(CodecSpec::DELTA);
+  delta.set_buffer_bits(bits);
+  const int64_t words = BufferBytes(delta, 1, shape.positions, shape.hidden) / 2;
+  if (bits == 0) return DeviceBuffers(shape, words, nullptr);
+  CodecSpec quant;
+  quant.set_kind(CodecSpec::QUANT);
+  quant.set_bits(bits);
+  ASSIGN_OR_RETURN(std::unique_ptr<DeviceSampleCodec> codec,
+                   MakeDeviceSampleCodec(quant, shape, options, Role::kDirect));
+  return DeviceBuffers(shape, words, std::move(codec));
 }
 
-absl::Status DeviceStore::Begin(absl::Span<const uint32_t> ids,
-                                absl::Span<const MessageStore::Slot> plan) {
-  const int64_t before = order_->evicted();
-  RETURN_IF_ERROR(order_->Begin(ids, plan));
-  if (order_->evicted() == before) return absl::OkStatus();
-  std::vector<uint32_t> held;
-  for (const auto& [id, buffer] : buffers_) held.push_back(id);
-  std::vector<MessageStore::Slot> now;
-  order_->Plan(held, &now);
-  for (size_t i = 0; i < held.size(); ++i) {
-    if (now[i].known) continue;
-    free_.push_back(buffers_[held[i]]);
-    buffers_.erase(held[i]);
+int64_t DeviceBuffers::device_bytes() const {
+  return quant_ != nullptr ? quant_->device_bytes() : 2 * words_;
+}
+
+std::vector<DeviceTiers::Piece> DeviceBuffers::pieces() const {
+  if (quant_ == nullptr) return {{0, 2 * words_}};
+  std::vector<DeviceTiers::Piece> pieces;
+  for (const Segment& segment : quant_->segments()) pieces.push_back({segment.at, segment.bytes});
+  return pieces;
+}
+
+absl::Status DeviceBuffers::Reserve(size_t samples) {
+  if (quant_ == nullptr) return absl::OkStatus();
+  return opened_.Reserve(16 + static_cast<int64_t>(samples) * 2 * elements_);
+}
+
+uint16_t* DeviceBuffers::Opened(const Stored& stored) const {
+  if (quant_ == nullptr || stored.at == nullptr) return stored.at;
+  return reinterpret_cast<uint16_t*>(opened_.data() + 16) +
+         static_cast<int64_t>(stored.sample) * elements_;
+}
+
+absl::Status DeviceBuffers::Open(absl::Span<const Stored> buffers, Queue* queue) {
+  if (quant_ == nullptr || buffers.empty()) return absl::OkStatus();
+  std::vector<DecodeJob> jobs;
+  for (const Stored& stored : buffers)
+    jobs.push_back({reinterpret_cast<const uint8_t*>(stored.at), nullptr, Opened(stored)});
+  const std::vector<SampleInfo> infos(jobs.size());
+  return quant_->Decode(DType::kBf16, jobs, infos, nullptr, queue);
+}
+
+absl::Status DeviceBuffers::Close(absl::Span<const Stored> buffers, Queue* queue) {
+  if (quant_ == nullptr || buffers.empty()) return absl::OkStatus();
+  std::vector<EncodeJob> jobs;
+  for (const Stored& stored : buffers) {
+    EncodeJob job;
+    job.a = Opened(stored);
+    job.body = reinterpret_cast<uint8_t*>(stored.at);
+    job.not_finite = reinterpret_cast<uint32_t*>(opened_.data());
+    jobs.push_back(job);
   }
-  return absl::OkStatus();
+  const std::vector<SampleInfo> infos(jobs.size());
+  return quant_->Encode(DType::kBf16, jobs, infos, queue);
 }
 
-absl::StatusOr<uint16_t*> DeviceStore::Take() {
-  if (free_.empty()) {
-    const int64_t pitch = (entry_bytes_ + 255) / 256 * 256;
-    const int64_t entries = std::max<int64_t>(kSlabBytes / pitch, 1);
-    DeviceMemory slab;
-    RETURN_IF_ERROR(Annotate(slab.Reserve(entries * pitch),
-                             "delta buffers; lower the buffer caps of the job (at both ends)"));
-    for (int64_t i = entries - 1; i >= 0; --i)
-      free_.push_back(reinterpret_cast<uint16_t*>(slab.data() + i * pitch));
-    slabs_.push_back(std::move(slab));
-  }
-  uint16_t* buffer = free_.back();
-  free_.pop_back();
-  return buffer;
-}
-
-absl::StatusOr<uint16_t*> DeviceStore::Buffer(uint32_t id) {
-  RETURN_IF_ERROR(order_->Buffer(id).status());
-  const auto found = buffers_.find(id);
-  if (found != buffers_.end()) return found->second;
-  ASSIGN_OR_RETURN(uint16_t * buffer, Take());
-  buffers_[id] = buffer;
-  return buffer;
-}
-
-void DeviceStore::Forget(uint32_t id) {
-  order_->Forget(id);
-  const auto found = buffers_.find(id);
-  if (found == buffers_.end()) return;
-  free_.push_back(found->second);
-  buffers_.erase(found);
-}
-
-absl::StatusOr<uint64_t> DeviceStore::Hash(Queue* queue) {
-  std::vector<uint32_t> ids;
-  for (const auto& [id, buffer] : buffers_) ids.push_back(id);
-  std::vector<MessageStore::Slot> slots;
-  order_->Plan(ids, &slots);
-  std::vector<uint8_t> content(static_cast<size_t>(entry_bytes_));
-  uint64_t sum = 0;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    RETURN_IF_ERROR(queue->ToHost(content.data(), buffers_[ids[i]], entry_bytes_));
-    RETURN_IF_ERROR(queue->Wait());
-    sum +=
-        Mix64(Hash64(content.data(), content.size(), (uint64_t{slots[i].version} << 32) | ids[i]));
-  }
-  return sum ^ Mix64(static_cast<uint64_t>(ids.size()));
+absl::StatusOr<std::unique_ptr<MessageStore>> MakeDeviceStore(const DeviceBuffers& buffers,
+                                                              const CodecOptions& options,
+                                                              Queue* queue) {
+  DeviceTiers::Options tiers;
+  tiers.words = buffers.words();
+  tiers.device_words = (buffers.device_bytes() + 1) / 2;
+  tiers.pieces = buffers.pieces();
+  tiers.spill_directory = options.spill_directory;
+  ASSIGN_OR_RETURN(const int64_t device_bytes, DeviceBytes(options));
+  tiers.device_entries = device_bytes / PitchOf(2 * tiers.device_words);
+  MessageStore::Options store;
+  store.entry_elements = buffers.words();
+  store.memory_bytes = options.buffer_memory_bytes;
+  store.disk_bytes = options.buffer_disk_bytes;
+  store.distinct_samples = options.distinct_samples;
+  store.spill_directory = options.spill_directory;
+  store.make_home =
+      [tiers, queue](const BufferLayout& layout) -> absl::StatusOr<std::unique_ptr<BufferHome>> {
+    DeviceTiers::Options with_layout = tiers;
+    with_layout.layout = layout;
+    const int64_t entries = std::min(tiers.device_entries, layout.memory_entries);
+    ASSIGN_OR_RETURN(std::unique_ptr<CudaFarMemory> far,
+                     CudaFarMemory::Make(2 * tiers.device_words, entries, queue));
+    return DeviceTiers::Make(std::move(with_layout), std::move(far));
+  };
+  return MessageStore::Make(store);
 }
 
 }  // namespace isthmus::compress::cuda

@@ -1,52 +1,64 @@
-// The delta buffers of one end of one boundary in device memory.
+// The delta buffers of one end of one boundary, where that end computes on a device: the samples
+// and their order of compress/message_store.h, the tiers of compress/device_tiers.h over CUDA.
 //
-// Which sample has a buffer, and in which order they are forgotten, is MessageStore's business, so
-// that an end on a device and one on a host always agree; here its entries hold no tensors but
-// pointers. The capacity is the same number of samples as at the other end, the disk tier's
-// included, all in device memory: what does not fit there is ResourceExhausted, and the job needs
-// smaller caps. Thread: one owner.
+// As in CodecOptions: device_buffer_bytes of the memory cap lie in device memory, reserved at once,
+// the rest of it in pinned host memory, the disk cap in a spill file. The capacity in samples is
+// that of a host's store under the same caps. Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_CUDA_DEVICE_STORE_H_
 #define ISTHMUS_COMPRESS_CUDA_DEVICE_STORE_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "compress/codec.h"
+#include "compress/cuda/device_body.h"
 #include "compress/cuda/device_memory.h"
+#include "compress/device_tiers.h"
 #include "compress/message_store.h"
 
 namespace isthmus::compress::cuda {
 
-class DeviceStore {
+// How the buffer of a sample lies in the store: as bf16, or as a body of quant(bits): the
+// counterpart of compress/buffer_format.h.
+class DeviceBuffers {
  public:
-  static absl::StatusOr<std::unique_ptr<DeviceStore>> Make(int64_t entry_elements,
-                                                           const CodecOptions& options);
+  // `bits`: CodecSpec.buffer_bits; 0: bf16.
+  static absl::StatusOr<DeviceBuffers> Make(int bits, const SampleShape& shape,
+                                            const CodecOptions& options);
 
-  // As of MessageStore.
-  void Plan(absl::Span<const uint32_t> ids, std::vector<MessageStore::Slot>* plan) const {
-    order_->Plan(ids, plan);
-  }
-  absl::Status Begin(absl::Span<const uint32_t> ids, absl::Span<const MessageStore::Slot> plan);
-  absl::StatusOr<uint16_t*> Buffer(uint32_t id);  // device memory; valid until forgotten
-  void Bump(uint32_t id) { order_->Bump(id); }
-  void Forget(uint32_t id);
+  int64_t words() const { return words_; }  // of the host's format
+  int64_t device_bytes() const;
+  std::vector<DeviceTiers::Piece> pieces() const;
 
-  // Equal to MessageStore's over the same buffers. Copies all of them to the host: for tests.
-  absl::StatusOr<uint64_t> Hash(Queue* queue);
-  int64_t evicted() const { return order_->evicted(); }
-  int64_t bytes() const { return entry_bytes_ * static_cast<int64_t>(buffers_.size()); }
+  // A sample of a frame and its buffer in the store.
+  struct Stored {
+    size_t sample = 0;
+    uint16_t* at = nullptr;
+  };
+  // Room for what Open gives of so many samples.
+  absl::Status Reserve(size_t samples);
+  // positions x hidden of bf16, to be changed.
+  uint16_t* Opened(const Stored& stored) const;
+  // Queue that what is stored gets there, and back.
+  absl::Status Open(absl::Span<const Stored> buffers, Queue* queue);
+  absl::Status Close(absl::Span<const Stored> buffers, Queue* queue);
 
  private:
-  explicit DeviceStore(int64_t entry_bytes) : entry_bytes_(entry_bytes) {}
-  absl::StatusOr<uint16_t*> Take();
+  DeviceBuffers(const SampleShape& shape, int64_t words, std::unique_ptr<DeviceSampleCodec> quant)
+      : elements_(shape.elements()), words_(words), quant_(std::move(quant)) {}
 
-  const int64_t entry_bytes_;
-  std::unique_ptr<MessageStore> order_;
-  std::unordered_map<uint32_t, uint16_t*> buffers_;
-  std::vector<DeviceMemory> slabs_;
-  std::vector<uint16_t*> free_;
+  int64_t elements_, words_;
+  std::unique_ptr<DeviceSampleCodec> quant_;  // null: bf16
+  DeviceMemory opened_;                       // a flag that nobody reads, then samples
 };
+
+// `queue`: on which the buffers are computed with; it outlives the store.
+absl::StatusOr<std::unique_ptr<MessageStore>> MakeDeviceStore(const DeviceBuffers& buffers,
+                                                              const CodecOptions& options,
+                                                              Queue* queue);
 
 }  // namespace isthmus::compress::cuda
 

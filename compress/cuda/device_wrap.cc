@@ -34,8 +34,8 @@ absl::Status DeviceWrapper::DecodeBack(absl::Span<const DecodeJob> jobs,
   return inner_->Decode(DType::kF32, decoded, infos, nullptr, queue);
 }
 
-absl::StatusOr<float*> DeviceFeedback::ResidualOf(const SampleInfo& info, Queue* queue) {
-  const auto [found, is_new] = residuals_.try_emplace({lazy_ ? 0 : info.micro, info.index});
+absl::StatusOr<float*> DeviceFeedback::ResidualAt(const Place& place, Queue* queue) {
+  const auto [found, is_new] = residuals_.try_emplace(place);
   if (is_new) {
     absl::Status status =
         Annotate(found->second.Reserve(4 * elements_), "residual of error feedback");
@@ -52,7 +52,8 @@ absl::Status DeviceFeedback::Encode(DType dtype, absl::Span<const EncodeJob> job
   return ForRuns(jobs.size(), [&](size_t first, size_t count) -> absl::Status {
     std::vector<float*> residuals;
     for (size_t i = 0; i < count; ++i) {
-      ASSIGN_OR_RETURN(float* e, ResidualOf(infos[first + i], queue));
+      const SampleInfo& info = infos[first + i];
+      ASSIGN_OR_RETURN(float* e, ResidualAt({lazy_ ? 0 : info.micro, info.index}, queue));
       residuals.push_back(e);
       RETURN_IF_ERROR(KernelStatus(
           AddResidual(jobs[first + i].a, dtype, e, elements_, tensor(i), queue->stream()),
@@ -72,6 +73,39 @@ absl::Status DeviceFeedback::Decode(DType dtype, absl::Span<const DecodeJob> job
                                     absl::Span<const SampleInfo> infos, uint32_t* not_finite,
                                     Queue* queue) {
   return inner_->Decode(dtype, jobs, infos, not_finite, queue);
+}
+
+absl::Status DeviceFeedback::SaveState(StateWriter* to, Queue* queue) {
+  std::vector<float> e(static_cast<size_t>(elements_));
+  to->Put<uint64_t>(residuals_.size());
+  for (const auto& [place, residual] : residuals_) {
+    RETURN_IF_ERROR(queue->ToHost(e.data(), residual.data(), 4 * elements_));
+    RETURN_IF_ERROR(queue->Wait());
+    to->Put(place.first);
+    to->Put(place.second);
+    to->Array(e);
+  }
+  return inner_->SaveState(to, queue);
+}
+
+absl::Status DeviceFeedback::LoadState(StateReader* from, Queue* queue) {
+  std::vector<float> e;
+  Place last{-1, -1};
+  const uint64_t count = from->Get<uint64_t>("residuals");
+  for (uint64_t i = 0; i < count && from->ok(); ++i) {
+    Place place;
+    place.first = from->Get<int32_t>("residuals");
+    place.second = from->Get<int64_t>("residuals");
+    if (from->ok() && (place <= last || place.second < 0 || (lazy_ && place.first != 0)))
+      from->Fail(absl::InvalidArgumentError("the state has a residual of no place"));
+    last = place;
+    from->Array(static_cast<size_t>(elements_), "residuals", &e);
+    if (!from->ok()) break;
+    ASSIGN_OR_RETURN(float* to, ResidualAt(place, queue));
+    RETURN_IF_ERROR(queue->ToDevice(to, e.data(), 4 * elements_));
+    RETURN_IF_ERROR(queue->Wait());
+  }
+  return inner_->LoadState(from, queue);
 }
 
 absl::Status DeviceDifference::Encode(DType dtype, absl::Span<const EncodeJob> jobs,

@@ -24,6 +24,12 @@ class DeviceWrapper : public DeviceSampleCodec {
     inner_at_ = device_bytes_;
     Embed(*inner_);
   }
+  absl::Status SaveState(StateWriter* to, Queue* queue) override {
+    return inner_->SaveState(to, queue);
+  }
+  absl::Status LoadState(StateReader* from, Queue* queue) override {
+    return inner_->LoadState(from, queue);
+  }
 
  protected:
   static constexpr size_t kAtOnce = 8;  // samples
@@ -67,12 +73,15 @@ class DeviceFeedback : public DeviceWrapper {
   absl::Status Decode(DType dtype, absl::Span<const DecodeJob> jobs,
                       absl::Span<const SampleInfo> infos, uint32_t* not_finite,
                       Queue* queue) override;
+  absl::Status SaveState(StateWriter* to, Queue* queue) override;
+  absl::Status LoadState(StateReader* from, Queue* queue) override;
 
  private:
-  absl::StatusOr<float*> ResidualOf(const SampleInfo& info, Queue* queue);
+  using Place = std::pair<int32_t, int64_t>;  // micro-batch (lazy: 0), index in the frame
+  absl::StatusOr<float*> ResidualAt(const Place& place, Queue* queue);
 
   const bool lazy_;
-  std::map<std::pair<int32_t, int64_t>, DeviceMemory> residuals_;  // micro-batch (lazy: 0), place
+  std::map<Place, DeviceMemory> residuals_;
 };
 
 // Role::kDelta around a codec of Role::kDirect.

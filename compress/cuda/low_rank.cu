@@ -127,12 +127,12 @@ LowRank::~LowRank() {
 }
 
 int64_t LowRank::StateBytes() const {
-  return 16 + 4 * rank_ * (matrix_.hidden + matrix_.positions);
+  return WarmAt() + 4 * rank_ * (matrix_.hidden + matrix_.positions);
 }
 
 LowRank::State LowRank::Split(void* state) const {
   uint8_t* at = static_cast<uint8_t*>(state);
-  float* warm = reinterpret_cast<float*>(at + 16);
+  float* warm = reinterpret_cast<float*>(at + WarmAt());
   return {reinterpret_cast<uint64_t*>(at), reinterpret_cast<uint32_t*>(at + 8), warm,
           warm + rank_ * matrix_.hidden};
 }

@@ -24,6 +24,8 @@ class LowRank {
   // Bytes of scratch of an encoder: the warm start among it. Zeros before the first Encode, then
   // left alone.
   int64_t StateBytes() const;
+  // Where in it the warm start is, rank columns of `hidden`; the number of draws (uint64) is at 0.
+  static constexpr int64_t WarmAt() { return 16; }
 
   // t: positions x hidden. left: positions x rank, orthonormal; right: rank x hidden.
   Error Encode(const float* t, void* state, float* left, float* right, Stream stream);

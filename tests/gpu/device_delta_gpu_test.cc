@@ -1,7 +1,9 @@
 // delta(quant) with either end on a device: the same payloads, the same buffers, the same results.
 #include "compress/cuda/device_delta.h"
 #include "compress/cuda/device_store.h"
+#include "proto/codec_size.h"
 #include "tests/gpu/device_tensor.h"
+#include "tests/temp_directory.h"
 
 namespace isthmus::compress {
 namespace {
@@ -10,6 +12,16 @@ std::vector<float> Near(const std::vector<float>& x, uint64_t seed, float distan
   std::vector<float> y = Gaussian(x.size(), seed);
   for (size_t i = 0; i < x.size(); ++i) y[i] = x[i] + distance * y[i];
   return y;
+}
+
+// Distinct, below `of`.
+std::vector<uint32_t> SomeIds(uint64_t stream, uint64_t count, uint64_t of) {
+  std::vector<uint32_t> ids;
+  for (uint64_t i = 0; ids.size() < count; ++i) {
+    const uint32_t id = static_cast<uint32_t>(RandomBelow(5, stream, i, of));
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+  }
+  return ids;
 }
 
 TEST(GpuDelta, EveryWidthOverManyVisits) {
@@ -86,12 +98,8 @@ TEST(GpuDelta, ForgetsTheSameSamples) {
   options.buffer_memory_bytes = 5 * 2 * 3 * 64;
   Four four("delta(quant(4))", options);
   for (uint64_t frame = 0; frame < 60; ++frame) {
-    std::vector<uint32_t> ids;
     const uint64_t count = 1 + RandomBelow(5, 1, frame, 7);
-    for (uint64_t i = 0; ids.size() < count; ++i) {
-      const uint32_t id = static_cast<uint32_t>(RandomBelow(5, frame + 10, i, 12));
-      if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
-    }
+    const std::vector<uint32_t> ids = SomeIds(frame + 10, count, 12);
     SCOPED_TRACE("frame " + std::to_string(frame));
     four.Frame(Gaussian(count * 3 * 64, frame), ids, DType::kBf16);
     if (::testing::Test::HasFatalFailure()) return;
@@ -152,10 +160,88 @@ TEST(GpuDelta, LostRepeatedAndHostileFramesChangeNothing) {
   four.Frame(Gaussian(128, 3), ids, DType::kF32);
 }
 
-TEST(GpuStore, TooLittleDeviceMemoryNamesTheCaps) {
-  CodecOptions options = Pair::Options(1 << 20, 1 << 12);
-  options.buffer_memory_bytes = int64_t{1} << 60;
-  auto store = cuda::DeviceStore::Make(int64_t{1} << 49, options);
+// Buffers in device memory, pinned memory and a file, brought ahead or not: nothing but the speed
+// differs from the host's.
+TEST(GpuTiers, ChangeTheSpeedAlone) {
+  TempDirectory directory;
+  for (const char* text : {"delta(quant(4))", "delta(quant(3), buffer=4)", "delta(topk(0.2))"}) {
+    for (auto [on_device, in_memory, on_disk] : {std::tuple<int64_t, int64_t, int64_t>{4, 12, 0},
+                                                 {1, 12, 0},
+                                                 {3, 6, 6},
+                                                 {1, 1, 11},
+                                                 {12, 12, 0}}) {
+      SCOPED_TRACE(std::string(text) + ": " + std::to_string(on_device) + " of " +
+                   std::to_string(in_memory) + " + " + std::to_string(on_disk));
+      CodecOptions options = Pair::Options(3, 64);
+      const int64_t entry = BufferBytes(Spec(text), 1, 3, 64);
+      options.buffer_memory_bytes = in_memory * entry;
+      options.buffer_disk_bytes = on_disk * entry;
+      options.device_buffer_bytes = on_device * 512;  // of which a buffer takes one or two 256
+      if (on_disk > 0) options.spill_directory = directory.path();
+      Four four(text, options);
+      for (uint64_t frame = 0; frame < 60; ++frame) {
+        const std::vector<uint32_t> ids = SomeIds(frame, 1 + frame % 3, 14);
+        // What comes next, now and then something else.
+        std::vector<uint32_t> next = SomeIds(frame + (frame % 5 == 0 ? 7 : 0), 1 + frame % 3, 14);
+        for (uint32_t id : SomeIds(frame + 1, 1 + (frame + 1) % 3, 14)) next.push_back(id);
+        if (frame % 7 != 0) four.Prefetch(next);
+        SCOPED_TRACE("frame " + std::to_string(frame));
+        four.Frame(Gaussian(ids.size() * 3 * 64, frame), ids, DType::kBf16);
+        if (::testing::Test::HasFatalFailure()) return;
+        if (frame % 20 == 19) four.Exchange(true);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+      const CodecStats stats = four.device.encoder->stats();
+      EXPECT_EQ(stats.evicted_samples, four.cpu.encoder->stats().evicted_samples);
+      EXPECT_GT(stats.buffer_device_bytes, 0);
+      EXPECT_LE(stats.buffer_device_bytes, std::max<int64_t>(2 * on_device, 3) * entry);
+      if (on_device < in_memory) {
+        EXPECT_GT(stats.buffer_memory_bytes, 0);
+      }
+      if (on_disk > 0) {
+        EXPECT_GT(stats.buffer_disk_bytes, 0);
+      }
+    }
+  }
+}
+
+// More than the device gives: what does not fit there lies in the host's memory.
+TEST(GpuTiers, BeyondDeviceMemoryComesTheHost) {
+  Pair device("delta(quant(4))", [] {
+    CodecOptions options = OnDevice(Pair::Options(1024, 1600));
+    options.buffer_memory_bytes = int64_t{1} << 50;
+    options.device_buffer_bytes = 8 << 20;  // two of 3.3 MB
+    return options;
+  }());
+  ASSERT_TRUE(device.encoder != nullptr);
+  const TensorDims dims = device.Dims(2);
+  Tensor in(DType::kBf16, dims);
+  for (uint32_t frame = 0; frame < 8; ++frame) {
+    in.Set(Gaussian(2 * 1024 * 1600, frame % 4));
+    FrameContext context;
+    const std::vector<uint32_t> ids = {frame % 4, 10 + frame % 4};
+    context.sample_ids = ids;
+    std::string payload;
+    const absl::Status status =
+        device.encoder->Encode(std::as_const(in).OnDevice(), context, &payload);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  EXPECT_EQ(device.encoder->stats().delta_samples, 8);
+  EXPECT_EQ(device.encoder->stats().buffer_device_bytes, 2 * 2 * 1024 * 1600);
+  EXPECT_EQ(device.encoder->stats().buffer_memory_bytes, 6 * 2 * 1024 * 1600);
+}
+
+// A frame that the device has no room for is an error that says what to do.
+TEST(GpuTiers, AFrameTooLargeForTheDeviceNamesTheRemedy) {
+  CodecOptions options = Pair::Options(1 << 20, 1 << 12);  // 8 GB a sample
+  options.buffer_memory_bytes = int64_t{1} << 50;
+  options.device_buffer_bytes = int64_t{1} << 50;
+  auto queue = cuda::Queue::Make(nullptr);
+  ASSERT_TRUE(queue.ok()) << queue.status();
+  auto buffers =
+      cuda::DeviceBuffers::Make(0, {options.positions << 10, options.hidden}, options);  // 8 TB
+  ASSERT_TRUE(buffers.ok()) << buffers.status();
+  auto store = cuda::MakeDeviceStore(*buffers, options, &*queue);
   ASSERT_TRUE(store.ok()) << store.status();
   const std::vector<uint32_t> ids = {1};
   std::vector<MessageStore::Slot> plan;
@@ -163,7 +249,37 @@ TEST(GpuStore, TooLittleDeviceMemoryNamesTheCaps) {
   ASSERT_TRUE((*store)->Begin(ids, plan).ok());
   const absl::Status status = (*store)->Buffer(1).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(status.message().find("lower the buffer caps"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("smaller micro-batches"), absl::string_view::npos) << status;
+}
+
+// Quantised buffers: the host's bits.
+TEST(GpuDelta, QuantisedBuffers) {
+  uint64_t seed = 7000;
+  for (const char* text :
+       {"delta(quant(4), buffer=8)", "delta(quant(3), buffer=4)", "delta(quant(2), buffer=2)",
+        "delta(quant(4, token), buffer=8, cold=quant(8))", "delta(topk(0.1), buffer=4)",
+        "delta(quant(4, group=64), buffer=8, cold=predict(quant(4)))"}) {
+    for (auto [positions, hidden] :
+         {std::pair<int64_t, int64_t>{9, 64}, {5, 37}, {1, 1}, {200, 128}}) {
+      CodecOptions options = Pair::Options(positions, hidden);
+      options.buffer_memory_bytes = 5 * BufferBytes(Spec(text), 1, positions, hidden);
+      Four four(text, options);
+      const size_t n = static_cast<size_t>(positions * hidden);
+      std::vector<float> x = Numbers(3 * n, ++seed, Values::kAwkward);
+      for (uint32_t visit = 0; visit < 6; ++visit) {
+        SCOPED_TRACE(std::string(text) + " " + std::to_string(positions) + "x" +
+                     std::to_string(hidden) + " visit " + std::to_string(visit));
+        std::vector<float> y = x;
+        if (visit == 3) y[n] = std::numeric_limits<float>::quiet_NaN();
+        four.tokens.assign(3 * static_cast<size_t>(positions), visit);
+        four.Frame(y, {visit / 2, 7, 8 + visit % 2}, static_cast<DType>(seed % 3));
+        if (::testing::Test::HasFatalFailure()) return;
+        x = Near(x, ++seed, 0.1f);
+        if (visit == 3) four.Exchange(true);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -157,5 +157,92 @@ TEST(GpuPredict, TokensAndVersionsAreRequired) {
   four.Frame(Gaussian(256, 2), ids, DType::kF32);
 }
 
+// Saved on a device and taken up on a host, and the other way round: the same bytes, and everything
+// goes on as if nothing had been.
+TEST(GpuState, MovesBetweenDeviceAndHost) {
+  uint64_t seed = 9000;
+  for (const char* text :
+       {"ef(quant(2))", "lep(topk(0.1))", "predict(quant(3), context=3)", "ef(randomk(0.2))",
+        "delta(quant(4))", "delta(quant(4), cold=predict(quant(4), context=2))",
+        "delta(quant(2), buffer=8)", "quant(3, stochastic)", "randomk(0.3)",
+        "ef(quant(4)) | zstd"}) {
+    for (auto [positions, hidden] : kShapes) {
+      Four four(text, Pair::Options(positions, hidden));
+      for (uint64_t frame = 0; frame < 6; ++frame) {
+        SCOPED_TRACE(Where(text, positions, hidden, frame));
+        four.context.micro = static_cast<int32_t>(frame % 2);
+        four.tokens = Tokens(2 * static_cast<size_t>(positions), ++seed, frame % 2 == 1);
+        four.Frame(Numbers(2 * static_cast<size_t>(positions * hidden), seed, Values::kAwkward),
+                   {static_cast<uint32_t>(frame % 3), 9}, static_cast<DType>(frame / 2 % 3));
+        if (::testing::Test::HasFatalFailure()) return;
+        if (frame % 2 == 1) four.Exchange(true);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// The factors of lowrank are the device's own: what it saves, it takes up.
+TEST(GpuState, LowRankGoesOnFromItsWarmStart) {
+  const CodecOptions options = OnDevice(Pair::Options(24, 32));
+  Pair whole("lowrank(4)", options), parts("lowrank(4)", options);
+  Tensor in(DType::kF32, whole.Dims(1)), out(DType::kF32, whole.Dims(1));
+  const std::vector<uint32_t> ids = {0};
+  FrameContext context;
+  context.sample_ids = ids;
+  for (uint64_t frame = 0; frame < 6; ++frame) {
+    in.Set(Gaussian(24 * 32, frame / 2));
+    std::string expected, payload;
+    ASSERT_TRUE(whole.encoder->Encode(std::as_const(in).OnDevice(), context, &expected).ok());
+    ASSERT_TRUE(parts.encoder->Encode(std::as_const(in).OnDevice(), context, &payload).ok());
+    ASSERT_EQ(Difference(expected, payload), "");
+    for (Pair* pair : {&whole, &parts})
+      ASSERT_TRUE(pair->decoder->Decode(payload, frame + 1, context, out.OnDevice()).ok());
+    const std::string encoder = Saved(parts.encoder.get(), parts.spec, options);
+    const std::string decoder = Saved(parts.decoder.get(), parts.spec, options);
+    Four::Load(encoder, decoder, &parts);
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+  // The host goes on from there too, nearly as the device.
+  Pair host("lowrank(4)", Pair::Options(24, 32));
+  Four::Load(Saved(whole.encoder.get(), whole.spec, options),
+             Saved(whole.decoder.get(), whole.spec, options), &host);
+  const std::vector<float> x = Gaussian(24 * 32, 2);
+  in.Set(x);
+  std::string payload;
+  ASSERT_TRUE(whole.encoder->Encode(std::as_const(in).OnDevice(), context, &payload).ok());
+  const std::string on_host = host.Encode(x, ids);
+  ASSERT_EQ(on_host.size(), payload.size());
+  std::vector<float> a, b;
+  ASSERT_TRUE(host.Decode(on_host, host.decoder->version() + 1, ids, &a).ok());
+  ASSERT_TRUE(host.Decode(payload, host.decoder->version() + 1, ids, &b).ok());
+  EXPECT_LT(RelativeError(a, b), 1e-4);
+}
+
+// Bytes that no codec writes, and those of another place, are refused as on the host.
+TEST(GpuState, HostileStateIsRefused) {
+  for (const char* text : {"ef(quant(2))", "predict(quant(3))", "delta(quant(4))", "lowrank(2)"}) {
+    Pair pair(text, OnDevice(Pair::Options(5, 64)));
+    Tensor in(DType::kF32, pair.Dims(1));
+    in.Set(Gaussian(5 * 64, 1));
+    const std::vector<uint32_t> ids = {0}, tokens(5, 3);
+    FrameContext context;
+    context.sample_ids = ids;
+    context.token_ids = tokens;
+    std::string payload;
+    ASSERT_TRUE(pair.encoder->Encode(std::as_const(in).OnDevice(), context, &payload).ok());
+    const std::string good = Saved(pair.encoder.get(), pair.spec, pair.options);
+    ASSERT_GT(good.size(), 100u);
+    for (size_t n = 0; n < good.size(); n += 1 + good.size() / 40) {
+      StringSource cut(good.substr(0, n));
+      EXPECT_FALSE(LoadEncoder(pair.spec, pair.options, 11, 5, &cut).ok()) << text << " " << n;
+      std::string changed = good;
+      changed[n] = static_cast<char>(changed[n] ^ 16);
+      StringSource flipped(changed);
+      EXPECT_FALSE(LoadEncoder(pair.spec, pair.options, 11, 5, &flipped).ok()) << text << " " << n;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace isthmus::compress

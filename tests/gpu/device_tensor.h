@@ -12,6 +12,7 @@
 
 #include "compress/cuda/device_codec.h"
 #include "tests/compress/pair.h"
+#include "tests/compress/string_state.h"
 
 namespace isthmus::compress {
 
@@ -74,6 +75,7 @@ class Tensor {
 
 inline CodecOptions OnDevice(CodecOptions options) {
   options.device = Device::kCuda;
+  if (options.device_buffer_bytes == 0) options.device_buffer_bytes = 64 << 20;
   return options;
 }
 
@@ -124,6 +126,39 @@ struct Four {
     ASSERT_EQ(device.decoder->StateHash(), hash);
     ASSERT_EQ(device.encoder->stats().payload_bytes, cpu.encoder->stats().payload_bytes);
     last = payload;
+  }
+
+  // All four end and are made anew from what the others' state is: the host's ends from the
+  // device's, the device's from the host's. `same`: those are equal.
+  void Exchange(bool same) {
+    const std::string host_encoder = Saved(cpu.encoder.get(), cpu.spec, cpu.options);
+    const std::string host_decoder = Saved(cpu.decoder.get(), cpu.spec, cpu.options);
+    const std::string encoder = Saved(device.encoder.get(), device.spec, device.options);
+    const std::string decoder = Saved(device.decoder.get(), device.spec, device.options);
+    ASSERT_FALSE(host_encoder.empty() || encoder.empty() || decoder.empty());
+    if (same) {
+      ASSERT_EQ(Difference(host_encoder, encoder), "");
+    }
+    ASSERT_EQ(Difference(host_decoder, decoder), "");
+    Load(host_encoder, host_decoder, &device);
+    Load(encoder, decoder, &cpu);
+  }
+
+  static void Load(const std::string& encoder, const std::string& decoder, Pair* pair) {
+    StringSource from_encoder(encoder), from_decoder(decoder);
+    auto e = LoadEncoder(pair->spec, pair->options, 11, 5, &from_encoder);
+    auto d = LoadDecoder(pair->spec, pair->options, 11, 5, &from_decoder);
+    ASSERT_TRUE(e.ok() && d.ok()) << e.status() << d.status();
+    EXPECT_EQ(AgreementHash(*e), AgreementHash(*d));
+    pair->encoder = std::move(e->codec);
+    pair->decoder = std::move(d->codec);
+  }
+
+  void Prefetch(const std::vector<uint32_t>& ids) {
+    for (Pair* pair : {&cpu, &device}) {
+      pair->encoder->Prefetch(ids);
+      pair->decoder->Prefetch(ids);
+    }
   }
 
   Pair cpu, device;
