@@ -25,6 +25,7 @@
 #include "compress/convert.h"
 #include "compress/cuda/device_codec.h"
 #include "compress/cuda/kernels.h"
+#include "proto/codec_size.h"
 #include "proto/codec_text.h"
 
 namespace isthmus::compress::cuda {
@@ -283,6 +284,47 @@ void Bus(const char* text, int64_t samples, Bench* bench) {
               Median(decoding) * 1e6);
 }
 
+// Warm visits of `kVisited` samples, of which the device has room for `on_device`: what a visit
+// costs its caller, while the device has other work of about half a millisecond between them.
+void Tiers(const char* text, int64_t on_device, size_t ahead, Bench* bench) {
+  constexpr uint32_t kVisited = 32;
+  constexpr int64_t kBetween = int64_t{1} << 30;
+  const CodecSpec spec = Check(ParseCodec(text));
+  const int64_t entry = BufferBytes(spec, 1, kSample.positions, kSample.hidden);
+  CodecOptions options;
+  options.device = Device::kCuda;
+  options.positions = kSample.positions;
+  options.hidden = kSample.hidden;
+  options.distinct_samples = kVisited;
+  options.buffer_memory_bytes = kVisited * entry;
+  options.device_buffer_bytes = on_device * (entry + 512);
+  auto encoder = Check(MakeDeviceEncoder(spec, options));
+  uint8_t* spare[2] = {bench->Allocate(kBetween), bench->Allocate(kBetween)};
+  uint8_t* a = bench->Allocate(2 * kSample.elements());
+  bench->Fill(a, DType::kBf16, kSample.elements(), 1);
+  std::vector<uint32_t> order(2 * kVisited);
+  for (uint32_t i = 0; i < order.size(); ++i) order[i] = i % kVisited;
+  std::vector<double> visits;
+  for (uint32_t frame = 0; frame < 4 * kVisited; ++frame) {
+    const uint32_t id = frame % kVisited;
+    if (ahead > 0) encoder->Prefetch({order.data() + id, ahead});
+    Check(cudaMemcpy(spare[0], spare[1], kBetween, cudaMemcpyDeviceToDevice));
+    Check(cudaDeviceSynchronize());
+    FrameContext context;
+    context.sample_ids = {order.data() + id, 1};
+    const auto begin = std::chrono::steady_clock::now();
+    Check(encoder->EncodePinned(
+        {a, DType::kBf16, Device::kCuda, {1, kSample.positions, kSample.hidden}}, context));
+    if (frame >= 2 * kVisited)
+      visits.push_back(
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  bench->Free();
+  std::printf("| %s | %lld of %u | %s | %.1f | %.0f |\n", text, static_cast<long long>(on_device),
+              kVisited, ahead > 0 ? "yes" : "no", static_cast<double>(entry) * 1e-6,
+              Median(visits) * 1e6);
+}
+
 void Run(const std::string& only, const std::vector<int64_t>& counts) {
   cudaDeviceProp device;
   Check(cudaGetDeviceProperties(&device, 0));
@@ -332,6 +374,17 @@ void Run(const std::string& only, const std::vector<int64_t>& counts) {
                              "topk(0.05, global)", "randomk(0.1)", "cocktail(0.1, 0.2, 4)"}) {
       if (only.empty()) Bus(text, samples, &bench);
     }
+  }
+  if (!only.empty()) return;
+  std::printf(
+      "\n| codec, bf16, one sample a frame | buffers on the device | named ahead | MB a buffer | "
+      "encode us |\n|---|---|---|---|---|\n");
+  Bench bench(1);
+  for (const char* text :
+       {"delta(quant(4))", "delta(quant(4), buffer=8)", "delta(quant(4), buffer=4)"}) {
+    Tiers(text, 32, 8, &bench);
+    Tiers(text, 8, 8, &bench);
+    Tiers(text, 8, 0, &bench);
   }
 }
 
