@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/compress/pair.h"
 
@@ -38,7 +40,13 @@ const char* const kTexts[] = {"none",
                               "delta(lowrank(2))",
                               "delta(sign)",
                               "predict(quant(3))",
-                              "delta(quant(3), cold=predict(quant(4)))"};
+                              "delta(quant(3), cold=predict(quant(4)))",
+                              "delta(quant(3), buffer=4)",
+                              "delta(bf16, cold=quant(8, group=256), buffer=8)",
+                              "predict(quant(3, token, symmetric), context=3, next)",
+                              "sign(group=32)",
+                              "randomk(0.5, values=topk(0.5))",
+                              "lep(lowrank(2))"};
 const std::pair<int64_t, int64_t> kShapes[] = {{0, 0}, {0, 5},  {5, 0},  {1, 1},   {1, 2},
                                                {3, 1}, {1, 31}, {7, 13}, {2, 257}, {33, 33}};
 
@@ -61,6 +69,46 @@ TEST(Codec, SizesAreThoseAnnounced) {
                   << text;
             }
           }
+        }
+      }
+    }
+  }
+}
+
+bool Finite(const std::vector<float>& y) {
+  return std::all_of(y.begin(), y.end(), [](float v) { return std::isfinite(v); });
+}
+
+// All alike, or one element that is not as the others, twice: a defined result within the size that
+// was announced, the same state at both ends, and nothing of it left in the frame that follows.
+TEST(Codec, NumbersThatBreakOthers) {
+  const float inf = std::numeric_limits<float>::infinity(),
+              nan = std::numeric_limits<float>::quiet_NaN();
+  for (const char* text : kTexts) {
+    for (const auto& [positions, hidden] : kShapes) {
+      for (float value : {0.0f, -0.0f, 1.0f, -3.5f, 1e-42f, 0x1p-126f, 3e38f, inf, -inf, nan}) {
+        for (bool all : {true, false}) {
+          const std::string what =
+              absl::StrCat(text, ", ", positions, "x", hidden, " of ", value, all ? "" : " once");
+          Pair pair(text, positions, hidden);
+          const size_t n = static_cast<size_t>(positions * hidden);
+          std::vector<float> x = all ? std::vector<float>(n, value) : Gaussian(n, 3);
+          if (n > 0) x[n / 2] = value;
+          for (int visit = 0; visit < 2; ++visit) {
+            const std::vector<float> y = pair.RoundTrip(x, {5});
+            ASSERT_LE(pair.payload_bytes, MaxEncodedBytes(pair.spec, pair.Dims(1))) << what;
+            ASSERT_EQ(pair.encoder->StateHash(), pair.decoder->StateHash()) << what;
+            if (std::fabs(value) < 1e30f) {
+              ASSERT_TRUE(Finite(y)) << what;
+            }
+            if (all && value == 0) {
+              ASSERT_EQ(y, x) << what;
+            }
+          }
+          const std::vector<float> good = Gaussian(n, 4);
+          ASSERT_TRUE(Finite(pair.RoundTrip(good, {5}))) << what;
+          ASSERT_TRUE(Finite(pair.RoundTrip(good, {6}))) << what;
+          ASSERT_EQ(pair.encoder->StateHash(), pair.decoder->StateHash()) << what;
         }
       }
     }

@@ -66,7 +66,9 @@ TEST(Delta, BothEndsStayIdentical) {
         "delta(bf16)", "delta(fp16, cold=fp16)", "delta(none)",
         "delta(quant(4, group=32), cold=bf16) | zstd", "delta(quant(1, symmetric), cold=quant(8))",
         "delta(quant(3), buffer=8)", "delta(bf16, cold=fp16, buffer=4)",
-        "delta(quant(2, token, stochastic), buffer=2)"}) {
+        "delta(quant(2, token, stochastic), buffer=2)", "delta(topk(0.2))",
+        "delta(randomk(0.3, scaled), buffer=8)", "delta(cocktail(0.5, 0.5, 4))",
+        "delta(lowrank(2))", "delta(sign(token))"}) {
     Pair pair(text, 3, 37);
     for (uint64_t frame = 0; frame < 60; ++frame) {
       std::vector<uint32_t> ids;

@@ -24,7 +24,10 @@ const char* const kTexts[] = {"none",
                               "lowrank(2)",
                               "lep(quant(3))",
                               "predict(quant(3))",
-                              "delta(quant(3), cold=predict(topk(0.2)))"};
+                              "delta(quant(3), cold=predict(topk(0.2)))",
+                              "randomk(0.5, values=topk(0.5))",
+                              "autoencoder(9, values=quant(4))",
+                              "ef(sign(group=32))"};
 
 struct Frames {
   explicit Frames(const std::string& text) : pair(text, 2, 9) {
