@@ -23,6 +23,7 @@ struct FuzzCase {
   FuzzCase(const CodecSpec& codec, uint8_t shape) : spec(codec) {
     options.positions = 1 + (shape >> 2) % 3;
     options.hidden = 1 + (shape >> 4) % 11;
+    if (spec.kind() == CodecSpec::AUTOENCODER) options.hidden = spec.channels();
     dims = {shape % 4, options.positions, options.hidden};
     options.max_samples = 3;
     options.buffer_memory_bytes =
