@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -17,17 +18,61 @@ JOBS = {
               ("delta(topk(0.2))", "sign")],
     "buffers": [("delta(quant(3), buffer=8)", "quant(6)"), ("delta(quant(4), cold=quant(8), buffer=4) | zstd", "quant(6)"),
                 ("delta(quant(4), buffer=2)", "quant(8)")],
-    "sparse": [("topk(0.3)", "topk(0.2, global)"), ("randomk(0.5, scaled)", "cocktail(0.5, 0.2, 4)"),
+    "sparse": [("topk(0.3, token)", "topk(0.2, global)"), ("randomk(0.5, scaled)", "cocktail(0.5, 0.2, 4)"),
                ("topk(0.5) | zstd", "randomk(0.5)")],
     "kept": [("topk(0.3)", "kept"), ("topk(0.5, global) | zstd", "kept(quant(8)) | zstd"), ("randomk(0.5, scaled)", "kept(bf16)")],
     "state": [("lowrank(8)", "lep(lowrank(4))"), ("quant(8)", "ef(topk(0.1))"), ("bf16", "lep(quant(2))")],
     "predict": [("predict(quant(3, token), context=2)", "predict(quant(4, token, symmetric), context=2, next)"),
                 ("predict(quant(4))", "quant(6)"), ("delta(quant(3), cold=predict(quant(4)))", "quant(6)")],
+    "values": [("topk(0.5, values=quant(8, token))", "sign(group=32)"), ("randomk(0.8, values=topk(0.5))", "lowrank(4, values=bf16)"),
+               ("fp16", "sign(token)")],
+    "rates": [("predict(quant(6), rate=0.1)", "ef(sign(channel))"), ("quant(8)", "quant(6)"), ("bf16", "quant(8)")],
     "learned": [("autoencoder(16)", "none"), ("autoencoder(8, values=bf16)", "bf16"), ("quant(8)", "quant(8)")],
 }
 
 
+def grammar():
+    """{codec: options} that `isthmus help job` names: the table of the parser."""
+    text = subprocess.run([f"{BIN}/isthmus", "help", "job"], stdout=subprocess.PIPE, check=True).stdout.decode()
+    options, name = {"zstd": set()}, None
+    for line in text[text.index("Codecs"):text.index("`auto` takes")].splitlines()[1:]:
+        codec, option = re.match(r"  (\w+)", line), re.match(r"    (?:, |\()(\w+)", line)
+        if codec:
+            name = codec.group(1)
+            options[name] = set()
+        elif option:
+            options[name].add(option.group(1))
+    return options
+
+
+def words_of(text, used):
+    """Adds each codec in a text, and the options it has there, to `used`."""
+    stack = []
+    for word, mark in re.findall(r"(\w[\w.]*)|([(),|=])", text):
+        if mark == "(":
+            stack.append(last)
+        elif mark == ")":
+            stack.pop()
+        elif word:
+            last = word
+            used.setdefault(word, set())
+            if stack:
+                used[stack[-1]].add(word)
+
+
 class CodecsTest(unittest.TestCase):
+    def test_the_jobs_name_every_codec_and_option(self):
+        used = {}
+        for codecs in JOBS.values():
+            for pair in codecs:
+                for text in pair:
+                    words_of(text, used)
+        options = grammar()
+        self.assertGreater(len(options), 14)
+        for name, words in options.items():
+            self.assertIn(name, used)
+            self.assertEqual(words - used[name], set(), name)
+
     def test_every_codec_trains_through_real_daemons(self):
         cluster = Cluster(text=small_text(2600))  # three passes
         self.addCleanup(cluster.close)
