@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "coordinator/cost_model.h"
 #include "coordinator/figures.h"
 #include "proto/codec_pair.h"
@@ -39,6 +40,55 @@ int UnderWay(const JobSpec& job, const Placement& p, int boundary) {
   const int own = MicrosInFlight(job.strategy().schedule(), stages, boundary, micros);
   if (p.warmups.empty()) return own;
   return std::max(own, std::min(micros, p.warmups[static_cast<size_t>(boundary)] + 1));
+}
+
+absl::Status PlaceTables(const JobSpec& job, int boundary, const CodecSpec& codec, Placement* p) {
+  const TensorDims dims{job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
+  const int64_t bytes = PredictorBytes(codec, dims, job.model().vocabulary());
+  if (bytes > FreeBytes(*p, boundary)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "memory: the tables of ", FormatCodec(codec), " on boundary b", boundary, " need ",
+        FormatBytes(bytes), " at either end, ", FormatBytes(FreeBytes(*p, boundary)),
+        " are free. Choose a codec without predict, or give daemons more memory"));
+  }
+  for (int s : {boundary, boundary + 1}) p->bytes[static_cast<size_t>(s)] += bytes;
+  return absl::OkStatus();
+}
+
+absl::Status PlacePlaces(const JobSpec& job, int boundary, const CodecSpec& backward,
+                         BoundaryChoice* choice, Placement* p) {
+  const TensorDims dims{job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
+  choice->places_bytes = PlacesBytes(backward, dims);
+  const int64_t bytes = UnderWay(job, *p, boundary) * choice->places_bytes;
+  if (bytes > FreeBytes(*p, boundary)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "memory: the places that ", FormatCodec(backward), " on boundary b", boundary,
+        " needs of the activations under way take ", FormatBytes(bytes), " at either end, ",
+        FormatBytes(FreeBytes(*p, boundary)),
+        " are free. Keep a smaller share, choose a backward codec other than kept, or give daemons "
+        "more memory"));
+  }
+  for (int s : {boundary, boundary + 1}) p->bytes[static_cast<size_t>(s)] += bytes;
+  return absl::OkStatus();
+}
+
+absl::Status PlaceResiduals(const JobSpec& job, int boundary, bool forward, const CodecSpec& codec,
+                            const TensorDims& dims, Placement* p) {
+  const size_t s = static_cast<size_t>(boundary + (forward ? 0 : 1));
+  const int64_t bytes = ResidualBytes(codec, dims, job.recipe().global_batch());
+  const int64_t free = std::max<int64_t>(0, p->nodes[s]->memory_bytes() - p->bytes[s]);
+  if (bytes > free) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "memory: the residuals of ", FormatCodec(codec), " on boundary b", boundary, " need ",
+        FormatBytes(bytes), " on daemon ", p->nodes[s]->name(), ", ", FormatBytes(free),
+        " are free. ",
+        codec.kind() == CodecSpec::FEEDBACK ? "Choose lep, whose residuals are of "
+                                              "one micro-batch, or a codec without either"
+                                            : "Choose a codec without lep",
+        ", or give it more memory"));
+  }
+  p->bytes[s] += bytes;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -80,35 +130,30 @@ int64_t FreeBytes(const Placement& p, int boundary) {
                                        p.nodes[s + 1]->memory_bytes() - p.bytes[s + 1]));
 }
 
-absl::Status PlaceTables(const JobSpec& job, int boundary, const CodecSpec& codec, Placement* p) {
+absl::Status PlaceState(const JobSpec& job, int boundary, bool forward, const CodecSpec& codec,
+                        BoundaryChoice* choice, Placement* p) {
+  if (NeedsPlaces(codec)) RETURN_IF_ERROR(PlacePlaces(job, boundary, codec, choice, p));
   const TensorDims dims{job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
-  const int64_t bytes = PredictorBytes(codec, dims, job.model().vocabulary());
-  if (bytes > FreeBytes(*p, boundary)) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "memory: the tables of ", FormatCodec(codec), " on boundary b", boundary, " need ",
-        FormatBytes(bytes), " at either end, ", FormatBytes(FreeBytes(*p, boundary)),
-        " are free. Choose a codec without predict, or give daemons more memory"));
-  }
-  for (int s : {boundary, boundary + 1}) p->bytes[static_cast<size_t>(s)] += bytes;
-  return absl::OkStatus();
+  RETURN_IF_ERROR(PlaceResiduals(job, boundary, forward, codec,
+                                 forward ? dims : WireDims(choice->forward, dims), p));
+  return PlaceTables(job, boundary, codec, p);
 }
 
-absl::Status PlacePlaces(const JobSpec& job, int boundary, const CodecSpec& backward,
-                         BoundaryChoice* choice, Placement* p) {
-  if (!NeedsPlaces(backward)) return absl::OkStatus();
+std::string ResidualWords(const JobSpec& job, const Placement& p) {
   const TensorDims dims{job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
-  choice->places_bytes = PlacesBytes(backward, dims);
-  const int64_t bytes = UnderWay(job, *p, boundary) * choice->places_bytes;
-  if (bytes > FreeBytes(*p, boundary)) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "memory: the places that ", FormatCodec(backward), " on boundary b", boundary,
-        " needs of the activations under way take ", FormatBytes(bytes), " at either end, ",
-        FormatBytes(FreeBytes(*p, boundary)),
-        " are free. Keep a smaller share, choose a backward codec other than kept, or give daemons "
-        "more memory"));
+  std::vector<std::string> words;
+  for (size_t b = 0; b < p.boundaries.size(); ++b) {
+    for (bool forward : {true, false}) {
+      const CodecSpec& codec = forward ? p.boundaries[b].forward : p.boundaries[b].backward;
+      const int64_t bytes =
+          ResidualBytes(codec, forward ? dims : WireDims(p.boundaries[b].forward, dims),
+                        job.recipe().global_batch());
+      if (bytes == 0) continue;
+      words.push_back(absl::StrCat("of ", FormatCodec(codec), " on boundary b", b, ", ",
+                                   FormatBytes(bytes), " on ", p.nodes[b + !forward]->name()));
+    }
   }
-  for (int s : {boundary, boundary + 1}) p->bytes[static_cast<size_t>(s)] += bytes;
-  return absl::OkStatus();
+  return words.empty() ? "" : absl::StrCat("residuals: ", absl::StrJoin(words, "; "));
 }
 
 std::string PlacesWords(const JobSpec& job, const Placement& p) {

@@ -1,7 +1,8 @@
 // What the codecs of a placement keep at the ends of their boundaries, and whether the daemons have
 // room for it: delta buffers in memory and on disk, the tables of predict, the places that a `kept`
-// needs from an activation until its gradient comes. Adds to the bytes of the stages (and what goes
-// to disk). Errors name the daemon, the bytes and what to change. Thread: pure functions.
+// needs from an activation until its gradient comes, the residuals of ef and lep. Adds to the bytes
+// of the stages (and what goes to disk). Errors name the daemon, the bytes and what to change.
+// Thread: pure functions.
 #ifndef ISTHMUS_COORDINATOR_CODEC_MEMORY_H_
 #define ISTHMUS_COORDINATOR_CODEC_MEMORY_H_
 
@@ -23,15 +24,18 @@ absl::Status CheckBuffers(const JobSpec& job, const Placement& p, int boundary,
 // Memory left at the end of the boundary that has less.
 int64_t FreeBytes(const Placement& p, int boundary);
 
-// The tables of predict at both ends.
-absl::Status PlaceTables(const JobSpec& job, int boundary, const CodecSpec& codec, Placement* p);
+// What a codec remembers besides delta buffers:
+// - predict its tables, at both ends;
+// - a kept (as bound to its forward codec) the places of the micro-batches that the stage below the
+//   boundary has under way by its schedule's own count, at both ends: the stage above has them from
+//   the frame's arrival until its gradient leaves, so no more of them. `choice` gets what those of
+//   one micro-batch take: more under way (ChooseWarmUps) take more;
+// - ef and lep their residuals, at the sender's end.
+absl::Status PlaceState(const JobSpec& job, int boundary, bool forward, const CodecSpec& codec,
+                        BoundaryChoice* choice, Placement* p);
 
-// The places of the micro-batches that the stage below the boundary has under way by its schedule's
-// own count, at both ends, where `backward` (as bound to its forward codec) is a `kept`: the stage
-// above has them from the frame's arrival until its gradient leaves, so no more of them. Writes
-// down what those of one micro-batch take: more under way (ChooseWarmUps) take more.
-absl::Status PlacePlaces(const JobSpec& job, int boundary, const CodecSpec& backward,
-                         BoundaryChoice* choice, Placement* p);
+// "residuals: of ef(quant(4)) on boundary b0, 12 MiB on lab"; empty where no boundary has any.
+std::string ResidualWords(const JobSpec& job, const Placement& p);
 
 // "places: b0's of topk(0.25), which kept needs, take 96 KiB at each end (3 micro-batches under way
 // x 32 KiB)"; empty where no boundary has any.

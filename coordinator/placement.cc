@@ -81,7 +81,7 @@ absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary,
       *codec = answer.codec;
       *why = answer.why;
       choice.fits = choice.fits && answer.fits;
-      return PlaceTables(job, boundary, *codec, p);
+      return PlaceState(job, boundary, forward, *codec, &choice, p);
     }
     ASSIGN_OR_RETURN(*codec, ParseCodec(text));
     if (!forward) RETURN_IF_ERROR(Bind(choice.forward, boundary, codec));
@@ -102,8 +102,7 @@ absl::Status ChooseBoundary(const JobSpec& job, Placement* p, int boundary,
           "first stage to here is a predict; on a link that needs none, predict(none) passes them "
           "on"));
     }
-    if (!forward) RETURN_IF_ERROR(PlacePlaces(job, boundary, *codec, &choice, p));
-    return PlaceTables(job, boundary, *codec, p);
+    return PlaceState(job, boundary, forward, *codec, &choice, p);
   };
   RETURN_IF_ERROR(choose(wanted.forward, true, &choice.forward, &choice.forward_why));
   question.dims = WireDims(choice.forward, dims);

@@ -224,8 +224,8 @@ class Writer {
           "; with checkpoints they are saved there as well, up to ",
           FormatBytes(kSavedStates * p_.buffer_bytes), " on disk"));
     }
-    const std::string places = PlacesWords(job, p_);
-    if (!places.empty()) Say(places);
+    for (const std::string& kept : {PlacesWords(job, p_), ResidualWords(job, p_)})
+      if (!kept.empty()) Say(kept);
     if (HasDelta(p_) && in_.start_step > 0) Say(ResumedBuffers());
     if (!p_.warmups_why.empty()) Say(p_.warmups_why);
     Say(absl::StrCat("a step: ", FormatSeconds(p_.step_s), " = pipeline ",

@@ -196,6 +196,12 @@ int64_t PlacesBytes(const CodecSpec& backward, const TensorDims& d) {
   return kPlaceBytes * d.samples * TopKKept(backward, d.positions, d.hidden);
 }
 
+int64_t ResidualBytes(const CodecSpec& spec, const TensorDims& d, int64_t samples_a_step) {
+  const bool lazy = spec.kind() == CodecSpec::LAZY;
+  if (!lazy && spec.kind() != CodecSpec::FEEDBACK) return 0;
+  return 4 * (lazy ? d.samples : samples_a_step) * d.positions * d.hidden;
+}
+
 int64_t BufferBytes(const CodecSpec& spec, int64_t samples, int64_t positions, int64_t hidden) {
   if (spec.kind() != CodecSpec::DELTA) return 0;
   const int64_t n = positions * hidden;

@@ -78,6 +78,10 @@ int64_t BufferBytes(const CodecSpec& spec, int64_t samples, int64_t positions, i
 // Bytes of the places that a bound KEPT needs of one activation, at one end: 4 each. 0 for others.
 int64_t PlacesBytes(const CodecSpec& backward, const TensorDims& dims);
 
+// Bytes of the residuals that the sender keeps of an ef (of each sample of a step) or a lep (of
+// each sample of a frame). 0 for others.
+int64_t ResidualBytes(const CodecSpec& spec, const TensorDims& dims, int64_t samples_a_step);
+
 // How the buffers of one end of a boundary share its caps.
 struct BufferLayout {
   int64_t memory_entries = 0;

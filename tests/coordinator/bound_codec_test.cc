@@ -94,6 +94,34 @@ void FixStages(JobSpec* job) {
   for (int i = 0; i < 3; ++i) job->mutable_strategy()->add_layers_per_stage(2);
 }
 
+// ef keeps what it lost of every sample of a step, lep of one micro-batch, each at its sender.
+TEST(CodecMemory, ResidualsAreInTheMemoryOfTheSender) {
+  PlannerInput in = KeptInput(10000);
+  FixStages(&in.job);
+  const auto codecs = [&](const char* forward, const char* backward) {
+    in.job.mutable_compression()->set_forward(forward);
+    in.job.mutable_compression()->set_backward(backward);
+    return MakePlan(in);
+  };
+  const Plan without = codecs("quant(4)", "quant(4)")->plan;
+  const Plan with = codecs("ef(quant(4))", "lep(quant(4))")->plan;
+  const int64_t sample = 4 * 128 * 256;
+  const int64_t more[] = {32 * sample, 32 * sample + 4 * sample, 4 * sample};
+  for (int s = 0; s < 3; ++s)
+    EXPECT_EQ(with.stages(s).memory_bytes() - without.stages(s).memory_bytes(), more[s]) << s;
+  EXPECT_THAT(with.explanation(),
+              Contains(HasSubstr("residuals: of ef(quant(4)) on boundary b0, 4.00 MiB on lab; of "
+                                 "lep(quant(4)) on boundary b0, 512 KiB on home; of ef")));
+  EXPECT_THAT(without.explanation(), Not(Contains(HasSubstr("residuals: "))));
+  in.topology.mutable_nodes(0)->set_memory_bytes(with.stages(0).memory_bytes());
+  EXPECT_TRUE(MakePlan(in).ok()) << MakePlan(in).status();
+  in.topology.mutable_nodes(0)->set_memory_bytes(with.stages(0).memory_bytes() - 1);
+  const absl::Status refused = MakePlan(in).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused.message(), HasSubstr("memory: the residuals of ef(quant(4)) on boundary b0 "
+                                           "need 4.00 MiB on daemon lab"));
+}
+
 TEST(BoundCodec, PlacesThatDoNotFitAreRefused) {
   PlannerInput in = KeptInput(10000);
   FixStages(&in.job);

@@ -76,6 +76,13 @@ TEST(CodecSize, PlacesAreFourBytesEach) {
   EXPECT_EQ(bytes("topk(0.05)", "quant(4)"), 0);
 }
 
+TEST(CodecSize, ResidualsAreOfAStepOrOfAFrame) {
+  const TensorDims dims{2, 16, 48};
+  EXPECT_EQ(ResidualBytes(*ParseCodec("ef(quant(4)) | zstd"), dims, 7), 4 * 7 * 16 * 48);
+  EXPECT_EQ(ResidualBytes(*ParseCodec("lep(lowrank(2))"), dims, 7), 4 * 2 * 16 * 48);
+  EXPECT_EQ(ResidualBytes(*ParseCodec("delta(quant(4))"), dims, 7), 0);
+}
+
 TEST(CodecSize, AnAutoencoderHasItsChannelsBothWays) {
   const TensorDims xl{2, 1024, 1600};
   const CodecSpec forward = *ParseCodec("autoencoder(100, values=bf16)");
