@@ -2,8 +2,7 @@
 
 #include <cstring>
 
-#include "absl/strings/string_view.h"
-#include "compress/convert.h"
+#include "compress/quantize_delta.h"
 #include "proto/codec_size.h"
 
 namespace isthmus::compress {
@@ -16,57 +15,63 @@ CodecSpec DeltaOf(int bits) {
   return delta;
 }
 
-CodecSpec QuantOf(int bits) {
-  CodecSpec quant;
-  quant.set_kind(CodecSpec::QUANT);
-  quant.set_bits(bits);
-  return quant;
-}
-
-// Rows of a bf16 array.
-class Bf16Rows : public RowSource, public RowSink {
- public:
-  Bf16Rows(uint16_t* m, size_t hidden) : m_(m), row_(hidden) {}
-  const float* Row(int64_t p) override {
-    Bf16ToFloats(At(p), row_.size(), row_.data());
-    return row_.data();
-  }
-  float* Begin(int64_t) override { return row_.data(); }
-  void End(int64_t p) override { FloatsToBf16(row_.data(), row_.size(), At(p)); }
-
- private:
-  uint16_t* At(int64_t p) { return m_ + static_cast<size_t>(p) * row_.size(); }
-
-  uint16_t* m_;
-  std::vector<float> row_;
-};
-
 }  // namespace
 
 BufferFormat::BufferFormat(int bits, const SampleShape& shape)
-    : shape_(shape), words_(BufferBytes(DeltaOf(bits), 1, shape.positions, shape.hidden) / 2) {
+    : shape_(shape),
+      hidden_(static_cast<size_t>(shape.hidden)),
+      words_(BufferBytes(DeltaOf(bits), 1, shape.positions, shape.hidden) / 2) {
   if (bits == 0) return;
-  quant_ = std::make_unique<QuantCodec>(QuantOf(bits), shape, 0);
+  levels_.emplace(bits, false);
   opened_.resize(static_cast<size_t>(shape.elements()));
+  step_.resize(hidden_);
+  inverse_.resize(hidden_);
 }
 
-uint16_t* BufferFormat::Open(uint16_t* stored, bool whole) {
+void BufferFormat::Open(uint16_t* stored, bool whole) {
   stored_ = stored;
-  if (quant_ == nullptr) return stored;
-  if (!whole) {
-    Bf16Rows rows(opened_.data(), static_cast<size_t>(shape_.hidden));
-    quant_->Decode({reinterpret_cast<const char*>(stored), static_cast<size_t>(2 * words_)}, rows);
-  }
-  return opened_.data();
+  rows_ = quantised() ? opened_.data() : stored;
+  if (!quantised()) return;
+  largest_.assign(hidden_, 0);
+  next_row_ = whole ? shape_.positions : 0;
+  if (whole) return;
+  for (size_t i = 0; i < hidden_; ++i) step_[i] = levels_->Step(stored[i]);
+  codes_.emplace(&read_, hidden_, shape_.positions, levels_->bits,
+                 reinterpret_cast<const char*>(stored + hidden_));
+}
+
+uint16_t* BufferFormat::Row(int64_t p) {
+  for (; quantised() && next_row_ <= p; ++next_row_)
+    DequantizeToBf16(*levels_, codes_->Row(), step_.data(), hidden_, At(next_row_));
+  return At(p);
+}
+
+void BufferFormat::MaxDifferenceInto(int64_t p, const float* a, uint32_t* max_bits) {
+  if (!quantised() || p != next_row_) return MaxBitsOfDifferenceInto(a, Row(p), hidden_, max_bits);
+  DequantizeToBf16Against(*levels_, codes_->Row(), step_.data(), a, hidden_, At(p), max_bits);
+  ++next_row_;
+}
+
+void BufferFormat::Changed(int64_t p) {
+  if (quantised()) MaxOfBf16Into(At(p), hidden_, largest_.data());
 }
 
 void BufferFormat::Close() {
-  if (quant_ == nullptr) return;
-  Bf16Rows rows(opened_.data(), static_cast<size_t>(shape_.hidden));
-  body_.clear();
-  quant_->Encode(rows, SampleInfo(), &body_, nullptr);
-  body_.resize(static_cast<size_t>(2 * words_));  // zeros up to a whole word
-  if (!body_.empty()) std::memcpy(stored_, body_.data(), body_.size());
+  if (!quantised()) return;
+  for (size_t i = 0; i < hidden_; ++i) {
+    const uint16_t scale = ScaleOfBits(uint32_t{largest_[i]} << 16);
+    stored_[i] = scale;
+    inverse_[i] = levels_->Inverse(scale);
+  }
+  char* codes = reinterpret_cast<char*>(stored_ + hidden_);
+  const size_t bytes = PackedBytes(static_cast<size_t>(shape_.elements()), levels_->bits);
+  CodeWriter writer(&written_, hidden_, levels_->bits, codes);
+  for (int64_t p = 0; p < shape_.positions; ++p) {
+    QuantizeBf16(*levels_, At(p), inverse_.data(), hidden_, writer.Row());
+    writer.Commit();
+  }
+  writer.Finish();
+  if (bytes % 2 != 0) codes[bytes] = 0;  // up to a whole word
 }
 
 }  // namespace isthmus::compress

@@ -28,18 +28,18 @@ uint32_t LargestBf16(const uint16_t* m, size_t n) {
 // a - m.
 class DifferenceRows : public RowSource {
  public:
-  DifferenceRows(RowSource& a, const uint16_t* m, size_t hidden)
+  DifferenceRows(RowSource& a, BufferRows& m, size_t hidden)
       : a_(a), m_(m), hidden_(hidden), row_(hidden) {}
   const float* Row(int64_t p) override {
     const float* a = a_.Row(p);
-    const uint16_t* m = m_ + static_cast<size_t>(p) * hidden_;
+    const uint16_t* m = m_.Row(p);
     for (size_t i = 0; i < hidden_; ++i) row_[i] = a[i] - Bf16ToFloat(m[i]);
     return row_.data();
   }
 
  private:
   RowSource& a_;
-  const uint16_t* m_;
+  BufferRows& m_;
   const size_t hidden_;
   std::vector<float> row_;
 };
@@ -47,13 +47,14 @@ class DifferenceRows : public RowSource {
 // Takes differences: sum := m + difference goes to `out` (if any), m := bf16(sum).
 class UpdateSink : public RowSink {
  public:
-  UpdateSink(uint16_t* m, size_t hidden, RowSink* out)
+  UpdateSink(BufferRows& m, size_t hidden, RowSink* out)
       : m_(m), hidden_(hidden), out_(out), row_(hidden) {}
   float* Begin(int64_t) override { return row_.data(); }
   void End(int64_t p) override {
-    uint16_t* m = m_ + static_cast<size_t>(p) * hidden_;
+    uint16_t* m = m_.Row(p);
     for (size_t i = 0; i < hidden_; ++i) row_[i] = Bf16ToFloat(m[i]) + row_[i];
     FloatsToBf16(row_.data(), hidden_, m);
+    m_.Changed(p);
     largest_ = std::max(largest_, LargestBf16(m, hidden_));
     if (out_ == nullptr) return;
     std::copy(row_.begin(), row_.end(), out_->Begin(p));
@@ -62,7 +63,7 @@ class UpdateSink : public RowSink {
   bool finite() const { return largest_ < kBf16Inf; }
 
  private:
-  uint16_t* m_;
+  BufferRows& m_;
   const size_t hidden_;
   RowSink* out_;
   std::vector<float> row_;
@@ -73,22 +74,23 @@ class UpdateSink : public RowSink {
 // any).
 class ReplaceSink : public RowSink {
  public:
-  ReplaceSink(uint16_t* m, size_t hidden, RowSink* out)
+  ReplaceSink(BufferRows* m, size_t hidden, RowSink* out)
       : m_(m), hidden_(hidden), out_(out), row_(hidden), no_buffer_(m == nullptr ? hidden : 0) {}
   float* Begin(int64_t p) override {
     to_ = out_ != nullptr ? out_->Begin(p) : row_.data();
     return to_;
   }
   void End(int64_t p) override {
-    uint16_t* m = m_ != nullptr ? m_ + static_cast<size_t>(p) * hidden_ : no_buffer_.data();
+    uint16_t* m = m_ != nullptr ? m_->Row(p) : no_buffer_.data();
     FloatsToBf16(to_, hidden_, m);
+    if (m_ != nullptr) m_->Changed(p);
     largest_ = std::max(largest_, LargestBf16(m, hidden_));
     if (out_ != nullptr) out_->End(p);
   }
   bool finite() const { return largest_ < kBf16Inf; }
 
  private:
-  uint16_t* m_;
+  BufferRows* m_;
   const size_t hidden_;
   RowSink* out_;
   std::vector<float> row_;
@@ -126,9 +128,10 @@ absl::StatusOr<DeltaState> DeltaState::Make(const CodecSpec& spec, const CodecOp
   return s;
 }
 
-absl::StatusOr<uint16_t*> DeltaState::Open(uint32_t id, bool whole) {
+absl::StatusOr<BufferRows*> DeltaState::Open(uint32_t id, bool whole) {
   ASSIGN_OR_RETURN(uint16_t * stored, store->Buffer(id));
-  return format->Open(stored, whole);
+  format->Open(stored, whole);
+  return format.get();
 }
 
 void DeltaState::Keep(uint32_t id) {
@@ -215,18 +218,18 @@ absl::Status DeltaEncoder::EncodeSample(const TensorView& in, const SampleInfo& 
 
 absl::StatusOr<bool> DeltaEncoder::EncodeDelta(RowSource& rows, const SampleInfo& info, uint32_t id,
                                                std::string* payload) {
-  ASSIGN_OR_RETURN(uint16_t * m, s_.Open(id, false));
-  if (s_.fused != nullptr) return s_.fused->EncodeDelta(rows, m, payload);
+  ASSIGN_OR_RETURN(BufferRows * m, s_.Open(id, false));
+  if (s_.fused != nullptr) return s_.fused->EncodeDelta(rows, *m, payload);
   const size_t hidden = static_cast<size_t>(s_.options.hidden);
-  DifferenceRows difference(rows, m, hidden);
-  UpdateSink update(m, hidden, nullptr);
+  DifferenceRows difference(rows, *m, hidden);
+  UpdateSink update(*m, hidden, nullptr);
   s_.inner->Encode(difference, info, payload, &update);
   return update.finite();
 }
 
 absl::StatusOr<bool> DeltaEncoder::EncodeKey(RowSource& rows, const SampleInfo& info, uint32_t id,
                                              bool keep, std::string* payload) {
-  uint16_t* m = nullptr;
+  BufferRows* m = nullptr;
   if (keep) {
     ASSIGN_OR_RETURN(m, s_.Open(id, true));
   }
@@ -304,7 +307,7 @@ absl::Status DeltaDecoder::Apply(int64_t sample, uint32_t id, const MutableTenso
     s_.store->Forget(id);
     return absl::OkStatus();
   }
-  uint16_t* m = nullptr;
+  BufferRows* m = nullptr;
   if (keep) {
     ASSIGN_OR_RETURN(m, s_.Open(id, part.kind == kKey));
   }
@@ -319,9 +322,9 @@ absl::Status DeltaDecoder::Apply(int64_t sample, uint32_t id, const MutableTenso
         tokens.begin(), tokens.end(),
         tokens_.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(sample) * tokens.size()));
   } else if (s_.fused != nullptr) {
-    finite = s_.fused->DecodeDelta(part.body, m, sink);
+    finite = s_.fused->DecodeDelta(part.body, *m, sink);
   } else {
-    UpdateSink update(m, hidden, &sink);
+    UpdateSink update(*m, hidden, &sink);
     s_.inner->Decode(part.body, update);
     finite = update.finite();
   }

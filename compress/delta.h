@@ -42,7 +42,7 @@ struct DeltaState {
 
   // The buffer of a kept sample in bf16, to be changed (`whole`: every element of it); Keep puts it
   // back as the sample's next version. Nothing else is asked of the store in between.
-  absl::StatusOr<uint16_t*> Open(uint32_t id, bool whole);
+  absl::StatusOr<BufferRows*> Open(uint32_t id, bool whole);
   void Keep(uint32_t id);
 
   uint64_t StateHash() const;

@@ -133,6 +133,66 @@ HWY_INLINE hn::Vec<D8> LoadBlocks(const uint8_t* in) {
 #endif
 }
 
+// Widths that divide a byte need neither words nor a shuffle's table: a pair of fields is a lane of
+// twice the width.
+using W8 = hn::ScalableTag<uint8_t>;
+using W16 = hn::Repartition<uint16_t, W8>;
+using H8 = hn::Half<W8>;
+
+// Bytes of b bits each to half as many of 2b bits.
+template <int b>
+HWY_INLINE hn::Vec<W8> JoinPairs(hn::Vec<W8> first, hn::Vec<W8> second) {
+  const W8 d8;
+  const auto join = [d8](hn::Vec<W8> v) HWY_ATTR {
+    const auto pairs = hn::BitCast(W16(), v);
+    return hn::BitCast(d8, hn::Or(hn::ShiftLeft<b>(pairs), hn::ShiftRight<8>(pairs)));
+  };
+  return hn::ConcatEven(d8, join(second), join(first));
+}
+
+template <int b>
+HWY_INLINE hn::Vec<W8> SplitPairs(hn::Vec<H8> v) {
+  const auto pairs = hn::PromoteTo(W16(), v);
+  const auto low = hn::And(pairs, hn::Set(W16(), (1u << b) - 1));
+  return hn::BitCast(W8(), hn::Or(hn::ShiftRight<b>(pairs), hn::ShiftLeft<8>(low)));
+}
+
+// How many codes they did, from the first on.
+template <int b>
+HWY_INLINE size_t PackPairs(const uint8_t* codes, size_t n, uint8_t* out) {
+  const W8 d8;
+  const size_t lanes = hn::Lanes(d8), step = 8 / b * lanes;
+  size_t i = 0;
+  for (; i + step <= n; i += step, out += lanes) {
+    const auto halves = [=](size_t at) HWY_ATTR {
+      return JoinPairs<b>(hn::LoadU(d8, codes + at), hn::LoadU(d8, codes + at + lanes));
+    };
+    if constexpr (b == 4) {
+      hn::StoreU(halves(i), d8, out);
+    } else {
+      hn::StoreU(JoinPairs<4>(halves(i), halves(i + 2 * lanes)), d8, out);
+    }
+  }
+  return i;
+}
+
+template <int b>
+HWY_INLINE size_t UnpackPairs(const uint8_t* in, size_t n, uint8_t* codes) {
+  const W8 d8;
+  const size_t lanes = hn::Lanes(d8), step = 4 / b * lanes;
+  size_t i = 0;
+  for (; i + step <= n; i += step, in += lanes / 2) {
+    const auto halves = SplitPairs<4>(hn::LoadU(H8(), in));
+    if constexpr (b == 4) {
+      hn::StoreU(halves, d8, codes + i);
+    } else {
+      hn::StoreU(SplitPairs<b>(hn::LowerHalf(H8(), halves)), d8, codes + i);
+      hn::StoreU(SplitPairs<b>(hn::UpperHalf(H8(), halves)), d8, codes + i + lanes);
+    }
+  }
+  return i;
+}
+
 // Where each byte of the packed string comes from (or, spreading, of the words): 0x80 for none.
 template <int b>
 void Orders(uint8_t* squeeze, uint8_t* spread) {
@@ -151,6 +211,7 @@ template <int b>
 void Pack(const uint8_t* codes, size_t n, uint8_t* out) {
   size_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
+  if constexpr (b == 2 || b == 4) i = PackPairs<b>(codes, n, out);
   HWY_ALIGN uint8_t squeeze[16], spread[16];
   Orders<b>(squeeze, spread);
   const auto order = hn::LoadDup128(D8(), squeeze);
@@ -167,6 +228,7 @@ template <int b>
 void Unpack(const uint8_t* in, size_t n, uint8_t* codes) {
   size_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
+  if constexpr (b == 2 || b == 4) i = UnpackPairs<b>(in, n, codes);
   HWY_ALIGN uint8_t squeeze[16], spread[16];
   Orders<b>(squeeze, spread);
   const auto order = hn::LoadDup128(D8(), spread);

@@ -25,40 +25,43 @@ class QuantCodec : public SampleCodec {
   void Decode(absl::string_view body, RowSink& out) override;
 
   // Delta coding in one pass over the memory, where the rounding is to nearest and the scale the
-  // maximum. `m` is the sample's buffer, updated.
+  // maximum. `buffer` is the sample's, updated.
   bool CanFuseDelta() const { return !spec_.stochastic() && rule_ == Rule::kMax; }
-  // False, and nothing appended or changed: a difference is not finite.
-  bool EncodeDelta(RowSource& in, uint16_t* m, std::string* out);
+  // False: a difference is not finite; nothing is appended, and the buffer is to be forgotten.
+  bool EncodeDelta(RowSource& in, BufferRows& buffer, std::string* out);
   // False, and nothing changed: a scale is not finite, which no encoder makes. `out` gets m +
   // difference in fp32.
-  bool DecodeDelta(absl::string_view body, uint16_t* m, RowSink& out);
+  bool DecodeDelta(absl::string_view body, BufferRows& buffer, RowSink& out);
 
  private:
   enum class Rule { kMax, kRms, kMean };  // of a scale
-  class CodeWriter;
-  class CodeReader;
 
-  size_t scale_count() const;
   size_t body_bytes() const;
-  // Fills scales_. False if one of them is NaN.
-  bool FindScales(RowSource& in);
-  bool FindDeltaScales(RowSource& in, const uint16_t* m);
-  bool ScalesFromMaxBits();
+  // Fill scales_, of all channels or of row p. False if one of them is NaN.
+  bool FindChannelScales(RowSource& in);
+  bool FindRowScales(int64_t p, const float* row);
+  bool FindChannelDeltaScales(RowSource& in, BufferRows& m);
+  bool FindRowDeltaScales(int64_t p, const float* a, const uint16_t* m);
+  bool ScalesFromMaxBits(size_t first);
   uint16_t ScaleOf(uint32_t max_bits, float sum, size_t n) const;
-  void WriteScales(std::string* out) const;
+  void WriteScales(char* to) const;
   void ReadScales(absl::string_view body);
-  // One value an element of row p, out of scales_.
-  const float* RowInverse(int64_t p);
-  const float* RowStep(int64_t p);
-  void Spread(int64_t p, bool inverse, std::vector<float>* row);
+  // Of row p, out of scales_; rows in order.
+  RowScales RowInverse(int64_t p);
+  RowScales RowStep(int64_t p);
+  RowScales Spread(int64_t p, bool inverse, std::vector<float>* row);
 
   const CodecSpec spec_;  // of a QUANT
   const Rule rule_;
   const SampleShape shape_;
+  const size_t hidden_;
+  const bool by_channel_;
+  const size_t group_;       // elements that have a scale together; where not by channel
+  const size_t row_scales_;  // scales of a row, then
   const uint64_t seed_;
   const Levels levels_;
   std::vector<uint16_t> scales_;
-  std::vector<uint32_t> max_bits_;  // per scale
+  std::vector<uint32_t> max_bits_;  // per channel, or per scale of a row
   std::vector<float> sums_;         // per channel: squares or magnitudes
   std::vector<float> inverse_row_, step_row_;
   std::vector<float> row_;

@@ -58,8 +58,6 @@ inline bool IsValidScale(uint16_t s) {
 
 // max_bits[i] = max(max_bits[i], bits of |x[i]|).
 void MaxBitsInto(const float* x, size_t n, uint32_t* max_bits);
-// The same over a - m, m in bf16.
-void MaxBitsOfDifferenceInto(const float* a, const uint16_t* m, size_t n, uint32_t* max_bits);
 // The largest bits of |x|; 0 for n = 0.
 uint32_t MaxBits(const float* x, size_t n);
 
@@ -70,24 +68,19 @@ void MaxBitsOfGroups(const float* x, size_t n, size_t group, uint32_t* max_bits)
 float SumOfSquares(const float* x, size_t n);
 float SumOfMagnitudes(const float* x, size_t n);
 
-// Codes of a row; inverse and step have one value an element. x must be finite where inverse is 0.
-void QuantizeRow(const Levels& levels, const float* x, const float* inverse, size_t n,
-                 uint8_t* codes);
+// What the elements of a row are multiplied by: element i by values[i / group].
+struct RowScales {
+  const float* values;
+  size_t group;
+};
+
+// Codes of a row. x must be finite where inverse is 0.
+void QuantizeRow(const Levels& levels, const float* x, RowScales inverse, size_t n, uint8_t* codes);
 // Stochastic: floor(y + u) with u uniform in [0, 1) from (seed, draw, first + i): unbiased inside
 // the levels' range.
-void QuantizeRowStochastic(const Levels& levels, const float* x, const float* inverse, size_t n,
+void QuantizeRowStochastic(const Levels& levels, const float* x, RowScales inverse, size_t n,
                            uint64_t seed, uint64_t draw, uint64_t first, uint8_t* codes);
-void DequantizeRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n,
-                   float* x);
-
-// Delta coding (compress/delta.h) in one pass over a row: codes of a - m, then m := bf16(m +
-// value). a, m and step are finite, and so is m afterwards: a value is at most 2^100, half a unit
-// in the last place of the largest bf16 is 2^119.
-void QuantizeDeltaRow(const Levels& levels, const float* a, const float* inverse, const float* step,
-                      size_t n, uint16_t* m, uint8_t* codes);
-// The receiver's half: sum := m + value; m := bf16(sum).
-void DequantizeDeltaRow(const Levels& levels, const uint8_t* codes, const float* step, size_t n,
-                        uint16_t* m, float* sum);
+void DequantizeRow(const Levels& levels, const uint8_t* codes, RowScales step, size_t n, float* x);
 
 }  // namespace isthmus::compress
 

@@ -32,6 +32,18 @@ class RowSink {
   virtual void End(int64_t p) = 0;
 };
 
+// A delta buffer: rows of bf16, to be changed.
+class BufferRows {
+ public:
+  virtual ~BufferRows() = default;
+  // Row p, until the buffer is put back.
+  virtual uint16_t* Row(int64_t p) = 0;
+  // max_bits[i] = max(max_bits[i], bits of |a[i] - row p [i]|): at once with what Row does.
+  virtual void MaxDifferenceInto(int64_t p, const float* a, uint32_t* max_bits) = 0;
+  // Row p has its new content; once each.
+  virtual void Changed(int64_t p) = 0;
+};
+
 // One sample of a tensor.
 class TensorRows : public RowSource {
  public:

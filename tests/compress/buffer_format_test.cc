@@ -19,7 +19,8 @@ TEST(BufferFormat, Bf16IsWorkedOnInPlace) {
   BufferFormat format(0, {3, 5});
   EXPECT_EQ(format.words(), 15);
   std::vector<uint16_t> stored(15, 7);
-  EXPECT_EQ(format.Open(stored.data(), false), stored.data());
+  format.Open(stored.data(), false);
+  for (int64_t p = 0; p < 3; ++p) EXPECT_EQ(format.Row(p), stored.data() + 5 * p);
   format.Close();
   EXPECT_EQ(stored, std::vector<uint16_t>(15, 7));
 }
@@ -29,7 +30,7 @@ TEST(BufferFormat, Bf16IsWorkedOnInPlace) {
 TEST(BufferFormat, EqualsTheReference) {
   for (int bits : {2, 4, 8}) {
     for (auto [positions, hidden] :
-         {std::pair<int64_t, int64_t>{1, 1}, {3, 5}, {7, 33}, {64, 50}, {2, 0}, {0, 4}}) {
+         {std::pair<int64_t, int64_t>{1, 1}, {3, 5}, {7, 33}, {64, 50}, {3, 201}, {2, 0}, {0, 4}}) {
       BufferFormat format(bits, {positions, hidden});
       EXPECT_EQ(2 * format.words(), BufferBytes(Spec(DeltaText(bits)), 1, positions, hidden));
       const size_t n = static_cast<size_t>(positions * hidden);
@@ -39,32 +40,39 @@ TEST(BufferFormat, EqualsTheReference) {
       if (n > 2) m[2] = FloatToBf16(1e-36f);
       if (n > 3) m[3] = 0x8000;
       std::vector<uint16_t> stored(static_cast<size_t>(format.words()), 0xffff);
-      std::copy(m.begin(), m.end(), format.Open(stored.data(), true));
+      format.Open(stored.data(), true);
+      for (int64_t p = 0; p < positions; ++p) {
+        std::copy_n(m.begin() + p * hidden, hidden, format.Row(p));
+        format.Changed(p);
+      }
       format.Close();
       std::string body = ReferenceStoreBuffer(bits, positions, hidden, &m);
       body.resize(2 * stored.size());
       EXPECT_EQ(std::string(reinterpret_cast<const char*>(stored.data()), body.size()), body)
           << bits << " bits, " << positions << " x " << hidden;
-      const uint16_t* again = format.Open(stored.data(), false);
-      EXPECT_EQ(std::vector<uint16_t>(again, again + n), m);
+      format.Open(stored.data(), false);
+      std::vector<uint16_t> again(n);
+      for (int64_t p = positions - 1; p >= 0; --p)
+        std::copy_n(format.Row(p), hidden, again.begin() + p * hidden);
+      EXPECT_EQ(again, m);
       for (uint16_t v : m) EXPECT_TRUE(std::isfinite(Bf16ToFloat(v)));
     }
   }
 }
 
 // Visits of one sample by the codec and by the reference.
-TEST(BufferFormat, TheDeltaCodecEqualsTheReference) {
-  const int64_t positions = 5, hidden = 37;
+void CompareWithTheReference(int64_t positions, int64_t hidden, const char* inner) {
   const size_t n = static_cast<size_t>(positions * hidden);
   for (int bits : {2, 4, 8}) {
-    Pair pair(DeltaText(bits), positions, hidden);
+    Pair pair("delta(" + std::string(inner) + ", buffer=" + std::to_string(bits) + ")", positions,
+              hidden);
     std::vector<float> a = Gaussian(n, 1);
     pair.RoundTrip(a, {4});
     std::vector<uint16_t> m(n);
     FloatsToBf16(a.data(), n, m.data());
     ReferenceStoreBuffer(bits, positions, hidden, &m);
     for (uint64_t visit = 1; visit < 5; ++visit) {
-      a = Gaussian(n, 1, visit);
+      a = visit == 3 ? std::vector<float>(n, 0.0f) : Gaussian(n, 1, visit);
       std::vector<float> sum;
       const std::string body =
           ReferenceDeltaEncode(pair.spec.inner(), a, positions, hidden, &m, &sum);
@@ -75,6 +83,16 @@ TEST(BufferFormat, TheDeltaCodecEqualsTheReference) {
       ASSERT_TRUE(pair.Decode(payload, visit + 1, {4}, &y).ok());
       EXPECT_EQ(y, sum) << bits << " bits, visit " << visit;
       EXPECT_EQ(pair.encoder->StateHash(), pair.decoder->StateHash());
+    }
+  }
+}
+
+TEST(BufferFormat, TheDeltaCodecEqualsTheReference) {
+  for (const char* inner :
+       {"quant(3)", "quant(4)", "quant(4, token)", "quant(4, group=32)", "quant(8, symmetric)"}) {
+    for (auto [positions, hidden] :
+         {std::pair<int64_t, int64_t>{1, 1}, {5, 37}, {1, 130}, {3, 201}, {16, 64}}) {
+      CompareWithTheReference(positions, hidden, inner);
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "compress/buffer_format.h"
 #include "compress/reference.h"
 #include "gtest/gtest.h"
 #include "tests/compress/pair.h"
@@ -140,10 +141,13 @@ TEST(Quant, FusedDeltaEqualsReference) {
             ReferenceDeltaEncode(spec, a, positions, hidden, &m_reference, &sum_reference);
         std::string body;
         ArrayRows rows(a.data(), hidden), out(sum.data(), hidden);
-        ASSERT_TRUE(codec.EncodeDelta(rows, m.data(), &body)) << text;
+        BufferFormat buffer(0, {positions, hidden});
+        buffer.Open(m.data(), false);
+        ASSERT_TRUE(codec.EncodeDelta(rows, buffer, &body)) << text;
         ASSERT_EQ(body, expected) << text;
         ASSERT_EQ(m, m_reference) << text;
-        ASSERT_TRUE(codec.DecodeDelta(body, m_receiver.data(), out));
+        buffer.Open(m_receiver.data(), false);
+        ASSERT_TRUE(codec.DecodeDelta(body, buffer, out));
         ASSERT_EQ(m_receiver, m_reference) << text;
         ASSERT_EQ(sum, sum_reference) << text;
       }
@@ -152,16 +156,20 @@ TEST(Quant, FusedDeltaEqualsReference) {
 }
 
 TEST(Quant, FusedDeltaSaysWhenItIsNotFinite) {
-  QuantCodec codec(Spec("quant(4)"), {2, 20}, 0);
-  std::vector<float> a(40, 1.0f);
-  ArrayRows rows(a.data(), 20);
-  std::vector<uint16_t> m(40, 0);
-  std::string body = "before";
-  a[17] = kNan;
-  EXPECT_FALSE(codec.EncodeDelta(rows, m.data(), &body));
-  a[17] = kInf;
-  EXPECT_FALSE(codec.EncodeDelta(rows, m.data(), &body));
-  EXPECT_EQ(body, "before");
+  for (const char* text : {"quant(4)", "quant(4, token)", "quant(4, group=32)"}) {
+    QuantCodec codec(Spec(text), {2, 40}, 0);
+    BufferFormat buffer(0, {2, 40});
+    for (float bad : {kNan, kInf, -kInf}) {
+      std::vector<float> a(80, 1.0f);
+      a[77] = bad;
+      ArrayRows rows(a.data(), 40);
+      std::vector<uint16_t> m(80, 0);
+      buffer.Open(m.data(), false);
+      std::string body = "before";
+      EXPECT_FALSE(codec.EncodeDelta(rows, buffer, &body)) << text;
+      EXPECT_EQ(body, "before") << text;
+    }
+  }
 }
 
 }  // namespace

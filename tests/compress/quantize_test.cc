@@ -1,5 +1,6 @@
 #include "compress/quantize.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "compress/convert.h"
 #include "gtest/gtest.h"
 #include "tests/compress/pair.h"
+#include "tests/compress/targets.h"
 
 namespace isthmus::compress {
 namespace {
@@ -28,9 +30,9 @@ TEST(Quantize, GoldenVector) {
     const std::vector<float> inverse(6, levels.Inverse(scale)), step(6, levels.Step(scale));
     std::vector<uint8_t> codes(6);
     std::vector<float> y(6);
-    QuantizeRow(levels, x.data(), inverse.data(), 6, codes.data());
+    QuantizeRow(levels, x.data(), {inverse.data(), 1}, 6, codes.data());
     EXPECT_EQ(codes, c.codes);
-    DequantizeRow(levels, codes.data(), step.data(), 6, y.data());
+    DequantizeRow(levels, codes.data(), {step.data(), 1}, 6, y.data());
     EXPECT_EQ(y, c.values);
   }
 }
@@ -43,10 +45,10 @@ TEST(Quantize, SymmetricLevelsHoldBothEnds) {
     const std::vector<float> inverse(4, levels.Inverse(scale)), step(4, levels.Step(scale));
     std::vector<uint8_t> codes(4);
     std::vector<float> y(4);
-    QuantizeRow(levels, x.data(), inverse.data(), 4, codes.data());
+    QuantizeRow(levels, x.data(), {inverse.data(), 1}, 4, codes.data());
     EXPECT_EQ(codes[0], (1 << bits) - 1);
     EXPECT_EQ(codes[1], 0);
-    DequantizeRow(levels, codes.data(), step.data(), 4, y.data());
+    DequantizeRow(levels, codes.data(), {step.data(), 1}, 4, y.data());
     EXPECT_NEAR(y[0], 1.0f, 1e-6) << bits;
     EXPECT_EQ(y[1], -y[0]) << bits;
     EXPECT_EQ(y[3], -y[2]) << bits;
@@ -108,16 +110,60 @@ TEST(Quantize, StochasticRoundingIsUnbiasedAndSeeded) {
   const std::vector<float> x(n, 0.3f), inverse(n, levels.Inverse(scale)),
       step(n, levels.Step(scale));
   std::vector<uint8_t> a(n), b(n), c(n);
-  QuantizeRowStochastic(levels, x.data(), inverse.data(), n, 1, 2, 0, a.data());
-  QuantizeRowStochastic(levels, x.data(), inverse.data(), n, 1, 2, 0, b.data());
-  QuantizeRowStochastic(levels, x.data(), inverse.data(), n, 1, 3, 0, c.data());
+  QuantizeRowStochastic(levels, x.data(), {inverse.data(), 1}, n, 1, 2, 0, a.data());
+  QuantizeRowStochastic(levels, x.data(), {inverse.data(), 1}, n, 1, 2, 0, b.data());
+  QuantizeRowStochastic(levels, x.data(), {inverse.data(), 1}, n, 1, 3, 0, c.data());
   EXPECT_EQ(a, b);
   EXPECT_NE(a, c);
   std::vector<float> y(n);
-  DequantizeRow(levels, a.data(), step.data(), n, y.data());
+  DequantizeRow(levels, a.data(), {step.data(), 1}, n, y.data());
   double mean = 0;
   for (float v : y) mean += v / n;
   EXPECT_NEAR(mean, 0.3, 4 * 0.125 / std::sqrt(n));  // 4 standard deviations at most
+}
+
+// One scale for a group is the same as that scale for each of its elements, and a group's maximum
+// that of its elements.
+TEST(Quantize, GroupsEqualTheirElements) {
+  ForEachTarget([] {
+    for (const Levels& levels : {Levels(4, false), Levels(3, true), Levels(8, false)}) {
+      for (size_t n : {0, 1, 15, 16, 33, 64, 100, 257, 1601}) {
+        for (size_t group : {16, 32, 37, 64, 100, 128, 2000}) {
+          const std::vector<float> x = Gaussian(n, n);
+          std::vector<float> inverse, step, each_inverse(n), each_step(n);
+          std::vector<uint32_t> max_bits((n + group - 1) / group, 1);
+          MaxBitsOfGroups(x.data(), n, group, max_bits.data());
+          for (size_t g = 0; g < max_bits.size(); ++g) {
+            const size_t from = g * group, to = std::min(n, from + group);
+            uint32_t largest = 0;
+            for (size_t i = from; i < to; ++i)
+              largest = std::max(largest, FloatBits(std::fabs(x[i])));
+            ASSERT_EQ(max_bits[g], largest) << n << " in " << group;
+            ASSERT_EQ(MaxBits(x.data() + from, to - from), largest);
+            inverse.push_back(levels.Inverse(ScaleOfBits(largest)));
+            step.push_back(levels.Step(ScaleOfBits(largest)));
+            for (size_t i = from; i < to; ++i) {
+              each_inverse[i] = inverse[g];
+              each_step[i] = step[g];
+            }
+          }
+          std::vector<uint8_t> codes(n), each_codes(n);
+          QuantizeRow(levels, x.data(), {inverse.data(), group}, n, codes.data());
+          QuantizeRow(levels, x.data(), {each_inverse.data(), 1}, n, each_codes.data());
+          ASSERT_EQ(codes, each_codes) << n << " in " << group;
+          for (size_t i = 0; i < n; ++i) {
+            uint8_t alone;  // the scalar tail
+            QuantizeRow(levels, &x[i], {&each_inverse[i], 1}, 1, &alone);
+            ASSERT_EQ(codes[i], alone) << i << " of " << n;
+          }
+          std::vector<float> y(n), each_y(n);
+          DequantizeRow(levels, codes.data(), {step.data(), group}, n, y.data());
+          DequantizeRow(levels, codes.data(), {each_step.data(), 1}, n, each_y.data());
+          ASSERT_EQ(y, each_y) << n << " in " << group;
+        }
+      }
+    }
+  });
 }
 
 TEST(Quantize, SumOfSquaresHasADefinedOrder) {
