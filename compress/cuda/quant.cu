@@ -60,7 +60,7 @@ BodyLayout LayoutOf(const QuantFormat& format, const Matrix& matrix) {
 
 bool EncodesInOnePass(const QuantFormat& format, const Matrix& matrix, DType dtype) {
   if (format.rule != ScaleRule::kMax || format.stochastic) return false;
-  return format.scale_by == ScaleBy::kChannel ? ChannelFits(matrix, dtype)
+  return format.scale_by == ScaleBy::kChannel ? ChannelFits(matrix)
                                               : RowFits(format, matrix, dtype);
 }
 
@@ -108,7 +108,7 @@ Error QuantDecode(const QuantFormat& format, const Matrix& matrix, DType dtype,
     const bool delta = launch.jobs[0].m != nullptr;
     const Error error =
         fits && aligned
-            ? DecodeStrips(launch, dtype, format.scale_by == ScaleBy::kChannel, delta, n, stream)
+            ? DecodeRuns(launch, dtype, format.scale_by == ScaleBy::kChannel, delta, n, stream)
             : DecodeAny(format, launch, dtype, n, stream);
     if (error != nullptr) return error;
   }

@@ -94,6 +94,9 @@ __device__ inline uint32_t PackHalf(const float* nearest, int32_t offset) {
   return half - (kRounderBits - static_cast<uint32_t>(offset)) * kOnes;
 }
 
+// Fields of eight codes that are a whole number, 2^i, of bytes: they need no help to be stored.
+constexpr bool IsWhole(int bits) { return (bits & (bits - 1)) == 0; }
+
 // Eight codes (two halves) as kBits bytes, most significant first. `to` is a multiple of kBits from
 // memory at a multiple of 8.
 template <int kBits>
@@ -108,6 +111,12 @@ __device__ inline void StoreField(uint32_t high, uint32_t low, uint8_t* to) {
   } else if constexpr (kBits == 8) {
     *reinterpret_cast<uint2*>(to) =
         make_uint2(__byte_perm(high, 0, 0x0123), __byte_perm(low, 0, 0x0123));
+  } else if constexpr (kBits == 6) {
+    const uint64_t field = static_cast<uint64_t>(high) << 24 | low;
+#pragma unroll
+    for (int i = 0; i < 3; ++i)
+      reinterpret_cast<uint16_t*>(to)[i] = static_cast<uint16_t>(
+          __byte_perm(static_cast<uint32_t>(field >> (32 - 16 * i)), 0, 0x4401));
   } else {
     const uint64_t field = static_cast<uint64_t>(high) << (4 * kBits) | low;
 #pragma unroll
@@ -115,27 +124,65 @@ __device__ inline void StoreField(uint32_t high, uint32_t low, uint8_t* to) {
   }
 }
 
-// A field on its way from memory: the words that hold it (or, of 1, 2 and 4 bits, its halves).
-// Fields of a column have the same `skip`, at % 4: so do those whose distance is a multiple of 4
-// bytes.
+// 32 bits of the stream of two fields of 8 x kBits bits, from bit kAt on, the first byte lowest;
+// zeros past its end.
+template <int kBits, int kAt>
+__device__ inline uint32_t WordOfPair(uint64_t first, uint64_t second) {
+  constexpr int kField = 8 * kBits, kBelow = 2 * kField - kAt - 32;  // bits below the word
+  uint64_t word = kBelow >= 0 ? second >> (kBelow & 63) : second << (-kBelow & 63);
+  if constexpr (kAt + 32 <= kField) {
+    word = first >> (kField - kAt - 32);
+  } else if constexpr (kAt < kField) {
+    word |= first << (kAt + 32 - kField);
+  }
+  return __byte_perm(static_cast<uint32_t>(word), 0, 0x0123);
+}
+
+// The codes of two neighbouring vectors as 2 x kBits bytes. `to` is a multiple of that from memory
+// at a multiple of 16.
+template <int kBits>
+__device__ inline void StorePair(const uint32_t (&high)[2], const uint32_t (&low)[2], uint8_t* to) {
+  const auto field = [&](int i) { return static_cast<uint64_t>(high[i]) << (4 * kBits) | low[i]; };
+  const auto word = [&](auto at) {
+    return WordOfPair<kBits, decltype(at)::value>(field(0), field(1));
+  };
+  constexpr int kWords = (kBits + 1) / 2;  // the last may be a half
+  uint32_t words[4];
+  words[0] = word(std::integral_constant<int, 0>());
+  if constexpr (kWords > 1) words[1] = word(std::integral_constant<int, 32>());
+  if constexpr (kWords > 2) words[2] = word(std::integral_constant<int, 64>());
+  if constexpr (kWords > 3) words[3] = word(std::integral_constant<int, 96>());
+  if constexpr (kBits == 8) {
+    *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+  } else if constexpr (kBits == 4) {
+    *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+  } else if constexpr (kBits % 2 == 0) {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) reinterpret_cast<uint32_t*>(to)[i] = words[i];
+  } else {
+#pragma unroll
+    for (int i = 0; i < kBits; ++i)
+      reinterpret_cast<uint16_t*>(to)[i] = static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16));
+  }
+}
+
+// A field on its way from memory: the words that hold it, untouched until Split, so that a thread
+// waits for none of its loads before all are under way. Fields of a column have the same `skip`,
+// at % 4: so do those whose distance is a multiple of 4 bytes.
 template <int kBits>
 struct PackedField {
-  static constexpr bool kWhole = kBits == 1 || kBits == 2 || kBits == 4 || kBits == 8;
-  static constexpr int kWords = kBits == 7 ? 3 : 2;
+  static constexpr int kWords = IsWhole(kBits) ? (kBits + 3) / 4 : kBits == 7 ? 3 : 2;
   uint32_t word[kWords];
 
   // The field at `at` bytes from `codes`, which is at a multiple of 16. Reads no word beyond the
-  // one with the field's last byte, and takes no branch: many loads are to be under way at once.
+  // one with the field's last byte.
   __device__ void Load(const uint8_t* codes, uint32_t at, uint32_t skip) {
     if constexpr (kBits == 1) {
-      const uint32_t field = __ldg(codes + at);
-      word[0] = field >> 4, word[1] = field & 0xfu;
+      word[0] = __ldg(codes + at);
     } else if constexpr (kBits == 2) {
-      const uint32_t field = __ldg(reinterpret_cast<const uint16_t*>(codes + at));
-      word[0] = field & 0xffu, word[1] = field >> 8;
+      word[0] = __ldg(reinterpret_cast<const uint16_t*>(codes + at));
     } else if constexpr (kBits == 4) {
-      const uint32_t field = __ldg(reinterpret_cast<const uint32_t*>(codes + at));
-      word[0] = __byte_perm(field, 0, 0x4401), word[1] = __byte_perm(field, 0, 0x4423);
+      word[0] = __ldg(reinterpret_cast<const uint32_t*>(codes + at));
     } else if constexpr (kBits == 8) {
       const uint2 both = __ldg(reinterpret_cast<const uint2*>(codes + at));
       word[0] = both.x, word[1] = both.y;
@@ -150,12 +197,14 @@ struct PackedField {
   }
   // Four codes each, the first the most significant.
   __device__ void Split(uint32_t skip, uint32_t* high, uint32_t* low) const {
-    if constexpr (kWhole && kBits < 8) {
-      *high = word[0];
-      *low = word[1];
+    if constexpr (kBits == 1) {
+      *high = word[0] >> 4, *low = word[0] & 0xfu;
+    } else if constexpr (kBits == 2) {
+      *high = word[0] & 0xffu, *low = word[0] >> 8;
+    } else if constexpr (kBits == 4) {
+      *high = __byte_perm(word[0], 0, 0x4401), *low = __byte_perm(word[0], 0, 0x4423);
     } else if constexpr (kBits == 8) {
-      *high = __byte_perm(word[0], 0, 0x0123);
-      *low = __byte_perm(word[1], 0, 0x0123);
+      *high = __byte_perm(word[0], 0, 0x0123), *low = __byte_perm(word[1], 0, 0x0123);
     } else {
       // Bytes from the field's first one on, most significant first.
       const uint32_t order = 0x0123u + 0x1111u * skip;
@@ -265,6 +314,13 @@ struct Vector {
   }
 };
 
+// Bits of the larger of a magnitude and |x|; NaN is the largest.
+__device__ inline uint32_t LargerMagnitude(uint32_t most, float x) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(__uint_as_float(most)), "f"(fabsf(x)));
+  return __float_as_uint(larger);
+}
+
 // The largest magnitudes of vectors, element by element. 16-bit elements are compared as they are.
 template <DType kType, bool kDelta>
 struct Largest {
@@ -281,7 +337,7 @@ struct Largest {
       if constexpr (kPacked) {
         word[i] = __vmaxu2(word[i], a.word[i] & 0x7fff7fffu);
       } else {
-        word[i] = max(word[i], Magnitude(kDelta ? __fsub_rn(a[i], m[i]) : a[i]));
+        word[i] = LargerMagnitude(word[i], kDelta ? __fsub_rn(a[i], m[i]) : a[i]);
       }
     }
   }
@@ -309,35 +365,48 @@ struct Largest {
   }
 };
 
-// Codes of a vector and, with a delta buffer, its update: m := bf16(m + value).
-template <int kBits, bool kDelta, bool kClamp, bool kSkip, DType kType>
-__device__ inline void QuantizeVector(const Levels& l, const Vector<kType>& a,
-                                      Vector<DType::kBf16>* m, const float* inverse,
-                                      const float* step, uint8_t* field) {
+// What is known of a vector's levels and elements: of asymmetric levels the bias is nought; scales
+// that are not odd (IsOdd) keep elements finite and in range.
+enum class Known { kAsymmetric, kOrdinary, kNothing };
+
+// Codes of a vector, as two halves (PackHalf), and, with a delta buffer, its update: m := bf16(m +
+// value).
+template <int kBits, bool kDelta, Known kKnown, bool kSkip, DType kType>
+__device__ inline void QuantizeVector(const Levels& l, Vector<kType> a, Vector<DType::kBf16>* m,
+                                      const float* inverse, const float* step, uint32_t* high,
+                                      uint32_t* low) {
+  if constexpr (kKnown == Known::kNothing) a.DropNotFinite();
   float nearest[8], sum[8];
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float before = kDelta ? (*m)[i] : 0.0f;
-    nearest[i] = Nearest<kClamp>(l, kDelta ? __fsub_rn(a[i], before) : a[i], inverse[i]);
-    if constexpr (kDelta)
-      sum[i] = __fadd_rn(before, ValueOf<kSkip>(l, __fsub_rn(nearest[i], kRounder), step[i]));
+    const float x = kDelta ? __fsub_rn(a[i], before) : a[i];
+    if constexpr (kKnown == Known::kAsymmetric) {
+      nearest[i] = __fadd_rn(fminf(__fmul_rn(x, inverse[i]), l.high), kRounder);
+    } else {
+      nearest[i] = Nearest<kKnown == Known::kNothing>(l, x, inverse[i]);
+    }
+    if constexpr (kDelta) {
+      const float n = __fsub_rn(nearest[i], kRounder);
+      sum[i] = __fadd_rn(before, kKnown == Known::kAsymmetric ? __fmul_rn(n, step[i])
+                                                              : ValueOf<kSkip>(l, n, step[i]));
+    }
   }
   if constexpr (kDelta) m->Set(sum);
-  StoreField<kBits>(PackHalf<kBits>(nearest, l.offset), PackHalf<kBits>(nearest + 4, l.offset),
-                    field);
+  *high = PackHalf<kBits>(nearest, l.offset);
+  *low = PackHalf<kBits>(nearest + 4, l.offset);
 }
 
 // As QuantizeVector, of elements that may be anything; `odd`: some scale of the vector may be.
 template <int kBits, bool kDelta, bool kSkip, DType kType>
 __device__ inline void QuantizeAny(const Levels& l, bool odd, Vector<kType>* a,
                                    Vector<DType::kBf16>* m, const float* inverse, const float* step,
-                                   uint8_t* field) {
+                                   uint32_t* high, uint32_t* low) {
   a->Forget();
   if (odd) {
-    a->DropNotFinite();
-    QuantizeVector<kBits, kDelta, true, kSkip>(l, *a, m, inverse, step, field);
+    QuantizeVector<kBits, kDelta, Known::kNothing, kSkip>(l, *a, m, inverse, step, high, low);
   } else {
-    QuantizeVector<kBits, kDelta, false, kSkip>(l, *a, m, inverse, step, field);
+    QuantizeVector<kBits, kDelta, Known::kOrdinary, kSkip>(l, *a, m, inverse, step, high, low);
   }
 }
 
@@ -351,8 +420,8 @@ __device__ inline void DequantizeVector(const Levels& l, uint32_t high, uint32_t
   // levels' shift, is exact.
   constexpr uint32_t kMagic = 0x47000000u;
   const float shift = 32768.0f * l.code_factor + l.code_shift, factor = l.code_factor;
-  uint32_t mask;  // in a register: one operation can have only one constant
-  asm("mov.u32 %0, %1;" : "=r"(mask) : "n"(((1u << kBits) - 1) << 8));
+  // Not from kBits: masking and or-ing are one operation, and that can have only one constant.
+  const uint32_t mask = ((1u << l.bits) - 1) << 8;
   float x[8];
 #pragma unroll
   for (int i = 0; i < 8; ++i) {

@@ -7,8 +7,8 @@
 namespace isthmus::compress::cuda {
 
 // One pass, a scale per channel: a cluster of blocks holds a strip of 64 channels, all positions,
-// in its registers.
-bool ChannelFits(const Matrix& matrix, DType dtype);
+// in its shared memory.
+bool ChannelFits(const Matrix& matrix);
 Error EncodeChannels(const Launch<EncodeJob>& launch, DType dtype, bool delta, int count,
                      Stream stream);
 
@@ -17,10 +17,10 @@ bool RowFits(const QuantFormat& format, const Matrix& matrix, DType dtype);
 Error EncodeRows(const Launch<EncodeJob>& launch, DType dtype, bool delta, int count,
                  Stream stream);
 
-// Decoding strips of 64 channels.
+// Decoding runs of vectors.
 bool DecodeFits(const QuantFormat& format, const Matrix& matrix);
-Error DecodeStrips(const Launch<DecodeJob>& launch, DType dtype, bool by_channel, bool delta,
-                   int count, Stream stream);
+Error DecodeRuns(const Launch<DecodeJob>& launch, DType dtype, bool by_channel, bool delta,
+                 int count, Stream stream);
 
 // Anything. `scratch`: 8 bytes a scale and sample.
 Error EncodeAny(const QuantFormat& format, const Launch<EncodeJob>& launch, DType dtype, int count,

@@ -135,15 +135,19 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
   if constexpr (kDelta) LoadVectors(buffer, count, m);
   uint16_t* scales = reinterpret_cast<uint16_t*>(job.body) + row * launch.groups_of_row;
   uint8_t* mine = fields + warp * kHeld * 32 * kBits;
+  uint8_t* codes = job.body + launch.codes_at + start * kBits;
   const auto quantize = [&](int k, bool odd, float one_inverse, float one_step) {
     float inverse[8], step[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) inverse[i] = one_inverse, step[i] = one_step;
+    const int at = k * 32 + lane;
+    uint32_t high, low;
     QuantizeAny<kBits, kDelta, false>(launch.levels, odd, &a[k], &m[kDelta ? k : 0], inverse, step,
-                                      mine + (k * 32 + lane) * kBits);
-    if constexpr (kDelta) {
-      if (k * 32 + lane < count) m[k].Store(buffer + (k * 32 + lane) * 16);
-    }
+                                      &high, &low);
+    if constexpr (!IsWhole(kBits)) StoreField<kBits>(high, low, mine + at * kBits);
+    if (at >= count) return;
+    if constexpr (IsWhole(kBits)) StoreField<kBits>(high, low, codes + at * kBits);
+    if constexpr (kDelta) m[k].Store(buffer + at * 16);
   };
   if constexpr (kScales == Scales::kOfToken) {
     Most largest;
@@ -174,8 +178,9 @@ __global__ void __launch_bounds__(32 * kMaxWarps)
                kDelta ? found.Of(found.step, lanes, k) : 0.0f);
     }
   }
+  if constexpr (IsWhole(kBits)) return;
   __syncwarp();  // the warp made a run of bytes: it writes them as words
-  CopyWords(mine, min(kHeld * 32, count) / 8 * kBits, job.body + launch.codes_at + start * kBits);
+  CopyWords(mine, min(kHeld * 32, count) / 8 * kBits, codes);
 }
 
 template <DType kType, bool kDelta>
@@ -186,7 +191,8 @@ Error Run(const Launch<EncodeJob>& launch, int count, Stream stream) {
   const dim3 block(32, static_cast<unsigned>(warps), static_cast<unsigned>(teams));
   const dim3 grid(static_cast<unsigned>((launch.positions + teams - 1) / teams), 1,
                   static_cast<unsigned>(count));
-  const size_t shared = static_cast<size_t>(warps * teams * kHeld * 32 * launch.levels.bits);
+  const int bits_kept = IsWhole(launch.levels.bits) ? 0 : launch.levels.bits;
+  const size_t shared = static_cast<size_t>(warps * teams * kHeld * 32 * bits_kept);
   const cudaStream_t s = static_cast<cudaStream_t>(stream);
   return ForBits(launch.levels.bits, [&](auto bits) {
     constexpr int kBits = decltype(bits)::value;

@@ -107,6 +107,8 @@ TEST(GpuCodec, TheShapesOfGpt2XlEncodeInOnePass) {
       EXPECT_TRUE(cuda::EncodesInOnePass(format, matrix, dtype));
       EXPECT_FALSE(cuda::EncodesInOnePass(format, {1024, 1601}, dtype));
     }
+    EXPECT_TRUE(cuda::EncodesInOnePass(QuantFormat(), {4096, 64}, dtype));
+    EXPECT_FALSE(cuda::EncodesInOnePass(QuantFormat(), {4097, 64}, dtype));
   }
 }
 

@@ -76,6 +76,26 @@ TEST(GpuDelta, OverAnyCodec) {
   }
 }
 
+// More positions than the blocks of a cluster take at once, up to the most in one pass.
+TEST(GpuDelta, LongSamples) {
+  uint64_t seed = 40;
+  for (int64_t positions : {1025, 2500, 4096}) {
+    for (const char* text : {"delta(quant(3))", "delta(quant(4, symmetric))", "delta(quant(7))"}) {
+      for (int dtype = 0; dtype < 3; ++dtype) {
+        SCOPED_TRACE(std::string(text) + " " + std::to_string(positions) + " positions, dtype " +
+                     std::to_string(dtype));
+        Four four(text, Pair::Options(positions, 128));
+        std::vector<float> x = Gaussian(static_cast<size_t>(positions * 128), ++seed);
+        for (int visit = 0; visit < 2; ++visit) {
+          four.Frame(x, {7}, static_cast<DType>(dtype));
+          if (::testing::Test::HasFatalFailure()) return;
+          x = Near(x, ++seed, 0.1f);
+        }
+      }
+    }
+  }
+}
+
 TEST(GpuDelta, BoundaryOfGpt2Xl) {
   for (const char* text : {"delta(quant(3))", "delta(quant(4, token))", "delta(quant(2, group=32))",
                            "delta(quant(4), cold=quant(8))", "delta(quant(4), cold=bf16)",
