@@ -1,6 +1,8 @@
 #include "proto/codec_text.h"
 
 #include <cctype>
+#include <string>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -69,12 +71,27 @@ class Parser {
     return spec;
   }
 
-  // The next word, if the table has it as an option of `codec`; else nothing, which is none.
-  std::string Option(absl::string_view codec) {
+  // The next word, if the table has it as an option of `codec` and neither it nor one that
+  // contradicts it is in `said`; else nothing, which is none.
+  std::string Option(absl::string_view codec, std::vector<std::string>* said = nullptr) {
     const std::string word = Word();
-    return FindCodecOption(codec, word) == nullptr ? "" : word;
+    if (FindCodecOption(codec, word) == nullptr) return "";
+    if (said == nullptr) return word;
+    for (const std::string& before : *said) {
+      if (before != word && !(IsScope(before) && IsScope(word))) continue;
+      clash_ = before == word ? absl::StrCat("'", word, "' only once")
+                              : absl::StrCat("either '", before, "' or '", word, "', not both");
+      return "";
+    }
+    said->push_back(word);
+    return word;
+  }
+  // What a scale or a share is of: one of them at most.
+  static bool IsScope(absl::string_view word) {
+    return word == "channel" || word == "token" || word == "group" || word == "global";
   }
   absl::Status ExpectedOption(absl::string_view codec) const {
+    if (!clash_.empty()) return Expected(clash_);
     return Expected(absl::StrCat("an option: ", CodecOptionList(codec)));
   }
 
@@ -86,8 +103,9 @@ class Parser {
     if (!absl::SimpleAtoi(Word(), &bits) || bits < 1 || bits > 8)
       return Expected("bits from 1 to 8");
     spec.set_bits(bits);
+    std::vector<std::string> said;
     while (Take(',')) {
-      const std::string option = Option("quant");
+      const std::string option = Option("quant", &said);
       if (option == "channel") {
         spec.set_scale(CodecSpec::PER_CHANNEL);
         channel_said_ = true;
@@ -121,8 +139,9 @@ class Parser {
     absl::StatusOr<CodecSpec> inner = Node(depth + 1);
     if (!inner.ok()) return inner;
     *spec.mutable_inner() = *inner;
+    std::vector<std::string> said;
     while (Take(',')) {
-      const std::string option = Option("delta");
+      const std::string option = Option("delta", &said);
       int bits = 0;
       if (option == "cold" && Take('=')) {
         absl::StatusOr<CodecSpec> cold = Node(depth + 1);
@@ -147,8 +166,9 @@ class Parser {
       return Expected("'(' and the share to keep, over 0 and at most 1, as in topk(0.05)");
     spec.set_ratio(ratio);
     const absl::string_view name = kind == CodecSpec::TOP_K ? "topk" : "randomk";
+    std::vector<std::string> said;
     while (Take(',')) {
-      const std::string option = Option(name);
+      const std::string option = Option(name, &said);
       if (option == "values" && Take('=')) {
         absl::Status status = Values(depth, &spec);
         if (!status.ok()) return status;
@@ -250,8 +270,9 @@ class Parser {
     absl::StatusOr<CodecSpec> inner = Node(depth + 1);
     if (!inner.ok()) return inner;
     *spec.mutable_inner() = *inner;
+    std::vector<std::string> said;
     while (kind == CodecSpec::PREDICT && Take(',')) {
-      const std::string option = Option("predict");
+      const std::string option = Option("predict", &said);
       double rate = 0;
       int context = 0;
       if (option == "rate" && Take('=') && Ratio(&rate)) {
@@ -318,6 +339,7 @@ class Parser {
   absl::string_view text_;
   size_t at_ = 0;
   bool channel_said_ = false;  // by a quant
+  std::string clash_;          // what may be said of options that do not go together
 };
 
 std::string FormatNode(const CodecSpec& spec) {

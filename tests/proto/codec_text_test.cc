@@ -98,6 +98,13 @@ TEST(CodecText, ErrorsNameTheColumnAndWhatWasExpected) {
       {"predict(quant(3), context=5)", "context=1..4"},
       {"predict(quant(3), nxt)", "context=1..4, next"},
       {"ef(quant(4)", "expected ')'"},
+      {"quant(3, token, group=64)", "either 'token' or 'group', not both"},
+      {"quant(3, channel, token)", "either 'channel' or 'token', not both"},
+      {"quant(3, rms, rms)", "'rms' only once"},
+      {"topk(0.1, token, global)", "either 'token' or 'global', not both"},
+      {"topk(0.1, values=fp16, values=none)", "'values' only once"},
+      {"delta(quant(2), cold=bf16, cold=fp16)", "'cold' only once"},
+      {"predict(quant(2), context=2, context=3)", "'context' only once"},
   };
   for (const auto& [text, message] : cases) {
     absl::StatusOr<CodecSpec> spec = ParseCodec(text);
@@ -115,6 +122,11 @@ TEST(CodecText, IdTellsCodecsApart) {
   EXPECT_EQ(CodecId(*ParseCodec("topk(0.05, token, values=bf16)")),
             CodecId(*ParseCodec("topk(.05)")));
   EXPECT_NE(CodecId(*ParseCodec("ef(quant(3))")), CodecId(*ParseCodec("lep(quant(3))")));
+}
+
+TEST(CodecText, NestedCodecsHaveOptionsOfTheirOwn) {
+  EXPECT_TRUE(ParseCodec("delta(quant(2, token), cold=quant(8, group=64))").ok());
+  EXPECT_TRUE(ParseCodec("topk(0.1, values=quant(4, token), global)").ok());
 }
 
 TEST(CodecText, PredictNeedsTokenIds) {
