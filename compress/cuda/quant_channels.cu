@@ -30,7 +30,10 @@ struct Shape {
   static constexpr int kBlocks = kType == DType::kF32 ? (kDelta ? 3 : 4) : (kDelta ? 5 : 8);
   static constexpr uint32_t kQuads = Vector<kType>::kWords / 4;  // 16 bytes each, of a vector
   static constexpr uint32_t kRowQuads = kVectors * kQuads;       // of a row
-  static constexpr int kFieldBytes = IsWhole(kBits) ? 0 : kRun * kVectors * kBits;
+  // Two neighbouring vectors of a row a thread, else one: two make longer runs of codes, but m'
+  // would be written in halves of sectors.
+  static constexpr bool kPairs = !kDelta && kType != DType::kF32;
+  static constexpr int kFieldBytes = IsWhole(kBits) || kPairs ? 0 : kRun * kVectors * kBits;
 };
 
 bool DeviceHasClusters() {
@@ -54,9 +57,7 @@ struct ChannelScratch {
 // How a block codes.
 template <DType kType, bool kDelta, int kBits>
 struct Coding : Shape<kType, kDelta, kBits> {
-  // Two neighbouring vectors of a row a thread, else one: two make longer runs of codes, but m'
-  // would be written in halves of sectors.
-  static constexpr bool kPairs = !kDelta && kType != DType::kF32;
+  static constexpr bool kPairs = Shape<kType, kDelta, kBits>::kPairs;
   static constexpr uint32_t kTeam = kPairs ? 4 : 8;             // threads that code a row
   static constexpr uint32_t kLines = ThreadsOf(kType) / kTeam;  // rows that are coded at once
 
@@ -243,9 +244,10 @@ __device__ void CodePairs(const Levels& levels, uint8_t* codes, const Part& part
           levels, VectorOf<S, kType>(part.a, row, pair * 2 + i), &none, inverse + 8 * i, nullptr,
           &high[i], &low[i]);
     }
+    const bool real = static_cast<int>(row) < part.rows;
     if constexpr (!IsWhole(kBits)) {
-      StorePair<kBits>(high, low, part.fields + (in_run * kVectors + pair * 2) * kBits);
-    } else if (static_cast<int>(row) < part.rows) {
+      StoreRowOfTeam<kBits>(high, low, pair, real, codes + part.At(row, 0) * kBits);
+    } else if (real) {
       StorePair<kBits>(high, low, codes + part.At(row, pair * 2) * kBits);
     }
   }
@@ -278,7 +280,7 @@ __global__ void __launch_bounds__(Shape<kType, kDelta, kBits>::kThreads,
   using S = Coding<kType, kDelta, kBits>;
   using Most = Largest<kType, kDelta>;
   __shared__ ChannelScratch<S::kThreads> shared;
-  extern __shared__ __align__(16) uint8_t memory[];
+  extern __shared__ __align__(128) uint8_t memory[];  // else each copy of a row counts twice
   OpenBarrier(&shared.arrived, ClusterBlocks() * kVectors * 4 * Most::kWords);
   const EncodeJob& job = launch.jobs[blockIdx.z];
   Part part;
@@ -303,8 +305,8 @@ __global__ void __launch_bounds__(Shape<kType, kDelta, kBits>::kThreads,
         CodePairs<S, kType, kBits, kKnown>(launch.levels, codes, part, run, shared);
       } else {
         CodeVectors<S, kType, kDelta, kBits, kKnown>(launch.levels, job, codes, part, run, shared);
+        if constexpr (!IsWhole(kBits)) CopyFields<S, kBits>(codes, part, run);
       }
-      if constexpr (!IsWhole(kBits)) CopyFields<S, kBits>(codes, part, run);
     }
   };
   if (known == Known::kAsymmetric) {

@@ -9,7 +9,8 @@ namespace isthmus::compress::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int RowsOf(bool delta) { return delta ? 2 : 4; }  // positions of a thread
+// Positions of a thread.
+constexpr int RowsOf(DType dtype, bool delta) { return delta || dtype == DType::kF32 ? 2 : 4; }
 
 // The steps of eight channels, from their scales; returns a bit for each that is NaN.
 __device__ uint32_t FindSteps(const Launch<DecodeJob>& launch, const uint4& packed, float* step) {
@@ -29,7 +30,7 @@ __device__ uint32_t FindSteps(const Launch<DecodeJob>& launch, const uint4& pack
 template <DType kType, bool kDelta, bool kByChannel, int kBits>
 __global__ void __launch_bounds__(kThreads)
     DecodeKernel(const __grid_constant__ Launch<DecodeJob> launch, const uint32_t jump) {
-  constexpr int kRows = RowsOf(kDelta);
+  constexpr int kRows = RowsOf(kType, kDelta);
   const DecodeJob& job = launch.jobs[blockIdx.z];
   const uint32_t row_vectors = static_cast<uint32_t>(launch.hidden / 8);
   const uint32_t place = blockIdx.x * kThreads + threadIdx.x, pitch = jump * row_vectors;
@@ -80,7 +81,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <DType kType, bool kDelta>
 Error Run(const Launch<DecodeJob>& launch, bool by_channel, int count, Stream stream) {
-  constexpr int kRows = RowsOf(kDelta);
+  constexpr int kRows = RowsOf(kType, kDelta);
   const int64_t jump = (launch.positions + kRows - 1) / kRows;
   const dim3 grid(static_cast<unsigned>((jump * (launch.hidden / 8) + kThreads - 1) / kThreads), 1,
                   static_cast<unsigned>(count));

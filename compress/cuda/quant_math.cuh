@@ -124,45 +124,59 @@ __device__ inline void StoreField(uint32_t high, uint32_t low, uint8_t* to) {
   }
 }
 
-// 32 bits of the stream of two fields of 8 x kBits bits, from bit kAt on, the first byte lowest;
-// zeros past its end.
-template <int kBits, int kAt>
-__device__ inline uint32_t WordOfPair(uint64_t first, uint64_t second) {
-  constexpr int kField = 8 * kBits, kBelow = 2 * kField - kAt - 32;  // bits below the word
-  uint64_t word = kBelow >= 0 ? second >> (kBelow & 63) : second << (-kBelow & 63);
-  if constexpr (kAt + 32 <= kField) {
-    word = first >> (kField - kAt - 32);
-  } else if constexpr (kAt < kField) {
-    word |= first << (kAt + 32 - kField);
-  }
-  return __byte_perm(static_cast<uint32_t>(word), 0, 0x0123);
-}
-
-// The codes of two neighbouring vectors as 2 x kBits bytes. `to` is a multiple of that from memory
-// at a multiple of 16.
+// The codes of two neighbouring vectors, fields of a whole width. `to` is a multiple of 2 x kBits
+// from memory at a multiple of 16.
 template <int kBits>
 __device__ inline void StorePair(const uint32_t (&high)[2], const uint32_t (&low)[2], uint8_t* to) {
-  const auto field = [&](int i) { return static_cast<uint64_t>(high[i]) << (4 * kBits) | low[i]; };
-  const auto word = [&](auto at) {
-    return WordOfPair<kBits, decltype(at)::value>(field(0), field(1));
-  };
-  constexpr int kWords = (kBits + 1) / 2;  // the last may be a half
-  uint32_t words[4];
-  words[0] = word(std::integral_constant<int, 0>());
-  if constexpr (kWords > 1) words[1] = word(std::integral_constant<int, 32>());
-  if constexpr (kWords > 2) words[2] = word(std::integral_constant<int, 64>());
-  if constexpr (kWords > 3) words[3] = word(std::integral_constant<int, 96>());
+  static_assert(IsWhole(kBits));
   if constexpr (kBits == 8) {
-    *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+    *reinterpret_cast<uint4*>(to) =
+        make_uint4(__byte_perm(high[0], 0, 0x0123), __byte_perm(low[0], 0, 0x0123),
+                   __byte_perm(high[1], 0, 0x0123), __byte_perm(low[1], 0, 0x0123));
   } else if constexpr (kBits == 4) {
-    *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
-  } else if constexpr (kBits % 2 == 0) {
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) reinterpret_cast<uint32_t*>(to)[i] = words[i];
+    *reinterpret_cast<uint2*>(to) = make_uint2(__byte_perm(high[0] << 16 | low[0], 0, 0x0123),
+                                               __byte_perm(high[1] << 16 | low[1], 0, 0x0123));
+  } else if constexpr (kBits == 2) {
+    *reinterpret_cast<uint32_t*>(to) =
+        __byte_perm(high[0] << 8 | low[0], high[1] << 8 | low[1], 0x4501);
   } else {
+    *reinterpret_cast<uint16_t*>(to) =
+        static_cast<uint16_t>(high[0] << 4 | low[0] | high[1] << 12 | low[1] << 8);
+  }
+}
+
+// The codes of a row of eight vectors, fields of another width: a team of four lanes has two
+// neighbouring vectors each, `lane` of them, 16 x kBits bits. Each lane stores the words of 8 bytes
+// that begin in its bits, with what they need of the next lane's. All lanes of the warp call it;
+// `row` is a multiple of 8, and nothing is stored without `real`.
+template <int kBits>
+__device__ inline void StoreRowOfTeam(const uint32_t (&high)[2], const uint32_t (&low)[2],
+                                      uint32_t lane, bool real, uint8_t* row) {
+  constexpr uint32_t kField = 8 * kBits, kOwn = 2 * kField;
+  static_assert(kOwn >= 48 && kOwn <= 112);  // at most 48 bits of a word are the next lane's
+  const uint64_t first = static_cast<uint64_t>(high[0]) << (4 * kBits) | low[0];
+  const uint64_t second = static_cast<uint64_t>(high[1]) << (4 * kBits) | low[1];
+  uint64_t bits[3] = {first << (64 - kField), 0, 0};  // from the most significant one of the first
+  if constexpr (kOwn <= 64) {
+    bits[0] |= second << (64 - kOwn);
+  } else {
+    bits[0] |= second >> (kOwn - 64);
+    bits[1] = second << (128 - kOwn);
+  }
+  const uint64_t next =
+      static_cast<uint64_t>(__shfl_down_sync(~0u, static_cast<uint32_t>(bits[0] >> 32), 1)) << 32 |
+      __shfl_down_sync(~0u, static_cast<uint32_t>(bits[0]), 1);
+  bits[kOwn / 64] |= next >> (kOwn % 64);
+  bits[kOwn / 64 + 1] |= next << (64 - kOwn % 64);
+  const uint32_t begin = lane * kOwn, skip = -begin % 64u;  // to the first word that begins here
+  uint8_t* to = row + (begin + skip) / 8;
 #pragma unroll
-    for (int i = 0; i < kBits; ++i)
-      reinterpret_cast<uint16_t*>(to)[i] = static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16));
+  for (uint32_t w = 0; w < (kOwn + 63) / 64; ++w) {
+    const uint64_t word = bits[w] << skip | bits[w + 1] >> 1 >> (63 - skip);
+    if (real && skip + 64 * w < kOwn)
+      *reinterpret_cast<uint2*>(to + 8 * w) =
+          make_uint2(__byte_perm(static_cast<uint32_t>(word >> 32), 0, 0x0123),
+                     __byte_perm(static_cast<uint32_t>(word), 0, 0x0123));
   }
 }
 
@@ -405,6 +419,8 @@ __device__ inline void QuantizeAny(const Levels& l, bool odd, Vector<kType>* a,
   a->Forget();
   if (odd) {
     QuantizeVector<kBits, kDelta, Known::kNothing, kSkip>(l, *a, m, inverse, step, high, low);
+  } else if (!l.symmetric) {
+    QuantizeVector<kBits, kDelta, Known::kAsymmetric, kSkip>(l, *a, m, inverse, step, high, low);
   } else {
     QuantizeVector<kBits, kDelta, Known::kOrdinary, kSkip>(l, *a, m, inverse, step, high, low);
   }
