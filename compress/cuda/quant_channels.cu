@@ -33,7 +33,9 @@ struct Shape {
   // Two neighbouring vectors of a row a thread, else one: two make longer runs of codes, but m'
   // would be written in halves of sectors.
   static constexpr bool kPairs = !kDelta && kType != DType::kF32;
-  static constexpr int kFieldBytes = IsWhole(kBits) || kPairs ? 0 : kRun * kVectors * kBits;
+  // Codes lie in shared memory before they are written: whole fields and rows of three bits don't.
+  static constexpr bool kFields = !IsWhole(kBits) && !(kPairs && kBits == 3);
+  static constexpr int kFieldBytes = kFields ? kRun * kVectors * kBits : 0;
 };
 
 bool DeviceHasClusters() {
@@ -245,8 +247,10 @@ __device__ void CodePairs(const Levels& levels, uint8_t* codes, const Part& part
           &high[i], &low[i]);
     }
     const bool real = static_cast<int>(row) < part.rows;
-    if constexpr (!IsWhole(kBits)) {
-      StoreRowOfTeam<kBits>(high, low, pair, real, codes + part.At(row, 0) * kBits);
+    if constexpr (S::kFields) {
+      StoreOddPair<kBits>(high, low, part.fields + (in_run * kVectors + pair * 2) * kBits);
+    } else if constexpr (kBits == 3) {
+      StoreRowOfThrees(high, low, pair, real, codes + part.At(row, 0) * kBits);
     } else if (real) {
       StorePair<kBits>(high, low, codes + part.At(row, pair * 2) * kBits);
     }
@@ -305,8 +309,8 @@ __global__ void __launch_bounds__(Shape<kType, kDelta, kBits>::kThreads,
         CodePairs<S, kType, kBits, kKnown>(launch.levels, codes, part, run, shared);
       } else {
         CodeVectors<S, kType, kDelta, kBits, kKnown>(launch.levels, job, codes, part, run, shared);
-        if constexpr (!IsWhole(kBits)) CopyFields<S, kBits>(codes, part, run);
       }
+      if constexpr (S::kFields) CopyFields<S, kBits>(codes, part, run);
     }
   };
   if (known == Known::kAsymmetric) {

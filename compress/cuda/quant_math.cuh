@@ -1,5 +1,5 @@
-// What the quantiser's kernels share: its arithmetic (compress/quantize.h, bit for bit), vectors of
-// eight elements, fields of eight codes. Every floating-point operation is written as a rounded
+// What the quantiser's kernels share: its arithmetic (compress/quantize.h, bit for bit) and vectors
+// of eight elements. Every floating-point operation is written as a rounded
 // intrinsic, so that none is fused or approximated whatever the compiler's flags.
 //
 // Thread: device functions.
@@ -11,6 +11,7 @@
 
 #include "compress/cuda/element.cuh"
 #include "compress/cuda/kernels.h"
+#include "compress/cuda/quant_fields.cuh"
 #include "compress/quantize.h"
 
 namespace isthmus::compress::cuda {
@@ -93,142 +94,6 @@ __device__ inline uint32_t PackHalf(const float* nearest, int32_t offset) {
   for (int i = 1; i < 4; ++i) half = half * kBase + __float_as_uint(nearest[i]);
   return half - (kRounderBits - static_cast<uint32_t>(offset)) * kOnes;
 }
-
-// Fields of eight codes that are a whole number, 2^i, of bytes: they need no help to be stored.
-constexpr bool IsWhole(int bits) { return (bits & (bits - 1)) == 0; }
-
-// Eight codes (two halves) as kBits bytes, most significant first. `to` is a multiple of kBits from
-// memory at a multiple of 8.
-template <int kBits>
-__device__ inline void StoreField(uint32_t high, uint32_t low, uint8_t* to) {
-  if constexpr (kBits == 1) {
-    *to = static_cast<uint8_t>(high << 4 | low);
-  } else if constexpr (kBits == 2) {
-    *reinterpret_cast<uint16_t*>(to) =
-        static_cast<uint16_t>(__byte_perm(high << 8 | low, 0, 0x4401));
-  } else if constexpr (kBits == 4) {
-    *reinterpret_cast<uint32_t*>(to) = __byte_perm(high << 16 | low, 0, 0x0123);
-  } else if constexpr (kBits == 8) {
-    *reinterpret_cast<uint2*>(to) =
-        make_uint2(__byte_perm(high, 0, 0x0123), __byte_perm(low, 0, 0x0123));
-  } else if constexpr (kBits == 6) {
-    const uint64_t field = static_cast<uint64_t>(high) << 24 | low;
-#pragma unroll
-    for (int i = 0; i < 3; ++i)
-      reinterpret_cast<uint16_t*>(to)[i] = static_cast<uint16_t>(
-          __byte_perm(static_cast<uint32_t>(field >> (32 - 16 * i)), 0, 0x4401));
-  } else {
-    const uint64_t field = static_cast<uint64_t>(high) << (4 * kBits) | low;
-#pragma unroll
-    for (int i = 0; i < kBits; ++i) to[i] = static_cast<uint8_t>(field >> (8 * (kBits - 1 - i)));
-  }
-}
-
-// The codes of two neighbouring vectors, fields of a whole width. `to` is a multiple of 2 x kBits
-// from memory at a multiple of 16.
-template <int kBits>
-__device__ inline void StorePair(const uint32_t (&high)[2], const uint32_t (&low)[2], uint8_t* to) {
-  static_assert(IsWhole(kBits));
-  if constexpr (kBits == 8) {
-    *reinterpret_cast<uint4*>(to) =
-        make_uint4(__byte_perm(high[0], 0, 0x0123), __byte_perm(low[0], 0, 0x0123),
-                   __byte_perm(high[1], 0, 0x0123), __byte_perm(low[1], 0, 0x0123));
-  } else if constexpr (kBits == 4) {
-    *reinterpret_cast<uint2*>(to) = make_uint2(__byte_perm(high[0] << 16 | low[0], 0, 0x0123),
-                                               __byte_perm(high[1] << 16 | low[1], 0, 0x0123));
-  } else if constexpr (kBits == 2) {
-    *reinterpret_cast<uint32_t*>(to) =
-        __byte_perm(high[0] << 8 | low[0], high[1] << 8 | low[1], 0x4501);
-  } else {
-    *reinterpret_cast<uint16_t*>(to) =
-        static_cast<uint16_t>(high[0] << 4 | low[0] | high[1] << 12 | low[1] << 8);
-  }
-}
-
-// The codes of a row of eight vectors, fields of another width: a team of four lanes has two
-// neighbouring vectors each, `lane` of them, 16 x kBits bits. Each lane stores the words of 8 bytes
-// that begin in its bits, with what they need of the next lane's. All lanes of the warp call it;
-// `row` is a multiple of 8, and nothing is stored without `real`.
-template <int kBits>
-__device__ inline void StoreRowOfTeam(const uint32_t (&high)[2], const uint32_t (&low)[2],
-                                      uint32_t lane, bool real, uint8_t* row) {
-  constexpr uint32_t kField = 8 * kBits, kOwn = 2 * kField;
-  static_assert(kOwn >= 48 && kOwn <= 112);  // at most 48 bits of a word are the next lane's
-  const uint64_t first = static_cast<uint64_t>(high[0]) << (4 * kBits) | low[0];
-  const uint64_t second = static_cast<uint64_t>(high[1]) << (4 * kBits) | low[1];
-  uint64_t bits[3] = {first << (64 - kField), 0, 0};  // from the most significant one of the first
-  if constexpr (kOwn <= 64) {
-    bits[0] |= second << (64 - kOwn);
-  } else {
-    bits[0] |= second >> (kOwn - 64);
-    bits[1] = second << (128 - kOwn);
-  }
-  const uint64_t next =
-      static_cast<uint64_t>(__shfl_down_sync(~0u, static_cast<uint32_t>(bits[0] >> 32), 1)) << 32 |
-      __shfl_down_sync(~0u, static_cast<uint32_t>(bits[0]), 1);
-  bits[kOwn / 64] |= next >> (kOwn % 64);
-  bits[kOwn / 64 + 1] |= next << (64 - kOwn % 64);
-  const uint32_t begin = lane * kOwn, skip = -begin % 64u;  // to the first word that begins here
-  uint8_t* to = row + (begin + skip) / 8;
-#pragma unroll
-  for (uint32_t w = 0; w < (kOwn + 63) / 64; ++w) {
-    const uint64_t word = bits[w] << skip | bits[w + 1] >> 1 >> (63 - skip);
-    if (real && skip + 64 * w < kOwn)
-      *reinterpret_cast<uint2*>(to + 8 * w) =
-          make_uint2(__byte_perm(static_cast<uint32_t>(word >> 32), 0, 0x0123),
-                     __byte_perm(static_cast<uint32_t>(word), 0, 0x0123));
-  }
-}
-
-// A field on its way from memory: the words that hold it, untouched until Split, so that a thread
-// waits for none of its loads before all are under way. Fields of a column have the same `skip`,
-// at % 4: so do those whose distance is a multiple of 4 bytes.
-template <int kBits>
-struct PackedField {
-  static constexpr int kWords = IsWhole(kBits) ? (kBits + 3) / 4 : kBits == 7 ? 3 : 2;
-  uint32_t word[kWords];
-
-  // The field at `at` bytes from `codes`, which is at a multiple of 16. Reads no word beyond the
-  // one with the field's last byte.
-  __device__ void Load(const uint8_t* codes, uint32_t at, uint32_t skip) {
-    if constexpr (kBits == 1) {
-      word[0] = __ldg(codes + at);
-    } else if constexpr (kBits == 2) {
-      word[0] = __ldg(reinterpret_cast<const uint16_t*>(codes + at));
-    } else if constexpr (kBits == 4) {
-      word[0] = __ldg(reinterpret_cast<const uint32_t*>(codes + at));
-    } else if constexpr (kBits == 8) {
-      const uint2 both = __ldg(reinterpret_cast<const uint2*>(codes + at));
-      word[0] = both.x, word[1] = both.y;
-    } else {
-      const uint8_t* first = codes + (at - skip);
-#pragma unroll
-      for (uint32_t w = 0; w < kWords; ++w) {
-        const uint32_t last = (skip + kBits - 1) / 4;  // word of the field
-        word[w] = __ldg(reinterpret_cast<const uint32_t*>(first + 4 * min(w, last)));
-      }
-    }
-  }
-  // Four codes each, the first the most significant.
-  __device__ void Split(uint32_t skip, uint32_t* high, uint32_t* low) const {
-    if constexpr (kBits == 1) {
-      *high = word[0] >> 4, *low = word[0] & 0xfu;
-    } else if constexpr (kBits == 2) {
-      *high = word[0] & 0xffu, *low = word[0] >> 8;
-    } else if constexpr (kBits == 4) {
-      *high = __byte_perm(word[0], 0, 0x4401), *low = __byte_perm(word[0], 0, 0x4423);
-    } else if constexpr (kBits == 8) {
-      *high = __byte_perm(word[0], 0, 0x0123), *low = __byte_perm(word[1], 0, 0x0123);
-    } else {
-      // Bytes from the field's first one on, most significant first.
-      const uint32_t order = 0x0123u + 0x1111u * skip;
-      const uint32_t first = __byte_perm(word[0], word[1], order);
-      const uint32_t second = __byte_perm(word[1], kWords > 2 ? word[kWords - 1] : 0, order);
-      *high = first >> (32 - 4 * kBits);
-      *low = __funnelshift_l(second, first, 4 * kBits) >> (32 - 4 * kBits);
-    }
-  }
-};
 
 // Eight neighbouring elements, as they lie in memory.
 template <DType kType>
