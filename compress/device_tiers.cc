@@ -1,7 +1,6 @@
 #include "compress/device_tiers.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,8 +15,7 @@ void Gather(const Pieces& pieces, const uint16_t* raw, int64_t words, uint16_t* 
   char* at = reinterpret_cast<char*>(to);
   char* const end = at + 2 * words;
   for (const DeviceTiers::Piece& piece : pieces) {
-    std::memcpy(at, reinterpret_cast<const char*>(raw) + piece.at,
-                static_cast<size_t>(piece.bytes));
+    std::copy_n(reinterpret_cast<const char*>(raw) + piece.at, piece.bytes, at);
     at += piece.bytes;
   }
   std::fill(at, end, '\0');
@@ -26,7 +24,7 @@ void Gather(const Pieces& pieces, const uint16_t* raw, int64_t words, uint16_t* 
 void Scatter(const Pieces& pieces, const uint16_t* from, uint16_t* raw) {
   const char* at = reinterpret_cast<const char*>(from);
   for (const DeviceTiers::Piece& piece : pieces) {
-    std::memcpy(reinterpret_cast<char*>(raw) + piece.at, at, static_cast<size_t>(piece.bytes));
+    std::copy_n(at, piece.bytes, reinterpret_cast<char*>(raw) + piece.at);
     at += piece.bytes;
   }
 }

@@ -270,7 +270,7 @@ absl::StatusOr<size_t> PredictCodec::Check(absl::string_view bytes) const {
 void PredictCodec::Decode(absl::string_view body, RowSink& out) {
   token_ids_.clear();
   body.remove_prefix(ReadTokenIds(body, shape_.positions, &token_ids_));
-  std::memcpy(gains_.data(), body.data(), gains_.size());
+  std::copy_n(body.begin(), gains_.size(), gains_.begin());
   body.remove_prefix(gains_.size());
   Predict(nullptr);
   PredictedSink sink(prediction_, static_cast<size_t>(shape_.hidden), rebuilt_.data(), &out);
