@@ -1,10 +1,12 @@
 #include "coordinator/cli/app.h"
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <functional>
 #include <sstream>
 #include <string>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/cli/commands.h"
@@ -138,6 +140,11 @@ class App {
         ->check(CLI::Range(1, 10000));
     nodes->add_option("--timeout", a_.nodes.timeout_s, "seconds to wait")
         ->check(CLI::Range(0.0, 86400.0))
+        ->check([](const std::string& text) {  // Range takes NaN
+          double seconds = 0;
+          const bool number = absl::SimpleAtod(text, &seconds) && !std::isnan(seconds);
+          return number ? std::string() : absl::StrCat("'", text, "' is no number of seconds");
+        })
         ->capture_default_str();
     nodes->footer("\nExamples:\n  isthmus nodes\n  isthmus nodes --wait 4 --timeout 60");
     CLI::App* plan = Command("plan", "who would hold what, with which codecs, and why",

@@ -195,6 +195,7 @@ TEST_F(AppTest, NodesWait) {
     node->mutable_node()->set_id(id);
     node->set_alive(true);
   }
+  EXPECT_EQ(Run({"nodes", "--wait", "2", "--timeout", "nan"}).code, kExitUsage);
   const Result missing = Run({"nodes", "--wait", "2", "--timeout", "0"});
   EXPECT_EQ(missing.code, kExitUnreachable);
   EXPECT_THAT(missing.err, HasSubstr("2 of 2 daemons are alive and 0 of 2 links"));

@@ -1,5 +1,7 @@
 #include "worker/study/journal.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 
@@ -92,6 +94,14 @@ TEST_F(JournalTest, OneProcessAtATime) {
 TEST_F(JournalTest, ADirectoryThatCanNotBeMadeIsAnError) {
   std::ofstream(dir_) << "a file";
   EXPECT_EQ(Journal::Open(dir_).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(JournalTest, WhatIsNoRegularFileIsSaidSo) {
+  std::filesystem::create_directories(dir_);
+  ASSERT_EQ(mkfifo((dir_ + "/cells.jsonl").c_str(), 0600), 0);
+  const absl::Status status = Journal::Open(dir_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no regular file; name another --out"));
 }
 
 }  // namespace

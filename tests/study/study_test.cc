@@ -175,17 +175,20 @@ TEST_F(StudyTest, WhatCanNotRunIsRefusedBeforeAnythingRuns) {
   options_.job = FakeJob();
   options_.grid.settings = {*ParseSetting("none / delta(quant(4))")};
   EXPECT_THAT(error(), HasSubstr("compression.backward: 'delta(quant(4))' is not allowed"));
+  options_.grid.settings = {*ParseSetting("predict(fp16)")};
+  options_.grid.boundaries = {Where::kLate};
+  EXPECT_THAT(error(), HasSubstr("no setting can run: predict(fp16) / none at late: "));
   EXPECT_EQ(made_, 0);
 }
 
 TEST_F(StudyTest, ACombinationThatCanNotRunHasARowThatSaysWhy) {
   options_.grid.settings = {*ParseSetting("predict(fp16)")};
-  options_.grid.boundaries = {Where::kLate};
+  options_.grid.boundaries = {Where::kAll, Where::kLate};
   options_.grid.seeds = {1};
   const auto result = Run();
   ASSERT_TRUE(result.ok()) << result.status();
-  ASSERT_EQ(result->rows.size(), 2u);
-  EXPECT_THAT(result->rows[1].note, HasSubstr("token ids"));
+  ASSERT_EQ(result->rows.size(), 3u);
+  EXPECT_THAT(result->rows[2].note, HasSubstr("token ids"));
   EXPECT_EQ(result->failed, 0u);
 }
 

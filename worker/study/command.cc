@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/mutex.h"
 #include "base/status.h"
@@ -54,7 +56,7 @@ Examples:
 
 A setting is FORWARD / BACKWARD; a side left out is none. `isthmus help job` has the codecs.
 Exit codes: 0 done; 1 failed at run time, or a cell did; 2 wrong usage or job; 3 this machine lacks
-something (disk, memory); 5 another study writes to DIR.)";
+something (disk, memory, device); 5 another study writes to DIR.)";
 
 struct Flags {
   std::string job_file;
@@ -81,12 +83,25 @@ int ExitCodeFor(const absl::Status& status) {
     case absl::StatusCode::kOutOfRange:
       return kUsage;
     case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kFailedPrecondition:  // no such device here
       return kMachine;
     case absl::StatusCode::kAlreadyExists:
       return kRefused;
     default:
       return kFailed;
   }
+}
+
+// A number from `least` to `most`: CLI::Range takes NaN.
+CLI::Validator Between(double least, double most) {
+  const std::string range = absl::StrFormat("%g to %g", least, most);
+  return CLI::Validator(
+      [=](const std::string& text) {
+        double value = 0;
+        const bool good = absl::SimpleAtod(text, &value) && value >= least && value <= most;
+        return good ? std::string() : absl::StrCat("'", text, "' is no number from ", range);
+      },
+      range);
 }
 
 void AddGridFlags(CLI::App* app, Flags* f) {
@@ -115,13 +130,15 @@ void AddFlags(CLI::App* app, Flags* f) {
       ->check(CLI::Range(2, 64));
   app->add_option("--passes", f->passes,
                   "over the data: so few samples are used (delta codecs need more than one)")
-      ->check(CLI::Range(0.01, 1e6))
+      ->check(Between(0.01, 1e6))
+      ->type_name("FLOAT")
       ->capture_default_str();
   app->add_option("--rank-samples", f->rank_samples, "samples that the rank test takes; 0: no test")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   app->add_option("--delay", f->delay_ms, "ms, one way, of the predicted links")
-      ->check(CLI::Range(0.0, 10000.0))
+      ->check(Between(0, 10000))
+      ->type_name("FLOAT")
       ->capture_default_str();
   app->add_option("--data-dir", f->data_dir, "folder of the training data")->capture_default_str();
   app->add_option("--out", f->out, "directory of the results")

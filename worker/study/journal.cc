@@ -122,10 +122,13 @@ Journal::~Journal() { close(fd_); }
 
 absl::Status Journal::Load() {
   std::error_code error;
-  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path_, error));
-  if (error || bytes > kMaxBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path_, " can't be a study's: ", bytes, " bytes; name another --out"));
+  const bool regular = std::filesystem::is_regular_file(path_, error);
+  const int64_t bytes =
+      regular ? static_cast<int64_t>(std::filesystem::file_size(path_, error)) : 0;
+  if (!regular || error || bytes > kMaxBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path_, " can't be a study's: ",
+        regular ? absl::StrCat(bytes, " bytes") : "it is no regular file", "; name another --out"));
   }
   std::ifstream in(path_, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
@@ -192,7 +195,10 @@ absl::Status Journal::WriteLine(const std::string& line) {
   while (done < text.size()) {
     const ssize_t n = write(fd_, text.data() + done, text.size() - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return System(absl::StrCat("can't write ", path_));
+    if (n < 0) {
+      return Annotate(System(absl::StrCat("can't write ", path_)),
+                      "the cells before are kept; make room, and the same command goes on");
+    }
     done += static_cast<size_t>(n);
   }
   return fdatasync(fd_) == 0 ? absl::OkStatus() : System(absl::StrCat("can't sync ", path_));

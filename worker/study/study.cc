@@ -1,7 +1,9 @@
 #include "worker/study/study.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -37,7 +39,11 @@ absl::Status WriteFile(const std::string& path, const std::string& text) {
   std::error_code error;
   if (out) std::filesystem::rename(part, path, error);
   if (out && !error) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("can't write ", path));
+  const std::string why = error ? error.message() : std::strerror(errno);
+  std::filesystem::remove(part, error);
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "can't write ", path, ": ", why,
+      "; the finished cells are kept, and the same command writes it once there is room"));
 }
 
 class Study {
@@ -67,10 +73,20 @@ class Study {
  private:
   // Every cell's plan can be made, before the first is trained.
   absl::Status Check() {
+    std::string obstacles;  // of settings that compress
+    bool compresses = false;
     for (const Cell& cell : cells_) {
-      if (!Obstacle(cell, boundaries_).empty()) continue;
-      RETURN_IF_ERROR(MakeCellPlan(o_.job, cell, samples_).status());
+      const std::string obstacle = Obstacle(cell, boundaries_);
+      if (obstacle.empty()) {
+        RETURN_IF_ERROR(MakeCellPlan(o_.job, cell, samples_).status());
+        compresses = compresses || cell.setting.compresses();
+      } else if (cell.seed == o_.grid.seeds.front()) {
+        absl::StrAppend(&obstacles, obstacles.empty() ? "" : "; ", cell.setting.Text(), " at ",
+                        WhereName(cell.where), ": ", obstacle);
+      }
     }
+    if (!compresses && !obstacles.empty())
+      return absl::InvalidArgumentError(absl::StrCat("no setting can run: ", obstacles));
     if (corpus_.train_samples() >= samples_) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrFormat(
         "the text has %d training samples, and %g passes over %d steps need %d: use more passes, "
