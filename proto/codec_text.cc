@@ -333,7 +333,15 @@ class Parser {
   }
   absl::Status Expected(absl::string_view what) const {
     return absl::InvalidArgumentError(
-        absl::StrCat("codec '", text_, "', column ", at_ + 1, ": expected ", what));
+        absl::StrCat("codec '", Shown(), "', column ", at_ + 1, ": expected ", what));
+  }
+  // A long text around the place alone.
+  std::string Shown() const {
+    constexpr size_t kBefore = 60, kMost = 100;
+    if (text_.size() <= kMost) return std::string(text_);
+    const size_t start = at_ > kBefore ? at_ - kBefore : 0;
+    return absl::StrCat(start > 0 ? "..." : "", text_.substr(start, kMost),
+                        start + kMost < text_.size() ? "..." : "");
   }
 
   absl::string_view text_;

@@ -49,7 +49,7 @@ absl::Status CheckOneOf(absl::string_view field, const std::string& value,
   std::string list;
   for (const char* a : allowed) {
     if (value == a) return absl::OkStatus();
-    absl::StrAppend(&list, list.empty() ? "" : " | ", a);
+    absl::StrAppend(&list, list.empty() ? "" : ", ", "'", a, "'");
   }
   return Bad(field, value, list);
 }

@@ -116,6 +116,15 @@ TEST(CodecText, ErrorsNameTheColumnAndWhatWasExpected) {
   EXPECT_FALSE(ParseCodec(deep).ok());
 }
 
+TEST(CodecText, ALongTextIsShownAroundThePlaceAlone) {
+  const std::string before(2000, '(');
+  const std::string message(
+      ParseCodec("quant(4) " + std::string(500, ' ') + "x" + before).status().message());
+  EXPECT_LT(message.size(), 250u);
+  EXPECT_NE(message.find("x((("), std::string::npos) << message;
+  EXPECT_NE(message.find("column 510"), std::string::npos) << message;
+}
+
 TEST(CodecText, IdTellsCodecsApart) {
   EXPECT_NE(CodecId(*ParseCodec("quant(3)")), CodecId(*ParseCodec("quant(4)")));
   EXPECT_EQ(CodecId(*ParseCodec("quant( 3 )")), CodecId(*ParseCodec("quant(3,channel)")));
