@@ -218,9 +218,16 @@ void ValidateCompression(const CompressionSpec& c, int hidden, int stages, Error
   if (evaluation_ok && IsStateful(ParseCodec(c.evaluation()).value())) {
     errors->Add(Bad("compression.evaluation", c.evaluation(), "a codec without state"));
   }
+  std::map<int, int> named;  // boundary -> entry
   for (int i = 0; i < c.boundaries_size(); ++i) {
     const BoundaryCodec& b = c.boundaries(i);
     const std::string path = absl::StrCat("compression.boundaries[", i, "].");
+    if (const auto [first, is_new] = named.emplace(b.boundary(), i); !is_new) {
+      errors->Add(absl::InvalidArgumentError(absl::StrCat(
+          path, "boundary: boundary ", b.boundary(), " has an entry already, ",
+          "compression.boundaries[", first->second,
+          "]: put what is meant for it into one entry, and name another boundary here")));
+    }
     errors->Add(CheckRange(path + "boundary", b.boundary(), 0, 255));
     if (b.has_forward()) CheckForward(path + "forward", b.forward(), hidden, errors);
     if (b.has_backward()) CheckBackward(path + "backward", b.backward(), errors);

@@ -161,6 +161,23 @@ TEST(JobDefaults, AFaultIsNamedOnceThoughOthersAreMeasuredByIt) {
   }
 }
 
+TEST(JobDefaults, ABoundaryNamedTwiceIsRefused) {
+  using testing::ElementsAre;
+  EXPECT_THAT(CodecErrors("none", "none", {{0, "bf16", nullptr}, {1, "bf16", nullptr}}),
+              testing::IsEmpty());
+  const std::string fix = "put what is meant for it into one entry, and name another boundary here";
+  EXPECT_THAT(
+      CodecErrors(
+          "none", "none",
+          {{1, "bf16", nullptr}, {0, "fp16", nullptr}, {1, nullptr, "fp16"}, {1, "bf16", nullptr}}),
+      ElementsAre("compression.boundaries[2].boundary: boundary 1 has an entry already, "
+                  "compression.boundaries[0]: " +
+                      fix,
+                  "compression.boundaries[3].boundary: boundary 1 has an entry already, "
+                  "compression.boundaries[0]: " +
+                      fix));
+}
+
 TEST(JobDefaults, AllErrorsAreListed) {
   JobSpec job = SmallJob();
   job.mutable_model()->set_heads(0);
