@@ -8,7 +8,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <iterator>
+#include <limits>
+#include <set>
 #include <system_error>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -53,22 +57,132 @@ std::vector<std::string> FilesOf(const std::string& directory) {
   return files;
 }
 
-int64_t BytesUnder(const std::string& root) {
-  int64_t bytes = 0;
-  for (const std::string& job : FilesOf(root)) {
-    for (const std::string& file : FilesOf(absl::StrCat(root, "/", job))) {
-      std::error_code error;
-      const std::uintmax_t size = fs::file_size(absl::StrCat(root, "/", job, "/", file), error);
-      if (!error) bytes += static_cast<int64_t>(size);
-    }
-  }
-  return bytes;
-}
-
-void Remove(const std::string& path) {
+bool Remove(const std::string& path) {
   std::error_code error;
   fs::remove_all(path, error);
   if (error) LogWarning("can't remove ", path, ": ", error.message());
+  return !error;
+}
+
+constexpr int64_t kNoStep = -1;  // of a file that is being written, or was when its daemon died
+
+struct StateFile {
+  std::string path;
+  std::string job;
+  std::string name;
+  int64_t step = kNoStep;
+  int64_t bytes = 0;
+  fs::file_time_type when;
+};
+
+// Of one job. What is no regular file, or has another name than states have, is left alone.
+std::vector<StateFile> StatesOf(const std::string& root, const std::string& job) {
+  std::vector<StateFile> states;
+  for (const std::string& file : FilesOf(absl::StrCat(root, "/", job))) {
+    StateFile state{absl::StrCat(root, "/", job, "/", file), job};
+    struct stat info;
+    if (lstat(state.path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
+    const bool whole = ParseFileName(file, &state.name, &state.step);
+    if (!whole && !absl::EndsWith(file, kUnfinished)) continue;
+    if (!whole) state.step = kNoStep;
+    state.bytes = info.st_size;
+    std::error_code gone;  // meanwhile: as old as can be
+    state.when = fs::last_write_time(state.path, gone);
+    states.push_back(std::move(state));
+  }
+  return states;
+}
+
+// A directory that is a link somewhere else is not looked into: nothing goes outside of `root`.
+std::vector<StateFile> StatesUnder(const std::string& root) {
+  std::vector<StateFile> all;
+  for (const std::string& job : FilesOf(root)) {
+    std::error_code error;
+    if (!fs::is_directory(fs::symlink_status(absl::StrCat(root, "/", job), error))) continue;
+    std::vector<StateFile> states = StatesOf(root, job);
+    std::move(states.begin(), states.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
+int64_t Sum(const std::vector<StateFile>& files) {
+  int64_t bytes = 0;
+  for (const StateFile& f : files)
+    bytes += std::min(f.bytes, std::numeric_limits<int64_t>::max() - bytes);
+  return bytes;
+}
+
+// What may go to make room for a state of `key`, first what is missed least: files too large for
+// this daemon to have kept them, states of the job older than its newest before `key`, other jobs'
+// from the oldest. A file that is being written and the job's newest states are not in it.
+std::vector<StateFile> Dispensable(std::vector<StateFile> files, const worker::CodecStateKey& key,
+                                   int64_t max_bytes) {
+  int64_t newest = kNoStep;
+  for (const StateFile& f : files) {
+    if (f.job == key.job_id && f.step < key.step) newest = std::max(newest, f.step);
+  }
+  const auto rank = [&](const StateFile& f) {
+    const bool mine = f.job == key.job_id;
+    if (mine && f.step == kNoStep) return 3;
+    if (f.bytes > max_bytes) return 0;
+    if (!mine) return 2;
+    return f.step < newest ? 1 : 3;
+  };
+  files.erase(
+      std::remove_if(files.begin(), files.end(), [&](const StateFile& f) { return rank(f) == 3; }),
+      files.end());
+  std::sort(files.begin(), files.end(), [&](const StateFile& a, const StateFile& b) {
+    return std::make_tuple(rank(a), a.when, a.step, a.path) <
+           std::make_tuple(rank(b), b.when, b.step, b.path);
+  });
+  return files;
+}
+
+// ResourceExhausted: what must stay takes max_bytes.
+absl::Status MakeRoom(const std::string& root, const worker::CodecStateKey& key,
+                      int64_t max_bytes) {
+  std::vector<StateFile> files = StatesUnder(root);
+  if (Sum(files) < max_bytes) return absl::OkStatus();
+  for (const StateFile& f : Dispensable(files, key, max_bytes)) {
+    if (f.bytes > max_bytes) {
+      LogWarning("removing ", f.path, ": it has ", f.bytes,
+                 " bytes, and all codec states may take ", max_bytes,
+                 " (--disk of the daemon); a resume that needs it begins with a new codec");
+    } else {
+      LogInfo("removing the codec state ", f.path, " to make room for those of job ", key.job_id,
+              ", step ", key.step, ": ", max_bytes, " bytes in all (--disk of the daemon)");
+    }
+    if (!Remove(f.path)) continue;
+    files.erase(std::find_if(files.begin(), files.end(),
+                             [&](const StateFile& of) { return of.path == f.path; }));
+    if (Sum(files) < max_bytes) return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "codec states may take ", max_bytes, " bytes in all (--disk of the daemon), and ",
+      "those in ", root, " that job ", key.job_id, " needs take ", Sum(files),
+      ": start the daemon with a larger --disk, or delete ", root, "/", key.job_id,
+      " when the job does not run"));
+}
+
+// Of the committed state's own name the newest kKeptSteps stay. Of the job's other names, one step
+// more: one that runs still may be a checkpoint behind; one that this daemon no longer holds goes.
+void RemoveOlder(const std::string& root, const worker::CodecStateKey& key) {
+  const std::vector<StateFile> files = StatesOf(root, key.job_id);
+  std::set<int64_t> own, all;
+  for (const StateFile& f : files) {
+    if (f.step == kNoStep || f.step > key.step) continue;
+    all.insert(f.step);
+    if (f.name == key.name) own.insert(f.step);
+  }
+  const auto oldest = [](const std::set<int64_t>& steps, size_t kept) {
+    return steps.size() < kept ? 0 : *std::prev(steps.end(), kept);
+  };
+  const int64_t oldest_own = oldest(own, CodecStateDir::kKeptSteps);
+  const int64_t oldest_other = oldest(all, CodecStateDir::kKeptSteps + 1);
+  for (const StateFile& f : files) {
+    const int64_t from = f.name == key.name ? oldest_own : oldest_other;
+    if (f.step != kNoStep && f.step < from) Remove(f.path);
+  }
 }
 
 absl::Status SyncDirectory(const std::string& directory) {
@@ -80,8 +194,13 @@ absl::Status SyncDirectory(const std::string& directory) {
 
 class FileWriter : public worker::CodecStateStore::Writer {
  public:
-  FileWriter(int fd, std::string path, std::string root, int64_t max_bytes)
-      : fd_(fd), path_(std::move(path)), root_(std::move(root)), max_bytes_(max_bytes) {}
+  FileWriter(int fd, std::string path, worker::CodecStateKey key, std::string root,
+             int64_t max_bytes)
+      : fd_(fd),
+        path_(std::move(path)),
+        key_(std::move(key)),
+        root_(std::move(root)),
+        max_bytes_(max_bytes) {}
   ~FileWriter() override {
     if (fd_ < 0) return;
     close(fd_);
@@ -89,17 +208,15 @@ class FileWriter : public worker::CodecStateStore::Writer {
   }
 
   absl::Status CheckRoom() const {
-    if (max_bytes_ > 0 && BytesUnder(root_) >= max_bytes_) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          path_, ": codec states may take ", max_bytes_, " bytes in all (--disk of the daemon)"));
-    }
+    if (max_bytes_ > 0) RETURN_IF_ERROR(Annotate(MakeRoom(root_, key_, max_bytes_), path_));
     struct statvfs vfs;
     if (fstatvfs(fd_, &vfs) != 0) return absl::OkStatus();  // the writes will tell
     const int64_t free = static_cast<int64_t>(vfs.f_bavail) * static_cast<int64_t>(vfs.f_frsize);
     if (free >= CodecStateDir::kFreeBytes) return absl::OkStatus();
     return absl::ResourceExhaustedError(
         absl::StrCat(path_, ": only ", free, " bytes are free there, ", CodecStateDir::kFreeBytes,
-                     " must stay free: free some"));
+                     " must stay free: free some, or delete the directories in ", root_,
+                     " of jobs that are not to be resumed"));
   }
 
   absl::Status Append(absl::string_view bytes) override {
@@ -123,7 +240,7 @@ class FileWriter : public worker::CodecStateStore::Writer {
       return absl::ErrnoToStatus(errno, absl::StrCat("renaming ", part));
     close(std::exchange(fd_, -1));
     RETURN_IF_ERROR(SyncDirectory(directory));
-    RemoveOlder(directory);
+    RemoveOlder(root_, key_);
     return absl::OkStatus();
   }
 
@@ -139,21 +256,9 @@ class FileWriter : public worker::CodecStateStore::Writer {
     started_ = written_;
   }
 
-  void RemoveOlder(const std::string& directory) const {
-    std::string mine, name;
-    std::vector<int64_t> steps;
-    int64_t step = 0;
-    ParseFileName(fs::path(path_).filename().string(), &mine, &step);
-    for (const std::string& file : FilesOf(directory)) {
-      if (ParseFileName(file, &name, &step) && name == mine) steps.push_back(step);
-    }
-    std::sort(steps.begin(), steps.end());
-    for (size_t i = 0; i + CodecStateDir::kKeptSteps < steps.size(); ++i)
-      Remove(absl::StrCat(directory, "/", mine, "-", steps[i]));
-  }
-
   int fd_;
   const std::string path_;
+  const worker::CodecStateKey key_;
   const std::string root_;
   const int64_t max_bytes_;
   int64_t written_ = 0, started_ = 0, waited_ = 0;  // bytes; on their way to the disk; there
@@ -224,13 +329,19 @@ absl::StatusOr<std::unique_ptr<worker::CodecStateStore::Writer>> CodecStateDir::
   for (const std::string& directory : {root_, absl::StrCat(root_, "/", key.job_id)}) {
     if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
       return absl::ErrnoToStatus(errno, absl::StrCat("making ", directory));
+    std::error_code error;
+    if (!fs::is_directory(directory, error)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          directory, " is not a directory, and codec states belong into one: delete it"));
+    }
   }
-  if (unlink(path.c_str()) != 0 && errno != ENOENT)
-    return absl::ErrnoToStatus(errno, absl::StrCat("removing ", path));
+  std::error_code error;
+  fs::remove_all(path, error);  // whatever it is
+  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("removing ", path));
   const int fd = open((path + kUnfinished).c_str(),
                       O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0600);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("making ", path));
-  auto writer = std::make_unique<FileWriter>(fd, path, root_, max_bytes_);
+  auto writer = std::make_unique<FileWriter>(fd, path, key, root_, max_bytes_);
   RETURN_IF_ERROR(writer->CheckRoom());
   return writer;
 }

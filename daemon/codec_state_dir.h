@@ -1,9 +1,11 @@
 // worker::CodecStateStore in files of this daemon: <root>/<job>/<name>-<step>, whole or not there
 // (a file of another name, fsync, rename). Format of a file: compress/README.md.
 //
-// Bounded by names: kKeptSteps of each name, kKeptJobs jobs (the newest; others go when a session
-// begins), `max_bytes` of all files, and nothing is written that would leave less than kFreeBytes
-// on the file system. Thread: any, but no Begin while a session of the same job runs.
+// Bounded by names: kKeptSteps of each name (one more of names that the daemon held once, then
+// none), kKeptJobs jobs (the newest; others go when a session begins), `max_bytes` of all files,
+// and nothing is written that would leave less than kFreeBytes on the file system. At max_bytes
+// others make room: files larger than that, what is older than the job's newest states, other
+// jobs'. Thread: any, but no Begin while a session of the same job runs.
 #ifndef ISTHMUS_DAEMON_CODEC_STATE_DIR_H_
 #define ISTHMUS_DAEMON_CODEC_STATE_DIR_H_
 
@@ -27,8 +29,8 @@ class CodecStateDir : public worker::CodecStateStore {
       : root_(std::move(root)), max_bytes_(max_bytes) {}
 
   void Begin(const std::string& job_id, int64_t step) override;
-  // ResourceExhausted: the file system is nearly full, or max_bytes are there. InvalidArgument: not
-  // a name for a file.
+  // ResourceExhausted: the file system is nearly full, or what must stay takes max_bytes.
+  // FailedPrecondition: a file in the place of a directory. InvalidArgument: not a name for a file.
   absl::StatusOr<std::unique_ptr<Writer>> Create(const worker::CodecStateKey& key) override;
   absl::StatusOr<std::unique_ptr<compress::StateSource>> Open(
       const worker::CodecStateKey& key) override;

@@ -106,6 +106,45 @@ TEST_F(CodecStateDirTest, TheLastTwoStepsOfEachNameAreKept) {
   EXPECT_THAT(Files(), ElementsAre("b0-lower-down-5", "b0-lower-up-10", "b0-lower-up-15"));
 }
 
+// A daemon that held other ends before a resume keeps nothing of them for good.
+TEST_F(CodecStateDirTest, StatesOfAnEarlierPlacementGo) {
+  for (int64_t step : {285, 290}) ASSERT_TRUE(Save("b1-upper-up", step, "x").ok());
+  ASSERT_TRUE(Save("b1-upper-up", 290, "x", "job-2").ok());
+  std::ofstream(root() + "/job-1/notes") << "x";
+  states_.Begin("job-1", 290);
+  ASSERT_TRUE(Save("b1-lower-up", 295, "x").ok());
+  EXPECT_THAT(Files(), ElementsAre("b1-lower-up-295", "b1-upper-up-285", "b1-upper-up-290",
+                                   "notes"));  // 295 may fail, and 290 counts then
+  ASSERT_TRUE(Save("b1-lower-up", 300, "x").ok());
+  EXPECT_THAT(Files(),
+              ElementsAre("b1-lower-up-295", "b1-lower-up-300", "b1-upper-up-290", "notes"));
+  ASSERT_TRUE(Save("b1-lower-up", 305, "x").ok());
+  EXPECT_THAT(Files(), ElementsAre("b1-lower-up-300", "b1-lower-up-305", "notes"));
+  EXPECT_THAT(Files("/job-2"), ElementsAre("b1-upper-up-290"));
+}
+
+// The codecs of a daemon save one after the other: none takes what another one still needs.
+TEST_F(CodecStateDirTest, ANameThatIsACheckpointBehindKeepsItsLastTwo) {
+  for (int64_t step : {5, 10}) ASSERT_TRUE(Save("b0-lower-up", step, "x").ok());
+  for (int64_t step : {5, 10, 15}) ASSERT_TRUE(Save("b0-lower-down", step, "x").ok());
+  EXPECT_THAT(Files(), ElementsAre("b0-lower-down-10", "b0-lower-down-15", "b0-lower-up-10",
+                                   "b0-lower-up-5"));
+  ASSERT_TRUE(Save("b0-lower-up", 15, "x").ok());
+  EXPECT_THAT(Files(), ElementsAre("b0-lower-down-10", "b0-lower-down-15", "b0-lower-up-10",
+                                   "b0-lower-up-15"));
+}
+
+TEST_F(CodecStateDirTest, WhatLiesInTheWayGoesOrIsNamed) {
+  fs::create_directories(root() + "/job-1/b0-lower-up-5/in");
+  EXPECT_TRUE(Save("b0-lower-up", 5, "five").ok());
+  EXPECT_EQ(Load("b0-lower-up", 5), "five");
+  std::ofstream(root() + "/job-2") << "not a directory";
+  const absl::Status status = Save("b0-lower-up", 5, "x", "job-2");
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr(root() + "/job-2 is not a directory"));
+  EXPECT_THAT(status.message(), HasSubstr("delete it"));
+}
+
 TEST_F(CodecStateDirTest, ASessionBeginsWithoutLaterStepsAndUnfinishedFiles) {
   ASSERT_TRUE(Save("b0-lower-up", 5, "x").ok());
   ASSERT_TRUE(Save("b0-lower-up", 10, "x").ok());
@@ -140,11 +179,58 @@ TEST_F(CodecStateDirTest, NamesLeadNowhereElse) {
 TEST_F(CodecStateDirTest, AllFilesTogetherAreBounded) {
   states_ = CodecStateDir(root(), 1000);
   ASSERT_TRUE(Save("b0-lower-up", 5, std::string(999, 'x')).ok());
-  ASSERT_TRUE(Save("b0-lower-down", 5, "x", "job-2").ok());
+  ASSERT_TRUE(Save("b0-lower-down", 5, "x").ok());
   const absl::Status status = Save("b0-lower-up", 10, "x");
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("may take 1000 bytes in all (--disk"));
-  EXPECT_THAT(Files(), ElementsAre("b0-lower-up-5"));
+  EXPECT_THAT(status.message(), HasSubstr("delete " + root() + "/job-1 when"));
+  EXPECT_THAT(Files(), ElementsAre("b0-lower-down-5", "b0-lower-up-5"));
+}
+
+TEST_F(CodecStateDirTest, WhatIsMissedLeastMakesRoom) {
+  states_ = CodecStateDir(root(), 1000);
+  const auto now = fs::file_time_type::clock::now();
+  for (const char* job : {"job-2", "job-3", "job-4"}) {
+    ASSERT_TRUE(Save("b0-lower-up", 5, std::string(100, 'x'), job).ok());
+    fs::last_write_time(root() + "/" + job + "/b0-lower-up-5",
+                        now - std::chrono::seconds(job[4] == '3' ? 100 : 10));
+  }
+  ASSERT_TRUE(Save("b0-upper-up", 5, std::string(400, 'x')).ok());
+  ASSERT_TRUE(Save("b0-lower-up", 10, std::string(300, 'x')).ok());
+  ASSERT_TRUE(Save("b0-lower-up", 15, std::string(400, 'x')).ok());  // 5 goes: 10 is newer
+  EXPECT_THAT(Files(), ElementsAre("b0-lower-up-10", "b0-lower-up-15"));
+  EXPECT_THAT(Files("/job-3"), ElementsAre("b0-lower-up-5"));
+  ASSERT_TRUE(Save("b0-lower-down", 15, "x").ok());  // 10 may yet be needed: the oldest job goes
+  EXPECT_THAT(Files(), ElementsAre("b0-lower-down-15", "b0-lower-up-10", "b0-lower-up-15"));
+  EXPECT_THAT(Files("/job-3"), ElementsAre());
+  EXPECT_THAT(Files("/job-2"), ElementsAre("b0-lower-up-5"));
+  EXPECT_THAT(Files("/job-4"), ElementsAre("b0-lower-up-5"));
+}
+
+// An attacker, or a larger --disk before: it alone would forbid every state after it.
+TEST_F(CodecStateDirTest, AFileLargerThanAllMayTakeGoes) {
+  states_ = CodecStateDir(root(), 1000);
+  ASSERT_TRUE(Save("b0-lower-up", 5, "five").ok());
+  ASSERT_TRUE(Save("b0-lower-up", 10, "ten").ok());
+  fs::resize_file(root() + "/job-1/b0-lower-up-10", int64_t{1} << 40);  // sparse
+  for (int64_t step : {15, 20, 25}) ASSERT_TRUE(Save("b0-lower-up", step, "x").ok()) << step;
+  EXPECT_THAT(Files(), ElementsAre("b0-lower-up-20", "b0-lower-up-25"));
+}
+
+TEST_F(CodecStateDirTest, WhatIsNoStateNeitherCountsNorGoes) {
+  states_ = CodecStateDir(root(), 1000);
+  ASSERT_TRUE(Save("b0-lower-up", 5, "five").ok());
+  std::ofstream(root() + "/job-1/notes") << "x";
+  fs::resize_file(root() + "/job-1/notes", 5000);
+  const std::string elsewhere = directory_.path() + "/elsewhere";
+  fs::create_directories(elsewhere);
+  std::ofstream(elsewhere + "/photo-5") << "x";
+  fs::resize_file(elsewhere + "/photo-5", 5000);
+  fs::create_directory_symlink(elsewhere, root() + "/job-2");
+  fs::create_symlink(elsewhere + "/photo-5", root() + "/job-1/b0-lower-down-5");
+  for (int64_t step : {10, 15}) ASSERT_TRUE(Save("b0-lower-up", step, std::string(995, 'x')).ok());
+  EXPECT_THAT(Files(), ElementsAre("b0-lower-down-5", "b0-lower-up-10", "b0-lower-up-15", "notes"));
+  EXPECT_TRUE(fs::exists(elsewhere + "/photo-5"));
 }
 
 TEST_F(CodecStateDirTest, AFailedWriteIsAnErrorThatNamesTheFile) {
