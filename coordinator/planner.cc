@@ -202,6 +202,7 @@ class Writer {
       Say(absl::StrCat("chosen: ", stages_, stages_ == 1 ? " stage" : " stages",
                        "; one more has to make a step ", std::lround(100 * (1 - kStagesMustPay)),
                        " % shorter"));
+    if (!found_.moved_why.empty()) Say(found_.moved_why);
     for (int s = 0; s < stages_; ++s) {
       const StagePlan& stage = out_.plan.stages(s);
       Say(absl::StrCat("stage ", s, " on ", Name(s), ": layers ", stage.first_layer(), "-",
@@ -252,6 +253,16 @@ class Writer {
   }
 
   void Warn(std::string text) { out_.warnings.push_back(std::move(text)); }
+
+  // Codecs without state lose nothing by another placement.
+  void WarnOfMove() {
+    const auto& links = in_.previous.links();
+    if (!found_.moved_why.empty() && std::any_of(links.begin(), links.end(), [](const LinkPlan& l) {
+          return IsStateful(l.forward()) || IsStateful(l.backward());
+        }))
+      Warn(absl::StrCat(found_.moved_why,
+                        ". Codecs whose state is not with both daemons of a link begin anew"));
+  }
 
   void WarnOfSync() {
     const double compute_s = p_.slowest_s * Micros(in_.job);
@@ -311,6 +322,7 @@ class Writer {
 
   void WarnAll() {
     const int micros = Micros(in_.job);
+    WarnOfMove();
     WarnOfSync();
     WarnOfBoundaries();
     if (p_.spill_bytes > 0)

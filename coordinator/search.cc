@@ -9,6 +9,7 @@
 #include "absl/types/optional.h"
 #include "base/status.h"
 #include "coordinator/figures.h"
+#include "coordinator/planner_resume.h"
 #include "proto/codec_text.h"
 
 namespace isthmus::coordinator {
@@ -329,88 +330,6 @@ absl::StatusOr<Placement> BestFor(const PlannerInput& input, const Pool& pool, i
     first = false;
   }
   return best;
-}
-
-// The step since which the daemons of the previous plan have the delta buffers that `job` goes on
-// with on the same boundaries; -1: none. Only visits under that one plan are counted: what it took
-// over from the plan before is not known here.
-int64_t BuffersSince(const PlannerInput& input, const JobSpec& job) {
-  const JobSpec& was = input.previous.job();
-  if (!input.from_checkpoint || was.data().path() != job.data().path() ||
-      was.seed() != job.seed() || was.recipe().global_batch() != job.recipe().global_batch())
-    return -1;
-  for (const LinkPlan& link : input.previous.links()) {
-    if (link.kind() != LinkPlan::BOUNDARY) continue;
-    const absl::StatusOr<CodecSpec> now = ParseCodec(WantedCodecsOf(job, link.lower()).forward);
-    if (!now.ok()) return -1;  // auto, chosen anew
-    if ((HasBuffers(*now) || HasBuffers(link.forward())) &&
-        FormatCodec(*now) != FormatCodec(link.forward()))
-      return -1;
-  }
-  return input.previous.start_step();
-}
-
-// The job with the codecs that `auto` gave to the previous plan.
-JobSpec WithPreviousCodecs(const PlannerInput& input) {
-  JobSpec job = input.job;
-  for (const LinkPlan& link : input.previous.links()) {
-    if (link.kind() != LinkPlan::BOUNDARY) continue;
-    const WantedCodecs now = WantedCodecsOf(input.job, link.lower());
-    const WantedCodecs then = WantedCodecsOf(input.previous.job(), link.lower());
-    const auto keep = [](const std::string& was, const std::string& is, const CodecSpec& codec) {
-      return was == "auto" && is == "auto" ? FormatCodec(codec) : is;
-    };
-    BoundaryCodec* codec = job.mutable_compression()->add_boundaries();
-    codec->set_boundary(link.lower());
-    codec->set_forward(keep(then.forward, now.forward, link.forward()));
-    codec->set_backward(keep(then.backward, now.backward, link.backward()));
-  }
-  return job;
-}
-
-// `job` on the previous plan's daemons, in their order, with its cut; null where they are not there
-// or the job says otherwise.
-absl::optional<Placement> PricePrevious(const PlannerInput& input, const JobSpec& job,
-                                        const std::vector<const NodeInfo*>& nodes,
-                                        const LinkIndex& links) {
-  const StrategySpec& strategy = input.job.strategy();
-  const int stages = input.previous.stages_size();
-  if (stages == 0 || (strategy.stages() != 0 && strategy.stages() != stages) ||
-      input.previous.stages(stages - 1).end_layer() != input.job.model().layers())
-    return absl::nullopt;
-  std::vector<const NodeInfo*> order;
-  std::vector<int> layers;
-  for (const StagePlan& s : input.previous.stages()) {
-    const auto node = std::find_if(nodes.begin(), nodes.end(),
-                                   [&](const NodeInfo* n) { return n->id() == s.node_id(); });
-    if (node == nodes.end()) return absl::nullopt;
-    order.push_back(*node);
-    layers.push_back(s.end_layer() - s.first_layer());
-  }
-  if (!strategy.layers_per_stage().empty() &&
-      !std::equal(layers.begin(), layers.end(), strategy.layers_per_stage().begin(),
-                  strategy.layers_per_stage().end()))
-    return absl::nullopt;
-  if (!strategy.nodes().empty() && order != nodes) return absl::nullopt;
-  absl::StatusOr<Placement> p =
-      PricePlacement(job, order, layers, links, {input.start_step, BuffersSince(input, job)});
-  if (!p.ok()) return absl::nullopt;
-  return *std::move(p);
-}
-
-// Measurements differ a little each time; what the daemons keep of a job is worth more than that.
-void KeepPrevious(const PlannerInput& input, const std::vector<const NodeInfo*>& nodes,
-                  const LinkIndex& links, Found* found) {
-  for (const bool codecs : {true, false}) {
-    absl::optional<Placement> previous =
-        PricePrevious(input, codecs ? WithPreviousCodecs(input) : input.job, nodes, links);
-    if (!previous.has_value() || previous->step_s > kKeepPlacement * found->best.step_s) continue;
-    found->considered.push_back(absl::StrCat(
-        "kept where it was, ", Names(*previous), codecs ? ", with the codecs it had: " : ": ",
-        FormatSeconds(previous->step_s), " a step, and the daemons have the states of its codecs"));
-    found->best = *std::move(previous);
-    return;
-  }
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ namespace isthmus::coordinator {
 struct Found {
   Placement best;
   std::vector<std::string> considered;  // "2 stages: 1.80 s a step (lab, home)"
+  std::string moved_why;                // of a resumed job that does not stay where it was
 };
 
 absl::StatusOr<Found> FindPlacement(const PlannerInput& input, const LinkIndex& links);

@@ -1,4 +1,6 @@
 // Plans of resumed jobs: they stay with what the daemons keep of them.
+#include "coordinator/planner_resume.h"
+
 #include <string>
 #include <vector>
 
@@ -84,6 +86,68 @@ TEST_F(PlannerResumeTest, AResumedJobStaysWhereItWas) {
   }
   in_.job.mutable_strategy()->add_nodes(order(before)[0]);  // the other way round
   EXPECT_EQ(order(Plan().plan)[1], order(before)[0]);
+}
+
+// Three daemons that started at once on one host: the one that is restarted alone measures three
+// times the speed. It moved to the last stage, and nobody was told why the states were lost.
+TEST_F(PlannerResumeTest, AMoveIsToldWithItsReason) {
+  using ::testing::AllOf;
+  using ::testing::Not;
+  using ::testing::StartsWith;
+  const auto changed = StartsWith("placement changed: the job was on ");
+  in_.job = MakeJob(3, 64, 32);
+  in_.job.mutable_strategy()->set_stages(3);
+  in_.job.mutable_compression()->set_forward("delta(quant(3), buffer=2)");
+  in_.job.mutable_compression()->set_backward("quant(6)");
+  Nodes({MakeNode("n1", 10), MakeNode("n2", 10), MakeNode("n3", 12.2)}, 10000, 0.1);
+  const isthmus::Plan before = Plan().plan;
+  ASSERT_EQ(before.stages(2).node_name(), "n3");
+  EXPECT_THAT(before.explanation(), Not(Contains(changed)));
+  in_.previous = before;
+  in_.start_step = 10;
+  in_.from_checkpoint = true;
+  EXPECT_THAT(Plan().plan.explanation(), Not(Contains(changed)));
+  EXPECT_THAT(Plan().warnings, Not(Contains(changed)));
+
+  Nodes({MakeNode("n1", 10), MakeNode("n2", 30), MakeNode("n3", 12.2)}, 10000, 0.1);
+  const PlannedJob moved = Plan();
+  ASSERT_EQ(moved.plan.stages(2).node_name(), "n2");
+  const auto slower =
+      AllOf(changed, HasSubstr("a step would take "), HasSubstr(" % longer than on "),
+            HasSubstr("layers_per_stage: [1, 1, 1] is held in place"));
+  EXPECT_THAT(moved.plan.explanation(), Contains(slower));
+  EXPECT_THAT(moved.warnings, Contains(AllOf(slower, HasSubstr("begin anew"))));
+
+  Nodes({MakeNode("n1", 10), MakeNode("n4", 10), MakeNode("n3", 12.2)}, 10000, 0.1);
+  EXPECT_THAT(Plan().warnings,
+              Contains(AllOf(changed, HasSubstr("daemon n2 (identity id-n2) is not to be had"))));
+  Nodes({MakeNode("n1", 10), MakeNode("n2", 10), MakeNode("n3", 12.2)}, 10000, 0.1);
+  in_.job.mutable_strategy()->set_stages(2);
+  EXPECT_THAT(Plan().warnings,
+              Contains(AllOf(changed, HasSubstr("the job says otherwise now (strategy.stages)"))));
+
+  in_.job.mutable_strategy()->set_stages(3);  // and what the plan tells one to do
+  for (const StagePlan& s : before.stages()) {
+    in_.job.mutable_strategy()->add_nodes(s.node_name());
+    in_.job.mutable_strategy()->add_layers_per_stage(1);
+  }
+  Nodes({MakeNode("n1", 10), MakeNode("n2", 30), MakeNode("n3", 12.2)}, 10000, 0.1);
+  EXPECT_EQ(Plan().plan.stages(2).node_name(), "n3");
+  EXPECT_THAT(Plan().warnings, Not(Contains(changed)));
+}
+
+TEST_F(PlannerResumeTest, AMoveWithoutStatesIsNoWarning) {
+  in_.job.mutable_strategy()->set_stages(2);
+  in_.job.mutable_compression()->set_forward("quant(4)");
+  in_.job.mutable_compression()->set_backward("quant(4)");
+  Nodes({MakeNode("a", 10), MakeNode("b", 10)}, 1000, 1);
+  in_.previous = Plan().plan;
+  in_.start_step = 10;
+  in_.from_checkpoint = true;
+  Nodes({MakeNode("a", 10), MakeNode("c", 10)}, 1000, 1);
+  const PlannedJob moved = Plan();
+  EXPECT_THAT(moved.plan.explanation(), Contains(HasSubstr("placement changed")));
+  EXPECT_THAT(moved.warnings, ::testing::Not(Contains(HasSubstr("placement changed"))));
 }
 
 TEST_F(PlannerResumeTest, AResumedJobKeepsTheCodecsOfAuto) {
