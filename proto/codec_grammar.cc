@@ -59,7 +59,7 @@ constexpr CodecForm kForms[] = {
      kPredictOptions},
     {"topk", "RATIO", false, "the largest magnitudes, that share of them", kTopKOptions},
     {"randomk", "RATIO", false, "that share, at places from a shared seed", kRandomKOptions},
-    {"lowrank", "RANK", false, "two factors of rank 1 to 128 (for gradients)", kFactorOptions},
+    {"lowrank", "RANK", false, "two factors of rank 1 to 128", kFactorOptions},
     {"sign", "", true, "one bit and a scale", kSignOptions},
     {"cocktail", "SUBSET, RATIO, BITS", false, "of a random subset the largest, quantised", {}},
     {"autoencoder", "CHANNELS", false, "forward: learned; gradients have its channels too",

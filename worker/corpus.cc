@@ -158,8 +158,7 @@ absl::StatusOr<std::vector<std::string>> ListFiles(const std::string& full, bool
   const fs::file_status status = fs::status(full, error);
   if (!fs::exists(status)) {
     return absl::NotFoundError(absl::StrCat(
-        full,
-        " does not exist on this host; put it there or start the daemon with another --data-dir"));
+        full, " does not exist on this host; put it there or name another --data-dir"));
   }
   if (!fs::is_directory(status)) return std::vector<std::string>{full};
   if (!tokens) {

@@ -6,6 +6,7 @@
 # Findings lie in BUILD_DIR/findings, logs in BUILD_DIR/logs; inputs that reach new code go to BUILD_DIR/corpus, not into the tree.
 # Exit code 1: a finding, a target that ended early, or one that ran nothing.
 set -euo pipefail
+case ${1:-} in -h | --help) sed -n '2,/^set /{/^set /d;s/^#\( \|$\)//p}' "$0"; exit ;; esac
 cd "$(dirname "$0")/../.."
 build=${1:-build-fuzz}
 seconds=${2:-60}

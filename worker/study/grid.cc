@@ -14,7 +14,6 @@ namespace {
 
 constexpr Where kWheres[] = {Where::kEarly, Where::kLate, Where::kAll};
 
-// Which published idea each stands for is in worker/study/README.md.
 constexpr const char* kDefault[] = {
     "bf16 / bf16",
     "quant(8) / quant(8)",
