@@ -34,6 +34,11 @@ int64_t BufferedSamples(const JobSpec& job, const DataSize& data) {
   return std::min<int64_t>(data.train_samples, job.recipe().steps() * job.recipe().global_batch());
 }
 
+// Of one micro-batch at a boundary.
+TensorDims BoundaryDims(const JobSpec& job) {
+  return {job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
+}
+
 // Micro-batches under way on the stage below the boundary.
 int UnderWay(const JobSpec& job, const Placement& p, int boundary) {
   const int micros = Micros(job), stages = static_cast<int>(p.nodes.size());
@@ -43,7 +48,7 @@ int UnderWay(const JobSpec& job, const Placement& p, int boundary) {
 }
 
 absl::Status PlaceTables(const JobSpec& job, int boundary, const CodecSpec& codec, Placement* p) {
-  const TensorDims dims{job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
+  const TensorDims dims = BoundaryDims(job);
   const int64_t bytes = PredictorBytes(codec, dims, job.model().vocabulary());
   if (bytes > FreeBytes(*p, boundary)) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -57,7 +62,7 @@ absl::Status PlaceTables(const JobSpec& job, int boundary, const CodecSpec& code
 
 absl::Status PlacePlaces(const JobSpec& job, int boundary, const CodecSpec& backward,
                          BoundaryChoice* choice, Placement* p) {
-  const TensorDims dims{job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
+  const TensorDims dims = BoundaryDims(job);
   choice->places_bytes = PlacesBytes(backward, dims);
   const int64_t bytes = UnderWay(job, *p, boundary) * choice->places_bytes;
   if (bytes > FreeBytes(*p, boundary)) {
@@ -133,14 +138,14 @@ int64_t FreeBytes(const Placement& p, int boundary) {
 absl::Status PlaceState(const JobSpec& job, int boundary, bool forward, const CodecSpec& codec,
                         BoundaryChoice* choice, Placement* p) {
   if (NeedsPlaces(codec)) RETURN_IF_ERROR(PlacePlaces(job, boundary, codec, choice, p));
-  const TensorDims dims{job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
+  const TensorDims dims = BoundaryDims(job);
   RETURN_IF_ERROR(PlaceResiduals(job, boundary, forward, codec,
                                  forward ? dims : WireDims(choice->forward, dims), p));
   return PlaceTables(job, boundary, codec, p);
 }
 
 std::string ResidualWords(const JobSpec& job, const Placement& p) {
-  const TensorDims dims{job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
+  const TensorDims dims = BoundaryDims(job);
   std::vector<std::string> words;
   for (size_t b = 0; b < p.boundaries.size(); ++b) {
     for (bool forward : {true, false}) {
