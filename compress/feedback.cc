@@ -70,16 +70,20 @@ void FeedbackCodec::SaveState(StateWriter* to) {
   inner_->SaveState(to);
 }
 
+ResidualPlace LoadResidualPlace(StateReader* from, bool lazy, const ResidualPlace& last) {
+  ResidualPlace place;
+  place.first = from->Get<int32_t>("residuals");
+  place.second = from->Get<int64_t>("residuals");
+  if (from->ok() && (place <= last || place.second < 0 || (lazy && place.first != 0)))
+    from->Fail(absl::InvalidArgumentError("the state has a residual of no place"));
+  return place;
+}
+
 void FeedbackCodec::LoadState(StateReader* from) {
-  std::pair<int32_t, int64_t> last{-1, -1};
+  ResidualPlace place{-1, -1};
   const uint64_t count = from->Get<uint64_t>("residuals");
   for (uint64_t i = 0; i < count && from->ok(); ++i) {
-    std::pair<int32_t, int64_t> place;
-    place.first = from->Get<int32_t>("residuals");
-    place.second = from->Get<int64_t>("residuals");
-    if (from->ok() && (place <= last || place.second < 0 || (lazy_ && place.first != 0)))
-      from->Fail(absl::InvalidArgumentError("the state has a residual of no place"));
-    last = place;
+    place = LoadResidualPlace(from, lazy_, place);
     from->Array(static_cast<size_t>(shape_.elements()), "residuals", &residuals_[place]);
   }
   inner_->LoadState(from);

@@ -19,6 +19,11 @@
 
 namespace isthmus::compress {
 
+// Whose residual it is: micro-batch (lazy: 0), index in the frame.
+using ResidualPlace = std::pair<int32_t, int64_t>;
+// One of a saved state, after `last` ({-1, -1}: none). The reader fails if that can't be.
+ResidualPlace LoadResidualPlace(StateReader* from, bool lazy, const ResidualPlace& last);
+
 class FeedbackCodec : public SampleCodec {
  public:
   FeedbackCodec(bool lazy, const SampleShape& shape, std::unique_ptr<SampleCodec> inner)
@@ -36,8 +41,7 @@ class FeedbackCodec : public SampleCodec {
   const bool lazy_;
   const SampleShape shape_;
   const std::unique_ptr<SampleCodec> inner_;
-  std::map<std::pair<int32_t, int64_t>, std::vector<float>>
-      residuals_;  // by micro-batch (lazy: 0) and place
+  std::map<ResidualPlace, std::vector<float>> residuals_;
 };
 
 }  // namespace isthmus::compress

@@ -69,17 +69,21 @@ void MeanTable::Save(StateWriter* to) const {
   to->Array(means_);
 }
 
-void MeanTable::Load(StateReader* from) {
+bool LoadMeanKeys(StateReader* from, size_t most_rows, std::unordered_map<uint32_t, size_t>* rows) {
   const uint64_t count = from->Get<uint64_t>("means");
-  if (from->ok() && count > most_rows_)
+  if (from->ok() && count > most_rows)
     from->Fail(absl::InvalidArgumentError(
-        absl::StrCat("the state has ", count, " means where at most ", most_rows_, " have room")));
+        absl::StrCat("the state has ", count, " means where at most ", most_rows, " have room")));
   for (uint64_t row = 0; row < count && from->ok(); ++row) {
     const uint32_t key = from->Get<uint32_t>("means");
-    if (from->ok() && !rows_.emplace(key, row).second)
+    if (from->ok() && !rows->emplace(key, row).second)
       from->Fail(absl::InvalidArgumentError(absl::StrCat("the state has key ", key, " twice")));
   }
-  if (!from->ok()) return;
+  return from->ok();
+}
+
+void MeanTable::Load(StateReader* from) {
+  if (!LoadMeanKeys(from, most_rows_, &rows_)) return;
   from->Array(rows_.size(), "means", &updates_);
   from->Array(rows_.size() * hidden_, "means", &means_);
 }

@@ -17,6 +17,9 @@
 
 namespace isthmus::compress {
 
+// The keys of a saved table into an empty `rows`, each with its row. False: the reader has failed.
+bool LoadMeanKeys(StateReader* from, size_t most_rows, std::unordered_map<uint32_t, size_t>* rows);
+
 class MeanTable {
  public:
   MeanTable(size_t hidden, float rate, uint32_t patience, size_t most_rows)

@@ -8,7 +8,7 @@
 
 namespace isthmus::compress::cuda {
 
-// The inner codec is quant or sign; the cold one none, bf16, fp16, quant or sign.
+// Inner and cold codecs: any that MakeDeviceSampleCodec makes. `stream`: MakeDeviceEncoder's.
 absl::StatusOr<std::unique_ptr<DeviceEncoder>> MakeDeviceDeltaEncoder(const CodecSpec& spec,
                                                                       const CodecOptions& options,
                                                                       void* stream);

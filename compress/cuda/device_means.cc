@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "compress/mean_table.h"
 
 namespace isthmus::compress::cuda {
 namespace {
@@ -96,19 +96,12 @@ absl::Status DeviceMeans::Save(StateWriter* to, Queue* queue) const {
 }
 
 absl::Status DeviceMeans::Load(StateReader* from, Queue* queue) {
-  const uint64_t count = from->Get<uint64_t>("means");
-  if (from->ok() && count > static_cast<uint64_t>(most_rows_))
-    from->Fail(absl::InvalidArgumentError(
-        absl::StrCat("the state has ", count, " means where at most ", most_rows_, " have room")));
-  for (uint64_t row = 0; row < count && from->ok(); ++row) {
-    const uint32_t key = from->Get<uint32_t>("means");
-    if (from->ok() && !index_.emplace(key, row).second)
-      from->Fail(absl::InvalidArgumentError(absl::StrCat("the state has key ", key, " twice")));
-  }
   std::vector<float> means;
   const size_t hidden = static_cast<size_t>(hidden_);
-  if (from->ok()) from->Array(index_.size(), "means", &updates_);
-  if (from->ok()) from->Array(index_.size() * hidden, "means", &means);
+  if (LoadMeanKeys(from, static_cast<size_t>(most_rows_), &index_)) {
+    from->Array(index_.size(), "means", &updates_);
+    from->Array(index_.size() * hidden, "means", &means);
+  }
   RETURN_IF_ERROR(from->status());
   for (size_t r = 0; r < index_.size(); ++r) {
     ASSIGN_OR_RETURN(float* row, NewRow(queue));

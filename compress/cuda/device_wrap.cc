@@ -34,7 +34,7 @@ absl::Status DeviceWrapper::DecodeBack(absl::Span<const DecodeJob> jobs,
   return inner_->Decode(DType::kF32, decoded, infos, nullptr, queue);
 }
 
-absl::StatusOr<float*> DeviceFeedback::ResidualAt(const Place& place, Queue* queue) {
+absl::StatusOr<float*> DeviceFeedback::ResidualAt(const ResidualPlace& place, Queue* queue) {
   const auto [found, is_new] = residuals_.try_emplace(place);
   if (is_new) {
     absl::Status status =
@@ -90,15 +90,10 @@ absl::Status DeviceFeedback::SaveState(StateWriter* to, Queue* queue) {
 
 absl::Status DeviceFeedback::LoadState(StateReader* from, Queue* queue) {
   std::vector<float> e;
-  Place last{-1, -1};
+  ResidualPlace place{-1, -1};
   const uint64_t count = from->Get<uint64_t>("residuals");
   for (uint64_t i = 0; i < count && from->ok(); ++i) {
-    Place place;
-    place.first = from->Get<int32_t>("residuals");
-    place.second = from->Get<int64_t>("residuals");
-    if (from->ok() && (place <= last || place.second < 0 || (lazy_ && place.first != 0)))
-      from->Fail(absl::InvalidArgumentError("the state has a residual of no place"));
-    last = place;
+    place = LoadResidualPlace(from, lazy_, place);
     from->Array(static_cast<size_t>(elements_), "residuals", &e);
     if (!from->ok()) break;
     ASSIGN_OR_RETURN(float* to, ResidualAt(place, queue));

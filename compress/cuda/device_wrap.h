@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compress/cuda/device_body.h"
+#include "compress/feedback.h"
 
 namespace isthmus::compress::cuda {
 
@@ -77,11 +78,10 @@ class DeviceFeedback : public DeviceWrapper {
   absl::Status LoadState(StateReader* from, Queue* queue) override;
 
  private:
-  using Place = std::pair<int32_t, int64_t>;  // micro-batch (lazy: 0), index in the frame
-  absl::StatusOr<float*> ResidualAt(const Place& place, Queue* queue);
+  absl::StatusOr<float*> ResidualAt(const ResidualPlace& place, Queue* queue);
 
   const bool lazy_;
-  std::map<Place, DeviceMemory> residuals_;
+  std::map<ResidualPlace, DeviceMemory> residuals_;
 };
 
 // Role::kDelta around a codec of Role::kDirect.
