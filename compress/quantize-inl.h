@@ -126,6 +126,22 @@ HWY_INLINE void StoreBf16Pair(Vu rounded0, Vu rounded1, uint16_t* to) {
 }
 #endif
 
+// Codes of n elements: `nearest` gives those of a vector from i on. What is left of them, less than
+// a vector, begins where it returns.
+template <class F>
+HWY_INLINE size_t StoreNearest(const Constants& c, size_t n, const F& nearest, uint8_t* codes) {
+  const size_t lanes = hn::Lanes(Df());
+  size_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    StoreCodes4(c, nearest(i), nearest(i + lanes), nearest(i + 2 * lanes), nearest(i + 3 * lanes),
+                codes + i);
+  }
+#endif
+  for (; i + lanes <= n; i += lanes) StoreCodes(c, nearest(i), codes + i);
+  return i;
+}
+
 // |x| as integers: for such bits, signed comparison is the order of the magnitudes.
 HWY_INLINE hn::Vec<Di> MagnitudeBits(Vf x) {
   return hn::BitCast(Di(), hn::And(hn::BitCast(Du(), x), hn::Set(Du(), 0x7fffffffu)));

@@ -38,18 +38,10 @@ template <bool kSymmetric, class Scales>
 HWY_INLINE void QuantizeSpan(const Levels& levels, const float* x, const Scales& inverse, size_t n,
                              uint8_t* codes) {
   const Constants c(levels);
-  const size_t lanes = hn::Lanes(Df());
   const auto nearest = [&](size_t i) HWY_ATTR {
     return Nearest<kSymmetric>(c, hn::LoadU(Df(), x + i), inverse.At(i));
   };
-  size_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
-  for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    StoreCodes4(c, nearest(i), nearest(i + lanes), nearest(i + 2 * lanes), nearest(i + 3 * lanes),
-                codes + i);
-  }
-#endif
-  for (; i + lanes <= n; i += lanes) StoreCodes(c, nearest(i), codes + i);
+  size_t i = StoreNearest(c, n, nearest, codes);
   for (; i < n; ++i) codes[i] = QuantizeOne(levels, x[i], inverse.One(i));
 }
 

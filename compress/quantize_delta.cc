@@ -151,14 +151,10 @@ void DequantizeDeltaRow(const Levels& levels, const uint8_t* codes, RowScales st
                    : DequantizeDeltaRowT<false>(levels, codes, step, n, m, sum);
 }
 
-// Stored buffers are asymmetric (buffer_format.h).
-void DequantizeToBf16(const Levels& levels, const uint8_t* codes, const float* step, size_t n,
-                      uint16_t* m) {
-  const Constants c(levels);
+// bf16 of n codes: `rounded` gives those of a vector from i on. Returns as StoreNearest.
+template <class F>
+HWY_INLINE size_t StoreRounded(size_t n, const uint8_t* codes, const F& rounded, uint16_t* m) {
   const size_t lanes = hn::Lanes(Df());
-  const auto rounded = [&](size_t i) HWY_ATTR {
-    return RoundBf16(Values<false>(c, LoadCodes(c, codes + i), hn::LoadU(Df(), step + i)));
-  };
   size_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
@@ -167,13 +163,23 @@ void DequantizeToBf16(const Levels& levels, const uint8_t* codes, const float* s
   }
 #endif
   for (; i + lanes <= n; i += lanes) StoreBf16(rounded(i), m + i);
+  return i;
+}
+
+// Stored buffers are asymmetric (buffer_format.h).
+void DequantizeToBf16(const Levels& levels, const uint8_t* codes, const float* step, size_t n,
+                      uint16_t* m) {
+  const Constants c(levels);
+  const auto rounded = [&](size_t i) HWY_ATTR {
+    return RoundBf16(Values<false>(c, LoadCodes(c, codes + i), hn::LoadU(Df(), step + i)));
+  };
+  size_t i = StoreRounded(n, codes, rounded, m);
   for (; i < n; ++i) m[i] = FloatToBf16(DequantizeOne(levels, codes[i], step[i]));
 }
 
 void DequantizeToBf16Against(const Levels& levels, const uint8_t* codes, const float* step,
                              const float* a, size_t n, uint16_t* m, uint32_t* max_bits) {
   const Constants c(levels);
-  const size_t lanes = hn::Lanes(Df());
   const auto opened = [&](size_t i) HWY_ATTR {
     PrefetchAfter(a + i);
     const Vu r = RoundBf16(Values<false>(c, LoadCodes(c, codes + i), hn::LoadU(Df(), step + i)));
@@ -181,14 +187,7 @@ void DequantizeToBf16Against(const Levels& levels, const uint8_t* codes, const f
     MaxInto(hn::Sub(hn::LoadU(Df(), a + i), v), max_bits + i);
     return r;
   };
-  size_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
-  for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    PrefetchAfter(codes + i);
-    StoreBf16Pair(opened(i), opened(i + lanes), m + i);
-  }
-#endif
-  for (; i + lanes <= n; i += lanes) StoreBf16(opened(i), m + i);
+  size_t i = StoreRounded(n, codes, opened, m);
   for (; i < n; ++i) {
     m[i] = FloatToBf16(DequantizeOne(levels, codes[i], step[i]));
     max_bits[i] = std::max(max_bits[i], FloatBits(a[i] - Bf16ToFloat(m[i])) & 0x7fffffffu);
@@ -198,18 +197,10 @@ void DequantizeToBf16Against(const Levels& levels, const uint8_t* codes, const f
 void QuantizeBf16(const Levels& levels, const uint16_t* m, const float* inverse, size_t n,
                   uint8_t* codes) {
   const Constants c(levels);
-  const size_t lanes = hn::Lanes(Df());
   const auto nearest = [&](size_t i) HWY_ATTR {
     return Nearest<false>(c, LoadBf16(m + i), hn::LoadU(Df(), inverse + i));
   };
-  size_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
-  for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    StoreCodes4(c, nearest(i), nearest(i + lanes), nearest(i + 2 * lanes), nearest(i + 3 * lanes),
-                codes + i);
-  }
-#endif
-  for (; i + lanes <= n; i += lanes) StoreCodes(c, nearest(i), codes + i);
+  size_t i = StoreNearest(c, n, nearest, codes);
   for (; i < n; ++i) codes[i] = QuantizeOne(levels, Bf16ToFloat(m[i]), inverse[i]);
 }
 
