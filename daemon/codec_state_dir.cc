@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +19,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/file/durable_file.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -185,33 +185,18 @@ void RemoveOlder(const std::string& root, const worker::CodecStateKey& key) {
   }
 }
 
-absl::Status SyncDirectory(const std::string& directory) {
-  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const int error = fd < 0 || fsync(fd) != 0 ? errno : 0;
-  if (fd >= 0) close(fd);
-  return error == 0 ? absl::OkStatus() : absl::ErrnoToStatus(error, directory);
-}
-
 class FileWriter : public worker::CodecStateStore::Writer {
  public:
-  FileWriter(int fd, std::string path, worker::CodecStateKey key, std::string root,
-             int64_t max_bytes)
-      : fd_(fd),
+  FileWriter(std::unique_ptr<DurableFile> file, std::string path, worker::CodecStateKey key,
+             std::string root, int64_t max_bytes)
+      : file_(std::move(file)),
         path_(std::move(path)),
         key_(std::move(key)),
         root_(std::move(root)),
         max_bytes_(max_bytes) {}
-  ~FileWriter() override {
-    if (fd_ < 0) return;
-    close(fd_);
-    unlink((path_ + kUnfinished).c_str());
-  }
-
   absl::Status CheckRoom() const {
     if (max_bytes_ > 0) RETURN_IF_ERROR(Annotate(MakeRoom(root_, key_, max_bytes_), path_));
-    struct statvfs vfs;
-    if (fstatvfs(fd_, &vfs) != 0) return absl::OkStatus();  // the writes will tell
-    const int64_t free = static_cast<int64_t>(vfs.f_bavail) * static_cast<int64_t>(vfs.f_frsize);
+    const int64_t free = FreeBytes(root_);
     if (free >= CodecStateDir::kFreeBytes) return absl::OkStatus();
     return absl::ResourceExhaustedError(
         absl::StrCat(path_, ": only ", free, " bytes are free there, ", CodecStateDir::kFreeBytes,
@@ -220,26 +205,14 @@ class FileWriter : public worker::CodecStateStore::Writer {
   }
 
   absl::Status Append(absl::string_view bytes) override {
-    while (!bytes.empty()) {
-      const ssize_t n = write(fd_, bytes.data(), bytes.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return absl::ErrnoToStatus(errno, absl::StrCat("writing ", path_));
-      bytes.remove_prefix(static_cast<size_t>(n));
-      written_ += n;
-    }
-    if (written_ - started_ < kPieceBytes) return absl::OkStatus();
+    RETURN_IF_ERROR(file_->Append(bytes));
+    if (file_->bytes() - started_ < kPieceBytes) return absl::OkStatus();
     WriteBack();
     return CheckRoom();
   }
 
   absl::Status Commit() override {
-    const std::string part = path_ + kUnfinished;
-    const std::string directory = fs::path(path_).parent_path().string();
-    if (fsync(fd_) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("writing ", path_));
-    if (rename(part.c_str(), path_.c_str()) != 0)
-      return absl::ErrnoToStatus(errno, absl::StrCat("renaming ", part));
-    close(std::exchange(fd_, -1));
-    RETURN_IF_ERROR(SyncDirectory(directory));
+    RETURN_IF_ERROR(file_->Commit());
     RemoveOlder(root_, key_);
     return absl::OkStatus();
   }
@@ -250,18 +223,19 @@ class FileWriter : public worker::CodecStateStore::Writer {
   void WriteBack() {
     constexpr unsigned kWait =
         SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-    sync_file_range(fd_, started_, written_ - started_, SYNC_FILE_RANGE_WRITE);
-    sync_file_range(fd_, waited_, started_ - waited_, started_ > waited_ ? kWait : 0);
+    const int64_t written = file_->bytes();
+    sync_file_range(file_->fd(), started_, written - started_, SYNC_FILE_RANGE_WRITE);
+    sync_file_range(file_->fd(), waited_, started_ - waited_, started_ > waited_ ? kWait : 0);
     waited_ = started_;
-    started_ = written_;
+    started_ = written;
   }
 
-  int fd_;
+  const std::unique_ptr<DurableFile> file_;
   const std::string path_;
   const worker::CodecStateKey key_;
   const std::string root_;
   const int64_t max_bytes_;
-  int64_t written_ = 0, started_ = 0, waited_ = 0;  // bytes; on their way to the disk; there
+  int64_t started_ = 0, waited_ = 0;  // bytes on their way to the disk; there
 };
 
 class FileSource : public compress::StateSource {
@@ -338,10 +312,8 @@ absl::StatusOr<std::unique_ptr<worker::CodecStateStore::Writer>> CodecStateDir::
   std::error_code error;
   fs::remove_all(path, error);  // whatever it is
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("removing ", path));
-  const int fd = open((path + kUnfinished).c_str(),
-                      O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0600);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("making ", path));
-  auto writer = std::make_unique<FileWriter>(fd, path, key, root_, max_bytes_);
+  ASSIGN_OR_RETURN(auto file, DurableFile::Create(path, kUnfinished, 0600));
+  auto writer = std::make_unique<FileWriter>(std::move(file), path, key, root_, max_bytes_);
   RETURN_IF_ERROR(writer->CheckRoom());
   return writer;
 }

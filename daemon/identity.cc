@@ -15,6 +15,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/file/durable_file.h"
 
 namespace isthmus::daemon {
 namespace {
@@ -29,20 +30,6 @@ bool IsId(const std::string& text) {
 absl::Status Errno(absl::string_view what, const std::string& path) {
   const int error = errno;
   return absl::ErrnoToStatus(error, absl::StrCat(what, " ", path));
-}
-
-// Whole or not at all, also if the host loses power.
-absl::Status WriteDurably(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".new";
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (fd < 0) return Errno("can't write", temporary);
-  const bool written =
-      write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && fsync(fd) == 0;
-  const absl::Status status = written ? absl::OkStatus() : Errno("can't write", temporary);
-  close(fd);
-  if (!status.ok()) return status;
-  if (rename(temporary.c_str(), path.c_str()) != 0) return Errno("can't rename to", path);
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -104,7 +91,7 @@ absl::StatusOr<std::string> StateDir::NodeId() const {
         " holds no identity (32 hexadecimal digits): restore it, or delete it to get a new one"));
   }
   const std::string id = RandomId();
-  const absl::Status status = WriteDurably(file, id + "\n");
+  const absl::Status status = WriteFileDurably(file, id + "\n", 0600);
   if (!status.ok()) return status;
   return id;
 }

@@ -2,7 +2,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <set>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/file/durable_file.h"
 #include "base/status.h"
 #include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/export_dir.h"
@@ -48,16 +48,6 @@ void PrintWarnings(const google::protobuf::RepeatedPtrField<std::string>& warnin
                    Console* console) {
   for (const std::string& warning : warnings)
     console->Err(absl::StrCat("warning: ", Printable(warning), "\n"));
-}
-
-absl::Status WriteFile(const std::string& path, const std::string& text) {
-  const std::string part = path + ".part";
-  std::ofstream out(part, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  if (!out || std::rename(part.c_str(), path.c_str()) != 0)
-    return absl::InternalError(absl::StrCat("can't write ", path));
-  return absl::OkStatus();
 }
 
 // Prints "NAME 45 %" in place on a terminal, nothing else where there is none.
@@ -158,7 +148,7 @@ int WatchToEnd(Session* session, const std::string& job, bool json, const std::s
   const Summary summary = MakeSummary(output.view().status(), output.view().records());
   console->Out(json ? SummaryJson(summary) : absl::StrCat("\n", SummaryTable(summary)));
   if (!summary_file.empty()) {
-    const absl::Status written = WriteFile(summary_file, SummaryJson(summary));
+    const absl::Status written = WriteFileDurably(summary_file, SummaryJson(summary));
     if (!written.ok()) return console->Fail(written);
     if (!json) console->Out(absl::StrCat("\nsummary: ", summary_file, "\n"));
   }

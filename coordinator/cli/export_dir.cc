@@ -1,6 +1,5 @@
 #include "coordinator/cli/export_dir.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +11,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "base/file/durable_file.h"
 #include "base/status.h"
 #include "proto/gpt2_config.h"
 
@@ -22,22 +22,6 @@ namespace fs = std::filesystem;
 
 absl::Status FileError(const std::string& what, const std::string& path) {
   return absl::InternalError(absl::StrCat("can't ", what, " ", path, ": ", std::strerror(errno)));
-}
-
-absl::Status Sync(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return FileError("open", path);
-  const int result = fsync(fd);
-  close(fd);
-  return result == 0 ? absl::OkStatus() : FileError("write to disk", path);
-}
-
-absl::Status WriteText(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  if (!out) return FileError("write", path);
-  return Sync(path);
 }
 
 // Deletes the directory at its end unless it was renamed away.
@@ -159,16 +143,16 @@ absl::Status WriteExport(const std::string& dir_in, bool force, const ModelSpec&
   const std::string weights = temp.path() + "/model.safetensors";
   RETURN_IF_ERROR(fetch(weights));
   RETURN_IF_ERROR(MarkForTransformers(weights));
-  RETURN_IF_ERROR(Sync(weights));
-  RETURN_IF_ERROR(WriteText(temp.path() + "/config.json", Gpt2ConfigJson(model)));
+  RETURN_IF_ERROR(SyncFile(weights));
+  RETURN_IF_ERROR(WriteFileDurably(temp.path() + "/config.json", Gpt2ConfigJson(model)));
   fs::permissions(temp.path(),
                   fs::perms::owner_all | fs::perms::group_read | fs::perms::group_exec |
                       fs::perms::others_read | fs::perms::others_exec,
                   error);
-  RETURN_IF_ERROR(Sync(temp.path()));
+  RETURN_IF_ERROR(SyncDirectory(temp.path()));
   RETURN_IF_ERROR(MoveInto(temp.path(), dir));
   temp.Keep();
-  return parent.empty() ? absl::OkStatus() : Sync(parent.string());
+  return SyncDirectory(parent.string());
 }
 
 }  // namespace isthmus::cli

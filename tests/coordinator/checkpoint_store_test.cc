@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "base/file/durable_file.h"
 #include "base/safetensors.h"
-#include "coordinator/durable_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/temp_directory.h"

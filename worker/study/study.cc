@@ -5,13 +5,13 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/file/durable_file.h"
 #include "base/hash.h"
 #include "base/status.h"
 #include "proto/job_defaults.h"
@@ -30,19 +30,11 @@ std::string CellName(const Cell& cell) {
   return absl::StrCat(cell.setting.Text(), ", ", WhereName(cell.where), ", seed ", cell.seed);
 }
 
-// Whole or not at all.
 absl::Status WriteFile(const std::string& path, const std::string& text) {
-  const std::string part = path + ".part";
-  std::ofstream out(part, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  std::error_code error;
-  if (out) std::filesystem::rename(part, path, error);
-  if (out && !error) return absl::OkStatus();
-  const std::string why = error ? error.message() : std::strerror(errno);
-  std::filesystem::remove(part, error);
+  const absl::Status written = WriteFileDurably(path, text);
+  if (written.ok()) return written;
   return absl::ResourceExhaustedError(absl::StrCat(
-      "can't write ", path, ": ", why,
+      "can't write ", path, ": ", written.message(),
       "; the finished cells are kept, and the same command writes it once there is room"));
 }
 

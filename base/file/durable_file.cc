@@ -1,4 +1,4 @@
-#include "coordinator/durable_file.h"
+#include "base/file/durable_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -9,11 +9,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
-namespace isthmus::coordinator {
+namespace isthmus {
 namespace {
 
 absl::Status Errno(absl::string_view what, const std::string& path) {
@@ -23,14 +24,24 @@ absl::Status Errno(absl::string_view what, const std::string& path) {
   return absl::ErrnoToStatus(code, absl::StrCat(what, " ", path));
 }
 
+absl::Status Sync(const std::string& path, int flags) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
+  if (fd < 0) return Errno("opening", path);
+  const absl::Status synced = ::fsync(fd) == 0 ? absl::OkStatus() : Errno("syncing", path);
+  ::close(fd);
+  return synced;
+}
+
+std::string ParentOf(const std::string& path) {
+  return std::filesystem::path(path).parent_path().string();
+}
+
 }  // namespace
 
-absl::Status SyncDirectory(const std::string& dir) {
-  const int fd = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return Errno("opening", dir);
-  const int result = ::fsync(fd);
-  ::close(fd);
-  return result == 0 ? absl::OkStatus() : Errno("syncing", dir);
+absl::Status SyncFile(const std::string& path) { return Sync(path, 0); }
+
+absl::Status SyncDirectory(const std::string& path) {
+  return Sync(path.empty() ? "." : path, O_DIRECTORY);
 }
 
 absl::Status WriteFully(int fd, absl::string_view data, const std::string& path) {
@@ -43,16 +54,44 @@ absl::Status WriteFully(int fd, absl::string_view data, const std::string& path)
   return absl::OkStatus();
 }
 
-absl::Status WriteFileDurably(const std::string& path, absl::string_view contents) {
-  const std::string temporary = path + ".tmp";
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+DurableFile::DurableFile(std::string path, std::string temporary, int fd)
+    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {}
+
+absl::StatusOr<std::unique_ptr<DurableFile>> DurableFile::Create(const std::string& path,
+                                                                 const std::string& suffix,
+                                                                 int mode) {
+  std::string temporary = path + suffix;
+  // What lies there is of a process that was killed; a link or a FIFO there is not written through.
+  ::unlink(temporary.c_str());
+  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (fd < 0) return Errno("making", temporary);
-  absl::Status written = WriteFully(fd, contents, temporary);
-  if (written.ok() && ::fsync(fd) != 0) written = Errno("syncing", temporary);
-  ::close(fd);
-  RETURN_IF_ERROR(written);
-  if (::rename(temporary.c_str(), path.c_str()) != 0) return Errno("renaming to", path);
-  return SyncDirectory(std::filesystem::path(path).parent_path().string());
+  return std::unique_ptr<DurableFile>(new DurableFile(path, std::move(temporary), fd));
+}
+
+DurableFile::~DurableFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+}
+
+absl::Status DurableFile::Append(absl::string_view data) {
+  RETURN_IF_ERROR(WriteFully(fd_, data, temporary_));
+  bytes_ += static_cast<int64_t>(data.size());
+  return absl::OkStatus();
+}
+
+absl::Status DurableFile::Commit() {
+  if (::fsync(fd_) != 0) return Errno("syncing", temporary_);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) return Errno("renaming to", path_);
+  ::close(std::exchange(fd_, -1));
+  return SyncDirectory(ParentOf(path_));
+}
+
+absl::Status WriteFileDurably(const std::string& path, absl::string_view contents, int mode) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<DurableFile> file,
+                   DurableFile::Create(path, ".tmp", mode));
+  RETURN_IF_ERROR(file->Append(contents));
+  return file->Commit();
 }
 
 absl::Status SwapDirectories(const std::string& from, const std::string& to) {
@@ -62,7 +101,7 @@ absl::Status SwapDirectories(const std::string& from, const std::string& to) {
   } else if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0) {
     return Errno("exchanging with", to);
   }
-  return SyncDirectory(std::filesystem::path(to).parent_path().string());
+  return SyncDirectory(ParentOf(to));
 }
 
 int64_t FreeBytes(const std::string& dir) {
@@ -98,4 +137,4 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(data_, size_);
 }
 
-}  // namespace isthmus::coordinator
+}  // namespace isthmus
