@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <limits>
 #include <memory>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "base/link_rate.h"
 #include "base/rpc/channel.h"
 #include "base/status.h"
 #include "grpcpp/channel.h"
@@ -23,71 +23,12 @@ constexpr std::chrono::milliseconds kLookAgain{200};
 constexpr int64_t kMinMessageBytes = 1 << 10;
 constexpr int64_t kMaxMessageBytes = 64 << 10;
 constexpr int kMessagesARound = 16;  // at least
-constexpr double kGrowFast = 4;      // next round, while rounds are short
-constexpr double kShortSeconds = 0.2;
 
 double SecondsLeft(Clock::time_point deadline) {
   return std::chrono::duration<double>(deadline - Clock::now()).count();
 }
 
 }  // namespace
-
-int64_t RateSearch::NextBytes(double seconds_left) const {
-  if (last_bytes_ == 0) return seconds_left > 0 ? kFirstBytes : 0;
-  const bool long_enough = last_elapsed_s_ >= kEnoughSeconds;
-  const bool big_enough = last_bytes_ >= kEnoughBytes && !growing_;
-  if (long_enough || big_enough || last_bytes_ >= kMaxBytes) return 0;
-  const double factor = last_elapsed_s_ < kShortSeconds ? kGrowFast : 2;
-  const int64_t next =
-      std::min<int64_t>(static_cast<int64_t>(static_cast<double>(last_bytes_) * factor), kMaxBytes);
-  if (rate_ > 0 && static_cast<double>(next) * 8 / rate_ > seconds_left) return 0;
-  return next;
-}
-
-// What a link can have that needs `sender_s` for `bytes`: slow start, at its longest, doubles from
-// the first window to all of them, and the last byte and the answer take a round trip.
-double RateSearch::MostBitsPerSecond(int64_t bytes, double sender_s) const {
-  const double doublings = std::log2(std::max(1.0, static_cast<double>(bytes) / kFirstWindowBytes));
-  const double sending_s = sender_s - round_trip_s_ * (2 + doublings);
-  return sending_s > 0 ? 8.0 * static_cast<double>(bytes) / sending_s
-                       : std::numeric_limits<double>::infinity();
-}
-
-void RateSearch::Add(const Round& round) {
-  if (round.tail_bytes <= 0) return;
-  const double rate =
-      std::min(8.0 * static_cast<double>(round.tail_bytes) / std::max(round.tail_s, 1e-6),
-               MostBitsPerSecond(round.received_bytes, round.sender_s));
-  growing_ = rate > rate_ * kSteady;
-  rate_ = rate;  // the longest round counts: short ones show slow start or a bucket's burst
-  last_bytes_ = round.received_bytes;
-  last_elapsed_s_ = round.elapsed_s;
-}
-
-void RateSearch::AddUnfinished(int64_t bytes, double spent_s) {
-  rate_ = std::min(rate_, MostBitsPerSecond(bytes, spent_s));
-}
-
-void ArrivalLog::Add(int64_t bytes, double at_s) {
-  const int64_t sum = this->bytes() + bytes;
-  if (entries_.size() < kMaxEntries) {
-    entries_.push_back({sum, at_s});
-  } else {
-    entries_.back() = {sum, at_s};
-  }
-}
-
-RateSearch::Round ArrivalLog::Round() const {
-  RateSearch::Round round;
-  if (entries_.size() < 2) return round;
-  round.received_bytes = bytes();
-  round.elapsed_s = entries_.back().at_s - entries_.front().at_s;
-  size_t half = 0;
-  while (half + 2 < entries_.size() && entries_[half].bytes < bytes() / 2) ++half;
-  round.tail_bytes = bytes() - entries_[half].bytes;
-  round.tail_s = entries_.back().at_s - entries_[half].at_s;
-  return round;
-}
 
 class Prober::Call {
  public:
