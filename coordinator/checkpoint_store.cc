@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -303,10 +304,20 @@ CheckpointStore::Highest CheckpointStore::highest() const {
   return highest_;
 }
 
-int64_t CheckpointStore::Newest(const std::string& job_id) const {
+int64_t CheckpointStore::Newest(const std::string& job_id) const { return Head(job_id, 0, -1); }
+
+int64_t CheckpointStore::Head(const std::string& job_id, uint64_t generation, int64_t step) const {
   MutexLock lock(&mutex_);
-  auto it = whole_.find(job_id);
-  return it == whole_.end() || it->second.empty() ? -1 : it->second.rbegin()->first;
+  auto job = whole_.find(job_id);
+  if (job == whole_.end() || job->second.empty()) return -1;
+  int64_t newest = -1;
+  uint64_t latest = 0;
+  for (const auto& [s, whole] : job->second) {
+    if (whole.generation < latest) continue;
+    latest = whole.generation;
+    newest = s;
+  }
+  return latest < generation && job->second.count(step) > 0 ? step : newest;
 }
 
 std::vector<int64_t> CheckpointStore::Steps(const std::string& job_id) const {
@@ -382,14 +393,23 @@ absl::StatusOr<std::string> CheckpointStore::MergeTensors(
 }
 
 void CheckpointStore::Trim(const std::string& job_id, int keep) {
+  const int64_t newest = Newest(job_id);
   std::vector<int64_t> old;
   {
     MutexLock lock(&mutex_);
-    auto it = whole_.find(job_id);
-    if (it == whole_.end()) return;
-    while (static_cast<int>(it->second.size()) > std::max(1, keep)) {
-      old.push_back(it->second.begin()->first);
-      it->second.erase(it->second.begin());
+    auto job = whole_.find(job_id);
+    if (job == whole_.end() || job->second.count(newest) == 0) return;
+    const uint64_t generation = job->second.at(newest).generation;
+    std::vector<std::tuple<bool, uint64_t, int64_t>> order;  // the first ones go
+    for (const auto& [step, whole] : job->second) {
+      const bool left_behind = whole.generation < generation && step > newest;
+      order.emplace_back(!left_behind, whole.generation, step);
+    }
+    std::sort(order.begin(), order.end());
+    const size_t stay = static_cast<size_t>(std::max(1, keep));
+    for (size_t i = 0; i + stay < order.size(); ++i) {
+      old.push_back(std::get<2>(order[i]));
+      job->second.erase(old.back());
     }
   }
   for (int64_t step : old) Remove(fs::path(JobDir(job_id)) / StepName(step));

@@ -70,7 +70,12 @@ class CheckpointStore {
   // InvalidArgument: the header makes no sense. ResourceExhausted: the disk has no room for it.
   absl::StatusOr<std::unique_ptr<Part>> Begin(const PutCheckpointHeader& header);
 
-  int64_t Newest(const std::string& job_id) const;  // -1: none
+  // Of the latest generation, the largest step; -1: none. A run that went on from an older
+  // checkpoint is the newer one, though its steps are fewer.
+  int64_t Newest(const std::string& job_id) const;
+  // What a run goes on from that last heard of checkpoint `step` under `generation`: what this or a
+  // later generation has stored since, else `step`, else Newest.
+  int64_t Head(const std::string& job_id, uint64_t generation, int64_t step) const;
   // The largest numbers that the directories have: of jobs, at the end of their ids, and of
   // generations.
   struct Highest {
@@ -85,7 +90,9 @@ class CheckpointStore {
   // FailedPrecondition: a file is not what its manifest says.
   absl::StatusOr<std::string> Fetch(const FetchCheckpointRequest& request, int64_t* step) const;
 
-  void Trim(const std::string& job_id, int keep);  // the last `keep` whole ones stay
+  // The last `keep` whole ones stay, the newest always. Of a run that went on from an older one,
+  // those beyond it of the run before go first.
+  void Trim(const std::string& job_id, int keep);
   // Removes the parts of checkpoints that can't become whole any more: of every (job, generation)
   // but these.
   void DropPartials(const std::set<std::pair<std::string, uint64_t>>& keep);

@@ -70,7 +70,10 @@ absl::Status Coordinator::LoadStore() {
     job.boundaries.assign(job.status.boundaries().begin(), job.status.boundaries().end());
     job.status.clear_boundaries();
     if (stored.plan.has_value()) job.plan = *std::move(stored.plan);
-    job.status.set_checkpoint_step(checkpoints_->Newest(job.id));
+    // A checkpoint may have become whole after the last word that was stored of its job.
+    const uint64_t since =
+        job.status.state() == JOB_PENDING ? job.status.generation() + 1 : job.status.generation();
+    job.status.set_checkpoint_step(checkpoints_->Head(job.id, since, job.status.checkpoint_step()));
     // The plan and the state are one batch, so they agree; a job that was active has its plan.
     if (!job.active()) logged_states_[job.id] = StateWords(job);
     if (job.active()) {

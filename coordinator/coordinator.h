@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -90,7 +91,7 @@ class Coordinator {
 
   // ---- jobs (submission.cc) ----
   using Cancelled = std::function<bool()>;  // the caller has gone: waits end
-  absl::StatusOr<PlanReply> MakePlan(const JobSpec& job, const Cancelled& cancelled);
+  absl::StatusOr<PlanReply> MakePlan(const PlanRequest& request, const Cancelled& cancelled);
   absl::StatusOr<SubmitReply> Submit(const SubmitRequest& request, const Cancelled& cancelled);
   absl::StatusOr<std::string> NewJobId(const std::string& name);
 
@@ -151,6 +152,11 @@ class Coordinator {
   void WaitForLinks(const JobSpec& job, const Cancelled& cancelled);
   void WaitForIdleDaemons(const Cancelled& cancelled);
   absl::StatusOr<StartRequest> PrepareSubmit(const SubmitRequest& request);
+  // `step`: the checkpoint to go on from; none: the one that its last run would go on from.
+  absl::StatusOr<StartRequest> PrepareResume(const JobSpec& job, const std::string& name,
+                                             std::optional<int64_t> step);
+  absl::StatusOr<int64_t> ChooseCheckpoint(const std::string& job_id, int64_t head,
+                                           std::optional<int64_t> step);
   absl::Status Admit(const StartRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // the job may start now; a new one is added
   absl::StatusOr<PlannedJob> PlanAndStart(const StartRequest& request);

@@ -194,12 +194,13 @@ void JobTable::SetPendingReason(const std::string& id, const std::string& reason
   Touch(job);
 }
 
-void JobTable::SetWaiting(const std::string& id, const JobSpec& spec) {
+void JobTable::SetWaiting(const std::string& id, const JobSpec& spec, int64_t checkpoint_step) {
   Job* job = Mutable(id);
   if (job == nullptr || !job->ended()) return;
   job->spec = spec;
   job->wait_for_nodes = true;
   job->status.set_steps(spec.recipe().steps());
+  job->status.set_checkpoint_step(checkpoint_step);
   job->status.set_state(JOB_PENDING);
   Touch(job);
 }
@@ -231,6 +232,7 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   s.set_generation(plan.generation());
   s.set_step(plan.start_step());
   s.set_steps(plan.job().recipe().steps());
+  s.set_checkpoint_step(plan.from_checkpoint() ? plan.start_step() : -1);
   s.set_tokens(plan.start_step() * plan.job().recipe().global_batch() *
                plan.job().model().context());
   SetState(job, JOB_STARTING,

@@ -119,8 +119,8 @@ class JobTable {
 
   // Why a PENDING job has not started, for its status.
   void SetPendingReason(const std::string& id, const std::string& reason);
-  void SetWaiting(const std::string& id,
-                  const JobSpec& spec);  // an ended job, resumed, waits for daemons
+  // An ended job, resumed from `checkpoint_step` (-1: from the start), waits for daemons.
+  void SetWaiting(const std::string& id, const JobSpec& spec, int64_t checkpoint_step);
 
   Commands OnEvent(const std::string& node_id, const SessionEvent& event, absl::Time now);
   absl::Status OnStep(const std::string& node_id, const StepRecord& record, absl::Time now,

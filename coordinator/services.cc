@@ -99,9 +99,8 @@ class JobsService final : public Jobs::Service {
 
   grpc::Status MakePlan(grpc::ServerContext* context, const PlanRequest* request,
                         PlanReply* reply) override {
-    return Reply(
-        coordinator_->MakePlan(request->job(), [context] { return context->IsCancelled(); }),
-        reply);
+    return Reply(coordinator_->MakePlan(*request, [context] { return context->IsCancelled(); }),
+                 reply);
   }
   grpc::Status NewJobId(grpc::ServerContext*, const NewJobIdRequest* request,
                         NewJobIdReply* reply) override {

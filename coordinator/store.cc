@@ -2,6 +2,9 @@
 
 #include <sqlite3.h>
 
+#include <cerrno>
+#include <utility>
+
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
@@ -37,20 +40,27 @@ std::string Named(sqlite3* db) {
                       ": ");
 }
 
-absl::Status FromSqlite(sqlite3* db, int code, absl::string_view what) {
-  const std::string text = absl::StrCat(Named(db), what, ": ",
-                                        db != nullptr ? sqlite3_errmsg(db) : sqlite3_errstr(code));
+// `doing` is what failed, in words: "storing the records of job x". Users read it: no SQL.
+absl::Status FromSqlite(sqlite3* db, int code, absl::string_view doing) {
+  const std::string named = absl::StrCat(Named(db), doing, ": ");
+  const bool io = code == SQLITE_IOERR || code == SQLITE_CANTOPEN;
+  if (code == SQLITE_FULL || (io && db != nullptr && sqlite3_system_errno(db) == ENOSPC))
+    return absl::ResourceExhaustedError(
+        absl::StrCat(named, "the disk is full. Free some space there, then try again"));
+  const std::string text =
+      absl::StrCat(named, db != nullptr ? sqlite3_errmsg(db) : sqlite3_errstr(code));
   if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB)
     return absl::DataLossError(absl::StrCat(text, kMoveAway));
-  if (code == SQLITE_FULL)
-    return absl::ResourceExhaustedError(absl::StrCat(text, ": the disk is full"));
+  if (code == SQLITE_READONLY || io)
+    return absl::InternalError(
+        absl::StrCat(text, ". Is the disk sound, mounted, and writable for this user?"));
   return absl::InternalError(text);
 }
 
-// A prepared statement, bound and run once.
+// A prepared statement, bound and run once. `doing` names it in an error.
 class Statement {
  public:
-  Statement(sqlite3* db, const char* sql) : db_(db), sql_(sql) {
+  Statement(sqlite3* db, std::string doing, const char* sql) : db_(db), doing_(std::move(doing)) {
     code_ = sqlite3_prepare_v2(db, sql, -1, &statement_, nullptr);
   }
   ~Statement() { sqlite3_finalize(statement_); }
@@ -83,7 +93,7 @@ class Statement {
       if (code == SQLITE_DONE) return false;
       code_ = code;
     }
-    return FromSqlite(db_, code_, sql_);
+    return FromSqlite(db_, code_, doing_);
   }
   absl::Status Run() { return Step().status(); }
 
@@ -98,15 +108,15 @@ class Statement {
 
  private:
   sqlite3* const db_;
-  const char* const sql_;
+  const std::string doing_;
   sqlite3_stmt* statement_ = nullptr;
   int code_ = SQLITE_OK;
   int bound_ = 0;
 };
 
-absl::Status Execute(sqlite3* db, const char* sql) {
+absl::Status Execute(sqlite3* db, absl::string_view doing, const char* sql) {
   const int code = sqlite3_exec(db, sql, nullptr, nullptr, nullptr);
-  return code == SQLITE_OK ? absl::OkStatus() : FromSqlite(db, code, sql);
+  return code == SQLITE_OK ? absl::OkStatus() : FromSqlite(db, code, doing);
 }
 
 struct Closer {
@@ -120,15 +130,15 @@ absl::StatusOr<Database> Connect(const std::string& path) {
       sqlite3_open_v2(path.c_str(), &raw,
                       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
   Database db(raw);
-  if (code != SQLITE_OK) return FromSqlite(raw, code, path);
+  if (code != SQLITE_OK) return FromSqlite(raw, code, absl::StrCat("opening ", path));
   sqlite3_busy_timeout(raw, kBusyMs);
-  RETURN_IF_ERROR(Execute(raw, "PRAGMA journal_mode=WAL"));
-  RETURN_IF_ERROR(Execute(raw, "PRAGMA synchronous=FULL"));
+  RETURN_IF_ERROR(Execute(raw, "opening it", "PRAGMA journal_mode=WAL"));
+  RETURN_IF_ERROR(Execute(raw, "opening it", "PRAGMA synchronous=FULL"));
   return db;
 }
 
 absl::Status MakeSchema(sqlite3* db) {
-  Statement version(db, "PRAGMA user_version");
+  Statement version(db, "reading its version", "PRAGMA user_version");
   ASSIGN_OR_RETURN(const bool row, version.Step());
   const int64_t found = row ? version.ColumnInt(0) : 0;
   if (found == kSchemaVersion) return absl::OkStatus();
@@ -137,11 +147,13 @@ absl::Status MakeSchema(sqlite3* db) {
         "state database: its schema is version ", found, ", this program knows ", kSchemaVersion,
         ": run the newer program, or give this one another --state-dir"));
   }
-  RETURN_IF_ERROR(Execute(db, "BEGIN IMMEDIATE"));
-  absl::Status made = Execute(db, kSchema);
-  if (made.ok()) made = Execute(db, absl::StrCat("PRAGMA user_version=", kSchemaVersion).c_str());
-  if (made.ok()) return Execute(db, "COMMIT");
-  Execute(db, "ROLLBACK").IgnoreError();
+  constexpr char kDoing[] = "making its tables";
+  RETURN_IF_ERROR(Execute(db, kDoing, "BEGIN IMMEDIATE"));
+  absl::Status made = Execute(db, kDoing, kSchema);
+  if (made.ok())
+    made = Execute(db, kDoing, absl::StrCat("PRAGMA user_version=", kSchemaVersion).c_str());
+  if (made.ok()) return Execute(db, kDoing, "COMMIT");
+  Execute(db, kDoing, "ROLLBACK").IgnoreError();
   return made;
 }
 
@@ -161,17 +173,18 @@ class SqliteStore : public Store {
   absl::Status Write(const StoreBatch& batch) override {
     if (batch.empty()) return absl::OkStatus();
     MutexLock lock(&write_mutex_);
-    RETURN_IF_ERROR(Execute(writer_.get(), "BEGIN IMMEDIATE"));
+    constexpr char kDoing[] = "storing what changed";
+    RETURN_IF_ERROR(Execute(writer_.get(), kDoing, "BEGIN IMMEDIATE"));
     absl::Status written = WriteAll(batch);
-    if (written.ok()) written = Execute(writer_.get(), "COMMIT");
-    if (!written.ok()) Execute(writer_.get(), "ROLLBACK").IgnoreError();
+    if (written.ok()) written = Execute(writer_.get(), kDoing, "COMMIT");
+    if (!written.ok()) Execute(writer_.get(), kDoing, "ROLLBACK").IgnoreError();
     return written;
   }
 
   absl::StatusOr<StoreContents> Load() override {
     StoreContents out;
     MutexLock lock(&read_mutex_);
-    Statement jobs(reader_.get(),
+    Statement jobs(reader_.get(), "reading the jobs",
                    "SELECT id, number, waits, spec, status, plan FROM jobs ORDER BY number");
     for (;;) {
       ASSIGN_OR_RETURN(const bool row, jobs.Step());
@@ -187,13 +200,14 @@ class SqliteStore : public Store {
         return absl::DataLossError(absl::StrCat(Named(reader_.get()), "the entry of job ",
                                                 absl::CHexEscape(job.id), " is damaged",
                                                 kMoveAway));
-      Statement last(reader_.get(), "SELECT max(step) FROM records WHERE job_id = ?");
+      Statement last(reader_.get(), absl::StrCat("reading the records of job ", job.id),
+                     "SELECT max(step) FROM records WHERE job_id = ?");
       ASSIGN_OR_RETURN(const bool any, last.Text(job.id).Step());
       if (any && !last.IsNull(0)) job.next_record_step = last.ColumnInt(0) + 1;
       out.jobs.push_back(std::move(job));
     }
-    RETURN_IF_ERROR(ReadAll("SELECT data FROM nodes", &out.nodes));
-    RETURN_IF_ERROR(ReadAll("SELECT data FROM links", &out.links));
+    RETURN_IF_ERROR(ReadAll("reading the daemons", "SELECT data FROM nodes", &out.nodes));
+    RETURN_IF_ERROR(ReadAll("reading the links", "SELECT data FROM links", &out.links));
     return out;
   }
 
@@ -202,7 +216,7 @@ class SqliteStore : public Store {
     std::vector<JobRecord> out;
     MutexLock lock(&read_mutex_);
     Statement select(
-        reader_.get(),
+        reader_.get(), absl::StrCat("reading the records of job ", job_id),
         "SELECT data FROM records WHERE job_id = ? AND step >= ? ORDER BY step LIMIT ?");
     select.Text(job_id).Int(from_step).Int(limit);
     for (;;) {
@@ -215,7 +229,7 @@ class SqliteStore : public Store {
  private:
   absl::StatusOr<uint64_t> Next(const std::string& counter) {
     MutexLock lock(&write_mutex_);
-    Statement next(writer_.get(),
+    Statement next(writer_.get(), absl::StrCat("taking the next number of a ", counter),
                    "INSERT INTO counters VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = "
                    "value + 1 RETURNING value");
     ASSIGN_OR_RETURN(const bool row, next.Text(counter).Step());
@@ -232,7 +246,7 @@ class SqliteStore : public Store {
           absl::StrCat(counter, " ", value, " is out of range; at most ", kMaxCounter));
     }
     MutexLock lock(&write_mutex_);
-    return Statement(writer_.get(),
+    return Statement(writer_.get(), absl::StrCat("counting each ", counter, " from ", value),
                      "INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = "
                      "excluded.value WHERE excluded.value > value")
         .Text(counter)
@@ -243,41 +257,47 @@ class SqliteStore : public Store {
   absl::Status WriteAll(const StoreBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_) {
     sqlite3* db = writer_.get();
     for (const std::string& id : batch.forgotten) {
-      RETURN_IF_ERROR(Statement(db, "DELETE FROM jobs WHERE id = ?").Text(id).Run());
-      RETURN_IF_ERROR(Statement(db, "DELETE FROM records WHERE job_id = ?").Text(id).Run());
+      const std::string doing = absl::StrCat("dropping job ", id);
+      RETURN_IF_ERROR(Statement(db, doing, "DELETE FROM jobs WHERE id = ?").Text(id).Run());
+      RETURN_IF_ERROR(Statement(db, doing, "DELETE FROM records WHERE job_id = ?").Text(id).Run());
     }
     for (const auto& [id, step] : batch.truncated) {
-      RETURN_IF_ERROR(Statement(db, "DELETE FROM records WHERE job_id = ? AND step >= ?")
+      RETURN_IF_ERROR(Statement(db, absl::StrCat("dropping records of job ", id),
+                                "DELETE FROM records WHERE job_id = ? AND step >= ?")
                           .Text(id)
                           .Int(step)
                           .Run());
     }
     for (const StoredJob& job : batch.jobs) RETURN_IF_ERROR(WriteJob(job));
     for (const StoredRecord& r : batch.records) {
-      RETURN_IF_ERROR(Statement(db, "INSERT OR REPLACE INTO records VALUES (?, ?, ?)")
+      RETURN_IF_ERROR(Statement(db, absl::StrCat("storing the records of job ", r.job_id),
+                                "INSERT OR REPLACE INTO records VALUES (?, ?, ?)")
                           .Text(r.job_id)
                           .Int(r.record.step())
                           .Message(r.record)
                           .Run());
       if (r.record.step() >= kMaxStoredRecords && r.record.step() % 1000 == 0) {
-        RETURN_IF_ERROR(Statement(db, "DELETE FROM records WHERE job_id = ? AND step < ?")
+        RETURN_IF_ERROR(Statement(db, absl::StrCat("dropping the oldest records of job ", r.job_id),
+                                  "DELETE FROM records WHERE job_id = ? AND step < ?")
                             .Text(r.job_id)
                             .Int(r.record.step() - kMaxStoredRecords)
                             .Run());
       }
     }
     for (const NodeInfo& n : batch.nodes) {
-      RETURN_IF_ERROR(Statement(db, "INSERT OR REPLACE INTO nodes VALUES (?, ?)")
+      RETURN_IF_ERROR(Statement(db, absl::StrCat("storing daemon ", n.name()),
+                                "INSERT OR REPLACE INTO nodes VALUES (?, ?)")
                           .Text(n.id())
                           .Message(n)
                           .Run());
     }
     for (const LinkMeasurement& l : batch.links) {
-      RETURN_IF_ERROR(Statement(db, "INSERT OR REPLACE INTO links VALUES (?, ?, ?)")
-                          .Text(l.from_id())
-                          .Text(l.to_id())
-                          .Message(l)
-                          .Run());
+      RETURN_IF_ERROR(
+          Statement(db, "storing a link", "INSERT OR REPLACE INTO links VALUES (?, ?, ?)")
+              .Text(l.from_id())
+              .Text(l.to_id())
+              .Message(l)
+              .Run());
     }
     return absl::OkStatus();
   }
@@ -285,7 +305,7 @@ class SqliteStore : public Store {
   absl::Status WriteJob(const StoredJob& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_) {
     sqlite3* db = writer_.get();
     RETURN_IF_ERROR(
-        Statement(db,
+        Statement(db, absl::StrCat("storing job ", job.id),
                   "INSERT INTO jobs (id, number, waits, spec, status) VALUES (?, ?, ?, ?, ?) ON "
                   "CONFLICT (id) DO UPDATE SET "
                   "waits = excluded.waits, spec = excluded.spec, status = excluded.status")
@@ -296,16 +316,17 @@ class SqliteStore : public Store {
             .Message(job.status)
             .Run());
     if (!job.plan.has_value()) return absl::OkStatus();
-    return Statement(db, "UPDATE jobs SET plan = ? WHERE id = ?")
+    return Statement(db, absl::StrCat("storing the plan of job ", job.id),
+                     "UPDATE jobs SET plan = ? WHERE id = ?")
         .Message(*job.plan)
         .Text(job.id)
         .Run();
   }
 
   template <typename M>
-  absl::Status ReadAll(const char* sql, std::vector<M>* out)
+  absl::Status ReadAll(const char* doing, const char* sql, std::vector<M>* out)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(read_mutex_) {
-    Statement select(reader_.get(), sql);
+    Statement select(reader_.get(), doing, sql);
     for (;;) {
       ASSIGN_OR_RETURN(const bool row, select.Step());
       if (!row) return absl::OkStatus();

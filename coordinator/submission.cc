@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -59,6 +60,20 @@ absl::Status SameModel(const ModelSpec& a, const ModelSpec& b) {
   if (a.vocabulary() != b.vocabulary())
     return differs("vocabulary", a.vocabulary(), b.vocabulary());
   return absl::OkStatus();
+}
+
+// Of a SubmitRequest or a PlanRequest.
+template <typename Request>
+std::optional<int64_t> ResumeStep(const Request& request) {
+  return request.has_resume_step() ? std::optional<int64_t>(request.resume_step()) : std::nullopt;
+}
+
+template <typename Request>
+absl::Status StepNeedsResume(const Request& request) {
+  return request.has_resume_step()
+             ? absl::InvalidArgumentError(
+                   "a step to go on from goes with --resume: a new job starts at step 0")
+             : absl::OkStatus();
 }
 
 }  // namespace
@@ -128,10 +143,16 @@ void Coordinator::WaitForLinks(const JobSpec& job, const Cancelled& cancelled) {
   }
 }
 
-absl::StatusOr<PlanReply> Coordinator::MakePlan(const JobSpec& job, const Cancelled& cancelled) {
+absl::StatusOr<PlanReply> Coordinator::MakePlan(const PlanRequest& asked,
+                                                const Cancelled& cancelled) {
   StartRequest request;
-  ASSIGN_OR_RETURN(request.spec, Complete(job));
-  request.job_id = absl::StrCat(request.spec.name(), "-plan");
+  if (asked.resume()) {
+    ASSIGN_OR_RETURN(request, PrepareResume(asked.job(), asked.job().name(), ResumeStep(asked)));
+  } else {
+    RETURN_IF_ERROR(StepNeedsResume(asked));
+    ASSIGN_OR_RETURN(request.spec, Complete(asked.job()));
+    request.job_id = absl::StrCat(request.spec.name(), "-plan");
+  }
   WaitForIdleDaemons(cancelled);
   WaitForLinks(request.spec, cancelled);
   PlannerInput free, all;
@@ -171,35 +192,62 @@ absl::StatusOr<std::string> Coordinator::NewJobId(const std::string& name) {
   return absl::StrCat(name, "-", number);
 }
 
-absl::StatusOr<Coordinator::StartRequest> Coordinator::PrepareSubmit(const SubmitRequest& request) {
+absl::StatusOr<int64_t> Coordinator::ChooseCheckpoint(const std::string& job_id, int64_t head,
+                                                      std::optional<int64_t> step) {
+  const std::vector<int64_t> have = checkpoints_->Steps(job_id);
+  if (!step.has_value()) {
+    if (std::find(have.begin(), have.end(), head) != have.end()) return head;
+    return checkpoints_->Newest(job_id);
+  }
+  if (std::find(have.begin(), have.end(), *step) != have.end()) return *step;
+  return absl::NotFoundError(absl::StrCat(
+      "resume: job ", job_id, " has no checkpoint of step ", *step,
+      have.empty() ? ", nor any other"
+                   : absl::StrCat("; there are those of steps ", absl::StrJoin(have, ", "))));
+}
+
+absl::StatusOr<Coordinator::StartRequest> Coordinator::PrepareResume(const JobSpec& spec,
+                                                                     const std::string& name,
+                                                                     std::optional<int64_t> step) {
   StartRequest start;
-  start.wait_for_nodes = request.wait_for_nodes();
-  if (request.resume()) {
-    start.kind = StartRequest::kResume;
-    JobSpec stored;
-    {
-      MutexLock lock(&mutex_);
-      const Job* job =
-          jobs_.Find(request.job().name().empty() ? request.job_id() : request.job().name());
-      if (job == nullptr) {
-        return absl::NotFoundError(absl::StrCat("resume: there is no job '",
-                                                request.job().name().substr(0, 80),
-                                                "' (isthmus list shows what there is)"));
-      }
-      if (!job->ended())
-        return absl::FailedPreconditionError(absl::StrCat(
-            "resume: job ", job->id, " is ", StateName(job->status.state()), " already"));
-      start.job_id = job->id;
-      stored = job->spec;
+  start.kind = StartRequest::kResume;
+  JobSpec stored;
+  int64_t head = -1;
+  {
+    MutexLock lock(&mutex_);
+    const Job* job = jobs_.Find(name);
+    if (job == nullptr) {
+      return absl::NotFoundError(absl::StrCat("resume: there is no job '", name.substr(0, 80),
+                                              "' (isthmus list shows what there is)"));
     }
-    ASSIGN_OR_RETURN(start.spec,
-                     Complete(request.job().model().layers() == 0 ? stored : request.job()));
-    RETURN_IF_ERROR(SameModel(stored.model(), start.spec.model()));
-    const int64_t newest = checkpoints_->Newest(start.job_id);
-    start.from_checkpoint = newest >= 0;
-    start.start_step = std::max<int64_t>(0, newest);
+    if (!job->ended())
+      return absl::FailedPreconditionError(absl::StrCat(
+          "resume: job ", job->id, " is ", StateName(job->status.state()), " already"));
+    start.job_id = job->id;
+    stored = job->spec;
+    head = job->status.checkpoint_step();
+  }
+  ASSIGN_OR_RETURN(start.spec, Complete(spec.model().layers() == 0 ? stored : spec));
+  RETURN_IF_ERROR(SameModel(stored.model(), start.spec.model()));
+  ASSIGN_OR_RETURN(const int64_t chosen, ChooseCheckpoint(start.job_id, head, step));
+  start.from_checkpoint = chosen >= 0;
+  start.start_step = std::max<int64_t>(0, chosen);
+  return start;
+}
+
+absl::StatusOr<Coordinator::StartRequest> Coordinator::PrepareSubmit(const SubmitRequest& request) {
+  if (request.resume()) {
+    ASSIGN_OR_RETURN(
+        StartRequest start,
+        PrepareResume(request.job(),
+                      request.job().name().empty() ? request.job_id() : request.job().name(),
+                      ResumeStep(request)));
+    start.wait_for_nodes = request.wait_for_nodes();
     return start;
   }
+  RETURN_IF_ERROR(StepNeedsResume(request));
+  StartRequest start;
+  start.wait_for_nodes = request.wait_for_nodes();
   ASSIGN_OR_RETURN(start.spec, Complete(request.job()));
   {
     MutexLock lock(&mutex_);
@@ -305,7 +353,7 @@ absl::StatusOr<SubmitReply> Coordinator::Submit(const SubmitRequest& request,
   {
     MutexLock lock(&mutex_);
     if (request.resume()) {
-      jobs_.SetWaiting(start.job_id, start.spec);
+      jobs_.SetWaiting(start.job_id, start.spec, start.from_checkpoint ? start.start_step : -1);
     } else {
       RETURN_IF_ERROR(Admit(start));
     }
@@ -341,14 +389,13 @@ void Coordinator::TryPending(const std::string& job_id) {
   StartRequest start;
   start.kind = StartRequest::kPending;
   start.job_id = job_id;
-  const int64_t newest = checkpoints_->Newest(job_id);
-  start.from_checkpoint = newest >= 0;
-  start.start_step = std::max<int64_t>(0, newest);
   {
     MutexLock lock(&mutex_);
     const Job* job = jobs_.Find(job_id);
     if (job == nullptr || job->status.state() != JOB_PENDING) return;
     start.spec = job->spec;
+    start.from_checkpoint = job->status.checkpoint_step() >= 0;
+    start.start_step = std::max<int64_t>(0, job->status.checkpoint_step());
   }
   const absl::StatusOr<PlannedJob> planned = PlanAndStart(start);
   if (planned.ok() || absl::IsCancelled(planned.status())) return;

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <sstream>
 #include <string>
 
@@ -42,6 +43,8 @@ Examples:
   isthmus submit job.yaml --watch --summary s.json
                                              the final figures also as JSON
   isthmus submit job.yaml --resume           from the newest checkpoint of the job of that name
+  isthmus submit job.yaml --resume --step 200
+                                             from an older one
   isthmus submit job.yaml --wait             queue it until enough daemons are there
   isthmus submit job.yaml --watch --json     progress on stderr, the final figures on stdout
 
@@ -66,6 +69,7 @@ struct Arguments {
   ClientOptions client;
   std::string topic;
   NodesOptions nodes;
+  PlanOptions plan;
   SubmitOptions submit;
   WatchOptions watch;
   LogsOptions logs;
@@ -127,6 +131,15 @@ class App {
     command->add_option("JOB.yaml", *where, "the job file (isthmus job-template prints one)")
         ->required();
   }
+  void ResumeOptions(CLI::App* command, bool* resume, std::optional<int64_t>* step) {
+    command->add_flag("--resume", *resume,
+                      "go on from the newest checkpoint of the job of that name");
+    command
+        ->add_option("--step", *step,
+                     "with --resume: from the checkpoint of that step (isthmus checkpoints JOB)")
+        ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+        ->type_name("STEP");
+  }
 
   void AddCluster() {
     CLI::App* nodes =
@@ -147,12 +160,15 @@ class App {
         })
         ->capture_default_str();
     nodes->footer("\nExamples:\n  isthmus nodes\n  isthmus nodes --wait 4 --timeout 60");
-    CLI::App* plan = Command("plan", "who would hold what, with which codecs, and why",
-                             [this] { return RunPlan(a_.client, a_.job_file, a_.json, console_); });
-    FileArgument(plan, &a_.job_file);
+    CLI::App* plan = Command("plan", "who would hold what, with which codecs, and why", [this] {
+      a_.plan.json = a_.json;
+      return RunPlan(a_.client, a_.plan, console_);
+    });
+    FileArgument(plan, &a_.plan.job_file);
+    ResumeOptions(plan, &a_.plan.resume, &a_.plan.step);
     plan->footer(
-        "\nNothing is started. Refuses what can't run, and says what is missing.\n\nExample:\n  "
-        "isthmus plan job.yaml");
+        "\nNothing is started. Refuses what can't run, and says what is missing.\n\nExamples:\n  "
+        "isthmus plan job.yaml\n  isthmus plan job.yaml --resume");
   }
 
   void AddJobs() {
@@ -162,8 +178,7 @@ class App {
     });
     FileArgument(submit, &a_.submit.job_file);
     submit->add_flag("--watch", a_.submit.watch, "watch it to its end");
-    submit->add_flag("--resume", a_.submit.resume,
-                     "go on from the newest checkpoint of the job of that name");
+    ResumeOptions(submit, &a_.submit.resume, &a_.submit.step);
     submit->add_flag("--wait", a_.submit.wait, "queue it until enough daemons are there");
     submit
         ->add_option("--summary", a_.submit.summary_file,

@@ -164,6 +164,11 @@ int WatchToEnd(Session* session, const std::string& job, bool json, const std::s
   return code;
 }
 
+absl::Status StepWithoutResume() {
+  return absl::InvalidArgumentError(
+      "--step names the checkpoint that --resume goes on from: add --resume");
+}
+
 // Uploads model.init_from as checkpoint 0 of a new job id.
 absl::StatusOr<std::string> UploadInit(Client* client, const JobSpec& job,
                                        const std::string& job_file, Console* console) {
@@ -193,6 +198,7 @@ absl::StatusOr<SubmitReply> SubmitJob(Client* client, const SubmitOptions& optio
   SubmitRequest request;
   ASSIGN_OR_RETURN(*request.mutable_job(), ReadJobFile(options.job_file));
   request.set_resume(options.resume);
+  if (options.step.has_value()) request.set_resume_step(*options.step);
   request.set_wait_for_nodes(options.wait);
   if (!request.job().model().init_from().empty() && !options.resume) {
     if (!options.wait) {  // refuse what can't run before a long upload
@@ -221,9 +227,12 @@ int RunNodes(const ClientOptions& client, const NodesOptions& options, Console* 
   return kExitOk;
 }
 
-int RunPlan(const ClientOptions& client, const std::string& job_file, bool json, Console* console) {
+int RunPlan(const ClientOptions& client, const PlanOptions& options, Console* console) {
+  if (options.step.has_value() && !options.resume) return console->Fail(StepWithoutResume());
   PlanRequest request;
-  absl::StatusOr<JobSpec> job = ReadJobFile(job_file);
+  request.set_resume(options.resume);
+  if (options.step.has_value()) request.set_resume_step(*options.step);
+  absl::StatusOr<JobSpec> job = ReadJobFile(options.job_file);
   if (!job.ok()) return console->Fail(job.status());
   *request.mutable_job() = *std::move(job);
   Session session;
@@ -231,7 +240,7 @@ int RunPlan(const ClientOptions& client, const std::string& job_file, bool json,
   if (!opened.ok()) return console->Fail(opened);
   const absl::StatusOr<PlanReply> reply = session.client->MakePlan(request);
   if (!reply.ok()) return console->Fail(reply.status());
-  console->Out(json ? ToJson(*reply, true) : PlanView(*reply));
+  console->Out(options.json ? ToJson(*reply, true) : PlanView(*reply));
   return kExitOk;
 }
 
@@ -240,6 +249,7 @@ int RunSubmit(const ClientOptions& client, const SubmitOptions& options, Console
     return console->Fail(absl::InvalidArgumentError(
         "--summary is written at the end of a watched job: add --watch"));
   }
+  if (options.step.has_value() && !options.resume) return console->Fail(StepWithoutResume());
   const absl::StatusOr<JobSpec> job =
       ReadJobFile(options.job_file);  // errors of the file come before those of the network
   if (!job.ok()) return console->Fail(job.status());

@@ -4,6 +4,7 @@
 #define ISTHMUS_COORDINATOR_CLI_COMMANDS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "coordinator/cli/client.h"
@@ -18,12 +19,19 @@ struct NodesOptions {
 };
 int RunNodes(const ClientOptions& client, const NodesOptions& options, Console* console);
 
-int RunPlan(const ClientOptions& client, const std::string& job_file, bool json, Console* console);
+struct PlanOptions {
+  std::string job_file;
+  bool resume = false;
+  std::optional<int64_t> step;  // with resume: from this checkpoint, not the newest
+  bool json = false;
+};
+int RunPlan(const ClientOptions& client, const PlanOptions& options, Console* console);
 
 struct SubmitOptions {
   std::string job_file;
   bool watch = false;
   bool resume = false;
+  std::optional<int64_t> step;  // with resume: from this checkpoint, not the newest
   bool wait = false;
   bool json = false;
   std::string summary_file;  // written at the end of a watched job

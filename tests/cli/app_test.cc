@@ -221,6 +221,22 @@ TEST_F(AppTest, SubmitSendsTheJobAndPrintsItsId) {
   EXPECT_EQ(nlohmann::json::parse(Run({"submit", Job(), "--json"}).out)["job_id"], "bible-1");
 }
 
+TEST_F(AppTest, StepNamesTheCheckpointOfAResume) {
+  EXPECT_EQ(Run({"submit", Job(), "--resume"}).code, kExitOk);
+  EXPECT_FALSE(fake_.asked().submit_request.has_resume_step());
+  EXPECT_EQ(Run({"submit", Job(), "--resume", "--step", "200"}).code, kExitOk);
+  EXPECT_EQ(fake_.asked().submit_request.resume_step(), 200);
+  EXPECT_EQ(Run({"plan", Job(), "--resume", "--step", "0"}).code, kExitOk);
+  EXPECT_TRUE(fake_.asked().plan_request.resume());
+  EXPECT_TRUE(fake_.asked().plan_request.has_resume_step());
+  for (const char* command : {"submit", "plan"}) {
+    const Result alone = Run({command, Job(), "--step", "200"});
+    EXPECT_EQ(alone.code, kExitUsage);
+    EXPECT_THAT(alone.err, HasSubstr("add --resume"));
+    EXPECT_EQ(Run({command, Job(), "--resume", "--step", "-1"}).code, kExitUsage);
+  }
+}
+
 TEST_F(AppTest, SubmitWatchEndsWithTheSummary) {
   fake_.streams = {{Records(0, 5, JOB_RUNNING), Records(5, 10, JOB_FINISHED)}};
   const std::string summary = dir_ + "/summary.json";

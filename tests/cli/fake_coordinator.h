@@ -48,6 +48,7 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
   std::function<void()> on_watch;  // called at the start of each Watch
 
   struct Asked {
+    PlanRequest plan_request;
     SubmitRequest submit_request;
     StopJobRequest stop_request;
     std::vector<WatchRequest> watch_requests;
@@ -67,8 +68,10 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
   }
 
  private:
-  grpc::Status MakePlan(grpc::ServerContext*, const PlanRequest*, PlanReply* reply) override {
+  grpc::Status MakePlan(grpc::ServerContext*, const PlanRequest* request,
+                        PlanReply* reply) override {
     MutexLock lock(&mutex_);
+    asked_.plan_request = *request;
     *reply = plan;
     return refuse;
   }

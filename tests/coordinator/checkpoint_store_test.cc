@@ -191,6 +191,27 @@ TEST_F(CheckpointStoreTest, TheLastKAreKept) {
   EXPECT_THAT(Open()->Steps("job-1"), ElementsAre(30, 40));
 }
 
+// A run that went on from step 20 of {10, 20, 30, 40}: what it stores is the newest, whatever the
+// steps of the run before.
+TEST_F(CheckpointStoreTest, ARunThatWentOnFromAnOlderOneIsTheNewer) {
+  auto store = Open();
+  for (int64_t step : {10, 20, 30, 40}) PutAll(store.get(), step, 1, 1);
+  EXPECT_EQ(store->Head("job-1", 1, 40), 40);
+  EXPECT_EQ(store->Head("job-1", 2, 20), 20) << "generation 2 has stored nothing yet";
+  EXPECT_EQ(store->Head("job-1", 2, 25), 40) << "there is no checkpoint 25";
+  EXPECT_EQ(store->Head("none", 2, 25), -1);
+  PutAll(store.get(), 25, 2, 2);
+  EXPECT_EQ(store->Newest("job-1"), 25);
+  EXPECT_EQ(store->Head("job-1", 2, 20), 25);
+  EXPECT_EQ(store->Head("job-1", 1, 40), 25) << "stored after the last word of the job";
+  store->Trim("job-1", 4);
+  EXPECT_THAT(store->Steps("job-1"), ElementsAre(10, 20, 25, 40)) << "30 is left behind";
+  store->Trim("job-1", 2);
+  EXPECT_THAT(store->Steps("job-1"), ElementsAre(20, 25));
+  store->Trim("job-1", 0);
+  EXPECT_THAT(store->Steps("job-1"), ElementsAre(25));
+}
+
 TEST_F(CheckpointStoreTest, AnUploadIsWeightsAlone) {
   auto store = Open();
   EXPECT_TRUE(Put(store.get(), 0, 0, kFiles[0], 3, 0).value());

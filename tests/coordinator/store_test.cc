@@ -7,6 +7,8 @@
 #include <csignal>
 #include <fstream>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "coordinator/state_lock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -165,6 +167,45 @@ TEST_F(StoreTest, ADamagedOrNewerDatabaseIsRefusedWithAdvice) {
   EXPECT_THAT(std::string(damaged.status().message()),
               HasSubstr(scratch_.path() + "/coordinator.db: "));
   EXPECT_THAT(std::string(damaged.status().message()), HasSubstr("Move it away"));
+}
+
+// Once a user read "INSERT INTO counters ...": each statement has a name in words.
+TEST_F(StoreTest, ErrorsAreInWordsNotInSql) {
+  auto store = Open();
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open((scratch_.path() + "/coordinator.db").c_str(), &db), SQLITE_OK);
+  for (const char* table : {"counters", "jobs", "records", "nodes", "links"}) {
+    EXPECT_EQ(sqlite3_exec(db, absl::StrCat("ALTER TABLE ", table, " RENAME TO no_", table).c_str(),
+                           nullptr, nullptr, nullptr),
+              SQLITE_OK);
+  }
+  sqlite3_close(db);
+  StoreBatch forgotten, truncated, job, record, node, link;
+  forgotten.forgotten = {"a-1"};
+  truncated.truncated = {{"a-1", 0}};
+  job.jobs.push_back(MakeStored("a-1", 1, JOB_FINISHED));
+  record.records.push_back(Record("a-1", 1));
+  node.nodes.push_back(MakeNode("lab", 1));
+  link.links.emplace_back().set_from_id("x");
+  const std::pair<absl::Status, const char*> cases[] = {
+      {store->NextGeneration().status(), "taking the next number of a generation"},
+      {store->NextJobNumber().status(), "taking the next number of a job"},
+      {store->StartAfter(7, 0), "counting each generation from 7"},
+      {store->Write(forgotten), "dropping job a-1"},
+      {store->Write(truncated), "dropping records of job a-1"},
+      {store->Write(job), "storing job a-1"},
+      {store->Write(record), "storing the records of job a-1"},
+      {store->Write(node), "storing daemon lab"},
+      {store->Write(link), "storing a link"},
+      {store->Load().status(), "reading the jobs"},
+      {store->Records("a-1", 0, 1).status(), "reading the records of job a-1"}};
+  for (const auto& [status, words] : cases) {
+    const std::string text(status.message());
+    EXPECT_FALSE(status.ok()) << words;
+    EXPECT_THAT(text, HasSubstr(absl::StrCat("coordinator.db: ", words, ": no such table")));
+    for (const char* sql : {"INSERT", "SELECT", "DELETE", "UPDATE", "VALUES", "?"})
+      EXPECT_FALSE(absl::StrContains(text, sql)) << text;
+  }
 }
 
 TEST_F(StoreTest, ADamagedEntryIsNamedWithAdvice) {
