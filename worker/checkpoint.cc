@@ -8,7 +8,6 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "nlohmann/json.hpp"
 
 namespace isthmus::worker {
 namespace {
@@ -29,64 +28,42 @@ absl::StatusOr<std::string> Fetch(const SessionPlan& plan, CheckpointStore* stor
 
 }  // namespace
 
-std::string CheckpointStateJson(const SessionPlan& plan, int64_t step, int64_t skipped) {
-  const RecipeSpec& r = plan.job().recipe();
-  nlohmann::ordered_json json;
-  json["step"] = step;
-  json["skipped_steps"] = skipped;
-  json["seed"] = plan.job().seed();
-  json["stage"] = plan.stage();
-  json["stages"] = plan.stages();
-  json["tokens"] = step * plan.tokens_per_step();
-  json["sample_order"] = {{"seed", plan.job().seed()}, {"next_step", step}};
-  json["schedule"] = {{"kind", r.schedule()},
-                      {"steps", r.steps()},
-                      {"warmup_steps", r.warmup_steps()},
-                      {"learning_rate", r.learning_rate()},
-                      {"min_learning_rate", r.min_learning_rate()}};
-  json["generation"] = plan.plan().generation();
-  return json.dump(2) + "\n";
-}
-
-absl::StatusOr<int64_t> SkippedFromStateJson(absl::string_view text, int64_t step) {
-  const nlohmann::json json = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
-  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("state.json of checkpoint ", step, " is not a state file"));
-  }
-  if (json["step"].get<int64_t>() != step) {
-    return absl::InvalidArgumentError(absl::StrCat("state.json of checkpoint ", step,
-                                                   " is of step ", json["step"].get<int64_t>()));
-  }
-  const auto skipped = json.find("skipped_steps");
-  if (skipped == json.end() || !skipped->is_number_integer()) return 0;
-  const int64_t value = skipped->get<int64_t>();
-  if (value < 0 || value > step)
-    return absl::InvalidArgumentError(
-        absl::StrCat("state.json of checkpoint ", step, " has skipped_steps ", value));
-  return value;
+CheckpointState StateOf(const SessionPlan& plan, int64_t step, int64_t skipped,
+                        const CorpusPosition& corpus) {
+  CheckpointState state;
+  state.step = step;
+  state.skipped_steps = skipped;
+  state.generation = plan.plan().generation();
+  state.stage = plan.stage();
+  state.stages = plan.stages();
+  state.job = plan.job();
+  state.position = corpus.position;
+  state.corpus_fingerprint = corpus.fingerprint;
+  state.corpus_contents = corpus.contents;
+  return state;
 }
 
 absl::StatusOr<CheckpointParts> ExportCheckpoint(const SessionPlan& plan, Stage* stage,
-                                                 int64_t step, int64_t skipped) {
+                                                 int64_t step, int64_t skipped,
+                                                 const CorpusPosition& corpus) {
   CheckpointParts parts;
   parts.step = step;
   ASSIGN_OR_RETURN(parts.weights, stage->ExportWeights());
   ASSIGN_OR_RETURN(parts.optimizer, stage->ExportOptimizer());
-  parts.state = CheckpointStateJson(plan, step, skipped);
+  parts.state = CheckpointStateJson(StateOf(plan, step, skipped, corpus));
   return parts;
 }
 
-absl::StatusOr<int64_t> LoadCheckpoint(const SessionPlan& plan, CheckpointStore* store,
-                                       Stage* stage) {
-  if (!plan.plan().from_checkpoint()) return 0;
+absl::StatusOr<CheckpointState> LoadCheckpoint(const SessionPlan& plan, CheckpointStore* store,
+                                               Stage* stage) {
+  if (!plan.plan().from_checkpoint()) return CheckpointState();
   const std::vector<std::string> names = stage->TensorNames();
   {
     ASSIGN_OR_RETURN(const std::string weights, Fetch(plan, store, "weights", names));
     RETURN_IF_ERROR(stage->ImportWeights(weights));
   }
   const int64_t step = plan.plan().start_step();
-  if (step == 0) return 0;
+  if (step == 0) return CheckpointState();
   std::vector<std::string> moments;
   for (const std::string& name : names) {
     moments.push_back(name + ".exp_avg");
@@ -95,7 +72,23 @@ absl::StatusOr<int64_t> LoadCheckpoint(const SessionPlan& plan, CheckpointStore*
   ASSIGN_OR_RETURN(const std::string optimizer, Fetch(plan, store, "optimizer", moments));
   RETURN_IF_ERROR(stage->ImportOptimizer(optimizer));
   ASSIGN_OR_RETURN(const std::string state, Fetch(plan, store, "state", {}));
-  return SkippedFromStateJson(state, step);
+  return ParseCheckpointState(state, step);
+}
+
+absl::Status CheckSameText(const SessionPlan& plan, const CheckpointState& state,
+                           uint64_t fingerprint) {
+  if (state.corpus_fingerprint == 0 || state.corpus_fingerprint == fingerprint)
+    return absl::OkStatus();
+  const DataPosition& at = plan.plan().data();
+  if (!plan.plan().has_data() || !state.position.has_value() ||
+      at.epoch() != state.position->epoch())
+    return absl::OkStatus();  // a new pass: the coordinator knows that the data are others
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the text ", plan.job().data().path(), " on this host (fingerprint ",
+      FingerprintText(fingerprint), ") is not the one that checkpoint ", state.step,
+      " was trained on (", FingerprintText(state.corpus_fingerprint),
+      "): put that one back; or give this one a name of its own in data.path and submit it with ",
+      "--resume --accept-changes, which begins a new pass over it"));
 }
 
 CheckpointWriter::CheckpointWriter(const SessionPlan& plan, CheckpointStore* store,

@@ -8,6 +8,8 @@
 #ifndef ISTHMUS_WORKER_CHECKPOINT_H_
 #define ISTHMUS_WORKER_CHECKPOINT_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -17,6 +19,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "base/queue.h"
+#include "proto/checkpoint_state.h"
 #include "worker/session.h"
 #include "worker/session_plan.h"
 #include "worker/stage.h"
@@ -30,20 +33,31 @@ struct CheckpointParts {
   std::string state;      // JSON
 };
 
-// state.json: where the data stands, the schedule, the seed. `skipped`: steps that did not commit.
-std::string CheckpointStateJson(const SessionPlan& plan, int64_t step, int64_t skipped);
+// What a stage that reads data knows of it; on the others nothing is set.
+struct CorpusPosition {
+  std::optional<DataPosition> position;
+  uint64_t fingerprint = 0;
+  uint64_t contents = 0;  // SessionOptions.data_contents
+};
 
-// `skipped` of a state.json; InvalidArgument: not one, or of another step.
-absl::StatusOr<int64_t> SkippedFromStateJson(absl::string_view json, int64_t step);
+// What state.json says after `step`. `skipped`: steps that did not commit.
+CheckpointState StateOf(const SessionPlan& plan, int64_t step, int64_t skipped,
+                        const CorpusPosition& corpus);
 
 // Copies of everything `stage` holds. Thread: the compute thread.
 absl::StatusOr<CheckpointParts> ExportCheckpoint(const SessionPlan& plan, Stage* stage,
-                                                 int64_t step, int64_t skipped);
+                                                 int64_t step, int64_t skipped,
+                                                 const CorpusPosition& corpus);
 
 // Weights, and from step 1 on the optimiser's state, of checkpoint plan.start_step. The result is
-// `skipped`.
-absl::StatusOr<int64_t> LoadCheckpoint(const SessionPlan& plan, CheckpointStore* store,
-                                       Stage* stage);
+// its state.json; before step 1 an empty one.
+absl::StatusOr<CheckpointState> LoadCheckpoint(const SessionPlan& plan, CheckpointStore* store,
+                                               Stage* stage);
+
+// FailedPrecondition: a plan that goes on in the pass of the checkpoint reads another text than the
+// checkpoint was trained on. One that begins a new pass may.
+absl::Status CheckSameText(const SessionPlan& plan, const CheckpointState& state,
+                           uint64_t fingerprint);
 
 // Thread: Save, WaitIdle and the destructor on the compute thread.
 class CheckpointWriter {

@@ -18,6 +18,7 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "proto/data_position.h"
 
 namespace isthmus::worker {
 namespace {
@@ -325,24 +326,32 @@ absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir,
   return corpus;
 }
 
-SampleOrder::SampleOrder(uint64_t seed, int64_t samples, int64_t global_batch)
-    : seed_(seed), samples_(samples), global_batch_(global_batch) {
+SampleOrder::SampleOrder(uint64_t seed, int64_t samples, int64_t global_batch, int64_t start_step,
+                         const DataPosition& start)
+    : seed_(seed),
+      samples_(samples),
+      global_batch_(global_batch),
+      start_step_(start_step),
+      start_(start) {
   assert(global_batch_ > 0 && samples_ >= global_batch_);  // OpenCorpus refuses less
 }
 
-int64_t SampleOrder::steps_per_epoch() const { return samples_ / global_batch_; }
+DataPosition SampleOrder::At(int64_t step) const {
+  assert(step >= start_step_);
+  return Advance(start_, samples_, global_batch_, step - start_step_);
+}
 
 std::vector<uint32_t> SampleOrder::Step(int64_t step) {
-  const int64_t epoch = step / steps_per_epoch();
-  if (epoch != epoch_) {
+  const DataPosition at = NextStep(At(step), samples_, global_batch_);
+  if (at.epoch() != epoch_) {
     permutation_.resize(samples_);
     std::iota(permutation_.begin(), permutation_.end(), 0u);
     for (int64_t i = samples_ - 1; i > 0; --i) {  // Fisher-Yates
-      std::swap(permutation_[i], permutation_[RandomBelow(seed_, epoch, i, i + 1)]);
+      std::swap(permutation_[i], permutation_[RandomBelow(seed_, at.epoch(), i, i + 1)]);
     }
-    epoch_ = epoch;
+    epoch_ = at.epoch();
   }
-  const auto begin = permutation_.begin() + (step - epoch * steps_per_epoch()) * global_batch_;
+  const auto begin = permutation_.begin() + at.offset();
   return std::vector<uint32_t>(begin, begin + global_batch_);
 }
 

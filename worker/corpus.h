@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "proto/job.pb.h"
+#include "proto/plan.pb.h"
 
 namespace isthmus::worker {
 
@@ -39,19 +40,24 @@ class Corpus {
 absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir, const JobSpec& job);
 
 // The order of samples: a permutation of [0, samples) for each epoch, a function of (seed, epoch).
-// An epoch has samples / global_batch steps; the remainder of the permutation is left out (no id
-// twice in a step).
+// A step takes the next global_batch ids of it (proto/data_position.h); a remainder smaller than
+// that is left out (no id twice in a step).
 class SampleOrder {
  public:
-  SampleOrder(uint64_t seed, int64_t samples, int64_t global_batch);
-  int64_t steps_per_epoch() const;
-  // The ids of step `step` (0-based), global_batch of them.
+  // Steps from `start_step` on, before which the data stand at `start`.
+  SampleOrder(uint64_t seed, int64_t samples, int64_t global_batch, int64_t start_step = 0,
+              const DataPosition& start = DataPosition());
+  // The ids of step `step` (0-based, from start_step on), global_batch of them.
   std::vector<uint32_t> Step(int64_t step);
+  // Before `step`.
+  DataPosition At(int64_t step) const;
 
  private:
   uint64_t seed_;
   int64_t samples_;
   int64_t global_batch_;
+  int64_t start_step_;
+  DataPosition start_;
   int64_t epoch_ = -1;
   std::vector<uint32_t> permutation_;  // of epoch_
 };

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "proto/recipe.h"
 #include "worker/frames.h"
-#include "worker/recipe.h"
 
 namespace isthmus::worker {
 namespace {
@@ -40,8 +40,7 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const SessionPlan& plan
         " training samples, one step needs ", recipe.global_batch(),
         ": use a longer text, a shorter model.context or a smaller recipe.global_batch"));
   }
-  executor->order_ = std::make_unique<SampleOrder>(plan.job().seed(), corpus.train_samples(),
-                                                   recipe.global_batch());
+  executor->order_ = std::make_unique<SampleOrder>(plan.MakeOrder(corpus.train_samples()));
   return executor;
 }
 

@@ -57,6 +57,7 @@ class SessionImpl : public Session {
   void JoinAll();
   void Fail(absl::Status cause);
   absl::Status failure() const;
+  bool ReadsData() const { return plan_->first() || plan_->last(); }
   StepRequests MakeRequests(int64_t step);
   bool CheckpointDue(int64_t step, const Vote& all);
   void Emit(SessionEvent::State state, const absl::Status& status = absl::OkStatus());
@@ -100,7 +101,9 @@ absl::Status SessionImpl::Prepare() {
   RETURN_IF_ERROR(OpenLinks());
   ASSIGN_OR_RETURN(stage_, o_.make_stage(plan_->plan(), plan_->stage()));
   ++progress_;
-  ASSIGN_OR_RETURN(const int64_t skipped, LoadCheckpoint(*plan_, o_.checkpoints, stage_.get()));
+  ASSIGN_OR_RETURN(const CheckpointState loaded,
+                   LoadCheckpoint(*plan_, o_.checkpoints, stage_.get()));
+  if (ReadsData()) RETURN_IF_ERROR(CheckSameText(*plan_, loaded, o_.corpus->fingerprint()));
   ++progress_;
   writer_ = std::make_unique<CheckpointWriter>(*plan_, o_.checkpoints, o_.observer);
   ExecutorOptions options;
@@ -115,7 +118,7 @@ absl::Status SessionImpl::Prepare() {
     return CheckpointDue(step, all);
   };
   options.progress = &progress_;
-  ASSIGN_OR_RETURN(executor_, Executor::Make(*plan_, std::move(options), skipped));
+  ASSIGN_OR_RETURN(executor_, Executor::Make(*plan_, std::move(options), loaded.skipped_steps));
   RETURN_IF_ERROR(TakeUpCodecStates());
   const FailSession fail = [this](absl::Status cause) { Fail(std::move(cause)); };
   for (Line& line : lines_) {
@@ -238,8 +241,14 @@ absl::Status SessionImpl::SaveCheckpoint() {
         absl::StrCat("the coordinator did not take the last checkpoint within ",
                      absl::FormatDuration(plan_->drain_timeout())));
   }
+  CorpusPosition corpus;
+  if (ReadsData()) {
+    corpus.position = plan_->MakeOrder(o_.corpus->train_samples()).At(step_);
+    corpus.fingerprint = o_.corpus->fingerprint();
+    corpus.contents = o_.data_contents;
+  }
   ASSIGN_OR_RETURN(CheckpointParts parts,
-                   ExportCheckpoint(*plan_, stage_.get(), step_, executor_->skipped()));
+                   ExportCheckpoint(*plan_, stage_.get(), step_, executor_->skipped(), corpus));
   writer_->Save(std::move(parts));
   ++progress_;
   return absl::OkStatus();

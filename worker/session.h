@@ -62,6 +62,7 @@ struct SessionOptions {
   CodecStateStore* codec_states = nullptr;  // null: none are kept
   SessionObserver* observer = nullptr;
   const Corpus* corpus = nullptr;  // needed on the first and the last stage
+  uint64_t data_contents = 0;      // DataContents of its files, for the checkpoints; 0: not known
   StageFactory make_stage;
 };
 

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "proto/codec_pair.h"
 #include "proto/codec_text.h"
+#include "proto/data_position.h"
 #include "proto/schedule.h"
 
 namespace isthmus::worker {
@@ -46,6 +47,9 @@ absl::Status SessionPlan::Check() {
   if (plan_.start_step() < 0 || plan_.start_step() > recipe.steps()) {
     return Wrong(absl::StrCat("it starts at step ", plan_.start_step(), " of ", recipe.steps()));
   }
+  const DataPosition& data = plan_.data();
+  if (data.epoch() < 0 || data.offset() < 0 || data.samples() < data.offset())
+    return Wrong("its position in the data can't be");
   const Deadlines& d = plan_.deadlines();
   if (d.open_ms() <= 0 || d.first_step_ms() <= 0 || d.step_ms() <= 0 || d.drain_ms() <= 0)
     return Wrong("a deadline is not set");
@@ -148,6 +152,11 @@ int64_t SessionPlan::samples(int micro) const {
 
 int64_t SessionPlan::tokens_per_step() const {
   return static_cast<int64_t>(job().recipe().global_batch()) * job().model().context();
+}
+
+SampleOrder SessionPlan::MakeOrder(int64_t train_samples) const {
+  return SampleOrder(job().seed(), train_samples, job().recipe().global_batch(), plan_.start_step(),
+                     StartOfData(plan_, train_samples));
 }
 
 bool SessionPlan::EvalAfter(int64_t step) const {

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "proto/codec_size.h"
 #include "proto/plan.pb.h"
+#include "worker/corpus.h"
 
 namespace isthmus::worker {
 
@@ -52,6 +53,8 @@ class SessionPlan {
   }
   TensorDims tied_dims() const { return {1, job().model().vocabulary(), job().model().hidden()}; }
   int64_t tokens_per_step() const;
+  // The samples of each step from plan.start_step on, in a text of `train_samples`.
+  SampleOrder MakeOrder(int64_t train_samples) const;
 
   int64_t end_step() const { return job().recipe().steps(); }
   bool EvalAfter(int64_t step) const;

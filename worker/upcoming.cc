@@ -26,8 +26,7 @@ std::unique_ptr<Upcoming> Upcoming::Make(const SessionPlan& plan, FrameHeader::K
 }
 
 Upcoming::Upcoming(const SessionPlan& plan, FrameHeader::Kind kind)
-    : plan_(plan),
-      order_(plan.job().seed(), plan.plan().train_samples(), plan.job().recipe().global_batch()) {
+    : plan_(plan), order_(plan.MakeOrder(plan.plan().train_samples())) {
   const bool forward = kind == FrameHeader::ACTIVATION;
   for (const Action& a : plan.mine().train()) {
     const bool sent = a.op() == (forward ? Action::SEND_ACT : Action::SEND_GRAD);

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/rng.h"
 #include "proto/job_defaults.h"
 
 namespace isthmus::worker {
@@ -177,7 +178,6 @@ TEST_F(CorpusTest, TooSmallForABatchSaysTheFigures) {
 
 TEST(SampleOrder, EveryEpochIsAPermutationOfItsOwn) {
   SampleOrder order(7, 23, 5);
-  ASSERT_EQ(order.steps_per_epoch(), 4);
   std::vector<uint32_t> epochs[2];
   for (int64_t step = 0; step < 8; ++step) {
     const std::vector<uint32_t> ids = order.Step(step);
@@ -197,6 +197,40 @@ TEST(SampleOrder, IsAFunctionOfSeedAndStep) {
   EXPECT_EQ(forward.Step(29), jump.Step(29));
   EXPECT_EQ(forward.Step(3), jump.Step(3));  // and back to an earlier epoch
   EXPECT_NE(forward.Step(3), other.Step(3));
+}
+
+// What the order was before positions were kept: checkpoints of those versions go on in it.
+TEST(SampleOrder, AConstantBatchHasTheStepsItAlwaysHad) {
+  constexpr int64_t kSamples = 23, kBatch = 5;
+  SampleOrder order(7, kSamples, kBatch);
+  for (int64_t step = 0; step < 13; ++step) {
+    const int64_t epoch = step / (kSamples / kBatch), at = step % (kSamples / kBatch) * kBatch;
+    std::vector<uint32_t> permutation(kSamples);
+    std::iota(permutation.begin(), permutation.end(), 0u);
+    for (int64_t i = kSamples - 1; i > 0; --i)
+      std::swap(permutation[i], permutation[RandomBelow(7, epoch, i, i + 1)]);
+    EXPECT_EQ(order.Step(step),
+              std::vector<uint32_t>(permutation.begin() + at, permutation.begin() + at + kBatch))
+        << "step " << step;
+  }
+}
+
+TEST(SampleOrder, AnotherBatchGoesOnWhereTheDataStand) {
+  constexpr int64_t kSamples = 100;
+  SampleOrder before(7, kSamples, 8);
+  std::vector<uint32_t> ids;
+  for (int64_t step = 0; step < 3; ++step) {
+    for (uint32_t id : before.Step(step)) ids.push_back(id);
+  }
+  SampleOrder after(7, kSamples, 19, 3, before.At(3));
+  for (int64_t step = 3; step < 7; ++step) {
+    for (uint32_t id : after.Step(step)) ids.push_back(id);
+  }
+  ASSERT_EQ(ids.size(), 100u);  // 3 x 8 + 4 x 19: one whole pass
+  EXPECT_EQ(std::set<uint32_t>(ids.begin(), ids.end()).size(), 100u);
+  EXPECT_EQ(after.At(7).samples(), 100);
+  EXPECT_EQ(after.At(7).epoch(), 0);
+  EXPECT_EQ(after.At(8).epoch(), 1);
 }
 
 }  // namespace

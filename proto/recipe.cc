@@ -1,9 +1,9 @@
-#include "worker/recipe.h"
+#include "proto/recipe.h"
 
 #include <algorithm>
 #include <cmath>
 
-namespace isthmus::worker {
+namespace isthmus {
 
 double LearningRate(const RecipeSpec& recipe, int64_t step) {
   const double peak = recipe.learning_rate();
@@ -22,4 +22,4 @@ double ClipScale(double clip_norm, double norm) {
   return clip_norm / norm;
 }
 
-}  // namespace isthmus::worker
+}  // namespace isthmus

@@ -1,8 +1,8 @@
-#include "worker/recipe.h"
+#include "proto/recipe.h"
 
 #include <gtest/gtest.h>
 
-namespace isthmus::worker {
+namespace isthmus {
 namespace {
 
 RecipeSpec Recipe(const char* schedule) {
@@ -45,4 +45,4 @@ TEST(ClipScale, OnlyShrinks) {
 }
 
 }  // namespace
-}  // namespace isthmus::worker
+}  // namespace isthmus

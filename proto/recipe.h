@@ -1,12 +1,12 @@
 // The learning rate of each step and the factor of gradient clipping. Thread: pure functions.
-#ifndef ISTHMUS_WORKER_RECIPE_H_
-#define ISTHMUS_WORKER_RECIPE_H_
+#ifndef ISTHMUS_PROTO_RECIPE_H_
+#define ISTHMUS_PROTO_RECIPE_H_
 
 #include <cstdint>
 
 #include "proto/job.pb.h"
 
-namespace isthmus::worker {
+namespace isthmus {
 
 // Step is 0-based. Warm-up: peak * (step + 1) / warmup_steps, so the first step already learns.
 // Then cosine or linear from the peak down to min_learning_rate, which the last step has, or
@@ -16,6 +16,6 @@ double LearningRate(const RecipeSpec& recipe, int64_t step);
 // min(1, clip_norm / norm); 1 where clipping is off (clip_norm 0) or the norm is 0.
 double ClipScale(double clip_norm, double norm);
 
-}  // namespace isthmus::worker
+}  // namespace isthmus
 
-#endif  // ISTHMUS_WORKER_RECIPE_H_
+#endif  // ISTHMUS_PROTO_RECIPE_H_
