@@ -1,13 +1,7 @@
 #include "worker/corpus.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cassert>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <numeric>
@@ -19,6 +13,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "proto/data_position.h"
+#include "worker/data/watched_file.h"
 
 namespace isthmus::worker {
 namespace {
@@ -38,63 +33,13 @@ constexpr size_t kMaxShards = 65536;
 constexpr int64_t kScanBytes = int64_t{1} << 30;
 constexpr int64_t kScanBlockBytes = int64_t{1} << 20;
 
-// One file, mapped. The contents must not shrink while it is open.
-class MappedFile {
- public:
-  static absl::StatusOr<MappedFile> Open(const std::string& path) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would block
-    if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
-    struct stat info;
-    if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-      ::close(fd);
-      return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
-    }
-    MappedFile file;
-    file.path_ = path;
-    file.bytes_ = info.st_size;
-    if (file.bytes_ > 0) {
-      void* data = ::mmap(nullptr, file.bytes_, PROT_READ, MAP_PRIVATE, fd, 0);
-      const int error = errno;
-      ::close(fd);
-      if (data == MAP_FAILED) return absl::ErrnoToStatus(error, absl::StrCat("cannot map ", path));
-      file.data_ = static_cast<const char*>(data);
-    } else {
-      ::close(fd);
-    }
-    return file;
-  }
-
-  MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
-  MappedFile& operator=(MappedFile&& other) noexcept {
-    std::swap(path_, other.path_);
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~MappedFile() {
-    if (data_ != nullptr) ::munmap(const_cast<char*>(data_), bytes_);
-  }
-
-  const std::string& path() const { return path_; }
-  const char* data() const { return data_; }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  MappedFile() = default;
-
-  std::string path_;
-  const char* data_ = nullptr;
-  int64_t bytes_ = 0;
-};
-
 // The tokens of one file: [first_token, first_token + tokens) of the corpus, from byte `offset` of
 // the file on.
 struct Shard {
-  MappedFile file;
+  std::unique_ptr<WatchedFile> file;
   int64_t offset = 0;
   int64_t first_token = 0;
   int64_t tokens = 0;
-  const char* begin() const { return file.data() + offset; }
 };
 
 int32_t ReadInt32(const char* at) {
@@ -104,17 +49,19 @@ int32_t ReadInt32(const char* at) {
 }
 
 absl::StatusOr<Shard> OpenTokens(const std::string& path) {
-  ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
-  Shard shard{std::move(file)};
-  const int64_t bytes = shard.file.bytes();
-  const int32_t magic = bytes >= kHeaderBytes ? ReadInt32(shard.file.data()) : 0;
+  Shard shard;
+  ASSIGN_OR_RETURN(shard.file, WatchedFile::Open(path));
+  const int64_t bytes = shard.file->bytes();
+  char header[kHeaderBytes] = {};
+  if (bytes >= kHeaderBytes) RETURN_IF_ERROR(shard.file->Read(0, kHeaderBytes, header));
+  const int32_t magic = ReadInt32(header);
   if (magic == kMagicUint32) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, ", offset 0: a shard of 32-bit ids (magic ", magic, "); only 16-bit ids are read"));
   }
   if (magic == kMagicUint16) {
-    const int32_t version = ReadInt32(shard.file.data() + 4);
-    const int64_t claimed = ReadInt32(shard.file.data() + 8);
+    const int32_t version = ReadInt32(header + 4);
+    const int64_t claimed = ReadInt32(header + 8);
     if (version != kHeaderVersion) {
       return absl::InvalidArgumentError(absl::StrCat(path, ", offset 4: header version ", version,
                                                      " is not known (expected ", kHeaderVersion,
@@ -181,9 +128,9 @@ absl::StatusOr<std::vector<std::string>> ListFiles(const std::string& full, bool
   return files;
 }
 
-class MappedCorpus : public Corpus {
+class FileCorpus : public Corpus {
  public:
-  MappedCorpus(std::vector<Shard> shards, const JobSpec& job)
+  FileCorpus(std::vector<Shard> shards, const JobSpec& job)
       : shards_(std::move(shards)),
         token_bytes_(job.data().format() == "tokens" ? 2 : 1),
         context_(job.model().context()) {
@@ -203,10 +150,13 @@ class MappedCorpus : public Corpus {
   uint64_t fingerprint() const override { return fingerprint_; }
   int64_t tokens() const { return tokens_; }
 
-  void Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const override {
+  absl::Status Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const override {
     assert(id < train_samples_ + validation_samples_);
-    if (tokens != nullptr) ReadRange(int64_t{id} * context_, tokens);
-    if (targets != nullptr) ReadRange(int64_t{id} * context_ + 1, targets);
+    std::vector<uint16_t> all(context_ + 1);
+    RETURN_IF_ERROR(ReadTokens(int64_t{id} * context_, absl::MakeSpan(all)));
+    if (tokens != nullptr) std::copy(all.begin(), all.end() - 1, tokens);
+    if (targets != nullptr) std::copy(all.begin() + 1, all.end(), targets);
+    return absl::OkStatus();
   }
 
   // Fingerprint, and the first id beyond `vocabulary` in what is read.
@@ -236,45 +186,58 @@ class MappedCorpus : public Corpus {
     return *std::prev(after);
   }
 
-  uint16_t TokenIn(const Shard& shard, int64_t index) const {
-    if (token_bytes_ == 1) return static_cast<unsigned char>(shard.begin()[index]);
-    uint16_t token;
-    std::memcpy(&token, shard.begin() + 2 * index, 2);
-    return token;
+  absl::Status ReadTokens(int64_t first, absl::Span<uint16_t> out) const {
+    std::string bytes;
+    while (!out.empty()) {
+      const Shard& shard = ShardOf(first);
+      const int64_t index = first - shard.first_token;
+      const int64_t n = std::min<int64_t>(out.size(), shard.tokens - index);
+      RETURN_IF_ERROR(ReadBytes(shard, index, n, &bytes));
+      if (token_bytes_ == 2) {
+        std::memcpy(out.data(), bytes.data(), bytes.size());
+      } else {
+        for (int64_t i = 0; i < n; ++i) out[i] = static_cast<unsigned char>(bytes[i]);
+      }
+      out.remove_prefix(n);
+      first += n;
+    }
+    return absl::OkStatus();
   }
 
-  void ReadRange(int64_t first, uint16_t* out) const {
-    for (int64_t left = context_; left > 0;) {
-      const Shard& shard = ShardOf(first);
-      const int64_t index = first - shard.first_token, n = std::min(left, shard.tokens - index);
-      for (int64_t i = 0; i < n; ++i) out[i] = TokenIn(shard, index + i);
-      out += n;
-      first += n;
-      left -= n;
-    }
+  absl::Status ReadBytes(const Shard& shard, int64_t index, int64_t tokens,
+                         std::string* bytes) const {
+    bytes->resize(tokens * token_bytes_);
+    return shard.file->Read(shard.offset + index * token_bytes_, tokens * token_bytes_,
+                            &(*bytes)[0]);
   }
 
   absl::Status ScanBlock(int64_t first, int64_t end, int64_t vocabulary, Hasher* hasher) const {
+    std::string bytes;
     while (first < end) {
       const Shard& shard = ShardOf(first);
       const int64_t index = first - shard.first_token,
                     n = std::min(end - first, shard.tokens - index);
-      hasher->Update(shard.begin() + index * token_bytes_, n * token_bytes_);
-      if (token_bytes_ == 2 && vocabulary < 65536) {
-        uint16_t highest = 0;
-        for (int64_t i = 0; i < n; ++i) highest = std::max(highest, TokenIn(shard, index + i));
-        for (int64_t i = 0; highest >= vocabulary && i < n; ++i) {
-          const uint16_t token = TokenIn(shard, index + i);
-          if (token < vocabulary) continue;
-          return absl::InvalidArgumentError(
-              absl::StrCat(shard.file.path(), ", offset ", shard.offset + 2 * (index + i),
-                           ": token ", token, " is beyond model.vocabulary (", vocabulary,
-                           "); raise it or use the data's own tokeniser"));
-        }
-      }
+      RETURN_IF_ERROR(ReadBytes(shard, index, n, &bytes));
+      hasher->Update(bytes.data(), bytes.size());
+      if (token_bytes_ == 2) RETURN_IF_ERROR(CheckIds(shard, index, bytes, vocabulary));
       first += n;
     }
     return absl::OkStatus();
+  }
+
+  static absl::Status CheckIds(const Shard& shard, int64_t index, const std::string& bytes,
+                               int64_t vocabulary) {
+    std::vector<uint16_t> ids(bytes.size() / 2);
+    std::memcpy(ids.data(), bytes.data(), bytes.size());
+    uint16_t highest = 0;
+    for (uint16_t id : ids) highest = std::max(highest, id);
+    if (highest < vocabulary) return absl::OkStatus();
+    const auto beyond =
+        std::find_if(ids.begin(), ids.end(), [&](uint16_t id) { return id >= vocabulary; });
+    return absl::InvalidArgumentError(absl::StrCat(
+        shard.file->path(), ", offset ", shard.offset + 2 * (index + (beyond - ids.begin())),
+        ": token ", *beyond, " is beyond model.vocabulary (", vocabulary,
+        "); raise it or use the data's own tokeniser"));
   }
 
   std::vector<Shard> shards_;  // none empty
@@ -304,12 +267,13 @@ absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir,
       ASSIGN_OR_RETURN(Shard shard, OpenTokens(file));
       if (shard.tokens > 0) shards.push_back(std::move(shard));
     } else {
-      ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(file));
-      const int64_t bytes = mapped.bytes();
-      if (bytes > 0) shards.push_back(Shard{std::move(mapped), 0, 0, bytes});
+      Shard shard;
+      ASSIGN_OR_RETURN(shard.file, WatchedFile::Open(file));
+      shard.tokens = shard.file->bytes();
+      if (shard.tokens > 0) shards.push_back(std::move(shard));
     }
   }
-  auto corpus = std::make_unique<MappedCorpus>(std::move(shards), job);
+  auto corpus = std::make_unique<FileCorpus>(std::move(shards), job);
   if (corpus->train_samples() < job.recipe().global_batch()) {
     return absl::InvalidArgumentError(absl::StrCat(
         full, " is too small: ", corpus->tokens(), " tokens make ", corpus->train_samples(),

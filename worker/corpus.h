@@ -1,4 +1,4 @@
-// The training text, memory-mapped: UTF-8 bytes or uint16 tokens, cut into samples of `context` + 1
+// The training text: UTF-8 bytes or uint16 tokens, cut into samples of `context` + 1
 // tokens (sample i covers tokens [i * context, (i + 1) * context], its targets are shifted by one).
 // Sample ids are these positions: stable across epochs, restarts and re-partition. The last
 // `validation_share` of the samples is the validation split; its ids follow the training ids.
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "proto/job.pb.h"
@@ -25,8 +26,9 @@ class Corpus {
   virtual int64_t validation_samples() const = 0;
   virtual int64_t context() const = 0;
   // Writes context() tokens and targets of sample `id`, 0 <= id < train_samples() +
-  // validation_samples(). Either may be null.
-  virtual void Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const = 0;
+  // validation_samples(). Either may be null. An error names the file and what to do: it could not
+  // be read, or holds other bytes than when it was opened (worker/data/watched_file.h).
+  virtual absl::Status Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const = 0;
   // Hash of the length and of the contents: stages that read data must agree.
   virtual uint64_t fingerprint() const = 0;
 };
@@ -35,8 +37,7 @@ class Corpus {
 // they were one file. NotFound names the path; InvalidArgument a path outside `data_dir` (links
 // inside it are followed), a bad shard header, a token beyond the vocabulary (file and offset), or
 // too few samples for one global batch. Reads the contents once, at most 1 GiB: beyond that, token
-// ids are checked in evenly spaced blocks only, and the first stage checks them again. The files
-// must not shrink while they are open.
+// ids are checked in evenly spaced blocks only, and the first stage checks them again.
 absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir, const JobSpec& job);
 
 // The order of samples: a permutation of [0, samples) for each epoch, a function of (seed, epoch).

@@ -215,8 +215,8 @@ absl::Status Executor::Forward(int micro, bool train, double* loss_sum) {
     tokens_.resize(tokens);
     targets_.resize(tokens);
     for (int64_t i = 0; i < batch.samples; ++i) {
-      o_.corpus->Read(slot.ids[i], tokens_.data() + i * batch.positions,
-                      targets_.data() + i * batch.positions);
+      RETURN_IF_ERROR(o_.corpus->Read(slot.ids[i], tokens_.data() + i * batch.positions,
+                                      targets_.data() + i * batch.positions));
     }
     if (plan_.first()) batch.tokens = tokens_;
     if (plan_.first() && plan_.passes_token_ids())

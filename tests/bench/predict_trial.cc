@@ -169,7 +169,7 @@ class TapLink : public Link {
       std::vector<uint32_t> tokens;
       std::vector<uint16_t> row(static_cast<size_t>(corpus_.context()));
       for (uint32_t id : frame->header.sample_ids()) {
-        corpus_.Read(id, row.data(), nullptr);
+        if (absl::Status read = corpus_.Read(id, row.data(), nullptr); !read.ok()) return read;
         tokens.insert(tokens.end(), row.begin(), row.end());
       }
       probes_->See(*frame, tokens);

@@ -22,10 +22,10 @@ constexpr int64_t kSamples = 60;
 class ReadCorpus : public FakeCorpus {
  public:
   explicit ReadCorpus(uint64_t seed) : FakeCorpus(kSamples, 0, 3, 11, seed) {}
-  void Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const override {
-    FakeCorpus::Read(id, tokens, targets);
+  absl::Status Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const override {
     MutexLock lock(&mutex_);
     read_.push_back(id);
+    return FakeCorpus::Read(id, tokens, targets);
   }
   std::vector<uint32_t> read() const {
     MutexLock lock(&mutex_);

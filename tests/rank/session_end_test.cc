@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -228,6 +229,51 @@ TEST(SessionEnd, AnotherTextOnTheLastStageIsNoticed) {
   lower.join();
   for (const absl::Status& status : results)
     EXPECT_THAT(status.message(), HasSubstr("is not the same file on"));
+}
+
+// Whose file changes after a few samples.
+class ChangedCorpus : public FakeCorpus {
+ public:
+  using FakeCorpus::FakeCorpus;
+  absl::Status Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const override {
+    if (++reads_ > 20) return absl::FailedPreconditionError("text.txt was changed");
+    return FakeCorpus::Read(id, tokens, targets);
+  }
+
+ private:
+  mutable std::atomic<int> reads_{0};
+};
+
+TEST(SessionEnd, ATextThatChangesEndsTheSessionInWords) {
+  for (int changed : {0, 1}) {
+    const Plan plan = MakePlan(WorldShape());
+    MemoryLinkHub hub;
+    MemoryStore store;
+    const FakeCorpus good(23, 9, 3, 11);
+    const ChangedCorpus bad(23, 9, 3, 11);
+    RecordingObserver observers[2];
+    std::unique_ptr<Session> sessions[2];
+    for (int i = 0; i < 2; ++i) {
+      SessionOptions options;
+      options.plan = plan;
+      options.stage = i;
+      options.links = &hub;
+      options.checkpoints = &store;
+      options.observer = &observers[i];
+      options.corpus = i == changed ? &bad : &good;
+      options.make_stage = FakeStages();
+      sessions[i] = MakeSession(options).value();
+    }
+    absl::Status results[2];
+    std::thread lower([&] { results[0] = sessions[0]->Run(); });
+    results[1] = sessions[1]->Run();
+    lower.join();
+    for (const absl::Status& status : results) {
+      EXPECT_THAT(status.message(), HasSubstr("text.txt was changed. Correct the cause"));
+      EXPECT_THAT(status.message(), HasSubstr(absl::StrCat("stage ", changed)));
+    }
+    EXPECT_GT(sessions[0]->step(), 0);
+  }
 }
 
 TEST(SessionEnd, APeerThatNeverComesIsNamed) {

@@ -218,8 +218,8 @@ TEST(SubsetCorpus, KeepsTheFirstSamplesAndAllOfValidation) {
   EXPECT_EQ(some.validation_samples(), 9);
   uint16_t a[3], b[3], targets[3];
   for (const auto& [id, of_all] : {std::pair(14, 14), {15, 40}, {23, 48}}) {
-    some.Read(id, a, targets);
-    all.Read(of_all, b, targets);
+    ASSERT_TRUE(some.Read(id, a, targets).ok());
+    ASSERT_TRUE(all.Read(of_all, b, targets).ok());
     EXPECT_THAT(a, testing::ElementsAreArray(b)) << id;
   }
   EXPECT_EQ(SubsetCorpus(all, 99).train_samples(), 40);

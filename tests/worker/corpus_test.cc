@@ -72,10 +72,10 @@ TEST_F(CorpusTest, BytesAreShiftedByOne) {
   EXPECT_EQ((*corpus)->train_samples(), 3);
   EXPECT_EQ((*corpus)->validation_samples(), 0);
   uint16_t tokens[4], targets[4];
-  (*corpus)->Read(2, tokens, targets);
+  ASSERT_TRUE((*corpus)->Read(2, tokens, targets).ok());
   EXPECT_EQ(std::string(tokens, tokens + 4), "ijkl");
   EXPECT_EQ(std::string(targets, targets + 4), "jklm");
-  (*corpus)->Read(0, nullptr, targets);
+  ASSERT_TRUE((*corpus)->Read(0, nullptr, targets).ok());
   EXPECT_EQ(std::string(targets, targets + 4), "bcde");
 }
 
@@ -86,7 +86,7 @@ TEST_F(CorpusTest, ValidationIsTheLastShare) {
   EXPECT_EQ((*corpus)->train_samples(), 90);
   EXPECT_EQ((*corpus)->validation_samples(), 10);
   uint16_t tokens[4], targets[4];
-  (*corpus)->Read(99, tokens, targets);
+  ASSERT_TRUE((*corpus)->Read(99, tokens, targets).ok());
   EXPECT_EQ(tokens[0], 0xe9);  // bytes are not signed
 }
 
@@ -101,7 +101,7 @@ TEST_F(CorpusTest, PlainAndHeadedShardsInNameOrder) {
   ASSERT_EQ((*corpus)->train_samples(), 6);
   for (uint32_t id = 0; id < 6; ++id) {
     uint16_t tokens[4], targets[4];
-    (*corpus)->Read(id, tokens, targets);
+    ASSERT_TRUE((*corpus)->Read(id, tokens, targets).ok());
     for (int i = 0; i < 4; ++i) {
       EXPECT_EQ(tokens[i], 4 * id + i);
       EXPECT_EQ(targets[i], 4 * id + i + 1);
@@ -119,6 +119,24 @@ TEST_F(CorpusTest, FingerprintFollowsContentsNotTheCut) {
   EXPECT_EQ(a, OpenCorpus(dir_, Job("cut")).value()->fingerprint());
   EXPECT_NE(a, OpenCorpus(dir_, Job("b.bin")).value()->fingerprint());
   EXPECT_NE(a, OpenCorpus(dir_, Job("c.bin")).value()->fingerprint());
+}
+
+// `cp other.txt text.txt` while a job trains.
+TEST_F(CorpusTest, AFileThatChangesUnderTheRunIsTold) {
+  Write("text.txt", std::string(200000, 'a'));
+  Write("shards/a.bin", Tokens(0, 500));
+  Write("shards/b.bin", Tokens(500, 500));
+  const auto text = OpenCorpus(dir_, Job("text.txt")).value();
+  const auto shards = OpenCorpus(dir_, Job("shards")).value();
+  uint16_t tokens[4], targets[4];
+  Write("text.txt", std::string(200000, 'b'));
+  const absl::Status other = text->Read(7, tokens, targets);
+  EXPECT_THAT(std::string(other.message()), HasSubstr("text.txt was changed while it was in use"));
+  Write("text.txt", "short");
+  EXPECT_EQ(text->Read(30000, tokens, targets).code(), absl::StatusCode::kFailedPrecondition);
+  fs::resize_file(fs::path(dir_) / "shards/b.bin", 20);
+  EXPECT_TRUE(shards->Read(0, tokens, targets).ok());
+  EXPECT_THAT(std::string(shards->Read(200, tokens, targets).message()), HasSubstr("b.bin"));
 }
 
 TEST_F(CorpusTest, PathsStayUnderTheDataDirectory) {

@@ -57,8 +57,10 @@ absl::StatusOr<StageLine> StageLine::Make(const Plan& plan, const worker::StageF
 absl::StatusOr<StageLine::Pass> StageLine::Run(int64_t first, int64_t samples, bool train) {
   const int64_t context = plan_.job().model().context();
   std::vector<uint16_t> tokens(samples * context), targets(samples * context);
-  for (int64_t i = 0; i < samples; ++i)
-    corpus_.Read(static_cast<uint32_t>(first + i), &tokens[i * context], &targets[i * context]);
+  for (int64_t i = 0; i < samples; ++i) {
+    RETURN_IF_ERROR(corpus_.Read(static_cast<uint32_t>(first + i), &tokens[i * context],
+                                 &targets[i * context]));
+  }
   worker::MicroBatch batch;
   batch.samples = samples;
   batch.positions = context;
