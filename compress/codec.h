@@ -5,7 +5,7 @@
 // has one owner thread at each end (the outlet thread owns the encoder, the inlet thread the
 // decoder), and stays bit-identical at both ends: both update it from what was sent. A decoder
 // takes hostile bytes: any payload gives a tensor of the declared shape or a Status, never a crash
-// or an allocation beyond that shape. Formats: compress/README.md.
+// or an allocation beyond that shape. Formats: compress/FORMATS.md.
 #ifndef ISTHMUS_COMPRESS_CODEC_H_
 #define ISTHMUS_COMPRESS_CODEC_H_
 

@@ -1,5 +1,5 @@
 // worker::CodecStateStore in files of this daemon: <root>/<job>/<name>-<step>, whole or not there
-// (a file of another name, fsync, rename). Format of a file: compress/README.md.
+// (a file of another name, fsync, rename). Format of a file: compress/FORMATS.md.
 //
 // Bounded by names: kKeptSteps of each name (one more of names that the daemon held once, then
 // none), kKeptJobs jobs (the newest; others go when a session begins), `max_bytes` of all files,

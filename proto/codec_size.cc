@@ -7,7 +7,7 @@
 namespace isthmus {
 namespace {
 
-constexpr int64_t kDeltaSampleHeaderBytes = 5;  // kind (1) and version (4); see compress/README.md
+constexpr int64_t kDeltaSampleHeaderBytes = 5;  // kind (1) and version (4); see compress/FORMATS.md
 constexpr int64_t kDrawBytes = 4;               // random-k: number of the draw
 constexpr int64_t kZstdHeaderBytes = 5;         // flag (1) and raw size (4)
 

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "compress/state_io.h"
+#include "compress/state/state_io.h"
 
 namespace isthmus::worker {
 

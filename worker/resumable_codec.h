@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compress/codec.h"
-#include "compress/codec_state.h"
+#include "compress/state/codec_state.h"
 #include "worker/codec_state_store.h"
 #include "worker/session_plan.h"
 

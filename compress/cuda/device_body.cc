@@ -6,14 +6,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "compress/codecs/low_rank.h"
+#include "compress/codecs/sparse.h"
 #include "compress/cuda/device_low_rank.h"
 #include "compress/cuda/device_predict.h"
 #include "compress/cuda/device_random_k.h"
 #include "compress/cuda/device_top_k.h"
 #include "compress/cuda/device_wrap.h"
-#include "compress/low_rank.h"
-#include "compress/quantize.h"
-#include "compress/sparse.h"
+#include "compress/simd/quantize.h"
 #include "proto/codec_size.h"
 #include "proto/codec_text.h"
 

@@ -15,9 +15,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "compress/codec.h"
+#include "compress/codecs/sample_codec.h"
 #include "compress/cuda/device_memory.h"
-#include "compress/cuda/kernels.h"
-#include "compress/sample_codec.h"
+#include "compress/cuda/kernels/kernels.h"
 
 namespace isthmus::compress::cuda {
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "compress/cuda/device_body.h"
-#include "compress/cuda/low_rank.h"
+#include "compress/cuda/kernels/low_rank.h"
 
 namespace isthmus::compress::cuda {
 

@@ -5,7 +5,7 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/status.h"
-#include "compress/mean_table.h"
+#include "compress/codecs/mean_table.h"
 
 namespace isthmus::compress::cuda {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "compress/cuda/device_memory.h"
-#include "compress/cuda/predict.h"
-#include "compress/state_io.h"
+#include "compress/cuda/kernels/predict.h"
+#include "compress/state/state_io.h"
 
 namespace isthmus::compress::cuda {
 

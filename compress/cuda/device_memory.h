@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "compress/cuda/kernels.h"
+#include "compress/cuda/kernels/kernels.h"
 
 namespace isthmus::compress::cuda {
 

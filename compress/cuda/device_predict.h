@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "compress/codecs/predict.h"
 #include "compress/cuda/device_means.h"
 #include "compress/cuda/device_wrap.h"
-#include "compress/predict.h"
 
 namespace isthmus::compress::cuda {
 

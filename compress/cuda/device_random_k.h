@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "compress/cuda/device_body.h"
-#include "compress/cuda/random_k.h"
+#include "compress/cuda/kernels/random_k.h"
 
 namespace isthmus::compress::cuda {
 

@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
+#include "compress/buffers/device_tiers.h"
+#include "compress/buffers/message_store.h"
 #include "compress/codec.h"
 #include "compress/cuda/device_body.h"
 #include "compress/cuda/device_memory.h"
-#include "compress/device_tiers.h"
-#include "compress/message_store.h"
 
 namespace isthmus::compress::cuda {
 

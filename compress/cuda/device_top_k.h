@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "compress/cuda/device_body.h"
-#include "compress/cuda/top_k.h"
+#include "compress/cuda/kernels/top_k.h"
 
 namespace isthmus::compress::cuda {
 

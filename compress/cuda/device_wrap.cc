@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/status.h"
-#include "compress/cuda/elementwise.h"
+#include "compress/cuda/kernels/elementwise.h"
 
 namespace isthmus::compress::cuda {
 

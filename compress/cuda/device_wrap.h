@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "compress/codecs/feedback.h"
 #include "compress/cuda/device_body.h"
-#include "compress/feedback.h"
 
 namespace isthmus::compress::cuda {
 

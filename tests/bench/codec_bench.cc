@@ -16,12 +16,12 @@
 #include "base/rng.h"
 #include "benchmark/benchmark.h"
 #include "compress/codec.h"
-#include "compress/convert.h"
-#include "compress/pack.h"
-#include "compress/quantize.h"
-#include "compress/quantize_delta.h"
-#include "compress/reference.h"
+#include "compress/simd/convert.h"
+#include "compress/simd/pack.h"
+#include "compress/simd/quantize.h"
+#include "compress/simd/quantize_delta.h"
 #include "proto/codec_text.h"
+#include "tests/compress/reference.h"
 
 namespace isthmus::compress {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "base/rng.h"
 #include "compress/codec.h"
-#include "compress/convert.h"
+#include "compress/simd/convert.h"
 #include "gtest/gtest.h"
 #include "proto/codec_pair.h"
 #include "proto/codec_text.h"

@@ -1,4 +1,4 @@
-// The examples of compress/README.md: one tensor in every format, byte for byte. A row there is
+// The examples of compress/FORMATS.md: one tensor in every format, byte for byte. A row there is
 // wrong, or a codec has none: the failure text shows the row as it should be.
 #include <fstream>
 #include <memory>
@@ -28,7 +28,7 @@ struct Row {
 
 // Lines `| codec[, again] | bytes | parts | decodes to |` below the heading of the examples.
 std::vector<Row> RowsOfTheReadme() {
-  std::ifstream file(ISTHMUS_SOURCE_DIR "/compress/README.md");
+  std::ifstream file(ISTHMUS_SOURCE_DIR "/compress/FORMATS.md");
   std::vector<Row> rows;
   bool inside = false;
   for (std::string line; std::getline(file, line);) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "compress/codec_state.h"
+#include "compress/state/codec_state.h"
 
 namespace isthmus::compress {
 

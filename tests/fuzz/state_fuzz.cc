@@ -2,7 +2,7 @@
 // then what stands between the header of a state and its trailer. Both ends load it, with a right
 // trailer; any result is right but a crash, a read or write out of bounds, or an endless loop, also
 // in the frame that a loaded codec takes next.
-#include "compress/codec_state.h"
+#include "compress/state/codec_state.h"
 #include "tests/compress/string_state.h"
 #include "tests/fuzz/decoder_fuzz.h"
 

@@ -4,8 +4,8 @@
 #include "compress/cuda/device_low_rank.h"
 #include "compress/cuda/device_memory.h"
 #include "compress/cuda/device_top_k.h"
-#include "compress/cuda/kernels.h"
-#include "compress/quantize.h"
+#include "compress/cuda/kernels/kernels.h"
+#include "compress/simd/quantize.h"
 #include "tests/gpu/device_tensor.h"
 
 namespace isthmus::compress {

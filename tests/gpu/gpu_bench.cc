@@ -22,9 +22,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "base/rng.h"
-#include "compress/convert.h"
 #include "compress/cuda/device_codec.h"
-#include "compress/cuda/kernels.h"
+#include "compress/cuda/kernels/kernels.h"
+#include "compress/simd/convert.h"
 #include "proto/codec_size.h"
 #include "proto/codec_text.h"
 

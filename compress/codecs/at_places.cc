@@ -1,0 +1,121 @@
+#include "compress/codecs/at_places.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "compress/codecs/sparse.h"
+#include "compress/frame.h"
+#include "proto/codec_text.h"
+
+namespace isthmus::compress {
+namespace {
+
+absl::Status SaveFrames(uint64_t version, SampleCodec* values, StateWriter* to) {
+  to->Put(version);
+  values->SaveState(to);
+  return to->status();
+}
+
+absl::Status LoadFrames(StateReader* from, uint64_t* version, SampleCodec* values) {
+  *version = from->Get<uint64_t>("number of frames");
+  values->LoadState(from);
+  return from->status();
+}
+
+}  // namespace
+
+AtPlaces::AtPlaces(const CodecSpec& spec, const CodecOptions& options)
+    : options_(options), shape_{options.positions, options.hidden}, scaled_(spec.scaled()) {
+  const int64_t kept = TopKKept(spec, shape_.positions, shape_.hidden);
+  values_shape_ = spec.global() || shape_.positions == 0
+                      ? SampleShape{1, kept}
+                      : SampleShape{shape_.positions, kept / shape_.positions};
+}
+
+absl::StatusOr<AtPlaces> AtPlaces::Make(const CodecSpec& spec, const CodecOptions& options) {
+  if (spec.ratio() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        FormatCodec(spec), ": the forward codec of its boundary is not known: BindBackward"));
+  }
+  AtPlaces made(spec, options);
+  if (made.shape_.elements() > kMaxSparseElements)
+    return absl::InvalidArgumentError("kept: a sample of 2^32 elements or more");
+  ASSIGN_OR_RETURN(made.values_, MakeSampleCodec(ValuesOf(spec), made.values_shape_, options));
+  return made;
+}
+
+absl::Status AtPlaces::CheckPlaces(absl::Span<const uint32_t> places, int64_t samples) const {
+  if (places.size() != static_cast<size_t>(samples) * kept()) {
+    return absl::InvalidArgumentError(absl::StrCat("kept: ", places.size(),
+                                                   " places of the forward pass, where it kept ",
+                                                   kept(), " of each of ", samples, " samples"));
+  }
+  const uint64_t elements = static_cast<uint64_t>(shape_.elements());
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i] >= elements || (i % kept() > 0 && places[i] <= places[i - 1])) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("kept: place ", places[i], " of sample ", i / kept(),
+                       " is out of order or not within its ", elements, " elements"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AtPlacesEncoder::Encode(const TensorView& in, const FrameContext& context,
+                                     std::string* payload) {
+  RETURN_IF_ERROR(CheckTensor(in.data, in.device, in.dims, s_.options()));
+  RETURN_IF_ERROR(s_.CheckPlaces(context.places, in.dims.samples));
+  payload->clear();
+  for (int64_t i = 0; i < in.dims.samples; ++i) {
+    TensorRows rows(in, i);
+    Gather(rows, s_.PlacesOf(context, i), s_.shape(), &list_);
+    ArrayRows list(list_.data(), s_.values_shape().hidden);
+    s_.values()->Encode(list, InfoOf(version_, i, in.dims, context), payload, nullptr);
+  }
+  ++version_;
+  CountFrame(in.dims, payload->size(), &stats_);
+  return absl::OkStatus();
+}
+
+absl::Status AtPlacesDecoder::Decode(absl::string_view payload, uint64_t version,
+                                     const FrameContext& context, const MutableTensorView& out) {
+  RETURN_IF_ERROR(CheckTensor(out.data, out.device, out.dims, s_.options()));
+  RETURN_IF_ERROR(s_.CheckPlaces(context.places, out.dims.samples));
+  std::vector<absl::string_view> bodies;
+  absl::string_view rest = payload;
+  for (int64_t i = 0; i < out.dims.samples; ++i) {
+    const absl::StatusOr<size_t> bytes = s_.values()->Check(rest);
+    if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("sample ", i, " of the frame"));
+    bodies.push_back(rest.substr(0, *bytes));
+    rest.remove_prefix(*bytes);
+  }
+  if (!rest.empty())
+    return absl::InvalidArgumentError(absl::StrCat(rest.size(), " bytes after the last sample"));
+  list_.resize(s_.kept());
+  for (int64_t i = 0; i < out.dims.samples; ++i) {
+    ArrayRows list(list_.data(), s_.values_shape().hidden);
+    s_.values()->Decode(bodies[static_cast<size_t>(i)], list);
+    if (s_.scaled()) ScaleByRuns(s_.shape().elements(), &list_);
+    TensorSink sink(out, i);
+    Scatter(s_.PlacesOf(context, i), list_, s_.shape(), sink);
+  }
+  version_ = version;
+  CountFrame(out.dims, payload.size(), &stats_);
+  return absl::OkStatus();
+}
+
+absl::Status AtPlacesEncoder::SaveState(StateWriter* to) {
+  return SaveFrames(version_, s_.values(), to);
+}
+absl::Status AtPlacesEncoder::LoadState(StateReader* from) {
+  return LoadFrames(from, &version_, s_.values());
+}
+absl::Status AtPlacesDecoder::SaveState(StateWriter* to) {
+  return SaveFrames(version_, s_.values(), to);
+}
+absl::Status AtPlacesDecoder::LoadState(StateReader* from) {
+  return LoadFrames(from, &version_, s_.values());
+}
+
+}  // namespace isthmus::compress
