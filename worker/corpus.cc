@@ -12,7 +12,9 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "proto/data_files.h"
 #include "proto/data_position.h"
+#include "worker/data/file_look.h"
 #include "worker/data/watched_file.h"
 
 namespace isthmus::worker {
@@ -20,11 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// llm.c's shards start with 256 int32: magic, version, count of tokens, zeros.
-constexpr int64_t kHeaderBytes = 256 * 4;
-constexpr int32_t kMagicUint16 = 20240520;
-constexpr int32_t kMagicUint32 = 20240801;
-constexpr int32_t kHeaderVersion = 1;
 constexpr size_t kMaxShards = 65536;
 
 // Opening reads at most this much of the contents, for the fingerprint and the check of token ids.
@@ -32,6 +29,7 @@ constexpr size_t kMaxShards = 65536;
 // again (and ends the session with the sample's place).
 constexpr int64_t kScanBytes = int64_t{1} << 30;
 constexpr int64_t kScanBlockBytes = int64_t{1} << 20;
+constexpr int64_t kLookBytes = 256 << 10;  // of each file, for what its contents look like
 
 // The tokens of one file: [first_token, first_token + tokens) of the corpus, from byte `offset` of
 // the file on.
@@ -42,43 +40,15 @@ struct Shard {
   int64_t tokens = 0;
 };
 
-int32_t ReadInt32(const char* at) {
-  int32_t value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-
-absl::StatusOr<Shard> OpenTokens(const std::string& path) {
+// A file in its whole, as far as it can be what the job says.
+absl::StatusOr<Shard> OpenShard(const std::string& path, bool as_tokens) {
   Shard shard;
   ASSIGN_OR_RETURN(shard.file, WatchedFile::Open(path));
-  const int64_t bytes = shard.file->bytes();
-  char header[kHeaderBytes] = {};
-  if (bytes >= kHeaderBytes) RETURN_IF_ERROR(shard.file->Read(0, kHeaderBytes, header));
-  const int32_t magic = ReadInt32(header);
-  if (magic == kMagicUint32) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ", offset 0: a shard of 32-bit ids (magic ", magic, "); only 16-bit ids are read"));
-  }
-  if (magic == kMagicUint16) {
-    const int32_t version = ReadInt32(header + 4);
-    const int64_t claimed = ReadInt32(header + 8);
-    if (version != kHeaderVersion) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ", offset 4: header version ", version,
-                                                     " is not known (expected ", kHeaderVersion,
-                                                     ")"));
-    }
-    if (claimed < 0 || claimed * 2 != bytes - kHeaderBytes) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          path, ", offset 8: the header says ", claimed, " tokens but ", bytes - kHeaderBytes,
-          " bytes follow it: the shard is cut off or damaged; fetch it again"));
-    }
-    shard.offset = kHeaderBytes;
-  } else if (bytes % 2 != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ", offset ", bytes - 1, ": ", bytes,
-        " bytes are no whole number of 16-bit ids; for plain text set data.format: bytes"));
-  }
-  shard.tokens = (bytes - shard.offset) / 2;
+  ASSIGN_OR_RETURN(const FileLook look, LookAt(*shard.file, kLookBytes));
+  if (!look.problem.empty() && (as_tokens || !IsPlainFormat(look.format)))
+    return absl::InvalidArgumentError(absl::StrCat(path, ", ", look.problem));
+  if (as_tokens) shard.offset = look.offset;
+  shard.tokens = (shard.file->bytes() - shard.offset) / (as_tokens ? 2 : 1);
   return shard;
 }
 
@@ -117,7 +87,7 @@ absl::StatusOr<std::vector<std::string>> ListFiles(const std::string& full, bool
   }
   std::vector<std::string> files;
   for (fs::directory_iterator it(full, error), end; !error && it != end; it.increment(error)) {
-    if (it->path().extension() == ".bin") files.push_back(it->path().string());
+    if (IsShard(it->path().filename().string())) files.push_back(it->path().string());
     if (files.size() > kMaxShards)
       return absl::InvalidArgumentError(
           absl::StrCat(full, " has more than ", kMaxShards, " shards"));
@@ -128,32 +98,48 @@ absl::StatusOr<std::vector<std::string>> ListFiles(const std::string& full, bool
   return files;
 }
 
+// Shards that are read as if they were one file.
+struct Text {
+  std::vector<Shard> shards;  // none empty
+  int64_t tokens = 0;
+  void Add(Shard shard) {
+    if (shard.tokens == 0) return;
+    shard.first_token = tokens;
+    tokens += shard.tokens;
+    shards.push_back(std::move(shard));
+  }
+  const Shard& ShardOf(int64_t token) const {
+    const auto after =
+        std::upper_bound(shards.begin(), shards.end(), token,
+                         [](int64_t t, const Shard& s) { return t < s.first_token; });
+    return *std::prev(after);
+  }
+};
+
 class FileCorpus : public Corpus {
  public:
-  FileCorpus(std::vector<Shard> shards, const JobSpec& job)
-      : shards_(std::move(shards)),
+  // `validation`: null where it is the last share of `all`.
+  FileCorpus(Text all, std::unique_ptr<Text> validation, const JobSpec& job)
+      : all_(std::move(all)),
+        validation_(std::move(validation)),
         token_bytes_(job.data().format() == "tokens" ? 2 : 1),
-        context_(job.model().context()) {
-    for (Shard& shard : shards_) {
-      shard.first_token = tokens_;
-      tokens_ += shard.tokens;
-    }
-    const int64_t samples = tokens_ > 0 ? (tokens_ - 1) / context_ : 0;
-    validation_samples_ =
-        static_cast<int64_t>(static_cast<double>(samples) * job.data().validation_share());
-    train_samples_ = samples - validation_samples_;
-  }
+        context_(job.model().context()),
+        counts_(validation_ != nullptr
+                    ? CutOwnValidation(all_.tokens, validation_->tokens, context_)
+                    : CutSamples(all_.tokens, context_, job.data().validation_share())) {}
 
-  int64_t train_samples() const override { return train_samples_; }
-  int64_t validation_samples() const override { return validation_samples_; }
+  int64_t train_samples() const override { return counts_.train; }
+  int64_t validation_samples() const override { return counts_.validation; }
   int64_t context() const override { return context_; }
   uint64_t fingerprint() const override { return fingerprint_; }
-  int64_t tokens() const { return tokens_; }
+  int64_t tokens() const { return all_.tokens; }
 
   absl::Status Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const override {
-    assert(id < train_samples_ + validation_samples_);
+    assert(id < counts_.train + counts_.validation);
+    const bool own = validation_ != nullptr && id >= counts_.train;
+    const int64_t sample = own ? id - counts_.train : id;
     std::vector<uint16_t> all(context_ + 1);
-    RETURN_IF_ERROR(ReadTokens(int64_t{id} * context_, absl::MakeSpan(all)));
+    RETURN_IF_ERROR(ReadTokens(own ? *validation_ : all_, sample * context_, absl::MakeSpan(all)));
     if (tokens != nullptr) std::copy(all.begin(), all.end() - 1, tokens);
     if (targets != nullptr) std::copy(all.begin() + 1, all.end(), targets);
     return absl::OkStatus();
@@ -162,34 +148,33 @@ class FileCorpus : public Corpus {
   // Fingerprint, and the first id beyond `vocabulary` in what is read.
   absl::Status Scan(int64_t vocabulary) {
     Hasher hasher;
-    const int64_t bytes = tokens_ * token_bytes_;
+    RETURN_IF_ERROR(ScanText(all_, vocabulary, &hasher));
+    hasher.Update(&token_bytes_, sizeof token_bytes_);
+    if (validation_ != nullptr) RETURN_IF_ERROR(ScanText(*validation_, vocabulary, &hasher));
+    fingerprint_ = hasher.Digest();
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status ScanText(const Text& text, int64_t vocabulary, Hasher* hasher) const {
+    const int64_t bytes = text.tokens * token_bytes_;
     const int64_t blocks = (bytes + kScanBlockBytes - 1) / kScanBlockBytes;
     const int64_t read = std::min(blocks, kScanBytes / kScanBlockBytes);
     for (int64_t i = 0; i < read; ++i) {
       const int64_t block =
           read == blocks ? i : i * (blocks - 1) / (read - 1);  // the first and the last among them
       const int64_t first = block * kScanBlockBytes / token_bytes_;
-      const int64_t end = std::min(tokens_, first + kScanBlockBytes / token_bytes_);
-      RETURN_IF_ERROR(ScanBlock(first, end, vocabulary, &hasher));
+      const int64_t end = std::min(text.tokens, first + kScanBlockBytes / token_bytes_);
+      RETURN_IF_ERROR(ScanBlock(text, first, end, vocabulary, hasher));
     }
-    hasher.Update(&tokens_, sizeof tokens_);
-    hasher.Update(&token_bytes_, sizeof token_bytes_);
-    fingerprint_ = hasher.Digest();
+    hasher->Update(&text.tokens, sizeof text.tokens);
     return absl::OkStatus();
   }
 
- private:
-  const Shard& ShardOf(int64_t token) const {
-    const auto after =
-        std::upper_bound(shards_.begin(), shards_.end(), token,
-                         [](int64_t t, const Shard& s) { return t < s.first_token; });
-    return *std::prev(after);
-  }
-
-  absl::Status ReadTokens(int64_t first, absl::Span<uint16_t> out) const {
+  absl::Status ReadTokens(const Text& text, int64_t first, absl::Span<uint16_t> out) const {
     std::string bytes;
     while (!out.empty()) {
-      const Shard& shard = ShardOf(first);
+      const Shard& shard = text.ShardOf(first);
       const int64_t index = first - shard.first_token;
       const int64_t n = std::min<int64_t>(out.size(), shard.tokens - index);
       RETURN_IF_ERROR(ReadBytes(shard, index, n, &bytes));
@@ -211,10 +196,11 @@ class FileCorpus : public Corpus {
                             &(*bytes)[0]);
   }
 
-  absl::Status ScanBlock(int64_t first, int64_t end, int64_t vocabulary, Hasher* hasher) const {
+  absl::Status ScanBlock(const Text& text, int64_t first, int64_t end, int64_t vocabulary,
+                         Hasher* hasher) const {
     std::string bytes;
     while (first < end) {
-      const Shard& shard = ShardOf(first);
+      const Shard& shard = text.ShardOf(first);
       const int64_t index = first - shard.first_token,
                     n = std::min(end - first, shard.tokens - index);
       RETURN_IF_ERROR(ReadBytes(shard, index, n, &bytes));
@@ -240,12 +226,11 @@ class FileCorpus : public Corpus {
         "); raise it or use the data's own tokeniser"));
   }
 
-  std::vector<Shard> shards_;  // none empty
-  int64_t token_bytes_;
-  int64_t context_;
-  int64_t tokens_ = 0;
-  int64_t train_samples_ = 0;
-  int64_t validation_samples_ = 0;
+  const Text all_;
+  const std::unique_ptr<const Text> validation_;
+  const int64_t token_bytes_;
+  const int64_t context_;
+  const SampleCounts counts_;
   uint64_t fingerprint_ = 0;
 };
 
@@ -261,19 +246,24 @@ absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir,
   RETURN_IF_ERROR(CheckPath(path, data_dir));
   const std::string full = (fs::path(data_dir) / path).string();
   ASSIGN_OR_RETURN(const std::vector<std::string> files, ListFiles(full, as_tokens));
-  std::vector<Shard> shards;
+  const bool directory = fs::is_directory(full);
+  Text all;
+  std::unique_ptr<Text> validation;
   for (const std::string& file : files) {
-    if (as_tokens) {
-      ASSIGN_OR_RETURN(Shard shard, OpenTokens(file));
-      if (shard.tokens > 0) shards.push_back(std::move(shard));
+    ASSIGN_OR_RETURN(Shard shard, OpenShard(file, as_tokens));
+    if (directory && IsValidationShard(fs::path(file).filename().string())) {
+      if (validation == nullptr) validation = std::make_unique<Text>();
+      validation->Add(std::move(shard));
     } else {
-      Shard shard;
-      ASSIGN_OR_RETURN(shard.file, WatchedFile::Open(file));
-      shard.tokens = shard.file->bytes();
-      if (shard.tokens > 0) shards.push_back(std::move(shard));
+      all.Add(std::move(shard));
     }
   }
-  auto corpus = std::make_unique<FileCorpus>(std::move(shards), job);
+  if (all.tokens == 0 && validation != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        full, " holds validation shards alone (", fs::path(files[0]).filename().string(),
+        "): put the training shards there as well, or name one file"));
+  }
+  auto corpus = std::make_unique<FileCorpus>(std::move(all), std::move(validation), job);
   if (corpus->train_samples() < job.recipe().global_batch()) {
     return absl::InvalidArgumentError(absl::StrCat(
         full, " is too small: ", corpus->tokens(), " tokens make ", corpus->train_samples(),

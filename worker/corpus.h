@@ -1,7 +1,8 @@
-// The training text: UTF-8 bytes or uint16 tokens, cut into samples of `context` + 1
-// tokens (sample i covers tokens [i * context, (i + 1) * context], its targets are shifted by one).
-// Sample ids are these positions: stable across epochs, restarts and re-partition. The last
-// `validation_share` of the samples is the validation split; its ids follow the training ids.
+// The training text: UTF-8 bytes or uint16 tokens, cut into samples of `context` + 1 tokens (sample
+// i covers tokens [i * context, (i + 1) * context], its targets are shifted by one). Sample ids are
+// these positions: stable across epochs, restarts and re-partition. The last `validation_share` of
+// the samples is the validation split; in a directory with shards that are called val
+// (proto/data_files.h) these are it. Its ids follow the training ids.
 // Thread: const methods from any thread.
 #ifndef ISTHMUS_WORKER_CORPUS_H_
 #define ISTHMUS_WORKER_CORPUS_H_
@@ -34,10 +35,11 @@ class Corpus {
 };
 
 // `job` has its defaults. The samples run over the .bin shards of a directory, in name order, as if
-// they were one file. NotFound names the path; InvalidArgument a path outside `data_dir` (links
-// inside it are followed), a bad shard header, a token beyond the vocabulary (file and offset), or
-// too few samples for one global batch. Reads the contents once, at most 1 GiB: beyond that, token
-// ids are checked in evenly spaced blocks only, and the first stage checks them again.
+// they were one file; validation shards as another one. NotFound names the path; InvalidArgument a
+// path outside `data_dir` (links inside it are followed), contents that are not of data.format
+// (worker/data/file_look.h), a token beyond the vocabulary (file and offset), or too few samples
+// for one global batch. Reads the contents once, at most 1 GiB: beyond that, token ids are checked
+// in evenly spaced blocks only, and the first stage checks them again.
 absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir, const JobSpec& job);
 
 // The order of samples: a permutation of [0, samples) for each epoch, a function of (seed, epoch).

@@ -121,6 +121,48 @@ TEST_F(CorpusTest, FingerprintFollowsContentsNotTheCut) {
   EXPECT_NE(a, OpenCorpus(dir_, Job("c.bin")).value()->fingerprint());
 }
 
+// nanoGPT's prepare.py writes both into one directory.
+TEST_F(CorpusTest, ShardsThatAreCalledValAreTheValidationSet) {
+  Write("set/train.bin", Tokens(0, 41));
+  Write("set/val.bin", Tokens(500, 13));
+  const auto corpus = OpenCorpus(dir_, Job("set", 4, 0.5)).value();
+  EXPECT_EQ(corpus->train_samples(), 10) << "no share of the training tokens is kept back";
+  EXPECT_EQ(corpus->validation_samples(), 3);
+  uint16_t tokens[4], targets[4];
+  ASSERT_TRUE(corpus->Read(9, tokens, targets).ok());
+  EXPECT_EQ(targets[3], 40);
+  ASSERT_TRUE(corpus->Read(10, tokens, targets).ok());
+  EXPECT_EQ(tokens[0], 500);
+  ASSERT_TRUE(corpus->Read(12, tokens, targets).ok());
+  EXPECT_EQ(targets[3], 512);
+  const uint64_t with = corpus->fingerprint();
+  Write("set/val.bin", Tokens(501, 13));
+  EXPECT_NE(OpenCorpus(dir_, Job("set")).value()->fingerprint(), with);
+  Write("other/train.bin", Tokens(0, 41));
+  EXPECT_NE(OpenCorpus(dir_, Job("other")).value()->fingerprint(), with);
+  Write("set/val.bin", Tokens(990, 20));
+  EXPECT_THAT(std::string(Error(Job("set")).message()),
+              HasSubstr("val.bin, offset 20: token 1000"));
+  Write("val/fineweb_val_000000.bin", Tokens(0, 41));
+  EXPECT_THAT(std::string(Error(Job("val")).message()), HasSubstr("holds validation shards alone"));
+  EXPECT_TRUE(Error(Job("val/fineweb_val_000000.bin")).ok()) << "a file by its name is the text";
+}
+
+TEST_F(CorpusTest, WhatIsNoFileOf16BitIdsIsRefusedByName) {
+  std::string wide;
+  for (int i = 0; i < 600; ++i) wide += Tokens(i % 300, 1) + std::string(2, '\0');
+  Write("wide.bin", wide);
+  EXPECT_THAT(std::string(Error(Job("wide.bin")).message()),
+              HasSubstr("wide.bin, offset 0: these look like 32-bit ids"));
+  Write("text.txt", "\x1f\x8b\x08" + std::string(500, 'a'));
+  EXPECT_THAT(std::string(Error(Job("text.txt")).message()), HasSubstr("compressed with gzip"));
+  Write("words.bin", std::string(600, 'a'));
+  EXPECT_THAT(std::string(Error(Job("words.bin")).message()), HasSubstr("set data.format: bytes"));
+  JobSpec bytes = Job("words.bin");
+  bytes.mutable_data()->set_format("bytes");
+  EXPECT_TRUE(Error(bytes).ok());
+}
+
 // `cp other.txt text.txt` while a job trains.
 TEST_F(CorpusTest, AFileThatChangesUnderTheRunIsTold) {
   Write("text.txt", std::string(200000, 'a'));

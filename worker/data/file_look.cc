@@ -1,0 +1,237 @@
+#include "worker/data/file_look.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/hash.h"
+#include "base/status.h"
+#include "proto/data_files.h"
+
+namespace isthmus::worker {
+namespace {
+
+// llm.c's files start with 256 int32: magic (a date), version, what the kind of file has, zeros.
+constexpr int64_t kHeaderBytes = 256 * 4;
+constexpr int32_t kMagicUint16 = 20240520;
+constexpr int32_t kMagicUint32 = 20240801;
+constexpr int32_t kHeaderVersion = 1;
+constexpr int32_t kFirstDate = 20230101, kLastDate = 20391231;
+constexpr int64_t kHeaderFields = 64;  // at most; zeros after them
+
+// The upper halves of 32-bit ids are below this: vocabularies have less than a million entries.
+constexpr int kUpperHalves = 16;
+
+constexpr char kTo16[] =
+    "write them as 16-bit ids (numpy: ids.astype(numpy.uint16).tofile(FILE)), "
+    "which hold tokens below 65536";
+
+int32_t ReadInt32(const char* at) {
+  int32_t value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+// ---- first bytes ----
+
+struct Magic {
+  absl::string_view start, format, words;
+};
+constexpr Magic kMagics[] = {
+    {"\x1f\x8b\x08", "gzip", "compressed with gzip: unpack it"},
+    {"\x28\xb5\x2f\xfd", "zstd", "compressed with zstd: unpack it"},
+    {"\xfd\x37zXZ", "xz", "compressed with xz: unpack it"},
+    {"BZh91AY&SY", "bzip2", "compressed with bzip2: unpack it"},
+    {"PK\x03\x04", "zip", "a zip archive (as PyTorch's and numpy's): unpack it"},
+    {"\x93NUMPY", "numpy", "an array with numpy's header: write it with ids.tofile(FILE)"},
+    {"PAR1\x15", "parquet",
+     "a Parquet table: write its text or its token ids into a file of their own"},
+    {{"ARROW1\0\0", 8},
+     "arrow",
+     "an Arrow table: write its text or its token ids into a file of their own"},
+};
+
+const char* KindOf(int32_t magic) {
+  switch (magic) {
+    case 20240326:
+      return "GPT-2 weights of llm.c";
+    case 20240327:
+      return "a debugging state of llm.c";
+    case 20240328:
+      return "a tokenizer of llm.c";
+    case 20240522:
+      return "a multiple-choice set of llm.c (as hellaswag_val.bin)";
+    default:
+      return "a file of llm.c's kind";
+  }
+}
+
+void LookAtTokenHeader(const std::string& head, int64_t bytes, FileLook* look) {
+  const int32_t version = ReadInt32(head.data() + 4);
+  const int64_t claimed = ReadInt32(head.data() + 8);
+  look->format = kFormatUint16;
+  look->offset = kHeaderBytes;
+  look->tokens = (bytes - kHeaderBytes) / 2;
+  if (version != kHeaderVersion) {
+    look->problem = absl::StrCat("offset 4: header version ", version, " is not known (expected ",
+                                 kHeaderVersion, ")");
+  } else if (claimed < 0 || claimed * 2 != bytes - kHeaderBytes) {
+    look->problem =
+        absl::StrCat("offset 8: the header says ", claimed, " tokens but ", bytes - kHeaderBytes,
+                     " bytes follow it: the shard is cut off or damaged; fetch it again");
+  }
+}
+
+// True if the first bytes say it all.
+bool LookAtHead(const std::string& head, int64_t bytes, FileLook* look) {
+  for (const Magic& m : kMagics) {
+    if (!absl::StartsWith(head, m.start)) continue;
+    look->format = std::string(m.format);
+    look->problem = absl::StrCat("offset 0: it is ", m.words);
+    return true;
+  }
+  if (static_cast<int64_t>(head.size()) < kHeaderBytes) return false;
+  const int32_t magic = ReadInt32(head.data());
+  if (magic == kMagicUint16) {
+    LookAtTokenHeader(head, bytes, look);
+    return true;
+  }
+  if (magic == kMagicUint32) {
+    look->format = kFormatUint32;
+    look->offset = kHeaderBytes;
+    look->tokens = (bytes - kHeaderBytes) / 4;
+    look->problem = absl::StrCat("offset 0: a shard of 32-bit ids (magic ", magic, "): ", kTo16);
+    return true;
+  }
+  const bool zeros = std::all_of(head.begin() + 4 * kHeaderFields, head.begin() + kHeaderBytes,
+                                 [](char c) { return c == 0; });
+  if (magic < kFirstDate || magic > kLastDate || !zeros) return false;
+  look->format = "llm.c";
+  look->problem = absl::StrCat("offset 0: it is ", KindOf(magic), " (magic ", magic,
+                               "), no shard of token ids (magic ", kMagicUint16, ")");
+  return true;
+}
+
+// ---- blocks ----
+
+// What the 16-bit words are like, by their place modulo four.
+struct Words {
+  int64_t count = 0;  // a place
+  int64_t zeros[4] = {}, upper[4] = {};
+  bool text = true, low_bytes_zero = true;
+  uint16_t lowest = 0xffff, highest = 0;
+  uint32_t highest32 = 0;
+
+  void Add(const char* bytes, int64_t size) {
+    for (int64_t i = 0; i < size && text; ++i) text = IsText(bytes[i]);
+    for (int64_t i = 0; i + 8 <= size; i += 8, ++count) {
+      uint16_t w[4];
+      std::memcpy(w, bytes + i, 8);
+      for (int k = 0; k < 4; ++k) {
+        zeros[k] += w[k] == 0;
+        upper[k] += w[k] < kUpperHalves;
+        low_bytes_zero = low_bytes_zero && (w[k] & 0xff) == 0;
+        lowest = std::min(lowest, w[k]);
+        highest = std::max(highest, w[k]);
+      }
+      highest32 = std::max({highest32, w[0] | uint32_t{w[1]} << 16, w[2] | uint32_t{w[3]} << 16});
+    }
+    uint16_t w;
+    for (int64_t i = size / 8 * 8; i + 2 <= size; i += 2) {  // the file's end
+      std::memcpy(&w, bytes + i, 2);
+      lowest = std::min(lowest, w);
+      highest = std::max(highest, w);
+    }
+  }
+  static bool IsText(char c) {
+    const unsigned char u = c;
+    return u >= 0x20 || (u >= 7 && u <= 13) || u == 27;
+  }
+  bool AllZero(int k) const { return zeros[k] == count; }
+  bool AllUpper(int k) const { return upper[k] == count; }
+  bool MostlyLarge(int k) const { return 4 * upper[k] < count; }
+  bool Nothing() const { return AllZero(0) && AllZero(1) && AllZero(2) && AllZero(3); }
+  bool LooksInt64() const { return !AllZero(0) && AllUpper(1) && AllZero(2) && AllZero(3); }
+  // Either all upper halves are 0 and no lower place is, or the upper halves are small and the
+  // lower ones are not: ids of 16 bits have no such rhythm.
+  bool LooksUint32() const {
+    if (AllZero(1) && AllZero(3)) return !AllZero(0) && !AllZero(2);
+    return AllUpper(1) && AllUpper(3) && MostlyLarge(0) && MostlyLarge(2);
+  }
+};
+
+std::string WideWords(const char* what, uint32_t highest) {
+  return absl::StrCat("offset 0: these look like ", what, " ids, the highest one seen is ", highest,
+                      ": ", kTo16);
+}
+
+// Of a file without a header.
+void Judge(const Words& words, int64_t bytes, FileLook* look) {
+  const bool enough = 4 * words.count >= kLookWords;
+  look->format = words.text || bytes % 2 != 0 ? kFormatBytes : kFormatUint16;
+  if (enough && words.Nothing()) {
+    look->problem =
+        "offset 0: nothing but zeros where it was looked at: was it copied to its end? Fetch it "
+        "again";
+  } else if (enough && words.text) {
+    look->problem =
+        "offset 0: it looks like plain text, not like 16-bit token ids: set data.format: bytes, or "
+        "encode it first";
+  } else if (enough && words.LooksInt64()) {
+    look->format = kFormatInt64;
+    look->problem = WideWords("64-bit", words.highest32);
+  } else if (enough && words.LooksUint32()) {
+    look->format = kFormatUint32;
+    look->problem = WideWords("32-bit", words.highest32);
+  } else if (enough && words.low_bytes_zero) {
+    look->problem =
+        "offset 0: these look like 16-bit ids with the high byte first: write them with the low "
+        "byte first (numpy: '<u2')";
+  } else if (bytes % 2 != 0) {
+    look->problem =
+        absl::StrCat("offset ", bytes - 1, ": ", bytes,
+                     " bytes are no whole number of 16-bit ids; for plain text set data.format: "
+                     "bytes");
+  }
+  const int64_t width = look->format == kFormatBytes    ? 1
+                        : look->format == kFormatUint16 ? 2
+                        : look->format == kFormatUint32 ? 4
+                                                        : 8;
+  look->tokens = bytes / width;
+}
+
+}  // namespace
+
+absl::StatusOr<FileLook> LookAt(const WatchedFile& file, int64_t max_bytes) {
+  const int64_t bytes = file.bytes();
+  FileLook look;
+  std::string block(std::min(bytes, kHeaderBytes), '\0');
+  RETURN_IF_ERROR(file.Read(0, block.size(), &block[0]));
+  const bool headed = LookAtHead(block, bytes, &look);
+  Words words;
+  Hasher hasher;
+  hasher.Update(&bytes, sizeof bytes);
+  const int64_t blocks = (bytes + kLookBlockBytes - 1) / kLookBlockBytes;
+  const int64_t read = std::min(blocks, std::max<int64_t>(2, max_bytes / kLookBlockBytes));
+  for (int64_t i = 0; i < read; ++i) {
+    const int64_t begin = kLookBlockBytes * (read == blocks ? i : i * (blocks - 1) / (read - 1));
+    block.resize(std::min(kLookBlockBytes, bytes - begin));
+    RETURN_IF_ERROR(file.Read(begin, block.size(), &block[0]));
+    hasher.Update(block.data(), block.size());
+    const int64_t skip = std::min<int64_t>(block.size(), std::max<int64_t>(0, look.offset - begin));
+    words.Add(block.data() + skip, block.size() - skip);
+  }
+  look.contents = hasher.Digest();
+  if (!headed) Judge(words, bytes, &look);
+  if (look.format == kFormatUint16 && look.tokens > 0) {
+    look.lowest_id = words.lowest;
+    look.highest_id = words.highest;
+  } else if (look.format == kFormatUint32 || look.format == kFormatInt64) {
+    look.highest_id = words.highest32;
+  }
+  return look;
+}
+
+}  // namespace isthmus::worker
