@@ -5,12 +5,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "coordinator/figures.h"
+#include "proto/data_files.h"
 
 namespace isthmus::coordinator {
 namespace {
 
 constexpr size_t kMaxNameBytes = 255;
-constexpr int kMaxDataFiles = 256;
 
 std::string Describe(const NodeInfo& node) {
   return absl::StrCat(node.name(), " (", node.address(), ", identity ", node.id(), ")");

@@ -18,9 +18,9 @@
 namespace isthmus::daemon {
 namespace {
 
-constexpr int kMaxDataFiles = 256;
 constexpr int kMaxProbePeers = 256;
-constexpr absl::Duration kLookAtData = absl::Seconds(5);  // for files that come or go in --data-dir
+constexpr absl::Duration kLookAtData = absl::Seconds(2);  // for files that come or go in --data-dir
+constexpr absl::Duration kForGood = absl::Hours(24);
 constexpr absl::Duration kMaxProbeBudget = absl::Seconds(60);
 constexpr absl::Duration kGoodbye = absl::Seconds(2);
 
@@ -35,7 +35,10 @@ std::string HostName() {
 }  // namespace
 
 Daemon::Daemon(DaemonOptions options, StateDir state)
-    : options_(std::move(options)), state_(std::move(state)), instance_(RandomId()) {
+    : options_(std::move(options)),
+      state_(std::move(state)),
+      instance_(RandomId()),
+      data_report_(options_.data_dir) {
   if (options_.name.empty()) options_.name = HostName();
   if (options_.threads <= 0) options_.threads = UsableThreads();
   if (options_.memory_bytes <= 0) options_.memory_bytes = UsableMemoryBytes();
@@ -88,6 +91,7 @@ absl::Status Daemon::Listen() {
   client_ = std::make_unique<CoordinatorClient>(std::move(client_options));
   runner_ = std::make_unique<SessionRunner>(std::move(runner_options));
   probing_ = health_.Spawn("probes", [this] { ProbeLoop(); });
+  looking_ = health_.Spawn("data", [this] { DataLoop(); });
   ReportBuild(options_.version, options_.device);
   if (options_.http.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(http_,
@@ -108,12 +112,18 @@ bool Daemon::Shutdown(absl::Duration patience) {
   health_.Ending();
   probes_.Abort(absl::CancelledError("ending"));
   prober_.Cancel();
+  {
+    MutexLock lock(&data_mutex_);
+    data_stop_ = true;
+    data_changed_.SignalAll();
+  }
   const bool ended =
       runner_ == nullptr ||
       runner_->Shutdown(absl::CancelledError(absl::StrCat("daemon ", options_.name, " is ending")),
                         patience);
   if (client_ != nullptr) client_->Stop(client_->connected() ? kGoodbye : absl::ZeroDuration());
   if (probing_.joinable()) probing_.join();
+  if (looking_.joinable()) looking_.join();
   if (!ended) return false;  // its links still use the server
   if (server_ != nullptr) server_->Shutdown();
   http_.reset();
@@ -169,7 +179,7 @@ Register Daemon::MakeRegister() {
                                     : AdvertisedHost(http_host, options_.coordinator, &ignored);
     node->set_metrics_address(absl::StrCat(reached, ":", http_->port()));
   }
-  const DataListing data = ListData();
+  const DataListing data = data_report_.List();
   *node->mutable_data_files() = data.files();
   node->set_data_listed(data.complete());
   {
@@ -190,13 +200,16 @@ void Daemon::OnRegistered(const Registered& registered) {
     ReportMeasurement(known.peer_name(), known.link());
 }
 
-DataListing Daemon::ListData() const {
-  DataListing data;
-  bool complete = false;
-  for (DataFile& file : ListDataFiles(options_.data_dir, kMaxDataFiles, &complete))
-    *data.add_files() = std::move(file);
-  data.set_complete(complete);
-  return data;
+void Daemon::DataLoop() {
+  while (!data_stop_) {
+    const bool all = data_report_.Look(data_stop_);
+    DataListing data = data_report_.List();
+    MutexLock lock(&data_mutex_);
+    data_ = std::move(data);
+    const auto next = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(kLookAtData);
+    while (all && !data_stop_ && data_changed_.WaitUntil(&data_mutex_, next)) {
+    }
+  }
 }
 
 Heartbeat Daemon::MakeHeartbeat() {
@@ -227,13 +240,8 @@ void Daemon::OnProbe(const ProbeRequestList& probe) {
 
 void Daemon::ProbeLoop() {
   while (true) {
-    const absl::StatusOr<ProbeRequestList> request = probes_.Pop(kLookAtData);
-    if (absl::IsDeadlineExceeded(request.status())) {
-      DataListing data = ListData();
-      MutexLock lock(&data_mutex_);
-      data_ = std::move(data);
-      continue;
-    }
+    const absl::StatusOr<ProbeRequestList> request = probes_.Pop(kForGood);
+    if (absl::IsDeadlineExceeded(request.status())) continue;
     if (!request.ok()) return;
     ProbeOptions options;
     options.use_proxy = options_.use_proxy;

@@ -3,6 +3,7 @@
 #ifndef ISTHMUS_DAEMON_DAEMON_H_
 #define ISTHMUS_DAEMON_DAEMON_H_
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "base/mutex.h"
 #include "base/queue.h"
 #include "daemon/coordinator_client.h"
+#include "daemon/data_report.h"
 #include "daemon/health.h"
 #include "daemon/identity.h"
 #include "daemon/peer_service.h"
@@ -83,7 +85,7 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
   void OnStep(const StepRecord& record) override;
   void OnEvent(const SessionEvent& event) override;
   void ProbeLoop();
-  DataListing ListData() const;
+  void DataLoop();
   HttpReply Metrics() const;
   HttpReply Healthz() const;
 
@@ -104,7 +106,11 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
   std::unique_ptr<CoordinatorClient> client_;
   std::unique_ptr<HttpServer> http_;
   std::thread probing_;
+  DataReport data_report_;
+  std::atomic<bool> data_stop_{false};
+  std::thread looking_;  // at the data
   Mutex data_mutex_;
+  CondVar data_changed_;
   DataListing data_ ABSL_GUARDED_BY(data_mutex_);       // as last seen
   std::string data_told_ ABSL_GUARDED_BY(data_mutex_);  // the one last told, serialised
 };

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <iterator>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -25,7 +26,6 @@
 namespace isthmus::daemon {
 namespace {
 
-constexpr int kDataDepth = 2;  // directories below the data directory
 constexpr int64_t kNoLimit =
     int64_t{1} << 60;  // control groups of version 1 write "no limit" as a number near 2^63
 
@@ -174,38 +174,6 @@ int64_t RaiseFileLimit() {
     if (setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
   }
   return static_cast<int64_t>(limit.rlim_cur);
-}
-
-std::vector<DataFile> ListDataFiles(const std::string& directory, int limit, bool* complete) {
-  namespace fs = std::filesystem;
-  std::vector<DataFile> files;
-  *complete = true;
-  std::error_code error;
-  fs::recursive_directory_iterator at(directory, error);
-  for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
-    std::error_code ignored;
-    if (at->is_directory(ignored)) {
-      if (at.depth() >= kDataDepth) {
-        at.disable_recursion_pending();
-        *complete = false;
-      }
-      continue;
-    }
-    const auto bytes = at->file_size(ignored);
-    if (ignored || !at->is_regular_file(ignored)) continue;
-    if (static_cast<int>(files.size()) >= limit) {
-      *complete = false;
-      break;
-    }
-    DataFile file;
-    file.set_path(at->path().lexically_relative(directory).generic_string());
-    file.set_bytes(static_cast<int64_t>(bytes));
-    files.push_back(std::move(file));
-  }
-  if (error) *complete = false;
-  std::sort(files.begin(), files.end(),
-            [](const DataFile& a, const DataFile& b) { return a.path() < b.path(); });
-  return files;
 }
 
 std::string AdvertisedHost(const std::string& listen_host, const std::string& coordinator,

@@ -1,14 +1,12 @@
-// What this host lets the daemon use: threads, memory (control groups included), disk, files. And
+// What this host lets the daemon use: threads, memory (control groups included), disk. And
 // the addresses it tells others. Thread: pure functions of files and system calls.
 #ifndef ISTHMUS_DAEMON_RESOURCES_H_
 #define ISTHMUS_DAEMON_RESOURCES_H_
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/strings/string_view.h"
-#include "proto/plan.pb.h"
 
 namespace isthmus::daemon {
 
@@ -35,10 +33,6 @@ int64_t ResidentBytes();
 
 // Raises the soft limit of open files to the hard one. Returns it; never fails.
 int64_t RaiseFileLimit();
-
-// Files under `directory`, sub-directories two levels deep, sorted; at most `limit`. `complete`:
-// there are not more, and all was readable.
-std::vector<DataFile> ListDataFiles(const std::string& directory, int limit, bool* complete);
 
 // The address others reach this daemon at, for a server that listens on `listen_host`:`port` and a
 // coordinator at `coordinator`: a listening address that is one interface's is that; else the local

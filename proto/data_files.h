@@ -18,6 +18,7 @@ constexpr char kFormatBytes[] = "bytes";
 constexpr char kFormatUint16[] = "uint16";  // the token ids that are read
 constexpr char kFormatUint32[] = "uint32";
 constexpr char kFormatInt64[] = "int64";
+constexpr char kFormatUnreadable[] = "unreadable";
 bool IsPlainFormat(absl::string_view format);
 
 // "./a//b/" is "a/b"; the data directory itself is "".

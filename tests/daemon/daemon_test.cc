@@ -90,6 +90,29 @@ TEST_F(DaemonTest, TellsWhatItIs) {
   EXPECT_NE(registered.instance(), "");
 }
 
+// A name in Latin-1 kept the host out for ever, and lost it when it came while a job trained.
+TEST_F(DaemonTest, FilesThatComeAreToldWithTheirContentsAndOddNamesDoNotMatter) {
+  FakeCoordinator coordinator;
+  std::ofstream(path_ +
+                "/data/B\xfc"
+                "cher.txt")
+      << "text";
+  StartDaemon(coordinator.address());
+  ASSERT_TRUE(coordinator.WaitFor(Registered));
+  EXPECT_EQ(coordinator.messages()[0].register_().node().data_files_size(), 1);
+  std::ofstream(path_ + "/data/neu\xfc.txt") << "text";
+  std::ofstream(path_ + "/data/new.txt") << std::string(500, 'a');
+  ASSERT_TRUE(coordinator.WaitFor([](const auto& messages) {
+    for (const DaemonMessage& message : messages) {
+      for (const DataFile& file : message.heartbeat().data().files()) {
+        if (file.path() == "new.txt" && file.format() == "bytes" && file.contents() != 0)
+          return true;
+      }
+    }
+    return false;
+  }));
+}
+
 TEST_F(DaemonTest, RunsAPlanMeasuresItselfAndShowsMetrics) {
   FakeCoordinator coordinator;
   StartDaemon(coordinator.address());

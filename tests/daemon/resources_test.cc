@@ -2,12 +2,8 @@
 
 #include <sys/resource.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace isthmus::daemon {
@@ -54,49 +50,6 @@ TEST(Resources, RaisesTheFileLimitToTheHardOneAndNoFurther) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
   EXPECT_EQ(RaiseFileLimit(), static_cast<int64_t>(before.rlim_max));
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-}
-
-class DataFilesTest : public testing::Test {
- protected:
-  DataFilesTest() {
-    char name[] = "/tmp/isthmus-data-XXXXXX";
-    path_ = mkdtemp(name);
-  }
-  ~DataFilesTest() override { std::filesystem::remove_all(path_); }
-  void Write(const std::string& file, size_t bytes) {
-    std::filesystem::create_directories(std::filesystem::path(path_ + "/" + file).parent_path());
-    std::ofstream(path_ + "/" + file) << std::string(bytes, 'x');
-  }
-  std::string path_;
-};
-
-TEST_F(DataFilesTest, ListsTwoLevelsDeepInOrder) {
-  Write("text.txt", 5);
-  Write("a/b/shard.bin", 7);
-  bool complete = false;
-  auto files = ListDataFiles(path_, 10, &complete);
-  EXPECT_TRUE(complete);
-  ASSERT_EQ(files.size(), 2u);
-  EXPECT_EQ(files[0].path(), "a/b/shard.bin");
-  EXPECT_EQ(files[0].bytes(), 7);
-  EXPECT_EQ(files[1].path(), "text.txt");
-  Write("a/b/c/deep.txt", 1);
-  files = ListDataFiles(path_, 10, &complete);
-  EXPECT_FALSE(complete) << "what is deeper is not listed, and it is said so";
-  EXPECT_EQ(files.size(), 2u);
-}
-
-TEST_F(DataFilesTest, TheLimitHoldsAndIsTold) {
-  for (int i = 0; i < 12; ++i) Write(absl::StrCat("f", i), 1);
-  bool complete = true;
-  EXPECT_EQ(ListDataFiles(path_, 10, &complete).size(), 10u);
-  EXPECT_FALSE(complete);
-}
-
-TEST_F(DataFilesTest, AMissingDirectoryIsAnEmptyList) {
-  bool complete = true;
-  EXPECT_TRUE(ListDataFiles(path_ + "/nowhere", 10, &complete).empty());
-  EXPECT_FALSE(complete);
 }
 
 TEST(AdvertisedHost, AListeningAddressOfOneInterfaceIsItself) {
