@@ -9,6 +9,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "base/end_signals.h"
 #include "base/http.h"
 #include "base/log.h"
 #include "base/metrics.h"
@@ -73,7 +74,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> ServePages(const std::string& addres
   return server;
 }
 
-int Run(const Flags& flags, const sigset_t& signals) {
+int Run(const Flags& flags, EndSignals* signals) {
   if (absl::Status bad = rpc::CheckAddress("--listen", flags.listen); !bad.ok())
     return Complain(bad);
   if (!flags.http.empty()) {
@@ -96,7 +97,7 @@ int Run(const Flags& flags, const sigset_t& signals) {
       pages == nullptr ? "off" : absl::StrCat(HostOf(flags.http), ":", pages->port()).c_str());
   std::fflush(stdout);
   int signal = 0;
-  sigwait(&signals, &signal);
+  while (signal == 0) signal = signals->WaitFor(absl::InfiniteDuration());
   LogInfo("signal ", signal, ": ending; sessions of daemons go on without the coordinator");
   (*coordinator)->Stop();
   (*server)->Stop(kPatience);
@@ -128,18 +129,15 @@ int main(int argc, char** argv) {
   app.add_flag("--log-json", flags.log_json, "log lines as JSON");
   app.set_version_flag("--version", std::string("isthmus-coordinator ") + ISTHMUS_VERSION);
   app.footer(
-      "Exit codes: 0 ended by SIGINT or SIGTERM; 1 failure; 2 bad usage; 3 the machine lacks "
+      "Exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 failure; 2 bad usage; 3 the machine "
+      "lacks "
       "something; 5 the state directory is in use.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before any thread
+  isthmus::EndSignals signals;  // before any thread
   std::signal(SIGPIPE, SIG_IGN);
   isthmus::LogOptions log;
   log.program = "isthmus-coordinator";
@@ -150,5 +148,5 @@ int main(int argc, char** argv) {
                                                            {"error", isthmus::LogLevel::kError}};
   log.level = levels.at(flags.log_level);
   isthmus::InitLogging(log);
-  return isthmus::coordinator::Run(flags, signals);
+  return isthmus::coordinator::Run(flags, &signals);
 }

@@ -1,8 +1,7 @@
 // isthmusd: the program of a host that computes.
-#include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "CLI/CLI.hpp"
+#include "base/end_signals.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
 #include "daemon/flags.h"
@@ -27,6 +27,7 @@ enum Exit { kOk = 0, kFailed = 1, kUsage = 2, kMachine = 3, kRefused = 5 };
 
 constexpr absl::Duration kPatience =
     absl::Seconds(7);  // for a session to end; the whole end takes less than 10 s
+constexpr absl::Duration kLookForRefusal = absl::Milliseconds(200);
 constexpr int64_t kFewFiles = 1024;
 
 struct Flags {
@@ -95,28 +96,7 @@ LogLevel LevelOf(const std::string& text) {
   return text == "error" ? LogLevel::kError : LogLevel::kInfo;
 }
 
-// True when SIGINT or SIGTERM came within `seconds`. Both are blocked in every thread, so only this
-// takes them.
-bool SignalWithin(double seconds) {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  timespec timeout{static_cast<time_t>(seconds),
-                   static_cast<long>((seconds - static_cast<time_t>(seconds)) * 1e9)};
-  return sigtimedwait(&set, nullptr, &timeout) > 0;
-}
-
-void BlockSignals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-}
-
-int Serve(Daemon* daemon, const engine::EngineOptions& engine) {
+int Serve(Daemon* daemon, const engine::EngineOptions& engine, EndSignals* signals) {
   std::printf("listening on %s http %s\n", daemon->listening().c_str(),
               daemon->http_address().c_str());
   std::fflush(stdout);
@@ -126,7 +106,7 @@ int Serve(Daemon* daemon, const engine::EngineOptions& engine) {
   LogInfo("reference block: forward ", block->forward_s, " s, backward ", block->backward_s,
           " s on ", engine.device, " with ", engine.threads, " threads");
   daemon->Join(block->forward_s, block->backward_s, block->forward_flops);
-  while (!SignalWithin(0.2)) {
+  while (signals->WaitFor(kLookForRefusal) == 0) {
     if (!daemon->refused().ok()) return Fail(daemon->refused(), kRefused);
   }
   LogInfo("ending on a signal");
@@ -144,7 +124,8 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kOk : kUsage;
   }
-  BlockSignals();
+  EndSignals signals;  // before other threads start
+  std::signal(SIGPIPE, SIG_IGN);
   InitLogging(LogOptions{"isthmusd", LevelOf(flags.log_level), flags.log_json});
   DaemonOptions& options = flags.daemon;
   options.version = ISTHMUS_VERSION;
@@ -171,7 +152,7 @@ int Main(int argc, char** argv) {
     daemon.Shutdown(absl::Seconds(1));
     return Fail(status, kFailed);
   }
-  const int code = Serve(&daemon, engine);
+  const int code = Serve(&daemon, engine, &signals);
   if (!daemon.Shutdown(kPatience)) {
     LogWarning("a computation did not end in time; the process is ended hard");
     std::fflush(nullptr);

@@ -31,7 +31,7 @@ namespace {
 
 constexpr absl::Duration kNodesPoll = absl::Milliseconds(500);
 
-// A client whose calls end at SIGINT and SIGTERM.
+// A client whose calls end at a signal.
 struct Session {
   Interrupt interrupt;  // before the client: its threads inherit the signal mask
   std::unique_ptr<Client> client;

@@ -1,27 +1,17 @@
 #include "coordinator/cli/interrupt.h"
 
 #include <chrono>
-#include <ctime>
+#include <csignal>
 #include <utility>
 
 namespace isthmus::cli {
 namespace {
 
-constexpr long kPollNanoseconds = 50'000'000;
-
-sigset_t Signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  return set;
-}
+constexpr absl::Duration kPoll = absl::Milliseconds(50);
 
 }  // namespace
 
 Interrupt::Interrupt() {
-  const sigset_t set = Signals();
-  pthread_sigmask(SIG_BLOCK, &set, &old_mask_);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -32,14 +22,14 @@ void Interrupt::OnSignal(std::function<void()> handler) {
 }
 
 void Interrupt::Run() {
-  const sigset_t set = Signals();
-  const timespec poll{0, kPollNanoseconds};
   while (!stop_) {
-    if (sigtimedwait(&set, nullptr, &poll) <= 0) continue;
+    if (signals_.WaitFor(kPoll) == 0) continue;
     if (interrupted_.exchange(true)) {
       // The second one: the user does not want to wait. The default action ends the process.
       std::signal(SIGINT, SIG_DFL);
-      pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+      sigset_t open;
+      sigemptyset(&open);
+      pthread_sigmask(SIG_SETMASK, &open, nullptr);
       std::raise(SIGINT);
     }
     MutexLock lock(&mutex_);
@@ -59,7 +49,6 @@ bool Interrupt::WaitFor(absl::Duration duration) {
 Interrupt::~Interrupt() {
   stop_ = true;
   thread_.join();
-  pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
 }
 
 }  // namespace isthmus::cli

@@ -1,16 +1,15 @@
-// SIGINT and SIGTERM turned into a call, for commands that wait long. The signals are blocked in
-// the whole process from construction on, so make it before other threads start (gRPC's!); the
-// destructor restores the mask. A second signal ends the process at once. Thread: one owner; the
-// function given to OnSignal runs on the object's own thread.
+// SIGINT, SIGTERM and SIGHUP turned into a call, for commands that wait long. Make it before other
+// threads start (gRPC's!), see EndSignals. A second signal ends the process at once. Thread: one
+// owner; the function given to OnSignal runs on the object's own thread.
 #ifndef ISTHMUS_COORDINATOR_CLI_INTERRUPT_H_
 #define ISTHMUS_COORDINATOR_CLI_INTERRUPT_H_
 
 #include <atomic>
-#include <csignal>
 #include <functional>
 #include <thread>
 
 #include "absl/time/time.h"
+#include "base/end_signals.h"
 #include "base/mutex.h"
 
 namespace isthmus::cli {
@@ -31,7 +30,7 @@ class Interrupt {
  private:
   void Run();
 
-  sigset_t old_mask_;
+  EndSignals signals_;  // before thread_
   std::atomic<bool> interrupted_{false};
   std::atomic<bool> stop_{false};
   Mutex mutex_;
