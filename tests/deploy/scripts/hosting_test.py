@@ -80,6 +80,21 @@ class ManifestsTest(unittest.TestCase):
         self.assertEqual(len(daemons), 3)
         self.assertEqual(len({d["environment"]["NAME"] for d in daemons}), 3)
 
+    def test_no_unauthenticated_port_is_published(self):
+        parts = list(yaml.safe_load_all(read("k8s", "isthmus.yaml")))
+        for part in parts:
+            if part["kind"] == "Service":
+                self.assertEqual(part["spec"].get("type", "ClusterIP"), "ClusterIP", part["metadata"]["name"])
+            self.assertNotIn("hostPort", str(part))
+            self.assertNotIn("hostNetwork", str(part))
+        policies = [p["spec"] for p in parts if p["kind"] == "NetworkPolicy"]
+        self.assertEqual(policies, [{"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": {}}]}]}])
+        services = yaml.safe_load(read("container", "compose.yaml"))["services"]
+        published = [port for s in services.values() for port in s.get("ports", [])]
+        self.assertTrue(published)
+        for port in published:
+            self.assertRegex(port, r"^127\.0\.0\.1:")
+
     def test_kubernetes_ports_agree(self):
         parts = list(yaml.safe_load_all(read("k8s", "isthmus.yaml")))
         services = {p["metadata"]["name"]: {q["port"] for q in p["spec"]["ports"]} for p in parts if p["kind"] == "Service"}
