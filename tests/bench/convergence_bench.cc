@@ -3,8 +3,8 @@
 // GptRank.ActivationDeltasLearnWhatFp32Learns:
 //   convergence_bench [STEPS [SAMPLES [LEARNING_RATE [SEEDS [STAGES]]]]]
 // prints the mean loss of the last two epochs, and its difference to fp32.
+#include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -12,6 +12,8 @@
 
 namespace isthmus::worker {
 namespace {
+
+constexpr int kGlobalBatch = 16;
 
 struct Setting {
   const char* name;
@@ -29,16 +31,41 @@ constexpr Setting kSettings[] = {
     {"delta  fw4bw8", "delta(quant(4))", "quant(8)"},
 };
 
-int Main(int argc, char** argv) {
-  const auto argument = [&](int i, double value) { return i < argc ? std::atof(argv[i]) : value; };
+struct Options {
+  int steps = 1000;
+  int samples = 128;
+  double learning_rate = 1e-3;
+  int seeds = 3;
+  int stages = 3;
+};
+
+void AddFlags(CLI::App* app, Options* o) {
+  app->add_option("STEPS", o->steps, "steps of each run")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app->add_option("SAMPLES", o->samples, "samples of the text; an epoch has a sixteenth of it")
+      ->check(CLI::Range(kGlobalBatch, 1'000'000))
+      ->capture_default_str();
+  app->add_option("LEARNING_RATE", o->learning_rate)
+      ->check(CLI::Range(1e-9, 1.0))
+      ->capture_default_str();
+  app->add_option("SEEDS", o->seeds, "runs of each codec")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app->add_option("STAGES", o->stages, "of one layer each")
+      ->check(CLI::Range(2, 64))
+      ->capture_default_str();
+}
+
+void Compare(const Options& o) {
   WorldShape shape = SmallGpt();
-  shape.steps = static_cast<int>(argument(1, 1000));
-  const int samples = static_cast<int>(argument(2, 128));
-  shape.learning_rate = argument(3, 1e-3);
-  const int seeds = static_cast<int>(argument(4, 3));
-  shape.stages = shape.layers = static_cast<int>(argument(5, 3));
+  shape.steps = o.steps;
+  const int samples = o.samples;
+  shape.learning_rate = o.learning_rate;
+  const int seeds = o.seeds;
+  shape.stages = shape.layers = o.stages;
   shape.context = 32;
-  shape.global_batch = 16;
+  shape.global_batch = kGlobalBatch;
   shape.micro_batch = 8;
   shape.eval_samples = 0;
   const int epoch = samples / shape.global_batch;
@@ -67,6 +94,21 @@ int Main(int argc, char** argv) {
     std::printf("%-14s %8.4f %8.2f %s\n", setting.name, loss, bytes / 1e6, differences.c_str());
     std::fflush(stdout);
   }
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  CLI::App app(
+      "Trains a small GPT over several epochs of a small text with fp32, direct quantisation and "
+      "activation deltas on its boundaries, and prints the mean loss of the last two epochs of "
+      "each.");
+  AddFlags(&app, &options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  Compare(options);
   return 0;
 }
 

@@ -8,6 +8,7 @@
 // sends fp32 and instead runs every frame through pairs of encoder and decoder beside the links; it
 // prints how far the decoders' tensors are from what was sent, relative to its norm, over the last
 // 50 steps: of both directions, at both boundaries.
+#include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -19,9 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "base/log.h"
 #include "compress/codec.h"
 #include "proto/codec_text.h"
@@ -289,36 +288,32 @@ void Losses(WorldShape shape, const Corpus& corpus, const Options& o) {
   }
 }
 
-Options Parse(int argc, char** argv) {
-  Options o;
-  for (int i = 1; i < argc; ++i) {
-    absl::string_view argument = argv[i];
-    if (argument == "--errors") {
-      o.errors = true;
-    } else if (absl::ConsumePrefix(&argument, "--steps=")) {
-      if (!absl::SimpleAtoi(argument, &o.steps) || o.steps < 1) Die("--steps=N, at least 1");
-    } else if (absl::ConsumePrefix(&argument, "--seeds=")) {
-      o.seeds.clear();
-      for (absl::string_view s : absl::StrSplit(argument, ',')) {
-        o.seeds.push_back(0);
-        if (!absl::SimpleAtoi(s, &o.seeds.back())) Die("--seeds=1,2,3");
-      }
-    } else if (absl::ConsumePrefix(&argument, "--device=")) {
-      o.device = std::string(argument);
-    } else if (o.path.empty()) {
-      o.path = std::string(argument);
-    } else {
-      o.settings.emplace_back(argument);
-    }
-  }
-  if (o.settings.empty()) o.settings.assign(std::begin(kSettings), std::end(kSettings));
-  return o;
+void AddFlags(CLI::App* app, Options* o) {
+  app->add_option("TEXT", o->path, "the text to train on")->required()->check(CLI::ExistingFile);
+  app->add_option("FORWARD/BACKWARD", o->settings, "pairs of codecs [a table of twelve]");
+  app->add_option("--steps", o->steps, "steps of each run")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app->add_option("--seeds", o->seeds, "a run of each, such as 1,2,3")->delimiter(',');
+  app->add_option("--device", o->device, "cpu, cuda or cuda:N")->capture_default_str();
+  app->add_flag("--errors", o->errors,
+                "how far decoders are from what was sent, instead of losses");
 }
 
 int Main(int argc, char** argv) {
-  const Options o = Parse(argc, argv);
+  Options o;
+  CLI::App app(
+      "Single-pass training of a byte-level GPT with predictive deltas on its boundaries; prints "
+      "the mean loss of the last 100 steps of each seed.");
+  AddFlags(&app, &o);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (o.settings.empty()) o.settings.assign(std::begin(kSettings), std::end(kSettings));
   std::ifstream file(o.path, std::ios::binary);
-  if (!file) Die("the first argument is a text to train on; '" + o.path + "' can't be read");
+  if (!file) Die("'" + o.path + "' can't be read");
   std::stringstream text;
   text << file.rdbuf();
   const WorldShape shape = TrialShape(o.steps);

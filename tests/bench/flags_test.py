@@ -1,0 +1,42 @@
+"""The programs that compare codecs say what they take, and refuse what they do not know or what would print nothing."""
+import os
+import subprocess
+import tempfile
+import unittest
+
+BIN = os.environ.get("ISTHMUS_BIN", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "bin"))
+PROGRAMS = ("convergence_bench", "predict_trial")
+
+
+def run(program, *arguments):
+    return subprocess.run([os.path.join(BIN, program), *arguments], capture_output=True, text=True, timeout=60)
+
+
+class FlagsTest(unittest.TestCase):
+    def test_help_is_help(self):
+        for program in PROGRAMS:
+            done = run(program, "--help")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("Usage", done.stdout)
+            self.assertNotIn("nan", done.stdout)
+
+    def test_what_is_unknown_is_refused(self):
+        with tempfile.NamedTemporaryFile() as text:
+            for program, arguments in (("convergence_bench", ["--no-such-flag"]), ("convergence_bench", ["ten"]),
+                                       ("predict_trial", [text.name, "--no-such-flag"]), ("predict_trial", ["/no/such/text"])):
+                done = run(program, *arguments)
+                self.assertEqual(done.returncode, 2, (program, arguments, done.stdout))
+                self.assertIn(arguments[-1], done.stderr)
+
+    def test_a_run_of_no_steps_is_refused(self):
+        with tempfile.NamedTemporaryFile() as text:
+            for program, arguments in (("convergence_bench", ["0"]), ("convergence_bench", ["10", "15"]),
+                                       ("convergence_bench", ["10", "16", "1e-3", "0"]),
+                                       ("predict_trial", [text.name, "--steps=0"])):
+                done = run(program, *arguments)
+                self.assertEqual(done.returncode, 2, (program, arguments, done.stdout))
+                self.assertEqual(done.stdout, "")
+
+
+if __name__ == "__main__":
+    unittest.main()
