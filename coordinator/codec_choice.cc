@@ -1,10 +1,12 @@
 #include "coordinator/codec_choice.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "coordinator/cost_model.h"
 #include "coordinator/figures.h"
 #include "proto/codec_text.h"
@@ -12,138 +14,154 @@
 namespace isthmus::coordinator {
 namespace {
 
+constexpr int kBits[] = {8, 6, 5, 4, 3, 2};
+
 CodecSpec Plain(CodecSpec::Kind kind) {
   CodecSpec spec;
   spec.set_kind(kind);
   return spec;
 }
 
-enum class Scheme { kDirect, kDelta, kPredict };
+CodecSpec Predict(const CodecSpec& inner, bool forward) {
+  CodecSpec spec = Plain(CodecSpec::PREDICT);
+  *spec.mutable_inner() = inner;
+  if (inner.kind() != CodecSpec::QUANT) return spec;
+  spec.set_context(forward ? 3 : 2);
+  spec.set_next(!forward);
+  return spec;
+}
 
-CodecSpec Quant(int bits, bool forward, Scheme scheme) {
+CodecSpec Delta(const CodecSpec& inner) {
+  CodecSpec spec = Plain(CodecSpec::DELTA);
+  *spec.mutable_inner() = inner;
+  // The buffers are bf16: a finer first visit would keep nothing more.
+  *spec.mutable_cold() = Plain(CodecSpec::BF16);
+  return spec;
+}
+
+CodecSpec Quant(int bits, bool forward, bool by_token) {
   CodecSpec quant = Plain(CodecSpec::QUANT);
   quant.set_bits(bits);
-  if (scheme == Scheme::kDelta) {
-    CodecSpec spec = Plain(CodecSpec::DELTA);
-    *spec.mutable_inner() = quant;
-    // The buffers are bf16: a finer first visit would keep nothing more.
-    *spec.mutable_cold() = Plain(CodecSpec::BF16);
-    return spec;
-  }
-  if (scheme == Scheme::kPredict || !forward) quant.set_scale(CodecSpec::PER_TOKEN);
+  if (by_token || !forward) quant.set_scale(CodecSpec::PER_TOKEN);
   // The largest gradients must not be cut: they are what is to be learned.
   if (!forward) quant.set_symmetric(true);
-  if (scheme == Scheme::kPredict) {
-    CodecSpec spec = Plain(CodecSpec::PREDICT);
-    *spec.mutable_inner() = quant;
-    spec.set_context(forward ? 3 : 2);
-    spec.set_next(!forward);
-    return spec;
-  }
   return quant;
 }
 
 // Why there is no delta; empty: there may be one.
 std::string NoDelta(const CodecQuestion& q) {
+  if (!q.forward) return "";
   if (!q.samples_known) return "no delta: the number of samples is not known";
   if (q.first_visits >= kFirstVisitsForDelta)
     return absl::StrCat("no delta: ", FormatShare(q.first_visits),
                         " of visits are first ones, it needs less than ",
                         FormatShare(kFirstVisitsForDelta));
-  return q.buffers_fit ? "" : "no delta: its buffers do not fit";
+  return q.buffers_fit && q.states_fit ? "" : "no delta: its buffers do not fit";
 }
 
 std::string NoPredict(const CodecQuestion& q) {
-  if (!q.tokens_known) return "no predict: token ids do not come along";
-  const double predict_s = kPredictSecondsPerElement * static_cast<double>(q.dims.elements());
-  if (predict_s > q.compute_s)
-    return absl::StrCat("no predict: it would take ", FormatSeconds(predict_s), " of a core");
-  const int64_t bytes = PredictorBytes(Quant(8, q.forward, Scheme::kPredict), q.dims, q.vocabulary);
-  if (bytes <= q.free_bytes) return "";
-  return absl::StrCat("no predict: its tables take ", FormatBytes(bytes), ", ",
+  if (q.states_fit && q.table_bytes <= q.free_bytes) return "";
+  return absl::StrCat("no predict: its tables take up to ", FormatBytes(q.table_bytes), ", ",
                       FormatBytes(q.free_bytes), " are free");
 }
 
-double MeanBytes(const CodecQuestion& q, const CodecSpec& spec) {
-  return MeanWireBytes(spec, q.dims, q.first_visits);
-}
-
-struct Candidate {
-  CodecSpec codec;
-  int bits = 0;
-  bool fits = false;
-  std::string note;  // for the end of a sentence
-};
-
-// The mildest of a scheme that fits, else its coarsest.
-Candidate Mildest(const CodecQuestion& q, double budget_bytes, Scheme scheme) {
-  Candidate c;
-  for (c.bits = 8;; --c.bits) {
-    c.codec = Quant(c.bits, q.forward, scheme);
-    c.fits = MeanBytes(q, c.codec) <= budget_bytes;
-    if (c.fits || c.bits == (q.forward ? kMinForwardBits : kMinBackwardBits)) return c;
-  }
-}
-
-// A prediction where there may be one, else neither; a delta where samples come again and its mean
-// leaves it enough bits.
-Candidate ChooseQuantised(const CodecQuestion& q, double budget_bytes) {
-  const std::string no_predict = NoPredict(q);
-  Candidate other =
-      Mildest(q, budget_bytes, no_predict.empty() ? Scheme::kPredict : Scheme::kDirect);
-  std::string no_delta = q.forward ? NoDelta(q) : "";
-  if (q.forward && no_delta.empty()) {
-    Candidate delta = Mildest(q, budget_bytes, Scheme::kDelta);
-    const std::string words = VisitWords(delta.codec, q.dims, q.first_visits);
-    // Where nothing fits: a prediction bears the coarsest bits in fewer bytes, nothing else does.
-    if (delta.fits ? delta.bits + kBitsOfDelta >= other.bits : !other.fits && !no_predict.empty()) {
-      delta.note = absl::StrCat(" (delta: ", words, ")");
-      return delta;
-    }
-    no_delta = absl::StrCat("no delta: its mean leaves it too few bits, ", FormatCodec(delta.codec),
-                            " takes ", words);
-  }
-  const std::string why = !no_predict.empty() ? no_predict
-                          : q.forward ? "predict: what the last tokens and the position foretell"
-                                      : "predict: what the next token foretells of its gradient";
-  other.note = absl::StrCat(" (", no_delta, no_delta.empty() ? "" : "; ", why, ")");
-  return other;
+// Of a quantiser of `bits`, from what 4 bits cost.
+double AtBits(double at_four, int bits, bool forward) {
+  if (!forward && bits < 4) return at_four * std::pow(kBackwardBelowFour, 4 - bits);
+  return at_four * std::pow(kLossOfABit, 4 - bits);
 }
 
 }  // namespace
 
-CodecAnswer ChooseCodec(const CodecQuestion& q) {
-  CodecAnswer answer;
-  const double budget_bytes = q.compute_s * q.rate_bits_per_s * kRateMargin / 8;
-  const double bits = budget_bytes * 8 / q.dims.elements();
-  auto fits = [&](const CodecSpec& spec) { return MeanBytes(q, spec) <= budget_bytes; };
-  std::string note;
-  const CodecSpec none = Plain(CodecSpec::NONE), bf16 = Plain(CodecSpec::BF16);
-  if (fits(none) || fits(bf16)) {
-    answer.codec = fits(none) ? none : bf16;
-    if (q.forward && q.tokens_wanted && NoPredict(q).empty()) {
-      CodecSpec passes = Plain(CodecSpec::PREDICT);
-      *passes.mutable_inner() = answer.codec;
-      answer.codec = passes;
-      note = " (predict: passes the token ids on to a slower link)";
+std::optional<double> ExpectedLoss(const CodecSpec& codec, bool forward) {
+  switch (codec.kind()) {
+    case CodecSpec::NONE:
+    case CodecSpec::BF16:
+    case CodecSpec::FP16:
+      return 0;
+    case CodecSpec::QUANT:
+      if (forward) return AtBits(kForwardLoss, codec.bits(), true);
+      return AtBits(kBackwardLoss, codec.bits(), false) *
+             (codec.symmetric() ? 1 : kBackwardAsymmetric);
+    case CodecSpec::DELTA: {
+      const std::optional<double> direct = ExpectedLoss(codec.inner(), forward);
+      return direct.has_value() ? std::optional<double>(kForwardDeltaShare * *direct) : direct;
     }
-  } else {
-    Candidate chosen = ChooseQuantised(q, budget_bytes);
-    answer.codec = std::move(chosen.codec);
-    answer.fits = chosen.fits;
-    note = std::move(chosen.note);
-    if (!answer.fits) {
-      absl::StrAppend(&note, ", the coarsest allowed: ",
-                      FormatSeconds(MeanBytes(q, answer.codec) * 8 / q.rate_bits_per_s),
-                      " a micro-batch, the link is slower than the compute");
+    case CodecSpec::PREDICT: {
+      if (codec.inner().kind() != CodecSpec::QUANT) return ExpectedLoss(codec.inner(), forward);
+      if (forward) return AtBits(kForwardPredictedLoss, codec.inner().bits(), true);
+      // The token itself foretells nothing of a gradient.
+      if (!codec.next()) return ExpectedLoss(codec.inner(), forward);
+      return AtBits(kBackwardPredictedLoss, codec.inner().bits(), false);
     }
+    default:
+      return std::nullopt;
   }
-  answer.why =
-      absl::StrCat(FormatRate(q.rate_bits_per_s), " measured, micro-batch ", q.dims.elements(),
-                   " elements, compute ", FormatSeconds(q.compute_s),
-                   absl::StrFormat(" -> %.*f bits would fit -> ", bits < 9.95 ? 1 : 0, bits),
-                   FormatCodec(answer.codec), note);
-  return answer;
+}
+
+double CodecSeconds(const CodecSpec& codec, const TensorDims& dims) {
+  const double elements = static_cast<double>(dims.elements());
+  double seconds = kOtherSecondsPerElement * elements;
+  switch (codec.kind()) {
+    case CodecSpec::NONE:
+      seconds = 0;
+      break;
+    case CodecSpec::BF16:
+    case CodecSpec::FP16:
+      seconds = kConvertSecondsPerElement * elements;
+      break;
+    case CodecSpec::QUANT:
+    case CodecSpec::SIGN:
+      seconds = kQuantSecondsPerElement * elements;
+      break;
+    case CodecSpec::DELTA:
+      seconds = kDeltaSecondsPerElement * elements;
+      break;
+    case CodecSpec::PREDICT:
+      seconds = kPredictSecondsPerElement * elements;
+      break;
+    default:
+      break;
+  }
+  if (codec.zstd()) seconds += kZstdSecondsPerByte * EncodedBytes(codec, dims, true);
+  return seconds;
+}
+
+CodecOption OptionOf(const CodecQuestion& q, const CodecSpec& codec) {
+  CodecOption option;
+  option.codec = codec;
+  option.link_s = MeanWireBytes(codec, q.dims, q.first_visits) * 8 / q.rate_bits_per_s +
+                  2 * CodecSeconds(codec, q.dims);
+  const double loss = ExpectedLoss(codec, q.forward).value_or(0);
+  option.price = loss > 0 ? kQuantisedPrice + kStepsForLoss * loss : 0;
+  option.tokens = NeedsTokenIds(codec);
+  return option;
+}
+
+std::vector<CodecOption> CodecOptions(const CodecQuestion& q) {
+  std::vector<CodecOption> options;
+  const auto add = [&](const CodecSpec& codec) { options.push_back(OptionOf(q, codec)); };
+  const bool delta = q.forward && NoDelta(q).empty(), predict = NoPredict(q).empty();
+  for (CodecSpec::Kind kind : {CodecSpec::BF16, CodecSpec::NONE}) {
+    add(Plain(kind));
+    if (q.forward && predict) add(Predict(Plain(kind), true));  // passes the token ids on
+  }
+  for (const int more : kBits) {
+    // The job's least is one of them.
+    const int bits = more == 8 ? 8 : std::max(more, q.min_bits);
+    if (!options.empty() && options.back().codec.bits() == bits) break;
+    if (predict) add(Predict(Quant(bits, q.forward, true), q.forward));
+    if (delta) add(Delta(Quant(bits, true, false)));
+    add(Quant(bits, q.forward, false));
+  }
+  return options;
+}
+
+std::string LeftOut(const CodecQuestion& q) {
+  std::vector<std::string> why;
+  for (std::string& reason : std::vector<std::string>{NoDelta(q), NoPredict(q)})
+    if (!reason.empty()) why.push_back(std::move(reason));
+  return absl::StrJoin(why, "; ");
 }
 
 }  // namespace isthmus::coordinator

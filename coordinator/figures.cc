@@ -50,7 +50,8 @@ std::string DurationWords(absl::Duration duration) {
 }
 
 std::string FormatShare(double share) {
-  return absl::StrFormat("%.*f %%", share > 0 && share < 0.0995 ? 1 : 0, 100 * share);
+  const int digits = share <= 0 || share >= 0.0995 ? 0 : share >= 9.5e-4 ? 1 : 2;
+  return absl::StrFormat("%.*f %%", digits, 100 * share);
 }
 
 std::string FormatCount(double n) {

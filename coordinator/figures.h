@@ -14,8 +14,8 @@ std::string FormatRate(double bits_per_s);
 std::string FormatBytes(double bytes);
 std::string FormatSeconds(double seconds);
 std::string DurationWords(absl::Duration duration);  // to a tenth of a second: "7.5 s"
-std::string FormatShare(double share);               // 0.958 is "96 %", 0.004 "0.4 %"
-std::string FormatCount(double count);               // 950, 131072, 4.8 million
+std::string FormatShare(double share);  // 0.958 is "96 %", 0.004 "0.4 %", 0.0004 "0.04 %"
+std::string FormatCount(double count);  // 950, 131072, 4.8 million
 
 }  // namespace isthmus::coordinator
 

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/codec_choice.h"
+#include "coordinator/codec_search.h"
 #include "coordinator/cost_model.h"
 #include "proto/job.pb.h"
 #include "proto/plan.pb.h"
@@ -24,7 +25,11 @@ struct BoundaryChoice {
   bool fits = true;                       // both directions within the compute time
   double up_s = 0, down_s = 0;            // the link is busy with one micro-batch: mean of the run
   double first_up_s = 0, again_up_s = 0;  // where samples come for the first time, where again
-  int64_t places_bytes = 0;               // of a `kept`: places of one micro-batch, at either end
+  double forward_codec_s = 0;             // of a core at either end, for one micro-batch ...
+  double backward_codec_s = 0;
+  double forward_core_s = 0;  // ... with what it takes to send or receive its bytes
+  double backward_core_s = 0;
+  int64_t places_bytes = 0;  // of a `kept`: places of one micro-batch, at either end
   LinkIndex::Link up, down;
 };
 
@@ -36,6 +41,9 @@ struct Placement {
   std::vector<int> warmups;            // by stage: 1F1B's warm-up forwards (proto/schedule.h)
   std::string warmups_why;             // in words; empty where they are the published ones
   std::vector<BoundaryChoice> boundaries;
+  std::string codecs_why;  // of `auto`: what others would take, and the price
+  CodecSpec tied;
+  std::string tied_why;                // of `auto`
   LinkIndex::Link tied_up, tied_down;  // with two stages or more
   DataSize data;                       // as the first stage's daemon lists it
   Remaining remaining;
@@ -49,6 +57,9 @@ struct Placement {
   double tied_s = 0;                // of sync_s, what the tied exchange's bytes take
   double optimizer_s = 0;
   double step_s = 0;           // predicted, mean of the run
+  double loss = 0;             // expected of the codecs: the share that the run's loss rises by
+  double price = 0;            // of the codecs, for what they lose: codec_choice.h
+  double cost_s = 0;           // step_s x (1 + price): placements are compared by it
   double first_step_s = 0;     // predicted, every sample for the first time
   double again_step_s = 0;     // predicted, no sample for the first time
   std::string other_schedule;  // the one the job does not use ...
@@ -64,11 +75,13 @@ WantedCodecs WantedCodecsOf(const JobSpec& job, int boundary);
 // True if a boundary has delta buffers.
 bool HasDelta(const Placement& p);
 
-// `layers` empty: balanced. Errors say what is missing: memory, disk, a link, data.
+// `layers` empty: balanced. `effort`: how hard the codecs of `auto` are looked for. Errors say what
+// is missing: memory, disk, a link, data.
 absl::StatusOr<Placement> PricePlacement(const JobSpec& job,
                                          const std::vector<const NodeInfo*>& nodes,
                                          const std::vector<int>& layers, const LinkIndex& links,
-                                         const Remaining& remaining = {});
+                                         const Remaining& remaining = {},
+                                         Effort effort = Effort::kThorough);
 
 }  // namespace isthmus::coordinator
 

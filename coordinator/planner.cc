@@ -69,6 +69,7 @@ class Writer {
     plan.set_generation(in_.generation);
     *plan.mutable_job() = in_.job;
     plan.mutable_job()->mutable_compression()->set_buffer_memory_bytes(p_.buffer_memory_bytes);
+    plan.mutable_job()->mutable_compression()->set_tied(FormatCodec(p_.tied));
     plan.set_start_step(in_.start_step);
     plan.set_from_checkpoint(in_.from_checkpoint);
     if (p_.data.known) plan.set_train_samples(p_.data.train_samples);
@@ -148,8 +149,7 @@ class Writer {
     }
     if (stages_ == 1) return;
     LinkPlan* tied = AddLink("tied", LinkPlan::TIED, 0, stages_ - 1, p_.tied_up, p_.tied_down);
-    const absl::StatusOr<CodecSpec> codec = ParseCodec(in_.job.compression().tied());
-    if (codec.ok()) *tied->mutable_forward() = *tied->mutable_backward() = *codec;
+    *tied->mutable_forward() = *tied->mutable_backward() = p_.tied;
   }
 
   void WriteDeadlines() {
@@ -217,6 +217,8 @@ class Writer {
       Say(absl::StrCat("boundary b", b, " ", Name(b + 1), " -> ", Name(b), ": ",
                        p_.boundaries[b].backward_why));
     }
+    for (const std::string& why : {p_.codecs_why, p_.tied_why})
+      if (!why.empty()) Say(why);
     if (p_.buffer_bytes > 0) {
       Say(absl::StrCat(
           "delta buffers: ", FormatBytes(p_.buffer_bytes), " at each end of a boundary, ",
@@ -267,12 +269,11 @@ class Writer {
   void WarnOfSync() {
     const double compute_s = p_.slowest_s * Micros(in_.job);
     if (stages_ == 1 || p_.sync_s <= compute_s) return;
-    const absl::StatusOr<CodecSpec> tied = ParseCodec(in_.job.compression().tied());
     const bool halves =
-        tied.ok() && tied->kind() == CodecSpec::NONE && p_.tied_s / 2 > kTiedMustPay * p_.sync_s;
-    const bool zstd = tied.ok() && tied->zstd();
+        p_.tied.kind() == CodecSpec::NONE && p_.tied_s / 2 > kTiedMustPay * p_.sync_s;
+    const bool zstd = p_.tied.zstd();
     Warn(absl::StrCat("sync takes ", FormatSeconds(p_.sync_s), " a step",
-                      zstd ? ", what zstd saves not counted" : "", ", more than the compute (",
+                      zstd ? ", zstd may take less" : "", ", more than the compute (",
                       FormatSeconds(compute_s), "): use a larger recipe.global_batch",
                       halves ? ", compression.tied bf16," : "", " or fewer stages"));
   }

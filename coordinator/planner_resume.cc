@@ -124,7 +124,7 @@ void KeepPrevious(const PlannerInput& input, const std::vector<const NodeInfo*>&
       why = std::string(previous.status().message());
       continue;
     }
-    if (previous->step_s > kKeepPlacement * found->best.step_s) {
+    if (previous->cost_s > kKeepPlacement * found->best.cost_s) {
       why = TooSlow(input, previous->step_s, found->best);
       continue;
     }

@@ -44,7 +44,8 @@ class Rough {
       return spec.ok() ? 8 * MeanWireBytes(*spec, dims, RoughFirstVisits(job, nodes))
                        : 32.0 * dims.elements();
     }();
-    const double tied_bits = 32.0 * job.model().vocabulary() * job.model().hidden();
+    const double tied_bits = (job.compression().tied() == "auto" ? 16.0 : 32.0) *
+                             job.model().vocabulary() * job.model().hidden();
     for (int i = 0; i < nodes_; ++i) {
       whole_s_.push_back(StageTime(job, *nodes[i], 0, job.model().layers()).sum());
       has_data_.push_back(CountSamples(job, *nodes[i]).ok());
@@ -325,8 +326,8 @@ absl::StatusOr<Placement> BestFor(const PlannerInput& input, const Pool& pool, i
     std::vector<const NodeInfo*> nodes;
     for (int i : order) nodes.push_back(pool.nodes[i]);
     absl::StatusOr<Placement> p =
-        PricePlacement(input.job, nodes, layers, links, {input.start_step, -1});
-    if (p.ok() ? (!best.ok() || p->step_s < best->step_s * (1 - 1e-9)) : first) best = std::move(p);
+        PricePlacement(input.job, nodes, layers, links, {input.start_step, -1}, Effort::kQuick);
+    if (p.ok() ? (!best.ok() || p->cost_s < best->cost_s * (1 - 1e-9)) : first) best = std::move(p);
     first = false;
   }
   return best;
@@ -379,17 +380,24 @@ absl::StatusOr<Found> FindPlacement(const PlannerInput& input, const LinkIndex& 
   if (!pool.data_error.ok()) return pool.data_error;
   const int most = std::min<int>(input.job.model().layers(), pool.nodes.size());
   absl::StatusOr<Placement> best = absl::InternalError("no stage count was tried");
+  size_t best_line = 0;
+  const auto line = [](const Placement& p) {
+    return absl::StrCat(Stages(p.nodes.size()), ": ", FormatSeconds(p.step_s), " a step (",
+                        Names(p), ")");
+  };
   for (int stages = wanted != 0 ? wanted : 1; stages <= (wanted != 0 ? wanted : most); ++stages) {
     absl::StatusOr<Placement> p = BestFor(input, pool, stages, links);
     found.considered.push_back(
-        p.ok() ? absl::StrCat(Stages(stages), ": ", FormatSeconds(p->step_s), " a step (",
-                              Names(*p), ")")
-               : absl::StrCat(Stages(stages), ": not possible: ", p.status().message()));
-    if (p.ok() ? (!best.ok() || p->step_s <= kStagesMustPay * best->step_s) : !best.ok())
+        p.ok() ? line(*p) : absl::StrCat(Stages(stages), ": not possible: ", p.status().message()));
+    if (p.ok() ? (!best.ok() || p->cost_s <= kStagesMustPay * best->cost_s) : !best.ok()) {
       best = std::move(p);
+      best_line = found.considered.size() - 1;
+    }
   }
   if (!best.ok()) return best.status();
-  found.best = *std::move(best);
+  ASSIGN_OR_RETURN(found.best, PricePlacement(input.job, best->nodes, best->layers, links,
+                                              {input.start_step, -1}));
+  found.considered[best_line] = line(found.best);
   KeepPrevious(input, pool.nodes, links, &found);
   return found;
 }

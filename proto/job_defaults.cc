@@ -211,8 +211,10 @@ void ValidateCompression(const CompressionSpec& c, int hidden, int stages, Error
   CheckBackward("compression.backward", c.backward(), errors);
   const bool evaluation_ok =
       errors->Add(CheckCodec("compression.evaluation", c.evaluation(), false));
-  errors->Add(CheckOneOf("compression.tied", c.tied(),
-                         {"none", "bf16", "fp16", "none | zstd", "bf16 | zstd", "fp16 | zstd"}));
+  errors->Add(CheckRange("compression.min_bits", c.min_bits(), 2, 8));
+  errors->Add(
+      CheckOneOf("compression.tied", c.tied(),
+                 {"auto", "none", "bf16", "fp16", "none | zstd", "bf16 | zstd", "fp16 | zstd"}));
   if (evaluation_ok) CheckNoAutoencoder("compression.evaluation", c.evaluation(), errors);
   if (evaluation_ok) CheckNoKept("compression.evaluation", c.evaluation(), errors);
   if (evaluation_ok && IsStateful(ParseCodec(c.evaluation()).value())) {
@@ -276,7 +278,8 @@ void FillDefaults(JobSpec* job) {
   DEFAULT(c, forward, "auto");
   DEFAULT(c, backward, "auto");
   DEFAULT(c, evaluation, c->forward() == "none" ? "none" : "bf16");
-  DEFAULT(c, tied, "none");
+  DEFAULT(c, tied, c->forward() == "none" && c->backward() == "none" ? "none" : "auto");
+  DEFAULT(c, min_bits, 4);
   DEFAULT(c, buffer_memory_bytes, kGiB);
   DEFAULT(c, buffer_disk_bytes, 8 * kGiB);
   DEFAULT(c, check_buffers, false);

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""Tokens/s of a two-stage pipeline for each codec and link, beside the bound that compute and bytes set.
+"""Tokens/s of a pipeline for each codec and link, beside the bound that compute and bytes set and what the plan predicted.
 
-    sudo tests/bench/wan_bench.py [--bin build/bin] [--codecs none,bf16,...] [--links unshaped,100Mbit,20Mbit,5Mbit] [--micros 64] [--json FILE]
+    sudo tests/bench/wan_bench.py [--bin build/bin] [--setting two|four] [--codecs none,bf16,...] [--links unshaped,100Mbit,20Mbit,5Mbit]
+                                  [--micros N] [--rounds 1] [--json FILE]
 
-The programs run as a user runs them (isthmus testnet: coordinator and two daemons as processes on the WAN emulator, one compute thread each).
+The programs run as a user runs them (isthmus testnet: coordinator and daemons as processes on the WAN emulator, one compute thread each).
 Links have 20 ms of round trip. A delta run counts its warm steps alone: those after the first pass over the text.
+`two` is 2 stages of a GPT of 4 layers x 128, 64 micro-batches; `four` is 4 stages of 8 x 256, 8 micro-batches. With several rounds every
+cell is run so often, in turn, and the fastest run of each counts: other load on the machine only ever adds.
+`auto` says nothing of codecs: what the planner then chose is printed, and with it how far it is from the best other codec of its link.
 
 bound = min(compute alone, link bytes):
   compute alone  tokens of a step / (compute of the slowest stage in a step x (micro-batches + stages - 1) / micro-batches), from the run itself
@@ -26,8 +30,16 @@ CODECS = {
     "bf16": ("bf16", "bf16"),
     "quant fw3bw6": ("quant(3)", "quant(6)"),
     "delta fw3bw6": ("delta(quant(3))", "quant(6)"),
+    "quant fw8bw8": ("quant(8)", "quant(8)"),
+    "quant fw4bw6": ("quant(4)", "quant(6)"),
+    "auto": (None, None),
 }
-STAGES, CONTEXT, MICRO = 2, 128, 4
+DEFAULT_CODECS = {"two": "none,bf16,quant fw3bw6,delta fw3bw6", "four": "none,bf16,quant fw8bw8,quant fw4bw6,auto"}
+SETTINGS = {  # stages, layers, hidden, micro-batches
+    "two": (2, 4, 128, 64),
+    "four": (4, 8, 256, 8),
+}
+CONTEXT, MICRO = 128, 4
 EPOCH_STEPS = 2  # of the small text: later steps are warm
 
 
@@ -43,70 +55,90 @@ def write_text(path, batch):
         f.write(" ".join(out)[:want])
 
 
-def write_job(path, codec, steps, batch):
+def write_job(path, setting, codec, steps, batch):
     forward, backward = CODECS[codec]
+    stages, layers, hidden, _ = SETTINGS[setting]
     job = {
-        "name": "bench", "seed": 1, "model": {"layers": 4, "hidden": 128, "heads": 4, "context": CONTEXT},
+        "name": "bench", "seed": 1, "model": {"layers": layers, "hidden": hidden, "heads": 4, "context": CONTEXT},
         "data": {"path": "text.txt", "validation_share": 0.05},
         "recipe": {"steps": steps, "global_batch": batch, "micro_batch": MICRO, "learning_rate": 1e-3, "eval_samples": 4},
-        "strategy": {"stages": STAGES, "layers_per_stage": [2, 2], "schedule": "1f1b", "queue_limit": 8},
-        "compression": {"forward": forward, "backward": backward, "tied": "none | zstd" if codec == "none" else "bf16 | zstd"},
+        "strategy": {"stages": stages, "layers_per_stage": [layers // stages] * stages, "schedule": "1f1b", "queue_limit": 8},
         "checkpoint": {"every": 0},
     }
+    if codec != "auto":
+        job["compression"] = {"forward": forward, "backward": backward, "tied": "none | zstd" if codec == "none" else "bf16 | zstd"}
     with open(path, "w") as f:
         json.dump(job, f)  # JSON is YAML
 
 
 def records_of(bin_dir, state_dir, job):
-    """The step records, through a coordinator started on the run's state directory."""
+    """The step records and the plan, through a coordinator started on the run's state directory."""
     coordinator = subprocess.Popen([f"{bin_dir}/isthmus-coordinator", "--listen", "127.0.0.1:0", "--http", "", "--state-dir", state_dir],
                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         words = coordinator.stdout.readline().split()
         address = words[words.index("on") + 1]
-        out = subprocess.run([f"{bin_dir}/isthmus", "--coordinator", address, "logs", job, "--json"], check=True,
-                             stdout=subprocess.PIPE, text=True, timeout=60).stdout
-        return [json.loads(line) for line in out.splitlines() if line.strip()]
+        ask = lambda *words: subprocess.run([f"{bin_dir}/isthmus", "--coordinator", address, *words, "--json"], check=True,
+                                            stdout=subprocess.PIPE, text=True, timeout=60).stdout
+        records = [json.loads(line) for line in ask("logs", job).splitlines() if line.strip()]
+        return records, json.loads(ask("status", job))["plan"]
     finally:
         coordinator.terminate()
         coordinator.wait()
 
 
-def run_cell(bin_dir, codec, link, micros, directory):
+def run_cell(bin_dir, setting, codec, link, micros, directory):
+    stages = SETTINGS[setting][0]
     slow = link.startswith("5M") and codec in ("none", "bf16")
-    warm_from = EPOCH_STEPS if "delta" in codec else 1
+    warm_from = EPOCH_STEPS if "delta" in codec or codec == "auto" else 1
     steps = warm_from + (3 if slow else 8)
     write_text(os.path.join(directory, "text.txt"), micros * MICRO)
     job = os.path.join(directory, "job.yaml")
-    write_job(job, codec, steps, micros * MICRO)
-    run_dir = os.path.join(directory, f"{codec}-{link}".replace(" ", "-"))
+    write_job(job, setting, codec, steps, micros * MICRO)
+    run_dir = tempfile.mkdtemp(prefix=f"{codec}-{link}-".replace(" ", "-"), dir=directory)
     rate = [] if link == "unshaped" else ["--rate", link]
-    r = subprocess.run([f"{bin_dir}/isthmus", "testnet", "--nodes", str(STAGES), "--delay", "10ms", "--mtu", "9000", *rate,
+    r = subprocess.run([f"{bin_dir}/isthmus", "testnet", "--nodes", str(stages), "--delay", "10ms", "--mtu", "9000", *rate,
                         "--data-dir", directory, "--run-dir", run_dir, "--json", job],
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=1200)
     if r.returncode != 0:
         sys.exit(f"testnet failed ({r.returncode}) for {codec} on {link}:\n{r.stderr[-3000:]}")
     summary = json.loads(r.stdout)
-    records = [x for x in records_of(bin_dir, os.path.join(run_dir, "coordinator"), "bench") if int(x.get("step", 0)) >= warm_from]
+    records, plan = records_of(bin_dir, os.path.join(run_dir, "coordinator"), "bench")
+    records = [x for x in records if int(x.get("step", 0)) >= warm_from]
     seconds = statistics.median(x["step_s"] for x in records)
     compute = statistics.median(x["compute_s"] for x in records)
     tokens = micros * MICRO * CONTEXT
-    # Busier direction, from the codec's shares of the wire bytes of a warm step.
-    share = max(int(b["wire_bytes"]) for b in summary["boundaries"] if b["link_id"] == "b0")
-    total = sum(int(b["wire_bytes"]) for b in summary["boundaries"])
-    wire = statistics.median(int(x["wire_bytes"]) for x in records)
-    if "delta" in codec:  # the totals hold the cold steps too: take the backward direction, which is the busier one when warm
-        backward = [int(b["wire_bytes"]) for b in summary["boundaries"] if b["link_id"] == "b0" and b["direction"] == "backward"][0]
-        tied = sum(int(b["wire_bytes"]) for b in summary["boundaries"] if b["link_id"] != "b0")
-        busier = (backward + tied / 2) / steps
-    else:
-        busier = wire * (share + sum(int(b["wire_bytes"]) for b in summary["boundaries"] if b["link_id"] != "b0") / 2) / total
-    by_compute = tokens / (compute * (micros + STAGES - 1) / micros)
-    by_link = float("inf") if link == "unshaped" else tokens / (busier * 8 / parse_rate(link))
+    # The busier direction of the busiest pair of daemons. Of a delta the totals hold the cold steps too: it is left out, and when
+    # warm the backward direction is the busier one.
+    pairs = {}
+    for b in summary["boundaries"]:
+        if not b["codec"].startswith("delta"):
+            way = (b["from"], b["to"])
+            pairs[way] = pairs.get(way, 0) + int(b["wire_bytes"]) / steps
+    by_compute = tokens / (compute * (micros + stages - 1) / micros)
+    by_link = float("inf") if link == "unshaped" else tokens / (max(pairs.values()) * 8 / parse_rate(link))
     bound = min(by_compute, by_link)
     return {"codec": codec, "link": link, "tokens_per_s": tokens / seconds, "compute_bound": by_compute,
             "link_bound": None if link == "unshaped" else by_link, "bound": bound, "ratio": tokens / seconds / bound,
-            "step_s": seconds, "compute_s": compute, "wire_bytes_a_step": wire}
+            "predicted_tokens_per_s": tokens / plan["predicted_step_s"], "step_s": seconds, "compute_s": compute,
+            "wire_bytes_a_step": statistics.median(int(x["wire_bytes"]) for x in records),
+            "chosen": [f"{b['link_id']} {b['direction']}: {b['codec']}" for b in summary["boundaries"]]}
+
+
+def print_cell(c):
+    by_link = "-" if c["link_bound"] is None else f"{c['link_bound']:.0f}"
+    print(f"{c['codec']:14} {c['link']:>9} {c['tokens_per_s']:9.0f} {c['predicted_tokens_per_s']:9.0f} {c['compute_bound']:9.0f} {by_link:>9} "
+          f"{c['bound']:9.0f} {c['ratio']:6.2f}  {c['step_s']:6.2f}  {c['wire_bytes_a_step']:.0f}", flush=True)
+
+
+def print_auto(cells):
+    """How far auto is from the best other codec on its link, and what it was."""
+    for c in cells:
+        others = [o for o in cells if o["link"] == c["link"] and o["codec"] != "auto"]
+        if c["codec"] != "auto" or not others:
+            continue
+        best = max(others, key=lambda o: o["tokens_per_s"])
+        print(f"auto at {c['link']}: {c['tokens_per_s'] / best['tokens_per_s']:.3f} of {best['codec']}; {', '.join(c['chosen'])}")
 
 
 def parse_rate(text):
@@ -116,21 +148,29 @@ def parse_rate(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=os.path.join(ROOT, "build", "bin"))
-    parser.add_argument("--codecs", default=",".join(CODECS))
+    parser.add_argument("--setting", choices=list(SETTINGS), default="two")
+    parser.add_argument("--codecs", help="of " + ", ".join(CODECS) + "; those of the setting's table if left out")
     parser.add_argument("--links", default="unshaped,100Mbit,20Mbit,5Mbit")
-    parser.add_argument("--micros", type=int, default=64, help="micro-batches a step")
+    parser.add_argument("--micros", type=int, help="micro-batches a step")
+    parser.add_argument("--rounds", type=int, default=1, help="runs of each cell; the fastest counts")
     parser.add_argument("--json", help="write the cells there")
     args = parser.parse_args()
-    cells = []
-    print(f"{'codec':14} {'link':>9} {'tokens/s':>9} {'compute':>9} {'link':>9} {'bound':>9} {'ratio':>6}  step s  wire bytes a step")
+    micros = args.micros or SETTINGS[args.setting][3]
+    codecs = (args.codecs or DEFAULT_CODECS[args.setting]).split(",")
+    best = {}
+    print(f"{'codec':14} {'link':>9} {'tokens/s':>9} {'predicted':>9} {'compute':>9} {'link':>9} {'bound':>9} {'ratio':>6}  step s  wire bytes a step")
     with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as directory:
-        for codec in args.codecs.split(","):
+        for round_ in range(args.rounds):
             for link in args.links.split(","):
-                c = run_cell(args.bin, codec, link, args.micros, directory)
-                cells.append(c)
-                by_link = "-" if c["link_bound"] is None else f"{c['link_bound']:.0f}"
-                print(f"{codec:14} {link:>9} {c['tokens_per_s']:9.0f} {c['compute_bound']:9.0f} {by_link:>9} {c['bound']:9.0f} "
-                      f"{c['ratio']:6.2f}  {c['step_s']:6.2f}  {c['wire_bytes_a_step']:.0f}", flush=True)
+                for codec in codecs:
+                    c = run_cell(args.bin, args.setting, codec, link, micros, directory)
+                    key = (codec, link)
+                    if key not in best or c["tokens_per_s"] > best[key]["tokens_per_s"]:
+                        best[key] = c
+                    if round_ + 1 == args.rounds:
+                        print_cell(best[key])
+    cells = list(best.values())
+    print_auto(cells)
     if args.json:
         with open(args.json, "w") as f:
             json.dump(cells, f, indent=1)

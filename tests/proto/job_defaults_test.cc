@@ -34,6 +34,25 @@ TEST(JobDefaults, FillsWhatIsUnsetAndKeepsWhatIsSet) {
   EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
 }
 
+// A run without codecs stays exact: its tied gradient goes in fp32.
+TEST(JobDefaults, TheTiedGradientIsChosenUnlessNothingIsCompressed) {
+  const auto tied = [](const char* forward, const char* backward) {
+    JobSpec job = SmallJob();
+    if (forward != nullptr) job.mutable_compression()->set_forward(forward);
+    if (backward != nullptr) job.mutable_compression()->set_backward(backward);
+    FillDefaults(&job);
+    EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
+    return job.compression().tied();
+  };
+  EXPECT_EQ(tied(nullptr, nullptr), "auto");
+  EXPECT_EQ(tied("none", "quant(4)"), "auto");
+  EXPECT_EQ(tied("bf16", "none"), "auto");
+  EXPECT_EQ(tied("none", "none"), "none");
+  JobSpec job = SmallJob();
+  FillDefaults(&job);
+  EXPECT_EQ(job.compression().min_bits(), 4);
+}
+
 TEST(JobDefaults, EachBadFieldIsNamed) {
   const std::pair<std::function<void(JobSpec*)>, const char*> cases[] = {
       {[](JobSpec* j) { j->set_name("Bad Name"); }, "name"},
@@ -47,6 +66,9 @@ TEST(JobDefaults, EachBadFieldIsNamed) {
        "strategy.layers_per_stage"},
       {[](JobSpec* j) { j->mutable_compression()->set_forward("quant(9)"); },
        "compression.forward"},
+      {[](JobSpec* j) { j->mutable_compression()->set_min_bits(1); }, "compression.min_bits"},
+      {[](JobSpec* j) { j->mutable_compression()->set_min_bits(9); }, "compression.min_bits"},
+      {[](JobSpec* j) { j->mutable_compression()->set_tied("quant(4)"); }, "compression.tied"},
       {[](JobSpec* j) { j->mutable_compression()->set_backward("delta(quant(4))"); },
        "compression.backward"},
       {[](JobSpec* j) { j->mutable_compression()->set_tied("quant(8)"); }, "compression.tied"},

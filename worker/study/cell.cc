@@ -116,6 +116,7 @@ absl::Status SetCell(const Cell& cell, const std::string& why, JobSpec* job) {
   c->set_forward(FormatCodec(cell.setting.forward));
   c->set_backward(FormatCodec(cell.setting.backward));
   c->set_evaluation("none");
+  if (c->tied() == "auto") c->set_tied("none");  // boundaries are what is compared
   return absl::OkStatus();
 }
 
