@@ -36,10 +36,10 @@ here=$ISTHMUS_ROOT/deploy
 if [ -n "$setup" ]; then
   "$here/setup.sh" --tests "${torch[@]}"
   # The independent readers of checkpoints are Python packages; they get a folder of their own.
-  if ! .venv/bin/python -c 'import numpy, safetensors, yaml' 2> /dev/null; then
+  if ! .venv/bin/python -c 'import numpy, safetensors, tokenizers, transformers, yaml' 2> /dev/null; then
     say "python packages of tests/requirements.txt into .venv"
     rm -rf .venv
-    /usr/bin/python3 -m venv .venv
+    /usr/bin/python3 -m venv --system-site-packages .venv
     .venv/bin/python -m pip install -q --disable-pip-version-check -r tests/requirements.txt
   fi
 fi
