@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -12,8 +13,13 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/exit_code.h"
+#include "coordinator/cli/job/check.h"
 #include "coordinator/cli/job_reference.h"
 #include "coordinator/cli/json_out.h"
+#include "coordinator/cli/model/generate_run.h"
+#include "coordinator/cli/shell/command_table.h"
+#include "coordinator/cli/shell/completion.h"
+#include "coordinator/cli/shell/man_page.h"
 #include "coordinator/cli/study_run.h"
 #include "coordinator/cli/suggest.h"
 #include "coordinator/cli/testnet_plan.h"
@@ -75,8 +81,9 @@ struct Arguments {
   LogsOptions logs;
   ExportOptions export_dir;
   TestnetOptions testnet;
+  JobSource check;
+  GenerateRunOptions generate;
   std::string job;
-  std::string job_file;
   bool json = false;
   bool now = false;
 };
@@ -98,9 +105,12 @@ class App {
         "--version", [this] { version_ = true; }, "the version");
     AddCluster();
     AddJobs();
+    AddModels();
     AddOffline();
+    AddShell();
     AddTestnet();
     AddStudy();
+    NameTheCoordinator();
   }
 
   int Run(int argc, const char* const* argv) {
@@ -120,6 +130,7 @@ class App {
                     bool json = true) {
     CLI::App* command = app_.add_subcommand(name, what);
     command->fallthrough();
+    command->footer("");  // else it inherits the program's
     command->callback([this, run = std::move(run)] { run_ = run; });
     if (json) command->add_flag("--json", a_.json, "as JSON");
     return command;
@@ -127,9 +138,17 @@ class App {
   void JobArgument(CLI::App* command, std::string* where) {
     command->add_option("JOB", *where, "its id, or its name (the newest of that name)")->required();
   }
-  void FileArgument(CLI::App* command, std::string* where) {
-    command->add_option("JOB.yaml", *where, "the job file (isthmus job-template prints one)")
+  void FileArgument(CLI::App* command, JobSource* where) {
+    command
+        ->add_option("JOB.yaml", where->file,
+                     "the job file (isthmus job-template prints one); - for standard input")
         ->required();
+    command
+        ->add_option("--set", where->settings,
+                     "a field of the job, over the file's, such as recipe.steps=10")
+        ->type_name("PATH=VALUE")
+        ->expected(1)
+        ->take_all();
   }
   void ResumeOptions(CLI::App* command, bool* resume, std::optional<int64_t>* step) {
     command->add_flag("--resume", *resume,
@@ -205,6 +224,7 @@ class App {
     });
     JobArgument(logs, &a_.logs.job);
     logs->add_flag("-f,--follow", a_.logs.follow, "go on until the job ends");
+    logs->add_flag("--csv", a_.logs.csv, "as CSV, for spreadsheets and deploy/tensorboard.py");
     logs->add_option("--from", a_.logs.from_step, "the first step")
         ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
         ->type_name("STEP");
@@ -217,6 +237,9 @@ class App {
     JobArgument(stop, &a_.job);
     stop->add_flag("--now", a_.now, "at once, without a checkpoint");
     stop->footer("\nGo on later: isthmus submit JOB.yaml --resume");
+  }
+
+  void AddModels() {
     CLI::App* out =
         Command("export", "write a checkpoint as a directory that `transformers` can load", [this] {
           a_.export_dir.json = a_.json;
@@ -226,10 +249,42 @@ class App {
     out->add_option("DIR", a_.export_dir.dir, "where to")->required();
     out->add_option("--step", a_.export_dir.step, "the checkpoint of that step (else the newest)")
         ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+    out->add_option("--tokenizer", a_.export_dir.tokenizer,
+                    "directory of the tokenizer to put beside the weights [model.init_from's]")
+        ->type_name("DIR");
     out->add_flag("--force", a_.export_dir.force, "replace DIR if it is not empty");
     out->footer(
-        "\nWrites model.safetensors and config.json, in one rename: DIR is never half "
-        "written.\n\nExample:\n  isthmus export my-first-job ./model");
+        "\nWrites model.safetensors, config.json and the tokenizer's files, in one rename: DIR is "
+        "never half written.\n\nExample:\n  isthmus export my-first-job ./model");
+    CLI::App* generate =
+        Command("generate", "continue a text with a job's model, or with an export", [this] {
+          for (const CLI::Option* option : generated_) {
+            if (option->count() == 0) continue;
+            a_.generate.arguments.push_back(option->get_name());
+            if (option->get_items_expected_max() > 0)
+              a_.generate.arguments.push_back(option->results().back());
+          }
+          if (a_.json) a_.generate.arguments.push_back("--json");
+          return RunGenerate(a_.client, a_.generate, console_);
+        });
+    generate->add_option("JOB|DIR", a_.generate.target, "a job, or a directory of `export`")
+        ->required();
+    generate->add_option("PROMPT", a_.generate.prompt, "the beginning of the text");
+    for (const GenerateFlag& flag : GenerateFlags()) {
+      generated_.push_back(
+          flag.value.empty()
+              ? generate->add_flag(flag.name, flag.what)
+              : generate->add_option(flag.name, unused_, flag.what)->type_name(flag.value));
+    }
+    generate->add_option("--step", a_.generate.step, "of a job: the checkpoint of that step")
+        ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+        ->type_name("STEP");
+    generate->add_option("--tokenizer", a_.generate.tokenizer, "of a job: as with `export`")
+        ->type_name("DIR");
+    generate->footer(
+        "\nRuns on this machine's CPU; the same seed gives the same text.\n\nExamples:\n  isthmus "
+        "generate my-first-job \"In the beginning\"\n  isthmus generate ./model \"Once\" --tokens "
+        "50 --greedy");
   }
 
   void AddOffline() {
@@ -258,6 +313,41 @@ class App {
         },
         false);
     help->add_option("TOPIC", a_.topic, "a command, or `job`");
+  }
+
+  void AddShell() {
+    CLI::App* check = Command("check", "judge a job file, without a coordinator",
+                              [this] { return RunCheck(a_.check, a_.json, console_); });
+    FileArgument(check, &a_.check);
+    check->footer(
+        "\nEvery error has file, line and column; exit code 2 where there is one.\n\nExamples:\n  "
+        "isthmus check job.yaml\n  isthmus check job.yaml --set recipe.steps=10");
+    CLI::App* completion = Command(
+        "completion", "print the completions of a shell",
+        [this] { return Print(Completion(TableOf(app_), a_.topic)); }, false);
+    completion->add_option("SHELL", a_.topic, "bash, zsh or fish")->required();
+    completion->footer("\nExample:\n  source <(isthmus completion bash)");
+    CLI::App* man = Command(
+        "man", "print the manual page, as roff", [this] { return Print(ManPage()); }, false);
+    man->add_option("TOPIC", a_.topic, "a command, or `job` [all commands]");
+    man->footer("\nExample:\n  isthmus man | man -l -");
+  }
+
+  absl::StatusOr<std::string> ManPage() {
+    const CommandTable table = TableOf(app_);
+    if (a_.topic.empty()) return ProgramPage(table, ISTHMUS_VERSION);
+    if (a_.topic == "job")
+      return TextPage("isthmus-job", 5, "the job file of Isthmus", JobReference(), ISTHMUS_VERSION);
+    const CommandTable* command = FindCommand(table, a_.topic);
+    if (command == nullptr)
+      return absl::InvalidArgumentError(absl::StrCat("there is no command '", a_.topic, "'"));
+    return CommandPage(table, *command, ISTHMUS_VERSION);
+  }
+
+  int Print(const absl::StatusOr<std::string>& text) {
+    if (!text.ok()) return console_->Fail(text.status());
+    console_->Out(*text);
+    return kExitOk;
   }
 
   void AddTestnet() {
@@ -306,6 +396,19 @@ class App {
     study_->set_help_flag();
     study_->prefix_command();
     study_->fallthrough(false);
+  }
+
+  // In the help of each command that asks it.
+  void NameTheCoordinator() {
+    const std::set<std::string> offline = {"check",         "completion",   "help",
+                                           "job-reference", "job-template", "man",
+                                           "study",         "testnet",      "version"};
+    for (CLI::App* command : app_.get_subcommands([](CLI::App*) { return true; })) {
+      if (offline.count(command->get_name()) > 0) continue;
+      command->footer(absl::StrCat(command->get_footer(), command->get_footer().empty() ? "" : "\n",
+                                   "\nThe coordinator: --coordinator HOST:PORT, else "
+                                   "$ISTHMUS_COORDINATOR, else 127.0.0.1:7070."));
+    }
   }
 
   CLI::App* Find(const std::string& name) {
@@ -358,6 +461,8 @@ class App {
   Arguments a_;
   CLI::App app_;
   CLI::App* study_ = nullptr;
+  std::vector<const CLI::Option*> generated_;  // options that isthmus-generate judges
+  std::string unused_;
   std::function<int()> run_;
   bool version_ = false;
 };

@@ -1,4 +1,4 @@
-// The command line of `isthmus`. The only door to CLI11.
+// The command line of `isthmus`. The door to CLI11, with shell/command_table.h.
 // Thread: one owner, the main thread.
 #ifndef ISTHMUS_COORDINATOR_CLI_APP_H_
 #define ISTHMUS_COORDINATOR_CLI_APP_H_

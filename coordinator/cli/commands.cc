@@ -1,7 +1,6 @@
 #include "coordinator/cli/commands.h"
 
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <set>
@@ -18,8 +17,10 @@
 #include "coordinator/cli/export_dir.h"
 #include "coordinator/cli/gpt2_import.h"
 #include "coordinator/cli/interrupt.h"
+#include "coordinator/cli/job/record_csv.h"
 #include "coordinator/cli/job_yaml.h"
 #include "coordinator/cli/json_out.h"
+#include "coordinator/cli/model/tokenizer_files.h"
 #include "coordinator/cli/render.h"
 #include "coordinator/cli/summary.h"
 #include "coordinator/cli/views.h"
@@ -170,11 +171,8 @@ absl::Status StepWithoutResume() {
 }
 
 // Uploads model.init_from as checkpoint 0 of a new job id.
-absl::StatusOr<std::string> UploadInit(Client* client, const JobSpec& job,
-                                       const std::string& job_file, Console* console) {
-  std::filesystem::path dir = job.model().init_from();
-  if (dir.is_relative()) dir = std::filesystem::path(job_file).parent_path() / dir;
-  ASSIGN_OR_RETURN(const ImportedGpt2 model, ReadGpt2(dir.string(), job.model()));
+absl::StatusOr<std::string> UploadInit(Client* client, const JobSpec& job, Console* console) {
+  ASSIGN_OR_RETURN(const ImportedGpt2 model, ReadGpt2(job.model().init_from(), job.model()));
   for (const std::string& warning : model.warnings)
     console->Err(absl::StrCat("warning: ", Printable(warning), "\n"));
   NewJobIdRequest request;
@@ -193,10 +191,10 @@ absl::StatusOr<std::string> UploadInit(Client* client, const JobSpec& job,
   return id.job_id();
 }
 
-absl::StatusOr<SubmitReply> SubmitJob(Client* client, const SubmitOptions& options,
-                                      Console* console) {
+absl::StatusOr<SubmitReply> SubmitJob(Client* client, const JobSpec& job,
+                                      const SubmitOptions& options, Console* console) {
   SubmitRequest request;
-  ASSIGN_OR_RETURN(*request.mutable_job(), ReadJobFile(options.job_file));
+  *request.mutable_job() = job;
   request.set_resume(options.resume);
   if (options.step.has_value()) request.set_resume_step(*options.step);
   request.set_wait_for_nodes(options.wait);
@@ -206,8 +204,7 @@ absl::StatusOr<SubmitReply> SubmitJob(Client* client, const SubmitOptions& optio
       *plan.mutable_job() = request.job();
       RETURN_IF_ERROR(client->MakePlan(plan).status());
     }
-    ASSIGN_OR_RETURN(const std::string id,
-                     UploadInit(client, request.job(), options.job_file, console));
+    ASSIGN_OR_RETURN(const std::string id, UploadInit(client, request.job(), console));
     request.set_job_id(id);
     request.set_init_uploaded(true);
   }
@@ -256,7 +253,7 @@ int RunSubmit(const ClientOptions& client, const SubmitOptions& options, Console
   Session session;
   const absl::Status opened = session.Open(client);
   if (!opened.ok()) return console->Fail(opened);
-  const absl::StatusOr<SubmitReply> reply = SubmitJob(session.client.get(), options, console);
+  const absl::StatusOr<SubmitReply> reply = SubmitJob(session.client.get(), *job, options, console);
   if (!reply.ok()) return console->Fail(reply.status());
   PrintWarnings(reply->warnings(), console);
   if (options.json && !options.watch) {
@@ -324,10 +321,12 @@ int RunLogs(const ClientOptions& client, const LogsOptions& options, Console* co
   Session session;
   const absl::Status opened = session.Open(client);
   if (!opened.ok()) return console->Fail(opened);
-  if (!options.json) console->Out(RecordHeader());
+  if (!options.json || options.csv) console->Out(options.csv ? RecordCsvHeader() : RecordHeader());
   const auto print = [&](const WatchReply& reply) {
     for (const JobRecord& record : reply.records())
-      console->Out(options.json ? ToJson(record, false) + "\n" : RecordLine(record));
+      console->Out(options.csv    ? RecordCsv(record)
+                   : options.json ? ToJson(record, false) + "\n"
+                                  : RecordLine(record));
   };
   absl::Status status;
   if (options.follow) {
@@ -382,6 +381,9 @@ int RunExport(const ClientOptions& client, const ExportOptions& options, Console
     return console->Fail(absl::FailedPreconditionError(absl::StrCat(
         job->job_id(), " has no plan yet, so no checkpoint: it is ", StateName(job->state()))));
   }
+  const absl::StatusOr<TokenizerFiles> tokenizer =
+      FindTokenizer(job->plan().job(), options.tokenizer);
+  if (!tokenizer.ok()) return console->Fail(tokenizer.status());
   FetchCheckpointRequest fetch;
   fetch.set_job_id(job->job_id());
   fetch.set_step(options.step);
@@ -393,7 +395,8 @@ int RunExport(const ClientOptions& client, const ExportOptions& options, Console
       [&](const std::string& path) -> absl::Status {
         ASSIGN_OR_RETURN(fetched, session.client->FetchCheckpoint(fetch, path, progress));
         return absl::OkStatus();
-      });
+      },
+      tokenizer->files);
   if (!status.ok()) return console->Fail(status);
   for (const LinkPlan& link : job->plan().links()) {
     if (link.forward().kind() != CodecSpec::AUTOENCODER) continue;
@@ -403,15 +406,22 @@ int RunExport(const ClientOptions& client, const ExportOptions& options, Console
         "them before you use it\n");
     break;
   }
+  if (options.quiet) return kExitOk;
   if (options.json) {
-    console->Out(absl::StrCat(
-        "{\n  \"job_id\": ", JsonString(job->job_id()), ",\n  \"step\": ", fetched.step,
-        ",\n  \"dir\": ", JsonString(options.dir), ",\n  \"bytes\": ", fetched.bytes, "\n}\n"));
+    const std::string origin = tokenizer->origin.empty() ? "null" : JsonString(tokenizer->origin);
+    console->Out(
+        absl::StrCat("{\n  \"job_id\": ", JsonString(job->job_id()),
+                     ",\n  \"step\": ", fetched.step, ",\n  \"dir\": ", JsonString(options.dir),
+                     ",\n  \"bytes\": ", fetched.bytes, ",\n  \"tokenizer\": ", origin, "\n}\n"));
   } else {
     console->Out(absl::StrCat(
         "wrote ", options.dir, ": weights of ", Printable(job->job_id()), " at step ", fetched.step,
         " (", FormatBytes(static_cast<double>(fetched.bytes)), ") and config.json\n",
+        Printable(tokenizer->note), "\n",
         "load it: transformers.GPT2LMHeadModel.from_pretrained(\"", options.dir, "\")\n"));
+    if (!tokenizer->origin.empty())
+      console->Out(
+          absl::StrCat("try it: isthmus generate ", options.dir, " \"Once upon a time\"\n"));
   }
   return kExitOk;
 }

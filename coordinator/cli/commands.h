@@ -9,6 +9,7 @@
 
 #include "coordinator/cli/client.h"
 #include "coordinator/cli/console.h"
+#include "coordinator/cli/job_yaml.h"
 
 namespace isthmus::cli {
 
@@ -20,7 +21,7 @@ struct NodesOptions {
 int RunNodes(const ClientOptions& client, const NodesOptions& options, Console* console);
 
 struct PlanOptions {
-  std::string job_file;
+  JobSource job_file;
   bool resume = false;
   std::optional<int64_t> step;  // with resume: from this checkpoint, not the newest
   bool json = false;
@@ -28,7 +29,7 @@ struct PlanOptions {
 int RunPlan(const ClientOptions& client, const PlanOptions& options, Console* console);
 
 struct SubmitOptions {
-  std::string job_file;
+  JobSource job_file;
   bool watch = false;
   bool resume = false;
   std::optional<int64_t> step;  // with resume: from this checkpoint, not the newest
@@ -50,6 +51,7 @@ int RunWatch(const ClientOptions& client, const WatchOptions& options, Console* 
 
 struct LogsOptions {
   std::string job;
+  bool csv = false;  // wins over json
   bool follow = false;
   bool json = false;
   int64_t from_step = 0;
@@ -62,9 +64,11 @@ int RunStop(const ClientOptions& client, const std::string& job, bool now, bool 
 struct ExportOptions {
   std::string job;
   std::string dir;
-  int64_t step = -1;  // -1: the newest checkpoint
+  int64_t step = -1;      // -1: the newest checkpoint
+  std::string tokenizer;  // directory of the tokenizer to put beside the weights
   bool force = false;
   bool json = false;
+  bool quiet = false;  // nothing on stdout
 };
 int RunExport(const ClientOptions& client, const ExportOptions& options, Console* console);
 

@@ -131,7 +131,8 @@ absl::Status MarkForTransformers(const std::string& path) {
 }
 
 absl::Status WriteExport(const std::string& dir_in, bool force, const ModelSpec& model,
-                         const std::function<absl::Status(const std::string& path)>& fetch) {
+                         const std::function<absl::Status(const std::string& path)>& fetch,
+                         const std::map<std::string, std::string>& more_files) {
   std::string dir = fs::path(dir_in).lexically_normal().string();
   while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
   RETURN_IF_ERROR(CheckTarget(dir, force));
@@ -145,6 +146,8 @@ absl::Status WriteExport(const std::string& dir_in, bool force, const ModelSpec&
   RETURN_IF_ERROR(MarkForTransformers(weights));
   RETURN_IF_ERROR(SyncFile(weights));
   RETURN_IF_ERROR(WriteFileDurably(temp.path() + "/config.json", Gpt2ConfigJson(model)));
+  for (const auto& [name, bytes] : more_files)
+    RETURN_IF_ERROR(WriteFileDurably(absl::StrCat(temp.path(), "/", name), bytes));
   fs::permissions(temp.path(),
                   fs::perms::owner_all | fs::perms::group_read | fs::perms::group_exec |
                       fs::perms::others_read | fs::perms::others_exec,

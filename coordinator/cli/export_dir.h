@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 
 #include "absl/status/status.h"
@@ -15,9 +16,11 @@
 namespace isthmus::cli {
 
 // Makes the directory. `fetch` writes the merged safetensors file to the path it gets.
-// InvalidArgument: DIR exists and is not empty (without `force`); with it, DIR is replaced.
+// `more_files` by name: a tokenizer. InvalidArgument: DIR exists and is not empty (without
+// `force`); with it, DIR is replaced.
 absl::Status WriteExport(const std::string& dir, bool force, const ModelSpec& model,
-                         const std::function<absl::Status(const std::string& path)>& fetch);
+                         const std::function<absl::Status(const std::string& path)>& fetch,
+                         const std::map<std::string, std::string>& more_files = {});
 
 // Sets "__metadata__": {"format": "pt"} in the header, which `transformers` asks for; the data
 // stays as it is. Checks that every offset lies in the file.

@@ -7,10 +7,12 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -18,8 +20,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "coordinator/cli/job/standard_input.h"
 #include "coordinator/cli/suggest.h"
 #include "coordinator/cli/yaml_tree.h"
 #include "proto/job_defaults.h"
@@ -89,8 +93,24 @@ class Mapper {
     MapMessage(root, &out_->job, "");
   }
 
-  // After Map: defaults and the checks of proto/job_defaults.h, skipping what a section with errors
-  // would only repeat.
+  // After Map: one --set. Its value is what could stand behind the key in a file.
+  void Set(const std::string& setting) {
+    flag_ = absl::StrCat("--set ", Shown(setting));
+    const size_t equals = setting.find('=');
+    const std::string path = setting.substr(0, equals);
+    YamlNode value;
+    if (equals == std::string::npos || path.empty()) {
+      Error(value, "", "must be PATH=VALUE, such as recipe.steps=10");
+    } else if (const auto error = ParseYaml(setting.substr(equals + 1), &value)) {
+      Error(value, "", error->message);
+    } else {
+      SetField(path, value);
+    }
+    flag_.clear();
+  }
+
+  // At the end: defaults and the checks of proto/job_defaults.h, skipping what a section with
+  // errors would only repeat.
   void Validate() {
     FillDefaults(&out_->job);
     for (const absl::Status& status : JobErrors(out_->job)) {
@@ -98,25 +118,57 @@ class Mapper {
       const size_t colon = message.find(": ");
       const std::string path(message.substr(0, colon));
       if (colon == absl::string_view::npos || SectionFailed(path)) continue;
-      Add({0, 0, path, std::string(message.substr(colon + 2))});
+      Add({0, 0, path, std::string(message.substr(colon + 2)), ""});
     }
     std::stable_sort(out_->errors.begin(), out_->errors.end(),
                      [](const JobFileError& a, const JobFileError& b) {
-                       return std::make_pair(a.line, a.column) < std::make_pair(b.line, b.column);
+                       return std::make_tuple(!a.flag.empty(), a.line, a.column) <
+                              std::make_tuple(!b.flag.empty(), b.line, b.column);
                      });
     if (out_->errors.size() > kMaxJobErrors) out_->errors.resize(kMaxJobErrors);
+    for (const auto& [path, place] : places_)
+      out_->places[path] = {place.line, place.column, path, "", place.flag};
   }
 
  private:
   struct Place {
     int line;
     int column;
+    std::string flag;
   };
 
   void Error(const YamlNode& at, const std::string& path, std::string message) {
     failed_.insert(path.substr(0, path.find('.')));
     if (out_->errors.size() < kMaxJobErrors)
-      out_->errors.push_back({at.line, at.column, path, std::move(message)});
+      out_->errors.push_back({at.line, at.column, path, std::move(message), flag_});
+  }
+
+  void SetField(const std::string& path, const YamlNode& value) {
+    Message* message = &out_->job;
+    std::string so_far;
+    const std::vector<std::string> keys = absl::StrSplit(path, '.');
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(keys[i]);
+      if (field == nullptr) {
+        Error(value, Join(so_far, Shown(keys[i])),
+              UnknownKey(keys[i], message->GetDescriptor(), so_far));
+        return;
+      }
+      so_far = Join(so_far, field->name());
+      if (i + 1 == keys.size()) {
+        message->GetReflection()->ClearField(message, field);
+        places_[so_far] = {1, 1, flag_};
+        MapField(value, field, message, so_far);
+      } else if (field->message_type() == nullptr || field->is_repeated()) {
+        Error(value, so_far,
+              field->is_repeated()
+                  ? std::string("is a list; give all of it, as in strategy.layers_per_stage=[2, 4]")
+                  : absl::StrCat("is no section, so it has no '", Shown(keys[i + 1]), "'"));
+        return;
+      } else {
+        message = message->GetReflection()->MutableMessage(message, field);
+      }
+    }
   }
 
   bool SectionFailed(const std::string& path) const {
@@ -139,6 +191,7 @@ class Mapper {
     }
     error.line = place == places_.end() ? 1 : place->second.line;
     error.column = place == places_.end() ? 1 : place->second.column;
+    if (place != places_.end()) error.flag = place->second.flag;
     out_->errors.push_back(std::move(error));
   }
 
@@ -170,7 +223,7 @@ class Mapper {
         continue;
       }
       const YamlNode& at = value.kind == YamlNode::kScalar ? value : key;
-      places_[field_path] = {at.line, at.column};
+      places_[field_path] = {at.line, at.column, flag_};
       if (value.kind == YamlNode::kNull &&
           (field->is_repeated() || field->message_type() == nullptr)) {
         Error(key, field_path,
@@ -222,7 +275,7 @@ class Mapper {
     }
     for (size_t i = 0; i < node.items.size(); ++i) {
       const std::string item_path = absl::StrCat(path, "[", i, "]");
-      places_[item_path] = {node.items[i].line, node.items[i].column};
+      places_[item_path] = {node.items[i].line, node.items[i].column, flag_};
       if (field->message_type() != nullptr) {
         MapMessage(node.items[i], message->GetReflection()->AddMessage(message, field), item_path);
       } else {
@@ -321,6 +374,7 @@ class Mapper {
   }
 
   JobFile* const out_;
+  std::string flag_;  // the --set that is being mapped
   std::map<std::string, Place> places_;
   std::set<std::string> failed_;  // first parts of the paths of errors
 };
@@ -328,8 +382,9 @@ class Mapper {
 }  // namespace
 
 std::string FormatJobFileError(absl::string_view file, const JobFileError& error) {
-  return absl::StrCat(file, ":", error.line, ":", error.column, ": ", error.path,
-                      error.path.empty() ? "" : ": ", error.message);
+  const std::string place =
+      error.flag.empty() ? absl::StrCat(file, ":", error.line, ":", error.column) : error.flag;
+  return absl::StrCat(place, ": ", error.path, error.path.empty() ? "" : ": ", error.message);
 }
 
 absl::StatusOr<int64_t> ParseWholeNumber(absl::string_view text) {
@@ -373,34 +428,58 @@ absl::StatusOr<int64_t> ParseByteSize(absl::string_view text) {
   return static_cast<int64_t>(bytes);
 }
 
-JobFile ParseJobYaml(absl::string_view text) {
+JobFile ParseJobYaml(absl::string_view text, const JobSettings& settings) {
   JobFile file;
   YamlNode root;
   if (const std::optional<YamlError> error = ParseYaml(text, &root)) {
-    file.errors.push_back({error->line, error->column, "", error->message});
+    file.errors.push_back({error->line, error->column, "", error->message, ""});
     return file;
   }
   Mapper mapper(&file);
   mapper.Map(root);
+  for (const std::string& setting : settings) mapper.Set(setting);
   mapper.Validate();
   return file;
 }
 
-absl::StatusOr<JobSpec> ReadJobFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
+void ResolveInitFrom(const JobSource& source, JobSpec* job) {
+  const std::filesystem::path dir = job->model().init_from();
+  if (dir.empty()) return;
+  const std::filesystem::path file = source.file == kStandardInput ? "" : source.file;
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(file.parent_path() / dir, error);
+  if (!error) job->mutable_model()->set_init_from(absolute.lexically_normal().string());
+}
+
+std::string JobFileName(const JobSource& source) {
+  return source.file == kStandardInput ? kStandardInputName : source.file;
+}
+
+absl::StatusOr<std::string> ReadJobText(const JobSource& source) {
+  if (source.file == kStandardInput) return ReadStandardInput(kMaxYamlBytes + 1);
+  std::ifstream in(source.file, std::ios::binary);
   if (!in)
     return absl::NotFoundError(
-        absl::StrCat("can't open the job file ", path, ": ", std::strerror(errno)));
+        absl::StrCat("can't open the job file ", source.file, ": ", std::strerror(errno)));
   std::string text(kMaxYamlBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (in.bad() || (in.fail() && !in.eof()))
     return absl::NotFoundError(
-        absl::StrCat("can't read the job file ", path, ": ", std::strerror(errno)));
+        absl::StrCat("can't read the job file ", source.file, ": ", std::strerror(errno)));
   text.resize(static_cast<size_t>(in.gcount()));
-  JobFile file = ParseJobYaml(text);
-  if (file.errors.empty()) return std::move(file.job);
+  return text;
+}
+
+absl::StatusOr<JobSpec> ReadJobFile(const JobSource& source) {
+  ASSIGN_OR_RETURN(const std::string text, ReadJobText(source));
+  JobFile file = ParseJobYaml(text, source.settings);
+  if (file.errors.empty()) {
+    ResolveInitFrom(source, &file.job);
+    return std::move(file.job);
+  }
   std::vector<std::string> lines;
-  for (const JobFileError& error : file.errors) lines.push_back(FormatJobFileError(path, error));
+  for (const JobFileError& error : file.errors)
+    lines.push_back(FormatJobFileError(JobFileName(source), error));
   if (file.errors.size() >= kMaxJobErrors) lines.push_back("(there may be more)");
   return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
 }

@@ -9,7 +9,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
+#include "coordinator/cli/job/standard_input.h"
 #include "coordinator/cli/job_yaml.h"
 #include "coordinator/cli/process.h"
 
@@ -17,8 +19,9 @@ namespace isthmus::cli {
 namespace {
 
 bool IsJobFile(const std::string& argument) {
-  return !absl::StartsWith(argument, "-") &&
-         (absl::EndsWith(argument, ".yaml") || absl::EndsWith(argument, ".yml"));
+  return argument == kStandardInput ||
+         (!absl::StartsWith(argument, "-") &&
+          (absl::EndsWith(argument, ".yaml") || absl::EndsWith(argument, ".yml")));
 }
 
 absl::StatusOr<std::string> InMemory(const std::string& text) {
@@ -37,15 +40,32 @@ absl::StatusOr<std::string> InMemory(const std::string& text) {
 
 absl::StatusOr<std::vector<std::string>> StudyArguments(const std::vector<std::string>& arguments) {
   std::vector<std::string> out;
-  for (const std::string& argument : arguments) {
-    out.push_back(argument);
-    if (!IsJobFile(argument)) continue;
-    ASSIGN_OR_RETURN(const JobSpec job, ReadJobFile(argument));
-    std::string json;
-    if (!google::protobuf::util::MessageToJsonString(job, &json).ok())
-      return absl::InternalError(absl::StrCat(argument, ": the job has no JSON form"));
-    ASSIGN_OR_RETURN(out.back(), InMemory(json));
+  JobSettings settings;
+  int job_at = -1;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    absl::string_view argument = arguments[i];
+    if (absl::ConsumePrefix(&argument, "--set=")) {
+      settings.emplace_back(argument);
+    } else if (argument == "--set") {
+      if (++i == arguments.size())
+        return absl::InvalidArgumentError("--set: PATH=VALUE is missing");
+      settings.push_back(arguments[i]);
+    } else {
+      if (IsJobFile(arguments[i])) job_at = static_cast<int>(out.size());
+      out.push_back(arguments[i]);
+    }
   }
+  if (job_at < 0) {
+    if (settings.empty()) return out;
+    return absl::InvalidArgumentError("--set changes a job file, and none is named");
+  }
+  JobSource source(out[job_at]);
+  source.settings = std::move(settings);
+  ASSIGN_OR_RETURN(const JobSpec job, ReadJobFile(source));
+  std::string json;
+  if (!google::protobuf::util::MessageToJsonString(job, &json).ok())
+    return absl::InternalError(absl::StrCat(JobFileName(source), ": the job has no JSON form"));
+  ASSIGN_OR_RETURN(out[job_at], InMemory(json));
   return out;
 }
 

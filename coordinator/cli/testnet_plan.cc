@@ -173,7 +173,11 @@ std::vector<std::string> WaitArguments(const TestnetOptions& options, int daemon
 }
 
 std::vector<std::string> SubmitArguments(const TestnetOptions& options) {
-  std::vector<std::string> arguments = {"submit", options.job_file, "--watch"};
+  std::vector<std::string> arguments = {"submit", options.job_file.file, "--watch"};
+  for (const std::string& setting : options.job_file.settings) {
+    arguments.push_back("--set");
+    arguments.push_back(setting);
+  }
   if (options.json) arguments.push_back("--json");
   if (!options.summary_file.empty()) {
     arguments.push_back("--summary");

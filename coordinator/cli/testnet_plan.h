@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "coordinator/cli/job_yaml.h"
 
 namespace isthmus::cli {
 
@@ -25,7 +26,7 @@ struct TestnetOptions {
   std::string rate, delay, jitter, loss;  // the same for every pair of daemons
   int mtu = 1500;
   uint64_t seed = 1;  // of losses and jitter
-  std::string job_file;
+  JobSource job_file;
   std::string data_dir = "data";  // of every daemon
   std::string run_dir;            // empty: a temporary one, deleted after a success
   std::string summary_file;

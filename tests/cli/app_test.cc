@@ -29,6 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 struct Result {
   int code = -1;
@@ -111,12 +112,15 @@ TEST_F(AppTest, HelpTeaches) {
   EXPECT_THAT(RunCommand({"--help"}).out, HasSubstr("First steps:"));
   EXPECT_EQ(RunCommand({"--help"}).code, 0);
   for (const char* command : {"nodes", "plan", "submit", "list", "status", "watch", "logs", "stop",
-                              "export", "version", "testnet"}) {
+                              "export", "generate", "check", "version", "testnet"}) {
     const Result result = RunCommand({command, "--help"});
     EXPECT_EQ(result.code, 0) << command;
     EXPECT_THAT(result.out, HasSubstr("--json")) << command;
+    EXPECT_THAT(result.out, Not(HasSubstr("First steps:"))) << command;
     EXPECT_EQ(RunCommand({"help", command}).code, 0) << command;
   }
+  for (const char* command : {"nodes", "plan", "submit", "generate"})
+    EXPECT_THAT(RunCommand({command, "--help"}).out, HasSubstr("ISTHMUS_COORDINATOR")) << command;
   EXPECT_THAT(RunCommand({"help", "job"}).out, HasSubstr("global_batch"));
   EXPECT_THAT(RunCommand({"job-reference"}).out, HasSubstr("global_batch"));
   EXPECT_THAT(RunCommand({"job-template"}).out, HasSubstr("global_batch"));
@@ -359,6 +363,55 @@ TEST_F(AppTest, ADamagedExportLeavesNothing) {
             1);  // job.yaml alone
 }
 
+TEST_F(AppTest, AnExportHasATokenizer) {
+  JobSpec* job = fake_.status.mutable_plan()->mutable_job();
+  *job->mutable_model() = SmallGpt2Model();
+  job->mutable_data()->set_format("bytes");
+  fake_.weights = SmallGpt2Weights("transformer.");
+  const Result bytes = Run({"export", "bible", dir_ + "/bytes", "--json"});
+  EXPECT_EQ(bytes.code, 0) << bytes.err;
+  EXPECT_EQ(nlohmann::json::parse(bytes.out)["tokenizer"], "bytes");
+  EXPECT_TRUE(fs::exists(dir_ + "/bytes/tokenizer.json"));
+  EXPECT_TRUE(fs::exists(dir_ + "/bytes/generation_config.json"));
+
+  job->mutable_data()->set_format("tokens");
+  const Result none = Run({"export", "bible", dir_ + "/none"});
+  EXPECT_EQ(none.code, 0) << none.err;
+  EXPECT_THAT(none.out, HasSubstr("no tokenizer"));
+  EXPECT_THAT(none.out, HasSubstr("--tokenizer DIR"));
+  EXPECT_FALSE(fs::exists(dir_ + "/none/tokenizer.json"));
+
+  const Result asked = Run({"export", "bible", dir_ + "/asked", "--tokenizer", dir_ + "/bytes"});
+  EXPECT_EQ(asked.code, 0) << asked.err;
+  EXPECT_THAT(asked.out, HasSubstr("copied from " + dir_ + "/bytes"));
+  EXPECT_TRUE(fs::exists(dir_ + "/asked/tokenizer.json"));
+  EXPECT_EQ(Run({"export", "bible", dir_ + "/bad", "--tokenizer", dir_}).code, kExitUsage);
+}
+
+TEST_F(AppTest, SetGoesOverTheFile) {
+  EXPECT_EQ(Run({"submit", Job(), "--set", "recipe.steps=77", "--set=seed=5"}).code, 0);
+  EXPECT_EQ(fake_.asked().submit_request.job().recipe().steps(), 77);
+  EXPECT_EQ(fake_.asked().submit_request.job().seed(), 5u);
+  const Result wrong = Run({"plan", Job(), "--set", "recipe.steps=many"});
+  EXPECT_EQ(wrong.code, kExitUsage);
+  EXPECT_THAT(wrong.err, HasSubstr("--set recipe.steps=many: recipe.steps: 'many' is not a whole"));
+}
+
+TEST_F(AppTest, LogsAsCsv) {
+  fake_.streams = {{Records(0, 2, JOB_FINISHED)}};
+  const Result result = Run({"logs", "bible", "--csv"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, testing::StartsWith("step,loss,"));
+  EXPECT_THAT(result.out, HasSubstr("\n1,5.4,"));
+}
+
+TEST_F(AppTest, GenerateExportsAJobFirst) {
+  fake_.refuse = {grpc::StatusCode::NOT_FOUND, "there is no job frob"};
+  const Result result = Run({"generate", "frob", "Once"});
+  EXPECT_EQ(result.code, kExitUsage);
+  EXPECT_THAT(result.err, HasSubstr("there is no job frob"));
+}
+
 TEST_F(AppTest, SubmitUploadsTheModelItStartsFrom) {
   fs::create_directory(dir_ + "/gpt2");
   WriteSmallGpt2(dir_ + "/gpt2", "");
@@ -376,6 +429,8 @@ TEST_F(AppTest, SubmitUploadsTheModelItStartsFrom) {
   EXPECT_EQ(fake_.asked().put_header.checksum(), Hash64(fake_.asked().put_data));
   EXPECT_TRUE(ParseSafetensors(fake_.asked().put_data).ok());
   EXPECT_TRUE(fake_.asked().submit_request.init_uploaded());
+  EXPECT_EQ(fake_.asked().submit_request.job().model().init_from(),
+            fs::path(dir_ + "/gpt2").lexically_normal());
   EXPECT_EQ(fake_.asked().submit_request.job_id(), "bible-7");
 
   std::ofstream(Job())

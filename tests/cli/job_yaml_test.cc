@@ -264,5 +264,50 @@ TEST(JobYaml, ReadJobFile) {
   std::remove(path.c_str());
 }
 
+std::string SetErrors(const JobSettings& settings) {
+  std::vector<std::string> lines;
+  for (const JobFileError& error : ParseJobYaml(kGood, settings).errors)
+    lines.push_back(FormatJobFileError("job.yaml", error));
+  return absl::StrJoin(lines, "\n");
+}
+
+TEST(JobYaml, SetGoesOverTheFile) {
+  const JobFile file =
+      ParseJobYaml(kGood, {"recipe.steps=1e6", "strategy.layers_per_stage=[1, 3]", "name=other",
+                           "compression.forward=quant(4, group=64) | zstd",
+                           "data.validation_share=5%", "recipe.steps=7"});
+  EXPECT_TRUE(file.errors.empty()) << FormatJobFileError("", file.errors[0]);
+  EXPECT_EQ(file.job.recipe().steps(), 7);  // the last one counts
+  EXPECT_EQ(file.job.recipe().global_batch(), 16);
+  EXPECT_EQ(file.job.strategy().layers_per_stage_size(), 2);
+  EXPECT_EQ(file.job.name(), "other");
+  EXPECT_EQ(file.job.compression().forward(), "quant(4, group=64) | zstd");
+  EXPECT_DOUBLE_EQ(file.job.data().validation_share(), 0.05);
+}
+
+TEST(JobYaml, ASetListReplacesTheFiles) {
+  const JobFile file = ParseJobYaml(std::string(kGood) + "strategy: {layers_per_stage: [2, 2]}\n",
+                                    {"strategy.layers_per_stage=[1, 1, 2]"});
+  EXPECT_TRUE(file.errors.empty()) << FormatJobFileError("", file.errors[0]);
+  EXPECT_EQ(file.job.strategy().layers_per_stage_size(), 3);
+}
+
+TEST(JobYaml, WhatIsWrongWithASetNamesTheFlag) {
+  EXPECT_EQ(SetErrors({"recipe.stps=7"}),
+            "--set recipe.stps=7: recipe.stps: unknown key; did you mean 'steps'?");
+  EXPECT_THAT(SetErrors({"recipe.steps=ten"}),
+              HasSubstr("--set recipe.steps=ten: recipe.steps: 'ten' is not a whole number"));
+  EXPECT_THAT(SetErrors({"recipe.steps="}), HasSubstr("has no value"));
+  EXPECT_THAT(SetErrors({"recipe.steps"}), HasSubstr("must be PATH=VALUE"));
+  EXPECT_THAT(SetErrors({"=7"}), HasSubstr("must be PATH=VALUE"));
+  EXPECT_THAT(SetErrors({"name.first=a"}), HasSubstr("is no section, so it has no 'first'"));
+  EXPECT_THAT(SetErrors({"compression.boundaries.0=a"}), HasSubstr("is a list"));
+  EXPECT_THAT(SetErrors({"recipe=7"}), HasSubstr("section"));
+  // A check that only sees the whole job still names the flag.
+  EXPECT_THAT(SetErrors({"model.heads=3"}), HasSubstr("job.yaml:2:28: model.hidden"));
+  EXPECT_THAT(SetErrors({"model.hidden=7"}),
+              HasSubstr("--set model.hidden=7: model.hidden: '7' is not allowed"));
+}
+
 }  // namespace
 }  // namespace isthmus::cli

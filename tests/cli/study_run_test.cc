@@ -30,7 +30,19 @@ TEST(StudyRun, AJobFileIsPassedOnAsJson) {
   const auto json = nlohmann::json::parse(text);
   EXPECT_EQ(json["recipe"]["steps"], "1000");
   EXPECT_EQ(json["model"]["layers"], 2);
+  const auto set = StudyArguments({"--set", "recipe.steps=5", path, "--set=seed=7"});
+  ASSERT_TRUE(set.ok()) << set.status();
+  ASSERT_EQ(set->size(), 1u);
+  std::ifstream changed(set->front());
+  EXPECT_EQ(nlohmann::json::parse(changed)["recipe"]["steps"], "5");
+  EXPECT_FALSE(StudyArguments({path, "--set", "recipe.steps=x"}).ok());
+  EXPECT_FALSE(StudyArguments({path, "--set"}).ok());
   std::remove(path.c_str());
+}
+
+TEST(StudyRun, SetNeedsAJobFile) {
+  EXPECT_THAT(std::string(StudyArguments({"--set", "seed=1"}).status().message()),
+              HasSubstr("none is named"));
 }
 
 TEST(StudyRun, ABadJobFileIsNamed) {

@@ -65,6 +65,10 @@ TEST(TestnetPlan, GoldenCommands) {
               testing::EndsWith("--threads 3 --http 10.77.0.2:7081"));
   EXPECT_THAT(SubmitArguments(options),
               ElementsAre("submit", "job.yaml", "--watch", "--json", "--summary", "s.json"));
+  options.job_file.settings = {"recipe.steps=5"};
+  EXPECT_THAT(SubmitArguments(options),
+              ElementsAre("submit", "job.yaml", "--watch", "--set", "recipe.steps=5", "--json",
+                          "--summary", "s.json"));
 }
 
 TEST(TestnetPlan, ThePatienceGrowsWithTheLinks) {

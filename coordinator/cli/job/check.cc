@@ -1,0 +1,62 @@
+#include "coordinator/cli/job/check.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/cli/exit_code.h"
+#include "coordinator/cli/gpt2_import.h"
+#include "coordinator/cli/json_out.h"
+
+namespace isthmus::cli {
+namespace {
+
+std::string ErrorJson(const JobFileError& error) {
+  const std::string place =
+      error.flag.empty() ? absl::StrCat("\"line\": ", error.line, ", \"column\": ", error.column)
+                         : absl::StrCat("\"flag\": ", JsonString(error.flag));
+  return absl::StrCat("    {", place, ", \"path\": ", JsonString(error.path),
+                      ", \"message\": ", JsonString(error.message), "}");
+}
+
+std::string ReportJson(const std::string& file, const std::vector<JobFileError>& errors) {
+  std::vector<std::string> lines;
+  for (const JobFileError& error : errors) lines.push_back(ErrorJson(error));
+  return absl::StrCat("{\n  \"file\": ", JsonString(file),
+                      ",\n  \"valid\": ", errors.empty() ? "true" : "false", ",\n  \"errors\": [",
+                      errors.empty() ? "" : absl::StrCat("\n", absl::StrJoin(lines, ",\n"), "\n  "),
+                      "]\n}\n");
+}
+
+}  // namespace
+
+int RunCheck(const JobSource& source, bool json, Console* console) {
+  const absl::StatusOr<std::string> text = ReadJobText(source);
+  if (!text.ok()) return console->Fail(text.status());
+  JobFile file = ParseJobYaml(*text, source.settings);
+  const std::string name = JobFileName(source);
+  if (file.errors.empty() && !file.job.model().init_from().empty()) {
+    ResolveInitFrom(source, &file.job);
+    const auto model = ReadGpt2(file.job.model().init_from(), file.job.model());
+    if (!model.ok()) {
+      const auto place = file.places.find("model.init_from");
+      JobFileError error = place == file.places.end() ? JobFileError() : place->second;
+      error.path = "model.init_from";
+      error.message = std::string(model.status().message());
+      file.errors.push_back(error);
+    }
+  }
+  for (const JobFileError& error : file.errors)
+    console->Err(absl::StrCat(FormatJobFileError(name, error), "\n"));
+  if (json) console->Out(ReportJson(name, file.errors));
+  if (!file.errors.empty()) return kExitUsage;
+  if (!json) {
+    const ModelSpec& model = file.job.model();
+    console->Out(absl::StrCat(name, ": no errors; job ", file.job.name(), ", ", model.layers(),
+                              " layers x ", model.hidden(), ", ", file.job.recipe().steps(),
+                              " steps\n"));
+  }
+  return kExitOk;
+}
+
+}  // namespace isthmus::cli

@@ -1,0 +1,36 @@
+// `isthmus generate`: runs the program isthmus-generate, which the command line itself may not
+// contain (no worker here), on an export directory or on a job's checkpoint, exported to a
+// temporary directory first. Thread: the main thread.
+#ifndef ISTHMUS_COORDINATOR_CLI_MODEL_GENERATE_RUN_H_
+#define ISTHMUS_COORDINATOR_CLI_MODEL_GENERATE_RUN_H_
+
+#include <string>
+#include <vector>
+
+#include "coordinator/cli/client.h"
+#include "coordinator/cli/console.h"
+
+namespace isthmus::cli {
+
+struct GenerateRunOptions {
+  std::string target;  // a directory with a config.json, else a job
+  std::string prompt;
+  std::string tokenizer;               // --tokenizer of the export; a job's alone
+  int64_t step = -1;                   // of the checkpoint; a job's alone
+  std::vector<std::string> arguments;  // for isthmus-generate: "--tokens", "100", ...
+};
+
+// Options that are passed on as they are; isthmus-generate has their defaults and judges them.
+struct GenerateFlag {
+  std::string name;
+  std::string value;  // empty: it takes none
+  std::string what;
+};
+std::vector<GenerateFlag> GenerateFlags();
+
+// The exit code of isthmus-generate, or of the export.
+int RunGenerate(const ClientOptions& client, const GenerateRunOptions& options, Console* console);
+
+}  // namespace isthmus::cli
+
+#endif  // ISTHMUS_COORDINATOR_CLI_MODEL_GENERATE_RUN_H_

@@ -1,0 +1,234 @@
+#include "coordinator/cli/shell/completion.h"
+
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+
+namespace isthmus::cli {
+namespace {
+
+enum class Kind { kNone, kFile, kDirectory, kCommand, kShell };
+
+// What a value or an argument is made of.
+Kind KindOf(const CommandOption& option) {
+  const std::string& value = option.value;
+  if (value == "SHELL") return Kind::kShell;
+  if (value == "TOPIC") return Kind::kCommand;
+  if (absl::StrContains(value, "DIR")) return Kind::kDirectory;
+  if (absl::StrContains(value, "FILE") || absl::EndsWith(value, ".yaml")) return Kind::kFile;
+  return Kind::kNone;
+}
+
+std::vector<std::string> CommandNames(const CommandTable& table) {
+  std::vector<std::string> names;
+  for (const CommandTable& command : table.commands) names.push_back(command.name);
+  return names;
+}
+
+std::vector<std::string> OptionNames(const CommandTable& table) {
+  std::vector<std::string> names;
+  for (const CommandOption& option : table.options) {
+    if (!option.positional) names.insert(names.end(), option.names.begin(), option.names.end());
+  }
+  return names;
+}
+
+// In single quotes, for any of the shells.
+std::string Quoted(const std::string& text) {
+  return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
+}
+
+std::string BashWords(Kind kind, const CommandTable& root) {
+  switch (kind) {
+    case Kind::kFile:
+      return "mapfile -t COMPREPLY < <(compgen -f -- \"$current\")";
+    case Kind::kDirectory:
+      return "mapfile -t COMPREPLY < <(compgen -d -- \"$current\")";
+    case Kind::kCommand:
+      return absl::StrCat("mapfile -t COMPREPLY < <(compgen -W ",
+                          Quoted(absl::StrJoin(CommandNames(root), " ") + " job"),
+                          " -- \"$current\")");
+    case Kind::kShell:
+      return "mapfile -t COMPREPLY < <(compgen -W 'bash zsh fish' -- \"$current\")";
+    case Kind::kNone:
+      break;
+  }
+  return "COMPREPLY=()";
+}
+
+// Cases of the word before the cursor: options that take a value.
+void BashValues(const CommandTable& table, const CommandTable& root, const std::string& indent,
+                std::string* out) {
+  for (const CommandOption& option : table.options) {
+    if (option.positional || option.value.empty()) continue;
+    absl::StrAppend(out, indent, absl::StrJoin(option.names, "|"), ") ",
+                    BashWords(KindOf(option), root), "; return ;;\n");
+  }
+}
+
+std::string Bash(const CommandTable& root) {
+  std::string valued;
+  for (const CommandOption& option : root.options) {
+    if (!option.positional && !option.value.empty())
+      absl::StrAppend(&valued, valued.empty() ? "" : "|", absl::StrJoin(option.names, "|"));
+  }
+  std::string out = absl::StrCat(
+      "# bash completion of ", root.name, ", made by `", root.name, " completion bash`.\n_",
+      root.name,
+      "() {\n"
+      "  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}\n"
+      "  local command= i\n"
+      "  for ((i = 1; i < COMP_CWORD; i++)); do\n"
+      "    case ${COMP_WORDS[i]} in\n      ",
+      valued,
+      ") ((i++)) ;;\n"
+      "      -*) ;;\n"
+      "      *) command=${COMP_WORDS[i]}; break ;;\n"
+      "    esac\n"
+      "  done\n"
+      "  case $previous in\n");
+  BashValues(root, root, "    ", &out);
+  absl::StrAppend(
+      &out, "  esac\n  case $command in\n    '')\n", "      mapfile -t COMPREPLY < <(compgen -W ",
+      Quoted(absl::StrJoin(CommandNames(root), " ") + " " + absl::StrJoin(OptionNames(root), " ")),
+      " -- \"$current\") ;;\n");
+  for (const CommandTable& command : root.commands) {
+    absl::StrAppend(&out, "    ", command.name, ")\n      case $previous in\n");
+    BashValues(command, root, "        ", &out);
+    absl::StrAppend(
+        &out,
+        "      esac\n      case $current in\n        -*) mapfile -t COMPREPLY < <(compgen -W ",
+        Quoted(absl::StrJoin(OptionNames(command), " ")), " -- \"$current\") ;;\n");
+    Kind kind = Kind::kNone;
+    for (const CommandOption& option : command.options) {
+      if (option.positional && kind == Kind::kNone) kind = KindOf(option);
+    }
+    absl::StrAppend(&out, "        *) ", BashWords(kind, root), " ;;\n      esac ;;\n");
+  }
+  absl::StrAppend(&out, "  esac\n}\ncomplete -o filenames -F _", root.name, " ", root.name, "\n");
+  return out;
+}
+
+// Text inside of an argument of zsh's _arguments or _describe.
+std::string ZshText(const std::string& text) {
+  return absl::StrReplaceAll(
+      text, {{"\\", "\\\\"}, {"'", "'\\''"}, {"[", "\\["}, {"]", "\\]"}, {":", "\\:"}});
+}
+
+std::string ZshAction(Kind kind, const CommandTable& root) {
+  switch (kind) {
+    case Kind::kFile:
+      return "_files";
+    case Kind::kDirectory:
+      return "_files -/";
+    case Kind::kCommand:
+      return absl::StrCat("(", absl::StrJoin(CommandNames(root), " "), " job)");
+    case Kind::kShell:
+      return "(bash zsh fish)";
+    case Kind::kNone:
+      break;
+  }
+  return " ";
+}
+
+std::string ZshSpecs(const CommandTable& table, const CommandTable& root,
+                     const std::string& indent) {
+  std::vector<std::string> specs;
+  for (const CommandOption& option : table.options) {
+    const std::string value = option.value.empty() ? ""
+                                                   : absl::StrCat(":", ZshText(option.value), ":",
+                                                                  ZshAction(KindOf(option), root));
+    if (option.positional) {
+      specs.push_back(absl::StrCat("'", option.required ? ":" : "::", value.substr(1), "'"));
+      continue;
+    }
+    for (const std::string& name : option.names) {
+      specs.push_back(absl::StrCat("'", option.repeated ? "*" : "", name,
+                                   option.value.empty()           ? ""
+                                   : absl::StartsWith(name, "--") ? "="
+                                                                  : "+",
+                                   "[", ZshText(option.description), "]", value, "'"));
+    }
+  }
+  return absl::StrJoin(specs, absl::StrCat(" \\\n", indent));
+}
+
+std::string Zsh(const CommandTable& root) {
+  std::string out = absl::StrCat("#compdef ", root.name, "\n# zsh completion of ", root.name,
+                                 ", made by `", root.name, " completion zsh`.\n_", root.name,
+                                 "() {\n  local context state state_descr line\n  typeset -A "
+                                 "opt_args\n  _arguments -C \\\n    ",
+                                 ZshSpecs(root, root, "    "),
+                                 " \\\n    '1:command:->command' \\\n    '*::argument:->argument'\n"
+                                 "  case $state in\n    command)\n      local -a commands=(\n");
+  for (const CommandTable& command : root.commands)
+    absl::StrAppend(&out, "        '", command.name, ":", ZshText(command.description), "'\n");
+  absl::StrAppend(&out,
+                  "      )\n      _describe -t commands command commands ;;\n"
+                  "    argument)\n      case $line[1] in\n");
+  for (const CommandTable& command : root.commands) {
+    const std::string specs = ZshSpecs(command, root, "          ");
+    absl::StrAppend(&out, "        ", command.name, ")\n          _arguments \\\n          ", specs,
+                    " ;;\n");
+  }
+  absl::StrAppend(&out, "      esac ;;\n  esac\n}\n_", root.name, " \"$@\"\n");
+  return out;
+}
+
+std::string FishWords(Kind kind, const CommandTable& root) {
+  switch (kind) {
+    case Kind::kFile:
+      return " -F";
+    case Kind::kDirectory:
+      return " -a '(__fish_complete_directories)'";
+    case Kind::kCommand:
+      return absl::StrCat(" -a ", Quoted(absl::StrJoin(CommandNames(root), " ") + " job"));
+    case Kind::kShell:
+      return " -a 'bash zsh fish'";
+    case Kind::kNone:
+      break;
+  }
+  return "";
+}
+
+void FishOptions(const CommandTable& table, const CommandTable& root, const std::string& condition,
+                 std::string* out) {
+  for (const CommandOption& option : table.options) {
+    absl::StrAppend(out, "complete -c ", root.name, " -n ", Quoted(condition));
+    for (const std::string& name : option.names) {
+      if (option.positional) break;
+      absl::StrAppend(out, absl::StartsWith(name, "--") ? " -l " : " -s ",
+                      absl::string_view(name).substr(absl::StartsWith(name, "--") ? 2 : 1));
+    }
+    if (!option.positional && !option.value.empty()) absl::StrAppend(out, " -r");
+    absl::StrAppend(out, FishWords(KindOf(option), root), " -d ", Quoted(option.description), "\n");
+  }
+}
+
+std::string Fish(const CommandTable& root) {
+  std::string out = absl::StrCat("# fish completion of ", root.name, ", made by `", root.name,
+                                 " completion fish`.\ncomplete -c ", root.name, " -f\n");
+  for (const CommandTable& command : root.commands)
+    absl::StrAppend(&out, "complete -c ", root.name, " -n __fish_use_subcommand -a ", command.name,
+                    " -d ", Quoted(command.description), "\n");
+  FishOptions(root, root, "true", &out);
+  for (const CommandTable& command : root.commands)
+    FishOptions(command, root, absl::StrCat("__fish_seen_subcommand_from ", command.name), &out);
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> Completion(const CommandTable& table, const std::string& shell) {
+  if (shell == "bash") return Bash(table);
+  if (shell == "zsh") return Zsh(table);
+  if (shell == "fish") return Fish(table);
+  return absl::InvalidArgumentError(
+      absl::StrCat("no completions for '", shell, "': bash, zsh or fish. Load them: source <(",
+                   table.name, " completion bash), or save them where the shell looks"));
+}
+
+}  // namespace isthmus::cli

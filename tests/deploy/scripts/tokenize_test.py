@@ -1,0 +1,128 @@
+"""deploy/tokenize.py: what it writes, read by the formats' definitions, and what it refuses."""
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import tokenizers
+except ImportError:
+    print("the tokenizers package is not installed (tests/requirements.txt)")
+    sys.exit(77)
+
+ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
+TEXT = "It's the heaven, and the earth.\n\n  Two blanks;  für 42 days!\n" * 300
+
+
+def read_shard(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    header = struct.unpack_from("<256i", data)
+    assert header[:2] == (20240520, 1) and not any(header[3:]), header[:4]
+    tokens = list(struct.unpack(f"<{header[2]}H", data[1024:]))
+    return tokens
+
+
+class TokenizeTest(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.dir = temporary.name
+        self.text = os.path.join(self.dir, "text.txt")
+        self.write(self.text, TEXT)
+        self.out = os.path.join(self.dir, "out")
+
+    def write(self, path, text):
+        with open(path, "w", encoding="utf-8", newline="") as f:
+            f.write(text)
+
+    def run_it(self, *arguments, code=0):
+        done = subprocess.run([sys.executable, os.path.join(ROOT, "deploy", "tokenize.py"), *arguments, "--out", self.out],
+                              capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, code, done.stderr + done.stdout)
+        return done.stdout if code == 0 else done.stderr
+
+    def tokenizer(self, folder=None):
+        return tokenizers.Tokenizer.from_file(os.path.join(folder or os.path.join(self.out, "tokenizer"), "tokenizer.json"))
+
+    def test_shards_hold_the_text(self):
+        said = self.run_it(self.text, self.text, "--vocabulary", "400")
+        tokens = read_shard(os.path.join(self.out, "train.bin"))
+        trained = self.tokenizer()
+        one = trained.encode(TEXT).ids + [trained.token_to_id("<|endoftext|>")]
+        self.assertEqual(tokens, one + one)
+        self.assertEqual(trained.decode(tokens, skip_special_tokens=True), TEXT + TEXT)
+        self.assertIn(f"vocabulary: {max(trained.get_vocab().values()) + 1}", said)
+        self.assertFalse(os.path.exists(os.path.join(self.out, "val.bin")))
+        with open(os.path.join(self.out, "tokenizer", "tokenizer_config.json")) as f:
+            self.assertEqual(json.load(f)["eos_token"], "<|endoftext|>")
+
+    def test_a_text_of_many_blocks_has_the_tokens_of_the_whole(self):
+        """The pieces of a text are cut where no token can reach over: 2.4 million characters here, with blanks of every kind."""
+        self.run_it(self.text, "--vocabulary", "400")
+        large = ("word  \n \n\tnext\u2003\u00a0end. " * 17 + "\n") * 6000
+        self.write(self.text, large)
+        folder = os.path.join(self.out, "tokenizer")
+        trained = self.tokenizer()
+        self.out = os.path.join(self.dir, "large")
+        self.run_it(self.text, "--tokenizer", folder)
+        self.assertEqual(read_shard(os.path.join(self.out, "train.bin"))[:-1], trained.encode(large).ids)
+
+    def test_validation_and_small_shards(self):
+        self.run_it(self.text, "--vocabulary", "300", "--validation", "0.1", "--shard-tokens", "4000")
+        names = sorted(os.listdir(self.out))
+        self.assertIn("train_000000.bin", names)
+        self.assertIn("train_000001.bin", names)
+        self.assertNotIn("train.bin", names)
+        shards = [read_shard(os.path.join(self.out, n)) for n in names if n.startswith("train")]
+        held_back = read_shard(os.path.join(self.out, "val.bin"))
+        everything = sum(shards, []) + held_back
+        self.assertEqual(self.tokenizer().decode(everything, skip_special_tokens=True), TEXT)
+        self.assertEqual(len(held_back), len(everything) // 10)
+        self.assertTrue(all(len(s) == 4000 for s in shards[:-1]))
+
+    def test_gpt2s_pair_of_files_is_taken(self):
+        self.run_it(self.text, "--vocabulary", "300")
+        pair = os.path.join(self.dir, "pair")
+        os.mkdir(pair)
+        trained = self.tokenizer()
+        trained.model.save(pair)
+        self.out = os.path.join(self.dir, "again")
+        self.run_it(self.text, "--tokenizer", pair)
+        self.assertEqual(read_shard(os.path.join(self.out, "train.bin"))[:-1], trained.encode(TEXT).ids)
+        self.assertTrue(os.path.exists(os.path.join(self.out, "tokenizer", "merges.txt")))
+
+    def test_what_does_not_fit_uint16_is_refused(self):
+        folder = os.path.join(self.dir, "large")
+        os.mkdir(folder)
+        vocabulary = {c: i for i, c in enumerate(sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()))}
+        vocabulary.update({f"token{i}": i for i in range(256, 70000)})
+        large = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
+        large.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        large.save(os.path.join(folder, "tokenizer.json"))
+        said = self.run_it(self.text, "--tokenizer", folder, code=2)
+        self.assertIn("70000 tokens", said)
+        self.assertIn("65536 at most", said)
+        self.assertIn("65536", self.run_it(self.text, "--vocabulary", "65537", code=2))
+        self.assertFalse(os.path.exists(self.out))
+
+    def test_wrong_usage_is_refused_in_words(self):
+        latin = os.path.join(self.dir, "latin.txt")
+        with open(latin, "wb") as f:
+            f.write(b"f\xfcr")
+        self.assertIn("iconv", self.run_it(latin, code=2))
+        self.assertIn("can't read", self.run_it(os.path.join(self.dir, "none.txt"), code=2))
+        self.assertIn("neither tokenizer.json", self.run_it(self.text, "--tokenizer", self.dir, code=2))
+        self.assertIn("leave it out", self.run_it(self.text, "--tokenizer", self.dir, "--vocabulary", "300", code=2))
+        os.mkdir(self.out)
+        self.write(os.path.join(self.out, "train_000007.bin"), "old")
+        self.assertIn("--force", self.run_it(self.text, "--vocabulary", "300", code=2))
+        self.run_it(self.text, "--vocabulary", "300", "--force")
+        self.assertFalse(os.path.exists(os.path.join(self.out, "train_000007.bin")))
+
+
+if __name__ == "__main__":
+    unittest.main()
