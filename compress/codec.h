@@ -99,8 +99,9 @@ class Encoder {
   // Frames encoded so far. Asked after Encode, it is that frame's number (the first is 1): it goes
   // into FrameHeader.state_version.
   virtual uint64_t version() const = 0;
-  // Hash of all state (delta buffers): equal to the decoder's after the same frames.
-  virtual uint64_t StateHash() const { return 0; }
+  // Hash of all state (delta buffers): equal to the decoder's after the same frames. An error where
+  // a buffer can't be read: then nothing is known of the other end's.
+  virtual absl::StatusOr<uint64_t> StateHash() const { return 0; }
   virtual CodecStats stats() const = 0;
   // Of topk and randomk: which elements of each sample the last frame holds, in order, samples x
   // kept; the decoder has the same. Empty: another codec.
@@ -127,7 +128,7 @@ class Decoder {
                               const FrameContext& context, const MutableTensorView& out) = 0;
 
   virtual uint64_t version() const = 0;
-  virtual uint64_t StateHash() const { return 0; }
+  virtual absl::StatusOr<uint64_t> StateHash() const { return 0; }
   virtual CodecStats stats() const = 0;
   virtual void Prefetch(absl::Span<const uint32_t> sample_ids) {}
   // Token ids that the last frame brought (`predict`), samples x positions: what the next

@@ -233,7 +233,7 @@ absl::Status Inlet::Decode(const ExpectedFrame& expected, const Frame& frame, In
 }
 
 absl::Status Inlet::CompareHash(const FrameHeader& header) {
-  const uint64_t mine = decoder_->StateHash();
+  ASSIGN_OR_RETURN(const uint64_t mine, decoder_->StateHash());
   if (mine == header.buffer_hash()) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("the delta buffers of the two ends differ after step ",
                                           header.step(), " (", absl::Hex(mine), " here, ",

@@ -95,7 +95,10 @@ void Outlet::Run() {
 
 absl::Status Outlet::SendOne(Outbound item) {
   FrameHeader& h = item.header;
-  if (h.kind() == FrameHeader::BUFFER_HASH) h.set_buffer_hash(encoder_->StateHash());
+  if (h.kind() == FrameHeader::BUFFER_HASH) {
+    ASSIGN_OR_RETURN(const uint64_t hash, encoder_->StateHash());
+    h.set_buffer_hash(hash);
+  }
   // What an uncompressed boundary would carry: an autoencoder's channels count as compressed.
   const TensorDims& d = item.tensor.dims;
   const int64_t raw_bytes =

@@ -159,14 +159,15 @@ absl::StatusOr<uint64_t> ResumableCodec<Codec>::Load() {
   if (!keeps()) return 0;
   codec_.reset();
   absl::StatusOr<compress::LoadedCodec<Codec>> loaded = TryLoad();
-  if (loaded.ok()) {
-    const uint64_t agreement = compress::AgreementHash(*loaded);
+  const absl::StatusOr<uint64_t> agreement =
+      loaded.ok() ? compress::AgreementHash(*loaded) : loaded.status();
+  if (agreement.ok()) {
     codec_ = std::move(loaded->codec);
     return agreement;
   }
-  if (!absl::IsNotFound(loaded.status())) {
+  if (!absl::IsNotFound(agreement.status())) {
     LogWarning(Name(), ": the codec's state of checkpoint ", plan_->plan().start_step(),
-               " is of no use: ", loaded.status().message());
+               " is of no use: ", agreement.status().message());
   }
   RETURN_IF_ERROR(Forget());
   return 0;

@@ -139,9 +139,9 @@ void DeltaState::Keep(uint32_t id) {
   store->Bump(id);
 }
 
-uint64_t DeltaState::StateHash() const {
-  absl::StatusOr<uint64_t> hash = store->Hash();
-  return hash.ok() ? Mix64(*hash ^ version) ^ cold->StateHash() : 0;
+absl::StatusOr<uint64_t> DeltaState::StateHash() const {
+  ASSIGN_OR_RETURN(const uint64_t hash, store->Hash());
+  return Mix64(hash ^ version) ^ cold->StateHash();
 }
 
 CodecStats DeltaState::Stats() const {

@@ -45,7 +45,7 @@ struct DeltaState {
   absl::StatusOr<BufferRows*> Open(uint32_t id, bool whole);
   void Keep(uint32_t id);
 
-  uint64_t StateHash() const;
+  absl::StatusOr<uint64_t> StateHash() const;
   CodecStats Stats() const;
   absl::Status Save(StateWriter* to);
   absl::Status Load(StateReader* from);
@@ -57,7 +57,7 @@ class DeltaEncoder : public Encoder {
   absl::Status Encode(const TensorView& in, const FrameContext& context,
                       std::string* payload) override;
   uint64_t version() const override { return s_.version; }
-  uint64_t StateHash() const override { return s_.StateHash(); }
+  absl::StatusOr<uint64_t> StateHash() const override { return s_.StateHash(); }
   CodecStats stats() const override { return s_.Stats(); }
   absl::Status SaveState(StateWriter* to) override { return s_.Save(to); }
   absl::Status LoadState(StateReader* from) override { return s_.Load(from); }
@@ -81,7 +81,7 @@ class DeltaDecoder : public Decoder {
   absl::Status Decode(absl::string_view payload, uint64_t version, const FrameContext& context,
                       const MutableTensorView& out) override;
   uint64_t version() const override { return s_.version; }
-  uint64_t StateHash() const override { return s_.StateHash(); }
+  absl::StatusOr<uint64_t> StateHash() const override { return s_.StateHash(); }
   CodecStats stats() const override { return s_.Stats(); }
   absl::Status SaveState(StateWriter* to) override { return s_.Save(to); }
   absl::Status LoadState(StateReader* from) override { return s_.Load(from); }

@@ -20,7 +20,7 @@ class PerSampleEncoder : public Encoder {
   absl::Status Encode(const TensorView& in, const FrameContext& context,
                       std::string* payload) override;
   uint64_t version() const override { return version_; }
-  uint64_t StateHash() const override { return codec_->StateHash(); }
+  absl::StatusOr<uint64_t> StateHash() const override { return codec_->StateHash(); }
   CodecStats stats() const override { return stats_; }
   absl::Span<const uint32_t> places() const override { return places_; }
   absl::Status SaveState(StateWriter* to) override;
@@ -42,7 +42,7 @@ class PerSampleDecoder : public Decoder {
   absl::Status Decode(absl::string_view payload, uint64_t version, const FrameContext& context,
                       const MutableTensorView& out) override;
   uint64_t version() const override { return version_; }
-  uint64_t StateHash() const override { return codec_->StateHash(); }
+  absl::StatusOr<uint64_t> StateHash() const override { return codec_->StateHash(); }
   CodecStats stats() const override { return stats_; }
   absl::Span<const uint32_t> token_ids() const override { return tokens_; }
   absl::Span<const uint32_t> places() const override { return places_; }

@@ -52,7 +52,7 @@ class ZstdEncoder : public Encoder {
   }
 
   uint64_t version() const override { return inner_->version(); }
-  uint64_t StateHash() const override { return inner_->StateHash(); }
+  absl::StatusOr<uint64_t> StateHash() const override { return inner_->StateHash(); }
   void Prefetch(absl::Span<const uint32_t> ids) override { inner_->Prefetch(ids); }
   absl::Span<const uint32_t> places() const override { return inner_->places(); }
   CodecStats stats() const override {
@@ -136,7 +136,7 @@ class ZstdDecoder : public Decoder {
   }
 
   uint64_t version() const override { return inner_->version(); }
-  uint64_t StateHash() const override { return inner_->StateHash(); }
+  absl::StatusOr<uint64_t> StateHash() const override { return inner_->StateHash(); }
   void Prefetch(absl::Span<const uint32_t> ids) override { inner_->Prefetch(ids); }
   absl::Span<const uint32_t> places() const override { return inner_->places(); }
   absl::Span<const uint32_t> token_ids() const override { return inner_->token_ids(); }

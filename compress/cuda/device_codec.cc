@@ -49,7 +49,7 @@ class DirectEncoder : public DeviceEncoder {
   }
 
   uint64_t version() const override { return version_; }
-  uint64_t StateHash() const override { return codec_->StateHash(&queue_).value_or(0); }
+  absl::StatusOr<uint64_t> StateHash() const override { return codec_->StateHash(&queue_); }
   CodecStats stats() const override { return stats_; }
   absl::Status SaveState(StateWriter* to) override {
     RETURN_IF_ERROR(failed_);
@@ -149,7 +149,7 @@ class DirectDecoder : public DeviceDecoder {
   }
 
   uint64_t version() const override { return version_; }
-  uint64_t StateHash() const override { return codec_->StateHash(&queue_).value_or(0); }
+  absl::StatusOr<uint64_t> StateHash() const override { return codec_->StateHash(&queue_); }
   CodecStats stats() const override { return stats_; }
   absl::Span<const uint32_t> token_ids() const override { return tokens_; }
   absl::Status SaveState(StateWriter* to) override {

@@ -35,10 +35,10 @@ struct State {
     return std::max(
         {inner->wire_bytes(), cold->MaxPrefixBytes() + cold->wire_bytes(), full->wire_bytes()});
   }
-  uint64_t Hash() {
-    absl::StatusOr<uint64_t> hash = store->Hash();
-    absl::StatusOr<uint64_t> of_cold = cold->StateHash(queue.get());
-    return hash.ok() && of_cold.ok() ? Mix64(*hash ^ version) ^ *of_cold : 0;
+  absl::StatusOr<uint64_t> Hash() {
+    ASSIGN_OR_RETURN(const uint64_t hash, store->Hash());
+    ASSIGN_OR_RETURN(const uint64_t of_cold, cold->StateHash(queue.get()));
+    return Mix64(hash ^ version) ^ of_cold;
   }
   CodecStats Stats() const {
     CodecStats out = stats;
@@ -143,7 +143,7 @@ class BufferedEncoder : public DeviceEncoder {
   absl::StatusOr<absl::string_view> EncodePinned(const TensorView& in,
                                                  const FrameContext& context) override;
   uint64_t version() const override { return s_.version; }
-  uint64_t StateHash() const override { return s_.Hash(); }
+  absl::StatusOr<uint64_t> StateHash() const override { return s_.Hash(); }
   CodecStats stats() const override { return s_.Stats(); }
   absl::Status SaveState(StateWriter* to) override { return s_.Save(to); }
   absl::Status LoadState(StateReader* from) override { return s_.Load(from); }
@@ -270,7 +270,7 @@ class BufferedDecoder : public DeviceDecoder {
   absl::Status Decode(absl::string_view payload, uint64_t version, const FrameContext& context,
                       const MutableTensorView& out) override;
   uint64_t version() const override { return s_.version; }
-  uint64_t StateHash() const override { return s_.Hash(); }
+  absl::StatusOr<uint64_t> StateHash() const override { return s_.Hash(); }
   CodecStats stats() const override { return s_.Stats(); }
   absl::Span<const uint32_t> token_ids() const override { return tokens_; }
   absl::Status SaveState(StateWriter* to) override { return s_.Save(to); }

@@ -104,10 +104,10 @@ absl::StatusOr<LoadedCodec<Codec>> Load(const CodecSpec& spec, const CodecOption
 }
 
 template <typename Codec>
-uint64_t Agreement(const LoadedCodec<Codec>& loaded) {
+absl::StatusOr<uint64_t> Agreement(const LoadedCodec<Codec>& loaded) {
+  ASSIGN_OR_RETURN(const uint64_t state, loaded.codec->StateHash());
   const uint64_t fields[] = {loaded.stamp.place, static_cast<uint64_t>(loaded.stamp.step),
-                             loaded.stamp.generation, loaded.codec->version(),
-                             loaded.codec->StateHash()};
+                             loaded.stamp.generation, loaded.codec->version(), state};
   return std::max<uint64_t>(Hash64(fields, sizeof fields), 1);
 }
 
@@ -154,7 +154,11 @@ absl::StatusOr<LoadedCodec<Decoder>> LoadDecoder(const CodecSpec& spec, const Co
   return Load<Decoder>(spec, options, place, step, source);
 }
 
-uint64_t AgreementHash(const LoadedCodec<Encoder>& loaded) { return Agreement(loaded); }
-uint64_t AgreementHash(const LoadedCodec<Decoder>& loaded) { return Agreement(loaded); }
+absl::StatusOr<uint64_t> AgreementHash(const LoadedCodec<Encoder>& loaded) {
+  return Agreement(loaded);
+}
+absl::StatusOr<uint64_t> AgreementHash(const LoadedCodec<Decoder>& loaded) {
+  return Agreement(loaded);
+}
 
 }  // namespace isthmus::compress

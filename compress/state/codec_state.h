@@ -49,9 +49,9 @@ absl::StatusOr<LoadedCodec<Decoder>> LoadDecoder(const CodecSpec& spec, const Co
                                                  uint64_t place, int64_t step, StateSource* source);
 
 // Equal at the two ends of a direction if they may go on together: the same stamp, number of frames
-// and shared state. Never 0.
-uint64_t AgreementHash(const LoadedCodec<Encoder>& loaded);
-uint64_t AgreementHash(const LoadedCodec<Decoder>& loaded);
+// and shared state. Never 0. An error where the state can't be read.
+absl::StatusOr<uint64_t> AgreementHash(const LoadedCodec<Encoder>& loaded);
+absl::StatusOr<uint64_t> AgreementHash(const LoadedCodec<Decoder>& loaded);
 
 }  // namespace isthmus::compress
 

@@ -49,12 +49,17 @@ TEST(Process, OutputGoesToTheFile) {
 TEST(Process, StopAsksFirstAndKillsThen) {
   absl::StatusOr<Process> polite = Process::Start({{"sleep", "1000"}});
   EXPECT_EQ(polite->Stop(kLong), 128 + SIGTERM);
-  absl::StatusOr<Process> stubborn =
-      Process::Start({{"sh", "-c", "trap '' TERM; while true; do sleep 1; done"}});
-  EXPECT_FALSE(stubborn->Wait(absl::ZeroDuration()).has_value());
-  const int code = stubborn->Stop(absl::Milliseconds(300));
-  EXPECT_TRUE(code == 128 + SIGKILL || code == 128 + SIGTERM)
-      << code;  // TERM where the trap was not set yet
+  ProcessOptions options;
+  options.argv = {"sh", "-c", "trap '' TERM; echo ready; while true; do sleep 1; done"};
+  options.output_file = testing::TempDir() + "/isthmus_process_stubborn.log";
+  std::remove(options.output_file.c_str());
+  absl::StatusOr<Process> stubborn = Process::Start(options);
+  ASSERT_TRUE(stubborn.ok()) << stubborn.status();
+  for (std::string word; word != "ready";) {  // its word that it ignores SIGTERM from now on
+    ASSERT_FALSE(stubborn->Wait(absl::Milliseconds(10)).has_value());
+    std::ifstream(options.output_file) >> word;
+  }
+  EXPECT_EQ(stubborn->Stop(absl::Milliseconds(300)), 128 + SIGKILL);
 }
 
 TEST(Process, TheDestructorReaps) {

@@ -17,8 +17,9 @@ class Bell {
     ++rings_;
     changed_.SignalAll();
   }
-  bool Wait(int rings) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  bool Wait(int rings) { return WaitAtMost(rings, std::chrono::seconds(30)); }
+  bool WaitAtMost(int rings, std::chrono::milliseconds time) {
+    const auto deadline = std::chrono::steady_clock::now() + time;
     MutexLock lock(&mutex_);
     while (rings_ < rings) {
       if (!changed_.WaitUntil(&mutex_, deadline)) return false;
@@ -67,12 +68,16 @@ TEST(Watchdog, NoExpiryRunsAfterTheDestructor) {
   }
 }
 
+// The watch is touched until a younger one of twice its time has expired: without the touches it
+// would have been the first to go.
 TEST(Watchdog, TouchStartsTheTimeAgain) {
   Watchdog dog;
-  Bell bell;
-  Watchdog::Watch watch(&dog, absl::Milliseconds(20), [&] { bell.Ring(); });
-  watch.Touch();
-  EXPECT_TRUE(bell.Wait(1));
+  Bell bell, other;
+  Watchdog::Watch watch(&dog, absl::Milliseconds(1500), [&] { bell.Ring(); });
+  Watchdog::Watch longer(&dog, absl::Milliseconds(3000), [&] { other.Ring(); });
+  while (!other.WaitAtMost(1, std::chrono::milliseconds(5))) watch.Touch();
+  EXPECT_EQ(bell.rings(), 0);
+  EXPECT_TRUE(bell.Wait(1)) << "without touches it expires";
   watch.Touch();  // of no effect after the expiry
   EXPECT_EQ(bell.rings(), 1);
 }

@@ -72,12 +72,13 @@ inline void FuzzDecoder(const char* const* texts, size_t count, const uint8_t* d
       std::string good;
       if (!encoder->Encode(c.in(), c.context, &good).ok()) abort();
       if (!decoder->Decode(good, 1, c.context, c.out()).ok()) abort();
-      if (decoder->StateHash() != encoder->StateHash()) abort();
+      if (decoder->StateHash().value() != encoder->StateHash().value()) abort();
     }
-    const uint64_t hash = decoder->StateHash();
+    const uint64_t hash = decoder->StateHash().value();
     const absl::Status status =
         decoder->Decode(payload, decoder->version() + 1, c.context, c.out());
-    if (status.code() == absl::StatusCode::kDataLoss && decoder->StateHash() != hash) abort();
+    if (status.code() == absl::StatusCode::kDataLoss && decoder->StateHash().value() != hash)
+      abort();
   }
 }
 
