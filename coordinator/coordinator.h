@@ -54,6 +54,8 @@ struct CoordinatorOptions {
   absl::Duration flush_every = absl::Milliseconds(500);
   absl::Duration wait_for_links =
       absl::Seconds(60);  // of Submit and MakePlan, until the daemons' links are measured
+  absl::Duration wait_for_data =
+      absl::Seconds(6);  // of Submit and MakePlan, for what daemons tell of files that just came
   absl::Duration wait_for_daemons =
       absl::Seconds(15);  // of Submit, until daemons have ended their last session
   absl::Duration first_message =
@@ -150,6 +152,8 @@ class Coordinator {
   PlannerInput Snapshot(const StartRequest& request, bool with_busy)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WaitForLinks(const JobSpec& job, const Cancelled& cancelled);
+  void WaitForData(const JobSpec& job, const Cancelled& cancelled);
+  static bool MayUse(const JobSpec& job, const Member& member);
   void WaitForIdleDaemons(const Cancelled& cancelled);
   absl::StatusOr<StartRequest> PrepareSubmit(const SubmitRequest& request);
   // `step`: the checkpoint to go on from; none: the one that its last run would go on from.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "coordinator/figures.h"
@@ -174,46 +173,6 @@ absl::StatusOr<std::vector<int>> BalanceLayers(const JobSpec& job,
     --n[slowest];
   }
   return n;
-}
-
-absl::StatusOr<DataSize> CountSamples(const JobSpec& job, const NodeInfo& node) {
-  DataSize size;
-  if (!node.data_listed()) return size;
-  std::string path = job.data().path();
-  while (absl::StartsWith(path, "./")) path = path.substr(2);
-  while (absl::EndsWith(path, "/")) path.pop_back();
-  const bool tokens = job.data().format() == "tokens";
-  const int64_t context = job.model().context();
-  int64_t samples = 0;
-  bool found = false;
-  for (const DataFile& file : node.data_files()) {
-    const bool shard = path.empty() || path == "." || absl::StartsWith(file.path(), path + "/");
-    if (file.path() != path && !(shard && absl::EndsWith(file.path(), ".bin"))) continue;
-    found = true;
-    samples += std::max<int64_t>(0, (file.bytes() / (tokens ? 2 : 1) - 1) / context);
-  }
-  if (!found) {
-    std::string there;
-    for (int i = 0; i < std::min(5, node.data_files_size()); ++i)
-      absl::StrAppend(&there, i == 0 ? "" : ", ", node.data_files(i).path());
-    if (node.data_files_size() > 5) absl::StrAppend(&there, ", ...");
-    return absl::NotFoundError(
-        absl::StrCat("daemon ", node.name(), " has no '", job.data().path(),
-                     "' (data.path) in its --data-dir; there ",
-                     there.empty() ? "is nothing" : absl::StrCat("are: ", there)));
-  }
-  size.known = true;
-  size.validation_samples = static_cast<int64_t>(samples * job.data().validation_share());
-  size.train_samples = samples - size.validation_samples;
-  if (size.train_samples < job.recipe().global_batch()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data: '", job.data().path(), "' on daemon ", node.name(), " has ",
-                     size.train_samples, " training samples of context ", context,
-                     "; one step needs recipe.global_batch = ", job.recipe().global_batch()));
-  }
-  size.passes =
-      static_cast<double>(job.recipe().steps()) * job.recipe().global_batch() / size.train_samples;
-  return size;
 }
 
 double WireBytes(const CodecSpec& codec, const TensorDims& dims, bool warm) {

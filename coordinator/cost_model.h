@@ -1,5 +1,5 @@
-// What a job costs on given daemons: seconds of a stage, bytes it needs, samples of the data,
-// seconds of a transfer. Daemons measured one reference block; everything is scaled from it by
+// What a job costs on given daemons: seconds of a stage, bytes it needs, seconds
+// of a transfer. Daemons measured one reference block; everything is scaled from it by
 // floating-point operations (proto/model_cost.h). Thread: pure functions.
 #ifndef ISTHMUS_COORDINATOR_COST_MODEL_H_
 #define ISTHMUS_COORDINATOR_COST_MODEL_H_
@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "coordinator/job_data.h"
 #include "proto/codec.pb.h"
 #include "proto/codec_size.h"
 #include "proto/job.pb.h"
@@ -52,16 +53,6 @@ absl::StatusOr<std::vector<int>> BalanceLayers(const JobSpec& job,
 // ResourceExhausted if a stage of the given cut needs more memory than its daemon may use.
 absl::Status CheckMemory(const JobSpec& job, const std::vector<const NodeInfo*>& nodes,
                          const std::vector<int>& layers);
-
-struct DataSize {
-  bool known = false;
-  int64_t train_samples = 0;
-  int64_t validation_samples = 0;
-  double passes = 0;  // over the training samples, by the whole job
-};
-// From the files a daemon lists. NotFound: it lists them and data.path is not among them.
-// InvalidArgument: less than one step of samples.
-absl::StatusOr<DataSize> CountSamples(const JobSpec& job, const NodeInfo& node);
 
 // What is left of a job, and what the daemons have of it already.
 struct Remaining {

@@ -301,7 +301,10 @@ absl::StatusOr<Placement> PricePlacement(const JobSpec& job,
   ASSIGN_OR_RETURN(p.data, CountSamples(job, *nodes.front()));
   p.remaining = remaining;
   p.first_visits = FirstVisits(job, p.data, remaining);
-  if (stages > 1) RETURN_IF_ERROR(CountSamples(job, *nodes.back()).status());
+  if (stages > 1) {
+    RETURN_IF_ERROR(CountSamples(job, *nodes.back()).status());
+    RETURN_IF_ERROR(SameData(job, *nodes.front(), *nodes.back()));
+  }
   p.layers = layers;
   if (layers.empty()) {
     ASSIGN_OR_RETURN(p.layers, BalanceLayers(job, nodes));

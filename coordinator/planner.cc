@@ -11,6 +11,7 @@
 #include "coordinator/figures.h"
 #include "coordinator/search.h"
 #include "proto/codec_text.h"
+#include "proto/data_files.h"
 #include "proto/job_defaults.h"
 #include "proto/model_cost.h"
 #include "proto/schedule.h"
@@ -43,6 +44,7 @@ constexpr double kLongestDeadlineSeconds = 30 * 86400.0;
 constexpr double kLossWarning = 0.01;
 constexpr double kMemoryWarning = 0.9;
 constexpr double kFirstVisitsWarning = 0.5;  // share, of delta codecs
+constexpr int kDataWarnings = 3;             // of daemons with other data
 constexpr double kTiedMustPay =
     0.1;  // a smaller tied codec is named if it saves this share of sync
 constexpr double kOtherScheduleGain =
@@ -191,10 +193,12 @@ class Writer {
         " samples x ", job.model().context(), " positions"));
     if (p_.data.known) {
       Say(absl::StrCat("data: ", p_.data.train_samples, " training samples; ", job.recipe().steps(),
-                       " steps are ", absl::StrFormat("%.2f", p_.data.passes),
-                       " passes over them"));
+                       " steps are ", absl::StrFormat("%.2f", p_.data.passes), " passes over them",
+                       ValidationWords()));
     } else {
-      Say("data: the number of samples is not known (the daemons did not list their data)");
+      Say(absl::StrCat("data: the number of samples is not known: daemon ", Name(0),
+                       " does not list '", job.data().path(), "' (it lists ", kMaxDataFiles,
+                       " files, directories two levels deep)"));
     }
     for (const std::string& line : found_.considered) Say(line);
     const bool chosen = found_.considered.size() > 1;
@@ -241,6 +245,13 @@ class Writer {
                                         FormatSeconds(p_.again_step_s), " after")
                          : ""));
     Say(deadlines_);
+  }
+
+  std::string ValidationWords() const {
+    if (p_.data.validation_files.empty()) return "";
+    return absl::StrCat("; the validation set is ", p_.data.validation_files, ", ",
+                        p_.data.validation_samples,
+                        " samples: it is not trained on, and data.validation_share does not apply");
   }
 
   std::string ResumedBuffers() const {
@@ -321,8 +332,22 @@ class Writer {
     }
   }
 
+  // Daemons whose data can't be used may be what the user forgot to renew.
+  void WarnOfData() {
+    if (!p_.data.doubt.empty()) Warn(p_.data.doubt);
+    int told = 0;
+    for (const NodeInfo& node : in_.topology.nodes()) {
+      absl::Status data = CountSamples(in_.job, node).status();
+      if (data.ok()) data = SameData(in_.job, *p_.nodes.front(), node);
+      if (data.ok() || absl::IsNotFound(data) || ++told > kDataWarnings) continue;
+      Warn(absl::StrCat("daemon ", node.name(),
+                        " can't be the first or the last stage: ", data.message()));
+    }
+  }
+
   void WarnAll() {
     const int micros = Micros(in_.job);
+    WarnOfData();
     WarnOfMove();
     WarnOfSync();
     WarnOfBoundaries();
@@ -360,7 +385,10 @@ class Writer {
                           ", which this plan does not have (", stages_ - 1, " boundaries)"));
     }
     if (p_.data.known && p_.data.validation_samples == 0 && in_.job.recipe().eval_samples() > 0)
-      Warn("no samples are left for validation: data.validation_share is too small");
+      Warn(p_.data.validation_files.empty()
+               ? "no samples are left for validation: data.validation_share is too small"
+               : absl::StrCat("no samples for validation: ", p_.data.validation_files,
+                              " is shorter than model.context"));
   }
 
   const PlannerInput& in_;

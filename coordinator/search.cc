@@ -48,7 +48,13 @@ class Rough {
                              job.model().vocabulary() * job.model().hidden();
     for (int i = 0; i < nodes_; ++i) {
       whole_s_.push_back(StageTime(job, *nodes[i], 0, job.model().layers()).sum());
-      has_data_.push_back(CountSamples(job, *nodes[i]).ok());
+      const bool has_data = CountSamples(job, *nodes[i]).ok();
+      has_data_.push_back(has_data);
+      int alike = 0;
+      while (has_data && alike < i &&
+             (!has_data_[alike] || !SameData(job, *nodes[alike], *nodes[i]).ok()))
+        ++alike;
+      data_.push_back(has_data ? alike : i);
       for (int j = 0; j < nodes_; ++j) {
         Pair pair;
         if (i != j && links.Both(nodes[i]->id(), nodes[j]->id())) {
@@ -65,12 +71,15 @@ class Rough {
 
   double whole_s(int node) const { return whole_s_[node]; }
   bool has_data(int node) const { return has_data_[node]; }
+  bool same_data(int i, int j) const { return data_[i] == data_[j]; }
   bool usable(int i, int j) const { return At(i, j).usable; }
   double step_s(int i, int j) const { return At(i, j).busy_s + At(i, j).round_trip_s; }
 
   double Score(const Order& order) const {  // infinity: not possible
     constexpr double kNever = std::numeric_limits<double>::infinity();
-    if (!has_data_[order.front()] || !has_data_[order.back()]) return kNever;
+    if (!has_data_[order.front()] || !has_data_[order.back()] ||
+        !same_data(order.front(), order.back()))
+      return kNever;
     double speed = 0, bottleneck = 0, latency = 0, mild = 0;
     for (size_t s = 0; s < order.size(); ++s) {
       speed += 1 / whole_s_[order[s]];
@@ -101,6 +110,7 @@ class Rough {
   const int nodes_;
   std::vector<double> whole_s_;
   std::vector<bool> has_data_;
+  std::vector<int> data_;  // the first daemon that has the same
   std::vector<Pair> pairs_;
 };
 
@@ -154,7 +164,7 @@ void GreedyOrder(const Rough& rough, int nodes, int stages, int start, Best* bes
     double cost = 0;
     for (int i = 0; i < nodes; ++i) {
       if (used[i] || !rough.usable(order.back(), i) ||
-          (last && (!rough.has_data(i) || !rough.usable(start, i))))
+          (last && (!rough.has_data(i) || !rough.same_data(start, i) || !rough.usable(start, i))))
         continue;
       const double c = std::max(rough.step_s(order.back(), i), rough.whole_s(i) / stages) +
                        0.1 * rough.step_s(order.back(), i);
@@ -235,6 +245,31 @@ absl::Status NoLinks(const std::vector<const NodeInfo*>& nodes, int stages,
       "links: no order of ", stages,
       " daemons has usable links between neighbours and between its ends: ",
       absl::StrJoin(pairs, "; "), more > 0 ? absl::StrCat("; and ", more, " more pairs") : ""));
+}
+
+// Why no two of these daemons can be first and last stage, as far as that is for their data. OK: it
+// is not.
+absl::Status NoEnds(const JobSpec& job, const std::vector<const NodeInfo*>& nodes) {
+  std::vector<const NodeInfo*> have;
+  absl::Status missing, differ;
+  for (const NodeInfo* node : nodes) {
+    absl::Status data = CountSamples(job, *node).status();
+    if (!data.ok()) {
+      if (missing.ok()) missing = std::move(data);
+      continue;
+    }
+    for (const NodeInfo* other : have) {
+      absl::Status same = SameData(job, *other, *node);
+      if (same.ok()) return absl::OkStatus();
+      if (differ.ok()) differ = std::move(same);
+    }
+    have.push_back(node);
+  }
+  if (!differ.ok() || have.size() != 1 || missing.ok()) return differ;
+  return absl::Status(missing.code(),
+                      absl::StrCat("data: the first and the last stage read it, and of the free "
+                                   "daemons only ",
+                                   have[0]->name(), " has it: ", missing.message()));
 }
 
 absl::StatusOr<std::vector<const NodeInfo*>> NamedNodes(const PlannerInput& input) {
@@ -321,6 +356,7 @@ absl::StatusOr<Placement> BestFor(const PlannerInput& input, const Pool& pool, i
   const std::vector<int> layers(input.job.strategy().layers_per_stage().begin(),
                                 input.job.strategy().layers_per_stage().end());
   absl::StatusOr<Placement> best = NoLinks(pool.nodes, stages, links);
+  if (absl::Status data = NoEnds(input.job, pool.nodes); stages > 1 && !data.ok()) return data;
   bool first = true;
   for (const Order& order : PromisingOrders(input.job, pool.nodes, stages, links)) {
     std::vector<const NodeInfo*> nodes;

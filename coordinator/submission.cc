@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/figures.h"
+#include "coordinator/job_data.h"
 #include "proto/job_defaults.h"
 #include "proto/job_state.h"
 #include "proto/schedule.h"
@@ -121,6 +122,27 @@ void Coordinator::WaitForIdleDaemons(const Cancelled& cancelled) {
   }
 }
 
+bool Coordinator::MayUse(const JobSpec& job, const Member& member) {
+  const auto& named = job.strategy().nodes();
+  return member.alive() &&
+         (named.empty() || std::any_of(named.begin(), named.end(), [&](const std::string& name) {
+            return name == member.node.name() || name == member.node.id();
+          }));
+}
+
+void Coordinator::WaitForData(const JobSpec& job, const Cancelled& cancelled) {
+  const auto until = After(options_.wait_for_data);
+  MutexLock lock(&mutex_);
+  while (!stopping_ && !cancelled() && std::chrono::steady_clock::now() < until) {
+    std::vector<const NodeInfo*> nodes;
+    for (const auto& [id, m] : members_.members()) {
+      if (MayUse(job, m)) nodes.push_back(&m.node);
+    }
+    if (!DataMayCome(job, nodes, ISTHMUS_VERSION)) return;
+    changed_.WaitUntil(&mutex_, After(kLookAgain));
+  }
+}
+
 void Coordinator::WaitForLinks(const JobSpec& job, const Cancelled& cancelled) {
   const StrategySpec& strategy = job.strategy();
   if (strategy.stages() == 1 || strategy.nodes_size() == 1 || job.model().layers() == 1) return;
@@ -130,11 +152,7 @@ void Coordinator::WaitForLinks(const JobSpec& job, const Cancelled& cancelled) {
          std::chrono::steady_clock::now() < until) {
     std::vector<std::string> ids;
     for (const auto& [id, m] : members_.members()) {
-      const auto& named = strategy.nodes();
-      const bool wanted = named.empty() ||
-                          std::find(named.begin(), named.end(), m.node.name()) != named.end() ||
-                          std::find(named.begin(), named.end(), id) != named.end();
-      if (m.alive() && wanted) ids.push_back(id);
+      if (MayUse(job, m)) ids.push_back(id);
     }
     if (static_cast<int>(ids.size()) < std::max(2, strategy.stages()) ||
         links_.Unmeasured(ids) == 0)
@@ -155,6 +173,7 @@ absl::StatusOr<PlanReply> Coordinator::MakePlan(const PlanRequest& asked,
   }
   WaitForIdleDaemons(cancelled);
   WaitForLinks(request.spec, cancelled);
+  WaitForData(request.spec, cancelled);
   PlannerInput free, all;
   {
     MutexLock lock(&mutex_);
@@ -340,6 +359,7 @@ absl::StatusOr<SubmitReply> Coordinator::Submit(const SubmitRequest& request,
   ASSIGN_OR_RETURN(const StartRequest start, PrepareSubmit(request));
   WaitForIdleDaemons(cancelled);
   WaitForLinks(start.spec, cancelled);
+  WaitForData(start.spec, cancelled);
   if (cancelled()) return absl::CancelledError("the caller has gone");
   SubmitReply reply;
   reply.set_job_id(start.job_id);

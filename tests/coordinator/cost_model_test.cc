@@ -67,29 +67,6 @@ TEST(CostModel, MicroBatchesInFlight) {
   EXPECT_EQ(MicrosInFlight("1f1b", 4, 0, 2), 2);
 }
 
-TEST(CostModel, SamplesAreCountedLikeTheCorpusDoes) {
-  JobSpec job = MakeJob(2, 64, 100);
-  NodeInfo node = MakeNode("a", 1, 1, 1, 100001);
-  DataSize size = CountSamples(job, node).value();
-  EXPECT_TRUE(size.known);
-  EXPECT_EQ(size.train_samples + size.validation_samples, 1000);
-  EXPECT_EQ(size.validation_samples, 50);
-  EXPECT_DOUBLE_EQ(size.passes, 300 * 32 / 950.0);
-  node.set_data_listed(false);
-  EXPECT_FALSE(CountSamples(job, node)->known);
-  node.set_data_listed(true);
-  for (const char* shard : {"shards/a.bin", "shards/b.bin", "shards/readme"}) {
-    DataFile* f = node.add_data_files();
-    f->set_path(shard);
-    f->set_bytes(20002);
-  }
-  job.mutable_data()->set_path("shards/");
-  job.mutable_data()->set_format("tokens");
-  EXPECT_EQ(CountSamples(job, node)->train_samples, 190);
-  job.mutable_data()->set_path("nowhere");
-  EXPECT_EQ(CountSamples(job, node).status().code(), absl::StatusCode::kNotFound);
-}
-
 TEST(CostModel, FirstVisitsAreCountedForWhatIsLeft) {
   JobSpec job = MakeJob();
   job.mutable_recipe()->set_steps(1000);

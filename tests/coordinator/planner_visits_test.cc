@@ -101,7 +101,10 @@ TEST_F(PlannerVisitsTest, TheWarningStartsAtHalfAndNamesWhatWouldHelp) {
 
 TEST_F(PlannerVisitsTest, WithoutAListOfDataAllVisitsAreFirstOnes) {
   Passes(10);
-  for (NodeInfo& n : *in_.topology.mutable_nodes()) n.set_data_listed(false);
+  for (NodeInfo& n : *in_.topology.mutable_nodes()) {
+    n.set_data_listed(false);
+    n.clear_data_files();
+  }
   const PlannedJob p = Plan();
   EXPECT_EQ(p.plan.first_visits(), 1);
   EXPECT_THAT(p.warnings, Contains(HasSubstr("all visits of samples are counted as first ones")));

@@ -41,6 +41,7 @@ class ServiceTest : public ::testing::Test {
     options.flush_every = absl::Milliseconds(50);
     options.try_pending = absl::Milliseconds(100);
     options.wait_for_links = absl::Seconds(20);
+    options.wait_for_data = wait_for_data_;
     coordinator_ = Coordinator::Open(options).value();
     server_ = Server::Start(absl::StrCat("127.0.0.1:", port_), coordinator_.get()).value();
     port_ = server_->port();
@@ -179,6 +180,7 @@ class ServiceTest : public ::testing::Test {
 
   TempDirectory scratch_;
   int port_ = 0;
+  absl::Duration wait_for_data_ = absl::ZeroDuration();
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;

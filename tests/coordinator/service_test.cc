@@ -1,6 +1,7 @@
 // The whole coordinator over loopback, with fake daemons.
 #include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,31 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
+
+TEST_F(ServiceTest, SubmitWaitsForAFileThatIsJustBeingListed) {
+  Close();
+  wait_for_data_ = absl::Seconds(60);
+  Open();
+  auto a = Daemon("a", [](FakeDaemon::Options* o) { o->node.clear_data_files(); });
+  ASSERT_TRUE(a->registered().ok());
+  JobSpec job = MakeJob();
+  job.mutable_strategy()->set_stages(1);
+  absl::StatusOr<SubmitReply> reply = absl::UnknownError("not submitted");
+  std::thread submits([&] { reply = Submit(job); });
+  DaemonMessage listing;
+  *listing.mutable_heartbeat()->mutable_data()->mutable_files() = MakeNode("a", 10).data_files();
+  listing.mutable_heartbeat()->mutable_data()->set_complete(true);
+  a->Send(listing);
+  submits.join();
+  EXPECT_TRUE(reply.ok()) << reply.status();
+  Close();
+  wait_for_data_ = absl::ZeroDuration();
+  Open();
+  auto b = Daemon("b", [](FakeDaemon::Options* o) { o->node.clear_data_files(); });
+  ASSERT_TRUE(b->registered().ok());
+  job.set_name("other");
+  EXPECT_EQ(Submit(job).status().code(), absl::StatusCode::kNotFound);
+}
 
 TEST_F(ServiceTest, AJobFromSubmissionToItsEnd) {
   auto a = Daemon("a"), b = Daemon("b");

@@ -29,6 +29,8 @@ inline NodeInfo MakeNode(const std::string& name, double gflops,
   DataFile* f = n.add_data_files();
   f->set_path("text.txt");
   f->set_bytes(text_bytes);
+  f->set_format("bytes");
+  f->set_contents(static_cast<uint64_t>(text_bytes));
   return n;
 }
 
