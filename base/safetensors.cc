@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 
@@ -19,6 +20,7 @@ constexpr uint64_t kMaxHeaderBytes = uint64_t{16}
                                      << 20;  // GPT-2 XL has 580 tensors and a header of 60 KB
 constexpr int kMaxHeaderDepth = 3;           // {name: {data_offsets: [..]}}
 constexpr int kMaxRank = 16;
+constexpr int64_t kPrefixBytes = 8;  // the length of the header
 constexpr char kMetadata[] = "__metadata__";
 
 // 0: not a type of the format.
@@ -77,8 +79,8 @@ struct Placed {
   const std::string* name;
 };
 
-absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name, const Json& json,
-                                            absl::string_view data, Placed* placed) {
+absl::StatusOr<SafetensorsPlace> ParsePlace(const std::string& name, const Json& json,
+                                            int64_t data_bytes, Placed* placed) {
   const std::string where = absl::StrCat("tensor ", Quoted(name));
   if (!json.is_object()) return Bad(absl::StrCat(where, " is not described by an object"));
   const auto dtype = json.find("dtype"), shape = json.find("shape"),
@@ -88,7 +90,7 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name, const Json&
     return Bad(absl::StrCat(where, " has no usable shape"));
   if (offsets == json.end() || !offsets->is_array() || offsets->size() != 2)
     return Bad(absl::StrCat(where, " has no data_offsets"));
-  SafetensorsEntry entry;
+  SafetensorsPlace entry;
   entry.dtype = dtype->get_ref<const std::string&>();
   for (const Json& value : *shape) {
     int64_t n = 0;
@@ -97,8 +99,8 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name, const Json&
     entry.shape.push_back(n);
   }
   if (!AsSize((*offsets)[0], &placed->begin) || !AsSize((*offsets)[1], &placed->end) ||
-      placed->begin > placed->end || static_cast<uint64_t>(placed->end) > data.size()) {
-    return Bad(absl::StrCat(where, " lies outside the ", data.size(),
+      placed->begin > placed->end || placed->end > data_bytes) {
+    return Bad(absl::StrCat(where, " lies outside the ", data_bytes,
                             " data bytes: the file is cut off or its header is wrong"));
   }
   ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(name, entry.dtype, entry.shape));
@@ -106,12 +108,13 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name, const Json&
     return Bad(absl::StrCat(where, " needs ", bytes, " bytes for its type and shape but has ",
                             placed->end - placed->begin));
   }
-  entry.data = data.substr(placed->begin, bytes);
+  entry.at = placed->begin;
+  entry.bytes = bytes;
   return entry;
 }
 
 // Like the reference implementation: the tensors cover the data without overlap or hole.
-absl::Status CheckCover(std::vector<Placed> placed, size_t data_bytes) {
+absl::Status CheckCover(std::vector<Placed> placed, int64_t data_bytes) {
   std::sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
     return std::make_pair(a.begin, a.end) < std::make_pair(b.begin, b.end);
   });
@@ -124,7 +127,7 @@ absl::Status CheckCover(std::vector<Placed> placed, size_t data_bytes) {
     }
     at = p.end;
   }
-  if (static_cast<uint64_t>(at) != data_bytes) {
+  if (at != data_bytes) {
     return Bad(absl::StrCat("its tensors end at data byte ", at, " of ", data_bytes));
   }
   return absl::OkStatus();
@@ -173,56 +176,83 @@ float HalfToFloat(uint16_t half) {
   return value;
 }
 
-}  // namespace
-
-absl::StatusOr<std::map<std::string, SafetensorsEntry>> ParseSafetensors(absl::string_view bytes) {
+// The length of the header; `prefix` is the beginning of a file of `file_bytes`.
+absl::StatusOr<int64_t> HeaderBytes(absl::string_view prefix, int64_t file_bytes) {
   uint64_t header_bytes = 0;
-  if (bytes.size() < sizeof header_bytes)
-    return Bad(absl::StrCat("it has ", bytes.size(), " bytes"));
-  std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
-  bytes.remove_prefix(sizeof header_bytes);
+  if (prefix.size() < sizeof header_bytes)
+    return Bad(absl::StrCat("it has ", file_bytes, " bytes"));
+  std::memcpy(&header_bytes, prefix.data(), sizeof header_bytes);
   if (header_bytes > kMaxHeaderBytes) {
     return Bad(absl::StrCat("its header would be ", header_bytes, " bytes long (limit ",
                             kMaxHeaderBytes, ")"));
   }
-  if (header_bytes > bytes.size())
+  if (static_cast<int64_t>(header_bytes) > file_bytes - kPrefixBytes)
     return Bad(absl::StrCat("its header of ", header_bytes, " bytes is cut off"));
-  ASSIGN_OR_RETURN(const Json header, ParseHeader(bytes.substr(0, header_bytes)));
-  const absl::string_view data = bytes.substr(header_bytes);
+  return static_cast<int64_t>(header_bytes);
+}
 
-  std::map<std::string, SafetensorsEntry> entries;
+// Places in the data, which begin behind the header.
+absl::StatusOr<std::map<std::string, SafetensorsPlace>> ParsePlaces(absl::string_view text,
+                                                                    int64_t data_bytes) {
+  ASSIGN_OR_RETURN(const Json header, ParseHeader(text));
+  std::map<std::string, SafetensorsPlace> places;
   std::vector<Placed> placed;
   for (const auto& item : header.items()) {
     if (item.key() == kMetadata) continue;
-    Placed place{0, 0, nullptr};
-    ASSIGN_OR_RETURN(SafetensorsEntry entry, ParseEntry(item.key(), item.value(), data, &place));
-    place.name = &entries.emplace(item.key(), std::move(entry)).first->first;
-    placed.push_back(place);
+    Placed span{0, 0, nullptr};
+    ASSIGN_OR_RETURN(SafetensorsPlace place,
+                     ParsePlace(item.key(), item.value(), data_bytes, &span));
+    span.name = &places.emplace(item.key(), std::move(place)).first->first;
+    placed.push_back(span);
   }
-  RETURN_IF_ERROR(CheckCover(std::move(placed), data.size()));
+  RETURN_IF_ERROR(CheckCover(std::move(placed), data_bytes));
+  return places;
+}
+
+}  // namespace
+
+absl::StatusOr<std::map<std::string, SafetensorsEntry>> ParseSafetensors(absl::string_view bytes) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  ASSIGN_OR_RETURN(const int64_t header_bytes, HeaderBytes(bytes.substr(0, kPrefixBytes), size));
+  const int64_t data_at = kPrefixBytes + header_bytes;
+  ASSIGN_OR_RETURN(auto places,
+                   ParsePlaces(bytes.substr(kPrefixBytes, header_bytes), size - data_at));
+  const absl::string_view data = bytes.substr(data_at);
+  std::map<std::string, SafetensorsEntry> entries;
+  for (auto& [name, place] : places) {
+    entries.emplace(name, SafetensorsEntry{std::move(place.dtype), std::move(place.shape),
+                                           data.substr(place.at, place.bytes)});
+  }
   return entries;
 }
 
-absl::StatusOr<std::string> WriteSafetensors(std::vector<SafetensorsItem> items,
-                                             const std::map<std::string, std::string>& metadata) {
-  std::sort(items.begin(), items.end(),
-            [](const SafetensorsItem& a, const SafetensorsItem& b) { return a.name < b.name; });
+absl::StatusOr<std::map<std::string, SafetensorsPlace>> ReadSafetensorsPlaces(
+    const RandomAccessFile& file) {
+  std::string prefix(static_cast<size_t>(std::min(file.bytes(), kPrefixBytes)), '\0');
+  RETURN_IF_ERROR(file.ReadAt(0, prefix.size(), prefix.data()));
+  ASSIGN_OR_RETURN(const int64_t header_bytes, HeaderBytes(prefix, file.bytes()));
+  std::string header(static_cast<size_t>(header_bytes), '\0');
+  RETURN_IF_ERROR(file.ReadAt(kPrefixBytes, header.size(), header.data()));
+  const int64_t data_at = kPrefixBytes + header_bytes;
+  ASSIGN_OR_RETURN(auto places, ParsePlaces(header, file.bytes() - data_at));
+  for (auto& [name, place] : places) place.at += data_at;
+  return places;
+}
+
+absl::StatusOr<std::string> SafetensorsHead(const std::vector<SafetensorsSpec>& specs,
+                                            const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
   int64_t offset = 0;
-  for (const SafetensorsItem& item : items) {
-    ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(item.name, item.dtype, item.shape));
-    if (static_cast<uint64_t>(bytes) != item.data.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor ", Quoted(item.name), " has ",
-                                                     item.data.size(),
-                                                     " bytes; its type and shape need ", bytes));
-    }
-    if (item.name == kMetadata || header.contains(item.name)) {
+  for (const SafetensorsSpec& spec : specs) {
+    ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(spec.name, spec.dtype, spec.shape));
+    if (spec.name == kMetadata || header.contains(spec.name)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("tensor name ", Quoted(item.name), " is used twice or reserved"));
+          absl::StrCat("tensor name ", Quoted(spec.name), " is used twice or reserved"));
     }
-    header[item.name] = {
-        {"dtype", item.dtype}, {"shape", item.shape}, {"data_offsets", {offset, offset + bytes}}};
+    ISTHMUS_CHECK(&spec == &specs.front() || (&spec)[-1].name < spec.name);  // their data follow
+    header[spec.name] = {
+        {"dtype", spec.dtype}, {"shape", spec.shape}, {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;
   }
   std::string text;
@@ -235,11 +265,28 @@ absl::StatusOr<std::string> WriteSafetensors(std::vector<SafetensorsItem> items,
   const uint64_t header_bytes = text.size();
   if (header_bytes > kMaxHeaderBytes)
     return absl::InvalidArgumentError("too many tensors for one safetensors file");
+  text.insert(0, reinterpret_cast<const char*>(&header_bytes), sizeof header_bytes);
+  return text;
+}
 
-  std::string out;
-  out.reserve(sizeof header_bytes + header_bytes + offset);
-  out.append(reinterpret_cast<const char*>(&header_bytes), sizeof header_bytes);
-  out.append(text);
+absl::StatusOr<std::string> WriteSafetensors(std::vector<SafetensorsItem> items,
+                                             const std::map<std::string, std::string>& metadata) {
+  std::sort(items.begin(), items.end(),
+            [](const SafetensorsItem& a, const SafetensorsItem& b) { return a.name < b.name; });
+  std::vector<SafetensorsSpec> specs;
+  size_t data_bytes = 0;
+  for (const SafetensorsItem& item : items) {
+    ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(item.name, item.dtype, item.shape));
+    if (static_cast<uint64_t>(bytes) != item.data.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", Quoted(item.name), " has ",
+                                                     item.data.size(),
+                                                     " bytes; its type and shape need ", bytes));
+    }
+    specs.push_back({item.name, item.dtype, item.shape});
+    data_bytes += item.data.size();
+  }
+  ASSIGN_OR_RETURN(std::string out, SafetensorsHead(specs, metadata));
+  out.reserve(out.size() + data_bytes);
   for (const SafetensorsItem& item : items) out.append(item.data.data(), item.data.size());
   return out;
 }

@@ -1,6 +1,6 @@
-// Safetensors files in memory: 8-byte little-endian header length, JSON header, data. Reads what
-// Hugging Face writes and writes what it reads. Hostile bytes give a Status: offsets, overlaps,
-// dtype and shape are checked against the length. Thread: values.
+// Safetensors files, in memory or read in pieces: 8-byte little-endian header length, JSON header,
+// data. Reads what Hugging Face writes and writes what it reads. Hostile bytes give a Status:
+// offsets, overlaps, dtype and shape are checked against the length. Thread: values.
 #ifndef ISTHMUS_BASE_SAFETENSORS_H_
 #define ISTHMUS_BASE_SAFETENSORS_H_
 
@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/file/random_access_file.h"
 
 namespace isthmus {
 
@@ -23,6 +24,18 @@ struct SafetensorsEntry {
 // `bytes` outlives the result.
 absl::StatusOr<std::map<std::string, SafetensorsEntry>> ParseSafetensors(absl::string_view bytes);
 
+// A tensor of a file that is not in memory.
+struct SafetensorsPlace {
+  std::string dtype;
+  std::vector<int64_t> shape;
+  int64_t at = 0;  // its first byte in the file
+  int64_t bytes = 0;
+};
+
+// Reads the header alone; what is beyond it must be as long as the header says.
+absl::StatusOr<std::map<std::string, SafetensorsPlace>> ReadSafetensorsPlaces(
+    const RandomAccessFile& file);
+
 struct SafetensorsItem {
   std::string name;
   std::string dtype;
@@ -34,6 +47,17 @@ struct SafetensorsItem {
 // does not match.
 absl::StatusOr<std::string> WriteSafetensors(std::vector<SafetensorsItem> items,
                                              const std::map<std::string, std::string>& metadata);
+
+struct SafetensorsSpec {
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> shape;
+};
+
+// What stands before the data of such a file: length and header. The data of `specs` follow in
+// their order, which is by name. InvalidArgument as above.
+absl::StatusOr<std::string> SafetensorsHead(const std::vector<SafetensorsSpec>& specs,
+                                            const std::map<std::string, std::string>& metadata);
 
 // F32, F16 and BF16 to floats. InvalidArgument for other types.
 absl::StatusOr<std::vector<float>> ToFloats(const SafetensorsEntry& entry);

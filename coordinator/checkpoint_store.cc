@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -15,27 +16,23 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/file/durable_file.h"
+#include "base/file/random_access_file.h"
 #include "base/log.h"
-#include "base/safetensors.h"
 #include "base/status.h"
 #include "coordinator/figures.h"
 #include "coordinator/store.h"
-#include "nlohmann/json.hpp"
-#include "proto/tensor_names.h"
 
 namespace isthmus::coordinator {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 constexpr int64_t kMaxStep = int64_t{1} << 40;
-constexpr const char* kFiles[] = {"weights.safetensors", "optimizer.safetensors", "state.json"};
-constexpr char kManifest[] = "manifest.json";
+constexpr int kLookedAt = 4;  // of other checkpoints, when one is damaged
 
 std::string StepName(int64_t step) { return absl::StrFormat("step-%08d", step); }
-std::string StageName(int stage) { return absl::StrFormat("stage-%03d", stage); }
 // The number at the end of `text` after `mark`; 0 if there is none, or one that no counter has.
 uint64_t NumberAfter(char mark, absl::string_view text) {
   uint64_t number = 0;
@@ -57,47 +54,12 @@ absl::Status CheckHeader(const PutCheckpointHeader& h) {
   if (h.step() < 0 || h.step() > kMaxStep) return bad(absl::StrCat("step ", h.step()));
   if (h.stages() < 1 || h.stages() > kMaxStages || h.stage() < 0 || h.stage() >= h.stages())
     return bad(absl::StrCat("stage ", h.stage(), " of ", h.stages()));
-  if (std::find(std::begin(kFiles), std::end(kFiles), h.file()) == std::end(kFiles)) {
+  if (std::find(std::begin(kCheckpointFiles), std::end(kCheckpointFiles), h.file()) ==
+      std::end(kCheckpointFiles)) {
     return bad("its file must be weights.safetensors, optimizer.safetensors or state.json");
   }
   if (h.file_bytes() < 0) return bad(absl::StrCat(h.file_bytes(), " bytes"));
   return absl::OkStatus();
-}
-
-Json ReadManifest(const std::string& dir) {
-  const absl::StatusOr<MappedFile> file = MappedFile::Open(absl::StrCat(dir, "/", kManifest));
-  return file.ok() ? Json::parse(file->bytes().begin(), file->bytes().end(), nullptr, false)
-                   : Json();
-}
-
-// What the manifest says of `file`; "" if nothing.
-std::string ChecksumOf(const Json& manifest, const std::string& file) {
-  if (!manifest.is_object() || !manifest.contains("files")) return "";
-  const Json& files = manifest["files"];
-  if (!files.is_object() || !files.contains(file) || !files[file].is_object()) return "";
-  const auto checksum = files[file].find("xxh3_64");
-  return checksum != files[file].end() && checksum->is_string() ? checksum->get<std::string>() : "";
-}
-
-// `file` of the whole checkpoint `dir`, if it is what the manifest says. FailedPrecondition: it is
-// damaged; asking again is of no use.
-absl::StatusOr<MappedFile> OpenVerified(const std::string& dir, const Json& manifest,
-                                        const std::string& file) {
-  const auto damaged = [&](absl::string_view why) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "checkpoint ", dir, ": ", file, " is damaged: ", why, ". Put a copy of it back, or move ",
-        dir, " away and restart the coordinator to go on from the checkpoint before it"));
-  };
-  absl::StatusOr<MappedFile> opened = MappedFile::Open(absl::StrCat(dir, "/", file));
-  if (!opened.ok()) return damaged(opened.status().message());
-  const std::string expected = ChecksumOf(manifest, file);
-  if (expected.empty()) return damaged("manifest.json has no checksum of it");
-  const std::string found = absl::StrFormat("%016x", Hash64(opened->bytes()));
-  if (found != expected) {
-    return damaged(absl::StrCat("its ", opened->bytes().size(), " bytes have the checksum ", found,
-                                ", manifest.json says ", expected));
-  }
-  return opened;
 }
 
 void Remove(const fs::path& path) {
@@ -122,6 +84,10 @@ void CheckpointStore::Fault(const char* point) const {
 
 std::string CheckpointStore::JobDir(const std::string& job_id) const {
   return absl::StrCat(dir_, "/", job_id);
+}
+
+std::string CheckpointStore::StepDir(const std::string& job_id, int64_t step) const {
+  return absl::StrCat(JobDir(job_id), "/", StepName(step));
 }
 
 absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(const std::string& dir,
@@ -156,15 +122,15 @@ absl::Status CheckpointStore::Scan() {
         }
         for (const fs::path& p : leftovers) Remove(p);
       } else if (std::sscanf(name.c_str(), "step-%ld", &step) == 1 && name == StepName(step)) {
-        const Json json = ReadManifest(entry.path().string());
-        if (!json.is_object() || !json.contains("generation") || !json["generation"].is_number() ||
-            !json.contains("stages") || !json["stages"].is_number()) {
-          LogWarning("checkpoints: ", entry.path().string(),
-                     " has no usable manifest.json; it is left out");
+        const auto manifest = CheckpointManifest::Read(entry.path().string());
+        if (!manifest.ok()) {
+          LogWarning("checkpoints: ", entry.path().string(), " has no usable manifest.json (",
+                     manifest.status().message(), "); it is left out");
           continue;
         }
-        const Whole whole = {json["generation"].get<uint64_t>(), json["stages"].get<int>()};
-        whole_[id][step] = whole;
+        Whole& whole = whole_[id][step];
+        whole.generation = manifest->generation;
+        whole.bytes = manifest->bytes();
         if (whole.generation <= kMaxCounter)
           highest_.generation = std::max(highest_.generation, whole.generation);
       }
@@ -263,39 +229,41 @@ bool CheckpointStore::IsWhole(const PutCheckpointHeader& header) const {
 
 absl::StatusOr<bool> CheckpointStore::Publish(const PutCheckpointHeader& header) {
   const fs::path partial = fs::path(JobDir(header.job_id())) / PartialName(header);
-  Json files = Json::object();
+  CheckpointManifest manifest;
+  manifest.job_id = header.job_id();
+  manifest.step = header.step();
+  manifest.generation = header.generation();
+  manifest.stages = header.stages();
   for (int s = 0; s < header.stages(); ++s) {
-    for (const char* file : kFiles) {
-      if (IsUpload(header) && absl::string_view(file) != kFiles[0]) continue;
+    for (const char* file : kCheckpointFiles) {
+      if (IsUpload(header) && absl::string_view(file) != kCheckpointFiles[0]) continue;
       const fs::path path = partial / StageName(s) / file;
       std::error_code error;
       const uintmax_t size = fs::file_size(path, error);
       if (error) return false;
       auto known = checksums_.find(path.string());
       if (known == checksums_.end()) {  // acknowledged before a restart
-        ASSIGN_OR_RETURN(const MappedFile bytes, MappedFile::Open(path.string()));
-        known = checksums_.emplace(path.string(), Hash64(bytes.bytes())).first;
+        ASSIGN_OR_RETURN(const RandomAccessFile part, RandomAccessFile::Open(path.string()));
+        ASSIGN_OR_RETURN(const uint64_t checksum, part.Hash());
+        known = checksums_.emplace(path.string(), checksum).first;
       }
-      files[absl::StrCat(StageName(s), "/", file)] = {
-          {"bytes", size}, {"xxh3_64", absl::StrFormat("%016x", known->second)}};
+      manifest.files[absl::StrCat(StageName(s), "/", file)] = {static_cast<int64_t>(size),
+                                                               known->second};
     }
   }
-  const Json manifest = {{"job", header.job_id()},
-                         {"step", header.step()},
-                         {"generation", header.generation()},
-                         {"stages", header.stages()},
-                         {"files", files}};
-  RETURN_IF_ERROR(WriteFileDurably((partial / kManifest).string(), manifest.dump(1) + "\n"));
+  RETURN_IF_ERROR(WriteFileDurably((partial / kManifest).string(), manifest.ToJson()));
   Fault("manifest written");
-  RETURN_IF_ERROR(SwapDirectories(
-      partial.string(), absl::StrCat(JobDir(header.job_id()), "/", StepName(header.step()))));
+  RETURN_IF_ERROR(SwapDirectories(partial.string(), StepDir(header.job_id(), header.step())));
   Fault("published");
   Remove(partial);  // an older one of the same step, if there was
   RETURN_IF_ERROR(SyncDirectory(dir_));
   for (auto it = checksums_.lower_bound(partial.string());
        it != checksums_.end() && absl::StartsWith(it->first, partial.string());)
     it = checksums_.erase(it);
-  whole_[header.job_id()][header.step()] = {header.generation(), header.stages()};
+  Whole& whole = whole_[header.job_id()][header.step()];
+  whole.generation = header.generation();
+  whole.bytes = manifest.bytes();
+  whole.damage.clear();
   return true;
 }
 
@@ -330,69 +298,130 @@ std::vector<int64_t> CheckpointStore::Steps(const std::string& job_id) const {
   return steps;
 }
 
-absl::StatusOr<std::string> CheckpointStore::Fetch(const FetchCheckpointRequest& request,
-                                                   int64_t* step) const {
-  RETURN_IF_ERROR(CheckJobId(request.job_id()));
-  int stages = 0;
-  *step = request.step() < 0 ? Newest(request.job_id()) : request.step();
-  {
-    MutexLock lock(&mutex_);
-    auto job = whole_.find(request.job_id());
-    if (job == whole_.end() || job->second.empty())
-      return absl::NotFoundError(absl::StrCat("job ", request.job_id(), " has no checkpoint"));
-    auto it = job->second.find(*step);
-    if (it == job->second.end()) {
-      std::string have;
-      for (const auto& [s, whole] : job->second)
-        absl::StrAppend(&have, have.empty() ? "" : ", ", s);
-      return absl::NotFoundError(absl::StrCat(
-          "job ", request.job_id(), " has no checkpoint of step ", *step, "; there are: ", have));
-    }
-    stages = it->second.stages;
-  }
-  const std::string dir = absl::StrCat(JobDir(request.job_id()), "/", StepName(*step));
-  if (request.what() == "state") {
-    ASSIGN_OR_RETURN(
-        const MappedFile file,
-        OpenVerified(dir, ReadManifest(dir), absl::StrCat(StageName(0), "/", kFiles[2])));
-    return std::string(file.bytes());
-  }
-  if (request.what() != "weights" && request.what() != "optimizer") {
-    return absl::InvalidArgumentError(
-        "fetch checkpoint: `what` must be weights, optimizer or state");
-  }
-  return MergeTensors(dir, stages, request);
+// ---- what is there, and whether it is sound ----
+
+CheckpointStore::Whole* CheckpointStore::Find(const std::string& job_id, int64_t step) {
+  auto job = whole_.find(job_id);
+  if (job == whole_.end()) return nullptr;
+  auto it = job->second.find(step);
+  return it == job->second.end() ? nullptr : &it->second;
 }
 
-absl::StatusOr<std::string> CheckpointStore::MergeTensors(
-    const std::string& dir, int stages, const FetchCheckpointRequest& request) const {
-  const std::set<std::string> wanted(request.tensors().begin(), request.tensors().end());
-  std::vector<MappedFile> files;
-  files.reserve(stages);
-  const Json manifest = ReadManifest(dir);
-  std::map<std::string, SafetensorsItem> items;
-  for (int s = 0; s < stages; ++s) {
-    const std::string path = absl::StrCat(StageName(s), "/", request.what(), ".safetensors");
-    ASSIGN_OR_RETURN(MappedFile file, OpenVerified(dir, manifest, path));
-    files.push_back(std::move(file));
-    const auto entries = ParseSafetensors(files.back().bytes());
-    if (!entries.ok()) return Annotate(entries.status(), absl::StrCat(dir, "/", path));
-    for (const auto& [name, entry] : *entries) {
-      if (wanted.empty() ? !IsOwnTensor(name) : wanted.count(name) > 0)
-        items.emplace(name, SafetensorsItem{name, entry.dtype, entry.shape, entry.data});
+absl::Status CheckpointStore::NoSuch(const std::string& job_id, int64_t step) const {
+  auto job = whole_.find(job_id);
+  if (job == whole_.end() || job->second.empty())
+    return absl::NotFoundError(absl::StrCat("job ", job_id, " has no checkpoint"));
+  std::string have;
+  for (const auto& [s, whole] : job->second) absl::StrAppend(&have, have.empty() ? "" : ", ", s);
+  return absl::NotFoundError(absl::StrCat("job ", job_id, " has no checkpoint of step ", step,
+                                          "; there are those of steps ", have));
+}
+
+std::vector<int64_t> CheckpointStore::Newest(const std::string& job_id, int at_most) const {
+  MutexLock lock(&mutex_);
+  std::vector<std::pair<uint64_t, int64_t>> order;
+  auto job = whole_.find(job_id);
+  if (job != whole_.end()) {
+    for (const auto& [step, whole] : job->second) order.emplace_back(whole.generation, step);
+  }
+  std::sort(order.rbegin(), order.rend());
+  std::vector<int64_t> steps;
+  for (const auto& [generation, step] : order) {
+    if (static_cast<int>(steps.size()) < at_most) steps.push_back(step);
+  }
+  return steps;
+}
+
+void CheckpointStore::SetDamage(const std::string& job_id, int64_t step, absl::string_view damage) {
+  MutexLock lock(&mutex_);
+  Whole* whole = Find(job_id, step);
+  if (whole != nullptr) whole->damage = std::string(damage);
+}
+
+absl::Status CheckpointStore::Check(const std::string& job_id, int64_t step, bool contents,
+                                    const Cancelled& cancelled) {
+  const absl::Status status = CheckCheckpoint(StepDir(job_id, step), contents, cancelled);
+  if (absl::IsFailedPrecondition(status)) SetDamage(job_id, step, status.message());
+  if (status.ok() && contents) SetDamage(job_id, step, "");
+  return status;
+}
+
+absl::Status CheckpointStore::Damaged(const std::string& job_id, int64_t step,
+                                      const absl::Status& why, const Cancelled& cancelled) {
+  if (!absl::IsFailedPrecondition(why)) return why;
+  SetDamage(job_id, step, why.message());
+  std::vector<int64_t> sound;
+  for (int64_t other : Newest(job_id, kLookedAt)) {
+    if (other != step && Check(job_id, other, true, cancelled).ok()) sound.push_back(other);
+  }
+  const std::string head =
+      absl::StrCat("the checkpoint of step ", step, " of job ", job_id,
+                   " can't be used: ", why.message(), ". Its directory is ", StepDir(job_id, step));
+  if (sound.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(head, ". No other checkpoint is sound: put a copy of the file back there"));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(head, ". Sound are those of steps ", absl::StrJoin(sound, ", "),
+                   ": go on from one with `isthmus submit JOB.yaml --resume --step ", sound[0],
+                   "`, or put a copy of the file back there"));
+}
+
+absl::Status CheckpointStore::Verify(const std::string& job_id, int64_t step,
+                                     const Cancelled& cancelled) {
+  {
+    MutexLock lock(&mutex_);
+    if (Find(job_id, step) == nullptr) return NoSuch(job_id, step);
+  }
+  return Damaged(job_id, step, Check(job_id, step, true, cancelled), cancelled);
+}
+
+absl::StatusOr<std::vector<CheckpointInfo>> CheckpointStore::List(const std::string& job_id,
+                                                                  bool verify,
+                                                                  const Cancelled& cancelled) {
+  std::vector<CheckpointInfo> list;
+  for (int64_t step : Newest(job_id, std::numeric_limits<int>::max())) {
+    const absl::Status status = Check(job_id, step, verify, cancelled);
+    if (absl::IsCancelled(status)) return status;
+    MutexLock lock(&mutex_);
+    const Whole* whole = Find(job_id, step);
+    if (whole == nullptr) continue;  // retention removed it meanwhile
+    CheckpointInfo& info = list.emplace_back();
+    info.set_step(step);
+    info.set_bytes(whole->bytes);
+    info.set_damage(status.ok() ? whole->damage : std::string(status.message()));
+  }
+  return list;
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointStore::Read(
+    const FetchCheckpointRequest& request, const Cancelled& cancelled, int64_t* step) {
+  RETURN_IF_ERROR(CheckJobId(request.job_id()));
+  const std::string& job_id = request.job_id();
+  *step = request.step() < 0 ? Newest(job_id) : request.step();
+  absl::StatusOr<std::unique_ptr<CheckpointReader>> reader = nullptr;
+  {
+    MutexLock lock(&mutex_);
+    Whole* whole = Find(job_id, *step);
+    if (whole == nullptr) return NoSuch(job_id, *step);
+    reader = CheckpointReader::Open(StepDir(job_id, *step), request);
+    if (reader.ok()) {
+      ++whole->readers;
+      (*reader)->done = [this, job_id, at = *step] {
+        MutexLock done(&mutex_);
+        Whole* read = Find(job_id, at);
+        if (read != nullptr && read->readers > 0) --read->readers;
+      };
     }
   }
-  for (const std::string& name : wanted) {
-    if (items.count(name) == 0 && !IsOwnTensor(name))
-      return absl::NotFoundError(absl::StrCat("checkpoint ", dir, ": no tensor '",
-                                              name.substr(0, 200), "' among its ", request.what()));
-  }
-  std::vector<SafetensorsItem> list;
-  for (auto& [name, item] : items) list.push_back(std::move(item));
-  return WriteSafetensors(std::move(list), {{"format", "pt"}});
+  const absl::Status sound = reader.ok() ? (*reader)->Verify(cancelled) : reader.status();
+  if (!sound.ok()) return Damaged(job_id, *step, sound, cancelled);
+  return reader;
 }
 
 void CheckpointStore::Trim(const std::string& job_id, int keep) {
+  for (int64_t step : Newest(job_id, std::numeric_limits<int>::max()))
+    Check(job_id, step, false, nullptr).IgnoreError();
   const int64_t newest = Newest(job_id);
   std::vector<int64_t> old;
   {
@@ -400,17 +429,22 @@ void CheckpointStore::Trim(const std::string& job_id, int keep) {
     auto job = whole_.find(job_id);
     if (job == whole_.end() || job->second.count(newest) == 0) return;
     const uint64_t generation = job->second.at(newest).generation;
-    std::vector<std::tuple<bool, uint64_t, int64_t>> order;  // the first ones go
+    std::vector<std::tuple<bool, uint64_t, int64_t>> order;  // the first ones stay
     for (const auto& [step, whole] : job->second) {
       const bool left_behind = whole.generation < generation && step > newest;
       order.emplace_back(!left_behind, whole.generation, step);
     }
-    std::sort(order.begin(), order.end());
-    const size_t stay = static_cast<size_t>(std::max(1, keep));
-    for (size_t i = 0; i + stay < order.size(); ++i) {
-      old.push_back(std::get<2>(order[i]));
-      job->second.erase(old.back());
+    std::sort(order.rbegin(), order.rend());
+    int stay = std::max(1, keep);
+    for (const auto& [current, made_by, step] : order) {
+      const Whole& whole = job->second.at(step);
+      if (stay > 0) {
+        if (whole.damage.empty()) --stay;
+      } else if (whole.readers == 0) {
+        old.push_back(step);
+      }
     }
+    for (int64_t step : old) job->second.erase(step);
   }
   for (int64_t step : old) Remove(fs::path(JobDir(job_id)) / StepName(step));
 }

@@ -8,8 +8,9 @@
 // A part is written aside, synced and renamed; when every stage's parts are there, a manifest is
 // written and the directory renamed. So a process killed at any instant leaves each whole
 // checkpoint whole, and the parts that were acknowledged. Checkpoint 0 of generation 0 is an
-// upload: weights alone. Thread: any. A Part has one owner. Bounds: kMaxStages; the disk's free
-// space is checked before a part is taken.
+// upload: weights alone. Parts and answers are streams: memory does not grow with the model.
+// Thread: any. A Part has one owner. Bounds: kMaxStages; the disk's free space is checked before a
+// part is taken.
 #ifndef ISTHMUS_COORDINATOR_CHECKPOINT_STORE_H_
 #define ISTHMUS_COORDINATOR_CHECKPOINT_STORE_H_
 
@@ -27,11 +28,11 @@
 #include "absl/strings/string_view.h"
 #include "base/hash.h"
 #include "base/mutex.h"
+#include "coordinator/checkpoint_files.h"
 #include "proto/control.pb.h"
 
 namespace isthmus::coordinator {
 
-constexpr int kMaxStages = 256;
 constexpr int64_t kReservedDiskBytes = int64_t{64} << 20;  // left free for the database
 
 struct CheckpointOptions {
@@ -85,13 +86,26 @@ class CheckpointStore {
   Highest highest() const;  // as of Open
   std::vector<int64_t> Steps(const std::string& job_id) const;
 
-  // One safetensors file with the tensors asked for, merged over the stages, or the JSON of state.
-  // `step` becomes the checkpoint's step. NotFound: no such checkpoint, or it lacks a tensor.
-  // FailedPrecondition: a file is not what its manifest says.
-  absl::StatusOr<std::string> Fetch(const FetchCheckpointRequest& request, int64_t* step) const;
+  using Cancelled = std::function<bool()>;  // asked between files; may be empty
 
-  // The last `keep` whole ones stay, the newest always. Of a run that went on from an older one,
-  // those beyond it of the run before go first.
+  // The answer to `request`, verified, as a stream; retention leaves its checkpoint alone while the
+  // reader lives. The store outlives it. `step` becomes the checkpoint's step. NotFound: no such
+  // checkpoint, or it lacks a tensor. FailedPrecondition: a file is not what its manifest says;
+  // which other checkpoints are sound.
+  absl::StatusOr<std::unique_ptr<CheckpointReader>> Read(const FetchCheckpointRequest& request,
+                                                         const Cancelled& cancelled, int64_t* step);
+
+  // FailedPrecondition as of Read, if the whole checkpoint is not what its manifest says.
+  absl::Status Verify(const std::string& job_id, int64_t step, const Cancelled& cancelled);
+
+  // What is known of the whole ones, the newest first; with `verify` each file is read.
+  // Cancelled: the caller has gone.
+  absl::StatusOr<std::vector<CheckpointInfo>> List(const std::string& job_id, bool verify,
+                                                   const Cancelled& cancelled);
+
+  // The last `keep` whole ones stay; a damaged one does not count, so that the last sound one is
+  // never removed, nor is one that is being read. Of a run that went on from an older one, those
+  // beyond it of the run before go first.
   void Trim(const std::string& job_id, int keep);
   // Removes the parts of checkpoints that can't become whole any more: of every (job, generation)
   // but these.
@@ -102,7 +116,9 @@ class CheckpointStore {
       : dir_(std::move(dir)), options_(std::move(options)) {}
   struct Whole {
     uint64_t generation = 0;
-    int stages = 0;
+    int64_t bytes = 0;
+    int readers = 0;
+    std::string damage;  // as last seen; empty: none
   };
   absl::Status Scan();
   void Fault(const char* point) const;
@@ -110,8 +126,19 @@ class CheckpointStore {
   bool IsWhole(const PutCheckpointHeader& header) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<bool> Publish(const PutCheckpointHeader& header)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::string> MergeTensors(const std::string& dir, int stages,
-                                           const FetchCheckpointRequest& request) const;
+  std::string StepDir(const std::string& job_id, int64_t step) const;
+  // Null: there is no such checkpoint.
+  Whole* Find(const std::string& job_id, int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status NoSuch(const std::string& job_id, int64_t step) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Looks at the files (with `contents` at every byte) and keeps what it saw.
+  absl::Status Check(const std::string& job_id, int64_t step, bool contents,
+                     const Cancelled& cancelled);
+  void SetDamage(const std::string& job_id, int64_t step, absl::string_view damage);
+  // `why` with what the user does next: which others are sound.
+  absl::Status Damaged(const std::string& job_id, int64_t step, const absl::Status& why,
+                       const Cancelled& cancelled);
+  std::vector<int64_t> Newest(const std::string& job_id, int at_most) const;
 
   const std::string dir_;
   const CheckpointOptions options_;

@@ -290,6 +290,7 @@ void Coordinator::Tick() {
   }
   Dispatch(jobs_.Tick(members_, now));
   TickProbes();
+  TickFetches();
 }
 
 void Coordinator::TickProbes() {

@@ -5,7 +5,7 @@
 // Time thread: leases, deadlines, probes, what changed goes to the store (every flush_every).
 // Pending thread: jobs that wait for daemons. A job's plan goes out only after its generation and
 // state are on disk. Thread: any, except where said. Bounds: kMaxSessions, kSessionQueue,
-// kMaxWatches, kMaxPuts, kMaxFetches.
+// kMaxWatches, kMaxPuts, those of FetchLine.
 #ifndef ISTHMUS_COORDINATOR_COORDINATOR_H_
 #define ISTHMUS_COORDINATOR_COORDINATOR_H_
 
@@ -26,6 +26,7 @@
 #include "base/mutex.h"
 #include "base/queue.h"
 #include "coordinator/checkpoint_store.h"
+#include "coordinator/fetch_line.h"
 #include "coordinator/jobs.h"
 #include "coordinator/link_table.h"
 #include "coordinator/membership.h"
@@ -41,7 +42,7 @@ constexpr size_t kSessionQueue =
     64;  // messages to a daemon that does not read; one more ends its stream
 constexpr int kMaxWatches = 100;
 constexpr int kMaxPuts = 64;
-constexpr int kMaxFetches = 8;  // each holds the merged file in memory
+constexpr absl::Duration kFetchStall = absl::Minutes(2);  // 8 MiB in flight at 0.6 Mbit/s
 constexpr int64_t kMaxJobBytes = 64 << 10;
 constexpr int kWatchPage = 500;  // records in one reply
 
@@ -113,11 +114,32 @@ class Coordinator {
                      const std::function<bool(const WatchReply&)>& send,
                      const Cancelled& cancelled);
 
-  // ---- checkpoints (queries.cc) ----
+  // ---- checkpoints (transfers.cc) ----
   absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> BeginPart(
       const PutCheckpointHeader& header);
   absl::StatusOr<bool> FinishPart(const PutCheckpointHeader& header, CheckpointStore::Part* part);
-  absl::StatusOr<std::string> FetchCheckpoint(const FetchCheckpointRequest& request, int64_t* step);
+  // An answer under way: a place in the line and a reader. Ends before the coordinator.
+  class Fetch {
+   public:
+    ~Fetch();
+    int64_t step() const { return step_; }
+    CheckpointReader* reader() { return reader_.get(); }
+    void Progress();  // something went out
+
+   private:
+    friend class Coordinator;
+    Fetch(Coordinator* coordinator, uint64_t ticket) : coordinator_(coordinator), ticket_(ticket) {}
+    Coordinator* const coordinator_;
+    const uint64_t ticket_;
+    int64_t step_ = 0;
+    std::unique_ptr<CheckpointReader> reader_;
+  };
+  // Waits for its turn; `waits` is called once, with their number, if others are before it.
+  // `cancel` ends the call: it is called where nothing goes out for kFetchStall.
+  absl::StatusOr<std::unique_ptr<Fetch>> OpenFetch(const FetchCheckpointRequest& request,
+                                                   const Cancelled& cancelled,
+                                                   const std::function<void(int before)>& waits,
+                                                   std::function<void()> cancel);
 
  private:
   struct StartRequest {  // what Submit and the pending thread want to start
@@ -141,6 +163,7 @@ class Coordinator {
   void TimeLoop();
   void Tick() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TickProbes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TickFetches() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PendingLoop();
   void TryPending(const std::string& job_id);
 
@@ -155,10 +178,14 @@ class Coordinator {
   void WaitForData(const JobSpec& job, const Cancelled& cancelled);
   static bool MayUse(const JobSpec& job, const Member& member);
   void WaitForIdleDaemons(const Cancelled& cancelled);
-  absl::StatusOr<StartRequest> PrepareSubmit(const SubmitRequest& request);
-  // `step`: the checkpoint to go on from; none: the one that its last run would go on from.
+  absl::StatusOr<StartRequest> PrepareSubmit(const SubmitRequest& request,
+                                             const Cancelled& cancelled);
+  // `step`: the checkpoint to go on from; none: the one that its last run would go on from. Every
+  // byte of it is read against its checksum, so that a damaged one is refused before anything
+  // starts.
   absl::StatusOr<StartRequest> PrepareResume(const JobSpec& job, const std::string& name,
-                                             std::optional<int64_t> step);
+                                             std::optional<int64_t> step,
+                                             const Cancelled& cancelled);
   absl::StatusOr<int64_t> ChooseCheckpoint(const std::string& job_id, int64_t head,
                                            std::optional<int64_t> step);
   absl::Status Admit(const StartRequest& request)
@@ -194,7 +221,8 @@ class Coordinator {
   uint64_t flush_done_ ABSL_GUARDED_BY(mutex_) = 0;
   int watches_ ABSL_GUARDED_BY(mutex_) = 0;
   int puts_ ABSL_GUARDED_BY(mutex_) = 0;
-  int fetches_ ABSL_GUARDED_BY(mutex_) = 0;
+  FetchLine fetches_ ABSL_GUARDED_BY(mutex_){kFetchStall};
+  std::map<uint64_t, std::function<void()>> fetch_cancels_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> gauge_nodes_ ABSL_GUARDED_BY(mutex_);  // label values that are out
   std::set<std::string> gauge_jobs_ ABSL_GUARDED_BY(mutex_);
 

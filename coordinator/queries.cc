@@ -1,4 +1,4 @@
-// The half of Coordinator that answers: status, records, nodes, metrics, checkpoints.
+// The half of Coordinator that answers: status, records, nodes, metrics.
 #include <algorithm>
 #include <cctype>
 
@@ -115,85 +115,6 @@ ListNodesReply Coordinator::Nodes() {
     if (reply.links_size() < kListedLinks) *reply.add_links() = std::move(link);
   }
   return reply;
-}
-
-// ---- checkpoints ----
-
-absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> Coordinator::BeginPart(
-    const PutCheckpointHeader& header) {
-  {
-    MutexLock lock(&mutex_);
-    if (stopping_) return absl::UnavailableError("the coordinator is stopping");
-    const Job* job = jobs_.Find(header.job_id());
-    if (header.generation() == 0 && header.step() == 0) {
-      if (job != nullptr)
-        return absl::FailedPreconditionError(
-            absl::StrCat("upload: job ", header.job_id(), " is there already"));
-      if (header.stages() != 1 || header.file() != "weights.safetensors")
-        return absl::InvalidArgumentError(
-            "upload: one stage and its weights.safetensors are expected");
-    } else if (job == nullptr || job->status.generation() != header.generation()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "checkpoint part of job ", header.job_id().substr(0, 80), ", generation ",
-          header.generation(), ": ",
-          job == nullptr ? "there is no such job"
-                         : absl::StrCat("the job is at generation ", job->status.generation())));
-    } else if (header.stages() != job->plan.stages_size()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "checkpoint part: ", header.stages(), " stages; the plan has ", job->plan.stages_size()));
-    }
-    if (puts_ >= kMaxPuts)
-      return absl::UnavailableError(
-          "the coordinator takes as many checkpoint parts as it can: try again");
-    ++puts_;
-  }
-  auto part = checkpoints_->Begin(header);
-  if (!part.ok()) {
-    LogWarning(part.status().message());
-    MutexLock lock(&mutex_);
-    --puts_;
-  }
-  return part;
-}
-
-absl::StatusOr<bool> Coordinator::FinishPart(const PutCheckpointHeader& header,
-                                             CheckpointStore::Part* part) {
-  absl::StatusOr<bool> complete =
-      part == nullptr ? absl::CancelledError("the transfer broke off") : part->Finish();
-  int keep = 0;
-  {
-    MutexLock lock(&mutex_);
-    --puts_;
-    if (!complete.ok() || !*complete) return complete;
-    const Job* job = jobs_.Find(header.job_id());
-    if (job != nullptr) keep = job->spec.checkpoint().keep();
-    jobs_.OnCheckpoint(header.job_id(), header.step(), Now());
-    changed_.SignalAll();
-  }
-  LogInfo("job ", header.job_id(), ": checkpoint of step ", header.step(), " is whole");
-  if (keep > 0) checkpoints_->Trim(header.job_id(), keep);
-  return complete;
-}
-
-absl::StatusOr<std::string> Coordinator::FetchCheckpoint(const FetchCheckpointRequest& request,
-                                                         int64_t* step) {
-  {
-    MutexLock lock(&mutex_);
-    if (fetches_ >= kMaxFetches)
-      return absl::UnavailableError(
-          "the coordinator serves as many checkpoint transfers as it can: try again");
-    ++fetches_;
-  }
-  FetchCheckpointRequest by_id = request;
-  {
-    MutexLock lock(&mutex_);
-    const Job* job = jobs_.Find(request.job_id());
-    if (job != nullptr) by_id.set_job_id(job->id);  // a name is taken, too
-  }
-  absl::StatusOr<std::string> bytes = checkpoints_->Fetch(by_id, step);
-  MutexLock lock(&mutex_);
-  --fetches_;
-  return bytes;
 }
 
 // ---- pages ----

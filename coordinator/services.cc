@@ -4,11 +4,12 @@
 #include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/rpc/channel.h"
+#include "base/rpc/guarded.h"
 #include "base/status.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -43,9 +44,10 @@ class ControlService final : public Control::Service {
   grpc::Status Session(grpc::ServerContext* context, Stream* stream) override {
     coordinator::Session session([context] { context->TryCancel(); });
     if (absl::Status open = coordinator_->OpenSession(&session); !open.ok()) return Reply(open);
-    const absl::Status ended = Converse(&session, stream);
+    const grpc::Status ended =
+        rpc::Guarded("Session", [&] { return Reply(Converse(&session, stream)); });
     coordinator_->CloseSession(&session);
-    return Reply(ended);
+    return ended;
   }
 
  private:
@@ -66,10 +68,19 @@ class ControlService final : public Control::Service {
     }
     *answer.mutable_registered() = *std::move(registered);
     if (!stream->Write(answer)) return absl::CancelledError("the stream ended");
-    std::thread writer([session, stream] { Drain(session, stream); });
-    absl::Status status;
-    while (status.ok() && stream->Read(&message))
-      status = coordinator_->OnMessage(session, message);
+    std::thread writer([session, stream] {
+      const grpc::Status drained = rpc::Guarded("Session", [&] {
+        Drain(session, stream);
+        return grpc::Status::OK;
+      });
+      if (!drained.ok()) session->cancel();
+    });
+    const absl::Status status = rpc::FromGrpc(rpc::Guarded("Session", [&] {
+      absl::Status taken;
+      while (taken.ok() && stream->Read(&message))
+        taken = coordinator_->OnMessage(session, message);
+      return Reply(taken);
+    }));
     if (!status.ok())
       LogWarning("stream of daemon ", session->node_id, " is ended: ", status.message());
     session->outgoing.Close(absl::CancelledError("the stream ended"));
@@ -99,40 +110,56 @@ class JobsService final : public Jobs::Service {
 
   grpc::Status MakePlan(grpc::ServerContext* context, const PlanRequest* request,
                         PlanReply* reply) override {
-    return Reply(coordinator_->MakePlan(*request, [context] { return context->IsCancelled(); }),
-                 reply);
+    return rpc::Guarded("MakePlan", [&] {
+      return Reply(coordinator_->MakePlan(*request, [context] { return context->IsCancelled(); }),
+                   reply);
+    });
   }
   grpc::Status NewJobId(grpc::ServerContext*, const NewJobIdRequest* request,
                         NewJobIdReply* reply) override {
-    return Reply(coordinator_->NewJobId(request->name()), reply->mutable_job_id());
+    return rpc::Guarded("NewJobId", [&] {
+      return Reply(coordinator_->NewJobId(request->name()), reply->mutable_job_id());
+    });
   }
   grpc::Status Submit(grpc::ServerContext* context, const SubmitRequest* request,
                       SubmitReply* reply) override {
-    return Reply(coordinator_->Submit(*request, [context] { return context->IsCancelled(); }),
-                 reply);
+    return rpc::Guarded("Submit", [&] {
+      return Reply(coordinator_->Submit(*request, [context] { return context->IsCancelled(); }),
+                   reply);
+    });
   }
   grpc::Status List(grpc::ServerContext*, const ListJobsRequest*, ListJobsReply* reply) override {
-    *reply = coordinator_->List();
-    return grpc::Status::OK;
+    return rpc::Guarded("List", [&] {
+      *reply = coordinator_->List();
+      return grpc::Status::OK;
+    });
   }
   grpc::Status Status(grpc::ServerContext*, const JobStatusRequest* request,
                       JobStatus* reply) override {
-    return Reply(coordinator_->Status(request->job(), request->with_plan()), reply);
+    return rpc::Guarded("Status", [&] {
+      return Reply(coordinator_->Status(request->job(), request->with_plan()), reply);
+    });
   }
   grpc::Status Watch(grpc::ServerContext* context, const WatchRequest* request,
                      grpc::ServerWriter<WatchReply>* writer) override {
-    return Reply(coordinator_->Watch(
-        *request, [writer](const WatchReply& r) { return writer->Write(r); },
-        [context] { return context->IsCancelled(); }));
+    return rpc::Guarded("Watch", [&] {
+      return Reply(coordinator_->Watch(
+          *request, [writer](const WatchReply& r) { return writer->Write(r); },
+          [context] { return context->IsCancelled(); }));
+    });
   }
   grpc::Status Stop(grpc::ServerContext*, const StopJobRequest* request,
                     StopJobReply* reply) override {
-    return Reply(coordinator_->StopJob(request->job(), request->now()), reply->mutable_status());
+    return rpc::Guarded("Stop", [&] {
+      return Reply(coordinator_->StopJob(request->job(), request->now()), reply->mutable_status());
+    });
   }
   grpc::Status Nodes(grpc::ServerContext*, const ListNodesRequest*,
                      ListNodesReply* reply) override {
-    *reply = coordinator_->Nodes();
-    return grpc::Status::OK;
+    return rpc::Guarded("Nodes", [&] {
+      *reply = coordinator_->Nodes();
+      return grpc::Status::OK;
+    });
   }
 
  private:
@@ -145,17 +172,29 @@ class BulkService final : public Bulk::Service {
 
   grpc::Status PutCheckpoint(grpc::ServerContext*, grpc::ServerReader<PutCheckpointChunk>* reader,
                              PutCheckpointReply* reply) override {
+    return rpc::Guarded("PutCheckpoint", [&] { return Take(reader, reply); });
+  }
+
+  grpc::Status FetchCheckpoint(grpc::ServerContext* context, const FetchCheckpointRequest* request,
+                               grpc::ServerWriter<FetchCheckpointChunk>* writer) override {
+    return rpc::Guarded("FetchCheckpoint", [&] { return Send(context, *request, writer); });
+  }
+
+ private:
+  grpc::Status Take(grpc::ServerReader<PutCheckpointChunk>* reader, PutCheckpointReply* reply) {
     PutCheckpointChunk chunk;
     if (!reader->Read(&chunk) || !chunk.has_header())
       return Reply(absl::InvalidArgumentError("checkpoint part: its header must come first"));
     const PutCheckpointHeader header = chunk.header();
     auto part = coordinator_->BeginPart(header);
     if (!part.ok()) return Reply(part.status());
+    absl::Cleanup abandon = [&] { coordinator_->FinishPart(header, nullptr).IgnoreError(); };
     absl::Status status;
     while (status.ok() && reader->Read(&chunk)) {
       status = chunk.has_header() ? absl::InvalidArgumentError("checkpoint part: a second header")
                                   : (*part)->Append(chunk.data());
     }
+    std::move(abandon).Cancel();
     const absl::StatusOr<bool> complete =
         coordinator_->FinishPart(header, status.ok() ? part->get() : nullptr);
     if (!status.ok()) return Reply(status);
@@ -170,28 +209,33 @@ class BulkService final : public Bulk::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status FetchCheckpoint(grpc::ServerContext*, const FetchCheckpointRequest* request,
-                               grpc::ServerWriter<FetchCheckpointChunk>* writer) override {
-    int64_t step = 0;
-    const absl::StatusOr<std::string> bytes = coordinator_->FetchCheckpoint(*request, &step);
-    if (!bytes.ok()) return Reply(bytes.status());
-    size_t at = 0;
-    do {
-      FetchCheckpointChunk chunk;
-      if (at == 0) {
-        chunk.set_total_bytes(static_cast<int64_t>(bytes->size()));
-        chunk.set_step(step);
-      }
-      chunk.set_data(bytes->substr(at, kBulkChunkBytes));
-      at += chunk.data().size();
-      if (at >= bytes->size()) chunk.set_checksum(Hash64(*bytes));
+  grpc::Status Send(grpc::ServerContext* context, const FetchCheckpointRequest& request,
+                    grpc::ServerWriter<FetchCheckpointChunk>* writer) {
+    const auto waits = [&](int before) {
+      context->AddInitialMetadata(kWaitsBehind, absl::StrCat(before));
+      writer->SendInitialMetadata();
+    };
+    const auto fetch = coordinator_->OpenFetch(
+        request, [context] { return context->IsCancelled(); }, waits,
+        [context] { context->TryCancel(); });
+    if (!fetch.ok()) return Reply(fetch.status());
+    CheckpointReader* reader = (*fetch)->reader();
+    FetchCheckpointChunk chunk;
+    chunk.set_total_bytes(reader->total_bytes());
+    chunk.set_step((*fetch)->step());
+    for (int64_t sent = 0; sent < reader->total_bytes();) {
+      if (absl::Status read = reader->Read(kBulkChunkBytes, chunk.mutable_data()); !read.ok())
+        return Reply(read);
+      sent += static_cast<int64_t>(chunk.data().size());
+      if (sent == reader->total_bytes()) chunk.set_checksum(reader->checksum());
       if (!writer->Write(chunk))
         return grpc::Status(grpc::StatusCode::CANCELLED, "the caller has gone");
-    } while (at < bytes->size());
+      (*fetch)->Progress();
+      chunk.Clear();
+    }
     return grpc::Status::OK;
   }
 
- private:
   Coordinator* const coordinator_;
 };
 

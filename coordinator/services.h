@@ -1,7 +1,8 @@
 // The gRPC side of the coordinator: Control (daemons), Jobs (the CLI), Bulk (checkpoints).
 // Synchronous: one thread a call, and one more to write to a daemon, so that a daemon that does not
-// read holds up nobody. Thread: create, Stop and destroy on one; calls run on gRPC's threads, whose
-// number base/rpc bounds.
+// read holds up nobody. A FetchCheckpoint that has to wait for others says so at once, in the
+// initial metadata kWaitsBehind. Exceptions become a Status that names the call. Thread: create,
+// Stop and destroy on one; calls run on gRPC's threads, whose number base/rpc bounds.
 #ifndef ISTHMUS_COORDINATOR_SERVICES_H_
 #define ISTHMUS_COORDINATOR_SERVICES_H_
 

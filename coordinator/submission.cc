@@ -165,7 +165,8 @@ absl::StatusOr<PlanReply> Coordinator::MakePlan(const PlanRequest& asked,
                                                 const Cancelled& cancelled) {
   StartRequest request;
   if (asked.resume()) {
-    ASSIGN_OR_RETURN(request, PrepareResume(asked.job(), asked.job().name(), ResumeStep(asked)));
+    ASSIGN_OR_RETURN(request,
+                     PrepareResume(asked.job(), asked.job().name(), ResumeStep(asked), cancelled));
   } else {
     RETURN_IF_ERROR(StepNeedsResume(asked));
     ASSIGN_OR_RETURN(request.spec, Complete(asked.job()));
@@ -227,7 +228,8 @@ absl::StatusOr<int64_t> Coordinator::ChooseCheckpoint(const std::string& job_id,
 
 absl::StatusOr<Coordinator::StartRequest> Coordinator::PrepareResume(const JobSpec& spec,
                                                                      const std::string& name,
-                                                                     std::optional<int64_t> step) {
+                                                                     std::optional<int64_t> step,
+                                                                     const Cancelled& cancelled) {
   StartRequest start;
   start.kind = StartRequest::kResume;
   JobSpec stored;
@@ -249,18 +251,20 @@ absl::StatusOr<Coordinator::StartRequest> Coordinator::PrepareResume(const JobSp
   ASSIGN_OR_RETURN(start.spec, Complete(spec.model().layers() == 0 ? stored : spec));
   RETURN_IF_ERROR(SameModel(stored.model(), start.spec.model()));
   ASSIGN_OR_RETURN(const int64_t chosen, ChooseCheckpoint(start.job_id, head, step));
+  if (chosen >= 0) RETURN_IF_ERROR(checkpoints_->Verify(start.job_id, chosen, cancelled));
   start.from_checkpoint = chosen >= 0;
   start.start_step = std::max<int64_t>(0, chosen);
   return start;
 }
 
-absl::StatusOr<Coordinator::StartRequest> Coordinator::PrepareSubmit(const SubmitRequest& request) {
+absl::StatusOr<Coordinator::StartRequest> Coordinator::PrepareSubmit(const SubmitRequest& request,
+                                                                     const Cancelled& cancelled) {
   if (request.resume()) {
     ASSIGN_OR_RETURN(
         StartRequest start,
         PrepareResume(request.job(),
                       request.job().name().empty() ? request.job_id() : request.job().name(),
-                      ResumeStep(request)));
+                      ResumeStep(request), cancelled));
     start.wait_for_nodes = request.wait_for_nodes();
     return start;
   }
@@ -356,7 +360,7 @@ absl::Status Coordinator::SendPlan(const std::string& job_id, uint64_t generatio
 
 absl::StatusOr<SubmitReply> Coordinator::Submit(const SubmitRequest& request,
                                                 const Cancelled& cancelled) {
-  ASSIGN_OR_RETURN(const StartRequest start, PrepareSubmit(request));
+  ASSIGN_OR_RETURN(const StartRequest start, PrepareSubmit(request, cancelled));
   WaitForIdleDaemons(cancelled);
   WaitForLinks(start.spec, cancelled);
   WaitForData(start.spec, cancelled);

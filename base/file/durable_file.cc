@@ -1,7 +1,6 @@
 #include "base/file/durable_file.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -108,33 +107,6 @@ int64_t FreeBytes(const std::string& dir) {
   struct statvfs info;
   if (::statvfs(dir.c_str(), &info) != 0) return 0;
   return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
-}
-
-absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would block
-  if (fd < 0) return Errno("opening", path);
-  struct stat info;
-  if (::fstat(fd, &info) != 0) {
-    ::close(fd);
-    return Errno("looking at", path);
-  }
-  if (!S_ISREG(info.st_mode)) {
-    ::close(fd);
-    return absl::FailedPreconditionError(absl::StrCat(path, " is not a regular file"));
-  }
-  const size_t size = static_cast<size_t>(info.st_size);
-  void* data = size == 0 ? nullptr : ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-  ::close(fd);
-  if (size != 0 && data == MAP_FAILED) return Errno("mapping", path);
-  return MappedFile(data, size);
-}
-
-MappedFile::MappedFile(MappedFile&& other) noexcept : data_(other.data_), size_(other.size_) {
-  other.data_ = nullptr;
-}
-
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(data_, size_);
 }
 
 }  // namespace isthmus

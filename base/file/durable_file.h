@@ -47,21 +47,6 @@ absl::Status SyncDirectory(
 absl::Status SwapDirectories(const std::string& from, const std::string& to);
 int64_t FreeBytes(const std::string& dir);  // for this user; 0 if unknown
 
-// A file mapped for reading. The pages live as long as the object, also when the file is removed.
-class MappedFile {
- public:
-  static absl::StatusOr<MappedFile> Open(const std::string& path);
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&&) = delete;
-  ~MappedFile();
-  absl::string_view bytes() const { return {static_cast<const char*>(data_), size_}; }
-
- private:
-  MappedFile(void* data, size_t size) : data_(data), size_(size) {}
-  void* data_;
-  size_t size_;
-};
-
 }  // namespace isthmus
 
 #endif  // ISTHMUS_BASE_FILE_DURABLE_FILE_H_

@@ -10,11 +10,13 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
 #include "base/mutex.h"
 #include "base/rpc/channel.h"
 #include "base/status.h"
+#include "coordinator/fetch_line.h"
 #include "proto/control_service.grpc.pb.h"
 
 namespace isthmus::cli {
@@ -196,7 +198,7 @@ absl::StatusOr<bool> Client::PutCheckpoint(PutCheckpointHeader header, absl::str
 
 absl::StatusOr<Client::Fetched> Client::FetchCheckpoint(
     const FetchCheckpointRequest& request, const std::string& path,
-    const std::function<void(int64_t, int64_t)>& progress) {
+    const std::function<void(int64_t, int64_t)>& progress, const std::function<void(int)>& waits) {
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   if (!out)
     return absl::InternalError(absl::StrCat("can't write ", path, ": ", std::strerror(errno)));
@@ -205,6 +207,14 @@ absl::StatusOr<Client::Fetched> Client::FetchCheckpoint(
   const auto stub = Bulk::NewStub(state_->bulk_channel);
   Call<State> call(state_.get(), state_->options.bulk_timeout);
   auto stream = stub->FetchCheckpoint(call.context(), request);
+  stream->WaitForInitialMetadata();
+  const auto& metadata = call.context()->GetServerInitialMetadata();
+  int before = 0;
+  if (const auto it = metadata.find(coordinator::kWaitsBehind);
+      waits && it != metadata.end() &&
+      absl::SimpleAtoi(absl::string_view(it->second.data(), it->second.size()), &before)) {
+    waits(before);
+  }
   FetchCheckpointChunk chunk;
   Fetched fetched;
   int64_t total = -1;

@@ -58,10 +58,12 @@ class Client {
     int64_t step = 0;
     int64_t bytes = 0;
   };
-  // Writes what comes to `path` (made or cut) and checks its length and checksum.
+  // Writes what comes to `path` (made or cut) and checks its length and checksum. `waits` is called
+  // if the coordinator lets others, so many, go first.
   absl::StatusOr<Fetched> FetchCheckpoint(
       const FetchCheckpointRequest& request, const std::string& path,
-      const std::function<void(int64_t done, int64_t total)>& progress);
+      const std::function<void(int64_t done, int64_t total)>& progress,
+      const std::function<void(int before)>& waits = nullptr);
 
   // Ends the call in progress and every later one with Cancelled. From any thread, not from a
   // signal handler.

@@ -390,10 +390,14 @@ int RunExport(const ClientOptions& client, const ExportOptions& options, Console
   fetch.set_what("weights");
   Client::Fetched fetched;
   const auto progress = ProgressOn(console, "fetching the weights");
+  const auto waits = [console](int before) {
+    console->Err(absl::StrCat("isthmus: the coordinator serves as many exports as it may; ", before,
+                              before == 1 ? " is" : " are", " before this one\n"));
+  };
   const absl::Status status = WriteExport(
       options.dir, options.force, job->plan().job().model(),
       [&](const std::string& path) -> absl::Status {
-        ASSIGN_OR_RETURN(fetched, session.client->FetchCheckpoint(fetch, path, progress));
+        ASSIGN_OR_RETURN(fetched, session.client->FetchCheckpoint(fetch, path, progress, waits));
         return absl::OkStatus();
       },
       tokenizer->files);

@@ -7,7 +7,9 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/file/durable_file.h"
 #include "base/rng.h"
+#include "tests/temp_directory.h"
 
 namespace isthmus {
 namespace {
@@ -52,6 +54,40 @@ TEST(Safetensors, RoundTrip) {
 TEST(Safetensors, AFileWithoutTensorsIsFine) {
   const std::string file = WriteSafetensors({}, {}).value();
   EXPECT_TRUE(ParseSafetensors(file)->empty());
+}
+
+TEST(Safetensors, PlacesInAFileAreThoseInMemory) {
+  TempDirectory scratch;
+  const std::string path = scratch.path() + "/f.safetensors", file = Sample();
+  ASSERT_TRUE(WriteFileDurably(path, file).ok());
+  const auto opened = RandomAccessFile::Open(path);
+  ASSERT_TRUE(opened.ok());
+  const auto places = ReadSafetensorsPlaces(*opened);
+  ASSERT_TRUE(places.ok()) << places.status();
+  const auto entries = ParseSafetensors(file).value();
+  ASSERT_EQ(places->size(), entries.size());
+  for (const auto& [name, entry] : entries) {
+    const SafetensorsPlace& place = places->at(name);
+    EXPECT_EQ(place.dtype, entry.dtype);
+    EXPECT_EQ(place.shape, entry.shape);
+    EXPECT_EQ(absl::string_view(file).substr(place.at, place.bytes), entry.data) << name;
+  }
+  for (size_t n = 0; n < file.size(); ++n) {
+    ASSERT_TRUE(WriteFileDurably(path, file.substr(0, n)).ok());
+    EXPECT_FALSE(ReadSafetensorsPlaces(*RandomAccessFile::Open(path)).ok()) << n;
+  }
+}
+
+TEST(Safetensors, HeadAndDataAreAFile) {
+  const std::string head =
+      SafetensorsHead({{"a", "F32", {1}}, {"b", "F16", {2, 2}}}, {{"format", "pt"}}).value();
+  EXPECT_EQ(head.size() % 8, 0u);
+  const std::string file = head + "1234" + "abcdefgh";
+  const auto parsed = ParseSafetensors(file);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->at("a").data, "1234");
+  EXPECT_EQ(parsed->at("b").data, "abcdefgh");
+  EXPECT_FALSE(SafetensorsHead({{"__metadata__", "F32", {1}}}, {}).ok());
 }
 
 TEST(Safetensors, HalfTypes) {

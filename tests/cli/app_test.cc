@@ -342,6 +342,15 @@ TEST_F(AppTest, ExportWritesADirectory) {
             40);
 }
 
+TEST_F(AppTest, AnExportThatWaitsSaysBehindHowMany) {
+  fake_.status.mutable_plan()->mutable_job()->mutable_model()->set_layers(2);
+  fake_.weights = WriteSafetensors({{"h", "F32", {1}, "1234"}}, {}).value();
+  fake_.waits_behind = 3;
+  const Result result = Run({"export", "bible", dir_ + "/model"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("serves as many exports as it may; 3 are before this one"));
+}
+
 TEST_F(AppTest, AnExportWithoutItsAutoencodersSaysSo) {
   *fake_.status.mutable_plan()->mutable_job()->mutable_model() = SmallGpt2Model();
   fake_.status.mutable_plan()->add_links()->mutable_forward()->set_kind(CodecSpec::AUTOENCODER);

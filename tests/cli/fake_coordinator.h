@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/mutex.h"
 #include "base/rpc/channel.h"
+#include "coordinator/fetch_line.h"
 #include "proto/control_service.grpc.pb.h"
 
 namespace isthmus::cli {
@@ -45,6 +46,7 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
   int broken_streams = 0;  // so many of the first ones end as Unavailable
   std::string weights;     // of FetchCheckpoint
   bool damage = false;
+  int waits_behind = 0;            // FetchCheckpoint says so
   std::function<void()> on_watch;  // called at the start of each Watch
 
   struct Asked {
@@ -135,11 +137,13 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
     reply->set_complete(true);
     return refuse;
   }
-  grpc::Status FetchCheckpoint(grpc::ServerContext*, const FetchCheckpointRequest* request,
+  grpc::Status FetchCheckpoint(grpc::ServerContext* context, const FetchCheckpointRequest* request,
                                grpc::ServerWriter<FetchCheckpointChunk>* writer) override {
     MutexLock lock(&mutex_);
     asked_.fetch_request = *request;
     if (!refuse.ok()) return refuse;
+    if (waits_behind > 0)
+      context->AddInitialMetadata(coordinator::kWaitsBehind, std::to_string(waits_behind));
     constexpr size_t kChunk = 100;
     for (size_t at = 0; at < weights.size(); at += kChunk) {
       FetchCheckpointChunk chunk;

@@ -1,6 +1,5 @@
 #include "coordinator/checkpoint_store.h"
 
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file/durable_file.h"
 #include "base/safetensors.h"
+#include "base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/temp_directory.h"
@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr int kStages = 2;
-constexpr const char* kFiles[] = {"weights.safetensors", "optimizer.safetensors", "state.json"};
+constexpr const auto& kFiles = kCheckpointFiles;
 
 std::string Tensor(const std::string& name, float value) {
   const float data[2] = {value, value};
@@ -36,6 +36,13 @@ std::string Tensor(const std::string& name, float value) {
 std::string Contents(const std::string& file, int stage, float value) {
   if (file == "state.json") return absl::StrCat("{\"value\": ", value, "}");
   return Tensor(absl::StrCat("h.", stage, ".w", file[0] == 'o' ? ".exp_avg" : ""), value);
+}
+
+std::string ReadAll(const std::string& path) {
+  const auto file = RandomAccessFile::Open(path);
+  std::string bytes(file.ok() ? static_cast<size_t>(file->bytes()) : 0, '\0');
+  EXPECT_TRUE(file.ok() && file->ReadAt(0, bytes.size(), bytes.data()).ok()) << path;
+  return bytes;
 }
 
 class CheckpointStoreTest : public ::testing::Test {
@@ -77,6 +84,19 @@ class CheckpointStoreTest : public ::testing::Test {
     }
     return complete;
   }
+  // The whole answer, read in pieces of an odd size.
+  static absl::StatusOr<std::string> Fetch(CheckpointStore* store,
+                                           const FetchCheckpointRequest& request, int64_t* step) {
+    ASSIGN_OR_RETURN(const auto reader, store->Read(request, nullptr, step));
+    std::string all, piece;
+    do {
+      RETURN_IF_ERROR(reader->Read(13, &piece));
+      all += piece;
+    } while (!piece.empty());
+    EXPECT_EQ(reader->total_bytes(), static_cast<int64_t>(all.size()));
+    EXPECT_EQ(reader->checksum(), Hash64(all));
+    return all;
+  }
   static absl::StatusOr<float> Value(CheckpointStore* store, int64_t step,
                                      const std::string& tensor,
                                      const std::string& what = "weights") {
@@ -85,7 +105,7 @@ class CheckpointStoreTest : public ::testing::Test {
     request.set_step(step);
     request.set_what(what);
     request.add_tensors(tensor);
-    auto bytes = store->Fetch(request, &step);
+    auto bytes = Fetch(store, request, &step);
     if (!bytes.ok()) return bytes.status();
     return ToFloats(ParseSafetensors(*bytes).value().at(tensor)).value()[0];
   }
@@ -110,18 +130,18 @@ TEST_F(CheckpointStoreTest, WholeOnlyWhenEveryStageIsThere) {
   EXPECT_EQ(Value(store.get(), 100, "h.1.w.exp_avg", "optimizer").value(), 1);
   EXPECT_EQ(Value(store.get(), 100, "h.7.w").status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(Value(store.get(), 7, "h.0.w").status().message()),
-              HasSubstr("there are: 100"));
+              HasSubstr("there are those of steps 100"));
   FetchCheckpointRequest all;
   all.set_job_id("job-1");
   all.set_step(-1);
   all.set_what("weights");
   int64_t step = 0;
-  EXPECT_EQ(ParseSafetensors(store->Fetch(all, &step).value()).value().size(), 2u);
+  EXPECT_EQ(ParseSafetensors(Fetch(store.get(), all, &step).value()).value().size(), 2u);
   EXPECT_EQ(step, 100);
   all.set_what("state");
-  EXPECT_EQ(store->Fetch(all, &step).value(), "{\"value\": 1}");
+  EXPECT_EQ(Fetch(store.get(), all, &step).value(), "{\"value\": 1}");
   all.set_what("../../etc/passwd");
-  EXPECT_FALSE(store->Fetch(all, &step).ok());
+  EXPECT_FALSE(Fetch(store.get(), all, &step).ok());
 }
 
 TEST_F(CheckpointStoreTest, APartSentAgainIsTaken) {
@@ -175,11 +195,11 @@ TEST_F(CheckpointStoreTest, OwnTensorsAreOptionalAndNotInAnUnlistedFetch) {
   request.set_step(5);
   request.set_what("weights");
   int64_t step = 0;
-  EXPECT_EQ(ParseSafetensors(*store->Fetch(request, &step))->count(own), 0u);
-  EXPECT_EQ(ParseSafetensors(*store->Fetch(request, &step))->count("h.0.w"), 1u);
+  EXPECT_EQ(ParseSafetensors(*Fetch(store.get(), request, &step))->count(own), 0u);
+  EXPECT_EQ(ParseSafetensors(*Fetch(store.get(), request, &step))->count("h.0.w"), 1u);
   request.add_tensors("isthmus.boundary.2.encoder.weight");
   request.add_tensors("h.0.w");
-  EXPECT_EQ(ParseSafetensors(*store->Fetch(request, &step))->size(), 1u);
+  EXPECT_EQ(ParseSafetensors(*Fetch(store.get(), request, &step))->size(), 1u);
 }
 
 TEST_F(CheckpointStoreTest, TheLastKAreKept) {
@@ -325,12 +345,12 @@ TEST_F(CheckpointStoreTest, ADamagedFileIsNeverHandedOut) {
     const absl::Status status = Value(store.get(), 10, "h.0.w", what).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << path << ": " << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(path));
-    EXPECT_THAT(std::string(status.message()), HasSubstr("away and restart the coordinator"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("No other checkpoint is sound"));
   };
   for (const std::string what : {"weights", "optimizer", "state"}) {
     const std::string path =
         "stage-000/" + (what == "state" ? "state.json" : what + ".safetensors");
-    const std::string good(MappedFile::Open(dir + path)->bytes());
+    const std::string good = ReadAll(dir + path);
     std::string flipped = good;
     flipped.back() ^= 1;  // valid safetensors still, other numbers
     for (const std::string& bad : {flipped, good.substr(0, good.size() / 2), std::string()}) {
@@ -346,6 +366,80 @@ TEST_F(CheckpointStoreTest, ADamagedFileIsNeverHandedOut) {
   }
 }
 
+TEST_F(CheckpointStoreTest, ADamagedOneSaysWhichOthersAreSound) {
+  auto store = Open();
+  for (int64_t step : {10, 20, 30, 40}) PutAll(store.get(), step, 1);
+  const auto damage = [&](const std::string& step, const std::string& file) {
+    const std::string path = JobDir() + "/step-000000" + step + "/" + file;
+    std::string bytes = ReadAll(path);
+    bytes.back() ^= 1;
+    ASSERT_TRUE(WriteFileDurably(path, bytes).ok());
+  };
+  damage("40", "stage-001/optimizer.safetensors");
+  damage("20", "stage-000/weights.safetensors");
+  EXPECT_TRUE(Value(store.get(), 40, "h.0.w").ok()) << "another file of it";
+  const absl::Status status = Value(store.get(), 40, "h.1.w.exp_avg", "optimizer").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  for (const char* words :
+       {"step 40 of job job-1", "stage-001/optimizer.safetensors is damaged: its ",
+        "Sound are those of steps 30, 10", "--resume --step 30"})
+    EXPECT_THAT(std::string(status.message()), HasSubstr(words));
+  EXPECT_EQ(store->Verify("job-1", 40, nullptr).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(store->Verify("job-1", 30, nullptr).ok());
+  EXPECT_EQ(store->Verify("job-1", 35, nullptr).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(store->Verify("job-1", 30, [] { return true; }).code(), absl::StatusCode::kCancelled);
+
+  auto fresh = Open();  // knows nothing yet
+  const auto names = [](const std::vector<CheckpointInfo>& list) {
+    std::string text;
+    for (const CheckpointInfo& c : list)
+      absl::StrAppend(&text, c.step(), c.damage().empty() ? " " : "! ");
+    return text;
+  };
+  EXPECT_EQ(names(fresh->List("job-1", false, nullptr).value()), "40 30 20 10 ");
+  EXPECT_EQ(names(fresh->List("job-1", true, nullptr).value()), "40! 30 20! 10 ");
+  EXPECT_GT(fresh->List("job-1", false, nullptr)->at(0).bytes(), 100);
+  EXPECT_EQ(fresh->List("job-1", true, [] { return true; }).status().code(),
+            absl::StatusCode::kCancelled);
+}
+
+TEST_F(CheckpointStoreTest, RetentionNeverRemovesTheLastSoundOneNorOneThatIsRead) {
+  auto store = Open();
+  for (int64_t step : {10, 20, 30, 40}) PutAll(store.get(), step, 1);
+  fs::resize_file(JobDir() + "/step-00000040/stage-000/weights.safetensors", 3);
+  fs::remove(JobDir() + "/step-00000030/stage-001/state.json");
+  FetchCheckpointRequest request;
+  request.set_job_id("job-1");
+  request.set_step(10);
+  request.set_what("weights");
+  int64_t step = 0;
+  auto reader = store->Read(request, nullptr, &step).value();
+  store->Trim("job-1", 1);
+  EXPECT_THAT(store->Steps("job-1"), ElementsAre(10, 20, 30, 40)) << "20 is the newest sound one";
+  reader.reset();
+  store->Trim("job-1", 1);
+  EXPECT_THAT(store->Steps("job-1"), ElementsAre(20, 30, 40));
+}
+
+TEST_F(CheckpointStoreTest, AnAnswerGoesOnThoughItsFilesAreRemoved) {
+  auto store = Open();
+  PutAll(store.get(), 10, 4);
+  FetchCheckpointRequest request;
+  request.set_job_id("job-1");
+  request.set_step(-1);
+  request.set_what("weights");
+  int64_t step = 0;
+  auto reader = store->Read(request, nullptr, &step).value();
+  fs::remove_all(JobDir());
+  std::string all, piece;
+  do {
+    ASSERT_TRUE(reader->Read(50, &piece).ok());
+    all += piece;
+  } while (!piece.empty());
+  const auto parsed = ParseSafetensors(all);
+  EXPECT_EQ(ToFloats(parsed->at("h.1.w")).value()[0], 4);
+}
+
 TEST_F(CheckpointStoreTest, KnowsTheHighestNumbersThatItsDirectoriesHave) {
   EXPECT_EQ(Open()->highest().generation, 0u);
   EXPECT_EQ(Open()->highest().job_number, 0u);
@@ -357,22 +451,6 @@ TEST_F(CheckpointStoreTest, KnowsTheHighestNumbersThatItsDirectoriesHave) {
   EXPECT_EQ(Open()->highest().job_number, 12u);
   Put(Open().get(), 20, 0, kFiles[0], 2, 31).value();
   EXPECT_EQ(Open()->highest().generation, 31u) << "of parts, too";
-}
-
-TEST(DurableFile, SwapsAndMaps) {
-  TempDirectory scratch;
-  fs::create_directories(scratch.path() + "/a");
-  ASSERT_TRUE(WriteFileDurably(scratch.path() + "/a/f", "new").ok());
-  fs::create_directories(scratch.path() + "/b");
-  ASSERT_TRUE(WriteFileDurably(scratch.path() + "/b/f", "old").ok());
-  ASSERT_TRUE(SwapDirectories(scratch.path() + "/a", scratch.path() + "/b").ok());
-  EXPECT_EQ(MappedFile::Open(scratch.path() + "/b/f")->bytes(), "new");
-  EXPECT_EQ(MappedFile::Open(scratch.path() + "/a/f")->bytes(), "old");
-  EXPECT_FALSE(MappedFile::Open(scratch.path() + "/none").ok());
-  ASSERT_EQ(mkfifo((scratch.path() + "/fifo").c_str(), 0600), 0);
-  EXPECT_FALSE(MappedFile::Open(scratch.path() + "/fifo").ok());  // at once
-  EXPECT_FALSE(WriteFileDurably(scratch.path() + "/none/f", "x").ok());
-  EXPECT_GT(FreeBytes(scratch.path()), 0);
 }
 
 }  // namespace

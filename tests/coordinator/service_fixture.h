@@ -156,8 +156,10 @@ class ServiceTest : public ::testing::Test {
     h->set_file_bytes(bytes.size());
     h->set_checksum(Hash64(bytes));
     writer->Write(chunk);
-    chunk.set_data(bytes);
-    writer->Write(chunk);
+    for (size_t at = 0; at < bytes.size(); at += 1 << 20) {
+      chunk.set_data(bytes.substr(at, 1 << 20));
+      writer->Write(chunk);
+    }
     writer->WritesDone();
     const absl::Status status = rpc::FromGrpc(writer->Finish());
     if (!status.ok()) return status;
@@ -176,6 +178,44 @@ class ServiceTest : public ::testing::Test {
       complete = Put(plan, step, s, "state.json", "{}").value();
     }
     return complete;
+  }
+
+  struct Fetched {
+    absl::Status status;
+    std::string bytes;
+    int64_t step = -1;
+    int waited_behind = 0;
+    bool sound = false;  // length and checksum are those announced
+  };
+  Fetched FetchAll(const FetchCheckpointRequest& request) {
+    grpc::ClientContext context;
+    const auto reader = bulk_->FetchCheckpoint(&context, request);
+    Fetched fetched;
+    FetchCheckpointChunk chunk;
+    int64_t total = -1;
+    uint64_t checksum = 0;
+    while (reader->Read(&chunk)) {
+      if (total < 0) {
+        total = chunk.total_bytes();
+        fetched.step = chunk.step();
+      }
+      fetched.bytes += chunk.data();
+      checksum = chunk.checksum();
+    }
+    fetched.status = rpc::FromGrpc(reader->Finish());
+    fetched.sound =
+        total == static_cast<int64_t>(fetched.bytes.size()) && checksum == Hash64(fetched.bytes);
+    const auto& metadata = context.GetServerInitialMetadata();
+    if (const auto it = metadata.find(kWaitsBehind); it != metadata.end())
+      fetched.waited_behind = std::stoi(std::string(it->second.data(), it->second.size()));
+    return fetched;
+  }
+  static FetchCheckpointRequest Export(const std::string& job) {
+    FetchCheckpointRequest request;
+    request.set_job_id(job);
+    request.set_step(-1);
+    request.set_what("weights");
+    return request;
   }
 
   TempDirectory scratch_;

@@ -75,22 +75,11 @@ TEST_F(ServiceTest, AJobFromSubmissionToItsEnd) {
   EXPECT_THAT(coordinator_->ServiceDiscovery("me:1"), HasSubstr("a:7081"));
   coordinator_->UpdateMetrics();
 
-  FetchCheckpointRequest fetch;
-  fetch.set_job_id(plan.job_id());
-  fetch.set_step(-1);
-  fetch.set_what("weights");
-  grpc::ClientContext fetch_context;
-  const auto reader = bulk_->FetchCheckpoint(&fetch_context, fetch);
-  std::string bytes;
-  FetchCheckpointChunk chunk;
-  uint64_t checksum = 0;
-  while (reader->Read(&chunk)) {
-    bytes += chunk.data();
-    checksum = chunk.checksum();
-  }
-  EXPECT_TRUE(reader->Finish().ok());
-  EXPECT_EQ(checksum, Hash64(bytes));
-  EXPECT_THAT(ParseSafetensors(bytes).value(), SizeIs(2));
+  const Fetched fetched = FetchAll(Export(plan.job_id()));
+  EXPECT_TRUE(fetched.status.ok()) << fetched.status;
+  EXPECT_TRUE(fetched.sound);
+  EXPECT_EQ(fetched.step, 10);
+  EXPECT_THAT(ParseSafetensors(fetched.bytes).value(), SizeIs(2));
 }
 
 TEST_F(ServiceTest, ADaemonThatDiesPausesTheJobAndResumeGoesOn) {

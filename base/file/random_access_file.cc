@@ -1,0 +1,78 @@
+#include "base/file/random_access_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/hash.h"
+#include "base/status.h"
+
+namespace isthmus {
+namespace {
+
+constexpr int64_t kHashBuffer = int64_t{256} << 10;
+
+}  // namespace
+
+RandomAccessFile::RandomAccessFile(std::string path, int fd, int64_t bytes)
+    : path_(std::move(path)), fd_(fd), bytes_(bytes) {}
+
+RandomAccessFile::RandomAccessFile(RandomAccessFile&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), bytes_(other.bytes_) {}
+
+RandomAccessFile::~RandomAccessFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+absl::StatusOr<RandomAccessFile> RandomAccessFile::Open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would block
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("opening ", path));
+  RandomAccessFile file(path, fd, 0);
+  struct stat info;
+  if (::fstat(fd, &info) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("looking at ", path));
+  if (!S_ISREG(info.st_mode))
+    return absl::FailedPreconditionError(absl::StrCat(path, " is not a regular file"));
+  file.bytes_ = static_cast<int64_t>(info.st_size);
+  return file;
+}
+
+absl::Status RandomAccessFile::ReadAt(int64_t offset, size_t count, char* out) const {
+  while (count > 0) {
+    const ssize_t n = ::pread(fd_, out, count, static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0)
+      return absl::DataLossError(
+          absl::StrCat("byte ", offset, " of ", path_, " can't be read: ", std::strerror(errno)));
+    if (n == 0)
+      return absl::DataLossError(absl::StrCat(path_, " ends at byte ", offset, " of ",
+                                              offset + static_cast<int64_t>(count),
+                                              " that it had when it was opened"));
+    offset += n;
+    out += n;
+    count -= static_cast<size_t>(n);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> RandomAccessFile::Hash() const {
+  std::vector<char> buffer(
+      static_cast<size_t>(std::min(kHashBuffer, std::max<int64_t>(1, bytes_))));
+  Hasher hasher;
+  for (int64_t at = 0; at < bytes_;) {
+    const auto count =
+        static_cast<size_t>(std::min<int64_t>(static_cast<int64_t>(buffer.size()), bytes_ - at));
+    RETURN_IF_ERROR(ReadAt(at, count, buffer.data()));
+    hasher.Update(buffer.data(), count);
+    at += static_cast<int64_t>(count);
+  }
+  return hasher.Digest();
+}
+
+}  // namespace isthmus
