@@ -1,11 +1,15 @@
-// std::mutex and std::condition_variable with Clang's thread-safety annotations. (ThreadSanitizer
-// reports absl::Mutex of an uninstrumented library falsely, so the project uses these.) Thread:
-// safe by nature.
+// std::mutex and a condition variable on the steady clock, with Clang's thread-safety annotations.
+// (ThreadSanitizer reports absl::Mutex of an uninstrumented library falsely, so the project uses
+// these.) Thread: safe by nature.
 #ifndef ISTHMUS_BASE_MUTEX_H_
 #define ISTHMUS_BASE_MUTEX_H_
 
+#include <pthread.h>
+#include <time.h>
+
+#include <algorithm>
 #include <chrono>
-#include <condition_variable>
+#include <cstdint>
 #include <mutex>
 
 #include "absl/base/thread_annotations.h"
@@ -35,32 +39,43 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex* const mutex_;
 };
 
+// Waits by CLOCK_MONOTONIC, which is the clock of std::chrono::steady_clock: a wall clock that is
+// set or slewed during a wait changes nothing. std::condition_variable has no call for it that
+// ThreadSanitizer sees (libstdc++ takes pthread_cond_clockwait or the wall clock).
 class CondVar {
  public:
+  CondVar() {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&cond_, &attributes);
+    pthread_condattr_destroy(&attributes);
+  }
+  ~CondVar() { pthread_cond_destroy(&cond_); }
+  CondVar(const CondVar&) = delete;
+  CondVar& operator=(const CondVar&) = delete;
+
   // Releases *mutex, waits, holds *mutex again. Wakes spuriously: loop on the condition.
   void Wait(Mutex* mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
-    cond_.wait(lock);
-    lock.release();
+    pthread_cond_wait(&cond_, mutex->mutex_.native_handle());
   }
-  // False at the deadline. The clock is steady.
+  // False at the deadline.
   bool WaitUntil(Mutex* mutex, std::chrono::steady_clock::time_point deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
-    // wait_until on the system clock: libstdc++'s steady path uses pthread_cond_clockwait, which
-    // ThreadSanitizer does not see.
-    const auto left = deadline - std::chrono::steady_clock::now();
+    using std::chrono::nanoseconds;
+    constexpr int64_t kSecond = 1'000'000'000;
+    const int64_t at = std::max<int64_t>(
+        0, std::chrono::duration_cast<nanoseconds>(deadline.time_since_epoch()).count());
+    const timespec until{static_cast<time_t>(at / kSecond), static_cast<long>(at % kSecond)};
     const bool signalled =
-        left.count() > 0 && cond_.wait_until(lock, std::chrono::system_clock::now() + left) ==
-                                std::cv_status::no_timeout;
-    lock.release();
+        pthread_cond_timedwait(&cond_, mutex->mutex_.native_handle(), &until) == 0;
     return signalled || std::chrono::steady_clock::now() < deadline;
   }
-  void Signal() { cond_.notify_one(); }
-  void SignalAll() { cond_.notify_all(); }
+  void Signal() { pthread_cond_signal(&cond_); }
+  void SignalAll() { pthread_cond_broadcast(&cond_); }
 
  private:
-  std::condition_variable cond_;
+  pthread_cond_t cond_;
 };
 
 }  // namespace isthmus

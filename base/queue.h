@@ -4,8 +4,6 @@
 #ifndef ISTHMUS_BASE_QUEUE_H_
 #define ISTHMUS_BASE_QUEUE_H_
 
-#include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <string>
@@ -14,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/mutex.h"
 
 namespace isthmus {
@@ -25,7 +24,7 @@ class BoundedQueue {
 
   // Blocks while full. DeadlineExceeded after `timeout`; the closing status once closed.
   absl::Status Push(T item, absl::Duration timeout) {
-    const auto deadline = Deadline(timeout);
+    const auto deadline = SteadyAfter(timeout);
     MutexLock lock(&mutex_);
     while (closed_.ok() && items_.size() >= capacity_) {
       if (!not_full_.WaitUntil(&mutex_, deadline)) return Late(timeout, "push to a full queue");
@@ -39,7 +38,7 @@ class BoundedQueue {
   // Blocks while empty. DeadlineExceeded after `timeout`; the closing status once closed and
   // drained.
   absl::StatusOr<T> Pop(absl::Duration timeout) {
-    const auto deadline = Deadline(timeout);
+    const auto deadline = SteadyAfter(timeout);
     MutexLock lock(&mutex_);
     while (closed_.ok() && items_.empty()) {
       if (!not_empty_.WaitUntil(&mutex_, deadline)) return Late(timeout, "pop from an empty queue");
@@ -79,11 +78,6 @@ class BoundedQueue {
   size_t capacity() const { return capacity_; }
 
  private:
-  static std::chrono::steady_clock::time_point Deadline(absl::Duration timeout) {
-    // Above a day absl::InfiniteDuration would overflow the clock; a wait so long has other guards.
-    return std::chrono::steady_clock::now() +
-           absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24)));
-  }
   static absl::Status Late(absl::Duration timeout, const char* what) {
     return absl::DeadlineExceededError(std::string("no progress for ") +
                                        absl::FormatDuration(timeout) + " on " + what);

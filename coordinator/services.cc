@@ -1,6 +1,5 @@
 #include "coordinator/services.h"
 
-#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -265,7 +264,7 @@ class GrpcServer final : public Server {
 
   void Stop(absl::Duration patience) override {
     if (server_ == nullptr) return;
-    server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(patience));
+    server_->Shutdown(rpc::DeadlineAfter(patience));
     server_->Wait();
     server_.reset();
   }

@@ -1,11 +1,10 @@
 #include "daemon/checkpoint_client.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/rpc/channel.h"
@@ -71,7 +70,7 @@ void CheckpointClient::Cancel(const absl::Status& why) {
 
 template <typename F>
 absl::Status CheckpointClient::Retry(const std::string& what, F attempt) {
-  const absl::Time give_up = absl::Now() + options_.give_up_after;
+  const absl::Time give_up = SteadyNow() + options_.give_up_after;
   for (int failures = 1;; ++failures) {
     {
       MutexLock lock(&mutex_);
@@ -82,14 +81,14 @@ absl::Status CheckpointClient::Retry(const std::string& what, F attempt) {
     const absl::Duration delay = BackoffDelay(options_.backoff, failures, options_.seed);
     MutexLock lock(&mutex_);
     if (!cancelled_.ok()) return cancelled_;
-    if (!WorthAnotherTry(status) || absl::Now() + delay >= give_up) {
+    if (!WorthAnotherTry(status) || SteadyNow() + delay >= give_up) {
       return Annotate(status, absl::StrCat(what, " at the coordinator ", options_.coordinator,
                                            ", attempt ", failures));
     }
     if (failures == 1)
       LogWarning(what, " at the coordinator ", options_.coordinator, ": ", status.ToString(),
                  "; trying again");
-    const auto until = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(delay);
+    const auto until = SteadyAfter(delay);
     while (cancelled_.ok() && changed_.WaitUntil(&mutex_, until)) {
     }
   }

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/rpc/channel.h"
 #include "base/status.h"
@@ -18,16 +18,12 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kLookAgain{200};
+constexpr absl::Duration kLookAgain = absl::Milliseconds(200);
 constexpr absl::Duration kMinHeartbeat = absl::Milliseconds(50);
 constexpr absl::Duration kMaxHeartbeat = absl::Seconds(60);
 constexpr absl::Duration kConnectTime = absl::Seconds(10);   // one attempt
 constexpr absl::Duration kWriteTimeout = absl::Seconds(30);  // one message that finds no way out
 constexpr size_t kMaxReasonBytes = 2'000;
-
-SteadyClock::time_point After(absl::Duration duration) {
-  return SteadyClock::now() + absl::ToChronoNanoseconds(duration);
-}
 
 }  // namespace
 
@@ -50,7 +46,7 @@ void CoordinatorClient::Stop(absl::Duration goodbye) {
     {
       MutexLock lock(&mutex_);
       stop_ = true;
-      stop_by_ = After(goodbye);
+      stop_by_ = SteadyAfter(goodbye);
       changed_.SignalAll();
     }
     thread_.join();
@@ -72,7 +68,7 @@ void CoordinatorClient::Send(DaemonMessage message) {
 
 absl::Duration CoordinatorClient::HeartbeatAge() const {
   MutexLock lock(&mutex_);
-  return absl::Now() - last_heartbeat_;
+  return SteadyNow() - last_heartbeat_;
 }
 
 absl::Status CoordinatorClient::refused() const {
@@ -86,7 +82,7 @@ bool CoordinatorClient::stopping() const {
 }
 
 void CoordinatorClient::Complain(const absl::Status& status, int failures) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   if (failures > 1 && now - last_complaint_ < options_.say_again) return;
   last_complaint_ = now;
   LogWarning("coordinator ", options_.address, ": ", status.message(), " (attempt ", failures,
@@ -111,7 +107,7 @@ void CoordinatorClient::Loop() {
     Complain(status, failures);
     if (!was_connected_)
       continue;  // the waiting for a connection was spread out and capped by gRPC's own back-off
-    const auto until = After(BackoffDelay(options_.backoff, failures, options_.seed));
+    const auto until = SteadyAfter(BackoffDelay(options_.backoff, failures, options_.seed));
     MutexLock lock(&mutex_);
     while (!stop_ && changed_.WaitUntil(&mutex_, until)) {
     }
@@ -122,12 +118,11 @@ void CoordinatorClient::Loop() {
 
 absl::Status CoordinatorClient::Converse(const std::shared_ptr<grpc::Channel>& channel) {
   was_connected_ = false;
-  const auto connect_by =
-      std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kConnectTime);
+  const absl::Time connect_by = SteadyNow() + kConnectTime;
   while (!channel->WaitForConnected(
-      std::min(connect_by, std::chrono::system_clock::now() + kLookAgain))) {
+      rpc::DeadlineAfter(std::min(kLookAgain, connect_by - SteadyNow())))) {
     if (stopping()) return absl::CancelledError("stopping");
-    if (std::chrono::system_clock::now() >= connect_by)
+    if (SteadyNow() >= connect_by)
       return absl::UnavailableError("not reachable: is it running there?");
   }
   was_connected_ = true;
@@ -216,13 +211,13 @@ void CoordinatorClient::WriteUntilBroken(Stream* stream, absl::Duration heartbea
       }
       if (broken_ || (stop_ && !outbox_.HasNext())) return;
       // A heartbeat that is due goes before a backlog of records.
-      if (SteadyClock::now() < next_heartbeat) message = *outbox_.Next(absl::Now());
-      outbox_.Trim(absl::Now());
+      if (SteadyClock::now() < next_heartbeat) message = *outbox_.Next(SteadyNow());
+      outbox_.Trim(SteadyNow());
     }
     const bool beat = message.what_case() == DaemonMessage::WHAT_NOT_SET;
     if (beat) {
       *message.mutable_heartbeat() = options_.listener->MakeHeartbeat();
-      next_heartbeat = After(heartbeat);
+      next_heartbeat = SteadyAfter(heartbeat);
     }
     {
       Watchdog::Watch watch(options_.watchdog, kWriteTimeout, [this] {
@@ -233,7 +228,7 @@ void CoordinatorClient::WriteUntilBroken(Stream* stream, absl::Duration heartbea
     }
     if (beat) {
       MutexLock lock(&mutex_);
-      last_heartbeat_ = absl::Now();
+      last_heartbeat_ = SteadyNow();
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/rpc/channel.h"
 #include "base/status.h"
 #include "daemon/grpc_link.h"
@@ -15,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kLookAgain{200};       // for Cancel
+constexpr absl::Duration kLookAgain = absl::Milliseconds(200);  // for Cancel
 constexpr absl::Duration kLinkBackoff = absl::Seconds(2);  // a peer that comes up is found soon
 
 absl::Duration Left(Clock::time_point deadline) {
@@ -113,16 +114,13 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Dial(const Plan& p
                                                                    const LinkPlan& link,
                                                                    const StagePlan& peer,
                                                                    absl::Duration timeout) {
-  const auto deadline =
-      Clock::now() + absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24)));
+  const auto deadline = SteadyAfter(timeout);
   rpc::ChannelOptions channel_options;
   channel_options.window_bytes = link.window_bytes();
   channel_options.use_proxy = options_.use_proxy;
   channel_options.max_backoff = kLinkBackoff;
   const auto channel = rpc::MakeChannel(peer.address(), channel_options);
-  while (
-      !channel->WaitForConnected(std::chrono::system_clock::now() +
-                                 std::min<Clock::duration>(kLookAgain, deadline - Clock::now()))) {
+  while (!channel->WaitForConnected(rpc::DeadlineAfter(std::min(kLookAgain, Left(deadline))))) {
     RETURN_IF_ERROR(cancelled());
     if (Clock::now() >= deadline) {
       return absl::UnavailableError(
@@ -164,8 +162,7 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Serve(const Plan& 
                                                                     const LinkPlan& link,
                                                                     const StagePlan& peer,
                                                                     absl::Duration timeout) {
-  const auto deadline =
-      Clock::now() + absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24)));
+  const auto deadline = SteadyAfter(timeout);
   auto dial = options_.board->Await(plan.job_id(), plan.generation(), link.id(), timeout);
   if (absl::IsDeadlineExceeded(dial.status())) {
     return absl::UnavailableError(absl::StrCat(dial.status().message(),

@@ -129,8 +129,7 @@ class GrpcPeerServer : public PeerServer {
   void Shutdown() override {
     if (server_ == nullptr) return;
     options_.board->Shutdown(absl::UnavailableError("the daemon is ending"));
-    server_->Shutdown(std::chrono::system_clock::now() +
-                      absl::ToChronoMilliseconds(kShutdownGrace));
+    server_->Shutdown(rpc::DeadlineAfter(kShutdownGrace));
     server_.reset();
   }
 

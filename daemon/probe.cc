@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/link_rate.h"
 #include "base/rpc/channel.h"
 #include "base/status.h"
@@ -17,15 +18,15 @@
 namespace isthmus::daemon {
 namespace {
 
-using Clock = std::chrono::system_clock;  // gRPC's deadlines
+using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kLookAgain{200};
+constexpr absl::Duration kLookAgain = absl::Milliseconds(200);
 constexpr int64_t kMinMessageBytes = 1 << 10;
 constexpr int64_t kMaxMessageBytes = 64 << 10;
 constexpr int kMessagesARound = 16;  // at least
 
-double SecondsLeft(Clock::time_point deadline) {
-  return std::chrono::duration<double>(deadline - Clock::now()).count();
+absl::Duration Left(Clock::time_point deadline) {
+  return absl::FromChrono(deadline - Clock::now());
 }
 
 }  // namespace
@@ -33,7 +34,7 @@ double SecondsLeft(Clock::time_point deadline) {
 class Prober::Call {
  public:
   Call(Prober* prober, Clock::time_point deadline) : prober_(prober) {
-    context_.set_deadline(deadline);
+    context_.set_deadline(rpc::DeadlineAfter(Left(deadline)));
     MutexLock lock(&prober_->mutex_);
     prober_->running_ = &context_;
     if (prober_->cancelled_) context_.TryCancel();
@@ -103,13 +104,12 @@ LinkMeasurement Prober::Measure(const std::string& my_id, const NodeInfo& peer,
   if (const absl::Status status = rpc::CheckAddress("address", peer.address()); !status.ok())
     return failed(status.message());
   if (cancelled()) return failed("the measurement was cancelled");
-  const auto start = Clock::now();
-  const auto deadline = start + absl::ToChronoMilliseconds(options.budget);
-  const auto connect_by = std::min(deadline, start + absl::ToChronoMilliseconds(options.connect));
+  const auto deadline = SteadyAfter(options.budget);
+  const auto connect_by = SteadyAfter(std::min(options.budget, options.connect));
   rpc::ChannelOptions channel_options;
   channel_options.use_proxy = options.use_proxy;
   const auto channel = rpc::MakeChannel(peer.address(), channel_options);
-  while (!channel->WaitForConnected(std::min(connect_by, Clock::now() + kLookAgain))) {
+  while (!channel->WaitForConnected(rpc::DeadlineAfter(std::min(kLookAgain, Left(connect_by))))) {
     if (cancelled()) return failed("the measurement was cancelled");
     if (Clock::now() >= connect_by) {
       return failed(absl::StrCat("no connection within ",
@@ -131,7 +131,7 @@ LinkMeasurement Prober::Measure(const std::string& my_id, const NodeInfo& peer,
   }
   result.set_round_trip_s(best_s);
   RateSearch search(best_s);
-  while (const int64_t bytes = search.NextBytes(SecondsLeft(deadline) - best_s)) {
+  while (const int64_t bytes = search.NextBytes(absl::ToDoubleSeconds(Left(deadline)) - best_s)) {
     Call call(this, deadline);
     const absl::Status status = UploadRound(stub.get(), call.context(), bytes, &search);
     if (!status.ok() && search.rate_bits_per_s() == 0)

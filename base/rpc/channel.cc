@@ -129,6 +129,12 @@ absl::Status CheckAddress(const std::string& flag, const std::string& address) {
   return absl::OkStatus();
 }
 
+gpr_timespec DeadlineAfter(absl::Duration timeout) {
+  const int64_t ns =
+      absl::ToInt64Nanoseconds(std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24)));
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(ns, GPR_TIMESPAN));
+}
+
 // The codes of the two are the same numbers.
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();

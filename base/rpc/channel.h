@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "grpc/support/time.h"
 
 namespace grpc {
 class Channel;
@@ -43,6 +44,9 @@ void ConfigureServer(grpc::ServerBuilder* builder, int64_t window_bytes = 0);
 // InvalidArgument unless `address` is host:port with a port from 0 to 65535; `flag` is named in the
 // error.
 absl::Status CheckAddress(const std::string& flag, const std::string& address);
+
+// A deadline for gRPC's calls by the steady clock: a wall clock that is set does not move it.
+gpr_timespec DeadlineAfter(absl::Duration timeout);
 
 absl::Status FromGrpc(const grpc::Status& status);
 grpc::Status ToGrpc(const absl::Status& status);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -23,10 +22,6 @@ namespace isthmus::cli {
 namespace {
 
 constexpr size_t kChunkBytes = 256 << 10;
-
-std::chrono::system_clock::time_point After(absl::Duration timeout) {
-  return std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout);
-}
 
 }  // namespace
 
@@ -73,7 +68,7 @@ template <typename State>
 class Call {
  public:
   Call(State* state, absl::Duration timeout) : state_(state) {
-    context_.set_deadline(After(timeout));
+    context_.set_deadline(rpc::DeadlineAfter(timeout));
     MutexLock lock(&state_->mutex);
     state_->current = &context_;
     if (state_->cancelled) context_.TryCancel();
@@ -92,7 +87,7 @@ class Call {
 // OK as soon as connected; the first failure to connect is final (a refused port does not become
 // better by waiting).
 absl::Status AwaitConnected(grpc::Channel* channel, absl::Duration timeout) {
-  const auto deadline = After(timeout);
+  const gpr_timespec deadline = rpc::DeadlineAfter(timeout);
   while (true) {
     const grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);
     if (state == GRPC_CHANNEL_READY) return absl::OkStatus();

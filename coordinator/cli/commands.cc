@@ -9,8 +9,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/file/durable_file.h"
 #include "base/status.h"
 #include "coordinator/cli/exit_code.h"
@@ -83,12 +83,12 @@ Ready CountReady(const ListNodesReply& reply) {
 }
 
 absl::StatusOr<ListNodesReply> AwaitNodes(Session* session, const NodesOptions& options) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(options.timeout_s);
+  const absl::Time deadline = SteadyNow() + absl::Seconds(options.timeout_s);
   while (true) {
     ASSIGN_OR_RETURN(ListNodesReply reply, session->client->Nodes());
     const Ready ready = CountReady(reply);
     if (ready.alive >= options.wait && ready.links >= ready.alive * (ready.alive - 1)) return reply;
-    if (absl::Now() > deadline) {
+    if (SteadyNow() > deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
           ready.alive, " of ", options.wait, " daemons are alive and ", ready.links, " of ",
           ready.alive * (ready.alive - 1), " links between them are measured after ",
@@ -109,7 +109,7 @@ class WatchOutput {
     options.job = job;
     const absl::Status status = FollowJob(
         session->client.get(), &session->interrupt, options,
-        [this](const WatchReply& reply) { Print(view_.Update(reply, absl::Now())); },
+        [this](const WatchReply& reply) { Print(view_.Update(reply, SteadyNow())); },
         [this](const std::string& text) { Print(view_.Remark(text)); });
     Print(view_.Finish());
     return status;

@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/status.h"
 
 namespace isthmus::cli {
@@ -140,8 +140,8 @@ std::optional<int> Process::Poll() {
 }
 
 std::optional<int> Process::Wait(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
-  while (!Poll().has_value() && absl::Now() < deadline) {
+  const absl::Time deadline = SteadyNow() + timeout;
+  while (!Poll().has_value() && SteadyNow() < deadline) {
     const timespec pause{0, kPollNanoseconds};
     nanosleep(&pause, nullptr);
   }

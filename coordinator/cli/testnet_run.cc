@@ -18,8 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/interrupt.h"
@@ -136,10 +136,10 @@ class Testnet {
     for (Child& child : children_) {
       if (child.name != "wan") child.process.Signal(SIGTERM);
     }
-    const absl::Time deadline = absl::Now() + kGrace;
+    const absl::Time deadline = SteadyNow() + kGrace;
     for (Child& child : children_) {
       if (child.name != "wan")
-        child.process.Wait(std::max(deadline - absl::Now(), absl::ZeroDuration()));
+        child.process.Wait(std::max(deadline - SteadyNow(), absl::ZeroDuration()));
     }
     for (Child& child : children_) {
       if (child.name != "wan" && !child.process.Poll().has_value()) {
@@ -250,14 +250,14 @@ class Testnet {
 
   // Until the newest child says so in its log.
   absl::Status AwaitLine(const std::string& start, absl::Duration timeout) {
-    const absl::Time deadline = absl::Now() + timeout;
+    const absl::Time deadline = SteadyNow() + timeout;
     const std::string log = children_.back().log;
     while (true) {
       const std::string text = ReadText(log);
       if (absl::StartsWith(text, start) || absl::StrContains(text, "\n" + start))
         return absl::OkStatus();
       RETURN_IF_ERROR(CheckChildren());
-      if (absl::Now() > deadline) {
+      if (SteadyNow() > deadline) {
         return absl::DeadlineExceededError(
             absl::StrCat(children_.back().name, " is not ready after ",
                          absl::FormatDuration(timeout), ":\n", Tail(log)));

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "coordinator/cli/summary.h"
 
 namespace isthmus::cli {
@@ -34,7 +34,7 @@ absl::Status FollowJob(Client* client, Interrupt* interrupt, const FollowOptions
                        const std::function<void(const WatchReply&)>& take,
                        const std::function<void(const std::string&)>& remark) {
   int64_t next_step = options.from_step;
-  absl::Time last_word = absl::Now();
+  absl::Time last_word = SteadyNow();
   EndDetector end;
   bool ended = false;
   bool lost = false;
@@ -44,7 +44,7 @@ absl::Status FollowJob(Client* client, Interrupt* interrupt, const FollowOptions
     request.set_from_step(next_step);
     request.set_follow(true);
     const absl::Status status = client->Watch(request, [&](const WatchReply& reply) {
-      last_word = absl::Now();
+      last_word = SteadyNow();
       if (lost) remark("the coordinator answers again");
       lost = false;
       for (const JobRecord& record : reply.records())
@@ -65,7 +65,7 @@ absl::Status FollowJob(Client* client, Interrupt* interrupt, const FollowOptions
     } else if (!status.ok() && !absl::IsDeadlineExceeded(status)) {
       return status;
     }
-    if (absl::Now() - last_word > options.patience) {
+    if (SteadyNow() - last_word > options.patience) {
       return absl::UnavailableError(absl::StrCat("the coordinator at ", client->address(),
                                                  " said nothing about ", options.job, " for ",
                                                  absl::FormatDuration(options.patience)));

@@ -18,7 +18,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "deploy/testnet/control.h"
 #include "deploy/testnet/run_dir.h"
@@ -149,7 +149,7 @@ void Run::OnSignals() {
       // A terminal sends its signals to the whole group: COMMAND has had that one.
       if (info.ssi_code <= 0) kill(command_, signal);
       if (kill_command_at_ == absl::InfiniteFuture())
-        kill_command_at_ = absl::Now() + kCommandGrace;
+        kill_command_at_ = SteadyNow() + kCommandGrace;
     }
   }
 }
@@ -172,8 +172,8 @@ std::string Run::Answer(const std::string& request) {
 absl::Status Run::StopLeftovers() {
   std::vector<int> inside = emulator_->ProcessesInside();
   for (int pid : inside) kill(pid, SIGTERM);
-  const absl::Time deadline = absl::Now() + kLeftoverGrace;
-  while (!inside.empty() && absl::Now() < deadline) {
+  const absl::Time deadline = SteadyNow() + kLeftoverGrace;
+  while (!inside.empty() && SteadyNow() < deadline) {
     RETURN_IF_ERROR(emulator_->RunOnce(kStoppingPoll));
     inside = emulator_->ProcessesInside();
   }
@@ -189,7 +189,7 @@ absl::StatusOr<int> Run::Execute() {
   while (status.ok() && !exit_code_) {
     const bool stopping = kill_command_at_ != absl::InfiniteFuture();
     status = emulator_->RunOnce(stopping ? kStoppingPoll : absl::InfiniteDuration());
-    if (stopping && command_ > 0 && absl::Now() >= kill_command_at_) {
+    if (stopping && command_ > 0 && SteadyNow() >= kill_command_at_) {
       std::fprintf(stderr, "isthmus-wan: the command did not end in time; killing it\n");
       kill(command_, SIGKILL);
       kill_command_at_ = absl::InfiniteFuture();

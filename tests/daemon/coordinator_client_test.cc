@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "tests/base/leaping_clock.h"
 #include "tests/daemon/fake_coordinator.h"
 
 namespace isthmus::daemon {
@@ -86,7 +87,8 @@ TEST_F(CoordinatorClientTest, RegistersBeatsAndTells) {
   EXPECT_EQ(messages[0].register_().node().id(), "node-1");
   EXPECT_EQ(messages[0].register_().running_generation(), 5u);
   EXPECT_TRUE(client_->connected());
-  EXPECT_LT(client_->HeartbeatAge(), absl::Seconds(20));
+  const LeapingWallClock clock;
+  EXPECT_LT(client_->HeartbeatAge(), absl::Minutes(5));
 }
 
 TEST_F(CoordinatorClientTest, PassesOnWhatTheCoordinatorSays) {

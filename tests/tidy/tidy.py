@@ -54,6 +54,8 @@ NEVER_IN_HEADERS = re.compile(r"^(nlohmann/|CLI/|fstream$|iostream$|regex$)")
 
 # Bare std::mutex escapes the clang annotations; absl::Mutex makes ThreadSanitizer report races that are none.
 MUTEX = re.compile(r"\b(std::(recursive_|shared_|timed_)?mutex|absl::Mutex|std::lock_guard|std::unique_lock)\b")
+# Waits and ages are steady (base/clock.h). What people read may have the wall clock, as Unix time.
+WALL_CLOCK = re.compile(r"(?<!ToUnixMillis\()absl::Now\(\)|\bsystem_clock\b|\bCLOCK_REALTIME\b|\bgettimeofday\b")
 SLEEP = re.compile(r"\b(sleep_for|sleep_until|absl::SleepFor|usleep)\b")
 UNFINISHED = re.compile(r"\b(TO[D]O|FIX[M]E|XX[X]|HA[C]K)\b|^(<{7}|>{7}) ", re.M)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]', re.M)
@@ -212,6 +214,10 @@ def check_words(tree, found):
                 found.capped("mutex", path, len(MUTEX.findall(code)), line_of(code, match.start()),
                              f"{match.group(0)}: use base/mutex.h, which clang and ThreadSanitizer understand")
                 break
+        if room_of(path) and path != "base/metrics.cc":  # when this process started, for Prometheus
+            for match in WALL_CLOCK.finditer(code):
+                found.error(path, line_of(code, match.start()),
+                            f"{match.group(0)}: a wall clock that is set moves it; waits, deadlines and ages take base/clock.h")
         sleeps = SLEEP.findall(code)
         if sleeps and path.startswith("tests/") and not path.startswith(("tests/bench/", "tests/e2e/")):
             found.capped("sleeps", path, len(sleeps), line_of(code, SLEEP.search(code).start()),

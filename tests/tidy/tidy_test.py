@@ -76,6 +76,12 @@ class TidyTest(unittest.TestCase):
     def test_mutex(self):
         self.refuses({"tests/base/a_test.cc": "std::mutex m;\n"}, "use base/mutex.h")
 
+    def test_wall_clock(self):
+        self.refuses({"worker/a.cc": "void F() { until = absl::Now() + d; }\n"}, "base/clock.h")
+        self.refuses({"daemon/a.cc": "auto t = std::chrono::system_clock::now();\n"}, "base/clock.h")
+        _, output = tidy({"worker/a.cc": "int64_t F() { return absl::ToUnixMillis(absl::Now()); }\n"})
+        self.assertNotIn("base/clock.h", output)
+
     def test_sleep(self):
         self.refuses({"tests/base/a_test.cc": "void F() { std::this_thread::sleep_for(x); }\n"}, "wait for the event")
 
