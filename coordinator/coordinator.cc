@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "coordinator/figures.h"
@@ -36,9 +37,7 @@ Coordinator::Coordinator(CoordinatorOptions options)
       jobs_(options_.jobs),
       links_(options_.links) {}
 
-absl::Time Coordinator::Now() const {
-  return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-}
+absl::Time Coordinator::Now() const { return SteadyNow(); }
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Open(CoordinatorOptions options) {
   std::unique_ptr<Coordinator> c(new Coordinator(std::move(options)));
@@ -276,11 +275,18 @@ void Coordinator::TimeLoop() {
 
 void Coordinator::Tick() {
   const absl::Time now = Now();
+  if (const absl::Duration pause = pauses_.Look(now, BootNow()); pause > absl::ZeroDuration()) {
+    LogWarning("this process stood still for ", DurationWords(pause),
+               " (stopped, suspended or starved): leases and deadlines do not count it");
+    members_.Forgive(pause, now);
+    jobs_.Forgive(pause);
+    links_.Forgive(pause);
+  }
   for (const LostNode& lost : members_.Expire(now)) {
     LogWarning(lost.reason);
     EndStream(lost.stream);
     links_.OnGone(lost.node_id, now);
-    Dispatch(jobs_.OnNodeLost(lost.node_id, lost.reason, now));
+    jobs_.OnNodeLost(lost.node_id, now - options_.membership.lease);
     changed_.SignalAll();
   }
   for (auto& [stream, session] : sessions_) {

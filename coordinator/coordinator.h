@@ -30,6 +30,7 @@
 #include "coordinator/jobs.h"
 #include "coordinator/link_table.h"
 #include "coordinator/membership.h"
+#include "coordinator/pause_watch.h"
 #include "coordinator/planner.h"
 #include "coordinator/state_lock.h"
 #include "coordinator/store.h"
@@ -212,6 +213,7 @@ class Coordinator {
   Membership members_ ABSL_GUARDED_BY(mutex_);
   JobTable jobs_ ABSL_GUARDED_BY(mutex_);
   LinkTable links_ ABSL_GUARDED_BY(mutex_);
+  PauseWatch pauses_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Session*> sessions_ ABSL_GUARDED_BY(mutex_);  // by stream
   uint64_t last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
   std::set<std::string> new_nodes_ ABSL_GUARDED_BY(mutex_);  // to be stored

@@ -56,6 +56,7 @@ Commands JobTable::OnEvent(const std::string& node_id, const SessionEvent& event
   if (stage < 0 || stage != event.stage()) return {};
   StageState& s = job->stages[stage];
   Confirm(job, stage, now);
+  job->progressed = now;
   switch (event.state()) {
     case SessionEvent::PREPARED:
       s.fingerprint = event.corpus_fingerprint();
@@ -99,6 +100,7 @@ absl::Status JobTable::OnStep(const std::string& node_id, const StepRecord& reco
                                                    " from a daemon that does not hold it"));
   if (job->active()) {
     Confirm(job, stage, now);
+    job->progressed = now;
     job->stages[stage].prepared = true;
     if (job->status.state() == JOB_STARTING) MaybeRun(job, now);
   }
@@ -129,13 +131,17 @@ Commands JobTable::OnRegistered(const std::string& node_id, const isthmus::Regis
   Commands out;
   const uint64_t generation = request.running_generation();
   for (auto& [id, job] : jobs_) {
-    if (!job.active()) continue;
     const int stage = StageOf(job, node_id);
     if (stage < 0) continue;
+    const bool ran_alone =
+        request.running_job_id() == id && job.out_of_touch &&
+        (generation == job.status.generation() || (generation == 0 && !restarted));
+    if (!job.active() && !(ran_alone && Revive(&job, now))) continue;
     StageState& s = job.stages[stage];
     s.gone_since.reset();
     if (generation == job.status.generation()) {
       Confirm(&job, stage, now);
+      job.progressed = now;
       if (job.status.state() == JOB_STOPPING)
         out.push_back(StopCommand(node_id, id, generation, true, "stopped by the user"));
       continue;
@@ -163,44 +169,12 @@ Commands JobTable::OnRegistered(const std::string& node_id, const isthmus::Regis
   return out;
 }
 
-Commands JobTable::OnStreamGone(const std::string& node_id, absl::Time now) {
-  for (auto& [id, job] : jobs_) {
-    const int stage = StageOf(job, node_id);
-    if (stage < 0 || job.stages.empty()) continue;
-    if (job.active()) {
-      job.stages[stage].gone_since = now;
-    } else if (job.failed_at.has_value() && now - *job.failed_at <= options_.blame &&
-               !job.stages[stage].ended &&
-               (job.status.state() == JOB_PAUSED || job.status.state() == JOB_FAILED)) {
-      const std::string words =
-          absl::StrCat("daemon ", job.plan.stages(stage).node_name(), " is lost");
-      if (!absl::StrContains(job.status.reason(), words)) {
-        job.status.set_reason(absl::StrCat(words, " (its connection ended ",
-                                           DurationWords(now - *job.failed_at), " after); ",
-                                           job.status.reason())
-                                  .substr(0, kMaxReasonBytes));
-        Touch(&job);
-      }
-    }
-  }
-  return {};
-}
-
-Commands JobTable::OnNodeLost(const std::string& node_id, const std::string& reason,
-                              absl::Time now) {
-  Commands out;
-  for (auto& [id, job] : jobs_) {
-    const int stage = StageOf(job, node_id);
-    if (!job.active() || stage < 0 || job.stages[stage].ended) continue;
-    Append(&out, Fail(&job, absl::StrCat(reason, "; it held stage ", stage), node_id, now));
-  }
-  return out;
-}
-
 void JobTable::OnCheckpoint(const std::string& job_id, int64_t step, absl::Time now) {
   Job* job = Mutable(job_id);
   if (job == nullptr || step < job->status.checkpoint_step()) return;
   job->status.set_checkpoint_step(step);
+  job->progressed = now;
+  if (step >= job->status.steps()) Revive(job, now);  // all was done while nobody was heard
   if (job->active()) job->status.set_step(std::max(job->status.step(), step));
   Touch(job);
   MaybeFinish(job, now);
@@ -221,22 +195,14 @@ Commands JobTable::TickJob(Job* job, const Membership& members, absl::Time now) 
     const StageState& s = job->stages[i];
     const std::string& node = job->plan.stages(i).node_id();
     if (s.ended) continue;
-    if (s.confirm_by.has_value() && now >= *s.confirm_by) {
+    if (s.idle && s.confirm_by.has_value() && now >= *s.confirm_by) {
       return Fail(job,
                   absl::StrCat("daemon ", job->plan.stages(i).node_name(),
-                               s.idle ? " came back without its session"
-                                      : " did not come back after the coordinator's restart"),
+                               " came back without its session"),
                   node, now);
     }
-    if (s.gone_since.has_value() && now - *s.gone_since >= options_.lease) {
-      return Fail(
-          job,
-          absl::StrCat("daemon ", job->plan.stages(i).node_name(),
-                       " is lost: its connection ended ", DurationWords(now - *s.gone_since),
-                       " ago and it did not come back; it held stage ", i),
-          node, now);
-    }
   }
+  if (Commands out = TickGone(job, members, now); !out.empty() || !job->active()) return out;
   if (job->deadline.has_value() && now >= *job->deadline) {
     if (job->status.state() == JOB_STARTING) {
       std::string missing;

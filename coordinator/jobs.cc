@@ -86,6 +86,8 @@ std::vector<const Job*> JobTable::All() const {
 JobStatus JobTable::Status(const Job& job, absl::Time now) const {
   JobStatus s = job.status;
   for (const BoundaryTotals& t : job.boundaries) *s.add_boundaries() = t;
+  for (std::string& warning : GoneWarnings(job, options_.lease, now))
+    s.add_warnings(std::move(warning));
   if (job.running_since.has_value())
     s.set_elapsed_s(s.elapsed_s() + absl::ToDoubleSeconds(now - *job.running_since));
   double tokens = 0, seconds = 0;
@@ -199,6 +201,7 @@ void JobTable::SetWaiting(const std::string& id, const JobSpec& spec, int64_t ch
   if (job == nullptr || !job->ended()) return;
   job->spec = spec;
   job->wait_for_nodes = true;
+  job->out_of_touch = false;
   job->status.set_steps(spec.recipe().steps());
   job->status.set_checkpoint_step(checkpoint_step);
   job->status.set_state(JOB_PENDING);
@@ -221,6 +224,8 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   job->stages.assign(plan.stages_size(), StageState());
   job->merger = RecordMerger(plan.generation(), plan.stages_size(), plan.start_step());
   job->failed_at.reset();
+  job->progressed = now;
+  job->out_of_touch = false;
   while (!job->recent.empty() && job->recent.back().record.step() >= plan.start_step())
     job->recent.pop_back();
   unsaved_.erase(std::remove_if(unsaved_.begin(), unsaved_.end(),
@@ -256,7 +261,9 @@ void JobTable::Restore(Job job, int64_t next_record_step, absl::Time now) {
     for (StageState& stage : job.stages) {
       stage.prepared = job.status.state() != JOB_STARTING;
       stage.confirm_by = now + options_.confirm;
+      stage.gone_since = now;
     }
+    job.progressed = now;
     job.running_since = now;
     job.deadline = now + options_.confirm + absl::Milliseconds(job.plan.deadlines().open_ms());
     if (job.status.state() == JOB_STOPPING)
@@ -290,7 +297,7 @@ Commands JobTable::Fail(Job* job, const std::string& reason, const std::string& 
        ++s) {  // a daemon that just vanished is the likelier cause
     const StageState& stage = job->stages[s];
     const std::string& name = job->plan.stages(s).node_name();
-    if (stage.gone_since.has_value() && !stage.ended &&
+    if (stage.gone_since.has_value() && !stage.ended && !stage.confirm_by.has_value() &&
         !absl::StrContains(words, absl::StrCat("daemon ", name, " is lost"))) {
       words = absl::StrCat("daemon ", name, " is lost (its connection ended ",
                            DurationWords(now - *stage.gone_since), " before this); ", words);
@@ -324,7 +331,7 @@ void JobTable::MaybeFinish(Job* job, absl::Time now) {
   if (!job->active()) return;
   const bool whole = job->status.checkpoint_step() >= job->status.steps();
   for (const StageState& s : job->stages) {
-    if (!s.ended && !(s.idle && whole)) return;
+    if (!s.ended && !((s.idle || s.gone_since.has_value()) && whole)) return;
   }
   if (whole || job->status.step() >= job->status.steps()) {
     job->status.set_step(job->status.steps());

@@ -8,7 +8,10 @@
 //                 resumed under a new generation
 //
 // Words of a daemon about a generation that is not the job's current one change nothing (the
-// fence). Thread: one owner. Bounds: kMaxJobs, kRecentRecords, kMaxUnsavedRecords, and those of
+// fence). A daemon whose connection is lost may train on: its job goes on while other daemons of it
+// make progress; nobody plans with it before it is back. A job of which nobody is heard is paused
+// after JobOptions.unheard, and goes on as if nothing had happened if its sessions come back.
+// Thread: one owner. Bounds: kMaxJobs, kRecentRecords, kMaxUnsavedRecords, and those of
 // RecordMerger.
 #ifndef ISTHMUS_COORDINATOR_JOBS_H_
 #define ISTHMUS_COORDINATOR_JOBS_H_
@@ -42,7 +45,8 @@ struct JobOptions {
       60);  // after a restart of the coordinator: daemons of a running job come back within
   absl::Duration settle =
       absl::Seconds(10);  // a daemon that came back without its session may still tell how it ended
-  absl::Duration lease = absl::Seconds(15);         // a daemon whose stream ended is lost after
+  absl::Duration lease = absl::Seconds(15);         // a daemon without a word for so long is missed
+  absl::Duration unheard = absl::Seconds(60);       // no daemon of a job is heard: paused after
   absl::Duration start_margin = absl::Seconds(30);  // on top of Deadlines.open_ms
   absl::Duration blame =
       absl::Seconds(15);  // a stream that ends so soon after a failure is named in its reason
@@ -66,7 +70,7 @@ struct StageState {
   bool ended = false;  // FINISHED or FAILED
   bool idle = false;   // its daemon came back without the session
   uint64_t fingerprint = 0;
-  std::optional<absl::Time> gone_since;  // its daemon has no stream
+  std::optional<absl::Time> gone_since;  // its daemon has no stream, or was last heard then
   std::optional<absl::Time> confirm_by;  // its daemon has to show the session until then
   bool stall_reported = false;
 };
@@ -86,6 +90,8 @@ struct Job {
   std::optional<absl::Time> running_since;
   std::optional<absl::Time> deadline;  // STARTING: ready by; STOPPING: ended by
   std::optional<absl::Time> failed_at;
+  absl::Time progressed;      // the last sign that a daemon of this generation gets on
+  bool out_of_touch = false;  // paused because nobody was heard: its sessions may still run
   std::deque<NumberedRecord> recent;
   uint64_t last_record = 0;  // number of the last one in `recent`
   uint64_t version = 0;      // grows with every change
@@ -96,6 +102,9 @@ struct Job {
   }
   bool ended() const { return !active() && status.state() != JOB_PENDING; }
 };
+
+// Of an active job: a line for each daemon that has not been heard for longer than `patience`.
+std::vector<std::string> GoneWarnings(const Job& job, absl::Duration patience, absl::Time now);
 
 struct StoredRecord {
   std::string job_id;
@@ -128,7 +137,9 @@ class JobTable {
   Commands OnRegistered(const std::string& node_id, const isthmus::Register& request,
                         bool restarted, absl::Time now);
   Commands OnStreamGone(const std::string& node_id, absl::Time now);
-  Commands OnNodeLost(const std::string& node_id, const std::string& reason, absl::Time now);
+  // Its lease ran out; it was last heard then.
+  void OnNodeLost(const std::string& node_id, absl::Time heard);
+  void Forgive(absl::Duration pause);  // the coordinator stood still: deadlines move
   void OnCheckpoint(const std::string& job_id, int64_t step, absl::Time now);
 
   // Graceful, or `at_once`. FailedPrecondition: it has ended already.
@@ -173,6 +184,8 @@ class JobTable {
   Commands TickJob(Job* job, const Membership& members, absl::Time now);
   Commands TickStalls(Job* job, const Membership& members, absl::Time now);
   void Confirm(Job* job, int stage, absl::Time now);
+  Commands TickGone(Job* job, const Membership& members, absl::Time now);
+  bool Revive(Job* job, absl::Time now);
   void Forget();
 
   const JobOptions options_;

@@ -36,6 +36,10 @@ void LinkTable::OnGone(const std::string& node_id, absl::Time now) {
     it = it->first.first == node_id ? under_way_.erase(it) : std::next(it);
 }
 
+void LinkTable::Forgive(absl::Duration pause) {
+  for (auto& [pair, answer_by] : under_way_) answer_by += pause;
+}
+
 void LinkTable::Forget(const Membership& members) {
   for (auto it = links_.begin(); it != links_.end();) {
     const bool listed =

@@ -44,6 +44,7 @@ class LinkTable {
   // measured to it counts no longer.
   void OnJoin(const std::string& node_id, bool moved, absl::Time now);
   void OnGone(const std::string& node_id, absl::Time now);  // a measurement that waits for it ends
+  void Forgive(absl::Duration pause);      // the coordinator stood still: answers may come later
   void Forget(const Membership& members);  // pairs of daemons that are no longer listed
 
   // The next pair to measure, which then counts as under way. To be asked until it has none:

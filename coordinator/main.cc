@@ -29,6 +29,7 @@ struct Flags {
   std::string http = "0.0.0.0:7080";
   std::string log_level = "info";
   bool log_json = false;
+  double lease_s = 15;
 };
 
 int Complain(const absl::Status& status) {
@@ -82,6 +83,8 @@ int Run(const Flags& flags, EndSignals* signals) {
   }
   CoordinatorOptions options;
   options.state_dir = flags.state_dir;
+  options.membership = MembershipOptions::ForLease(absl::Seconds(flags.lease_s));
+  options.jobs.lease = options.membership.lease;
   auto coordinator = Coordinator::Open(std::move(options));
   if (!coordinator.ok()) return Complain(coordinator.status());
   auto server = Server::Start(flags.listen, coordinator->get());
@@ -122,6 +125,13 @@ int main(int argc, char** argv) {
   app.add_option("--http", flags.http,
                  "HOST:PORT of /metrics, /healthz and /sd (Prometheus service discovery); '' "
                  "switches it off")
+      ->capture_default_str();
+  app.add_option(
+         "--lease", flags.lease_s,
+         "seconds without a heartbeat after which a daemon counts as lost and is in no new "
+         "plan; heartbeats come five times as often. Raise it for connections that fail for "
+         "longer")
+      ->check(CLI::Range(5, 300))
       ->capture_default_str();
   app.add_option("--log-level", flags.log_level, "debug | info | warning | error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))

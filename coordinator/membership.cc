@@ -1,5 +1,6 @@
 #include "coordinator/membership.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -74,8 +75,8 @@ RegisterDecision Membership::Register(const isthmus::Register& request, uint64_t
   } else {
     const Member& old = it->second;
     const bool same_process = !request.instance().empty() && request.instance() == old.instance;
-    if (old.alive() && !same_process) {
-      const absl::Duration silent = now - old.last_heartbeat;
+    if (old.connected() && !same_process) {
+      const absl::Duration silent = old.silent(now);
       if (old.last_heartbeat > first_asked) {
         return {
             RegisterDecision::kRefused,
@@ -94,7 +95,7 @@ RegisterDecision Membership::Register(const isthmus::Register& request, uint64_t
     decision.replaced_stream = old.stream;
     decision.reason =
         absl::StrCat(Describe(node), same_process ? " dialled again" : " is back after a restart",
-                     old.alive() ? "; its earlier stream is ended" : "");
+                     old.connected() ? "; its earlier stream is ended" : "");
   }
   Member& member = it->second;
   if (decision.restarted || member.heartbeat.generation() != request.running_generation()) {
@@ -107,6 +108,7 @@ RegisterDecision Membership::Register(const isthmus::Register& request, uint64_t
   member.stream = stream;
   member.registered = now;
   member.last_heartbeat = now;
+  member.forgiven = absl::ZeroDuration();
   member.has_heartbeat = false;
   return decision;
 }
@@ -114,7 +116,7 @@ RegisterDecision Membership::Register(const isthmus::Register& request, uint64_t
 bool Membership::MakeRoom() {
   auto oldest = members_.end();
   for (auto it = members_.begin(); it != members_.end(); ++it) {
-    if (it->second.alive()) continue;
+    if (it->second.connected()) continue;
     if (oldest == members_.end() || it->second.lost_since < oldest->second.lost_since) oldest = it;
   }
   if (oldest == members_.end()) return false;
@@ -142,6 +144,7 @@ absl::Status Membership::OnHeartbeat(const std::string& node_id, uint64_t stream
   }
   member.has_heartbeat = true;
   member.last_heartbeat = now;
+  member.forgiven = absl::ZeroDuration();
   return absl::OkStatus();
 }
 
@@ -157,8 +160,8 @@ std::vector<LostNode> Membership::Expire(absl::Time now) {
   std::vector<LostNode> lost;
   for (auto it = members_.begin(); it != members_.end();) {
     Member& m = it->second;
-    const absl::Duration silent = now - m.last_heartbeat;
-    if (m.alive() && silent >= options_.lease) {
+    const absl::Duration silent = m.silent(now);
+    if (m.connected() && silent >= options_.lease) {
       lost.push_back(
           {it->first, m.node.name(), m.stream,
            absl::StrCat("daemon ", m.node.name(), " is lost: ",
@@ -169,13 +172,22 @@ std::vector<LostNode> Membership::Expire(absl::Time now) {
       m.stream = 0;
       m.lost_since = now;
     }
-    if (!m.alive() && now - m.lost_since >= options_.forget_after) {
+    if (!m.connected() && now - m.lost_since >= options_.forget_after) {
       it = members_.erase(it);
     } else {
       ++it;
     }
   }
   return lost;
+}
+
+void Membership::Forgive(absl::Duration pause, absl::Time now) {
+  const absl::Duration longest = options_.lease - options_.heartbeat;
+  for (auto& [id, m] : members_) {
+    if (!m.connected()) continue;
+    m.forgiven += std::max(pause, m.silent(now) - longest);
+    m.progress_changed += pause;
+  }
 }
 
 void Membership::Restore(const NodeInfo& node, absl::Time now) {

@@ -30,6 +30,15 @@ struct MembershipOptions {
   absl::Duration heartbeat = absl::Seconds(3);  // asked of daemons; a lease holds five
   absl::Duration silence = absl::Seconds(
       7);  // an old stream silent for so long gives way to a second daemon of its identity
+
+  // The same proportions for another lease.
+  static MembershipOptions ForLease(absl::Duration lease) {
+    MembershipOptions options;
+    options.heartbeat *= absl::FDivDuration(lease, options.lease);
+    options.silence *= absl::FDivDuration(lease, options.lease);
+    options.lease = lease;
+    return options;
+  }
   absl::Duration forget_after = absl::Hours(24);  // a lost node is listed for so long
   int max_nodes = 1024;  // entries, lost ones included (those are dropped first)
 };
@@ -40,11 +49,16 @@ struct Member {
   uint64_t stream = 0;  // 0: none
   absl::Time registered;
   absl::Time last_heartbeat;    // or registration
+  absl::Duration forgiven;      // of the time since: the coordinator itself stood still
   bool has_heartbeat = false;   // since registration
   Heartbeat heartbeat;          // the last one
   absl::Time progress_changed;  // when `progress` or `generation` of the heartbeats last changed
-  absl::Time lost_since;        // if not alive
-  bool alive() const { return stream != 0; }
+  absl::Time lost_since;        // if not connected
+  bool connected() const { return stream != 0; }
+  // It has answered on this stream: a registration alone may have lain in a queue for longer than
+  // its daemon lived.
+  bool alive() const { return connected() && has_heartbeat; }
+  absl::Duration silent(absl::Time now) const { return now - last_heartbeat - forgiven; }
 };
 
 struct RegisterDecision {
@@ -85,6 +99,10 @@ class Membership {
 
   // Members whose lease ran out, each reported once; forgets those lost for long.
   std::vector<LostNode> Expire(absl::Time now);
+
+  // The coordinator stood still for `pause` and heard nobody: leases do not count it, and every
+  // member has at least the time of a heartbeat until its words are read.
+  void Forgive(absl::Duration pause, absl::Time now);
 
   // Entries from the store after a restart of the coordinator: known, not alive.
   void Restore(const NodeInfo& node, absl::Time now);

@@ -93,7 +93,9 @@ PlannerInput Coordinator::Snapshot(const StartRequest& request, bool with_busy) 
     const Job* job = jobs_.JobOn(id);
     if (!m.alive()) {
       in.absent.push_back(
-          absl::StrCat(m.node.name(), " is lost since ", DurationWords(now - m.lost_since)));
+          m.connected()
+              ? absl::StrCat(m.node.name(), " registered and is not heard yet")
+              : absl::StrCat(m.node.name(), " is lost since ", DurationWords(now - m.lost_since)));
     } else if (job != nullptr && !with_busy) {
       in.absent.push_back(absl::StrCat(m.node.name(), " runs job ", job->id));
     } else if (m.heartbeat.generation() != 0 && job == nullptr) {
@@ -114,8 +116,8 @@ void Coordinator::WaitForIdleDaemons(const Cancelled& cancelled) {
   while (!stopping_ && !cancelled() && std::chrono::steady_clock::now() < until) {
     bool ending = false;
     for (const auto& [id, member] : members_.members()) {
-      ending = ending ||
-               (member.alive() && member.heartbeat.generation() != 0 && jobs_.JobOn(id) == nullptr);
+      ending = ending || (member.connected() && jobs_.JobOn(id) == nullptr &&
+                          (!member.alive() || member.heartbeat.generation() != 0));
     }
     if (!ending) return;
     changed_.WaitUntil(&mutex_, After(kLookAgain));

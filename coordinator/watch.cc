@@ -26,6 +26,7 @@ struct Coordinator::WatchCursor {
   std::string job_id;
   int64_t next_step = 0;  // of the history
   bool history_done = false;
+  bool flushed = false;    // the store has what the memory dropped
   bool first_pass = true;  // over the memory: what the history had is left out
   uint64_t last_number = 0;
   uint64_t version = 0;  // of the job, as last told
@@ -47,6 +48,12 @@ bool Coordinator::FromMemory(const Job& job, WatchCursor* cursor, WatchReply* re
 absl::Status Coordinator::FromStore(int64_t until_step, WatchCursor* cursor, WatchReply* reply) {
   const int64_t missing = std::max<int64_t>(0, until_step - cursor->next_step);
   const int limit = static_cast<int>(std::min<int64_t>(kWatchPage, missing));
+  if (missing > 0 && !cursor->flushed) {
+    // A burst may have pushed records out of the memory since the last write. A disk that takes
+    // none is no reason to show less.
+    WaitForFlush().IgnoreError();
+    cursor->flushed = true;
+  }
   ASSIGN_OR_RETURN(const std::vector<JobRecord> records,
                    store_->Records(cursor->job_id, cursor->next_step, limit));
   for (const JobRecord& r : records) {
@@ -100,7 +107,7 @@ absl::Status Coordinator::Watch(const WatchRequest& request,
       }
       if (!cursor.first_pass && !job->recent.empty() &&
           job->recent.front().number > cursor.last_number + 1) {
-        cursor.history_done = false;  // a slow watcher: the memory moved on
+        cursor.history_done = cursor.flushed = false;  // a slow watcher: the memory moved on
         cursor.first_pass = true;
       }
       history_until = job->recent.empty() ? std::numeric_limits<int64_t>::max()

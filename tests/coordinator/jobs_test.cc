@@ -177,24 +177,6 @@ TEST_F(JobsTest, TheDaemonThatVanishedIsNamedWhicheverComesFirst) {
               StartsWith("daemon name2 is lost (its connection ended 1 s after); stage 0"));
 }
 
-TEST_F(JobsTest, ALostLeaseOrAConnectionThatStaysAwayPauses) {
-  Run();
-  jobs_.OnStreamGone("n1", At(3));
-  EXPECT_THAT(jobs_.Tick(members_, At(17)), IsEmpty());
-  EXPECT_THAT(jobs_.OnRegistered("n1", Back(1, 1), false, At(17.5)), IsEmpty())
-      << "back in time: nothing happened";
-  EXPECT_THAT(jobs_.Tick(members_, At(30)), IsEmpty());
-  EXPECT_EQ(State(), JOB_RUNNING);
-  jobs_.OnStreamGone("n1", At(31));
-  EXPECT_THAT(jobs_.Tick(members_, At(46)), SizeIs(2));
-  EXPECT_EQ(State(), JOB_FAILED);
-  EXPECT_THAT(Reason(), HasSubstr("daemon name1 is lost"));
-  ASSERT_TRUE(jobs_.Start("bible-1", MakePlan(2), At(50)).ok());
-  EXPECT_THAT(jobs_.OnNodeLost("n0", "daemon name0 is lost: no heartbeat for 15 s", At(60)),
-              SizeIs(2));
-  EXPECT_THAT(Reason(), HasSubstr("no heartbeat for 15 s; it held stage 0"));
-}
-
 TEST_F(JobsTest, ARestartedDaemonHasLostItsSession) {
   Run();
   const Commands out = jobs_.OnRegistered("n2", Back(2, 0), true, At(5));

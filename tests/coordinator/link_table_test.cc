@@ -22,6 +22,7 @@ class LinkTableTest : public ::testing::Test {
     r.mutable_node()->set_address((host.empty() ? id : host) + ":1");
     r.set_instance(id);
     ASSERT_EQ(members_.Register(r, ++stream_, At(s), At(s)).kind, RegisterDecision::kAccepted);
+    ASSERT_TRUE(members_.OnHeartbeat(id, stream_, Heartbeat(), At(s)).ok());
     table_.OnJoin(id, moved, At(s));
   }
   std::optional<ProbeTask> Next(double s, bool job_runs = false) {

@@ -1,5 +1,6 @@
 #include "coordinator/membership.h"
 
+#include "coordinator/pause_watch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -51,7 +52,17 @@ TEST_F(MembershipTest, TheSameProcessReplacesItsOwnStreamAtOnce) {
   EXPECT_FALSE(d.restarted);
   EXPECT_FALSE(m_.OnStreamGone("a", 1, At(2)))
       << "the end of the old stream is not the end of the daemon";
+  EXPECT_TRUE(m_.Find("a")->connected());
+}
+
+TEST_F(MembershipTest, ARegistrationThatArrivesAfterItsDaemonsDeathIsNotAlive) {
+  Join(Daemon("a", "p"), 1, 0);
+  EXPECT_TRUE(m_.Find("a")->connected());
+  EXPECT_FALSE(m_.Find("a")->alive()) << "it may have waited in a queue: nothing answered yet";
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, Beat(0, 0), At(1)).ok());
   EXPECT_TRUE(m_.Find("a")->alive());
+  Join(Daemon("a", "p"), 2, 2);
+  EXPECT_FALSE(m_.Find("a")->alive());
 }
 
 TEST_F(MembershipTest, FilesThatComeLaterAreKnown) {
@@ -117,6 +128,46 @@ TEST_F(MembershipTest, ALeaseIsADurationAndEndsOnce) {
   EXPECT_TRUE(m_.Expire(At(46)).empty());
   EXPECT_FALSE(m_.Find("a")->alive());
   EXPECT_EQ(m_.OnHeartbeat("a", 1, Beat(0, 0), At(47)).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(MembershipTest, APauseOfTheCoordinatorIsNoSilenceOfOthers) {
+  Join(Daemon("a", "p"), 1, 0);
+  Join(Daemon("b", "p"), 2, 0);
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, Beat(7, 1), At(10)).ok());
+  ASSERT_TRUE(m_.OnHeartbeat("b", 2, Beat(7, 1), At(1)).ok());
+  m_.Forgive(absl::Seconds(20), At(32));
+  EXPECT_TRUE(m_.Expire(At(32)).empty());
+  EXPECT_TRUE(m_.Expire(At(34.9)).empty()) << "both have a heartbeat's time at least";
+  ASSERT_EQ(m_.Expire(At(36)).size(), 1u) << "b had been silent for 11 s before";
+  EXPECT_EQ(m_.Expire(At(45)).size(), 1u);
+}
+
+TEST_F(MembershipTest, AForgivenPauseRefusesNoSecondDaemon) {
+  Join(Daemon("a", "p"), 1, 0);
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, Beat(0, 0), At(3)).ok());
+  EXPECT_EQ(m_.Register(Daemon("a", "q"), 2, At(4), At(4)).kind, RegisterDecision::kWait);
+  m_.Forgive(absl::Seconds(20), At(24));
+  EXPECT_EQ(m_.Register(Daemon("a", "q"), 2, At(4), At(25)).kind, RegisterDecision::kWait)
+      << "no heartbeat came since it asked";
+  EXPECT_EQ(m_.Register(Daemon("a", "q"), 2, At(4), At(30.5)).kind, RegisterDecision::kAccepted);
+}
+
+TEST_F(MembershipTest, AnotherLeaseKeepsTheProportions) {
+  const MembershipOptions options = MembershipOptions::ForLease(absl::Seconds(60));
+  EXPECT_EQ(options.lease, absl::Seconds(60));
+  EXPECT_EQ(options.heartbeat, absl::Seconds(12));
+  EXPECT_EQ(options.silence, absl::Seconds(28));
+}
+
+TEST(PauseWatch, SeesStopsAndSuspends) {
+  const auto at = [](double s) { return absl::UnixEpoch() + absl::Seconds(s); };
+  PauseWatch watch;
+  EXPECT_EQ(watch.Look(at(100), at(500)), absl::ZeroDuration()) << "the first look";
+  EXPECT_EQ(watch.Look(at(100.1), at(500.1)), absl::ZeroDuration());
+  EXPECT_EQ(watch.Look(at(120.1), at(520.1)), absl::Seconds(20)) << "stopped";
+  EXPECT_EQ(watch.Look(at(120.2), at(520.2)), absl::ZeroDuration()) << "said once";
+  EXPECT_EQ(watch.Look(at(120.3), at(550.2)), absl::Seconds(30)) << "suspended";
+  EXPECT_EQ(watch.Look(at(121.2), at(551.1)), absl::ZeroDuration()) << "a busy machine";
 }
 
 TEST_F(MembershipTest, ARegistrationWithoutAHeartbeatExpires) {

@@ -37,8 +37,9 @@ class ServiceTest : public ::testing::Test {
     options.membership.heartbeat = absl::Milliseconds(200);
     options.membership.silence = absl::Seconds(2);
     options.jobs.confirm = absl::Seconds(5);
+    options.jobs.unheard = absl::Seconds(5);
     options.tick = absl::Milliseconds(20);
-    options.flush_every = absl::Milliseconds(50);
+    options.flush_every = flush_every_;
     options.try_pending = absl::Milliseconds(100);
     options.wait_for_links = absl::Seconds(20);
     options.wait_for_data = wait_for_data_;
@@ -219,6 +220,7 @@ class ServiceTest : public ::testing::Test {
   }
 
   TempDirectory scratch_;
+  absl::Duration flush_every_ = absl::Milliseconds(50);
   int port_ = 0;
   absl::Duration wait_for_data_ = absl::ZeroDuration();
   std::unique_ptr<Coordinator> coordinator_;

@@ -72,9 +72,9 @@ class Cluster:
         self.programs, self.daemons = [], {}
         self.coordinator, self.address, self.http = None, None, None
 
-    def start_coordinator(self, address="127.0.0.1:0"):
+    def start_coordinator(self, address="127.0.0.1:0", *flags):
         p = Program("coordinator", [f"{BIN}/isthmus-coordinator", "--listen", address, "--http", "127.0.0.1:0",
-                                    "--state-dir", os.path.join(self.dir, "coordinator")],
+                                    "--state-dir", os.path.join(self.dir, "coordinator"), *flags],
                     os.path.join(self.dir, "coordinator.log"))
         self.programs.append(p)
         words = p.wait_for("listening on", 30).split()
