@@ -20,7 +20,10 @@ int SeenInAChild(int signal, bool ignored, bool earlier_thread) {
   if (child == 0) {
     std::signal(SIGHUP, ignored ? SIG_IGN : SIG_DFL);
     std::thread library;
-    if (earlier_thread) library = std::thread([] { pause(); });
+    if (earlier_thread)
+      library = std::thread([] {
+        for (;;) pause();
+      });
     EndSignals signals;
     kill(getpid(), signal);
     const int seen = signals.WaitFor(ignored ? absl::ZeroDuration() : kLong);
