@@ -13,6 +13,7 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "proto/control_service.grpc.pb.h"
+#include "proto/valid_text.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -31,6 +32,7 @@ template <typename T, typename M>
 grpc::Status Reply(absl::StatusOr<T> result, M* reply) {
   if (!result.ok()) return Reply(result.status());
   *reply = *std::move(result);
+  MakeTextValid(reply);
   return grpc::Status::OK;
 }
 
@@ -61,11 +63,13 @@ class ControlService final : public Control::Service {
     if (!registered.ok()) {
       if (absl::IsFailedPrecondition(registered.status())) {
         answer.set_refuse(std::string(registered.status().message()).substr(0, kMaxErrorBytes));
+        MakeTextValid(&answer);
         stream->Write(answer);
       }
       return registered.status();
     }
     *answer.mutable_registered() = *std::move(registered);
+    MakeTextValid(&answer);
     if (!stream->Write(answer)) return absl::CancelledError("the stream ended");
     std::thread writer([session, stream] {
       const grpc::Status drained = rpc::Guarded("Session", [&] {
@@ -93,6 +97,7 @@ class ControlService final : public Control::Service {
       absl::StatusOr<CoordinatorMessage> message = session->outgoing.Pop(kNothingToSay);
       if (absl::IsDeadlineExceeded(message.status())) continue;
       if (!message.ok()) return;
+      MakeTextValid(&*message);
       if (!stream->Write(*message)) {
         session->cancel();
         return;
@@ -117,7 +122,10 @@ class JobsService final : public Jobs::Service {
   grpc::Status NewJobId(grpc::ServerContext*, const NewJobIdRequest* request,
                         NewJobIdReply* reply) override {
     return rpc::Guarded("NewJobId", [&] {
-      return Reply(coordinator_->NewJobId(request->name()), reply->mutable_job_id());
+      absl::StatusOr<std::string> id = coordinator_->NewJobId(request->name());
+      if (!id.ok()) return Reply(id.status());
+      reply->set_job_id(*std::move(id));
+      return grpc::Status::OK;
     });
   }
   grpc::Status Submit(grpc::ServerContext* context, const SubmitRequest* request,
@@ -129,7 +137,7 @@ class JobsService final : public Jobs::Service {
   }
   grpc::Status List(grpc::ServerContext*, const ListJobsRequest*, ListJobsReply* reply) override {
     return rpc::Guarded("List", [&] {
-      *reply = coordinator_->List();
+      *reply = WithValidText(coordinator_->List());
       return grpc::Status::OK;
     });
   }
@@ -143,7 +151,7 @@ class JobsService final : public Jobs::Service {
                      grpc::ServerWriter<WatchReply>* writer) override {
     return rpc::Guarded("Watch", [&] {
       return Reply(coordinator_->Watch(
-          *request, [writer](const WatchReply& r) { return writer->Write(r); },
+          *request, [writer](const WatchReply& r) { return writer->Write(WithValidText(r)); },
           [context] { return context->IsCancelled(); }));
     });
   }
@@ -156,7 +164,7 @@ class JobsService final : public Jobs::Service {
   grpc::Status Nodes(grpc::ServerContext*, const ListNodesRequest*,
                      ListNodesReply* reply) override {
     return rpc::Guarded("Nodes", [&] {
-      *reply = coordinator_->Nodes();
+      *reply = WithValidText(coordinator_->Nodes());
       return grpc::Status::OK;
     });
   }

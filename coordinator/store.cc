@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "proto/valid_text.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -77,8 +78,12 @@ class Statement {
     if (code_ == SQLITE_OK) code_ = sqlite3_bind_int64(statement_, ++bound_, v);
     return *this;
   }
-  Statement& Message(const google::protobuf::MessageLite& m) {
-    const std::string v = m.SerializeAsString();
+  // With valid text: another one could not be read again.
+  Statement& Message(const google::protobuf::Message& m) {
+    const std::unique_ptr<google::protobuf::Message> valid(m.New());
+    valid->CopyFrom(m);
+    MakeTextValid(valid.get());
+    const std::string v = valid->SerializeAsString();
     if (code_ == SQLITE_OK)
       code_ = sqlite3_bind_blob(statement_, ++bound_, v.data(), static_cast<int>(v.size()),
                                 SQLITE_TRANSIENT);

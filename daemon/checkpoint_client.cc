@@ -12,6 +12,7 @@
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "proto/control_service.grpc.pb.h"
+#include "proto/valid_text.h"
 
 namespace isthmus::daemon {
 namespace {
@@ -108,7 +109,7 @@ absl::Status CheckpointClient::PutOnce(const PutCheckpointHeader& header, absl::
   PutCheckpointReply reply;
   const auto writer = Bulk::NewStub(channel_)->PutCheckpoint(call.context(), &reply);
   PutCheckpointChunk chunk;
-  *chunk.mutable_header() = header;
+  *chunk.mutable_header() = WithValidText(header);
   bool ok = writer->Write(chunk);
   for (size_t at = 0; ok && at < bytes.size(); at += kChunkBytes) {
     call.Touch();
@@ -131,7 +132,8 @@ absl::Status CheckpointClient::FetchOnce(const FetchCheckpointRequest& request,
                                          std::string* bytes) {
   bytes->clear();
   Call call(this);
-  const auto reader = Bulk::NewStub(channel_)->FetchCheckpoint(call.context(), request);
+  const auto reader =
+      Bulk::NewStub(channel_)->FetchCheckpoint(call.context(), WithValidText(request));
   FetchCheckpointChunk chunk;
   int64_t total = -1;
   uint64_t checksum = 0;

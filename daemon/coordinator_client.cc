@@ -12,6 +12,7 @@
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "proto/control_service.grpc.pb.h"
+#include "proto/valid_text.h"
 
 namespace isthmus::daemon {
 namespace {
@@ -174,6 +175,7 @@ absl::Status CoordinatorClient::Handshake(Stream* stream, absl::Duration* heartb
   DaemonMessage first;
   *first.mutable_register_() = options_.listener->MakeRegister();
   CoordinatorMessage answer;
+  MakeTextValid(&first);
   if (!stream->Write(first) || !stream->Read(&answer)) {
     return absl::UnavailableError(absl::StrCat("no answer to the registration within ",
                                                absl::FormatDuration(options_.answer_timeout)));
@@ -214,6 +216,7 @@ void CoordinatorClient::WriteUntilBroken(Stream* stream, absl::Duration heartbea
       if (SteadyClock::now() < next_heartbeat) message = *outbox_.Next(SteadyNow());
       outbox_.Trim(SteadyNow());
     }
+    MakeTextValid(&message);
     const bool beat = message.what_case() == DaemonMessage::WHAT_NOT_SET;
     if (beat) {
       *message.mutable_heartbeat() = options_.listener->MakeHeartbeat();

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "daemon/resources.h"
 #include "daemon/session_metrics.h"
 
@@ -39,7 +40,7 @@ Daemon::Daemon(DaemonOptions options, StateDir state)
       state_(std::move(state)),
       instance_(RandomId()),
       data_report_(options_.data_dir) {
-  if (options_.name.empty()) options_.name = HostName();
+  if (options_.name.empty()) options_.name = ToUtf8(HostName());
   if (options_.threads <= 0) options_.threads = UsableThreads();
   if (options_.memory_bytes <= 0) options_.memory_bytes = UsableMemoryBytes();
 }

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
@@ -15,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "base/rpc/channel.h"
 #include "base/status.h"
+#include "base/utf8.h"
 
 namespace isthmus::daemon {
 namespace {
@@ -56,36 +58,14 @@ absl::Status ApplyBytes(absl::string_view flag, const std::string& text, double 
   return absl::OkStatus();
 }
 
-// One code point of UTF-8 at the head of `text`: its bytes, 0 if it is malformed.
-size_t CodePointBytes(absl::string_view text) {
-  const auto lead = static_cast<unsigned char>(text[0]);
-  if (lead < 0x80) return 1;
-  if (lead < 0xc2 || lead > 0xf4) return 0;
-  const size_t bytes = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-  if (text.size() < bytes) return 0;
-  for (size_t i = 1; i < bytes; ++i) {
-    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
-  }
-  const auto second = static_cast<unsigned char>(text[1]);
-  if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) ||
-      (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f)) {
-    return 0;  // longer than needed, a surrogate, or past the last code point
-  }
-  return bytes;
-}
-
 absl::Status CheckName(const std::string& name) {
   if (name.size() > kMaxNameBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("--name: has ", name.size(), " bytes; at most ", kMaxNameBytes));
   }
-  for (absl::string_view rest = name; !rest.empty();) {
-    const size_t bytes = CodePointBytes(rest);
-    if (bytes == 0) return absl::InvalidArgumentError("--name: must be UTF-8");
-    if (absl::ascii_iscntrl(static_cast<unsigned char>(rest[0])))
-      return absl::InvalidArgumentError("--name: must not have line breaks or control characters");
-    rest.remove_prefix(bytes);
-  }
+  if (!IsUtf8(name)) return absl::InvalidArgumentError("--name: must be UTF-8");
+  if (std::any_of(name.begin(), name.end(), [](unsigned char c) { return absl::ascii_iscntrl(c); }))
+    return absl::InvalidArgumentError("--name: must not have line breaks or control characters");
   return absl::OkStatus();
 }
 

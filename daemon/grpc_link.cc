@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "base/utf8.h"
 
 namespace isthmus::daemon {
 namespace {
@@ -246,7 +247,7 @@ void GrpcLink::SayGoodbye() {
   bool read = false;
   {
     MutexLock lock(&mutex_);
-    last.set_error(ErrorText(error_));
+    last.set_error(ToUtf8(ErrorText(error_)));
     while (writing_ && changed_.WaitUntil(&mutex_, deadline)) {
     }
     write = !writing_ && !end_sent_;

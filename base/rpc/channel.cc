@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/security/credentials.h"
@@ -141,7 +142,7 @@ absl::Status FromGrpc(const grpc::Status& status) {
   const int code = status.error_code();
   const bool known = code >= 1 && code <= 16;
   return absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
-                      status.error_message());
+                      ToUtf8(status.error_message()));
 }
 
 grpc::Status ToGrpc(const absl::Status& status) {
@@ -149,7 +150,7 @@ grpc::Status ToGrpc(const absl::Status& status) {
   const int code = static_cast<int>(status.code());
   const bool known = code >= 1 && code <= 16;
   return grpc::Status(known ? static_cast<grpc::StatusCode>(code) : grpc::StatusCode::UNKNOWN,
-                      std::string(status.message()));
+                      ToUtf8(status.message()));
 }
 
 }  // namespace isthmus::rpc

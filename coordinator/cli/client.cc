@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "coordinator/fetch_line.h"
 #include "proto/control_service.grpc.pb.h"
+#include "proto/valid_text.h"
 
 namespace isthmus::cli {
 namespace {
@@ -126,10 +127,11 @@ void Client::Cancel() {
   if (state_->current != nullptr) state_->current->TryCancel();
 }
 
-#define ISTHMUS_UNARY(Method, request, Reply, timeout)                                   \
-  Reply reply;                                                                           \
-  Call<State> call(state_.get(), state_->options.timeout);                               \
-  RETURN_IF_ERROR(state_->Named(state_->jobs->Method(call.context(), request, &reply))); \
+#define ISTHMUS_UNARY(Method, request, Reply, timeout)                                      \
+  Reply reply;                                                                              \
+  Call<State> call(state_.get(), state_->options.timeout);                                  \
+  RETURN_IF_ERROR(                                                                          \
+      state_->Named(state_->jobs->Method(call.context(), WithValidText(request), &reply))); \
   return reply
 
 absl::StatusOr<PlanReply> Client::MakePlan(const PlanRequest& request) {
@@ -158,7 +160,7 @@ absl::StatusOr<ListNodesReply> Client::Nodes() {
 absl::Status Client::Watch(const WatchRequest& request,
                            const std::function<bool(const WatchReply&)>& take) {
   Call<State> call(state_.get(), state_->options.stream_timeout);
-  auto stream = state_->jobs->Watch(call.context(), request);
+  auto stream = state_->jobs->Watch(call.context(), WithValidText(request));
   WatchReply reply;
   bool ended_here = false;
   while (!ended_here && stream->Read(&reply)) ended_here = !take(reply);
@@ -178,7 +180,7 @@ absl::StatusOr<bool> Client::PutCheckpoint(PutCheckpointHeader header, absl::str
   PutCheckpointReply reply;
   auto stream = stub->PutCheckpoint(call.context(), &reply);
   PutCheckpointChunk chunk;
-  *chunk.mutable_header() = header;
+  *chunk.mutable_header() = WithValidText(header);
   bool open = stream->Write(chunk);
   for (size_t at = 0; open && at < data.size(); at += kChunkBytes) {
     const absl::string_view part = data.substr(at, kChunkBytes);
@@ -201,7 +203,7 @@ absl::StatusOr<Client::Fetched> Client::FetchCheckpoint(
     state_->bulk_channel = rpc::MakeChannel(state_->options.address, {});
   const auto stub = Bulk::NewStub(state_->bulk_channel);
   Call<State> call(state_.get(), state_->options.bulk_timeout);
-  auto stream = stub->FetchCheckpoint(call.context(), request);
+  auto stream = stub->FetchCheckpoint(call.context(), WithValidText(request));
   stream->WaitForInitialMetadata();
   const auto& metadata = call.context()->GetServerInitialMetadata();
   int before = 0;

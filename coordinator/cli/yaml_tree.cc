@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 
 namespace isthmus::cli {
 namespace {
@@ -37,6 +38,7 @@ class TreeBuilder : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
     Check(mark, tag, anchor);
+    if (!IsUtf8(value)) Refuse(mark, "not UTF-8: save the file in that encoding");
     YamlNode node = Node(mark, YamlNode::kScalar);
     node.scalar = value;
     node.quoted = tag == "!";

@@ -34,6 +34,23 @@ TEST(Client, CancelEndsEveryLaterCall) {
             absl::StatusCode::kCancelled);
 }
 
+// A name typed in a Latin-1 terminal must reach the coordinator, which says that there is no such
+// job.
+TEST(Client, NamesOfAnotherEncodingAreMadeValid) {
+  FakeCoordinator fake;
+  auto client = ConnectTo(fake.address());
+  ASSERT_TRUE(client.ok()) << client.status();
+  StopJobRequest request;
+  request.set_job(
+      "B\xfc"
+      "cher");
+  const auto reply = (*client)->Stop(request);
+  EXPECT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(fake.asked().stop_request.job(),
+            "B\xef\xbf\xbd"
+            "cher");
+}
+
 TEST(Client, AServerThatIsNoCoordinatorIsNamed) {
   grpc::ServerBuilder builder;
   int port = 0;

@@ -56,6 +56,20 @@ TEST(YamlTree, RefusesWhatGrows) {
   EXPECT_THAT(ErrorOf(many + "]"), HasSubstr("values in one file"));
 }
 
+TEST(YamlTree, TextOfAnotherEncodingIsRefusedWithItsPlace) {
+  YamlNode root;
+  const auto error = ParseYaml(
+      "a: 1\nb: B\xfc"
+      "cher.txt\n",
+      &root);
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->line, 2);
+  EXPECT_THAT(error->message, HasSubstr("not UTF-8"));
+  EXPECT_EQ(ErrorOf("b: B\xc3\xbc"
+                    "cher.txt\n"),
+            "");
+}
+
 TEST(YamlTree, SyntaxErrorsHaveAPlace) {
   YamlNode root;
   const auto error = ParseYaml("a: 1\nb: [1, 2\nc: 3\n", &root);

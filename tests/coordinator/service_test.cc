@@ -82,6 +82,24 @@ TEST_F(ServiceTest, AJobFromSubmissionToItsEnd) {
   EXPECT_THAT(ParseSafetensors(fetched.bytes).value(), SizeIs(2));
 }
 
+// A text that is cut in the midst of a character is no UTF-8: the status could not be read again.
+TEST_F(ServiceTest, AReasonOfAnyLengthCanBeReadAndOutlivesARestart) {
+  auto a = Daemon("a"), b = Daemon("b");
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  std::string words = "x";
+  for (size_t i = 0; i < kMaxReasonBytes; ++i) words += "\xc3\xbc";
+  a->Event(plan, SessionEvent::FAILED, 1, words);
+  b->Event(plan, SessionEvent::FAILED, 1, words);
+  EXPECT_TRUE(Becomes(JOB_FAILED));
+  EXPECT_THAT(Status().reason(), HasSubstr("x\xc3\xbc"));
+  a.reset();
+  b.reset();
+  Close();
+  Open();
+  EXPECT_EQ(Status().state(), JOB_FAILED);
+  EXPECT_THAT(Status().reason(), HasSubstr("x\xc3\xbc"));
+}
+
 TEST_F(ServiceTest, ADaemonThatDiesPausesTheJobAndResumeGoesOn) {
   auto a = Daemon("a"), b = Daemon("b");
   const Plan plan = StartTwo(a.get(), b.get(), TwoStages());

@@ -38,7 +38,7 @@ class DaemonTest : public testing::Test {
     options.listen = "127.0.0.1:0";
     options.http = "127.0.0.1:0";
     options.name = "alpha";
-    options.data_dir = path_ + "/data";
+    options.data_dir = data_dir_.empty() ? path_ + "/data" : data_dir_;
     options.version = "9.9";
     options.backoff = {absl::Milliseconds(5), absl::Milliseconds(50)};
     options.make_session = MakeFakeSession;
@@ -59,7 +59,7 @@ class DaemonTest : public testing::Test {
     return plan;
   }
 
-  std::string path_;
+  std::string path_, data_dir_;
   std::unique_ptr<Daemon> daemon_;
 };
 
@@ -111,6 +111,29 @@ TEST_F(DaemonTest, FilesThatComeAreToldWithTheirContentsAndOddNamesDoNotMatter) 
     }
     return false;
   }));
+}
+
+TEST_F(DaemonTest, AFailureNamesItsPathThoughThatIsNotUtf8) {
+  FakeCoordinator coordinator;
+  data_dir_ = path_ +
+              "/B\xfc"
+              "cher";
+  std::filesystem::create_directory(data_dir_);
+  StartDaemon(coordinator.address());
+  ASSERT_TRUE(coordinator.WaitFor(Registered));
+  CoordinatorMessage start;
+  *start.mutable_start() = MakePlan(4);
+  start.mutable_start()->mutable_job()->mutable_data()->set_path("missing");
+  coordinator.Say(start);
+  ASSERT_TRUE(coordinator.WaitFor(
+      [](const auto& messages) { return HasEvent(messages, SessionEvent::FAILED); }));
+  std::string text;
+  for (const DaemonMessage& message : coordinator.messages())
+    absl::StrAppend(&text, message.session().message());
+  EXPECT_NE(text.find("/B\xef\xbf\xbd"
+                      "cher/missing"),
+            std::string::npos)
+      << text;
 }
 
 TEST_F(DaemonTest, RunsAPlanMeasuresItselfAndShowsMetrics) {
