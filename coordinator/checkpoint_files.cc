@@ -1,13 +1,13 @@
 #include "coordinator/checkpoint_files.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <optional>
+#include <filesystem>
 #include <set>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "proto/tensor_names.h"
@@ -66,6 +66,12 @@ bool ReadEntry(const Json& json, CheckpointManifest::File* file) {
 }  // namespace
 
 std::string StageName(int stage) { return absl::StrFormat("stage-%03d", stage); }
+
+void RemoveTree(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (error) LogWarning("checkpoints: removing ", path, ": ", error.message());
+}
 
 int64_t CheckpointManifest::bytes() const {
   int64_t sum = 0;

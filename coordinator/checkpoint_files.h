@@ -27,7 +27,8 @@ constexpr int kMaxStages = 256;
 constexpr const char* kCheckpointFiles[] = {"weights.safetensors", "optimizer.safetensors",
                                             "state.json"};  // of each stage
 constexpr char kManifest[] = "manifest.json";
-std::string StageName(int stage);  // "stage-000"
+std::string StageName(int stage);          // "stage-000"
+void RemoveTree(const std::string& path);  // a line in the log where it can't be
 
 struct CheckpointManifest {
   struct File {

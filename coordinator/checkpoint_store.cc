@@ -9,7 +9,6 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -62,10 +61,11 @@ absl::Status CheckHeader(const PutCheckpointHeader& h) {
   return absl::OkStatus();
 }
 
-void Remove(const fs::path& path) {
+bool StageIsWhole(const std::string& dir) {
   std::error_code error;
-  fs::remove_all(path, error);
-  if (error) LogWarning("checkpoints: removing ", path.string(), ": ", error.message());
+  return std::all_of(
+      std::begin(kCheckpointFiles), std::end(kCheckpointFiles),
+      [&](const char* file) { return fs::exists(absl::StrCat(dir, "/", file), error); });
 }
 
 }  // namespace
@@ -120,7 +120,7 @@ absl::Status CheckpointStore::Scan() {
           if (absl::StrContains(file.path().filename().string(), ".tmp"))
             leftovers.push_back(file.path());
         }
-        for (const fs::path& p : leftovers) Remove(p);
+        for (const fs::path& p : leftovers) RemoveTree(p.string());
       } else if (std::sscanf(name.c_str(), "step-%ld", &step) == 1 && name == StepName(step)) {
         const auto manifest = CheckpointManifest::Read(entry.path().string());
         if (!manifest.ok()) {
@@ -150,6 +150,10 @@ absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> CheckpointStore::Begin(
   {
     MutexLock lock(&mutex_);
     if (IsWhole(header)) return part;  // sent again after a lost answer
+    DropPartialsIf(header.job_id(), [&](int64_t step, uint64_t generation, const std::string& at) {
+      return generation == header.generation() && step < header.step() &&
+             !StageIsWhole(absl::StrCat(at, "/", StageName(header.stage())));
+    });
     stage_dir = absl::StrCat(JobDir(header.job_id()), "/", PartialName(header), "/",
                              StageName(header.stage()));
     part->temporary_ = absl::StrCat(stage_dir, "/", header.file(), ".tmp", ++temporary_number_);
@@ -255,8 +259,12 @@ absl::StatusOr<bool> CheckpointStore::Publish(const PutCheckpointHeader& header)
   Fault("manifest written");
   RETURN_IF_ERROR(SwapDirectories(partial.string(), StepDir(header.job_id(), header.step())));
   Fault("published");
-  Remove(partial);  // an older one of the same step, if there was
+  RemoveTree(partial.string());  // an older one of the same step, if there was
   RETURN_IF_ERROR(SyncDirectory(dir_));
+  // A generation's older ones were given up: its checkpoints come one after the other.
+  DropPartialsIf(header.job_id(), [&](int64_t step, uint64_t generation, const std::string&) {
+    return generation <= header.generation() && step <= header.step();
+  });
   for (auto it = checksums_.lower_bound(partial.string());
        it != checksums_.end() && absl::StartsWith(it->first, partial.string());)
     it = checksums_.erase(it);
@@ -417,54 +425,6 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointStore::Read(
   const absl::Status sound = reader.ok() ? (*reader)->Verify(cancelled) : reader.status();
   if (!sound.ok()) return Damaged(job_id, *step, sound, cancelled);
   return reader;
-}
-
-void CheckpointStore::Trim(const std::string& job_id, int keep) {
-  for (int64_t step : Newest(job_id, std::numeric_limits<int>::max()))
-    Check(job_id, step, false, nullptr).IgnoreError();
-  const int64_t newest = Newest(job_id);
-  std::vector<int64_t> old;
-  {
-    MutexLock lock(&mutex_);
-    auto job = whole_.find(job_id);
-    if (job == whole_.end() || job->second.count(newest) == 0) return;
-    const uint64_t generation = job->second.at(newest).generation;
-    std::vector<std::tuple<bool, uint64_t, int64_t>> order;  // the first ones stay
-    for (const auto& [step, whole] : job->second) {
-      const bool left_behind = whole.generation < generation && step > newest;
-      order.emplace_back(!left_behind, whole.generation, step);
-    }
-    std::sort(order.rbegin(), order.rend());
-    int stay = std::max(1, keep);
-    for (const auto& [current, made_by, step] : order) {
-      const Whole& whole = job->second.at(step);
-      if (stay > 0) {
-        if (whole.damage.empty()) --stay;
-      } else if (whole.readers == 0) {
-        old.push_back(step);
-      }
-    }
-    for (int64_t step : old) job->second.erase(step);
-  }
-  for (int64_t step : old) Remove(fs::path(JobDir(job_id)) / StepName(step));
-}
-
-void CheckpointStore::DropPartials(const std::set<std::pair<std::string, uint64_t>>& keep) {
-  MutexLock lock(&mutex_);
-  std::error_code error;
-  std::vector<fs::path> gone;
-  for (const fs::directory_entry& job : fs::directory_iterator(dir_, error)) {
-    const std::string id = job.path().filename().string();
-    if (!job.is_directory()) continue;
-    for (const fs::directory_entry& entry : fs::directory_iterator(job.path(), error)) {
-      int64_t step = 0;
-      unsigned long generation = 0;
-      const std::string name = entry.path().filename().string();
-      if (std::sscanf(name.c_str(), "partial-%ld-g%lu", &step, &generation) != 2) continue;
-      if (keep.count({id, generation}) == 0) gone.push_back(entry.path());
-    }
-  }
-  for (const fs::path& p : gone) Remove(p);
 }
 
 }  // namespace isthmus::coordinator

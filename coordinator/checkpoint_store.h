@@ -108,8 +108,15 @@ class CheckpointStore {
   // beyond it of the run before go first.
   void Trim(const std::string& job_id, int keep);
   // Removes the parts of checkpoints that can't become whole any more: of every (job, generation)
-  // but these.
+  // but these; of one job, of every generation but `keep`. Within a generation Begin and Finish do:
+  // a stage that begins a later checkpoint has given up those that it left unfinished.
   void DropPartials(const std::set<std::pair<std::string, uint64_t>>& keep);
+  void DropPartials(const std::string& job_id, uint64_t keep);
+
+  // Everything of a job; how many bytes that were. FailedPrecondition: it is being read.
+  absl::StatusOr<int64_t> RemoveJob(const std::string& job_id);
+  absl::Status NotRead(const std::string& job_id) const;  // FailedPrecondition: it is
+  std::set<std::string> Jobs() const;                     // that have a directory
 
  private:
   CheckpointStore(std::string dir, CheckpointOptions options)
@@ -139,6 +146,11 @@ class CheckpointStore {
   absl::Status Damaged(const std::string& job_id, int64_t step, const absl::Status& why,
                        const Cancelled& cancelled);
   std::vector<int64_t> Newest(const std::string& job_id, int at_most) const;
+  // The directories of parts that `drop` names by step, generation and path.
+  void DropPartialsIf(
+      const std::string& job_id,
+      const std::function<bool(int64_t step, uint64_t generation, const std::string& path)>& drop)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string dir_;
   const CheckpointOptions options_;

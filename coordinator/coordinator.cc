@@ -92,6 +92,7 @@ absl::Status Coordinator::LoadStore() {
     LogInfo("state directory ", options_.state_dir, ": ", contents.jobs.size(), " jobs, ", active,
             " of them were running; ", contents.nodes.size(), " daemons known");
   }
+  LogOrphans();
   return absl::OkStatus();
 }
 
@@ -326,6 +327,8 @@ StoreBatch Coordinator::Collect() {
     stored.spec = job->spec;
     stored.status = jobs_.Status(*job, now);
     if (dirty.new_plan.count(id) > 0) stored.plan = job->plan;
+    if (job->ended()) sweep_[id] = now + options_.parts_patience;
+    if (dirty.new_plan.count(id) > 0) sweep_[id] = now;
     batch.jobs.push_back(std::move(stored));
   }
   batch.forgotten.assign(dirty.forgotten.begin(), dirty.forgotten.end());
@@ -376,6 +379,7 @@ void Coordinator::Flush() {
   }
   if (disk_trouble_) LogInfo("the state database takes writes again");
   disk_trouble_ = false;
+  SweepCheckpoints(unwritten_.forgotten);
   unwritten_ = StoreBatch();
   MutexLock lock(&mutex_);
   flush_done_ = std::max(flush_done_, wanted);

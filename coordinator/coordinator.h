@@ -63,6 +63,9 @@ struct CoordinatorOptions {
   absl::Duration first_message =
       absl::Seconds(10);  // a stream that has not registered by then is ended
   absl::Duration try_pending = absl::Seconds(2);
+  // A job that has ended may still get the last parts of a checkpoint for so long after the one
+  // before; then what is not whole goes.
+  absl::Duration parts_patience = absl::Minutes(1);
 };
 
 // A daemon's stream, as its two threads see it. Owned by the handler; between OpenSession and
@@ -118,7 +121,14 @@ class Coordinator {
   // ---- checkpoints (transfers.cc) ----
   absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> BeginPart(
       const PutCheckpointHeader& header);
-  absl::StatusOr<bool> FinishPart(const PutCheckpointHeader& header, CheckpointStore::Part* part);
+  // `taken`: how taking its data ended; not OK: `part` is given up.
+  absl::StatusOr<bool> FinishPart(const PutCheckpointHeader& header, CheckpointStore::Part* part,
+                                  const absl::Status& taken);
+  // Of a job, or of the directory of one that is forgotten.
+  absl::StatusOr<ListCheckpointsReply> Checkpoints(const ListCheckpointsRequest& request,
+                                                   const Cancelled& cancelled);
+  absl::StatusOr<RemoveJobReply> RemoveJob(const RemoveJobRequest& request);
+
   // An answer under way: a place in the line and a reader. Ends before the coordinator.
   class Fetch {
    public:
@@ -172,6 +182,12 @@ class Coordinator {
   void Flush();                 // the time thread alone
   absl::Status WaitForFlush();  // until what is true now is on disk
   void LogStates() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SweepCheckpoints(const std::vector<std::string>& forgotten);  // the time thread alone
+  void LogOrphans() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropUpload(const std::string& job_id);  // of a job that was not added
+  void EndPut(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NotStored(const PutCheckpointHeader& header, const absl::Status& why);
+  static absl::Status NoJob(const std::string& job);
 
   PlannerInput Snapshot(const StartRequest& request, bool with_busy)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -179,6 +195,8 @@ class Coordinator {
   void WaitForData(const JobSpec& job, const Cancelled& cancelled);
   static bool MayUse(const JobSpec& job, const Member& member);
   void WaitForIdleDaemons(const Cancelled& cancelled);
+  absl::StatusOr<SubmitReply> StartOrQueue(const SubmitRequest& request,
+                                           const Cancelled& cancelled);
   absl::StatusOr<StartRequest> PrepareSubmit(const SubmitRequest& request,
                                              const Cancelled& cancelled);
   // `step`: the checkpoint to go on from; none: the one that its last run would go on from. Every
@@ -219,10 +237,14 @@ class Coordinator {
   std::set<std::string> new_nodes_ ABSL_GUARDED_BY(mutex_);  // to be stored
   std::vector<std::pair<std::string, int64_t>> truncated_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> logged_states_ ABSL_GUARDED_BY(mutex_);
+  // Jobs whose parts of checkpoints can't become whole any more, and from when on.
+  std::map<std::string, absl::Time> sweep_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> keep_checkpoints_ ABSL_GUARDED_BY(mutex_);  // of jobs that are removed
   uint64_t flush_wanted_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t flush_done_ ABSL_GUARDED_BY(mutex_) = 0;
   int watches_ ABSL_GUARDED_BY(mutex_) = 0;
   int puts_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::multiset<std::string> put_jobs_ ABSL_GUARDED_BY(mutex_);  // a job for each
   FetchLine fetches_ ABSL_GUARDED_BY(mutex_){kFetchStall};
   std::map<uint64_t, std::function<void()>> fetch_cancels_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> gauge_nodes_ ABSL_GUARDED_BY(mutex_);  // label values that are out

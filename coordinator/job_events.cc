@@ -1,4 +1,4 @@
-// The half of JobTable that listens: words of daemons, checkpoints, time.
+// The half of JobTable that listens: words of daemons, time.
 #include <algorithm>
 #include <utility>
 
@@ -122,6 +122,7 @@ absl::Status JobTable::OnStep(const std::string& node_id, const StepRecord& reco
   if (static_cast<int>(job->recent.size()) > kRecentRecords) job->recent.pop_front();
   unsaved_.push_back({job->id, std::move(m)});
   while (static_cast<int>(unsaved_.size()) > kMaxUnsavedRecords) unsaved_.pop_front();
+  CheckOverdue(job);
   Touch(job);
   return absl::OkStatus();
 }
@@ -167,17 +168,6 @@ Commands JobTable::OnRegistered(const std::string& node_id, const isthmus::Regis
     }
   }
   return out;
-}
-
-void JobTable::OnCheckpoint(const std::string& job_id, int64_t step, absl::Time now) {
-  Job* job = Mutable(job_id);
-  if (job == nullptr || step < job->status.checkpoint_step()) return;
-  job->status.set_checkpoint_step(step);
-  job->progressed = now;
-  if (step >= job->status.steps()) Revive(job, now);  // all was done while nobody was heard
-  if (job->active()) job->status.set_step(std::max(job->status.step(), step));
-  Touch(job);
-  MaybeFinish(job, now);
 }
 
 // ---- time ----

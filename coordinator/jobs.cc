@@ -88,6 +88,7 @@ JobStatus JobTable::Status(const Job& job, absl::Time now) const {
   for (const BoundaryTotals& t : job.boundaries) *s.add_boundaries() = t;
   for (std::string& warning : GoneWarnings(job, options_.lease, now))
     s.add_warnings(std::move(warning));
+  if (!job.checkpoint_trouble.empty()) s.add_warnings(job.checkpoint_trouble);
   if (job.running_since.has_value())
     s.set_elapsed_s(s.elapsed_s() + absl::ToDoubleSeconds(now - *job.running_since));
   double tokens = 0, seconds = 0;
@@ -149,9 +150,7 @@ void JobTable::Forget() {
       if (job.ended() && (oldest == nullptr || job.number < oldest->number)) oldest = &job;
     }
     if (oldest == nullptr) return;
-    dirty_.forgotten.insert(oldest->id);
-    dirty_.changed.erase(oldest->id);
-    jobs_.erase(std::string(oldest->id));
+    Drop(std::string(oldest->id));
   }
 }
 
@@ -226,6 +225,8 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   job->failed_at.reset();
   job->progressed = now;
   job->out_of_touch = false;
+  job->failed_checkpoint = -1;
+  job->checkpoint_trouble.clear();
   while (!job->recent.empty() && job->recent.back().record.step() >= plan.start_step())
     job->recent.pop_back();
   unsaved_.erase(std::remove_if(unsaved_.begin(), unsaved_.end(),
@@ -238,6 +239,7 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   s.set_step(plan.start_step());
   s.set_steps(plan.job().recipe().steps());
   s.set_checkpoint_step(plan.from_checkpoint() ? plan.start_step() : -1);
+  s.set_failed_checkpoints(0);
   s.set_tokens(plan.start_step() * plan.job().recipe().global_batch() *
                plan.job().model().context());
   SetState(job, JOB_STARTING,
@@ -272,6 +274,7 @@ void JobTable::Restore(Job job, int64_t next_record_step, absl::Time now) {
     job.status.set_reason(
         "the coordinator restarted; waiting for the daemons of the job to come back");
   }
+  RestoreTrouble(&job);
   const std::string id = job.id;
   Touch(&(jobs_[id] = std::move(job)));
 }

@@ -83,6 +83,7 @@ struct Job {
   JobStatus status;  // without plan and boundaries; elapsed_s as of running_since
   Plan plan;         // of status.generation
   std::vector<BoundaryTotals> boundaries;
+  std::string checkpoint_trouble;  // a warning: why the newest one could not be stored; or empty
 
   // Of the current generation, not stored.
   std::vector<StageState> stages;
@@ -90,8 +91,9 @@ struct Job {
   std::optional<absl::Time> running_since;
   std::optional<absl::Time> deadline;  // STARTING: ready by; STOPPING: ended by
   std::optional<absl::Time> failed_at;
-  absl::Time progressed;      // the last sign that a daemon of this generation gets on
-  bool out_of_touch = false;  // paused because nobody was heard: its sessions may still run
+  absl::Time progressed;           // the last sign that a daemon of this generation gets on
+  bool out_of_touch = false;       // paused because nobody was heard: its sessions may still run
+  int64_t failed_checkpoint = -1;  // the largest step of those that could not be stored
   std::deque<NumberedRecord> recent;
   uint64_t last_record = 0;  // number of the last one in `recent`
   uint64_t version = 0;      // grows with every change
@@ -140,10 +142,18 @@ class JobTable {
   // Its lease ran out; it was last heard then.
   void OnNodeLost(const std::string& node_id, absl::Time heard);
   void Forgive(absl::Duration pause);  // the coordinator stood still: deadlines move
+  // A checkpoint is whole.
   void OnCheckpoint(const std::string& job_id, int64_t step, absl::Time now);
+  // A part of one can't be stored here, `why` in words: a warning until the next one is whole.
+  // True: it is the first word of this checkpoint.
+  bool OnCheckpointFailed(const std::string& job_id, uint64_t generation, int64_t step,
+                          const std::string& why, absl::Time now);
 
   // Graceful, or `at_once`. FailedPrecondition: it has ended already.
   absl::StatusOr<Commands> Stop(const std::string& id, bool at_once, absl::Time now);
+
+  // Forgets a job that has ended. FailedPrecondition: it has not, and what to do.
+  absl::Status Remove(const std::string& id);
 
   // Deadlines, stalls, unconfirmed daemons.
   Commands Tick(const Membership& members, absl::Time now);
@@ -162,7 +172,7 @@ class JobTable {
   struct Dirty {
     std::set<std::string> changed;
     std::set<std::string> new_plan;   // of these
-    std::set<std::string> forgotten;  // made room: drop them in the store
+    std::set<std::string> forgotten;  // made room, or were removed: drop them in the store
   };
   Dirty TakeDirty();
   std::vector<StoredRecord> TakeRecords();
@@ -186,6 +196,9 @@ class JobTable {
   void Confirm(Job* job, int stage, absl::Time now);
   Commands TickGone(Job* job, const Membership& members, absl::Time now);
   bool Revive(Job* job, absl::Time now);
+  void CheckOverdue(Job* job);
+  static void RestoreTrouble(Job* job);
+  void Drop(const std::string& id);
   void Forget();
 
   const JobOptions options_;

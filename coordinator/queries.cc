@@ -24,12 +24,12 @@ constexpr int kListedLinks = 20000;  // in one reply: what a message holds
 constexpr int kListedWarnings = 5;   // of a daemon, about who does not reach it
 constexpr int kGaugedJobs = 20;      // with metrics of their own: the newest ones
 
-absl::Status NoJob(const std::string& job) {
+}  // namespace
+
+absl::Status Coordinator::NoJob(const std::string& job) {
   return absl::NotFoundError(
       absl::StrCat("there is no job '", job.substr(0, 80), "' (isthmus list shows what there is)"));
 }
-
-}  // namespace
 
 absl::StatusOr<JobStatus> Coordinator::Status(const std::string& job_name, bool with_plan) {
   MutexLock lock(&mutex_);
@@ -150,6 +150,9 @@ void Coordinator::UpdateMetrics() {
              job->active() ? s.tokens_per_s() : 0);
     GaugeSet("isthmus_job_generation", "Number of the job's current plan.", label,
              static_cast<double>(s.generation()));
+    GaugeSet("isthmus_job_failed_checkpoints",
+             "Checkpoints that could not be stored since the newest whole one.", label,
+             job->active() ? static_cast<double>(s.failed_checkpoints()) : 0);
     GaugeSet("isthmus_job_checkpoint_step", "Step of the newest whole checkpoint; -1: none.", label,
              s.checkpoint_step());
   }
@@ -164,7 +167,8 @@ void Coordinator::UpdateMetrics() {
   }
   for (const std::string& gone : gauge_jobs_) {
     if (jobs.count(gone) > 0) continue;
-    for (const char* name : {"step", "loss", "tokens_per_second", "generation", "checkpoint_step"})
+    for (const char* name : {"step", "loss", "tokens_per_second", "generation", "checkpoint_step",
+                             "failed_checkpoints"})
       GaugeRemove(absl::StrCat("isthmus_job_", name), {{"job", gone}});
   }
   gauge_nodes_.swap(nodes);

@@ -161,6 +161,17 @@ class JobsService final : public Jobs::Service {
       return Reply(coordinator_->StopJob(request->job(), request->now()), reply->mutable_status());
     });
   }
+  grpc::Status Remove(grpc::ServerContext*, const RemoveJobRequest* request,
+                      RemoveJobReply* reply) override {
+    return rpc::Guarded("Remove", [&] { return Reply(coordinator_->RemoveJob(*request), reply); });
+  }
+  grpc::Status Checkpoints(grpc::ServerContext* context, const ListCheckpointsRequest* request,
+                           ListCheckpointsReply* reply) override {
+    return rpc::Guarded("Checkpoints", [&] {
+      return Reply(
+          coordinator_->Checkpoints(*request, [context] { return context->IsCancelled(); }), reply);
+    });
+  }
   grpc::Status Nodes(grpc::ServerContext*, const ListNodesRequest*,
                      ListNodesReply* reply) override {
     return rpc::Guarded("Nodes", [&] {
@@ -195,21 +206,19 @@ class BulkService final : public Bulk::Service {
     const PutCheckpointHeader header = chunk.header();
     auto part = coordinator_->BeginPart(header);
     if (!part.ok()) return Reply(part.status());
-    absl::Cleanup abandon = [&] { coordinator_->FinishPart(header, nullptr).IgnoreError(); };
+    absl::Cleanup abandon = [&] {
+      coordinator_->FinishPart(header, nullptr, absl::CancelledError("the call failed"))
+          .IgnoreError();
+    };
     absl::Status status;
     while (status.ok() && reader->Read(&chunk)) {
       status = chunk.has_header() ? absl::InvalidArgumentError("checkpoint part: a second header")
                                   : (*part)->Append(chunk.data());
     }
     std::move(abandon).Cancel();
-    const absl::StatusOr<bool> complete =
-        coordinator_->FinishPart(header, status.ok() ? part->get() : nullptr);
+    const absl::StatusOr<bool> complete = coordinator_->FinishPart(header, part->get(), status);
     if (!status.ok()) return Reply(status);
-    if (!complete.ok()) {
-      LogWarning("job ", header.job_id(), ", stage ", header.stage(), ": ",
-                 complete.status().message());
-      return Reply(complete.status());
-    }
+    if (!complete.ok()) return Reply(complete.status());
     CounterAdd("isthmus_checkpoint_bytes_total", "Bytes of checkpoint parts taken.", {},
                static_cast<double>(header.file_bytes()));
     reply->set_complete(*complete);

@@ -362,6 +362,13 @@ absl::Status Coordinator::SendPlan(const std::string& job_id, uint64_t generatio
 
 absl::StatusOr<SubmitReply> Coordinator::Submit(const SubmitRequest& request,
                                                 const Cancelled& cancelled) {
+  absl::StatusOr<SubmitReply> reply = StartOrQueue(request, cancelled);
+  if (!reply.ok() && request.init_uploaded()) DropUpload(request.job_id());
+  return reply;
+}
+
+absl::StatusOr<SubmitReply> Coordinator::StartOrQueue(const SubmitRequest& request,
+                                                      const Cancelled& cancelled) {
   ASSIGN_OR_RETURN(const StartRequest start, PrepareSubmit(request, cancelled));
   WaitForIdleDaemons(cancelled);
   WaitForLinks(start.spec, cancelled);

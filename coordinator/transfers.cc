@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/figures.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -42,24 +43,47 @@ absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> Coordinator::BeginPart(
       return absl::UnavailableError(
           "the coordinator takes as many checkpoint parts as it can: try again");
     ++puts_;
+    put_jobs_.insert(header.job_id());
   }
   auto part = checkpoints_->Begin(header);
-  if (!part.ok()) {
-    LogWarning(part.status().message());
-    MutexLock lock(&mutex_);
-    --puts_;
-  }
+  if (!part.ok()) NotStored(header, part.status());
+  MutexLock lock(&mutex_);
+  if (!part.ok()) EndPut(header.job_id());
   return part;
 }
 
+void Coordinator::EndPut(const std::string& job_id) {
+  --puts_;
+  put_jobs_.erase(put_jobs_.find(job_id));
+  const Job* job = jobs_.Find(job_id);
+  if (job != nullptr && job->ended()) sweep_[job_id] = Now() + options_.parts_patience;
+}
+
+// Not where the transfer itself is at fault: the daemon sends it again.
+void Coordinator::NotStored(const PutCheckpointHeader& header, const absl::Status& why) {
+  if (absl::IsDataLoss(why) || absl::IsCancelled(why) || absl::IsInvalidArgument(why)) return;
+  MutexLock lock(&mutex_);
+  const bool first = jobs_.OnCheckpointFailed(header.job_id(), header.generation(), header.step(),
+                                              std::string(why.message()), Now());
+  if (first)
+    LogWarning("job ", header.job_id(), ", checkpoint ", header.step(), ": ", why.message());
+  changed_.SignalAll();
+}
+
 absl::StatusOr<bool> Coordinator::FinishPart(const PutCheckpointHeader& header,
-                                             CheckpointStore::Part* part) {
-  absl::StatusOr<bool> complete =
-      part == nullptr ? absl::CancelledError("the transfer broke off") : part->Finish();
+                                             CheckpointStore::Part* part,
+                                             const absl::Status& taken) {
+  absl::StatusOr<bool> complete = false;
+  if (taken.ok()) {
+    complete = part->Finish();
+  } else {
+    complete = taken;
+  }
+  if (!complete.ok()) NotStored(header, complete.status());
   int keep = 0;
   {
     MutexLock lock(&mutex_);
-    --puts_;
+    EndPut(header.job_id());
     if (!complete.ok() || !*complete) return complete;
     const Job* job = jobs_.Find(header.job_id());
     if (job != nullptr) keep = job->spec.checkpoint().keep();
@@ -69,6 +93,106 @@ absl::StatusOr<bool> Coordinator::FinishPart(const PutCheckpointHeader& header,
   LogInfo("job ", header.job_id(), ": checkpoint of step ", header.step(), " is whole");
   if (keep > 0) checkpoints_->Trim(header.job_id(), keep);
   return complete;
+}
+
+// ---- what there is, and what goes ----
+
+absl::StatusOr<ListCheckpointsReply> Coordinator::Checkpoints(const ListCheckpointsRequest& request,
+                                                              const Cancelled& cancelled) {
+  std::string id = request.job();
+  {
+    MutexLock lock(&mutex_);
+    const Job* job = jobs_.Find(request.job());
+    if (job != nullptr) id = job->id;
+    if (job == nullptr && checkpoints_->Steps(id).empty()) return NoJob(id);
+  }
+  ASSIGN_OR_RETURN(auto list, checkpoints_->List(id, request.verify(), cancelled));
+  ListCheckpointsReply reply;
+  for (CheckpointInfo& info : list) *reply.add_checkpoints() = std::move(info);
+  return reply;
+}
+
+absl::StatusOr<RemoveJobReply> Coordinator::RemoveJob(const RemoveJobRequest& request) {
+  RemoveJobReply reply;
+  bool known = false;
+  const bool orphan = checkpoints_->Jobs().count(request.job()) > 0;
+  {
+    MutexLock lock(&mutex_);
+    const Job* job = jobs_.Find(request.job());
+    known = job != nullptr;
+    reply.set_job_id(known ? job->id : request.job());
+    if (!known && (!orphan || request.keep_checkpoints())) return NoJob(request.job());
+    if (!request.keep_checkpoints()) RETURN_IF_ERROR(checkpoints_->NotRead(reply.job_id()));
+    if (known) {
+      // Its checkpoints go below, where their bytes are counted.
+      keep_checkpoints_.insert(reply.job_id());
+      const absl::Status removed = jobs_.Remove(reply.job_id());
+      if (!removed.ok()) keep_checkpoints_.erase(reply.job_id());
+      RETURN_IF_ERROR(removed);
+    }
+  }
+  if (known) RETURN_IF_ERROR(WaitForFlush());
+  if (!request.keep_checkpoints()) {
+    ASSIGN_OR_RETURN(const int64_t freed, checkpoints_->RemoveJob(reply.job_id()));
+    reply.set_freed_bytes(freed);
+  }
+  LogInfo("job ", reply.job_id(), " is removed",
+          request.keep_checkpoints() ? "; its checkpoints stay" : "");
+  return reply;
+}
+
+void Coordinator::DropUpload(const std::string& job_id) {
+  {
+    MutexLock lock(&mutex_);
+    if (jobs_.Find(job_id) != nullptr) return;
+  }
+  if (checkpoints_->Steps(job_id) != std::vector<int64_t>{0}) return;
+  const absl::StatusOr<int64_t> freed = checkpoints_->RemoveJob(job_id);
+  LogInfo("job ", job_id, " did not start; what was uploaded for it ",
+          freed.ok() ? "is removed" : freed.status().message());
+}
+
+void Coordinator::SweepCheckpoints(const std::vector<std::string>& forgotten) {
+  std::vector<std::pair<std::string, uint64_t>> due;
+  std::vector<std::string> gone;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Time now = Now();
+    for (auto it = sweep_.begin(); it != sweep_.end();) {
+      if (it->second > now) {
+        ++it;
+        continue;
+      }
+      const Job* job = jobs_.Find(it->first);
+      if (put_jobs_.count(it->first) > 0 || (job != nullptr && job->out_of_touch)) {
+        it->second = now + options_.parts_patience;  // its sessions may still run
+        ++it;
+        continue;
+      }
+      due.emplace_back(it->first, job != nullptr && !job->ended() ? job->status.generation() : 0);
+      it = sweep_.erase(it);
+    }
+    for (const std::string& id : forgotten) {
+      if (keep_checkpoints_.erase(id) == 0) gone.push_back(id);
+    }
+  }
+  for (const auto& [id, generation] : due) checkpoints_->DropPartials(id, generation);
+  for (const std::string& id : gone) {
+    const absl::StatusOr<int64_t> freed = checkpoints_->RemoveJob(id);
+    LogInfo("job ", id, " made room for newer ones; its checkpoints ",
+            freed.ok() ? absl::StrCat("went with it, ", FormatBytes(*freed)) : "stay: ",
+            freed.ok() ? "" : freed.status().message());
+  }
+}
+
+// Of jobs that the database does not know: nobody asks for them, and nobody but the user knows
+// whether they are of use.
+void Coordinator::LogOrphans() {
+  for (const std::string& id : checkpoints_->Jobs()) {
+    if (jobs_.Find(id) != nullptr) continue;
+    LogInfo("checkpoints/", id,
+            " belongs to no job in the database. If it is of no use: isthmus rm ", id);
+  }
 }
 
 // ---- out ----

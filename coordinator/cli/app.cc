@@ -79,6 +79,7 @@ struct Arguments {
   SubmitOptions submit;
   WatchOptions watch;
   LogsOptions logs;
+  CheckpointsOptions checkpoints;
   ExportOptions export_dir;
   TestnetOptions testnet;
   JobSource check;
@@ -86,6 +87,7 @@ struct Arguments {
   std::string job;
   bool json = false;
   bool now = false;
+  bool keep_checkpoints = false;
 };
 
 class App {
@@ -237,6 +239,7 @@ class App {
     JobArgument(stop, &a_.job);
     stop->add_flag("--now", a_.now, "at once, without a checkpoint");
     stop->footer("\nGo on later: isthmus submit JOB.yaml --resume");
+    AddStored();
   }
 
   void AddModels() {
@@ -285,6 +288,24 @@ class App {
         "\nRuns on this machine's CPU; the same seed gives the same text.\n\nExamples:\n  isthmus "
         "generate my-first-job \"In the beginning\"\n  isthmus generate ./model \"Once\" --tokens "
         "50 --greedy");
+  }
+
+  void AddStored() {
+    CLI::App* list = Command("checkpoints", "the checkpoints that are stored of a job", [this] {
+      a_.checkpoints.json = a_.json;
+      return RunCheckpoints(a_.client, a_.checkpoints, console_);
+    });
+    JobArgument(list, &a_.checkpoints.job);
+    list->add_flag("--verify", a_.checkpoints.verify,
+                   "read every file against its checksum; exit code 1 if one is damaged");
+    list->footer("\nGo on from an older one: isthmus submit JOB.yaml --resume --step STEP");
+    CLI::App* remove = Command("rm", "forget a job that has ended, with its checkpoints", [this] {
+      return RunRemove(a_.client, a_.job, a_.keep_checkpoints, a_.json, console_);
+    });
+    JobArgument(remove, &a_.job);
+    remove->add_flag("--keep-checkpoints", a_.keep_checkpoints,
+                     "leave them in the coordinator's state directory");
+    remove->footer("\nExample:\n  isthmus stop my-first-job && isthmus rm my-first-job");
   }
 
   void AddOffline() {

@@ -155,6 +155,12 @@ absl::StatusOr<StopJobReply> Client::Stop(const StopJobRequest& request) {
 absl::StatusOr<ListNodesReply> Client::Nodes() {
   ISTHMUS_UNARY(Nodes, ListNodesRequest(), ListNodesReply, call_timeout);
 }
+absl::StatusOr<RemoveJobReply> Client::Remove(const RemoveJobRequest& request) {
+  ISTHMUS_UNARY(Remove, request, RemoveJobReply, call_timeout);
+}
+absl::StatusOr<ListCheckpointsReply> Client::Checkpoints(const ListCheckpointsRequest& request) {
+  ISTHMUS_UNARY(Checkpoints, request, ListCheckpointsReply, verify_timeout);
+}
 #undef ISTHMUS_UNARY
 
 absl::Status Client::Watch(const WatchRequest& request,

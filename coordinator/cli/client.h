@@ -23,6 +23,7 @@ struct ClientOptions {
       absl::Seconds(5);  // a slow link's handshake takes a few round trips
   absl::Duration call_timeout = absl::Seconds(30);
   absl::Duration plan_timeout = absl::Minutes(2);  // MakePlan and Submit: the planner searches
+  absl::Duration verify_timeout = absl::Hours(1);  // every byte of checkpoints is read
   absl::Duration bulk_timeout =
       absl::Hours(12);  // a checkpoint over a slow link; keepalive finds a dead one sooner
   absl::Duration stream_timeout =
@@ -43,6 +44,8 @@ class Client {
   absl::StatusOr<JobStatus> Status(const JobStatusRequest& request);
   absl::StatusOr<StopJobReply> Stop(const StopJobRequest& request);
   absl::StatusOr<ListNodesReply> Nodes();
+  absl::StatusOr<RemoveJobReply> Remove(const RemoveJobRequest& request);
+  absl::StatusOr<ListCheckpointsReply> Checkpoints(const ListCheckpointsRequest& request);
 
   // One stream. `take` gets each reply and returns false to end it: OK. OK also where the
   // coordinator ends it.

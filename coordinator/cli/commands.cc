@@ -368,6 +368,46 @@ int RunStop(const ClientOptions& client, const std::string& job, bool now, bool 
   return kExitOk;
 }
 
+int RunRemove(const ClientOptions& client, const std::string& job, bool keep_checkpoints, bool json,
+              Console* console) {
+  Session session;
+  const absl::Status opened = session.Open(client);
+  if (!opened.ok()) return console->Fail(opened);
+  RemoveJobRequest request;
+  request.set_job(job);
+  request.set_keep_checkpoints(keep_checkpoints);
+  const absl::StatusOr<RemoveJobReply> reply = session.client->Remove(request);
+  if (!reply.ok()) return console->Fail(reply.status());
+  if (json) {
+    console->Out(ToJson(*reply, true));
+  } else {
+    console->Out(absl::StrCat(
+        "removed ", Printable(reply->job_id()),
+        keep_checkpoints
+            ? "; its checkpoints stay in the coordinator's state directory\n"
+            : absl::StrCat(" and its checkpoints: ",
+                           FormatBytes(static_cast<double>(reply->freed_bytes())), " freed\n")));
+  }
+  return kExitOk;
+}
+
+int RunCheckpoints(const ClientOptions& client, const CheckpointsOptions& options,
+                   Console* console) {
+  Session session;
+  const absl::Status opened = session.Open(client);
+  if (!opened.ok()) return console->Fail(opened);
+  ListCheckpointsRequest request;
+  request.set_job(options.job);
+  request.set_verify(options.verify);
+  const absl::StatusOr<ListCheckpointsReply> reply = session.client->Checkpoints(request);
+  if (!reply.ok()) return console->Fail(reply.status());
+  console->Out(options.json ? ToJson(*reply, true) : CheckpointsView(*reply, options.verify));
+  for (const CheckpointInfo& info : reply->checkpoints()) {
+    if (options.verify && !info.damage().empty()) return kExitFailure;
+  }
+  return kExitOk;
+}
+
 int RunExport(const ClientOptions& client, const ExportOptions& options, Console* console) {
   Session session;
   const absl::Status opened = session.Open(client);

@@ -61,6 +61,17 @@ int RunLogs(const ClientOptions& client, const LogsOptions& options, Console* co
 int RunStop(const ClientOptions& client, const std::string& job, bool now, bool json,
             Console* console);
 
+int RunRemove(const ClientOptions& client, const std::string& job, bool keep_checkpoints, bool json,
+              Console* console);
+
+struct CheckpointsOptions {
+  std::string job;
+  bool verify = false;  // read every file; 1 if one is damaged
+  bool json = false;
+};
+int RunCheckpoints(const ClientOptions& client, const CheckpointsOptions& options,
+                   Console* console);
+
 struct ExportOptions {
   std::string job;
   std::string dir;

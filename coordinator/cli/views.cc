@@ -181,18 +181,38 @@ std::string JobListView(const ListJobsReply& reply) {
   if (reply.jobs().empty()) return "No jobs. Submit one: isthmus submit JOB.yaml --watch\n";
   Table table({"JOB", "NAME", "STATE", ">STEP", ">LOSS", ">TOKENS/S", ">CHECKPOINT", "SUBMITTED",
                "REASON"});
+  std::string warnings;
   for (const JobStatus& job : reply.jobs()) {
     table.AddRow({job.job_id(), job.name(), StateName(job.state()), Progress(job),
                   job.step() > 0 ? FormatFixed(job.loss(), 4) : "-",
                   job.tokens_per_s() > 0 ? FormatCount(job.tokens_per_s()) : "-",
                   job.checkpoint_step() >= 0 ? absl::StrCat(job.checkpoint_step()) : "none",
                   When(job.submitted_unix_ms()), job.reason()});
+    for (const std::string& warning : job.warnings())
+      absl::StrAppend(&warnings, "warning: ", Printable(job.job_id()), ": ", Printable(warning),
+                      "\n");
   }
-  return table.Render();
+  return absl::StrCat(table.Render(), warnings.empty() ? "" : "\n", warnings);
+}
+
+std::string CheckpointsView(const ListCheckpointsReply& reply, bool verified) {
+  if (reply.checkpoints().empty()) return "No checkpoint is stored yet.\n";
+  Table table({">STEP", ">SIZE", "STATE"});
+  for (const CheckpointInfo& info : reply.checkpoints()) {
+    table.AddRow({absl::StrCat(info.step()), Bytes(info.bytes()),
+                  !info.damage().empty() ? info.damage()
+                  : verified             ? "sound"
+                                         : "whole (--verify reads it)"});
+  }
+  return absl::StrCat(table.Render(),
+                      "\nGo on from one: isthmus submit JOB.yaml --resume --step STEP\n");
 }
 
 std::string JobStatusView(const JobStatus& status, const std::vector<JobRecord>& records) {
   std::string out = SummaryTable(MakeSummary(status, records));
+  if (!status.warnings().empty()) absl::StrAppend(&out, "\n");
+  for (const std::string& warning : status.warnings())
+    absl::StrAppend(&out, "warning: ", Printable(warning), "\n");
   if (status.eta_s() > 0)
     absl::StrAppend(&out, "\nETA ", FormatSeconds(status.eta_s()), ", generation ",
                     status.generation(), "\n");

@@ -19,6 +19,8 @@ std::string JobListView(const ListJobsReply& reply);
 
 // One job with its figures; the plan's stages too, where the status has a plan.
 // `records`: those of the last steps, for the means; may be empty.
+// `verified`: every file was read.
+std::string CheckpointsView(const ListCheckpointsReply& reply, bool verified);
 std::string JobStatusView(const JobStatus& status, const std::vector<JobRecord>& records);
 
 // `logs`: a header line and a line a record, columns of fixed width.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -78,6 +79,8 @@ std::vector<std::string> WatchFrame(const JobStatus& status, const std::vector<J
       absl::StrCat(FormatCount(status.tokens_per_s()), " tokens/s  ", WireText(status)));
   const std::string time = TimeText(records);
   if (!time.empty()) lines.push_back(time);
+  for (const std::string& warning : status.warnings())
+    lines.push_back(absl::StrCat("warning: ", Printable(warning)));
   for (std::string& line : lines) {
     std::replace(line.begin(), line.end(), '\n', ' ');
     line = Clip(line, width);
@@ -130,7 +133,8 @@ std::string WatchView::Update(const WatchReply& reply, absl::Time now) {
     return Draw(WatchFrame(status_, records_, losses_, options_.width, options_.unicode));
   }
   std::string out;
-  if (reply.has_status() && !IsEnd(status_.state())) out = StateLine();  // an end: see Finish
+  if (reply.has_status()) out = NewWarnings();
+  if (reply.has_status() && !IsEnd(status_.state())) out += StateLine();  // an end: see Finish
   if (!records_.empty() && records_.back().step() > printed_step_ &&
       now - last_output_ >= options_.line_every) {
     last_output_ = now;
@@ -143,6 +147,23 @@ std::string WatchView::Update(const WatchReply& reply, absl::Time now) {
 std::string WatchView::Remark(const std::string& text) {
   drawn_lines_ = 0;  // the next frame stands below the remark
   return absl::StrCat(text, "\n");
+}
+
+// Those that the status before did not have. Figures in them change: a warning is known by how it
+// begins.
+std::string WatchView::NewWarnings() {
+  std::string out;
+  std::set<std::string> kinds;
+  for (const std::string& warning : status_.warnings()) {
+    const std::string kind = warning.substr(0, warning.find(':'));
+    kinds.insert(kind);
+    if (warned_.count(kind) == 0) absl::StrAppend(&out, "warning: ", Printable(warning), "\n");
+  }
+  for (const std::string& kind : warned_) {
+    if (kinds.count(kind) == 0) absl::StrAppend(&out, "no longer: ", Printable(kind), "\n");
+  }
+  warned_ = std::move(kinds);
+  return out;
 }
 
 // The state and its reason, if it is not the last one printed.

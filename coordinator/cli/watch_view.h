@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,7 @@ class WatchView {
  private:
   void Take(const WatchReply& reply);
   std::string StateLine();
+  std::string NewWarnings();
   std::string Draw(const std::vector<std::string>& lines);
 
   const WatchViewOptions options_;
@@ -54,6 +56,7 @@ class WatchView {
   int64_t printed_step_ = -1;
   JobState printed_state_ = JOB_PENDING;
   std::string printed_reason_;
+  std::set<std::string> warned_;  // kinds of warnings that are out
   bool state_printed_ = false;
   size_t drawn_lines_ = 0;
   absl::Time last_output_ = absl::InfinitePast();

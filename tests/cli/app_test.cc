@@ -342,6 +342,34 @@ TEST_F(AppTest, ExportWritesADirectory) {
             40);
 }
 
+TEST_F(AppTest, CheckpointsAndRm) {
+  fake_.removed.set_job_id("bible-1");
+  fake_.removed.set_freed_bytes(3 << 20);
+  CheckpointInfo* newest = fake_.checkpoints.add_checkpoints();
+  newest->set_step(40);
+  newest->set_bytes(3 << 20);
+  newest->set_damage("state.json is damaged");
+  fake_.checkpoints.add_checkpoints()->set_step(20);
+  const Result list = Run({"checkpoints", "bible"});
+  EXPECT_EQ(list.code, kExitOk) << list.err;
+  for (const char* words : {"40", "3 MiB", "state.json is damaged", "--verify", "--step STEP"})
+    EXPECT_THAT(list.out, HasSubstr(words));
+  EXPECT_FALSE(fake_.asked().checkpoints_request.verify());
+  const Result verified = Run({"checkpoints", "bible", "--verify"});
+  EXPECT_EQ(verified.code, kExitFailure) << "one is damaged";
+  EXPECT_THAT(verified.out, HasSubstr("sound"));
+  EXPECT_TRUE(fake_.asked().checkpoints_request.verify());
+  const auto json = nlohmann::json::parse(Run({"checkpoints", "bible", "--json"}).out);
+  EXPECT_EQ(json["checkpoints"][1]["step"], 20);
+
+  EXPECT_THAT(Run({"rm", "bible"}).out, HasSubstr("removed bible-1 and its checkpoints: 3 MiB"));
+  EXPECT_FALSE(fake_.asked().remove_request.keep_checkpoints());
+  EXPECT_THAT(Run({"rm", "bible", "--keep-checkpoints"}).out, HasSubstr("its checkpoints stay"));
+  EXPECT_TRUE(fake_.asked().remove_request.keep_checkpoints());
+  EXPECT_EQ(fake_.asked().remove_request.job(), "bible");
+  EXPECT_EQ(nlohmann::json::parse(Run({"rm", "bible", "--json"}).out)["freed_bytes"], 3 << 20);
+}
+
 TEST_F(AppTest, AnExportThatWaitsSaysBehindHowMany) {
   fake_.status.mutable_plan()->mutable_job()->mutable_model()->set_layers(2);
   fake_.weights = WriteSafetensors({{"h", "F32", {1}, "1234"}}, {}).value();

@@ -41,6 +41,8 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
   JobStatus status;
   ListJobsReply jobs;
   ListNodesReply nodes;
+  RemoveJobReply removed;
+  ListCheckpointsReply checkpoints;
   std::vector<std::vector<WatchReply>>
       streams;             // one a Watch call; the last one is given again; then the stream ends
   int broken_streams = 0;  // so many of the first ones end as Unavailable
@@ -53,6 +55,8 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
     PlanRequest plan_request;
     SubmitRequest submit_request;
     StopJobRequest stop_request;
+    RemoveJobRequest remove_request;
+    ListCheckpointsRequest checkpoints_request;
     std::vector<WatchRequest> watch_requests;
     FetchCheckpointRequest fetch_request;
     PutCheckpointHeader put_header;
@@ -118,6 +122,20 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
     MutexLock lock(&mutex_);
     asked_.stop_request = *request;
     *reply->mutable_status() = status;
+    return refuse;
+  }
+  grpc::Status Remove(grpc::ServerContext*, const RemoveJobRequest* request,
+                      RemoveJobReply* reply) override {
+    MutexLock lock(&mutex_);
+    asked_.remove_request = *request;
+    *reply = removed;
+    return refuse;
+  }
+  grpc::Status Checkpoints(grpc::ServerContext*, const ListCheckpointsRequest* request,
+                           ListCheckpointsReply* reply) override {
+    MutexLock lock(&mutex_);
+    asked_.checkpoints_request = *request;
+    *reply = checkpoints;
     return refuse;
   }
   grpc::Status Nodes(grpc::ServerContext*, const ListNodesRequest*,

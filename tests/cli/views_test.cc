@@ -108,6 +108,9 @@ TEST(Views, JobsAndStatus) {
   job->set_loss(3.25);
   job->set_checkpoint_step(-1);
   EXPECT_THAT(JobListView(reply), HasSubstr("bible-1  bible  paused  50/200 (25 %)  3.2500"));
+  job->add_warnings("checkpoints are not stored: x");
+  EXPECT_THAT(JobListView(reply), HasSubstr("\nwarning: bible-1: checkpoints are not stored: x\n"));
+  EXPECT_THAT(JobStatusView(*job, {}), HasSubstr("\nwarning: checkpoints are not stored: x\n"));
   *job->mutable_plan() = TwoStages().plan();
   const std::string status = JobStatusView(*job, {});
   EXPECT_THAT(status, HasSubstr("paused at step 50 of 200: beta lost"));

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/str_join.h"
 #include "coordinator/cli/render.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -49,6 +50,23 @@ TEST(WatchView, PlainLinesAreRateLimitedAndTheLastOneIsPrinted) {
   EXPECT_THAT(view.Finish(), HasSubstr("step 4/100  loss 5.2000"));
   EXPECT_EQ(view.Finish(), "");
   EXPECT_EQ(view.next_step(), 4);
+}
+
+TEST(WatchView, AWarningIsPrintedOnceAndItsEndToo) {
+  WatchView view(WatchViewOptions{});
+  const absl::Time start = absl::FromUnixSeconds(1000);
+  view.Update(Reply(0, 5.5), start);
+  WatchReply reply;
+  *reply.mutable_status() = Reply(0, 5.5).status();
+  reply.mutable_status()->add_warnings("checkpoints are not stored: that of step 10");
+  EXPECT_EQ(view.Update(reply, start), "warning: checkpoints are not stored: that of step 10\n");
+  reply.mutable_status()->set_warnings(0, "checkpoints are not stored: that of step 20");
+  EXPECT_EQ(view.Update(reply, start), "") << "the same trouble";
+  const std::string frame = absl::StrJoin(WatchFrame(reply.status(), {}, {}, 80, true), "\n");
+  EXPECT_THAT(frame, HasSubstr("warning: checkpoints are not stored: that of step 20"));
+  reply.mutable_status()->clear_warnings();
+  EXPECT_EQ(view.Update(reply, start), "no longer: checkpoints are not stored\n");
+  EXPECT_EQ(view.Update(reply, start), "");
 }
 
 TEST(WatchView, AChangeOfStateIsPrintedWithItsReason) {

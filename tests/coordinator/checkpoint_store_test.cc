@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/temp_directory.h"
+#include "tests/coordinator/checkpoint_store_fixture.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -22,97 +22,6 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-constexpr int kStages = 2;
-constexpr const auto& kFiles = kCheckpointFiles;
-
-std::string Tensor(const std::string& name, float value) {
-  const float data[2] = {value, value};
-  return WriteSafetensors({{name, "F32", {2}, {reinterpret_cast<const char*>(data), sizeof(data)}}},
-                          {})
-      .value();
-}
-
-std::string Contents(const std::string& file, int stage, float value) {
-  if (file == "state.json") return absl::StrCat("{\"value\": ", value, "}");
-  return Tensor(absl::StrCat("h.", stage, ".w", file[0] == 'o' ? ".exp_avg" : ""), value);
-}
-
-std::string ReadAll(const std::string& path) {
-  const auto file = RandomAccessFile::Open(path);
-  std::string bytes(file.ok() ? static_cast<size_t>(file->bytes()) : 0, '\0');
-  EXPECT_TRUE(file.ok() && file->ReadAt(0, bytes.size(), bytes.data()).ok()) << path;
-  return bytes;
-}
-
-class CheckpointStoreTest : public ::testing::Test {
- protected:
-  std::unique_ptr<CheckpointStore> Open(CheckpointOptions options = {}) {
-    auto store = CheckpointStore::Open(scratch_.path() + "/checkpoints", std::move(options));
-    EXPECT_TRUE(store.ok()) << store.status();
-    return *std::move(store);
-  }
-  static PutCheckpointHeader Header(int64_t step, int stage, const std::string& file,
-                                    const std::string& bytes, uint64_t generation = 1) {
-    PutCheckpointHeader h;
-    h.set_job_id("job-1");
-    h.set_generation(generation);
-    h.set_step(step);
-    h.set_stage(stage);
-    h.set_stages(generation == 0 ? 1 : kStages);
-    h.set_file(file);
-    h.set_file_bytes(bytes.size());
-    h.set_checksum(Hash64(bytes));
-    return h;
-  }
-  static absl::StatusOr<bool> Put(CheckpointStore* store, int64_t step, int stage,
-                                  const std::string& file, float value, uint64_t generation = 1) {
-    const std::string bytes = Contents(file, stage, value);
-    auto part = store->Begin(Header(step, stage, file, bytes, generation));
-    if (!part.ok()) return part.status();
-    for (size_t at = 0; at < bytes.size(); at += 7) {
-      const absl::Status appended = (*part)->Append(absl::string_view(bytes).substr(at, 7));
-      if (!appended.ok()) return appended;
-    }
-    return (*part)->Finish();
-  }
-  static bool PutAll(CheckpointStore* store, int64_t step, float value, uint64_t generation = 1) {
-    bool complete = false;
-    for (int s = 0; s < kStages; ++s) {
-      for (const char* file : kFiles)
-        complete = Put(store, step, s, file, value, generation).value();
-    }
-    return complete;
-  }
-  // The whole answer, read in pieces of an odd size.
-  static absl::StatusOr<std::string> Fetch(CheckpointStore* store,
-                                           const FetchCheckpointRequest& request, int64_t* step) {
-    ASSIGN_OR_RETURN(const auto reader, store->Read(request, nullptr, step));
-    std::string all, piece;
-    do {
-      RETURN_IF_ERROR(reader->Read(13, &piece));
-      all += piece;
-    } while (!piece.empty());
-    EXPECT_EQ(reader->total_bytes(), static_cast<int64_t>(all.size()));
-    EXPECT_EQ(reader->checksum(), Hash64(all));
-    return all;
-  }
-  static absl::StatusOr<float> Value(CheckpointStore* store, int64_t step,
-                                     const std::string& tensor,
-                                     const std::string& what = "weights") {
-    FetchCheckpointRequest request;
-    request.set_job_id("job-1");
-    request.set_step(step);
-    request.set_what(what);
-    request.add_tensors(tensor);
-    auto bytes = Fetch(store, request, &step);
-    if (!bytes.ok()) return bytes.status();
-    return ToFloats(ParseSafetensors(*bytes).value().at(tensor)).value()[0];
-  }
-  std::string JobDir() { return scratch_.path() + "/checkpoints/job-1"; }
-
-  TempDirectory scratch_;
-};
 
 TEST_F(CheckpointStoreTest, WholeOnlyWhenEveryStageIsThere) {
   auto store = Open();
@@ -200,36 +109,6 @@ TEST_F(CheckpointStoreTest, OwnTensorsAreOptionalAndNotInAnUnlistedFetch) {
   request.add_tensors("isthmus.boundary.2.encoder.weight");
   request.add_tensors("h.0.w");
   EXPECT_EQ(ParseSafetensors(*Fetch(store.get(), request, &step))->size(), 1u);
-}
-
-TEST_F(CheckpointStoreTest, TheLastKAreKept) {
-  auto store = Open();
-  for (int64_t step : {10, 20, 30, 40}) PutAll(store.get(), step, step);
-  store->Trim("job-1", 2);
-  EXPECT_THAT(store->Steps("job-1"), ElementsAre(30, 40));
-  EXPECT_FALSE(fs::exists(JobDir() + "/step-00000020"));
-  EXPECT_THAT(Open()->Steps("job-1"), ElementsAre(30, 40));
-}
-
-// A run that went on from step 20 of {10, 20, 30, 40}: what it stores is the newest, whatever the
-// steps of the run before.
-TEST_F(CheckpointStoreTest, ARunThatWentOnFromAnOlderOneIsTheNewer) {
-  auto store = Open();
-  for (int64_t step : {10, 20, 30, 40}) PutAll(store.get(), step, 1, 1);
-  EXPECT_EQ(store->Head("job-1", 1, 40), 40);
-  EXPECT_EQ(store->Head("job-1", 2, 20), 20) << "generation 2 has stored nothing yet";
-  EXPECT_EQ(store->Head("job-1", 2, 25), 40) << "there is no checkpoint 25";
-  EXPECT_EQ(store->Head("none", 2, 25), -1);
-  PutAll(store.get(), 25, 2, 2);
-  EXPECT_EQ(store->Newest("job-1"), 25);
-  EXPECT_EQ(store->Head("job-1", 2, 20), 25);
-  EXPECT_EQ(store->Head("job-1", 1, 40), 25) << "stored after the last word of the job";
-  store->Trim("job-1", 4);
-  EXPECT_THAT(store->Steps("job-1"), ElementsAre(10, 20, 25, 40)) << "30 is left behind";
-  store->Trim("job-1", 2);
-  EXPECT_THAT(store->Steps("job-1"), ElementsAre(20, 25));
-  store->Trim("job-1", 0);
-  EXPECT_THAT(store->Steps("job-1"), ElementsAre(25));
 }
 
 TEST_F(CheckpointStoreTest, AnUploadIsWeightsAlone) {
@@ -401,24 +280,6 @@ TEST_F(CheckpointStoreTest, ADamagedOneSaysWhichOthersAreSound) {
   EXPECT_GT(fresh->List("job-1", false, nullptr)->at(0).bytes(), 100);
   EXPECT_EQ(fresh->List("job-1", true, [] { return true; }).status().code(),
             absl::StatusCode::kCancelled);
-}
-
-TEST_F(CheckpointStoreTest, RetentionNeverRemovesTheLastSoundOneNorOneThatIsRead) {
-  auto store = Open();
-  for (int64_t step : {10, 20, 30, 40}) PutAll(store.get(), step, 1);
-  fs::resize_file(JobDir() + "/step-00000040/stage-000/weights.safetensors", 3);
-  fs::remove(JobDir() + "/step-00000030/stage-001/state.json");
-  FetchCheckpointRequest request;
-  request.set_job_id("job-1");
-  request.set_step(10);
-  request.set_what("weights");
-  int64_t step = 0;
-  auto reader = store->Read(request, nullptr, &step).value();
-  store->Trim("job-1", 1);
-  EXPECT_THAT(store->Steps("job-1"), ElementsAre(10, 20, 30, 40)) << "20 is the newest sound one";
-  reader.reset();
-  store->Trim("job-1", 1);
-  EXPECT_THAT(store->Steps("job-1"), ElementsAre(20, 30, 40));
 }
 
 TEST_F(CheckpointStoreTest, AnAnswerGoesOnThoughItsFilesAreRemoved) {

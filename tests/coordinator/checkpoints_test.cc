@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/file/durable_file.h"
+#include "base/metrics.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/service_fixture.h"
@@ -14,11 +16,25 @@ namespace isthmus::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 class CheckpointsTest : public ServiceTest {
  protected:
   static std::string Tensor(const std::string& name) {
     return WriteSafetensors({{name, "F32", {1}, "1234"}}, {}).value();
+  }
+  // The header of a file alone.
+  absl::Status Announce(const Plan& plan, int64_t step, int64_t bytes) {
+    grpc::ClientContext context;
+    PutCheckpointReply reply;
+    const auto writer = bulk_->PutCheckpoint(&context, &reply);
+    PutCheckpointChunk chunk;
+    *chunk.mutable_header() = Header(plan, step, 0, "weights.safetensors", "");
+    chunk.mutable_header()->set_file_bytes(bytes);
+    writer->Write(chunk);
+    writer->WritesDone();
+    return rpc::FromGrpc(writer->Finish());
   }
 };
 
@@ -89,6 +105,96 @@ TEST_F(CheckpointsTest, ADamagedOneIsRefusedBeforeAnythingStarts) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("Sound are those of steps 2: go on from"));
   EXPECT_EQ(Status().state(), JOB_PAUSED);
   EXPECT_EQ(Status().generation(), plan.generation());
+}
+
+// A full disk was a line in the log: sixty steps and three lost checkpoints long nobody was told.
+TEST_F(CheckpointsTest, AFullDiskIsAWarningAndAMetricUntilOneIsStored) {
+  auto a = Daemon("a"), b = Daemon("b");
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  for (FakeDaemon* d : {a.get(), b.get()}) d->Step(plan, 0, 5);
+  const auto gauge = [&] {
+    coordinator_->UpdateMetrics();
+    const std::string text = RenderMetrics();
+    const std::string name =
+        absl::StrCat("isthmus_job_failed_checkpoints{job=\"", plan.job_id(), "\"} ");
+    const size_t at = text.find(name);
+    return at == std::string::npos ? -1 : std::stoi(text.substr(at + name.size()));
+  };
+  EXPECT_EQ(gauge(), 0);
+  EXPECT_EQ(Announce(plan, 1, int64_t{1} << 60).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Status().failed_checkpoints(), 1);
+  ASSERT_THAT(Status().warnings(), SizeIs(1));
+  EXPECT_THAT(Status().warnings(0), HasSubstr("that of step 1 could not be"));
+  EXPECT_THAT(Status().warnings(0), HasSubstr("--state-dir has room for"));
+  EXPECT_EQ(Status().state(), JOB_RUNNING);
+  EXPECT_EQ(gauge(), 1);
+  EXPECT_EQ(Put(plan, 2, 0, "weights.safetensors", Tensor("x"), 77).status().code(),
+            absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Status().failed_checkpoints(), 1) << "a transfer that arrived damaged comes again";
+  EXPECT_TRUE(PutAll(plan, 2));
+  EXPECT_THAT(Status().warnings(), IsEmpty());
+  EXPECT_EQ(gauge(), 0);
+}
+
+TEST_F(CheckpointsTest, ListedVerifiedAndRemovedWithTheirJob) {
+  auto a = Daemon("a"), b = Daemon("b");
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  EXPECT_TRUE(PutAll(plan, 2));
+  EXPECT_TRUE(PutAll(plan, 4));
+  const std::string dir = absl::StrCat(scratch_.path(), "/state/checkpoints/", plan.job_id());
+  const auto list = [&](const std::string& job, bool verify) {
+    ListCheckpointsRequest request;
+    request.set_job(job);
+    request.set_verify(verify);
+    return Call<ListCheckpointsRequest, ListCheckpointsReply>(&Jobs::Stub::Checkpoints, request);
+  };
+  const auto remove = [&](const std::string& job, bool keep) {
+    RemoveJobRequest request;
+    request.set_job(job);
+    request.set_keep_checkpoints(keep);
+    return Call<RemoveJobRequest, RemoveJobReply>(&Jobs::Stub::Remove, request);
+  };
+  ASSERT_THAT(list("bible", false)->checkpoints(), SizeIs(2));
+  EXPECT_EQ(list("bible", false)->checkpoints(0).step(), 4);
+  ASSERT_TRUE(WriteFileDurably(dir + "/step-00000002/stage-000/state.json", "[]").ok());
+  EXPECT_EQ(list("bible", false)->checkpoints(1).damage(), "") << "of the same size";
+  EXPECT_THAT(list("bible", true)->checkpoints(1).damage(), HasSubstr("state.json is damaged"));
+  EXPECT_EQ(list("nobody", true).status().code(), absl::StatusCode::kNotFound);
+
+  EXPECT_EQ(remove("bible", false).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(remove("bible", false).status().message()), HasSubstr("isthmus stop"));
+  EXPECT_EQ(remove("nobody", false).status().code(), absl::StatusCode::kNotFound);
+  StopJobRequest stop;
+  stop.set_job("bible");
+  stop.set_now(true);
+  ASSERT_TRUE((Call<StopJobRequest, StopJobReply>(&Jobs::Stub::Stop, stop).ok()));
+  EXPECT_EQ(remove("bible", true)->freed_bytes(), 0);
+  EXPECT_EQ(remove("bible", true).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(std::filesystem::exists(dir + "/step-00000004"));
+  EXPECT_THAT(list(plan.job_id(), false)->checkpoints(), SizeIs(2)) << "by the id, still";
+  Close();
+  Open();
+  EXPECT_EQ(remove("bible", false).status().code(), absl::StatusCode::kNotFound) << "on disk, too";
+  EXPECT_GT(remove(plan.job_id(), false)->freed_bytes(), 100);
+  EXPECT_FALSE(std::filesystem::exists(dir));
+}
+
+TEST_F(CheckpointsTest, PartsOfAKilledRunGoWithoutARestart) {
+  auto a = Daemon("a"), b = Daemon("b");
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  EXPECT_EQ(Put(plan, 2, 0, "weights.safetensors", Tensor("x")).value(), false);
+  const std::string dir = absl::StrCat(scratch_.path(), "/state/checkpoints/", plan.job_id());
+  EXPECT_FALSE(std::filesystem::is_empty(dir));
+  for (FakeDaemon* d : {a.get(), b.get()}) d->Event(plan, SessionEvent::FAILED, 2, "killed");
+  EXPECT_TRUE(Eventually([&] { return std::filesystem::is_empty(dir); }));
+}
+
+TEST_F(CheckpointsTest, AnUploadForAJobThatDoesNotStartGoes) {
+  Plan upload;
+  upload.set_job_id("bible-9");
+  EXPECT_TRUE(Put(upload, 0, 0, "weights.safetensors", Tensor("x")).value());
+  EXPECT_FALSE(Submit(TwoStages(), false, false, "bible-9").ok()) << "there are no daemons";
+  EXPECT_FALSE(std::filesystem::exists(scratch_.path() + "/state/checkpoints/bible-9"));
 }
 
 // Whole models of many readers that do not read: once each had a copy in the coordinator's memory.

@@ -41,6 +41,7 @@ class ServiceTest : public ::testing::Test {
     options.tick = absl::Milliseconds(20);
     options.flush_every = flush_every_;
     options.try_pending = absl::Milliseconds(100);
+    options.parts_patience = absl::Milliseconds(200);
     options.wait_for_links = absl::Seconds(20);
     options.wait_for_data = wait_for_data_;
     coordinator_ = Coordinator::Open(options).value();
@@ -141,21 +142,28 @@ class ServiceTest : public ::testing::Test {
     return plan;
   }
 
+  static PutCheckpointHeader Header(const Plan& plan, int64_t step, int stage,
+                                    const std::string& file, const std::string& bytes) {
+    PutCheckpointHeader h;
+    h.set_job_id(plan.job_id());
+    h.set_generation(plan.generation());
+    h.set_step(step);
+    h.set_stage(stage);
+    h.set_stages(std::max(1, plan.stages_size()));
+    h.set_file(file);
+    h.set_file_bytes(static_cast<int64_t>(bytes.size()));
+    h.set_checksum(Hash64(bytes));
+    return h;
+  }
+  // `damage` is added to the checksum that is announced.
   absl::StatusOr<bool> Put(const Plan& plan, int64_t step, int stage, const std::string& file,
-                           const std::string& bytes) {
+                           const std::string& bytes, uint64_t damage = 0) {
     grpc::ClientContext context;
     PutCheckpointReply reply;
     const auto writer = bulk_->PutCheckpoint(&context, &reply);
     PutCheckpointChunk chunk;
-    PutCheckpointHeader* h = chunk.mutable_header();
-    h->set_job_id(plan.job_id());
-    h->set_generation(plan.generation());
-    h->set_step(step);
-    h->set_stage(stage);
-    h->set_stages(std::max(1, plan.stages_size()));
-    h->set_file(file);
-    h->set_file_bytes(bytes.size());
-    h->set_checksum(Hash64(bytes));
+    *chunk.mutable_header() = Header(plan, step, stage, file, bytes);
+    chunk.mutable_header()->set_checksum(chunk.header().checksum() + damage);
     writer->Write(chunk);
     for (size_t at = 0; at < bytes.size(); at += 1 << 20) {
       chunk.set_data(bytes.substr(at, 1 << 20));

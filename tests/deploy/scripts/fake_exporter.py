@@ -60,7 +60,7 @@ class Job:
         lines += [f'isthmus_node_heartbeat_age_seconds{{node="{n}"}} {0.4 + i / 3}' for i, n in enumerate(NODES)]
         for name, value in (("step", int(steps)), ("loss", self.loss(steps)), ("generation", 3),
                             ("tokens_per_second", 2048 / STEP_SECONDS + 90 * math.sin(steps)),
-                            ("checkpoint_step", int(steps) // 50 * 50)):
+                            ("failed_checkpoints", 0), ("checkpoint_step", int(steps) // 50 * 50)):
             lines.append(f'isthmus_job_{name}{{job="bible-0a1b"}} {value}')
         return lines + self.process("none")
 

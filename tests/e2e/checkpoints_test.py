@@ -1,0 +1,97 @@
+"""Checkpoints as a user meets them: a full disk, a damaged one, an older one, and how they go."""
+import json
+import os
+import subprocess
+import unittest
+import urllib.request
+
+from harness import BIN, Cluster, main
+
+
+class CheckpointsTest(unittest.TestCase):
+    def cluster(self):
+        cluster = Cluster()
+        self.addCleanup(cluster.close)
+        return cluster
+
+    def metric(self, cluster, name):
+        with urllib.request.urlopen(f"http://{cluster.http}/metrics", timeout=10) as reply:
+            for line in reply.read().decode().splitlines():
+                if line.startswith(name + "{"):
+                    return float(line.split()[-1])
+        return None
+
+    def small_disk(self, cluster, mib):
+        """A file system of its own for the coordinator's state directory."""
+        path = os.path.join(cluster.dir, "coordinator")
+        os.mkdir(path)
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", path], capture_output=True, text=True)
+        if done.returncode != 0:
+            self.skipTest(f"a small file system can't be mounted here (root?): {done.stderr}")
+        self.addCleanup(subprocess.run, ["umount", "-l", path], check=True)
+        return path
+
+    def test_a_full_disk_is_told_and_the_last_checkpoint_is_held_until_there_is_room(self):
+        cluster = self.cluster()
+        state = self.small_disk(cluster, 100)
+        cluster.start(2)
+        filler = os.path.join(state, "filler")
+        with open(filler, "wb") as f:
+            f.write(bytes(60 << 20))  # 64 MiB stay reserved for the database
+        cluster.submit(cluster.job(recipe__steps=200, checkpoint__every=20))
+        status = cluster.wait_state({"JOB_RUNNING"}, step=200)
+        self.assertGreaterEqual(int(status["failed_checkpoints"]), 1)
+        self.assertEqual(len(status["warnings"]), 1, status)
+        self.assertIn("room for 0", status["warnings"][0])
+        self.assertIn("checkpoints are not stored", cluster.cli("list")[1])
+        self.assertIn("checkpoints are not stored", cluster.cli("status", "job")[1])
+        self.assertGreaterEqual(self.metric(cluster, "isthmus_job_failed_checkpoints"), 1)
+        watch = subprocess.Popen([f"{BIN}/isthmus", "--coordinator", cluster.address, "watch", "job"],
+                                 stdout=subprocess.PIPE, text=True)
+        self.addCleanup(watch.stdout.close)
+        self.addCleanup(watch.wait)
+        self.addCleanup(watch.kill)
+        self.assertIn("warning: checkpoints are not stored", watch.stdout.readline())
+        self.assertIn("held and tried again", cluster.status()["reason"])
+        os.remove(filler)
+        status = cluster.wait_state({"JOB_FINISHED"})
+        self.assertEqual(int(status["checkpoint_step"]), 200)
+        self.assertEqual(int(status["failed_checkpoints"]), 0)
+        self.assertEqual(status["warnings"], [])
+
+    def test_a_damaged_one_names_the_sound_ones_and_an_older_one_goes_on(self):
+        cluster = self.cluster().start(2)
+        job = cluster.job(recipe__steps=20, checkpoint__every=5)
+        cluster.submit(job)
+        cluster.wait_state({"JOB_FINISHED"})
+        job_id = cluster.status()["job_id"]
+        root = os.path.join(cluster.dir, "coordinator", "checkpoints", job_id)
+        with open(os.path.join(root, "step-00000020", "stage-001", "weights.safetensors"), "r+b") as f:
+            f.seek(-5, os.SEEK_END)
+            f.write(b"\xff")
+        self.assertEqual(cluster.cli("checkpoints", "job")[0], 0)
+        code, out, err = cluster.cli("checkpoints", "job", "--verify", "--json")
+        self.assertEqual(code, 1, err)
+        listed = {int(c["step"]): c["damage"] for c in json.loads(out)["checkpoints"]}
+        self.assertEqual(sorted(listed), [10, 15, 20])
+        self.assertIn("stage-001/weights.safetensors is damaged", listed[20])
+        self.assertEqual(listed[15] + listed[10], "")
+        code, out, err = cluster.cli("submit", job, "--resume")
+        self.assertEqual(code, 5, err)
+        self.assertIn("steps 15, 10", err)
+        self.assertIn("--resume --step 15", err)
+        self.assertEqual(cluster.cli("export", "job", os.path.join(cluster.dir, "model"))[0], 5)
+        cluster.submit(job, "--resume", "--step", "10")
+        status = cluster.wait_state({"JOB_FINISHED"})
+        self.assertEqual(int(status["checkpoint_step"]), 20)
+        self.assertEqual(sorted(cluster.losses()), list(range(20)))
+        self.assertEqual(cluster.cli("checkpoints", "job", "--verify")[0], 0, "written anew")
+        code, out, err = cluster.cli("rm", "job")
+        self.assertEqual(code, 0, err)
+        self.assertIn("freed", out)
+        self.assertFalse(os.path.exists(root))
+        self.assertEqual(cluster.cli("status", "job")[0], 2)
+
+
+if __name__ == "__main__":
+    main()
