@@ -35,7 +35,8 @@ Coordinator::Coordinator(CoordinatorOptions options)
     : options_(std::move(options)),
       members_(options_.membership),
       jobs_(options_.jobs),
-      links_(options_.links) {}
+      links_(options_.links),
+      compute_(options_.compute) {}
 
 absl::Time Coordinator::Now() const { return SteadyNow(); }
 
@@ -85,7 +86,11 @@ absl::Status Coordinator::LoadStore() {
         now);
   }
   checkpoints_->DropPartials(live);
-  for (const NodeInfo& node : contents.nodes) members_.Restore(node, now);
+  for (const NodeInfo& node : contents.nodes) {
+    members_.Restore(node, now);
+    compute_.Restore(node);
+  }
+  compute_.Forget(members_);
   for (const LinkMeasurement& link : contents.links) links_.Restore(link, now);
   links_.Forget(members_);
   if (!contents.jobs.empty()) {
@@ -154,6 +159,8 @@ absl::StatusOr<Registered> Coordinator::Register(Session* session,
   // The port of a daemon may change with each start; its host is what lies at the end of the link.
   links_.OnJoin(session->node_id, !known || HostOf(address) != HostOf(request.node().address()),
                 Now());
+  compute_.OnJoin(request.node(), decision.restarted, Now());
+  TakeFigure(session->node_id);
   Dispatch(jobs_.OnRegistered(session->node_id, request, decision.restarted, Now()));
   changed_.SignalAll();
   Registered reply;
@@ -196,6 +203,16 @@ absl::Status Coordinator::OnMessage(Session* session, const DaemonMessage& messa
       const int64_t unix_ms = absl::ToUnixMillis(absl::Now());
       const absl::Status taken = jobs_.OnStep(session->node_id, message.step(), now, unix_ms);
       if (!taken.ok()) LogDebug("daemon ", name, ": ", taken.message());
+      const Job* job = jobs_.JobOn(session->node_id);
+      if (taken.ok() && job != nullptr) compute_.OnStep(member->node, job->plan, message.step());
+      changed_.SignalAll();
+      return absl::OkStatus();
+    }
+    case DaemonMessage::kCompute: {
+      const absl::Status taken = compute_.OnResult(session->node_id, message.compute(), now);
+      if (!taken.ok()) LogWarning("daemon ", name, ": ", taken.message());
+      TakeFigure(session->node_id);
+      new_nodes_.insert(session->node_id);  // to be stored
       changed_.SignalAll();
       return absl::OkStatus();
     }
@@ -223,6 +240,7 @@ void Coordinator::CloseSession(Session* session) {
     const Member* member = members_.Find(session->node_id);
     LogInfo("daemon ", member->node.name(), ": its connection ended");
     links_.OnGone(session->node_id, Now());
+    compute_.OnGone(session->node_id);
     Dispatch(jobs_.OnStreamGone(session->node_id, Now()));
   }
   changed_.SignalAll();
@@ -288,6 +306,7 @@ void Coordinator::Tick() {
     EndStream(lost.stream);
     links_.OnGone(lost.node_id, now);
     jobs_.OnNodeLost(lost.node_id, now - options_.membership.lease);
+    compute_.OnGone(lost.node_id);
     changed_.SignalAll();
   }
   for (auto& [stream, session] : sessions_) {
@@ -296,8 +315,29 @@ void Coordinator::Tick() {
       session->cancel();
   }
   Dispatch(jobs_.Tick(members_, now));
-  TickProbes();
+  if (!TickCompute()) TickProbes();
   TickFetches();
+}
+
+void Coordinator::TakeFigure(const std::string& node_id) {
+  if (const auto figure = compute_.Figure(node_id); figure.has_value())
+    members_.SetCompute(node_id, *figure);
+}
+
+bool Coordinator::TickCompute() {
+  const absl::Time now = Now();
+  std::set<std::string> working, busy;
+  for (const auto& [id, m] : members_.members()) {
+    if (jobs_.JobOn(id) != nullptr || m.heartbeat.generation() != 0) working.insert(id);
+    if (links_.Measures(id)) busy.insert(id);
+  }
+  busy.insert(working.begin(), working.end());
+  if (const auto id = compute_.Next(members_, busy, now); id.has_value()) {
+    CoordinatorMessage message;
+    message.mutable_measure_compute();
+    SendTo(*id, std::move(message));
+  }
+  return compute_.HoldsLinks(members_, working, now);
 }
 
 void Coordinator::TickProbes() {

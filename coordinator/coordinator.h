@@ -26,6 +26,7 @@
 #include "base/mutex.h"
 #include "base/queue.h"
 #include "coordinator/checkpoint_store.h"
+#include "coordinator/compute_table.h"
 #include "coordinator/fetch_line.h"
 #include "coordinator/jobs.h"
 #include "coordinator/link_table.h"
@@ -52,6 +53,7 @@ struct CoordinatorOptions {
   MembershipOptions membership;
   JobOptions jobs;
   LinkTableOptions links;
+  ComputeTableOptions compute;
   absl::Duration tick = absl::Milliseconds(100);
   absl::Duration flush_every = absl::Milliseconds(500);
   absl::Duration wait_for_links =
@@ -175,6 +177,9 @@ class Coordinator {
   void Tick() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TickProbes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TickFetches() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Asks a daemon of an idle host to measure its compute. True: links are measured after it.
+  bool TickCompute() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeFigure(const std::string& node_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PendingLoop();
   void TryPending(const std::string& job_id);
 
@@ -232,6 +237,7 @@ class Coordinator {
   JobTable jobs_ ABSL_GUARDED_BY(mutex_);
   LinkTable links_ ABSL_GUARDED_BY(mutex_);
   PauseWatch pauses_ ABSL_GUARDED_BY(mutex_);
+  ComputeTable compute_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Session*> sessions_ ABSL_GUARDED_BY(mutex_);  // by stream
   uint64_t last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
   std::set<std::string> new_nodes_ ABSL_GUARDED_BY(mutex_);  // to be stored

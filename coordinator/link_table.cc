@@ -154,6 +154,12 @@ void LinkTable::Restore(const LinkMeasurement& link, absl::Time now) {
     links_[{link.from_id(), link.to_id()}] = {link, now - options_.keep_on_rejoin};
 }
 
+bool LinkTable::Measures(const std::string& node_id) const {
+  return std::any_of(under_way_.begin(), under_way_.end(), [&](const auto& at) {
+    return at.first.first == node_id || at.first.second == node_id;
+  });
+}
+
 int LinkTable::Unmeasured(const std::vector<std::string>& node_ids) const {
   int n = 0;
   for (const std::string& a : node_ids) {

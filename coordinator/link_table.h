@@ -58,6 +58,9 @@ class LinkTable {
   void Restore(const LinkMeasurement& link,
                absl::Time now);  // from the store: usable, but to be measured again
 
+  // A measurement from or to this daemon is under way.
+  bool Measures(const std::string& node_id) const;
+
   // Pairs of these daemons that were never measured.
   int Unmeasured(const std::vector<std::string>& node_ids) const;
   std::vector<LinkMeasurement> Among(const std::vector<std::string>& node_ids) const;

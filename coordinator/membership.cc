@@ -148,6 +148,14 @@ absl::Status Membership::OnHeartbeat(const std::string& node_id, uint64_t stream
   return absl::OkStatus();
 }
 
+void Membership::SetCompute(const std::string& node_id, const ComputeTimes& times) {
+  const auto it = members_.find(node_id);
+  if (it == members_.end()) return;
+  it->second.node.set_block_forward_s(times.block_forward_s());
+  it->second.node.set_block_backward_s(times.block_backward_s());
+  it->second.node.set_block_flops(times.block_flops());
+}
+
 bool Membership::OnStreamGone(const std::string& node_id, uint64_t stream, absl::Time now) {
   auto it = members_.find(node_id);
   if (it == members_.end() || it->second.stream != stream) return false;

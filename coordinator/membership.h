@@ -93,6 +93,9 @@ class Membership {
   absl::Status OnHeartbeat(const std::string& node_id, uint64_t stream, const Heartbeat& heartbeat,
                            absl::Time now);
 
+  // The reference block's times that count for this daemon (compute_table.h).
+  void SetCompute(const std::string& node_id, const ComputeTimes& times);
+
   // The stream ended. True if it was the member's current one: the member counts as not alive from
   // now on.
   bool OnStreamGone(const std::string& node_id, uint64_t stream, absl::Time now);

@@ -45,6 +45,7 @@ constexpr double kLossWarning = 0.01;
 constexpr double kMemoryWarning = 0.9;
 constexpr double kFirstVisitsWarning = 0.5;  // share, of delta codecs
 constexpr int kDataWarnings = 3;             // of daemons with other data
+constexpr double kFactorWorthAWord = 0.1;
 constexpr double kTiedMustPay =
     0.1;  // a smaller tied codec is named if it saves this share of sync
 constexpr double kOtherScheduleGain =
@@ -212,8 +213,9 @@ class Writer {
       Say(absl::StrCat("stage ", s, " on ", Name(s), ": layers ", stage.first_layer(), "-",
                        stage.end_layer() - 1, ", ", FormatSeconds(p_.compute[s].forward_s),
                        " forward + ", FormatSeconds(p_.compute[s].backward_s),
-                       " backward a micro-batch; memory ", FormatBytes(stage.memory_bytes()),
-                       " of ", FormatBytes(p_.nodes[s]->memory_bytes())));
+                       " backward a micro-batch", FactorWords(s), "; memory ",
+                       FormatBytes(stage.memory_bytes()), " of ",
+                       FormatBytes(p_.nodes[s]->memory_bytes())));
     }
     for (int b = 0; b + 1 < stages_; ++b) {
       Say(absl::StrCat("boundary b", b, " ", Name(b), " -> ", Name(b + 1), ": ",
@@ -252,6 +254,13 @@ class Writer {
     return absl::StrCat("; the validation set is ", p_.data.validation_files, ", ",
                         p_.data.validation_samples,
                         " samples: it is not trained on, and data.validation_share does not apply");
+  }
+
+  // Where real steps differ from the measured block by more than a tenth.
+  std::string FactorWords(int stage) const {
+    const auto at = in_.compute_factors.find(p_.nodes[stage]->id());
+    if (at == in_.compute_factors.end() || std::abs(at->second - 1) < kFactorWorthAWord) return "";
+    return absl::StrFormat(" (by what steps of jobs took: %.2g x the measured block)", at->second);
   }
 
   std::string ResumedBuffers() const {

@@ -14,6 +14,7 @@
 #define ISTHMUS_COORDINATOR_PLANNER_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,16 +30,21 @@ constexpr int kPricedOrders = 6;         // best orders by a rough score that ar
 constexpr double kStagesMustPay =
     0.98;  // one stage more is taken if a step takes at most this share of the time
 // A resumed job stays on its daemons with its cut, and with the codecs that `auto` gave it, while a
-// step takes at most this share of the best one's time.
+// step costs at most this share of the best one's. On the same daemons in another order or cut the
+// gain rests on their measured compute alone, whose noise must not move a job.
 constexpr double kKeepPlacement = 1.1;
+constexpr double kKeepCut = 1.25;
 constexpr int64_t kSavedStates = 3;  // of a codec, that a daemon may hold at once: of the last two
                                      // checkpoints, and one that is being written
 constexpr int64_t kMaxPlanBytes = 3500000;  // a plan travels in one control message
 
 struct PlannerInput {
   std::string job_id;
-  JobSpec job;                      // with defaults, valid
-  Topology topology;                // daemons that are alive and free, and the links between them
+  JobSpec job;        // with defaults, valid
+  Topology topology;  // daemons that are alive and free, and the links between them
+  // By identity, for the words: what steps of jobs took against the measured reference block. The
+  // daemons of `topology` are corrected by it already.
+  std::map<std::string, double> compute_factors;
   std::vector<std::string> absent;  // "lab runs job bible-1": daemons that are not in `topology`,
                                     // for the words of a refusal
   uint64_t generation = 0;

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "coordinator/figures.h"
@@ -51,11 +55,6 @@ JobSpec WithPreviousCodecs(const PlannerInput& input) {
   return job;
 }
 
-std::string Names(const std::vector<const NodeInfo*>& nodes) {
-  return absl::StrJoin(
-      nodes, ", ", [](std::string* out, const NodeInfo* n) { absl::StrAppend(out, n->name()); });
-}
-
 std::string PreviousNames(const Plan& previous) {
   return absl::StrJoin(previous.stages(), ", ", [](std::string* out, const StagePlan& s) {
     absl::StrAppend(out, s.node_name());
@@ -96,15 +95,60 @@ absl::StatusOr<Placement> PricePrevious(const PlannerInput& input, const JobSpec
   return PricePlacement(job, order, layers, links, {input.start_step, BuffersSince(input, job)});
 }
 
-// A step of the previous placement would take `step_s`.
-std::string TooSlow(const PlannerInput& input, double step_s, const Placement& best) {
+std::string Layers(int first, int end) {
+  return end - first == 1 ? absl::StrCat("layer ", first)
+                          : absl::StrCat("layers ", first, "-", end - 1);
+}
+
+// "n1 (layers 0-2), n2 (layer 3)"
+std::string CutOf(const Plan& previous) {
+  return absl::StrJoin(previous.stages(), ", ", [](std::string* out, const StagePlan& s) {
+    absl::StrAppend(out, s.node_name(), " (", Layers(s.first_layer(), s.end_layer()), ")");
+  });
+}
+std::string CutOf(const Placement& p) {
+  std::vector<std::string> stages;
+  for (size_t s = 0, first = 0; s < p.nodes.size(); first += p.layers[s], ++s) {
+    const int begin = static_cast<int>(first);
+    stages.push_back(
+        absl::StrCat(p.nodes[s]->name(), " (", Layers(begin, begin + p.layers[s]), ")"));
+  }
+  return absl::StrJoin(stages, ", ");
+}
+
+bool SameDaemons(const Plan& previous, const Placement& p) {
+  std::set<std::string> was, is;
+  for (const StagePlan& s : previous.stages()) was.insert(s.node_id());
+  for (const NodeInfo* node : p.nodes) is.insert(node->id());
+  return was == is;
+}
+
+// What the comparison rests on: "n1 51.0, n2 12.2 GFLOP/s".
+std::string Figures(const Placement& was, const Placement& best) {
+  std::map<std::string, double> gflops;
+  for (const Placement* p : {&was, &best}) {
+    for (const NodeInfo* n : p->nodes)
+      gflops[n->name()] = n->block_flops() / n->block_forward_s() / 1e9;
+  }
+  return absl::StrCat(
+      absl::StrJoin(gflops, ", ",
+                    [](std::string* out, const std::pair<const std::string, double>& g) {
+                      absl::StrAppend(out, g.first, " ", absl::StrFormat("%.3g", g.second));
+                    }),
+      " GFLOP/s");
+}
+
+// The previous placement costs too much against the best one.
+std::string TooSlow(const PlannerInput& input, const Placement& was, const Placement& best,
+                    double accepted) {
   std::vector<int> layers;
   for (const StagePlan& s : input.previous.stages())
     layers.push_back(s.end_layer() - s.first_layer());
   return absl::StrCat(
-      "by the newest measurements of daemons and links a step would take ", FormatSeconds(step_s),
-      " there, ", std::lround(100 * (step_s / best.step_s - 1)), " % longer than on ",
-      Names(best.nodes), " (up to ", std::lround(100 * (kKeepPlacement - 1)),
+      "by the newest figures of daemons (", Figures(was, best), ") and links a step would take ",
+      FormatSeconds(was.step_s), " there and ", FormatSeconds(best.step_s), " on ", CutOf(best),
+      ", ", std::lround(100 * (was.cost_s / best.cost_s - 1)), " % more (up to ",
+      std::lround(100 * (accepted - 1)),
       " % are accepted for the states of its codecs). A job file with strategy.nodes: [",
       PreviousNames(input.previous), "] and layers_per_stage: [", absl::StrJoin(layers, ", "),
       "] is held in place whatever is measured");
@@ -124,8 +168,9 @@ void KeepPrevious(const PlannerInput& input, const std::vector<const NodeInfo*>&
       why = std::string(previous.status().message());
       continue;
     }
-    if (previous->cost_s > kKeepPlacement * found->best.cost_s) {
-      why = TooSlow(input, previous->step_s, found->best);
+    const double accepted = SameDaemons(input.previous, found->best) ? kKeepCut : kKeepPlacement;
+    if (previous->cost_s > accepted * found->best.cost_s) {
+      why = TooSlow(input, *previous, found->best, accepted);
       continue;
     }
     found->considered.push_back(
@@ -136,7 +181,7 @@ void KeepPrevious(const PlannerInput& input, const std::vector<const NodeInfo*>&
     return;
   }
   found->moved_why =
-      absl::StrCat("placement changed: the job was on ", PreviousNames(input.previous), "; ", why);
+      absl::StrCat("placement changed: the job was on ", CutOf(input.previous), "; ", why);
 }
 
 }  // namespace isthmus::coordinator

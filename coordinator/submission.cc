@@ -102,7 +102,8 @@ PlannerInput Coordinator::Snapshot(const StartRequest& request, bool with_busy) 
       in.absent.push_back(absl::StrCat(m.node.name(), " still ends its last session (generation ",
                                        m.heartbeat.generation(), ")"));
     } else {
-      *in.topology.add_nodes() = m.node;
+      *in.topology.add_nodes() = compute_.Corrected(m.node);
+      in.compute_factors[id] = compute_.Factor(m.node);
       ids.push_back(id);
     }
   }

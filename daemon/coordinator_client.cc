@@ -255,6 +255,9 @@ void CoordinatorClient::Dispatch(const CoordinatorMessage& message) {
     case CoordinatorMessage::kProbe:
       options_.listener->OnProbe(message.probe());
       return;
+    case CoordinatorMessage::kMeasureCompute:
+      options_.listener->OnMeasureCompute();
+      return;
     case CoordinatorMessage::kRefuse: {
       MutexLock lock(&mutex_);
       refused_ = absl::FailedPreconditionError(

@@ -41,6 +41,7 @@ class CoordinatorListener {
   virtual void OnStart(const Plan& plan) = 0;
   virtual void OnStop(const StopSession& stop) = 0;
   virtual void OnProbe(const ProbeRequestList& probe) = 0;
+  virtual void OnMeasureCompute() = 0;
 };
 
 struct CoordinatorClientOptions {

@@ -92,6 +92,7 @@ absl::Status Daemon::Listen() {
   client_ = std::make_unique<CoordinatorClient>(std::move(client_options));
   runner_ = std::make_unique<SessionRunner>(std::move(runner_options));
   probing_ = health_.Spawn("probes", [this] { ProbeLoop(); });
+  measuring_ = health_.Spawn("compute", [this] { ComputeLoop(); });
   looking_ = health_.Spawn("data", [this] { DataLoop(); });
   ReportBuild(options_.version, options_.device);
   if (options_.http.empty()) return absl::OkStatus();
@@ -101,10 +102,11 @@ absl::Status Daemon::Listen() {
   return absl::OkStatus();
 }
 
-void Daemon::Join(double block_forward_s, double block_backward_s, double block_flops) {
-  options_.block_forward_s = block_forward_s;
-  options_.block_backward_s = block_backward_s;
-  options_.block_flops = block_flops;
+void Daemon::Join(const ComputeTimes& block) {
+  {
+    MutexLock lock(&block_mutex_);
+    block_ = block;
+  }
   client_->Start();
 }
 
@@ -112,6 +114,7 @@ bool Daemon::Shutdown(absl::Duration patience) {
   shut_down_ = true;
   health_.Ending();
   probes_.Abort(absl::CancelledError("ending"));
+  measures_.Abort(absl::CancelledError("ending"));
   prober_.Cancel();
   {
     MutexLock lock(&data_mutex_);
@@ -124,6 +127,7 @@ bool Daemon::Shutdown(absl::Duration patience) {
                         patience);
   if (client_ != nullptr) client_->Stop(client_->connected() ? kGoodbye : absl::ZeroDuration());
   if (probing_.joinable()) probing_.join();
+  if (measuring_.joinable()) measuring_.join();
   if (looking_.joinable()) looking_.join();
   if (!ended) return false;  // its links still use the server
   if (server_ != nullptr) server_->Shutdown();
@@ -167,9 +171,12 @@ Register Daemon::MakeRegister() {
   const int64_t free_bytes = FreeDiskBytes(state_.path()) / 10 * 9;
   node->set_disk_bytes(options_.disk_bytes > 0 ? std::min(options_.disk_bytes, free_bytes)
                                                : free_bytes);
-  node->set_block_forward_s(options_.block_forward_s);
-  node->set_block_backward_s(options_.block_backward_s);
-  node->set_block_flops(options_.block_flops);
+  {
+    MutexLock lock(&block_mutex_);
+    node->set_block_forward_s(block_.block_forward_s());
+    node->set_block_backward_s(block_.block_backward_s());
+    node->set_block_flops(block_.block_flops());
+  }
   node->set_device(options_.device);
   node->set_version(options_.version);
   if (http_ != nullptr) {
@@ -237,6 +244,36 @@ void Daemon::OnProbe(const ProbeRequestList& probe) {
   const absl::Status status = probes_.Push(probe, absl::ZeroDuration());
   if (absl::IsDeadlineExceeded(status))
     LogWarning("a request to measure links was left out: two are waiting already");
+}
+
+// One that waits is as good as two.
+void Daemon::OnMeasureCompute() {
+  measures_.Push(MeasureCompute(), absl::ZeroDuration()).IgnoreError();
+}
+
+// Zeros where a session runs, or began meanwhile: what was measured beside it says nothing.
+ComputeTimes Daemon::TimeBlock() {
+  const auto runs = [this] { return runner_->running().generation != 0; };
+  if (options_.measure_compute == nullptr || runs()) return ComputeTimes();
+  const absl::StatusOr<ComputeTimes> times = options_.measure_compute();
+  if (!times.ok()) LogWarning("measuring the reference block: ", times.status().message());
+  if (!times.ok() || runs()) return ComputeTimes();
+  LogInfo("reference block: forward ", times->block_forward_s(), " s, backward ",
+          times->block_backward_s(), " s, measured again while this host is idle");
+  MutexLock lock(&block_mutex_);
+  block_ = *times;
+  return *times;
+}
+
+void Daemon::ComputeLoop() {
+  while (true) {
+    const absl::StatusOr<MeasureCompute> request = measures_.Pop(kForGood);
+    if (absl::IsDeadlineExceeded(request.status())) continue;
+    if (!request.ok()) return;
+    DaemonMessage message;
+    *message.mutable_compute() = TimeBlock();
+    client_->Send(std::move(message));
+  }
 }
 
 void Daemon::ProbeLoop() {

@@ -4,6 +4,7 @@
 #define ISTHMUS_DAEMON_DAEMON_H_
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -39,10 +40,8 @@ struct DaemonOptions {
   bool use_proxy = false;
   BackoffOptions backoff;
 
-  // The measured reference block: set before Register.
-  double block_forward_s = 0;
-  double block_backward_s = 0;
-  double block_flops = 0;
+  // Times the reference block again; called on a thread of its own while no session runs.
+  std::function<absl::StatusOr<ComputeTimes>()> measure_compute;
 
   decltype(SessionRunnerOptions::make_session) make_session;
   worker::StageFactory make_stage;
@@ -56,8 +55,8 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
 
   // Opens the ports. FailedPrecondition, Unavailable: what can't be had, by name.
   absl::Status Listen();
-  // The measured figures, then the conversation with the coordinator begins.
-  void Join(double block_forward_s, double block_backward_s, double block_flops);
+  // The figures measured at the start, then the conversation with the coordinator begins.
+  void Join(const ComputeTimes& block);
 
   int port() const { return server_->port(); }
   int http_port() const { return http_ == nullptr ? 0 : http_->port(); }
@@ -82,9 +81,12 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
   void OnStart(const Plan& plan) override;
   void OnStop(const StopSession& stop) override;
   void OnProbe(const ProbeRequestList& probe) override;
+  void OnMeasureCompute() override;
   void OnStep(const StepRecord& record) override;
   void OnEvent(const SessionEvent& event) override;
   void ProbeLoop();
+  void ComputeLoop();
+  ComputeTimes TimeBlock();
   void DataLoop();
   HttpReply Metrics() const;
   HttpReply Healthz() const;
@@ -101,11 +103,15 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
   DialBoard board_;
   Prober prober_;
   BoundedQueue<ProbeRequestList> probes_{2};
+  BoundedQueue<isthmus::MeasureCompute> measures_{1};
   std::unique_ptr<PeerServer> server_;
   std::unique_ptr<SessionRunner> runner_;
   std::unique_ptr<CoordinatorClient> client_;
   std::unique_ptr<HttpServer> http_;
   std::thread probing_;
+  std::thread measuring_;
+  Mutex block_mutex_;
+  ComputeTimes block_ ABSL_GUARDED_BY(block_mutex_);  // as measured last
   DataReport data_report_;
   std::atomic<bool> data_stop_{false};
   std::thread looking_;  // at the data

@@ -11,6 +11,7 @@
 #include "CLI/CLI.hpp"
 #include "base/end_signals.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "daemon/daemon.h"
 #include "daemon/flags.h"
 #include "daemon/resources.h"
@@ -28,6 +29,7 @@ enum Exit { kOk = 0, kFailed = 1, kUsage = 2, kMachine = 3, kRefused = 5 };
 constexpr absl::Duration kPatience =
     absl::Seconds(7);  // for a session to end; the whole end takes less than 10 s
 constexpr absl::Duration kLookForRefusal = absl::Milliseconds(200);
+constexpr absl::Duration kMeasureAgain = absl::Milliseconds(300);  // other daemons wait meanwhile
 constexpr int64_t kFewFiles = 1024;
 
 struct Flags {
@@ -96,6 +98,14 @@ LogLevel LevelOf(const std::string& text) {
   return text == "error" ? LogLevel::kError : LogLevel::kInfo;
 }
 
+ComputeTimes TimesOf(const engine::ReferenceBlock& block) {
+  ComputeTimes times;
+  times.set_block_forward_s(block.forward_s);
+  times.set_block_backward_s(block.backward_s);
+  times.set_block_flops(block.forward_flops);
+  return times;
+}
+
 int Serve(Daemon* daemon, const engine::EngineOptions& engine, EndSignals* signals) {
   std::printf("listening on %s http %s\n", daemon->listening().c_str(),
               daemon->http_address().c_str());
@@ -105,7 +115,7 @@ int Serve(Daemon* daemon, const engine::EngineOptions& engine, EndSignals* signa
   if (!block->warning.empty()) LogWarning(block->warning);
   LogInfo("reference block: forward ", block->forward_s, " s, backward ", block->backward_s,
           " s on ", engine.device, " with ", engine.threads, " threads");
-  daemon->Join(block->forward_s, block->backward_s, block->forward_flops);
+  daemon->Join(TimesOf(*block));
   while (signals->WaitFor(kLookForRefusal) == 0) {
     if (!daemon->refused().ok()) return Fail(daemon->refused(), kRefused);
   }
@@ -147,6 +157,11 @@ int Main(int argc, char** argv) {
     return engine::MakeGpt2Stage(plan, stage, engine);
   };
   options.open_corpus = worker::OpenCorpus;
+  options.measure_compute = [engine]() -> absl::StatusOr<ComputeTimes> {
+    ASSIGN_OR_RETURN(const engine::ReferenceBlock block,
+                     engine::MeasureReferenceBlock(engine, kMeasureAgain));
+    return TimesOf(block);
+  };
   Daemon daemon(std::move(options), *std::move(state));
   if (const absl::Status status = daemon.Listen(); !status.ok()) {
     daemon.Shutdown(absl::Seconds(1));

@@ -91,7 +91,7 @@ void FakeDaemon::Event(const Plan& plan, SessionEvent::State state, int64_t step
   Send(m);
 }
 
-void FakeDaemon::Step(const Plan& plan, int64_t step, double loss) {
+void FakeDaemon::Step(const Plan& plan, int64_t step, double loss, double compute_s) {
   DaemonMessage m;
   StepRecord* r = m.mutable_step();
   r->set_job_id(plan.job_id());
@@ -102,6 +102,7 @@ void FakeDaemon::Step(const Plan& plan, int64_t step, double loss) {
   r->set_loss(loss);
   r->set_tokens(100);
   r->set_step_s(0.1);
+  r->set_compute_s(compute_s);
   r->set_committed(true);
   Send(m);
 }
@@ -111,6 +112,15 @@ void FakeDaemon::ReadLoop() {
   while (stream_->calls->Read(&message)) {
     if (message.has_start()) starts_.Push(message.start(), absl::ZeroDuration()).IgnoreError();
     if (message.has_stop()) stops_.Push(message.stop(), absl::ZeroDuration()).IgnoreError();
+    if (message.has_measure_compute()) {
+      ++measures_;
+      DaemonMessage answer;
+      ComputeTimes* times = answer.mutable_compute();
+      times->set_block_flops(options_.node.block_flops());
+      times->set_block_forward_s(options_.node.block_forward_s() / options_.faster_when_idle);
+      times->set_block_backward_s(options_.node.block_backward_s() / options_.faster_when_idle);
+      Send(answer);
+    }
     if (!message.has_probe()) continue;
     ++probes_;
     if (!options_.answer_probes) continue;

@@ -26,6 +26,7 @@ class FakeDaemon {
     std::string running_job_id;
     uint64_t newest_generation = 0;
     bool answer_probes = true;
+    double faster_when_idle = 1;  // what it answers when it is asked to measure its compute
     bool heartbeats = true;
   };
   explicit FakeDaemon(Options options);
@@ -37,12 +38,14 @@ class FakeDaemon {
   void Send(const DaemonMessage& message);
   void Event(const Plan& plan, SessionEvent::State state, int64_t step = 0,
              const std::string& text = "");
-  void Step(const Plan& plan, int64_t step, double loss);  // this daemon's record
+  void Step(const Plan& plan, int64_t step, double loss,
+            double compute_s = 0);  // this daemon's record
   void SetGeneration(uint64_t generation) { generation_ = generation; }
 
   absl::StatusOr<Plan> NextStart(absl::Duration timeout = absl::Seconds(20));
   absl::StatusOr<StopSession> NextStop(absl::Duration timeout = absl::Seconds(20));
   int probes() const { return probes_; }
+  int measures() const { return measures_; }
 
  private:
   struct Stream;
@@ -55,6 +58,7 @@ class FakeDaemon {
   absl::StatusOr<Registered> registered_;
   std::atomic<uint64_t> generation_{0};
   std::atomic<int> probes_{0};
+  std::atomic<int> measures_{0};
   BoundedQueue<Plan> starts_{16};
   BoundedQueue<StopSession> stops_{16};
   Mutex mutex_;

@@ -79,7 +79,7 @@ TEST_F(PlannerAutoTest, FourBitsAreTheLeastUnlessTheJobAllowsLess) {
       for (const CodecSpec* c : {&l.forward(), &l.backward()}) {
         while (c->has_inner()) c = &c->inner();
         if (c->kind() == CodecSpec::QUANT) bits = std::min(bits, c->bits());
-        if (c->kind() == CodecSpec::QUANT && c == &l.backward()) EXPECT_TRUE(c->symmetric());
+        EXPECT_TRUE(c != &l.backward() || c->kind() != CodecSpec::QUANT || c->symmetric());
       }
     }
     return bits;

@@ -96,6 +96,7 @@ TEST_F(PlannerResumeTest, AMoveIsToldWithItsReason) {
   using ::testing::StartsWith;
   const auto changed = StartsWith("placement changed: the job was on ");
   in_.job = MakeJob(3, 64, 32);
+  in_.job.mutable_model()->set_vocabulary(1024);  // the last stage has the most to do
   in_.job.mutable_strategy()->set_stages(3);
   in_.job.mutable_compression()->set_forward("delta(quant(3), buffer=2)");
   in_.job.mutable_compression()->set_backward("quant(6)");
@@ -113,7 +114,9 @@ TEST_F(PlannerResumeTest, AMoveIsToldWithItsReason) {
   const PlannedJob moved = Plan();
   ASSERT_EQ(moved.plan.stages(2).node_name(), "n2");
   const auto slower =
-      AllOf(changed, HasSubstr("a step would take "), HasSubstr(" % longer than on "),
+      AllOf(changed, HasSubstr("n3 (layer 2); by the newest figures of daemons (n1 10, n2 30, "),
+            HasSubstr("12.2 GFLOP/s) and links a step would take "), HasSubstr("n2 (layer 2), "),
+            HasSubstr(" % more (up to 25 % are accepted"),
             HasSubstr("layers_per_stage: [1, 1, 1] is held in place"));
   EXPECT_THAT(moved.plan.explanation(), Contains(slower));
   EXPECT_THAT(moved.warnings, Contains(AllOf(slower, HasSubstr("begin anew"))));
@@ -134,6 +137,45 @@ TEST_F(PlannerResumeTest, AMoveIsToldWithItsReason) {
   Nodes({MakeNode("n1", 10), MakeNode("n2", 30), MakeNode("n3", 12.2)}, 10000, 0.1);
   EXPECT_EQ(Plan().plan.stages(2).node_name(), "n3");
   EXPECT_THAT(Plan().warnings, Not(Contains(changed)));
+}
+
+// "12 % longer than on d0, d1" moved a job that was on d0, d1: another cut, by the noise of a
+// measurement.
+TEST_F(PlannerResumeTest, NoiseOfAMeasurementMovesNoJobOnItsOwnDaemons) {
+  in_.job = MakeJob(8);
+  in_.job.mutable_strategy()->set_stages(2);
+  in_.start_step = 10;
+  in_.from_checkpoint = true;
+  Nodes({MakeNode("d0", 40), MakeNode("d1", 40)}, 1000, 1);
+  const isthmus::Plan before = Plan().plan;
+  for (const double noise : {0.8, 0.9, 1.1, 1.25}) {
+    for (const char* who : {"d0", "d1"}) {
+      Nodes({MakeNode("d0", who == std::string("d0") ? 40 * noise : 40),
+             MakeNode("d1", who == std::string("d1") ? 40 * noise : 40)},
+            1000, 1);
+      in_.previous = before;
+      const isthmus::Plan kept = Plan().plan;
+      EXPECT_EQ(Layers(kept), Layers(before)) << who << " x " << noise;
+      EXPECT_EQ(kept.stages(0).node_name(), before.stages(0).node_name()) << who << " x " << noise;
+    }
+  }
+  // Where it is worth it, the message says which layers go where.
+  Nodes({MakeNode("d0", 40), MakeNode("d1", 160)}, 1000, 1);
+  const PlannedJob moved = Plan();
+  ASSERT_NE(Layers(moved.plan), Layers(before));
+  EXPECT_THAT(moved.plan.explanation(),
+              Contains(::testing::ContainsRegex("placement changed: the job was on d. "
+                                                ".layers 0-3., d. .layers 4-7.; by .*d0 40, d1 "
+                                                "160 GFLOP/s.* on d. .layers? 0.*, d. .layers?")));
+}
+
+TEST_F(PlannerResumeTest, WhatStepsTookIsSaid) {
+  Nodes({MakeNode("a", 10), MakeNode("b", 10)}, 1000, 1);
+  in_.job.mutable_strategy()->set_stages(2);
+  in_.compute_factors = {{"id-a", 1.8}, {"id-b", 1.05}};
+  const isthmus::Plan plan = Plan().plan;
+  EXPECT_THAT(plan.explanation(), Contains(HasSubstr("1.8 x the measured block")));
+  EXPECT_THAT(plan.explanation(), ::testing::Not(Contains(HasSubstr("1.1 x the measured"))));
 }
 
 TEST_F(PlannerResumeTest, AMoveWithoutStatesIsNoWarning) {

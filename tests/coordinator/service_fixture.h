@@ -38,6 +38,7 @@ class ServiceTest : public ::testing::Test {
     options.membership.silence = absl::Seconds(2);
     options.jobs.confirm = absl::Seconds(5);
     options.jobs.unheard = absl::Seconds(5);
+    options.compute.settle = absl::Milliseconds(50);
     options.tick = absl::Milliseconds(20);
     options.flush_every = flush_every_;
     options.try_pending = absl::Milliseconds(100);

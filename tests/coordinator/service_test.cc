@@ -132,6 +132,43 @@ TEST_F(ServiceTest, ADaemonThatDiesPausesTheJobAndResumeGoesOn) {
   EXPECT_FALSE(Submit(other, true).ok());
 }
 
+// Daemons that start together share their host's cores when they measure themselves; the figure of
+// an idle host is what `nodes` shows and plans count with, and it outlives the coordinator.
+TEST_F(ServiceTest, ComputeIsMeasuredAgainOnAnIdleHostAndByRealSteps) {
+  const auto faster = [](FakeDaemon::Options* o) { o->faster_when_idle = 4; };
+  auto a = Daemon("a", faster), b = Daemon("b", faster);
+  const auto gflops = [&](const std::string& name) {
+    const ListNodesReply nodes = Nodes();
+    for (const NodeStatus& n : nodes.nodes())
+      if (n.node().name() == name) return std::round(1 / n.node().block_forward_s());
+    return 0.0;
+  };
+  EXPECT_TRUE(Eventually([&] { return gflops("a") == 40 && gflops("b") == 40; }));
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  EXPECT_GT(a->measures(), 0);
+  const double predicted_s = plan.stages(0).predicted_step_s();
+  EXPECT_GT(predicted_s, 0);
+  // Steps that take three times as long: the next plan counts with it.
+  for (int step = 0; step < 6; ++step) {
+    for (FakeDaemon* d : {a.get(), b.get()}) d->Step(plan, step, 5, 3 * predicted_s);
+  }
+  EXPECT_TRUE(PutAll(plan, 6));
+  for (FakeDaemon* d : {a.get(), b.get()}) {
+    d->Event(plan, SessionEvent::FAILED, 6, "told to");
+    d->SetGeneration(0);
+  }
+  EXPECT_TRUE(Becomes(JOB_PAUSED));
+  ASSERT_TRUE(Submit(TwoStages(), true).ok());
+  const Plan again = a->NextStart().value();
+  EXPECT_NEAR(again.stages(0).predicted_step_s() / predicted_s, 3, 0.5);
+  a->Vanish();
+  b->Vanish();
+  Close();
+  Open();
+  auto back = Daemon("a");
+  EXPECT_EQ(gflops("a"), 40) << "it measured 10 at its start";
+}
+
 TEST_F(ServiceTest, StopReachesEveryDaemon) {
   auto a = Daemon("a"), b = Daemon("b");
   const Plan plan = StartTwo(a.get(), b.get(), TwoStages());

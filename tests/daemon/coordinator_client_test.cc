@@ -32,11 +32,13 @@ class Listener : public CoordinatorListener {
   void OnStart(const Plan& plan) override { generation = plan.generation(); }
   void OnStop(const StopSession& stop) override { stops += stop.graceful() ? 1 : 100; }
   void OnProbe(const ProbeRequestList& probe) override { peers += probe.peers_size(); }
+  void OnMeasureCompute() override { ++measures; }
 
   std::atomic<int64_t> beats{0};
   std::atomic<uint64_t> generation{0};
   std::atomic<int> stops{0};
   std::atomic<int> peers{0};
+  std::atomic<int> measures{0};
   std::atomic<int> links{0};
 };
 

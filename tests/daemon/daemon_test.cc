@@ -1,6 +1,7 @@
 // The daemon as a whole against a fake coordinator, with fake sessions.
 #include "daemon/daemon.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -43,12 +44,24 @@ class DaemonTest : public testing::Test {
     options.backoff = {absl::Milliseconds(5), absl::Milliseconds(50)};
     options.make_session = MakeFakeSession;
     options.open_corpus = OpenFakeCorpus;
+    options.measure_compute = [this]() -> absl::StatusOr<ComputeTimes> {
+      ++measured_;
+      return Times(0.25, 0.5);
+    };
     auto state = StateDir::Open(path_ + "/state");
     ASSERT_TRUE(state.ok());
     daemon_ = std::make_unique<Daemon>(std::move(options), *std::move(state));
     const absl::Status listening = daemon_->Listen();
     ASSERT_TRUE(listening.ok()) << listening;
-    daemon_->Join(0.5, 1.0, 1e9);
+    daemon_->Join(Times(0.5, 1.0));
+  }
+
+  static ComputeTimes Times(double forward_s, double backward_s) {
+    ComputeTimes times;
+    times.set_block_forward_s(forward_s);
+    times.set_block_backward_s(backward_s);
+    times.set_block_flops(1e9);
+    return times;
   }
 
   Plan MakePlan(uint64_t generation) const {
@@ -60,6 +73,7 @@ class DaemonTest : public testing::Test {
   }
 
   std::string path_, data_dir_;
+  std::atomic<int> measured_{0};
   std::unique_ptr<Daemon> daemon_;
 };
 
@@ -174,6 +188,33 @@ TEST_F(DaemonTest, RunsAPlanMeasuresItselfAndShowsMetrics) {
                            "isthmus_stage_time_seconds_total{part=\"compute\"}"}) {
     EXPECT_NE(metrics.find(name), std::string::npos) << name << "\n" << metrics;
   }
+}
+
+TEST_F(DaemonTest, MeasuresItsComputeAgainWhenItIsAskedAndHasNoSession) {
+  FakeCoordinator coordinator;
+  StartDaemon(coordinator.address());
+  ASSERT_TRUE(coordinator.WaitFor(Registered));
+  const auto answers = [](const std::vector<DaemonMessage>& messages) {
+    std::vector<double> forward_s;
+    for (const DaemonMessage& m : messages)
+      if (m.has_compute()) forward_s.push_back(m.compute().block_forward_s());
+    return forward_s;
+  };
+  CoordinatorMessage ask;
+  ask.mutable_measure_compute();
+  coordinator.Say(ask);
+  ASSERT_TRUE(coordinator.WaitFor(
+      [&](const auto& messages) { return answers(messages) == std::vector<double>{0.25}; }));
+  CoordinatorMessage start;
+  *start.mutable_start() = MakePlan(4);
+  coordinator.Say(start);
+  ASSERT_TRUE(coordinator.WaitFor(
+      [](const auto& messages) { return HasEvent(messages, SessionEvent::RUNNING); }));
+  coordinator.Say(ask);
+  ASSERT_TRUE(coordinator.WaitFor([&](const auto& messages) {
+    return answers(messages) == std::vector<double>{0.25, 0};
+  }));
+  EXPECT_EQ(measured_, 1) << "not beside a session";
 }
 
 // F36 and the rule that training goes on without the coordinator.
