@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/utf8.h"
 #include "spdlog/sinks/rotating_file_sink.h"
 #include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
@@ -78,7 +79,7 @@ void InitLogging(const LogOptions& options) { TheLogger() = MakeLogger(options);
 void LogMessage(LogLevel level, absl::string_view message) {
   Logger& logger = TheLogger();
   if (logger.json) {
-    logger.sink->log(ToSpdlog(level), "{}", EscapeJson(message));
+    logger.sink->log(ToSpdlog(level), "{}", EscapeJson(ToUtf8(message)));
   } else {
     logger.sink->log(ToSpdlog(level), "{}", fmt::string_view(message.data(), message.size()));
   }
