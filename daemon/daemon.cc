@@ -93,7 +93,6 @@ absl::Status Daemon::Listen() {
   runner_ = std::make_unique<SessionRunner>(std::move(runner_options));
   probing_ = health_.Spawn("probes", [this] { ProbeLoop(); });
   measuring_ = health_.Spawn("compute", [this] { ComputeLoop(); });
-  looking_ = health_.Spawn("data", [this] { DataLoop(); });
   ReportBuild(options_.version, options_.device);
   if (options_.http.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(http_,
@@ -107,6 +106,7 @@ void Daemon::Join(const ComputeTimes& block) {
     MutexLock lock(&block_mutex_);
     block_ = block;
   }
+  looking_ = health_.Spawn("data", [this] { DataLoop(); });  // not beside the first measurement
   client_->Start();
 }
 
