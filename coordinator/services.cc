@@ -5,6 +5,8 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/rpc/channel.h"
@@ -172,9 +174,10 @@ class JobsService final : public Jobs::Service {
           coordinator_->Checkpoints(*request, [context] { return context->IsCancelled(); }), reply);
     });
   }
-  grpc::Status Nodes(grpc::ServerContext*, const ListNodesRequest*,
+  grpc::Status Nodes(grpc::ServerContext* context, const ListNodesRequest*,
                      ListNodesReply* reply) override {
     return rpc::Guarded("Nodes", [&] {
+      context->AddInitialMetadata(rpc::kClockHeader, absl::StrCat(absl::ToUnixMillis(absl::Now())));
       *reply = WithValidText(coordinator_->Nodes());
       return grpc::Status::OK;
     });

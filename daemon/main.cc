@@ -7,12 +7,14 @@
 #include <iostream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "base/end_signals.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "daemon/daemon.h"
+#include "daemon/doctor.h"
 #include "daemon/flags.h"
 #include "daemon/resources.h"
 #include "worker/corpus.h"
@@ -30,6 +32,7 @@ constexpr absl::Duration kPatience =
     absl::Seconds(7);  // for a session to end; the whole end takes less than 10 s
 constexpr absl::Duration kLookForRefusal = absl::Milliseconds(200);
 constexpr absl::Duration kMeasureAgain = absl::Milliseconds(300);  // other daemons wait meanwhile
+constexpr absl::Duration kDoctorPatience = absl::Seconds(5);
 constexpr int64_t kFewFiles = 1024;
 
 struct Flags {
@@ -37,6 +40,7 @@ struct Flags {
   ByteFlags bytes;
   std::string log_level = "info";
   bool log_json = false;
+  bool doctor = false;
 };
 
 int Fail(const absl::Status& status, Exit code) {
@@ -84,6 +88,8 @@ void AddFlags(CLI::App* app, Flags* flags) {
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();
   app->add_flag("--log-json", flags->log_json, "log lines as JSON");
+  app->add_flag("--doctor", flags->doctor,
+                "look whether a daemon with these flags could train here, say so, and end");
   app->set_version_flag("--version", std::string("isthmusd ") + ISTHMUS_VERSION);
   app->footer(
       "Example:\n  isthmusd --coordinator 10.0.0.1:7070 --listen 0.0.0.0:7071 --state-dir "
@@ -123,6 +129,19 @@ int Serve(Daemon* daemon, const engine::EngineOptions& engine, EndSignals* signa
   return kOk;
 }
 
+// Prints what stands in the way. kMachine where something does.
+int RunDoctor(const DaemonOptions& options) {
+  std::vector<Finding> findings = Examine(options, kDoctorPatience);
+  const auto block = engine::MeasureReferenceBlock({options.device, options.threads});
+  findings.push_back(
+      block.ok()
+          ? JudgeBlas(block->product_flops_per_s, options.threads, options.device, block->warning)
+          : Finding{Finding::kFail, "matrix products", std::string(block.status().message()),
+                    "name another --device"});
+  std::printf("%s", RenderFindings(findings).c_str());
+  return Worst(findings) == Finding::kFail ? kMachine : kOk;
+}
+
 int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app(
@@ -143,6 +162,7 @@ int Main(int argc, char** argv) {
   absl::Status usable = ApplyByteFlags(flags.bytes, &options);
   if (usable.ok()) usable = CheckFlags(options);
   if (!usable.ok()) return Fail(usable, kUsage);
+  if (flags.doctor) return RunDoctor(options);
   if (const int64_t files = RaiseFileLimit(); files < kFewFiles) {
     LogWarning("only ", files, " open files are allowed (ulimit -n); ", kFewFiles,
                " or more are better");

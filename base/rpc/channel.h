@@ -23,6 +23,10 @@ namespace isthmus::rpc {
 
 constexpr int kMaxMessageBytes = 4 << 20;
 
+// Initial metadata of the coordinator's answer to Nodes: its clock, Unix time in milliseconds. For
+// `isthmus doctor` alone; nothing else depends on clocks.
+inline constexpr char kClockHeader[] = "isthmus-unix-ms";
+
 struct ChannelOptions {
   // HTTP/2 window of a stream that we receive; 0: gRPC's default. gRPC's bandwidth probe stays on:
   // without it the window of the whole connection never leaves 64 KiB, which is what a link would

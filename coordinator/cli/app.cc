@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/cli/commands.h"
+#include "coordinator/cli/doctor/doctor.h"
 #include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/job/check.h"
 #include "coordinator/cli/job_reference.h"
@@ -66,6 +67,8 @@ coordinator's links are unlimited unless the table has a node `hub`.
 Examples:
   isthmus testnet --nodes 4 --rate 20Mbit --delay 20ms --loss 0.1% job.yaml
   isthmus testnet --links regions --nodes 3 job.yaml     a preset (isthmus-wan presets lists them)
+  isthmus testnet --links regions --nodes 3 job.yaml --set strategy.stages=3
+                                                         all three train, also where one is faster
   isthmus testnet --links my-links.csv job.yaml --json   every node of the table; figures as JSON
   isthmus testnet --nodes 2 --rate 5Mbit --delay 20ms job.yaml --keep --http
                                                          look around afterwards)";
@@ -343,6 +346,12 @@ class App {
     check->footer(
         "\nEvery error has file, line and column; exit code 2 where there is one.\n\nExamples:\n  "
         "isthmus check job.yaml\n  isthmus check job.yaml --set recipe.steps=10");
+    CLI::App* doctor =
+        Command("doctor", "what stands in the way: coordinator, links, limits, clock",
+                [this] { return RunDoctor(a_.client, a_.json, console_); });
+    doctor->footer(
+        "\nLooks at this machine, the coordinator, and how the daemons reach one another. Before a "
+        "daemon\nis started: isthmusd --doctor, with the flags it will have.");
     CLI::App* completion = Command(
         "completion", "print the completions of a shell",
         [this] { return Print(Completion(TableOf(app_), a_.topic)); }, false);

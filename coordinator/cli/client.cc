@@ -152,8 +152,19 @@ absl::StatusOr<JobStatus> Client::Status(const JobStatusRequest& request) {
 absl::StatusOr<StopJobReply> Client::Stop(const StopJobRequest& request) {
   ISTHMUS_UNARY(Stop, request, StopJobReply, call_timeout);
 }
-absl::StatusOr<ListNodesReply> Client::Nodes() {
-  ISTHMUS_UNARY(Nodes, ListNodesRequest(), ListNodesReply, call_timeout);
+absl::StatusOr<ListNodesReply> Client::Nodes(int64_t* unix_ms) {
+  ListNodesReply reply;
+  Call<State> call(state_.get(), state_->options.call_timeout);
+  RETURN_IF_ERROR(state_->Named(state_->jobs->Nodes(call.context(), ListNodesRequest(), &reply)));
+  if (unix_ms != nullptr) {
+    const auto& headers = call.context()->GetServerInitialMetadata();
+    const auto it = headers.find(rpc::kClockHeader);
+    const bool told =
+        it != headers.end() &&
+        absl::SimpleAtoi(absl::string_view(it->second.data(), it->second.size()), unix_ms);
+    if (!told) *unix_ms = 0;
+  }
+  return reply;
 }
 absl::StatusOr<RemoveJobReply> Client::Remove(const RemoveJobRequest& request) {
   ISTHMUS_UNARY(Remove, request, RemoveJobReply, call_timeout);

@@ -43,9 +43,10 @@ class Client {
   absl::StatusOr<ListJobsReply> List();
   absl::StatusOr<JobStatus> Status(const JobStatusRequest& request);
   absl::StatusOr<StopJobReply> Stop(const StopJobRequest& request);
-  absl::StatusOr<ListNodesReply> Nodes();
   absl::StatusOr<RemoveJobReply> Remove(const RemoveJobRequest& request);
   absl::StatusOr<ListCheckpointsReply> Checkpoints(const ListCheckpointsRequest& request);
+  // `unix_ms`, where given, gets the coordinator's clock, or 0 if it does not tell.
+  absl::StatusOr<ListNodesReply> Nodes(int64_t* unix_ms = nullptr);
 
   // One stream. `take` gets each reply and returns false to end it: OK. OK also where the
   // coordinator ends it.

@@ -43,6 +43,7 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
   ListNodesReply nodes;
   RemoveJobReply removed;
   ListCheckpointsReply checkpoints;
+  int64_t clock_ms = 0;  // 0: it does not tell
   std::vector<std::vector<WatchReply>>
       streams;             // one a Watch call; the last one is given again; then the stream ends
   int broken_streams = 0;  // so many of the first ones end as Unavailable
@@ -139,8 +140,10 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
     return refuse;
   }
   grpc::Status Nodes(grpc::ServerContext*, const ListNodesRequest*,
+  grpc::Status Nodes(grpc::ServerContext* context, const ListNodesRequest*,
                      ListNodesReply* reply) override {
     MutexLock lock(&mutex_);
+    if (clock_ms != 0) context->AddInitialMetadata(rpc::kClockHeader, std::to_string(clock_ms));
     *reply = nodes;
     return refuse;
   }
