@@ -259,13 +259,15 @@ int RunSubmit(const ClientOptions& client, const SubmitOptions& options, Console
   if (options.json && !options.watch) {
     console->Out(ToJson(*reply, true));
   } else if (!options.json) {
-    console->Out(
-        absl::StrCat("submitted ", Printable(reply->job_id()),
-                     reply->plan().stages().empty()
-                         ? ""
-                         : absl::StrCat(": ", reply->plan().stages_size(), " stages, predicted ",
-                                        FormatSeconds(reply->plan().predicted_step_s()), " a step"),
-                     "\n"));
+    console->Out(absl::StrCat(
+        "submitted ", Printable(reply->job_id()),
+        reply->plan().stages().empty()
+            ? ""
+            : absl::StrCat(": ", reply->plan().stages_size(),
+                           reply->plan().stages_size() == 1 ? " stage" : " stages", ", predicted ",
+                           FormatSeconds(reply->plan().predicted_step_s()), " a step"),
+        "\n"));
+    console->Out(OneStageNote(*job, reply->plan()));
     if (!options.watch)
       console->Out(absl::StrCat("watch it: isthmus watch ", Printable(reply->job_id()), "\n"));
   }

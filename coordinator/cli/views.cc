@@ -4,8 +4,10 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "coordinator/cli/render.h"
 #include "coordinator/cli/summary.h"
@@ -237,6 +239,23 @@ std::string RecordLine(const JobRecord& r) {
     absl::StrAppend(&line, "  validation ", FormatFixed(r.validation_loss(), 4));
   if (!r.committed()) absl::StrAppend(&line, "  skipped");
   return line + "\n";
+}
+
+std::string OneStageNote(const JobSpec& job, const Plan& plan) {
+  if (plan.stages_size() != 1 || job.strategy().stages() != 0 ||
+      job.strategy().layers_per_stage_size() > 0)
+    return "";
+  std::vector<std::string> considered;  // "1 stage on ...", "2 stages on ...": see plan.explanation
+  for (const std::string& line : plan.explanation()) {
+    if (!line.empty() && absl::ascii_isdigit(static_cast<unsigned char>(line[0])))
+      considered.push_back(absl::StrCat("  ", Printable(line), "\n"));
+  }
+  if (considered.size() < 2) return "";  // there was one daemon
+  return absl::StrCat(
+      "one daemon trains it alone, and nothing crosses the network, since that is the fastest:\n",
+      absl::StrJoin(considered, ""),
+      "to train over the network all the same: --set strategy.stages=",
+      std::min<size_t>(considered.size(), 3), "\n");
 }
 
 }  // namespace isthmus::cli

@@ -27,6 +27,10 @@ std::string JobStatusView(const JobStatus& status, const std::vector<JobRecord>&
 std::string RecordHeader();
 std::string RecordLine(const JobRecord& record);
 
+// Where the planner was free to take several daemons and took one: why, and how to have bytes on
+// the network all the same. Else empty.
+std::string OneStageNote(const JobSpec& job, const Plan& plan);
+
 }  // namespace isthmus::cli
 
 #endif  // ISTHMUS_COORDINATOR_CLI_VIEWS_H_

@@ -129,5 +129,26 @@ TEST(Views, RecordColumnsStandUnderTheirHeader) {
   EXPECT_THAT(RecordLine(record), testing::EndsWith("skipped\n"));
 }
 
+TEST(Views, AJobOnOneOfSeveralDaemonsSaysWhy) {
+  JobSpec job;
+  Plan plan;
+  plan.add_stages();
+  plan.add_explanation("model: 8 layers");
+  plan.add_explanation("1 stage on n0: 0.35 s a step");
+  plan.add_explanation("2 stages on n0, n1: 0.72 s a step");
+  plan.add_explanation("chosen: 1 stage");
+  EXPECT_EQ(OneStageNote(job, plan),
+            "one daemon trains it alone, and nothing crosses the network, since that is the "
+            "fastest:\n"
+            "  1 stage on n0: 0.35 s a step\n"
+            "  2 stages on n0, n1: 0.72 s a step\n"
+            "to train over the network all the same: --set strategy.stages=2\n");
+  job.mutable_strategy()->set_stages(1);  // as asked
+  EXPECT_EQ(OneStageNote(job, plan), "");
+  job.mutable_strategy()->set_stages(0);
+  plan.add_stages();
+  EXPECT_EQ(OneStageNote(job, plan), "");
+}
+
 }  // namespace
 }  // namespace isthmus::cli
