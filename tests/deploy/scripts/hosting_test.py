@@ -42,7 +42,7 @@ class UnitsTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for unit in UNITS:
                 with open(os.path.join(folder, os.path.basename(unit)), "w") as f:
-                    f.write(re.sub(r"/usr/local/bin/\S+", "/bin/true", read("systemd", os.path.basename(unit))))
+                    f.write(re.sub(r"ExecStart=\S+", "ExecStart=/bin/true", read("systemd", os.path.basename(unit))))
             done = subprocess.run(["systemd-analyze", "verify", *glob.glob(folder + "/*.service")],
                                   capture_output=True, text=True)
             about_ours = [line for line in done.stderr.splitlines() if "isthmus" in line]
@@ -106,12 +106,23 @@ class ManifestsTest(unittest.TestCase):
             claims = {c["metadata"]["name"] for c in part["spec"]["volumeClaimTemplates"]}
             self.assertEqual({m["name"] for m in container["volumeMounts"]}, claims)
 
+    def test_kubernetes_daemons_have_a_volume_for_their_data(self):
+        parts = list(yaml.safe_load_all(read("k8s", "isthmus.yaml")))
+        spec = [p for p in parts if p["kind"] == "StatefulSet" and p["metadata"]["name"] == "isthmusd"][0]["spec"]
+        container = spec["template"]["spec"]["containers"][0]
+        data = container["args"][container["args"].index("--data-dir") + 1]
+        mounted = {m["mountPath"]: m["name"] for m in container["volumeMounts"]}
+        self.assertIn(mounted.get(data), {c["metadata"]["name"] for c in spec["volumeClaimTemplates"]})
+        filled = spec["template"]["spec"]["initContainers"][0]
+        self.assertEqual({m["mountPath"]: m["name"] for m in filled["volumeMounts"]}, {data: mounted[data]})
+        self.assertIn(f"{data}/", str(filled["command"]))
+
 
 class ContainerTest(unittest.TestCase):
     @unittest.skipUnless(on_debian_12() and shutil.which("ldd"), "the image is Debian 12's")
     def test_image_holds_every_library_the_programs_link(self):
         installed = set(re.findall(r"\blib[a-z0-9+.-]+", read("container", "Containerfile")))
-        for name in PROGRAMS:
+        for name in (*PROGRAMS, "isthmus", "isthmus-generate", "isthmus-study"):
             if not program(name):
                 self.skipTest(f"{name} is not built")
             needed = subprocess.run(["objdump", "-p", program(name)], capture_output=True, text=True).stdout
