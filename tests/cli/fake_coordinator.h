@@ -139,7 +139,6 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
     *reply = checkpoints;
     return refuse;
   }
-  grpc::Status Nodes(grpc::ServerContext*, const ListNodesRequest*,
   grpc::Status Nodes(grpc::ServerContext* context, const ListNodesRequest*,
                      ListNodesReply* reply) override {
     MutexLock lock(&mutex_);
