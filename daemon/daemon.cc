@@ -56,6 +56,8 @@ absl::Status Daemon::Listen() {
   std::filesystem::remove_all(state_.path() + "/spill", ignored);
   PeerServerOptions server_options;
   server_options.listen = options_.listen;
+  server_options.node_id = node_id_;
+  server_options.name = options_.name;
   server_options.board = &board_;
   server_options.watchdog = &watchdog_;
   ASSIGN_OR_RETURN(server_, PeerServer::Start(server_options));
@@ -285,14 +287,19 @@ void Daemon::ProbeLoop() {
     options.use_proxy = options_.use_proxy;
     const absl::Duration asked = absl::Milliseconds(request->max_seconds_per_peer_ms());
     if (asked > absl::ZeroDuration()) options.budget = std::min(asked, kMaxProbeBudget);
+    options.both_ways = request->both_ways();
+    if (request->max_bytes_per_peer() > 0) options.max_bytes = request->max_bytes_per_peer();
     DaemonMessage message;
+    ProbeResult* told = message.mutable_probe_result();
     const int peers = std::min(request->peers_size(), kMaxProbePeers);
     for (int i = 0; i < peers; ++i) {
       const NodeInfo& peer = request->peers(i);
-      const LinkMeasurement measured = prober_.Measure(node_id_, peer, options);
-      ReportMeasurement(peer.name(), measured);
-      if (!measured.error().empty()) LogWarning("measuring links: ", measured.error());
-      *message.mutable_probe_result()->add_links() = measured;
+      const ProbeResult measured = prober_.Measure(node_id_, peer, options);
+      ReportMeasurement(peer.name(), measured.links(0));
+      if (!measured.links(0).error().empty())
+        LogWarning("measuring links: ", measured.links(0).error());
+      told->mutable_links()->MergeFrom(measured.links());
+      told->set_bytes(told->bytes() + measured.bytes());
     }
     client_->Send(std::move(message));
   }

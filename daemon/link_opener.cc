@@ -17,6 +17,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr absl::Duration kLookAgain = absl::Milliseconds(200);  // for Cancel
+constexpr absl::Duration kPathPatience = absl::Seconds(5);      // for a message of 4 KiB and back
+constexpr double kPathRoundTrips = 20;
 constexpr absl::Duration kLinkBackoff = absl::Seconds(2);  // a peer that comes up is found soon
 
 absl::Duration Left(Clock::time_point deadline) {
@@ -53,13 +55,15 @@ absl::StatusOr<int64_t> PeerChunkBytes(const LinkHello& hello) {
 
 }  // namespace
 
-LinkChunk GrpcLinkOpener::Hello(const Plan& plan, const LinkPlan& link) const {
+LinkChunk GrpcLinkOpener::Hello(const Plan& plan, const LinkPlan& link,
+                                const StagePlan& peer) const {
   LinkChunk chunk;
   LinkHello* hello = chunk.mutable_hello();
   hello->set_job_id(plan.job_id());
   hello->set_generation(plan.generation());
   hello->set_link_id(link.id());
   hello->set_from_node_id(options_.node_id);
+  hello->set_to_node_id(peer.node_id());
   hello->set_chunk_bytes(ChunkBytesOf(link));
   hello->set_exchanges_codec_state(true);
   return chunk;
@@ -71,6 +75,7 @@ void GrpcLinkOpener::Cancel(const absl::Status& why) {
     if (cancelled_.ok()) cancelled_ = why;
     for (LinkStream* stream : dialling_) stream->Kill(why);
   }
+  prober_.Cancel();
   options_.board->CancelAwaits(why);
 }
 
@@ -96,9 +101,10 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Open(const Plan& p
                                                                    int my_stage,
                                                                    absl::Duration timeout) {
   RETURN_IF_ERROR(cancelled());
-  const bool dials = my_stage == link.lower();
-  const int other = dials ? link.upper() : link.lower();
-  if ((!dials && my_stage != link.upper()) || other < 0 || other >= plan.stages_size() ||
+  const bool lower = my_stage == link.lower();
+  const bool dials = lower != link.upper_dials();
+  const int other = lower ? link.upper() : link.lower();
+  if ((!lower && my_stage != link.upper()) || other < 0 || other >= plan.stages_size() ||
       other == my_stage) {
     return absl::InvalidArgumentError(
         absl::StrCat("link ", link.id(), " joins stages ", link.lower(), " and ", link.upper(),
@@ -128,8 +134,17 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Dial(const Plan& p
                        ": check that the daemon runs there and that its port is open"));
     }
   }
+  NodeInfo meant;
+  meant.set_id(peer.node_id());
+  meant.set_address(peer.address());
+  const absl::Duration patience =
+      std::max(kPathPatience, kPathRoundTrips * absl::Seconds(link.round_trip_s()));
+  const absl::Status path = prober_.CheckPath(
+      meant, channel.get(), std::min(patience, Left(deadline)), options_.use_proxy);
+  RETURN_IF_ERROR(cancelled());
+  RETURN_IF_ERROR(path);
   auto stream = DialLinkStream(channel);
-  const LinkChunk hello = Hello(plan, link);
+  const LinkChunk hello = Hello(plan, link, peer);
   LinkChunk answer;
   bool late = false;
   bool ok = false;
@@ -182,7 +197,7 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Serve(const Plan& 
     Watchdog::Watch watch(options_.watchdog, Left(deadline), [&] {
       stream->Kill(absl::DeadlineExceededError("no hello within the time to open a link"));
     });
-    ok = stream->Write(Hello(plan, link));
+    ok = stream->Write(Hello(plan, link, peer));
   }
   if (!ok) return stream->WhyBroken();
   link_options.receive_chunk_bytes = *chunk_bytes;

@@ -1,5 +1,7 @@
 // worker::LinkOpener over gRPC: dials the upper stage of a link, or waits for the dial of the lower
-// one, and exchanges hellos. Thread: any.
+// one (the other way round where the plan says upper_dials), and exchanges hellos. Before its hello
+// the dialling end sees that the right daemon answers and that large messages come through.
+// Thread: any.
 #ifndef ISTHMUS_DAEMON_LINK_OPENER_H_
 #define ISTHMUS_DAEMON_LINK_OPENER_H_
 
@@ -8,6 +10,7 @@
 #include <string>
 
 #include "daemon/dial_board.h"
+#include "daemon/probe.h"
 #include "daemon/watchdog.h"
 #include "worker/link.h"
 
@@ -38,10 +41,11 @@ class GrpcLinkOpener : public worker::LinkOpener {
                                                       const StagePlan& peer,
                                                       absl::Duration timeout);
   bool ExchangeHellos(LinkStream* stream, const LinkChunk& hello, LinkChunk* answer);
-  LinkChunk Hello(const Plan& plan, const LinkPlan& link) const;
+  LinkChunk Hello(const Plan& plan, const LinkPlan& link, const StagePlan& peer) const;
   absl::Status cancelled() const;
 
   const LinkOpenerOptions options_;
+  Prober prober_;
   mutable Mutex mutex_;
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
   std::set<LinkStream*> dialling_ ABSL_GUARDED_BY(mutex_);  // hello sent, answer not yet there

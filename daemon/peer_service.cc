@@ -1,5 +1,6 @@
 #include "daemon/peer_service.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <utility>
@@ -19,7 +20,10 @@ constexpr size_t kMaxNameBytes = 256;                  // job and link ids of a 
 constexpr int64_t kMaxReplyBytes = 3 << 20;            // of an Echo
 constexpr int64_t kMaxUploadBytes = int64_t{1} << 30;  // one Upload
 constexpr absl::Duration kMaxUploadTime = absl::Seconds(60);
-constexpr int kMaxUploads = 16;  // at once
+constexpr int kMaxProbes = 16;                 // at once
+constexpr int64_t kMinMessageBytes = 1 << 10;  // of a Download
+constexpr int64_t kMaxMessageBytes = 64 << 10;
+constexpr int kMessagesARound = 16;  // at least
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 
 class Service final : public Peer::Service {
@@ -41,6 +45,7 @@ class Service final : public Peer::Service {
       return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                           "the first message of a link must be a hello with job and link");
     }
+    if (const grpc::Status other = Meant(hello.to_node_id()); !other.ok()) return other;
     auto call = std::make_shared<ServerCall>();
     call->context = context;
     call->stream = stream;
@@ -58,6 +63,8 @@ class Service final : public Peer::Service {
       return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                           absl::StrCat("reply_bytes must be 0 to ", kMaxReplyBytes));
     }
+    if (const grpc::Status other = Meant(request->target_id()); !other.ok()) return other;
+    reply->set_node_id(options_.node_id);
     reply->set_received_bytes(static_cast<int64_t>(request->padding().size()));
     reply->mutable_padding()->resize(static_cast<size_t>(request->reply_bytes()));
     return grpc::Status::OK;
@@ -65,18 +72,58 @@ class Service final : public Peer::Service {
 
   grpc::Status Upload(grpc::ServerContext* context, grpc::ServerReader<ProbeRequest>* reader,
                       ProbeReply* reply) override {
-    if (uploads_.fetch_add(1) >= kMaxUploads) {
-      uploads_.fetch_sub(1);
-      return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                          absl::StrCat(kMaxUploads, " probes run already"));
-    }
-    const grpc::Status status = ReceiveUpload(context, reader, reply);
-    uploads_.fetch_sub(1);
-    return status;
+    return OneOfFew([&] { return ReceiveUpload(context, reader, reply); });
+  }
+
+  grpc::Status Download(grpc::ServerContext* context, const ProbeRequest* request,
+                        grpc::ServerWriter<ProbeReply>* writer) override {
+    return OneOfFew([&] { return SendDownload(context, *request, writer); });
   }
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  grpc::Status Meant(const std::string& target_id) const {
+    if (target_id.empty() || options_.node_id.empty() || target_id == options_.node_id)
+      return grpc::Status::OK;
+    return grpc::Status(
+        grpc::StatusCode::FAILED_PRECONDITION,
+        absl::StrCat("another daemon answers there: ", options_.name, " (identity ",
+                     options_.node_id, "), meant was identity ", target_id.substr(0, kMaxNameBytes),
+                     ". Two daemons advertise one address, or a port is forwarded to the wrong "
+                     "host: give each daemon its own --advertise HOST:PORT"));
+  }
+
+  template <typename F>
+  grpc::Status OneOfFew(F probe) {
+    if (probes_.fetch_add(1) >= kMaxProbes) {
+      probes_.fetch_sub(1);
+      return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                          absl::StrCat(kMaxProbes, " probes run already"));
+    }
+    const grpc::Status status = probe();
+    probes_.fetch_sub(1);
+    return status;
+  }
+
+  grpc::Status SendDownload(grpc::ServerContext* context, const ProbeRequest& request,
+                            grpc::ServerWriter<ProbeReply>* writer) {
+    if (const grpc::Status other = Meant(request.target_id()); !other.ok()) return other;
+    if (request.reply_bytes() < 1 || request.reply_bytes() > kMaxUploadBytes) {
+      return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                          absl::StrCat("reply_bytes must be 1 to ", kMaxUploadBytes));
+    }
+    Watchdog::Watch watch(options_.watchdog, kMaxUploadTime, [context] { context->TryCancel(); });
+    const int64_t message_bytes =
+        std::clamp(request.reply_bytes() / kMessagesARound, kMinMessageBytes, kMaxMessageBytes);
+    ProbeReply message;
+    message.mutable_padding()->resize(static_cast<size_t>(message_bytes));
+    for (int64_t left = request.reply_bytes(); left > 0; left -= message_bytes) {
+      if (!writer->Write(message))
+        return grpc::Status(grpc::StatusCode::CANCELLED, "the caller has gone");
+    }
+    return grpc::Status::OK;
+  }
 
   grpc::Status ReceiveUpload(grpc::ServerContext* context, grpc::ServerReader<ProbeRequest>* reader,
                              ProbeReply* reply) {
@@ -85,6 +132,7 @@ class Service final : public Peer::Service {
     ArrivalLog log;
     const Clock::time_point start = Clock::now();
     while (reader->Read(&message)) {
+      if (const grpc::Status other = Meant(message.target_id()); !other.ok()) return other;
       log.Add(static_cast<int64_t>(message.ByteSizeLong()),
               std::chrono::duration<double>(Clock::now() - start).count());
       if (log.bytes() > kMaxUploadBytes) {
@@ -101,7 +149,7 @@ class Service final : public Peer::Service {
   }
 
   const PeerServerOptions options_;
-  std::atomic<int> uploads_{0};
+  std::atomic<int> probes_{0};
 };
 
 class GrpcPeerServer : public PeerServer {

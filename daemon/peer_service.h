@@ -16,6 +16,8 @@ namespace isthmus::daemon {
 
 struct PeerServerOptions {
   std::string listen = "127.0.0.1:0";
+  std::string node_id;  // who this is: dials that mean another daemon are refused; empty: none are
+  std::string name;
   // The HTTP/2 window of everything that comes in at this server. gRPC fixes it when a server
   // starts, before any plan is known, so the plan's window_bytes bounds only the direction towards
   // the dialling end. 16 MiB carry 670 Mbit/s at 200 ms; it is also what one stalled link may hold

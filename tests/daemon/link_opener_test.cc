@@ -89,6 +89,38 @@ TEST(LinkOpener, BothEndsTellThatTheyExchangeCodecStates) {
   EXPECT_TRUE((*served)->peer_exchanges_codec_state());
 }
 
+TEST(LinkOpener, TheUpperStageDialsWhereThePlanSaysSo) {
+  LoopbackCluster cluster(2);
+  Plan plan = TwoStagePlan();
+  cluster.Prepare(&plan);
+  plan.mutable_links(0)->set_upper_dials(true);
+  plan.mutable_stages(1)->set_address("127.0.0.1:1");  // nobody can dial it
+  absl::StatusOr<std::unique_ptr<worker::Link>> dialled = absl::UnknownError("");
+  std::thread dial([&] { dialled = cluster.opener(1)->Open(plan, plan.links(0), 1, kLong); });
+  const auto served = cluster.opener(0)->Open(plan, plan.links(0), 0, kLong);
+  dial.join();
+  EXPECT_TRUE(dialled.ok() && served.ok()) << dialled.status() << served.status();
+}
+
+TEST(LinkOpener, AnotherDaemonAtTheAddressIsRefusedInWords) {
+  LoopbackCluster cluster(1);
+  Watchdog watchdog;
+  DialBoard board;
+  PeerServerOptions other;
+  other.node_id = "other-id";
+  other.name = "other";
+  other.board = &board;
+  other.watchdog = &watchdog;
+  const auto server = PeerServer::Start(other).value();
+  Plan plan = TwoStagePlan();
+  plan.mutable_stages(1)->set_address(absl::StrCat("127.0.0.1:", server->port()));
+  const auto link = cluster.opener(0)->Open(plan, plan.links(0), 0, kLong);
+  EXPECT_EQ(link.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Says(link.status(), "another daemon answers there: other (identity other-id)"))
+      << link.status();
+  server->Shutdown();
+}
+
 TEST(LinkOpener, AStageThatIsNotOfTheLinkIsRefused) {
   LoopbackCluster cluster(1);
   Plan plan = TwoStagePlan();
