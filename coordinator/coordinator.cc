@@ -222,6 +222,7 @@ absl::Status Coordinator::OnMessage(Session* session, const DaemonMessage& messa
         LogInfo("job ", e.job_id().substr(0, 64), ", daemon ", name, ": ",
                 e.message().substr(0, 500));
       }
+      if (message.session().state() == SessionEvent::FAILED) DoubtLinks(message.session());
       Dispatch(jobs_.OnEvent(session->node_id, message.session(), now));
       changed_.SignalAll();
       return absl::OkStatus();
@@ -229,6 +230,20 @@ absl::Status Coordinator::OnMessage(Session* session, const DaemonMessage& messa
       return absl::InvalidArgumentError(message.has_register_()
                                             ? "a stream registers once"
                                             : "a message without contents, or of a newer version");
+  }
+}
+
+// A session that could not open its links, or waited for one in vain: what was measured of them may
+// hold no longer (a path that drops large packets lets small ones pass).
+void Coordinator::DoubtLinks(const SessionEvent& failed) {
+  const Job* job = jobs_.Find(failed.job_id());
+  if (job == nullptr || !job->active() || job->status.generation() != failed.generation()) return;
+  const bool late = failed.code() == static_cast<int>(absl::StatusCode::kDeadlineExceeded);
+  if (job->status.state() != JOB_STARTING && !late) return;
+  for (const LinkPlan& link : job->plan.links()) {
+    if (link.lower() == failed.stage() || link.upper() == failed.stage())
+      links_.Doubt(job->plan.stages(link.lower()).node_id(),
+                   job->plan.stages(link.upper()).node_id());
   }
 }
 
@@ -341,10 +356,12 @@ bool Coordinator::TickCompute() {
 }
 
 void Coordinator::TickProbes() {
-  while (const auto task = links_.Next(members_, jobs_.AnyActive(), Now())) {
+  while (const auto task = links_.Next(members_, jobs_.Working(), Now())) {
     CoordinatorMessage message;
     ProbeRequestList* probe = message.mutable_probe();
     probe->set_max_seconds_per_peer_ms(absl::ToInt64Milliseconds(options_.links.probe_budget));
+    probe->set_both_ways(task->both_ways);
+    probe->set_max_bytes_per_peer(task->max_bytes);
     *probe->add_peers() = members_.Find(task->to_id)->node;
     probe->mutable_peers(0)->clear_data_files();
     SendTo(task->from_id, std::move(message));

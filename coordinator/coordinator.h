@@ -77,6 +77,7 @@ struct Session {
       : cancel(std::move(cancel_stream)), outgoing(kSessionQueue) {}
   const std::function<void()> cancel;         // ends the stream; any thread, any number of times
   BoundedQueue<CoordinatorMessage> outgoing;  // the handler's writer drains it
+  std::string peer;  // where it comes from, as gRPC has it: "ipv4:10.0.0.1:53412"; set before use
   uint64_t stream = 0;
   std::string node_id;  // empty until registered; the coordinator's mutex
   absl::Time opened;
@@ -175,6 +176,7 @@ class Coordinator {
   void EndStream(uint64_t stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TimeLoop();
   void Tick() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DoubtLinks(const SessionEvent& failed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TickProbes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TickFetches() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Asks a daemon of an idle host to measure its compute. True: links are measured after it.

@@ -209,13 +209,16 @@ LinkIndex::LinkIndex(const Topology& topology) {
   missing_.why_not = "not measured yet";
   for (const LinkMeasurement& m : topology.links()) {
     Link& link = links_[{m.from_id(), m.to_id()}];
-    link.usable = m.error().empty() && std::isfinite(m.rate_bits_per_s()) &&
-                  m.rate_bits_per_s() > 0 && std::isfinite(m.round_trip_s()) &&
-                  m.round_trip_s() >= 0;
+    link.dials = m.error().empty();
+    link.usable = std::isfinite(m.rate_bits_per_s()) && m.rate_bits_per_s() > 0 &&
+                  std::isfinite(m.round_trip_s()) && m.round_trip_s() >= 0;
     link.rate_bits_per_s = m.rate_bits_per_s();
     link.round_trip_s = m.round_trip_s();
     link.loss = m.loss();
     link.why_not = !m.error().empty() ? m.error() : link.usable ? "" : "its measurement is broken";
+  }
+  for (auto& [pair, link] : links_) {  // a rate of both ends of which none can dial is of no use
+    link.usable = link.usable && (link.dials || Get(pair.second, pair.first).dials);
   }
 }
 

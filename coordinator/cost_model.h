@@ -79,11 +79,12 @@ class LinkIndex {
  public:
   explicit LinkIndex(const Topology& topology);
   struct Link {
-    bool usable = false;
+    bool usable = false;  // measured, and one of the two can dial
+    bool dials = false;   // this end can
     double rate_bits_per_s = 0;
     double round_trip_s = 0;
     double loss = 0;
-    std::string why_not;  // in words
+    std::string why_not;  // in words: not usable, or can't dial
   };
   // One direction.
   const Link& Get(const std::string& from_id, const std::string& to_id) const;

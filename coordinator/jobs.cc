@@ -71,8 +71,13 @@ const Job* JobTable::JobOn(const std::string& node_id) const {
   return nullptr;
 }
 
-bool JobTable::AnyActive() const {
-  return std::any_of(jobs_.begin(), jobs_.end(), [](const auto& j) { return j.second.active(); });
+std::set<std::string> JobTable::Working() const {
+  std::set<std::string> ids;
+  for (const auto& [id, job] : jobs_) {
+    if (!job.active()) continue;
+    for (const StagePlan& stage : job.plan.stages()) ids.insert(stage.node_id());
+  }
+  return ids;
 }
 
 std::vector<const Job*> JobTable::All() const {

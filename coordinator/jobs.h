@@ -164,8 +164,8 @@ class JobTable {
   // By id, or the newest of that name.
   const Job* Find(const std::string& id_or_name) const;
   const Job* JobOn(const std::string& node_id) const;  // the active job that uses the daemon
-  bool AnyActive() const;
-  std::vector<const Job*> All() const;  // newest first
+  std::set<std::string> Working() const;               // the daemons of all active jobs
+  std::vector<const Job*> All() const;                 // newest first
   JobStatus Status(const Job& job,
                    absl::Time now) const;  // with boundaries and running time, without plan
 

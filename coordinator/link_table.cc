@@ -1,5 +1,6 @@
 #include "coordinator/link_table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <vector>
@@ -11,7 +12,9 @@ namespace isthmus::coordinator {
 namespace {
 
 constexpr int kMaxLinksInResult = 1024;
-constexpr size_t kMaxErrorBytes = 300;
+constexpr size_t kMaxErrorBytes = 500;
+constexpr int64_t kMostProbeBytes = int64_t{1} << 30;  // of one measurement: more is an error
+constexpr double kMeanOver = 16;                       // measurements
 
 }  // namespace
 
@@ -23,9 +26,7 @@ void LinkTable::OnJoin(const std::string& node_id, bool moved, absl::Time now) {
     } else if (moved || !entry.link.error().empty()) {
       it = links_.erase(it);
     } else {
-      if (now - entry.measured >= options_.keep_on_rejoin) {
-        entry.measured = now - options_.remeasure_after;  // usable meanwhile
-      }
+      entry.stale = entry.stale || now - entry.measured >= options_.keep_on_rejoin;
       ++it;
     }
   }
@@ -37,7 +38,7 @@ void LinkTable::OnGone(const std::string& node_id, absl::Time now) {
 }
 
 void LinkTable::Forgive(absl::Duration pause) {
-  for (auto& [pair, answer_by] : under_way_) answer_by += pause;
+  for (auto& [pair, under_way] : under_way_) under_way.answer_by += pause;
 }
 
 void LinkTable::Forget(const Membership& members) {
@@ -46,18 +47,48 @@ void LinkTable::Forget(const Membership& members) {
         members.Find(it->first.first) != nullptr && members.Find(it->first.second) != nullptr;
     it = listed ? std::next(it) : links_.erase(it);
   }
+  for (auto it = spent_.begin(); it != spent_.end();)
+    it = members.Find(it->first) != nullptr ? std::next(it) : spent_.erase(it);
 }
 
-bool LinkTable::Due(const Pair& pair, absl::Time now) const {
+void LinkTable::Doubt(const std::string& a, const std::string& b) {
+  for (const Pair& pair : {Pair{a, b}, Pair{b, a}}) {
+    auto it = links_.find(pair);
+    if (it != links_.end()) it->second.doubted = true;
+  }
+}
+
+// `pair` can't be dialled, its other end can dial and has not been asked yet.
+bool LinkTable::PeerMayAsk(const Pair& pair) const {
+  auto it = links_.find(pair), back = links_.find({pair.second, pair.first});
+  return it != links_.end() && back != links_.end() && it->second.unreachable() &&
+         !it->second.asked_peer && back->second.link.error().empty();
+}
+
+LinkTable::Urgency LinkTable::UrgencyOf(const Pair& pair, absl::Duration again_after,
+                                        absl::Time now) const {
   auto it = links_.find(pair);
-  if (it == links_.end()) return true;
-  return now - it->second.measured >=
-         (it->second.link.error().empty() ? options_.remeasure_after : options_.retry_after);
+  if (it == links_.end()) return kNever;
+  if (PeerMayAsk({pair.second, pair.first})) return kPeerAsks;
+  if (it->second.doubted) return kDoubted;
+  const absl::Duration wait = it->second.unreachable() ? options_.retry_after : again_after;
+  return it->second.stale || now - it->second.measured >= wait ? kAgain : kNotNow;
+}
+
+int64_t LinkTable::SpentBy(const std::string& node_id, absl::Time now) const {
+  auto it = spent_.find(node_id);
+  return it == spent_.end() || now - it->second.since >= absl::Hours(24) ? 0 : it->second.bytes;
+}
+
+void LinkTable::Spend(const std::string& node_id, int64_t bytes, absl::Time now) {
+  Spent& spent = spent_[node_id];
+  if (now - spent.since >= absl::Hours(24)) spent = {now, 0};
+  spent.bytes += bytes;
 }
 
 void LinkTable::EndLate(absl::Time now) {
   for (auto it = under_way_.begin(); it != under_way_.end();) {
-    if (now < it->second) {
+    if (now < it->second.answer_by) {
       ++it;
       continue;
     }
@@ -69,36 +100,55 @@ void LinkTable::EndLate(absl::Time now) {
   }
 }
 
-std::optional<ProbeTask> LinkTable::Next(const Membership& members, bool job_runs, absl::Time now) {
+std::optional<ProbeTask> LinkTable::Next(const Membership& members,
+                                         const std::set<std::string>& working, absl::Time now) {
   EndLate(now);
-  if (job_runs) return std::nullopt;
   std::set<std::string> busy;  // hosts: the daemons of one share its line
-  for (const auto& [pair, answer_by] : under_way_) {
-    for (const std::string& id : {pair.first, pair.second}) {
-      if (const Member* member = members.Find(id)) busy.insert(HostOf(member->node.address()));
-    }
+  auto take_host = [&](const std::string& id) {
+    if (const Member* member = members.Find(id)) busy.insert(HostOf(member->node.address()));
+  };
+  for (const std::string& id : working) take_host(id);
+  for (const auto& [pair, under_way] : under_way_) {
+    take_host(pair.first);
+    take_host(pair.second);
+  }
+  for (const auto& [id, member] : members.members()) {
+    if (member.alive() && member.heartbeat.generation() != 0) take_host(id);
   }
   std::vector<std::string> idle;
   for (const auto& [id, member] : members.members()) {
-    if (member.alive() && member.heartbeat.generation() == 0 &&
-        busy.count(HostOf(member.node.address())) == 0)
-      idle.push_back(id);
+    if (member.alive() && busy.count(HostOf(member.node.address())) == 0) idle.push_back(id);
   }
-  auto take = [&](const Pair& pair) {
-    under_way_[pair] = now + options_.probe_budget + options_.answer_margin;
-    return ProbeTask{pair.first, pair.second};
-  };
-  std::optional<Pair> known;  // to be measured again: after those that never were
+  // So long that each daemon stays within its bytes of a day, as sender and as receiver.
+  const double a_round = 2 * (static_cast<double>(idle.size()) - 1) * mean_bytes_;
+  const absl::Duration again_after =
+      std::max(options_.remeasure_after,
+               absl::Hours(24) * (a_round / static_cast<double>(options_.day_bytes)));
+  Urgency most = kNotNow;
+  ProbeTask task;
   for (const std::string& from : idle) {
+    const int64_t spent = SpentBy(from, now);
     for (const std::string& to : idle) {
-      const Pair pair{from, to};
-      if (from == to || !Due(pair, now)) continue;
-      if (links_.count(pair) == 0) return take(pair);
-      if (!known.has_value()) known = pair;
+      if (from == to) continue;
+      const Urgency urgency = UrgencyOf({from, to}, again_after, now);
+      if (urgency >= most) continue;
+      const double after = static_cast<double>(std::max(spent, SpentBy(to, now))) + mean_bytes_;
+      const bool over = after > static_cast<double>(options_.day_bytes);
+      if (over && urgency == kAgain) continue;
+      most = urgency;
+      task = {from, to, false, over ? options_.lean_bytes : 0};
     }
+    if (most == kNever) break;
   }
-  if (!known.has_value()) return std::nullopt;
-  return take(*known);
+  if (most == kNotNow) return std::nullopt;
+  auto back = links_.find({task.to_id, task.from_id});
+  if (back != links_.end() && !back->second.link.error().empty()) {
+    task.both_ways = true;
+    back->second.asked_peer = true;
+  }
+  under_way_[{task.from_id, task.to_id}] = {now + options_.probe_budget + options_.answer_margin,
+                                            task.both_ways};
+  return task;
 }
 
 absl::Status LinkTable::OnResult(const std::string& node_id, const ProbeResult& result,
@@ -116,9 +166,22 @@ absl::Status LinkTable::OnResult(const std::string& node_id, const ProbeResult& 
       return absl::InvalidArgumentError(absl::StrCat("probe result with rate ", l.rate_bits_per_s(),
                                                      " and round trip ", l.round_trip_s()));
     }
-    const bool asked = under_way_.erase({l.from_id(), l.to_id()}) > 0;
+  }
+  const bool told = result.bytes() > 0 && result.bytes() < kMostProbeBytes;
+  if (told) mean_bytes_ += (static_cast<double>(result.bytes()) - mean_bytes_) / kMeanOver;
+  for (const LinkMeasurement& l : result.links()) {
+    if (l.from_id() == node_id) continue;
+    auto asked = under_way_.find({node_id, l.from_id()});
+    if (asked != under_way_.end() && asked->second.both_ways && l.error().empty()) PutFromPeer(l);
+  }
+  for (const LinkMeasurement& l : result.links()) {
+    if (l.to_id() == node_id) continue;
+    const Pair pair{l.from_id(), l.to_id()};
+    const bool asked = under_way_.erase(pair) > 0;
+    for (const std::string& id : {pair.first, pair.second})
+      Spend(id, told ? result.bytes() : static_cast<int64_t>(mean_bytes_), now);
     // Unasked: kept only if it was never measured, so that a daemon can't rewrite the table.
-    if (asked || links_.count({l.from_id(), l.to_id()}) == 0) Put(l, now);
+    if (asked || links_.count(pair) == 0) Put(l, now);
   }
   for (auto it = under_way_.begin(); it != under_way_.end();) {
     if (it->first.first != node_id) {
@@ -134,11 +197,25 @@ absl::Status LinkTable::OnResult(const std::string& node_id, const ProbeResult& 
 void LinkTable::Put(const LinkMeasurement& link, absl::Time now) {
   const Pair pair{link.from_id(), link.to_id()};
   Entry& entry = links_[pair];
-  entry.link = link;
-  if (link.error().size() > kMaxErrorBytes)
+  const LinkMeasurement before = entry.link;
+  const bool asked_peer = entry.asked_peer && !link.error().empty();
+  entry = {link, now};
+  entry.asked_peer = asked_peer;
+  if (!link.error().empty()) {
     entry.link.set_error(link.error().substr(0, kMaxErrorBytes));
-  entry.measured = now;
+    // It still can't be dialled: what the other end measured stays true.
+    entry.link.set_rate_bits_per_s(before.error().empty() ? 0 : before.rate_bits_per_s());
+    entry.link.set_round_trip_s(before.error().empty() ? 0 : before.round_trip_s());
+  }
   changed_[pair] = true;
+}
+
+void LinkTable::PutFromPeer(const LinkMeasurement& link) {
+  auto it = links_.find({link.from_id(), link.to_id()});
+  if (it == links_.end() || it->second.link.error().empty()) return;
+  it->second.link.set_rate_bits_per_s(link.rate_bits_per_s());
+  it->second.link.set_round_trip_s(link.round_trip_s());
+  changed_[it->first] = true;
 }
 
 void LinkTable::PutError(const Pair& pair, const std::string& error, absl::Time now) {
@@ -163,7 +240,10 @@ bool LinkTable::Measures(const std::string& node_id) const {
 int LinkTable::Unmeasured(const std::vector<std::string>& node_ids) const {
   int n = 0;
   for (const std::string& a : node_ids) {
-    for (const std::string& b : node_ids) n += a != b && links_.count({a, b}) == 0;
+    for (const std::string& b : node_ids) {
+      auto it = links_.find({a, b});
+      n += a != b && (it == links_.end() || it->second.doubted || PeerMayAsk({a, b}));
+    }
   }
   return n;
 }

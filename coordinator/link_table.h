@@ -2,14 +2,20 @@
 // `now` is a parameter.
 //
 // Measurements that run at once have no host in common (daemons of the same address host share a
-// line), so N daemons take about 2 N rounds; none runs while a job does. A pair is measured when
-// either daemon joins, again after `remeasure_after`, and after `retry_after` if it could not be
-// reached. Thread: one owner. Bounds: a pair of two listed daemons has one entry.
+// line), so N daemons take about 2 N rounds; hosts with a daemon that works for a job are left
+// alone. A pair is measured when either daemon joins, when a session doubts it, and again after a
+// while that grows with the number of daemons; after `retry_after` if it could not be reached.
+// Where one of the two can't dial, the other one measures both ways.
+//
+// Thread: one owner. Bounds: a pair of two listed daemons has one entry;
+// LinkTableOptions.day_bytes.
 #ifndef ISTHMUS_COORDINATOR_LINK_TABLE_H_
 #define ISTHMUS_COORDINATOR_LINK_TABLE_H_
 
+#include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,16 +30,22 @@ namespace isthmus::coordinator {
 
 struct LinkTableOptions {
   absl::Duration probe_budget = absl::Seconds(3);      // asked of the daemon, for one peer
-  absl::Duration answer_margin = absl::Seconds(10);    // on top: no answer until then is an answer
-  absl::Duration remeasure_after = absl::Minutes(30);  // while nothing runs
+  absl::Duration answer_margin = absl::Seconds(15);    // on top: no answer until then is an answer
+  absl::Duration remeasure_after = absl::Minutes(30);  // at the earliest
   absl::Duration keep_on_rejoin =
       absl::Minutes(10);  // a daemon that comes back is not measured again within
   absl::Duration retry_after = absl::Minutes(1);  // of a pair that failed
+  // What a daemon sends and receives for measurements in a day. Beyond it nothing is measured
+  // again, and pairs that were never measured with rounds of lean_bytes at most.
+  int64_t day_bytes = int64_t{1} << 30;
+  int64_t lean_bytes = 256 << 10;
 };
 
 struct ProbeTask {
   std::string from_id;
   std::string to_id;
+  bool both_ways = false;  // the other one can't dial
+  int64_t max_bytes = 0;   // of a round; 0: the daemon's own bound
 };
 
 class LinkTable {
@@ -47,12 +59,16 @@ class LinkTable {
   void Forgive(absl::Duration pause);      // the coordinator stood still: answers may come later
   void Forget(const Membership& members);  // pairs of daemons that are no longer listed
 
-  // The next pair to measure, which then counts as under way. To be asked until it has none:
-  // nothing while a job runs, or if all pairs of free hosts are measured.
-  std::optional<ProbeTask> Next(const Membership& members, bool job_runs, absl::Time now);
+  // A session failed over the link of these two: it is to be measured before the next plan.
+  void Doubt(const std::string& a, const std::string& b);
 
-  // Both directions may be in a result. InvalidArgument: figures that are no figures, or pairs not
-  // of this daemon.
+  // The next pair to measure, which then counts as under way. To be asked until it has none: all
+  // pairs of free hosts are measured. `working`: daemons that work for a job.
+  std::optional<ProbeTask> Next(const Membership& members, const std::set<std::string>& working,
+                                absl::Time now);
+
+  // InvalidArgument: figures that are no figures, or pairs not of this daemon. The direction to
+  // this daemon counts where it was asked for.
   absl::Status OnResult(const std::string& node_id, const ProbeResult& result, absl::Time now);
 
   void Restore(const LinkMeasurement& link,
@@ -61,7 +77,7 @@ class LinkTable {
   // A measurement from or to this daemon is under way.
   bool Measures(const std::string& node_id) const;
 
-  // Pairs of these daemons that were never measured.
+  // Pairs of these daemons that were never measured, or are doubted.
   int Unmeasured(const std::vector<std::string>& node_ids) const;
   std::vector<LinkMeasurement> Among(const std::vector<std::string>& node_ids) const;
   std::vector<LinkMeasurement> TakeChanged();
@@ -70,17 +86,37 @@ class LinkTable {
   struct Entry {
     LinkMeasurement link;
     absl::Time measured;
+    bool stale = false;       // usable, to be measured again soon
+    bool doubted = false;     // a session failed over it
+    bool asked_peer = false;  // it can't be dialled: the other end was asked for its rate
+    bool unreachable() const { return !link.error().empty() && link.rate_bits_per_s() == 0; }
   };
   using Pair = std::pair<std::string, std::string>;
-  bool Due(const Pair& pair, absl::Time now) const;
+  struct UnderWay {
+    absl::Time answer_by;
+    bool both_ways = false;
+  };
+  struct Spent {
+    absl::Time since;
+    int64_t bytes = 0;
+  };
+  enum Urgency { kNever, kPeerAsks, kDoubted, kAgain, kNotNow };
+
+  Urgency UrgencyOf(const Pair& pair, absl::Duration again_after, absl::Time now) const;
+  bool PeerMayAsk(const Pair& pair) const;
+  int64_t SpentBy(const std::string& node_id, absl::Time now) const;
+  void Spend(const std::string& node_id, int64_t bytes, absl::Time now);
   void EndLate(absl::Time now);
   void Put(const LinkMeasurement& link, absl::Time now);
+  void PutFromPeer(const LinkMeasurement& link);
   void PutError(const Pair& pair, const std::string& error, absl::Time now);
 
   const LinkTableOptions options_;
   std::map<Pair, Entry> links_;
-  std::map<Pair, absl::Time> under_way_;  // -> answer by
+  std::map<Pair, UnderWay> under_way_;
   std::map<Pair, bool> changed_;
+  std::map<std::string, Spent> spent_;  // by daemon, of its current day
+  double mean_bytes_ = 8 << 20;         // of a measurement, as of late
 };
 
 }  // namespace isthmus::coordinator

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "coordinator/figures.h"
@@ -35,10 +36,29 @@ absl::Status CheckText(absl::string_view field, const std::string& text, bool re
 
 }  // namespace
 
+std::string LocalOnly(const std::string& address) {
+  const std::string host = HostOf(address);
+  if (absl::StartsWith(host, "127.") || absl::StartsWith(host, "localhost") || host == "[::1]")
+    return absl::StrCat("advertises ", address,
+                        ", a loopback address, which other hosts can't "
+                        "reach: start it with --advertise HOST:PORT");
+  if (absl::StartsWith(host, "169.254.") || absl::StartsWithIgnoreCase(host, "[fe80:"))
+    return absl::StrCat("advertises ", address,
+                        ", a link-local address, which only hosts on the "
+                        "same cable reach: start it with --advertise HOST:PORT");
+  return "";
+}
+
 absl::Status CheckNodeInfo(const NodeInfo& node) {
   RETURN_IF_ERROR(CheckText("node.id", node.id(), true));
   RETURN_IF_ERROR(CheckText("node.name", node.name(), true));
   RETURN_IF_ERROR(CheckText("node.address", node.address(), true));
+  const std::string host = HostOf(node.address());
+  if (host == "0.0.0.0" || host == "[::]" || host == "*" || host.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("register: node.address is ", node.address(),
+                     ", which nobody can dial: start the daemon with --advertise HOST:PORT"));
+  }
   RETURN_IF_ERROR(CheckText("node.metrics_address", node.metrics_address(), false));
   RETURN_IF_ERROR(CheckText("node.device", node.device(), false));
   RETURN_IF_ERROR(CheckText("node.version", node.version(), false));
@@ -63,6 +83,16 @@ RegisterDecision Membership::Register(const isthmus::Register& request, uint64_t
   if (absl::Status good = CheckNodeInfo(node); !good.ok()) {
     return {RegisterDecision::kRefused, std::string(good.message())};
   }
+  for (const auto& [id, other] : members_) {
+    if (id == node.id() || !other.connected() || other.node.address() != node.address()) continue;
+    RegisterDecision there = InTheWay(
+        other,
+        absl::StrCat(Describe(node), " advertises the address of ", Describe(other.node),
+                     ", which is connected and alive: whoever dials one of them would reach the "
+                     "other. Give each its own --advertise HOST:PORT"),
+        first_asked, now);
+    if (there.kind != RegisterDecision::kAccepted) return there;
+  }
   auto it = members_.find(node.id());
   if (it == members_.end()) {
     if (static_cast<int>(members_.size()) >= options_.max_nodes && !MakeRoom()) {
@@ -76,20 +106,13 @@ RegisterDecision Membership::Register(const isthmus::Register& request, uint64_t
     const Member& old = it->second;
     const bool same_process = !request.instance().empty() && request.instance() == old.instance;
     if (old.connected() && !same_process) {
-      const absl::Duration silent = old.silent(now);
-      if (old.last_heartbeat > first_asked) {
-        return {
-            RegisterDecision::kRefused,
-            absl::StrCat(
-                "identity ", node.id(), " belongs to ", Describe(old.node),
-                ", which is connected and alive (heartbeat ", DurationWords(silent),
-                " ago). Was its state directory copied? Give this daemon an empty --state-dir")};
-      }
-      if (silent < options_.silence) {
-        return {RegisterDecision::kWait,
-                absl::StrCat("identity ", node.id(), " has another stream (", Describe(old.node),
-                             "), last heard ", DurationWords(silent), " ago")};
-      }
+      RegisterDecision there = InTheWay(
+          old,
+          absl::StrCat("identity ", node.id(), " belongs to ", Describe(old.node),
+                       ", which is connected and alive. Was its state directory copied? Give this "
+                       "daemon an empty --state-dir"),
+          first_asked, now);
+      if (there.kind != RegisterDecision::kAccepted) return there;
     }
     decision.restarted = !same_process;
     decision.replaced_stream = old.stream;
@@ -110,6 +133,18 @@ RegisterDecision Membership::Register(const isthmus::Register& request, uint64_t
   member.last_heartbeat = now;
   member.forgiven = absl::ZeroDuration();
   member.has_heartbeat = false;
+  return decision;
+}
+
+RegisterDecision Membership::InTheWay(const Member& member, const std::string& refusal,
+                                      absl::Time first_asked, absl::Time now) const {
+  if (member.last_heartbeat > first_asked) return {RegisterDecision::kRefused, refusal};
+  RegisterDecision decision;
+  if (member.silent(now) < options_.silence) {
+    decision.kind = RegisterDecision::kWait;
+    decision.reason = absl::StrCat(Describe(member.node), " is in the way, last heard ",
+                                   DurationWords(member.silent(now)), " ago");
+  }
   return decision;
 }
 

@@ -3,7 +3,8 @@
 //
 // An identity is one entry for ever: a restarted daemon replaces its own. A second live daemon with
 // the same identity (a copied state directory) is refused, but never one whose predecessor merely
-// has not been missed yet: if the old stream is silent, the new one wins. `now` is monotonic (its
+// has not been missed yet: if the old stream is silent, the new one wins. Likewise for a second
+// daemon that advertises an address which another one has. `now` is monotonic (its
 // epoch means nothing); leases are durations, so clocks of hosts never matter. Thread: one owner.
 #ifndef ISTHMUS_COORDINATOR_MEMBERSHIP_H_
 #define ISTHMUS_COORDINATOR_MEMBERSHIP_H_
@@ -121,10 +122,17 @@ class Membership {
 
  private:
   bool MakeRoom();
+  // Whether `member`, which is in the way of a newcomer, is alive.
+  RegisterDecision InTheWay(const Member& member, const std::string& refusal,
+                            absl::Time first_asked, absl::Time now) const;
 
   const MembershipOptions options_;
   std::map<std::string, Member> members_;  // by identity
 };
+
+// Why other hosts can't reach this address, in words; empty: nothing speaks against it. Loopback
+// (127.0.1.1 too, which Debian gives a host's own name) and link-local addresses.
+std::string LocalOnly(const std::string& address);
 
 // InvalidArgument names what is missing or too large in what a daemon says about itself.
 absl::Status CheckNodeInfo(const NodeInfo& node);

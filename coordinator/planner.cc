@@ -127,6 +127,10 @@ class Writer {
     link->set_kind(kind);
     link->set_lower(lower);
     link->set_upper(upper);
+    link->set_upper_dials(!up.dials);
+    if (!up.dials)
+      Say(absl::StrCat("link ", id, ": ", Name(upper), " dials ", Name(lower),
+                       ", which can't dial it: ", up.why_not));
     const double round_trip_s = std::max(up.round_trip_s, down.round_trip_s);
     link->set_window_bytes(WindowBytes(up.rate_bits_per_s, down.rate_bits_per_s, round_trip_s));
     link->set_chunk_bytes(ChunkBytes(std::min(up.rate_bits_per_s, down.rate_bits_per_s)));

@@ -81,16 +81,14 @@ NodeStatus Coordinator::DescribeNode(const Member& member, absl::Time now) {
   if (!HasCompute(member.node)) out.add_warnings("has not measured its compute");
   if (member.node.data_listed() && member.node.data_files().empty())
     out.add_warnings("has no data: its --data-dir is empty");
-  if (absl::StartsWith(member.node.address(), "127.") ||
-      absl::StartsWith(member.node.address(), "localhost")) {
-    for (const auto& [id, other] : members_.members()) {
-      const bool elsewhere = !absl::StartsWith(other.node.address(), "127.") &&
-                             !absl::StartsWith(other.node.address(), "localhost");
-      if (!other.alive() || !elsewhere) continue;
-      out.add_warnings(absl::StrCat("advertises ", member.node.address(),
-                                    ", which other hosts can't reach: start it with --advertise"));
-      break;
-    }
+  if (const std::string fault = LocalOnly(member.node.address()); !fault.empty()) {
+    const auto session = sessions_.find(member.stream);
+    const std::string from = session == sessions_.end() ? "" : session->second->peer;
+    bool elsewhere = !from.empty() && !absl::StrContains(from, ":127.") &&
+                     !absl::StrContains(from, "[::1]") && !absl::StrContains(from, "%5B::1%5D");
+    for (const auto& [id, other] : members_.members())
+      elsewhere = elsewhere || (other.alive() && LocalOnly(other.node.address()).empty());
+    if (elsewhere) out.add_warnings(fault);
   }
   return out;
 }
@@ -108,7 +106,8 @@ ListNodesReply Coordinator::Nodes() {
   for (NodeStatus& node : *reply.mutable_nodes()) by_id[node.node().id()] = &node;
   for (LinkMeasurement& link : links_.Among(ids)) {
     NodeStatus* to = by_id[link.to_id()];
-    if (to->alive() && !link.error().empty() && ++unreachable[link.to_id()] <= kListedWarnings) {
+    if (to->alive() && !link.error().empty() && link.rate_bits_per_s() == 0 &&
+        ++unreachable[link.to_id()] <= kListedWarnings) {
       to->add_warnings(absl::StrCat("not reachable from ", by_id[link.from_id()]->node().name(),
                                     ": ", link.error()));
     }

@@ -46,6 +46,7 @@ class ControlService final : public Control::Service {
 
   grpc::Status Session(grpc::ServerContext* context, Stream* stream) override {
     coordinator::Session session([context] { context->TryCancel(); });
+    session.peer = context->peer();
     if (absl::Status open = coordinator_->OpenSession(&session); !open.ok()) return Reply(open);
     const grpc::Status ended =
         rpc::Guarded("Session", [&] { return Reply(Converse(&session, stream)); });

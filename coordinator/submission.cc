@@ -151,11 +151,14 @@ void Coordinator::WaitForLinks(const JobSpec& job, const Cancelled& cancelled) {
   if (strategy.stages() == 1 || strategy.nodes_size() == 1 || job.model().layers() == 1) return;
   const auto until = After(options_.wait_for_links);
   MutexLock lock(&mutex_);
-  while (!stopping_ && !cancelled() && !jobs_.AnyActive() &&
-         std::chrono::steady_clock::now() < until) {
+  while (!stopping_ && !cancelled() && std::chrono::steady_clock::now() < until) {
+    std::set<std::string> working;  // hosts: nothing is measured there meanwhile
+    for (const std::string& id : jobs_.Working()) {
+      if (const Member* m = members_.Find(id)) working.insert(HostOf(m->node.address()));
+    }
     std::vector<std::string> ids;
     for (const auto& [id, m] : members_.members()) {
-      if (MayUse(job, m)) ids.push_back(id);
+      if (MayUse(job, m) && working.count(HostOf(m.node.address())) == 0) ids.push_back(id);
     }
     if (static_cast<int>(ids.size()) < std::max(2, strategy.stages()) ||
         links_.Unmeasured(ids) == 0)

@@ -18,7 +18,7 @@ class ComputeTableTest : public ::testing::Test {
   void Join(const std::string& name, double s, double gflops, const std::string& host = "h",
             bool restarted = true) {
     NodeInfo node = MakeNode(name, gflops);
-    node.set_address(host + ":1");
+    node.set_address(host + ":" + name);
     Register r;
     *r.mutable_node() = node;
     r.set_instance(name);
@@ -44,7 +44,7 @@ class ComputeTableTest : public ::testing::Test {
   }
   double CorrectedGflops(const std::string& name, const std::string& host = "h") {
     NodeInfo node = MakeNode(name, Gflops(name));
-    node.set_address(host + ":1");
+    node.set_address(host + ":" + name);
     return 1 / table_.Corrected(node).block_forward_s();
   }
   // A plan with one stage on this daemon; steps of it take `times` of what its figure says.

@@ -25,7 +25,7 @@ class LivenessTest : public ::testing::Test {
     isthmus::Register r;
     r.mutable_node()->set_id(Node(stage));
     r.mutable_node()->set_name("name" + std::to_string(stage));
-    r.mutable_node()->set_address("10.0.0.1:1");
+    r.mutable_node()->set_address(Node(stage) + ":1");
     r.set_instance("p");
     r.set_running_generation(generation);
     r.set_running_job_id("bible-1");

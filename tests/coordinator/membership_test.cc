@@ -13,7 +13,7 @@ Register Daemon(const std::string& id, const std::string& instance, uint64_t gen
   Register r;
   r.mutable_node()->set_id(id);
   r.mutable_node()->set_name("name-" + id);
-  r.mutable_node()->set_address("10.0.0.1:7071");
+  r.mutable_node()->set_address("host-" + id + ":7071");
   r.set_instance(instance);
   r.set_running_generation(generation);
   return r;
@@ -93,6 +93,36 @@ TEST_F(MembershipTest, ASecondLiveDaemonOfTheSameIdentityIsRefused) {
   EXPECT_THAT(d.reason, HasSubstr("belongs to name-a"));
   EXPECT_THAT(d.reason, HasSubstr("--state-dir"));
   EXPECT_EQ(m_.Find("a")->stream, 1u);
+}
+
+TEST_F(MembershipTest, ASecondDaemonAtAnAddressIsRefusedNamingBoth) {
+  Join(Daemon("a", "p"), 1, 0);
+  Register second = Daemon("b", "q");
+  second.mutable_node()->set_address("host-a:7071");
+  EXPECT_EQ(m_.Register(second, 2, At(1), At(1)).kind, RegisterDecision::kWait);
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, Beat(0, 0), At(3)).ok());
+  const RegisterDecision d = m_.Register(second, 2, At(1), At(3.5));
+  EXPECT_EQ(d.kind, RegisterDecision::kRefused);
+  EXPECT_THAT(d.reason, HasSubstr("name-b (host-a:7071, identity b) advertises the address of "
+                                  "name-a (host-a:7071, identity a)"));
+  EXPECT_THAT(d.reason, HasSubstr("--advertise"));
+  EXPECT_EQ(m_.Register(second, 2, At(4), At(10)).kind, RegisterDecision::kAccepted)
+      << "the first has fallen silent";
+}
+
+TEST_F(MembershipTest, AddressesThatOthersCannotReachAreNamed) {
+  for (const char* bad : {"0.0.0.0:7071", "[::]:7071"}) {
+    Register r = Daemon("a", "p");
+    r.mutable_node()->set_address(bad);
+    EXPECT_EQ(Join(r, 1, 0).kind, RegisterDecision::kRefused) << bad;
+    EXPECT_THAT(Join(r, 1, 0).reason, HasSubstr("--advertise")) << bad;
+  }
+  for (const char* local : {"127.0.0.1:7071", "127.0.1.1:7071", "localhost:7071", "[::1]:7071",
+                            "169.254.3.4:7071", "[fe80::1%eth0]:7071"}) {
+    EXPECT_THAT(LocalOnly(local), HasSubstr("--advertise HOST:PORT")) << local;
+  }
+  for (const char* fine : {"10.0.0.1:7071", "berlin.example.org:7071", "[2001:db8::1]:7071"})
+    EXPECT_EQ(LocalOnly(fine), "") << fine;
 }
 
 TEST_F(MembershipTest, ARestartWhoseOldStreamHangsWinsWhenTheOldOneStaysSilent) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "coordinator/placement.h"
+#include "coordinator/planner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/topology.h"
@@ -10,6 +11,8 @@
 namespace isthmus::coordinator {
 namespace {
 
+using ::testing::Contains;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -44,6 +47,32 @@ TEST(Search, GreedyFindsAChainOfGoodLinksAmongMany) {
     const int step = std::abs(orders[0][s] - orders[0][s - 1]);
     EXPECT_TRUE(step == 1 || step == 11) << s;
   }
+}
+
+TEST(Search, ItIsEnoughThatOneOfTwoCanDial) {
+  World w(2);
+  for (LinkMeasurement& m : *w.topology.mutable_links())
+    if (m.from_id() == "id-a") m.set_error("no connection");
+  PlannerInput in;
+  in.job_id = "bible-1";
+  in.generation = 1;
+  in.job = MakeJob();
+  in.job.mutable_strategy()->set_stages(2);
+  for (const char* name : {"a", "b"}) in.job.mutable_strategy()->add_nodes(name);
+  in.topology = w.topology;
+  const absl::StatusOr<PlannedJob> planned = MakePlan(in);
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  for (const LinkPlan& link : planned->plan.links()) EXPECT_TRUE(link.upper_dials()) << link.id();
+  EXPECT_THAT(planned->plan.explanation(),
+              Contains("link b0: b dials a, which can't dial it: no connection"));
+  std::swap(*in.job.mutable_strategy()->mutable_nodes(0),
+            *in.job.mutable_strategy()->mutable_nodes(1));
+  const Plan other = MakePlan(in).value().plan;
+  for (const LinkPlan& link : other.links()) EXPECT_FALSE(link.upper_dials()) << link.id();
+
+  for (LinkMeasurement& m : *in.topology.mutable_links()) m.set_error("no connection");
+  EXPECT_THAT(std::string(MakePlan(in).status().message()), HasSubstr("no connection"))
+      << "a rate is of no use where neither can";
 }
 
 TEST(Search, NoLinksNoOrder) {
