@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -66,6 +67,12 @@ absl::Status ApplyWord(absl::string_view word, LinkChange* change) {
   } else if (absl::ConsumePrefix(&word, "loss=")) {
     ASSIGN_OR_RETURN(double loss, ParseLoss(word));
     change->loss = loss;
+  } else if (absl::ConsumePrefix(&word, "drop-over=")) {
+    int64_t bytes = 0;
+    if (!absl::SimpleAtoi(word, &bytes) || bytes < 0 || bytes > kMaxMtu)
+      return absl::InvalidArgumentError(
+          absl::StrCat("drop-over '", word, "' is not a packet's size: 0 (none) to ", kMaxMtu));
+    change->drop_over_bytes = bytes;
   } else if (absl::StartsWith(word, "delay=") || absl::StartsWith(word, "jitter=")) {
     const bool is_delay = absl::ConsumePrefix(&word, "delay=");
     absl::ConsumePrefix(&word, "jitter=");
@@ -85,6 +92,7 @@ std::string FormatLinkChange(const LinkChange& change) {
   if (change.delay) absl::StrAppend(&out, " delay=", absl::FormatDuration(*change.delay));
   if (change.jitter) absl::StrAppend(&out, " jitter=", absl::FormatDuration(*change.jitter));
   if (change.loss) absl::StrAppend(&out, " loss=", FormatLoss(*change.loss));
+  if (change.drop_over_bytes) absl::StrAppend(&out, " drop-over=", *change.drop_over_bytes);
   if (change.down) absl::StrAppend(&out, *change.down ? " down" : " up");
   if (change.one_way) absl::StrAppend(&out, " one-way");
   return out;
@@ -140,6 +148,7 @@ LinkSpec Changed(LinkSpec spec, const LinkChange& change) {
   spec.delay = change.delay.value_or(spec.delay);
   spec.jitter = change.jitter.value_or(spec.jitter);
   spec.loss = change.loss.value_or(spec.loss);
+  spec.drop_over_bytes = change.drop_over_bytes.value_or(spec.drop_over_bytes);
   return spec;
 }
 

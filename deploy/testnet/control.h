@@ -39,6 +39,7 @@ struct LinkChange {
   std::optional<absl::Duration> delay;
   std::optional<absl::Duration> jitter;
   std::optional<double> loss;
+  std::optional<int64_t> drop_over_bytes;
   std::optional<bool> down;
   bool one_way = false;
 };

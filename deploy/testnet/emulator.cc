@@ -216,7 +216,8 @@ std::string Emulator::StatsJson() const {
                                {"bytes", c.bytes},
                                {"dropped_loss", c.dropped_loss},
                                {"dropped_queue", c.dropped_queue},
-                               {"dropped_down", c.dropped_down}});
+                               {"dropped_down", c.dropped_down},
+                               {"dropped_large", c.dropped_large}});
     }
   }
   return json.dump(1) + "\n";

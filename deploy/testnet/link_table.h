@@ -43,10 +43,13 @@ struct LinkSpec {
   absl::Duration jitter =
       absl::ZeroDuration();  // uniform in delay +- jitter; packets stay in order
   double loss = 0;           // share of packets lost, 0 to 1
+  // Packets over it vanish without a word, as on a path with a smaller MTU that filters ICMP; 0:
+  // none. Not in a table: `isthmus-wan set` alone has it.
+  int64_t drop_over_bytes = 0;
 
   friend bool operator==(const LinkSpec& a, const LinkSpec& b) {
     return a.rate_bits_per_s == b.rate_bits_per_s && a.delay == b.delay && a.jitter == b.jitter &&
-           a.loss == b.loss;
+           a.loss == b.loss && a.drop_over_bytes == b.drop_over_bytes;
   }
   friend bool operator!=(const LinkSpec& a, const LinkSpec& b) { return !(a == b); }
 };

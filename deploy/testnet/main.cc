@@ -73,7 +73,7 @@ int FailLookup(const absl::Status& status, int not_found_code) {
 }
 
 struct Arguments {
-  std::string links, run_dir, rate, delay, jitter, loss;
+  std::string links, run_dir, rate, delay, jitter, loss, drop_over;
   int nodes = 0;
   int mtu = 1500;
   uint64_t seed = 1;
@@ -168,7 +168,8 @@ int RunSet(const Arguments& a) {
   // As typed: the emulator checks them, with the same parser as a link table's cells.
   for (const auto& [key, value] :
        {std::make_pair("rate", &a.rate), std::make_pair("delay", &a.delay),
-        std::make_pair("jitter", &a.jitter), std::make_pair("loss", &a.loss)}) {
+        std::make_pair("jitter", &a.jitter), std::make_pair("loss", &a.loss),
+        std::make_pair("drop-over", &a.drop_over)}) {
     if (!value->empty()) absl::StrAppend(&request, " ", key, "=", *value);
   }
   absl::StatusOr<LinkChange> checked = ParseLinkChange(request);
@@ -249,6 +250,9 @@ int Main(int argc, char** argv) {
   set->add_option("FROM", a.from, "a node, or *")->required();
   set->add_option("TO", a.to, "a node, or *")->required();
   AddLinkFigures(set, &a);
+  set->add_option("--drop-over", a.drop_over,
+                  "packets of more bytes vanish, as on a path that filters ICMP; 0: none")
+      ->type_name("BYTES");
   CLI::Option* down = set->add_flag("--down", a.down, "pull the cable");
   set->add_flag("--up", a.up, "plug it in again")->excludes(down);
   set->add_flag("--one-way", a.one_way, "only from FROM to TO (else both directions)");

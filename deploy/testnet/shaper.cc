@@ -61,6 +61,10 @@ Shaper::Verdict Shaper::Offer(int from, int to, absl::Span<const uint8_t> packet
     return Verdict::kDown;
   }
   const int64_t size = static_cast<int64_t>(packet.size());
+  if (pair.spec.drop_over_bytes > 0 && size > pair.spec.drop_over_bytes) {
+    ++pair.counters.dropped_large;
+    return Verdict::kTooLarge;
+  }
   const int64_t rate = pair.spec.rate_bits_per_s;
   int64_t departure = now_ns;
   if (rate > 0) {

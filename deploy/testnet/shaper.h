@@ -44,13 +44,14 @@ struct PairCounters {
   uint64_t dropped_loss = 0;
   uint64_t dropped_queue = 0;
   uint64_t dropped_down = 0;
+  uint64_t dropped_large = 0;
 };
 
 class Shaper {
  public:
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-  enum class Verdict { kAccepted, kLost, kQueueFull, kDown };
+  enum class Verdict { kAccepted, kLost, kQueueFull, kDown, kTooLarge };
 
   struct Delivery {
     int from = 0;

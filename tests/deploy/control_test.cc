@@ -27,9 +27,11 @@ TEST(LinkChange, FormatReadsBackToTheSame) {
   c.delay = absl::Milliseconds(7);
   c.jitter = absl::Microseconds(20);
   c.loss = 0.25;
+  c.drop_over_bytes = 1280;
   c.down = false;
   c.one_way = true;
-  EXPECT_EQ(FormatLinkChange(c), "set a * rate=5Mbit delay=7ms jitter=20us loss=25% up one-way");
+  EXPECT_EQ(FormatLinkChange(c),
+            "set a * rate=5Mbit delay=7ms jitter=20us loss=25% drop-over=1280 up one-way");
   absl::StatusOr<LinkChange> back = ParseLinkChange(FormatLinkChange(c));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(FormatLinkChange(*back), FormatLinkChange(c));
@@ -37,7 +39,7 @@ TEST(LinkChange, FormatReadsBackToTheSame) {
 
 TEST(LinkChange, RefusesWhatItDoesNotKnow) {
   for (const char* bad : {"", "set", "set a b", "get a b down", "set a b rate=5", "set a b delay=x",
-                          "set a b loss=2", "set a b sideways"}) {
+                          "set a b loss=2", "set a b drop-over=big", "set a b sideways"}) {
     EXPECT_FALSE(ParseLinkChange(bad).ok()) << bad;
   }
 }

@@ -41,6 +41,16 @@ TEST(Shaper, ArrivalIsDeparturePlusDelay) {
   EXPECT_EQ(s.held_bytes(), 0);
 }
 
+TEST(Shaper, PacketsOverASizeVanish) {
+  LinkSpec spec = Link(8 * kMbit);
+  spec.drop_over_bytes = 1280;
+  Shaper s(Table(spec), {});
+  EXPECT_EQ(s.Offer(0, 1, Bytes(1281), 0), Verdict::kTooLarge);
+  EXPECT_EQ(s.Offer(0, 1, Bytes(1280), 0), Verdict::kAccepted);
+  EXPECT_EQ(s.counters(0, 1).dropped_large, 1u);
+  EXPECT_EQ(s.NextEvent(), 1280 * 1000) << "it takes no time on the link";
+}
+
 TEST(Shaper, PacketsQueueBehindEachOtherAndIdleTimeIsNotSaved) {
   Shaper s(Table(Link(8 * kMbit)), {});
   for (int i = 0; i < 3; ++i) s.Offer(0, 1, Bytes(1000), 0);
