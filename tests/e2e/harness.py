@@ -82,8 +82,8 @@ class Cluster:
         self.coordinator = p
         return p
 
-    def start_daemon(self, name, *flags, coordinator=None):
-        p = Program(name, [f"{BIN}/isthmusd", "--coordinator", coordinator or self.address, "--listen", "127.0.0.1:0",
+    def start_daemon(self, name, *flags, coordinator=None, listen="127.0.0.1:0"):
+        p = Program(name, [f"{BIN}/isthmusd", "--coordinator", coordinator or self.address, "--listen", listen,
                            "--http", "127.0.0.1:0", "--name", name, "--state-dir", os.path.join(self.dir, name),
                            "--data-dir", self.data, "--threads", "1", *flags], os.path.join(self.dir, name + ".log"))
         self.programs.append(p)

@@ -1,0 +1,110 @@
+"""Networks that are not as their addresses say: one way only, the same address twice, paths that drop large packets."""
+import json
+import os
+import subprocess
+import tempfile
+import time
+import unittest
+
+from harness import BIN, Cluster, Program, main
+
+
+class WanCluster(Cluster):
+    """Nodes n0, n1, ... of the WAN emulator: the coordinator on n0, a daemon on each of the others."""
+
+    def __init__(self, nodes):
+        super().__init__()
+        self.run_dir = tempfile.mkdtemp(prefix="isthmus-wan-", dir=self.dir)
+        wan = Program("wan", [f"{BIN}/isthmus-wan", "--nodes", str(nodes), "--rate", "50Mbit", "--delay", "2ms", "--run-dir",
+                              self.run_dir], os.path.join(self.dir, "wan.log"))
+        self.programs.append(wan)
+        wan.wait_for("ready", 30)
+        with open(os.path.join(self.run_dir, "wan.json")) as f:
+            self.hosts = {n["name"]: n["address"] for n in json.load(f)["nodes"]}
+        self.address = f"{self.hosts['n0']}:7070"
+        self.start_on("n0", "coordinator", "isthmus-coordinator", "--listen", "0.0.0.0:7070", "--http", "", "--state-dir",
+                      os.path.join(self.dir, "coordinator"))
+        for i in range(1, nodes):
+            self.start_on(f"n{i}", f"d{i}", "isthmusd", "--coordinator", self.address, "--listen", "0.0.0.0:7071", "--http", "",
+                          "--name", f"d{i}", "--state-dir", os.path.join(self.dir, f"d{i}"), "--data-dir", self.data, "--threads", "1")
+
+    def start_on(self, node, name, program, *argv):
+        p = Program(name, [f"{BIN}/isthmus-wan", "exec", "--run-dir", self.run_dir, node, "--", f"{BIN}/{program}", *argv],
+                    os.path.join(self.dir, name + ".log"))
+        self.programs.append(p)
+        p.wait_for("listening on", 60)
+        return p
+
+    def set(self, *argv):
+        subprocess.run([f"{BIN}/isthmus-wan", "set", "--run-dir", self.run_dir, *argv], check=True, capture_output=True)
+
+    def cli(self, *args, seconds=120):
+        r = subprocess.run([f"{BIN}/isthmus-wan", "exec", "--run-dir", self.run_dir, "n0", "--", f"{BIN}/isthmus", "--coordinator",
+                            self.address, *args], capture_output=True, timeout=seconds)
+        return r.returncode, r.stdout.decode(errors="replace"), r.stderr.decode(errors="replace")
+
+
+class PathsTest(unittest.TestCase):
+    def cluster(self, *args, kind=Cluster):
+        cluster = kind(*args)
+        self.addCleanup(cluster.close)
+        return cluster
+
+    def test_a_daemon_that_only_dials_takes_part(self):
+        cluster = self.cluster()
+        cluster.start_coordinator()
+        cluster.start_daemon("open")
+        cluster.start_daemon("closed", "--advertise", "127.0.0.1:9")  # nobody listens there
+        cluster.wait_nodes(2)
+        cluster.submit(cluster.job(strategy__nodes=["open", "closed"], recipe__steps=5))
+        cluster.wait_state({"JOB_FINISHED"})
+        plan = cluster.status()["plan"]
+        self.assertTrue(all(link.get("upper_dials") for link in plan["links"]), plan["links"])
+
+    def test_a_second_daemon_at_an_address_is_refused_naming_both(self):
+        cluster = self.cluster().start(1)
+        address = json.loads(cluster.cli("nodes", "--json")[1])["nodes"][0]["node"]["address"]
+        second = cluster.start_daemon("d1", "--advertise", address)
+        self.assertEqual(second.process.wait(60), 5, second.text())
+        self.assertIn("d1", second.text())
+        self.assertIn("advertises the address of d0", second.text())
+        self.assertIn("--advertise", second.text())
+
+    def test_a_daemon_that_joins_while_a_job_runs_takes_part_in_the_next(self):
+        cluster = self.cluster()
+        cluster.start_coordinator()
+        cluster.start_daemon("busy")
+        cluster.wait_nodes(1)
+        cluster.submit(cluster.job("long", strategy__stages=1, recipe__steps=100000, checkpoint__every=100000))
+        cluster.wait_state({"JOB_RUNNING"}, "long")
+        for host in (2, 3):  # hosts of their own
+            cluster.start_daemon(f"late{host}", listen=f"127.0.0.{host}:0")
+        cluster.wait_nodes(3)
+        cluster.submit(cluster.job("next", recipe__steps=5, strategy__nodes=["late2", "late3"]))
+        cluster.wait_state({"JOB_FINISHED"}, "next")
+        self.assertEqual(cluster.status("long")["state"], "JOB_RUNNING")
+
+    @unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/net/tun"), "the emulator needs root and /dev/net/tun")
+    def test_a_path_that_drops_large_packets_is_named_and_avoided(self):
+        cluster = self.cluster(4, kind=WanCluster)
+        cluster.wait_nodes(3)
+        self.assertEqual(cluster.cli("nodes", "--wait", "3", "--timeout", "90")[0], 0)
+        cluster.set("n1", "n2", "--drop-over", "1280")
+        cluster.submit(cluster.job(strategy__nodes=["d1", "d2"], recipe__steps=5))
+        status = cluster.wait_state({"JOB_FAILED"}, seconds=90)
+        self.assertIn("small messages pass, but one of 4096 bytes", status["reason"])
+        self.assertIn("mtu 1280", status["reason"])
+        code, _, err = cluster.cli("submit", cluster.job("again", strategy__nodes=["d1", "d2"]))
+        self.assertNotEqual(code, 0)
+        self.assertIn("small messages pass, but one of 4096 bytes", err)
+        cluster.submit(cluster.job("other", strategy__stages=2, recipe__steps=5))  # by another host
+        cluster.wait_state({"JOB_FINISHED"}, "other")
+        cluster.set("n1", "n2", "--drop-over", "0")
+        end = time.monotonic() + 150  # it is measured again
+        while cluster.cli("plan", cluster.job("again", strategy__nodes=["d1", "d2"]))[0] != 0:
+            self.assertLess(time.monotonic(), end, cluster.logs())
+            time.sleep(2)
+
+
+if __name__ == "__main__":
+    main()
