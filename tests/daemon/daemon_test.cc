@@ -166,7 +166,7 @@ TEST_F(DaemonTest, RunsAPlanMeasuresItselfAndShowsMetrics) {
   }));
   CoordinatorMessage probe;
   NodeInfo* self = probe.mutable_probe()->add_peers();
-  self->set_id("other");
+  self->set_id(daemon_->node_id());
   self->set_name("beta");
   self->set_address(absl::StrCat("127.0.0.1:", daemon_->port()));
   coordinator.Say(probe);
