@@ -1,5 +1,6 @@
 #include "worker/checkpoint.h"
 
+#include <array>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -11,6 +12,23 @@
 
 namespace isthmus::worker {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr char kTiedFile[] = "tied.safetensors";
+
+// Of a checkpoint at the coordinator, in the order in which they are put.
+std::array<std::pair<const char*, const std::string*>, 3> Files(const CheckpointParts& parts) {
+  return {{{"weights.safetensors", &parts.weights},
+           {"optimizer.safetensors", &parts.optimizer},
+           {"state.json", &parts.state}}};
+}
+
+// The coordinator is away, or its disk is full: it may take the same file later.
+bool WorthHolding(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsResourceExhausted(status) ||
+         absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
+}
 
 absl::StatusOr<std::string> Fetch(const SessionPlan& plan, CheckpointStore* store,
                                   const std::string& what,
@@ -50,6 +68,7 @@ absl::StatusOr<CheckpointParts> ExportCheckpoint(const SessionPlan& plan, Stage*
   parts.step = step;
   ASSIGN_OR_RETURN(parts.weights, stage->ExportWeights());
   ASSIGN_OR_RETURN(parts.optimizer, stage->ExportOptimizer());
+  ASSIGN_OR_RETURN(parts.tied, stage->ExportTied());
   parts.state = CheckpointStateJson(StateOf(plan, step, skipped, corpus));
   return parts;
 }
@@ -92,12 +111,21 @@ absl::Status CheckSameText(const SessionPlan& plan, const CheckpointState& state
 }
 
 CheckpointWriter::CheckpointWriter(const SessionPlan& plan, CheckpointStore* store,
-                                   SessionObserver* observer)
-    : plan_(plan), store_(store), observer_(observer), thread_([this] { Run(); }) {}
+                                   SessionObserver* observer, CheckpointWriterOptions options)
+    : plan_(plan), store_(store), observer_(observer), options_(options), thread_([this] {
+        Run();
+      }) {}
 
 CheckpointWriter::~CheckpointWriter() {
+  Abort();
   queue_.Abort(absl::CancelledError("done"));
   thread_.join();
+}
+
+void CheckpointWriter::Abort() {
+  MutexLock lock(&mutex_);
+  aborted_ = true;
+  changed_.SignalAll();
 }
 
 void CheckpointWriter::Save(CheckpointParts parts) {
@@ -111,10 +139,14 @@ void CheckpointWriter::Save(CheckpointParts parts) {
 }
 
 bool CheckpointWriter::WaitIdle(absl::Duration timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout);
+  const auto deadline = Clock::now() + absl::ToChronoNanoseconds(timeout);
   MutexLock lock(&mutex_);
   while (busy_) {
-    if (!idle_changed_.WaitUntil(&mutex_, deadline)) return !busy_;
+    if (timeout == absl::InfiniteDuration()) {
+      changed_.Wait(&mutex_);
+    } else if (!changed_.WaitUntil(&mutex_, deadline)) {
+      return !busy_;
+    }
   }
   return true;
 }
@@ -129,35 +161,66 @@ void CheckpointWriter::Run() {
     absl::StatusOr<CheckpointParts> parts = queue_.Pop(absl::InfiniteDuration());
     if (absl::IsDeadlineExceeded(parts.status())) continue;
     if (!parts.ok()) return;
-    const absl::Status status = Put(*parts);
+    const absl::Status status = Store(*parts);
     if (!status.ok()) {
       LogWarning("checkpoint ", parts->step, " of stage ", plan_.stage(),
                  " was not stored: ", status.message());
     }
+    *parts = CheckpointParts();
     MutexLock lock(&mutex_);
     last_ = status;
     busy_ = false;
-    idle_changed_.SignalAll();
+    changed_.SignalAll();
   }
 }
 
-absl::Status CheckpointWriter::Put(const CheckpointParts& parts) {
+PutCheckpointHeader CheckpointWriter::Header(const CheckpointParts& parts, const char* file,
+                                             const std::string& bytes) const {
   PutCheckpointHeader header;
   header.set_job_id(plan_.plan().job_id());
   header.set_generation(plan_.plan().generation());
   header.set_step(parts.step);
   header.set_stage(plan_.stage());
   header.set_stages(plan_.stages());
-  const auto put = [&](const char* file, const std::string& bytes) {
-    header.set_file(file);
-    header.set_file_bytes(bytes.size());
-    header.set_checksum(Hash64(bytes));
-    return Annotate(store_->Put(header, bytes),
-                    absl::StrCat("putting ", file, " of checkpoint ", parts.step));
-  };
-  RETURN_IF_ERROR(put("weights.safetensors", parts.weights));
-  RETURN_IF_ERROR(put("optimizer.safetensors", parts.optimizer));
-  RETURN_IF_ERROR(put("state.json", parts.state));
+  header.set_file(file);
+  header.set_file_bytes(static_cast<int64_t>(bytes.size()));
+  header.set_checksum(Hash64(bytes));
+  return header;
+}
+
+absl::Status CheckpointWriter::Store(const CheckpointParts& parts) {
+  for (const auto& [file, bytes] : Files(parts)) store_->Keep(Header(parts, file, *bytes), *bytes);
+  if (!parts.tied.empty()) store_->Keep(Header(parts, kTiedFile, parts.tied), parts.tied);
+  size_t done = 0;
+  absl::Status status = PutRest(parts, &done);
+  if (!parts.last || !WorthHolding(status)) return status;
+  LogWarning("the last checkpoint (", parts.step, ") of stage ", plan_.stage(),
+             " is not stored yet: ", status.message(),
+             ". It is held in memory and tried again for ", absl::FormatDuration(options_.hold));
+  const auto give_up = Clock::now() + absl::ToChronoNanoseconds(options_.hold);
+  while (WorthHolding(status) && Pause(give_up)) status = PutRest(parts, &done);
+  return status;
+}
+
+// False: it is too late to try again.
+bool CheckpointWriter::Pause(Clock::time_point give_up) {
+  const auto until = Clock::now() + absl::ToChronoNanoseconds(options_.again);
+  MutexLock lock(&mutex_);
+  while (!aborted_ && changed_.WaitUntil(&mutex_, until)) {
+  }
+  return !aborted_ && Clock::now() < give_up;
+}
+
+// From file `*done` on: those before are there.
+absl::Status CheckpointWriter::PutRest(const CheckpointParts& parts, size_t* done) {
+  const auto files = Files(parts);
+  for (; *done < files.size(); ++*done) {
+    const auto& [file, bytes] = files[*done];
+    const absl::Status status = store_->Put(Header(parts, file, *bytes), *bytes);
+    if (options_.progress != nullptr) ++*options_.progress;
+    if (!status.ok())
+      return Annotate(status, absl::StrCat("putting ", file, " of checkpoint ", parts.step));
+  }
   SessionEvent event;
   event.set_job_id(plan_.plan().job_id());
   event.set_generation(plan_.plan().generation());

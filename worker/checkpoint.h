@@ -1,13 +1,16 @@
 // Checkpoints as one stage makes and takes them. All stages save the same step, because the
 // decision of the vote says when.
 //
-// The compute thread exports copies at a commit; a background thread puts them, one checkpoint at a
-// time: while one is under way the stage votes `busy` and the next one waits. A periodic checkpoint
-// that can't be stored is logged and training goes on under the coordinator's absence; the last one
-// must be stored for the session to end well.
+// The compute thread exports copies at a commit; a background thread keeps them on this host's disk
+// and puts them, one checkpoint at a time: while one is under way the stage votes `busy` and the
+// next one waits. A periodic checkpoint that can't be stored is logged and training goes on under
+// the coordinator's absence; the last one must be stored for the session to end well, and is held
+// and tried again while the coordinator is away or its disk is full.
 #ifndef ISTHMUS_WORKER_CHECKPOINT_H_
 #define ISTHMUS_WORKER_CHECKPOINT_H_
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,6 +34,8 @@ struct CheckpointParts {
   std::string weights;    // safetensors
   std::string optimizer;  // safetensors
   std::string state;      // JSON
+  std::string tied;       // safetensors; kept on this host alone. Empty: nothing to keep
+  bool last = false;      // of the session
 };
 
 // What a stage that reads data knows of it; on the others nothing is set.
@@ -59,32 +64,47 @@ absl::StatusOr<CheckpointState> LoadCheckpoint(const SessionPlan& plan, Checkpoi
 absl::Status CheckSameText(const SessionPlan& plan, const CheckpointState& state,
                            uint64_t fingerprint);
 
-// Thread: Save, WaitIdle and the destructor on the compute thread.
+struct CheckpointWriterOptions {
+  absl::Duration hold = absl::Minutes(30);   // the last checkpoint is tried again for so long ...
+  absl::Duration again = absl::Seconds(5);   // ... with so long in between
+  std::atomic<int64_t>* progress = nullptr;  // grows with every file put, and every try of one
+};
+
+// Thread: Save, WaitIdle and the destructor on the compute thread; Abort from any.
 class CheckpointWriter {
  public:
   // `store` and `observer` outlive the writer. CHECKPOINTED is reported after the last Put of a
   // checkpoint.
-  CheckpointWriter(const SessionPlan& plan, CheckpointStore* store, SessionObserver* observer);
-  ~CheckpointWriter();  // waits for the checkpoint under way
+  CheckpointWriter(const SessionPlan& plan, CheckpointStore* store, SessionObserver* observer,
+                   CheckpointWriterOptions options = {});
+  ~CheckpointWriter();  // waits for the call of the store that runs
 
   // Returns at once. Only while idle.
   void Save(CheckpointParts parts);
-  // True: nothing is under way. False after `timeout`.
+  // True: nothing is under way. False after `timeout`; what is under way ends by itself.
   bool WaitIdle(absl::Duration timeout);
+  // The last checkpoint is not held any longer.
+  void Abort();
   // Of the last checkpoint saved; OK before the first.
   absl::Status last_status() const;
 
  private:
   void Run();
-  absl::Status Put(const CheckpointParts& parts);
+  absl::Status Store(const CheckpointParts& parts);
+  absl::Status PutRest(const CheckpointParts& parts, size_t* done);
+  bool Pause(std::chrono::steady_clock::time_point give_up);
+  PutCheckpointHeader Header(const CheckpointParts& parts, const char* file,
+                             const std::string& bytes) const;
 
   const SessionPlan& plan_;
   CheckpointStore* const store_;
   SessionObserver* const observer_;
+  const CheckpointWriterOptions options_;
   BoundedQueue<CheckpointParts> queue_{1};
   mutable Mutex mutex_;
-  CondVar idle_changed_;
+  CondVar changed_;
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
+  bool aborted_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status last_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };

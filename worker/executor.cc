@@ -100,6 +100,8 @@ absl::StatusOr<EvalResult> Executor::RunEval(int64_t step) {
   double loss_sum = 0;
   int64_t samples = 0;
   for (const Action& action : plan_.mine().eval()) {
+    ASSIGN_OR_RETURN(const bool leaves, LeavesEval(action));
+    if (leaves) return EvalResult();
     RETURN_IF_ERROR(DoEval(action, &loss_sum, &samples));
     ++*o_.progress;
   }
@@ -108,6 +110,18 @@ absl::StatusOr<EvalResult> Executor::RunEval(int64_t step) {
   if (result.has_loss)
     result.loss = loss_sum / static_cast<double>(samples * plan_.job().model().context());
   return result;
+}
+
+// Stage 0 says it, the others hear it in place of the micro-batch's activation and pass it on.
+absl::StatusOr<bool> Executor::LeavesEval(const Action& action) {
+  if (action.op() != Action::FWD) return false;
+  if (!(plan_.first() ? o_.leave_eval() : slots_[action.micro()].leave)) return false;
+  if (plan_.last()) return true;
+  Outbound item = NewFrame(FrameHeader::EVAL_ACTIVATION, action.micro());
+  item.header.mutable_vote()->set_stop(true);
+  item.tensor = Tensor{plan_.boundary_dims(*plan_.upper(), 0), {}};
+  RETURN_IF_ERROR(PushTimed(o_.upper, std::move(item)));
+  return true;
 }
 
 absl::Status Executor::DoEval(const Action& action, double* loss_sum, int64_t* samples) {
@@ -187,7 +201,8 @@ absl::Status Executor::ReceiveActivation(int micro, bool train) {
   slot.activation = std::move(item.tensor);
   slot.token_ids = std::move(item.token_ids);
   slot.places = std::move(item.places);
-  if (!plan_.last()) return absl::OkStatus();
+  slot.leave = item.header.vote().stop();
+  if (!plan_.last() || slot.leave) return absl::OkStatus();
   const std::vector<uint32_t> theirs = slot.ids;
   FillIds(micro, train);
   if (theirs == slot.ids) return absl::OkStatus();

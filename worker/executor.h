@@ -39,6 +39,8 @@ struct ExecutorOptions {
   // Stage 0: whether a checkpoint is due after this step, by the interval or owed. Given the vote
   // of all.
   std::function<bool(int64_t step, const Vote& all)> checkpoint_due;
+  // Stage 0, before each micro-batch of a validation pass: true leaves it, on all stages.
+  std::function<bool()> leave_eval;
   std::atomic<int64_t>* progress = nullptr;  // grows with every finished action
 };
 
@@ -71,7 +73,8 @@ class Executor {
   // One training step, to its commit or skip. The first error is final.
   absl::StatusOr<StepResult> RunStep(int64_t step);
 
-  // The validation pass after `step`: changes nothing of the training state.
+  // The validation pass after `step`: changes nothing of the training state. One that stage 0
+  // leaves has no loss.
   absl::StatusOr<EvalResult> RunEval(int64_t step);
 
   int64_t skipped() const { return skipped_; }
@@ -87,12 +90,14 @@ class Executor {
     std::vector<uint32_t> places;     // of the activation received, if its gradient goes by `kept`
     Tensor activation;                // received, then computed
     Tensor gradient;                  // received, then computed
+    bool leave = false;               // in place of an activation: the validation pass ends here
   };
 
   Executor(const SessionPlan& plan, ExecutorOptions options, int64_t skipped);
   absl::Status Begin(int64_t step);
   absl::Status Do(const Action& action);
   absl::Status DoEval(const Action& action, double* loss_sum, int64_t* samples);
+  absl::StatusOr<bool> LeavesEval(const Action& action);
   absl::Status ReceiveActivation(int micro, bool train);
   absl::Status Forward(int micro, bool train, double* loss_sum);
   absl::Status SendActivation(int micro, bool train);

@@ -168,7 +168,11 @@ absl::Status CheckFrame(const SessionPlan& plan, const LinkPlan& link,
       return absl::InvalidArgumentError(
           absl::StrCat("the peer built another codec than ", FormatCodec(spec)));
     }
-    return CheckShape(plan, link, expected, h);
+    RETURN_IF_ERROR(CheckShape(plan, link, expected, h));
+    if (!h.has_vote()) return absl::OkStatus();
+    const bool leaves = expected.kind == FrameHeader::EVAL_ACTIVATION && h.shape(0) == 0;
+    return leaves ? absl::OkStatus()
+                  : absl::InvalidArgumentError("a frame with a tensor and a vote");
   }
   const bool votes = expected.kind == FrameHeader::VOTE || expected.kind == FrameHeader::DECISION;
   const bool offers = expected.kind == FrameHeader::CODEC_STATE;
@@ -201,6 +205,10 @@ FrameSequence::FrameSequence(const SessionPlan& plan, const LinkPlan& link)
     if (from_below && a.op() == Action::RECV_ACT)
       eval_.push_back({FrameHeader::EVAL_ACTIVATION, a.micro()});
   }
+}
+
+void FrameSequence::LeaveEval() {
+  if (in_eval_) at_ = eval_.size();
 }
 
 std::optional<ExpectedFrame> FrameSequence::Next() {

@@ -55,6 +55,7 @@ absl::Status CheckFrame(const SessionPlan& plan, const LinkPlan& link,
 //   from below: the activations of a step, [hash of the sender's buffers], the decision,
 //   [activations of a validation pass] from above: the gradients of a step, [hash], the vote tied
 //   link:  one gradient a step
+// An activation of a validation pass without samples, with a vote that says stop, ends the pass.
 class FrameSequence {
  public:
   FrameSequence(const SessionPlan& plan, const LinkPlan& link);
@@ -63,6 +64,8 @@ class FrameSequence {
   std::optional<ExpectedFrame> Next();
   // The decision of the step just read says stop: nothing comes after it.
   void Stop() { stopped_ = true; }
+  // The rest of the validation pass does not come.
+  void LeaveEval();
 
  private:
   struct Item {

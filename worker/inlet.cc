@@ -158,6 +158,8 @@ absl::Status Inlet::Take(const ExpectedFrame& expected, Frame frame) {
     RETURN_IF_ERROR(Decode(expected, frame, &item));
   }
   if (expected.kind == FrameHeader::DECISION && frame.header.vote().stop()) sequence_.Stop();
+  if (expected.kind == FrameHeader::EVAL_ACTIVATION && frame.header.vote().stop())
+    sequence_.LeaveEval();
   const bool checkpoint = frame.header.vote().checkpoint();
   item.header = std::move(frame.header);
   queue_.Push(std::move(item), absl::InfiniteDuration())

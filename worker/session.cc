@@ -49,9 +49,10 @@ class SessionImpl : public Session {
  private:
   absl::Status Prepare();
   absl::Status OpenLinks();
+  void MakeWriter();
   absl::Status TakeUpCodecStates();
   absl::Status RunSteps();
-  absl::Status SaveCheckpoint();
+  absl::Status SaveCheckpoint(bool last);
   void FinishOutlets();
   absl::Status Drain();
   void JoinAll();
@@ -67,9 +68,9 @@ class SessionImpl : public Session {
   const SessionOptions o_;
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<Executor> executor_;
-  std::unique_ptr<CheckpointWriter> writer_;
   std::string codec_states_;      // in words, what became of them at a resume
-  bool checkpoint_owed_ = false;  // stage 0: due, but a stage was busy
+  bool checkpoint_owed_ = false;  // due, but a stage was busy
+  bool last_unsaved_ = false;     // the last checkpoint waits for the one under way
   std::atomic<bool> stop_requested_{false};
   std::atomic<bool> checkpoint_requested_{false};
   std::atomic<int64_t> progress_{0};
@@ -77,6 +78,7 @@ class SessionImpl : public Session {
 
   mutable Mutex mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<CheckpointWriter> writer_;  // made and ended under mutex_
   std::deque<Line> lines_;  // grows in OpenLinks alone, under mutex_; a line stays where it is
 };
 
@@ -90,7 +92,12 @@ absl::Status SessionImpl::Run() {
   if (status.ok()) status = Drain();
   if (!status.ok()) Fail(status);
   JoinAll();
-  writer_.reset();
+  std::unique_ptr<CheckpointWriter> writer;
+  {
+    MutexLock lock(&mutex_);
+    writer = std::move(writer_);
+  }
+  writer.reset();
   status = failure();
   Emit(status.ok() ? SessionEvent::FINISHED : SessionEvent::FAILED, status);
   return status;
@@ -105,7 +112,7 @@ absl::Status SessionImpl::Prepare() {
                    LoadCheckpoint(*plan_, o_.checkpoints, stage_.get()));
   if (ReadsData()) RETURN_IF_ERROR(CheckSameText(*plan_, loaded, o_.corpus->fingerprint()));
   ++progress_;
-  writer_ = std::make_unique<CheckpointWriter>(*plan_, o_.checkpoints, o_.observer);
+  MakeWriter();
   ExecutorOptions options;
   options.stage = stage_.get();
   options.corpus = o_.corpus;
@@ -117,6 +124,7 @@ absl::Status SessionImpl::Prepare() {
   options.checkpoint_due = [this](int64_t step, const Vote& all) {
     return CheckpointDue(step, all);
   };
+  options.leave_eval = [this] { return stop_requested_.load(); };
   options.progress = &progress_;
   ASSIGN_OR_RETURN(executor_, Executor::Make(*plan_, std::move(options), loaded.skipped_steps));
   RETURN_IF_ERROR(TakeUpCodecStates());
@@ -126,6 +134,15 @@ absl::Status SessionImpl::Prepare() {
     line.out->Start(line.link.get(), fail);
   }
   return failure();
+}
+
+void SessionImpl::MakeWriter() {
+  CheckpointWriterOptions options;
+  options.hold = o_.hold_last;
+  options.progress = &progress_;
+  auto writer = std::make_unique<CheckpointWriter>(*plan_, o_.checkpoints, o_.observer, options);
+  MutexLock lock(&mutex_);
+  writer_ = std::move(writer);
 }
 
 // The one above first: it waits for this end's dial, and so the chain comes up from its top without
@@ -197,13 +214,17 @@ absl::Status SessionImpl::RunSteps() {
     ASSIGN_OR_RETURN(const StepResult result, executor_->RunStep(step));
     step_ = step + 1;
     StepRecord record = recorder.End(step, result);
-    if (result.decision.checkpoint()) RETURN_IF_ERROR(SaveCheckpoint());
+    const bool last = result.decision.stop() || step + 1 == plan_->end_step();
+    if (result.decision.checkpoint()) {
+      RETURN_IF_ERROR(SaveCheckpoint(last));
+    } else {
+      checkpoint_owed_ = checkpoint_owed_ || plan_->CheckpointAfter(step);
+    }
     if (!result.decision.stop() && plan_->EvalAfter(step)) {
       ASSIGN_OR_RETURN(const EvalResult eval, executor_->RunEval(step));
       record.set_has_validation_loss(eval.has_loss);
       record.set_validation_loss(eval.loss);
     }
-    const bool last = result.decision.stop() || step + 1 == plan_->end_step();
     if (last) FinishOutlets();
     recorder.AddLinks(&record);
     o_.observer->OnStep(record);
@@ -222,10 +243,9 @@ StepRequests SessionImpl::MakeRequests(int64_t step) {
   StepRequests requests;
   requests.stop = stop_requested_;
   requests.checkpoint = checkpoint_requested_.exchange(false);
-  // A short wait keeps checkpoints on their steps where storing is just slower than a few steps;
-  // past it, training goes first.
-  const bool wanted = plan_->CheckpointAfter(step) || requests.checkpoint || checkpoint_owed_;
-  requests.busy = !writer_->WaitIdle(wanted ? plan_->timeout(step) / 4 : absl::ZeroDuration());
+  const bool due = plan_->CheckpointAfter(step) || requests.checkpoint;
+  requests.busy =
+      !writer_->WaitIdle(PatienceWithStore(due, checkpoint_owed_, plan_->timeout(step)));
   return requests;
 }
 
@@ -234,13 +254,12 @@ bool SessionImpl::CheckpointDue(int64_t step, const Vote& all) {
   return checkpoint_owed_;
 }
 
-absl::Status SessionImpl::SaveCheckpoint() {
+// The last one alone may find another under way: it is saved in Drain, after a validation pass that
+// the other stages want to go on with.
+absl::Status SessionImpl::SaveCheckpoint(bool last) {
   checkpoint_owed_ = false;
-  if (!writer_->WaitIdle(plan_->drain_timeout())) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("the coordinator did not take the last checkpoint within ",
-                     absl::FormatDuration(plan_->drain_timeout())));
-  }
+  last_unsaved_ = !writer_->WaitIdle(absl::ZeroDuration());
+  if (last_unsaved_) return absl::OkStatus();
   CorpusPosition corpus;
   if (ReadsData()) {
     corpus.position = plan_->MakeOrder(o_.corpus->train_samples()).At(step_);
@@ -249,18 +268,20 @@ absl::Status SessionImpl::SaveCheckpoint() {
   }
   ASSIGN_OR_RETURN(CheckpointParts parts,
                    ExportCheckpoint(*plan_, stage_.get(), step_, executor_->skipped(), corpus));
+  parts.last = last;
   writer_->Save(std::move(parts));
   ++progress_;
   return absl::OkStatus();
 }
 
 // The orderly end: send what is queued, store the last checkpoint, see the peers end as well.
+// Storing takes as long as it takes: the store ends a call of which no byte moves.
 absl::Status SessionImpl::Drain() {
   FinishOutlets();
-  if (!writer_->WaitIdle(plan_->drain_timeout())) {
-    return absl::DeadlineExceededError(absl::StrCat("the coordinator did not take checkpoint ",
-                                                    step_.load(), " within ",
-                                                    absl::FormatDuration(plan_->drain_timeout())));
+  writer_->WaitIdle(absl::InfiniteDuration());
+  if (last_unsaved_) {
+    RETURN_IF_ERROR(SaveCheckpoint(true));
+    writer_->WaitIdle(absl::InfiniteDuration());
   }
   RETURN_IF_ERROR(writer_->last_status());
   for (Line& line : lines_) {
@@ -290,6 +311,7 @@ void SessionImpl::Fail(absl::Status cause) {
     if (!failure_.ok()) return;
     story = failure_ = DescribeFailure(*plan_, step_, cause);
     for (Line& line : lines_) lines.push_back(&line);
+    if (writer_ != nullptr) writer_->Abort();
   }
   for (Line* line : lines) {
     line->link->Cancel(story);

@@ -29,14 +29,19 @@
 namespace isthmus::worker {
 
 // Where checkpoints go and come from. Implemented by daemon/ over the bulk channel, in memory by
-// tests. Thread: any. Every call ends by itself (its own deadline, or the daemon's end): the
-// session joins the thread that is inside one.
+// tests. Thread: any. Every call ends by itself, when no byte of it has moved for long or the
+// daemon ends: a session waits for one that runs for as long as it takes.
 class CheckpointStore {
  public:
   virtual ~CheckpointStore() = default;
   // `file` is weights.safetensors, optimizer.safetensors or state.json. Atomic: a part is there
   // whole or not at all.
   virtual absl::Status Put(const PutCheckpointHeader& header, absl::string_view bytes) = 0;
+  // Keeps a file on this host's own disk, before it is Put: a resume on the same hosts with the
+  // same cut then fetches nothing. `file` may be tied.safetensors as well, which is not Put: what
+  // this stage holds of tensors that another one puts. A resume does without what could not be
+  // kept.
+  virtual void Keep(const PutCheckpointHeader& header, absl::string_view bytes) = 0;
   // One safetensors file with the tensors asked for (`what`: weights | optimizer), or the JSON of
   // state.
   virtual absl::StatusOr<std::string> Fetch(const FetchCheckpointRequest& request) = 0;
@@ -59,7 +64,8 @@ struct SessionOptions {
   std::string spill_directory;  // it exists; for the delta buffers' spill files; empty: none
   LinkOpener* links = nullptr;  // the pointers outlive the session
   CheckpointStore* checkpoints = nullptr;
-  CodecStateStore* codec_states = nullptr;  // null: none are kept
+  absl::Duration hold_last = absl::Minutes(30);  // the last checkpoint is tried again for so long
+  CodecStateStore* codec_states = nullptr;       // null: none are kept
   SessionObserver* observer = nullptr;
   const Corpus* corpus = nullptr;  // needed on the first and the last stage
   uint64_t data_contents = 0;      // DataContents of its files, for the checkpoints; 0: not known
@@ -75,8 +81,9 @@ class Session {
   // do, and is reported as SessionEvent FAILED as well.
   virtual absl::Status Run() = 0;
 
-  virtual void
-  RequestStop() = 0;  // finish a step, checkpoint, end: all stages together (by the vote)
+  // Finish a step, checkpoint, end: all stages together (by the vote). A validation pass is left
+  // first, on all stages, where the first stage was asked.
+  virtual void RequestStop() = 0;
   virtual void
   RequestCheckpoint() = 0;  // write one after this step or the next, on all stages (by the vote)
   virtual void Cancel(absl::Status why) = 0;  // end now

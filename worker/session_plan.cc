@@ -175,7 +175,8 @@ absl::Duration SessionPlan::timeout(int64_t step) const {
   if (step == plan_.start_step()) {
     // Stages become ready one after the other: a neighbour may still be fetching its part of the
     // checkpoint.
-    return absl::Milliseconds(d.first_step_ms() + (plan_.from_checkpoint() ? d.drain_ms() : 0));
+    const int64_t fetch_ms = plan_.from_checkpoint() ? std::max(d.open_ms(), d.drain_ms()) : 0;
+    return absl::Milliseconds(d.first_step_ms() + fetch_ms);
   }
   absl::Duration wait = absl::Milliseconds(d.step_ms());
   // The stages above finish a validation pass before they turn to this step.

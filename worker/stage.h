@@ -71,6 +71,9 @@ class Stage {
   // goes on. The tied embedding is exported by the first stage alone.
   virtual absl::StatusOr<std::string> ExportWeights() = 0;
   virtual absl::StatusOr<std::string> ExportOptimizer() = 0;
+  // The tied embedding and its moments, as this stage holds them, where the first stage exports
+  // them and this one is another that needs them. Empty bytes where there is nothing of the kind.
+  virtual absl::StatusOr<std::string> ExportTied() = 0;
   // Names this stage needs from a checkpoint (weights; optimiser names are these with ".exp_avg"
   // and ".exp_avg_sq").
   virtual std::vector<std::string> TensorNames() const = 0;

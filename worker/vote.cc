@@ -17,6 +17,10 @@ Vote CombineVote(const Vote* above, const GradientNorm& norm, const StepRequests
   return vote;
 }
 
+absl::Duration PatienceWithStore(bool due, bool owed, absl::Duration step_timeout) {
+  return due && !owed ? step_timeout / 4 : absl::ZeroDuration();
+}
+
 Vote Decide(const Vote& all, bool checkpoint_due, bool last_step) {
   Vote decision = all;
   decision.set_commit(all.finite());

@@ -150,6 +150,10 @@ TEST(Gpt2Stage, NamesAndOwnersOfTensors) {
   const std::string exported = p.stage(1).ExportWeights().value();
   EXPECT_EQ(ParseSafetensors(exported)->count("transformer.wte.weight"), 0u);
   EXPECT_EQ(p.stage(0).ExportWeights().value().find("transformer.h.1."), std::string::npos);
+  const std::string tied = p.stage(1).ExportTied().value();
+  EXPECT_EQ(ParseSafetensors(tied)->size(), 3u) << "the embedding and its two moments";
+  EXPECT_EQ(ParseSafetensors(tied)->count("transformer.wte.weight"), 1u);
+  EXPECT_EQ(p.stage(0).ExportTied().value(), "");
 }
 
 // `transformers` saves the bare model without the prefix and old files with buffers of the

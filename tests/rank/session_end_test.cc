@@ -204,6 +204,79 @@ TEST(SessionEnd, APeriodicCheckpointMayFailTheLastOneMayNot) {
   }
 }
 
+// An evaluation of 60,000 samples: whoever waits for it waits for long.
+TEST(SessionEnd, AStopLeavesAValidationPassOnAllStages) {
+  for (const int stages : {1, 2, 4}) {
+    for (const int64_t asked : {1, 6}) {  // in the pass after so many steps; the last one too
+      WorldShape shape;
+      shape.stages = stages;
+      shape.steps = 6;
+      shape.eval_every = asked;
+      shape.eval_samples = 60000;
+      FakeCorpus corpus(23, 60000, shape.context, shape.vocabulary);
+      World* running = nullptr;
+      std::atomic<int> passes{0};
+      World::Options options;
+      options.corpus = &corpus;
+      options.make_stage = FakeStages(
+          [&](int stage, int64_t step, const std::string& operation) -> absl::StatusOr<StageFault> {
+            if (step != asked || operation != "forward") return StageFault{};
+            ++passes;
+            if (stage == 0 && passes > 10) running->session(0).RequestStop();
+            return StageFault{};
+          });
+      World world(MakePlan(shape), options);
+      running = &world;
+      RunWell(&world);
+      const int64_t end = std::min<int64_t>(asked + 1, 6);
+      EXPECT_LT(passes, 1000) << stages << " stages";
+      for (int stage = 0; stage < stages; ++stage) EXPECT_EQ(world.session(stage).step(), end);
+      EXPECT_THAT(world.store().complete_steps(), ElementsAre(end));
+      for (const StepRecord& r : world.last().records())
+        EXPECT_FALSE(r.has_validation_loss()) << "of a part of the samples";
+    }
+  }
+}
+
+// The checkpoint under way at the last step holds up neither the pass after it nor its own end.
+TEST(SessionEnd, TheLastCheckpointWaitsForTheOneBeforeIt) {
+  WorldShape shape;
+  shape.steps = 4;
+  shape.checkpoint_every = 2;
+  shape.step_ms = 1200;
+  MemoryStore store;
+  store.CloseGate();
+  World::Options options;
+  options.store = &store;
+  options.make_stage = FakeStages(
+      [&](int stage, int64_t step, const std::string& operation) -> absl::StatusOr<StageFault> {
+        if (stage == 1 && step == 4 && operation == "forward") store.OpenGate();  // validation
+        return StageFault{};
+      });
+  World world(MakePlan(shape), options);
+  RunWell(&world);
+  EXPECT_THAT(store.complete_steps(), ElementsAre(2, 4));
+  EXPECT_TRUE(world.last().records().back().has_validation_loss());
+}
+
+TEST(SessionEnd, ASessionStaysUntilItsLastPartIsStored) {
+  WorldShape shape;
+  Plan plan = MakePlan(shape);
+  plan.mutable_deadlines()->set_drain_ms(1);
+  MemoryStore store;
+  store.CloseGate();
+  World::Options options;
+  options.store = &store;
+  World world(plan, options);
+  world.Start();
+  for (int stage = 0; stage < 2; ++stage) {
+    while (world.observer(stage).records().size() < 6) std::this_thread::yield();
+  }
+  store.OpenGate();
+  for (const absl::Status& status : world.Join()) EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(store.complete_steps(), ElementsAre(6));
+}
+
 // The order of samples depends on how many there are: a shorter copy of the text gives other ids.
 TEST(SessionEnd, AnotherTextOnTheLastStageIsNoticed) {
   const Plan plan = MakePlan(WorldShape());

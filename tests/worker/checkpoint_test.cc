@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <memory>
+
 #include "tests/worker/world.h"
 
 namespace isthmus::worker {
@@ -80,6 +83,76 @@ TEST(CheckpointWriter, PutsAllPartsThenTells) {
   EXPECT_THAT(writer.last_status().message(),
               HasSubstr("weights.safetensors of checkpoint 6: disk full"));
   EXPECT_EQ(observer.events().size(), 1u);
+}
+
+class HeldCheckpoint : public ::testing::Test {
+ protected:
+  HeldCheckpoint() {
+    WorldShape shape;
+    shape.stages = 1;
+    plan_ = SessionPlan::Make(MakePlan(shape), 0).value();
+  }
+  CheckpointWriterOptions Options(absl::Duration hold, absl::Duration again) {
+    CheckpointWriterOptions options;
+    options.hold = hold;
+    options.again = again;
+    options.progress = &progress_;
+    return options;
+  }
+  CheckpointParts Parts(bool last) {
+    CheckpointParts parts{6, "wte 1\n", "wte.exp_avg 2\n", CheckpointStateJson(StateOf(*plan_, 6, 0, {}))};
+    parts.tied = "wte 1\n";
+    parts.last = last;
+    return parts;
+  }
+
+  std::unique_ptr<const SessionPlan> plan_;
+  MemoryStore store_;
+  RecordingObserver observer_;
+  std::atomic<int64_t> progress_{0};
+};
+
+TEST_F(HeldCheckpoint, TheLastOneIsTriedAgainWhileTheDiskIsFull) {
+  CheckpointWriter writer(*plan_, &store_, &observer_,
+                          Options(absl::Hours(1), absl::ZeroDuration()));
+  store_.FailPuts(7, absl::ResourceExhaustedError("disk full"));
+  writer.Save(Parts(true));
+  EXPECT_TRUE(writer.WaitIdle(absl::InfiniteDuration()));
+  EXPECT_TRUE(writer.last_status().ok()) << writer.last_status();
+  EXPECT_THAT(store_.complete_steps(), ElementsAre(6));
+  EXPECT_EQ(progress_, 7 + 3) << "who holds is alive";
+  EXPECT_EQ(store_.kept().size(), 4u) << "the three files, and what is another stage's";
+}
+
+TEST_F(HeldCheckpoint, OthersAndRefusalsAreNot) {
+  CheckpointWriter writer(*plan_, &store_, &observer_,
+                          Options(absl::Hours(1), absl::ZeroDuration()));
+  store_.FailPuts(1, absl::ResourceExhaustedError("disk full"));
+  writer.Save(Parts(false));
+  EXPECT_TRUE(writer.WaitIdle(absl::InfiniteDuration()));
+  EXPECT_THAT(writer.last_status().message(), HasSubstr("disk full"));
+  store_.FailPuts(1, absl::FailedPreconditionError("generation 9 is out of date"));
+  writer.Save(Parts(true));
+  EXPECT_TRUE(writer.WaitIdle(absl::InfiniteDuration()));
+  EXPECT_THAT(writer.last_status().message(), HasSubstr("out of date"));
+  EXPECT_EQ(progress_, 2);
+}
+
+TEST_F(HeldCheckpoint, AHoldEnds) {
+  store_.set_put_error(absl::UnavailableError("away"));
+  {
+    CheckpointWriter writer(*plan_, &store_, &observer_,
+                            Options(absl::ZeroDuration(), absl::ZeroDuration()));
+    writer.Save(Parts(true));
+    EXPECT_TRUE(writer.WaitIdle(absl::InfiniteDuration()));
+    EXPECT_THAT(writer.last_status().message(), HasSubstr("away"));
+  }
+  CheckpointWriter writer(*plan_, &store_, &observer_, Options(absl::Hours(9), absl::Hours(9)));
+  writer.Save(Parts(true));
+  EXPECT_FALSE(writer.WaitIdle(absl::ZeroDuration()));
+  writer.Abort();
+  EXPECT_TRUE(writer.WaitIdle(absl::InfiniteDuration()));
+  EXPECT_FALSE(writer.last_status().ok());
 }
 
 TEST(LoadCheckpoint, TakesWhatTheStageNames) {

@@ -169,6 +169,14 @@ class FakeStage : public Stage {
   absl::StatusOr<std::string> ExportOptimizer() override {
     return Export(".exp_avg", &Parameter::momentum);
   }
+  absl::StatusOr<std::string> ExportTied() override {
+    const auto wte = params_.find("wte");
+    if (wte == params_.end() || first_) return std::string();
+    std::string text;
+    Append("wte", wte->second.value, &text);
+    Append("wte.exp_avg", wte->second.momentum, &text);
+    return text;
+  }
   std::vector<std::string> TensorNames() const override {
     std::vector<std::string> names;
     for (const auto& [name, p] : params_) names.push_back(name);
@@ -208,13 +216,17 @@ class FakeStage : public Stage {
     return tensor;
   }
 
+  static void Append(const std::string& name, const Values& values, std::string* text) {
+    absl::StrAppend(text, name);
+    for (int64_t v : values) absl::StrAppend(text, " ", v);
+    *text += "\n";
+  }
+
   std::string Export(const std::string& suffix, Values Parameter::*field) const {
     std::string text;
     for (const auto& [name, p] : params_) {
       if (name == "wte" && !first_) continue;
-      absl::StrAppend(&text, name, suffix);
-      for (int64_t v : p.*field) absl::StrAppend(&text, " ", v);
-      text += "\n";
+      Append(name + suffix, p.*field, &text);
     }
     return text;
   }

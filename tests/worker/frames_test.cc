@@ -162,5 +162,40 @@ TEST_F(FramesTest, SequencesStartAtTheCheckpointAndEndAtAStop) {
   EXPECT_EQ(Sequence(&below), "end");
 }
 
+// An empty micro-batch whose vote says stop ends a validation pass; no other tensor has a vote.
+TEST_F(FramesTest, AValidationPassMayBeLeft) {
+  WorldShape shape;
+  shape.eval_every = 1;
+  const auto plan = PlanOf(shape, 1);
+  Frame frame;
+  FrameHeader& h = frame.header;
+  h.set_kind(FrameHeader::EVAL_ACTIVATION);
+  h.set_step(0);
+  h.set_micro(1);
+  for (int64_t n : {0, 3, 4}) h.add_shape(n);
+  h.set_codec(CodecId(plan->lower()->evaluation()));
+  h.mutable_vote()->set_stop(true);
+  SealFrame(plan->plan(), &frame);
+  const ExpectedFrame expected{FrameHeader::EVAL_ACTIVATION, 0, 1};
+  EXPECT_TRUE(CheckFrame(*plan, *plan->lower(), expected, frame).ok());
+  Frame activation = GoodActivation(*plan);
+  activation.header.mutable_vote()->set_stop(true);
+  SealFrame(plan->plan(), &activation);
+  EXPECT_THAT(
+      CheckFrame(*plan, *plan->lower(), {FrameHeader::ACTIVATION, 5, 3}, activation).message(),
+      HasSubstr("a tensor and a vote"));
+
+  FrameSequence sequence(*plan, *plan->lower());
+  std::optional<ExpectedFrame> next = sequence.Next();
+  while (next->kind != FrameHeader::EVAL_ACTIVATION) next = sequence.Next();
+  EXPECT_EQ(next->step, 0);
+  sequence.LeaveEval();
+  next = sequence.Next();
+  EXPECT_EQ(next->kind, FrameHeader::ACTIVATION);
+  EXPECT_EQ(next->step, 1);
+  sequence.LeaveEval();  // in a step it says nothing
+  EXPECT_EQ(sequence.Next()->micro, 1);
+}
+
 }  // namespace
 }  // namespace isthmus::worker

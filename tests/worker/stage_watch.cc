@@ -47,6 +47,7 @@ class StageWatch::Watched : public Stage {
   }
   absl::StatusOr<std::string> ExportWeights() override { return stage_->ExportWeights(); }
   absl::StatusOr<std::string> ExportOptimizer() override { return stage_->ExportOptimizer(); }
+  absl::StatusOr<std::string> ExportTied() override { return stage_->ExportTied(); }
   std::vector<std::string> TensorNames() const override { return stage_->TensorNames(); }
   absl::Status ImportWeights(absl::string_view bytes) override {
     return stage_->ImportWeights(bytes);

@@ -63,5 +63,13 @@ TEST(Decide, CheckpointsWhenDueUnlessBusyAndAlwaysAtTheEnd) {
   EXPECT_TRUE(Decide(all, false, false).checkpoint());
 }
 
+TEST(PatienceWithStore, OnlyTheStepWhereACheckpointFallsDueWaits) {
+  const absl::Duration timeout = absl::Seconds(40);
+  EXPECT_EQ(PatienceWithStore(true, false, timeout), absl::Seconds(10));
+  EXPECT_EQ(PatienceWithStore(false, false, timeout), absl::ZeroDuration());
+  EXPECT_EQ(PatienceWithStore(false, true, timeout), absl::ZeroDuration());
+  EXPECT_EQ(PatienceWithStore(true, true, timeout), absl::ZeroDuration()) << "the store is behind";
+}
+
 }  // namespace
 }  // namespace isthmus::worker

@@ -114,6 +114,10 @@ MemoryStore::MemoryStore(const MemoryStore& other) : merge_(other.merge_) {
 absl::Status MemoryStore::Put(const PutCheckpointHeader& header, absl::string_view bytes) {
   MutexLock lock(&mutex_);
   while (gate_closed_) gate_changed_.Wait(&mutex_);
+  if (failures_left_ > 0) {
+    --failures_left_;
+    return failure_;
+  }
   RETURN_IF_ERROR(put_error_);
   Checkpoint& checkpoint = checkpoints_[header.step()];
   if (checkpoint.generation != header.generation())
@@ -122,6 +126,22 @@ absl::Status MemoryStore::Put(const PutCheckpointHeader& header, absl::string_vi
   checkpoint.stages = header.stages();
   checkpoint.files[{header.stage(), header.file()}] = std::string(bytes);
   return absl::OkStatus();
+}
+
+void MemoryStore::Keep(const PutCheckpointHeader& header, absl::string_view bytes) {
+  MutexLock lock(&mutex_);
+  kept_[absl::StrCat(header.step(), "/", header.stage(), "/", header.file())] = std::string(bytes);
+}
+
+std::map<std::string, std::string> MemoryStore::kept() const {
+  MutexLock lock(&mutex_);
+  return kept_;
+}
+
+void MemoryStore::FailPuts(int times, absl::Status error) {
+  MutexLock lock(&mutex_);
+  failures_left_ = times;
+  failure_ = std::move(error);
 }
 
 absl::StatusOr<std::string> MemoryStore::Fetch(const FetchCheckpointRequest& request) {
@@ -220,6 +240,7 @@ World::World(Plan plan, Options options) : plan_(std::move(plan)), o_(std::move(
     session.spill_directory = o_.spill_directory;
     session.links = o_.links;
     session.checkpoints = o_.store;
+    session.hold_last = o_.hold_last;
     session.codec_states = o_.codec_states;
     session.observer = observers_.back().get();
     session.corpus = i == 0 || i + 1 == stages ? o_.corpus : nullptr;

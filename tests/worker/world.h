@@ -58,10 +58,14 @@ class MemoryStore : public CheckpointStore {
   MemoryStore(const MemoryStore& other);  // its checkpoints
 
   absl::Status Put(const PutCheckpointHeader& header, absl::string_view bytes) override;
+  void Keep(const PutCheckpointHeader& header, absl::string_view bytes) override;
   absl::StatusOr<std::string> Fetch(const FetchCheckpointRequest& request) override;
 
   std::vector<int64_t> complete_steps() const;
+  std::map<std::string, std::string> kept() const;  // "step/stage/file" -> bytes
   void set_put_error(absl::Status error);
+  // The next `times` Puts end with `error`.
+  void FailPuts(int times, absl::Status error);
   // Put waits until it is open.
   void CloseGate();
   void OpenGate();
@@ -79,6 +83,9 @@ class MemoryStore : public CheckpointStore {
   CondVar gate_changed_;
   bool gate_closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status put_error_ ABSL_GUARDED_BY(mutex_);
+  int failures_left_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> kept_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, Checkpoint> checkpoints_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -105,6 +112,7 @@ class World {
     const Corpus* corpus = nullptr;  // a FakeCorpus if null
     StageFactory make_stage;         // fakes if null
     std::string spill_directory;
+    absl::Duration hold_last;  // zero: the last checkpoint is tried once
   };
   explicit World(Plan plan);
   World(Plan plan, Options options);

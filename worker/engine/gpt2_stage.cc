@@ -201,6 +201,20 @@ class Gpt2Stage : public worker::Stage {
     });
   }
 
+  absl::StatusOr<std::string> ExportTied() override {
+    return Guarded("export of the tied embedding", [&]() -> absl::StatusOr<std::string> {
+      std::vector<std::pair<std::string, at::Tensor>> tensors;
+      for (const Parameter& p : parameters_) {
+        if (Exports(p)) continue;
+        tensors.emplace_back(p.spec.name, p.value.detach());
+        tensors.emplace_back(p.spec.name + kAverage, p.state.exp_avg);
+        tensors.emplace_back(p.spec.name + kAverageOfSquares, p.state.exp_avg_sq);
+      }
+      if (tensors.empty()) return std::string();
+      return Write(tensors);
+    });
+  }
+
   std::vector<std::string> TensorNames() const override {
     std::vector<std::string> names;
     for (const Parameter& p : parameters_) names.push_back(p.spec.name);

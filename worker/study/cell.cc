@@ -35,6 +35,7 @@ class WeightStore : public worker::CheckpointStore {
     files_[header.stage()] = std::string(bytes);
     return absl::OkStatus();
   }
+  void Keep(const PutCheckpointHeader& header, absl::string_view bytes) override {}
   absl::StatusOr<std::string> Fetch(const FetchCheckpointRequest& request) override {
     return absl::NotFoundError("a study starts from the initial weights");
   }
