@@ -1,10 +1,11 @@
 // worker::CheckpointStore over the coordinator's Bulk service, on a channel of its own: checkpoints
 // never hold up control messages.
 //
-// While the coordinator is away a call is tried again with back-off, up to `give_up_after` in all;
-// a call that makes no progress for `no_progress` is broken off and tried again. What the
-// coordinator refuses is not tried again. One client a session. Thread: any; Cancel ends the
-// running calls and all later ones.
+// While the coordinator is away a call is tried again with back-off, until no attempt has come
+// further than those before it for `give_up_after`; an attempt that makes no progress for
+// `no_progress` is broken off. What the coordinator refuses is not tried again. What this daemon
+// keeps of a checkpoint on its own disk, and the coordinator has the same of, is not fetched. One
+// client a session. Thread: any; Cancel ends the running calls and all later ones.
 #ifndef ISTHMUS_DAEMON_CHECKPOINT_CLIENT_H_
 #define ISTHMUS_DAEMON_CHECKPOINT_CLIENT_H_
 
@@ -13,8 +14,10 @@
 #include <set>
 #include <string>
 
+#include "absl/types/optional.h"
 #include "base/mutex.h"
 #include "daemon/backoff.h"
+#include "daemon/part_dir.h"
 #include "daemon/watchdog.h"
 #include "worker/session.h"
 
@@ -29,11 +32,12 @@ struct CheckpointClientOptions {
   std::string coordinator;  // host:port
   bool use_proxy = false;
   absl::Duration give_up_after = absl::Minutes(5);
-  absl::Duration no_progress = absl::Minutes(2);  // 8 MiB in flight at 0.6 Mbit/s
+  absl::Duration no_progress = absl::Minutes(2);
   BackoffOptions backoff;
   int64_t max_fetch_bytes = int64_t{16} << 30;  // one answer, held in memory
   uint64_t seed = 0;                            // of the jitter
-  Watchdog* watchdog = nullptr;                 // outlives the client
+  Watchdog* watchdog = nullptr;                 // these outlive the client
+  PartDir* parts = nullptr;                     // null: nothing is kept on this disk
 };
 
 class CheckpointClient : public worker::CheckpointStore {
@@ -41,21 +45,31 @@ class CheckpointClient : public worker::CheckpointStore {
   explicit CheckpointClient(CheckpointClientOptions options);
 
   absl::Status Put(const PutCheckpointHeader& header, absl::string_view bytes) override;
+  void Keep(const PutCheckpointHeader& header, absl::string_view bytes) override;
   absl::StatusOr<std::string> Fetch(const FetchCheckpointRequest& request) override;
+
+  // Of all calls so far, as far as their best attempts came: grows while something moves.
+  int64_t bytes_moved() const;
 
   void Cancel(const absl::Status& why);
 
  private:
   class Call;
-  absl::Status PutOnce(const PutCheckpointHeader& header, absl::string_view bytes);
-  absl::Status FetchOnce(const FetchCheckpointRequest& request, std::string* bytes);
+  struct Transfer;  // of one Put or Fetch, over its attempts
+  struct Answer;    // to a Fetch
+  absl::Status PutOnce(const PutCheckpointHeader& header, absl::string_view bytes,
+                       Transfer* transfer);
+  absl::Status FetchOnce(const FetchCheckpointRequest& request, Transfer* transfer, Answer* answer);
+  absl::optional<std::string> FromHere(FetchCheckpointRequest* request);
+  void Advance(Transfer* transfer, int64_t bytes);
   template <typename F>
   absl::Status Retry(const std::string& what, F attempt);
 
   const CheckpointClientOptions options_;
   const std::shared_ptr<grpc::Channel> channel_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
+  int64_t moved_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
   std::set<grpc::ClientContext*> running_ ABSL_GUARDED_BY(mutex_);
 };

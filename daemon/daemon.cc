@@ -228,6 +228,7 @@ Heartbeat Daemon::MakeHeartbeat() {
   heartbeat.set_generation(running.generation);
   heartbeat.set_progress(running.progress);
   heartbeat.set_step(running.step);
+  heartbeat.set_checkpoint_bytes(running.checkpoint_bytes);
   heartbeat.set_rss_bytes(ResidentBytes());
   heartbeat.set_disk_free_bytes(FreeDiskBytes(state_.path()));
   MutexLock lock(&data_mutex_);

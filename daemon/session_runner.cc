@@ -23,7 +23,10 @@ bool ReadsData(const Plan& plan, int stage) {
 
 SessionRunner::SessionRunner(SessionRunnerOptions options)
     : options_(std::move(options)),
-      codec_states_(options_.state_dir + "/codec-state", options_.disk_bytes) {
+      codec_states_(options_.state_dir + "/codec-state", options_.disk_bytes),
+      parts_(options_.state_dir + "/checkpoints",
+             {options_.disk_bytes,
+              {options_.state_dir + "/codec-state", options_.state_dir + "/spill"}}) {
   thread_ = options_.health->Spawn("session", [this] { Loop(); });
 }
 
@@ -161,6 +164,8 @@ SessionRunner::Running SessionRunner::running() const {
   running.generation = current_->plan.generation();
   running.stage = current_->stage;
   running.step = current_->plan.start_step();
+  if (current_->checkpoints != nullptr)
+    running.checkpoint_bytes = current_->checkpoints->bytes_moved();
   if (current_->session != nullptr) {
     running.progress += current_->session->progress();
     running.step = current_->session->step();
@@ -233,6 +238,10 @@ absl::Status SessionRunner::Build(Current* current) {
   CheckpointClientOptions checkpoints = options_.checkpoints;
   checkpoints.give_up_after =
       std::max(checkpoints.give_up_after, absl::Milliseconds(plan.deadlines().drain_ms()));
+  if (plan.deadlines().checkpoint_ms() > 0)
+    checkpoints.no_progress = absl::Milliseconds(plan.deadlines().checkpoint_ms());
+  checkpoints.parts = &parts_;
+  parts_.Begin(plan.job_id(), plan.start_step());
   auto links = std::make_unique<GrpcLinkOpener>(
       LinkOpenerOptions{options_.node_id, options_.board, options_.watchdog, options_.use_proxy});
   auto store = std::make_unique<CheckpointClient>(checkpoints);

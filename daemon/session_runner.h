@@ -31,9 +31,12 @@ namespace isthmus::daemon {
 struct SessionRunnerOptions {
   std::string node_id;
   std::string data_dir;
-  int64_t disk_bytes = 0;  // bound of the codec states; 0: none of its own
-  std::string state_dir;   // spill files go to its `spill` directory, codec states to `codec-state`
-  CheckpointClientOptions checkpoints;  // give_up_after is raised to the plan's drain deadline
+  int64_t disk_bytes = 0;  // bound of the codec states and the kept parts; 0: none of its own
+  // Spill files go to its `spill` directory, codec states to `codec-state`, parts of checkpoints to
+  // `checkpoints`.
+  std::string state_dir;
+  // give_up_after is raised to the plan's drain deadline, no_progress is its checkpoint deadline.
+  CheckpointClientOptions checkpoints;
   bool use_proxy = false;
   DialBoard* board = nullptr;  // outlive the runner
   Watchdog* watchdog = nullptr;
@@ -68,6 +71,7 @@ class SessionRunner {
     int stage = -1;
     int64_t progress = 0;
     int64_t step = 0;
+    int64_t checkpoint_bytes = 0;  // that its checkpoints have moved to and from the coordinator
   };
   Running running() const;
   uint64_t newest_generation() const;  // of all that were to start; 0: none yet
@@ -95,6 +99,7 @@ class SessionRunner {
 
   const SessionRunnerOptions options_;
   CodecStateDir codec_states_;
+  PartDir parts_;
   mutable Mutex mutex_;
   CondVar changed_;
   std::unique_ptr<Current> current_ ABSL_GUARDED_BY(mutex_);

@@ -1,14 +1,21 @@
 #include "daemon/checkpoint_client.h"
 
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/hash.h"
+#include "base/safetensors.h"
 #include "gtest/gtest.h"
 #include "tests/base/leaping_clock.h"
 #include "tests/daemon/fake_coordinator.h"
+#include "tests/temp_directory.h"
 
 namespace isthmus::daemon {
 namespace {
@@ -103,6 +110,74 @@ TEST_F(CheckpointClientTest, ADamagedOrTooBigAnswerIsAnError) {
   coordinator.PutAnswer(Bytes((10 << 20) + 1));
   EXPECT_EQ(client->Fetch(FetchCheckpointRequest()).status().code(),
             absl::StatusCode::kResourceExhausted);
+}
+
+std::string Tensors(std::vector<std::pair<std::string, std::string>> named) {
+  std::vector<SafetensorsItem> items;
+  for (const auto& [name, bytes] : named) items.push_back({name, "F32", {1}, bytes});
+  return WriteSafetensors(std::move(items), {}).value();
+}
+
+// A part that lies on this host, and that the coordinator has the same of, is not fetched; a
+// damaged one, one of another cut and one that the coordinator has otherwise are.
+TEST_F(CheckpointClientTest, WhatIsOnThisDiskIsNotFetched) {
+  FakeCoordinator coordinator;
+  TempDirectory directory;
+  PartDir parts(directory.path());
+  CheckpointClientOptions options;
+  options.coordinator = coordinator.address();
+  options.watchdog = &watchdog_;
+  options.parts = &parts;
+  CheckpointClient client(options);
+  PutCheckpointHeader header = Header();
+  const std::string own = Tensors({{"a", "1111"}, {"b", "2222"}});
+  header.set_checksum(Hash64(own));
+  client.Keep(header, own);
+  const std::string tied = Tensors({{"wte", "3333"}, {"wte.exp_avg", "4444"}});
+  header.set_file("tied.safetensors");
+  header.set_checksum(Hash64(tied));
+  client.Keep(header, tied);
+  ASSERT_TRUE(client.Put(Header(), own).ok());
+  const int64_t sent = client.bytes_moved();
+  EXPECT_EQ(sent, static_cast<int64_t>(own.size()));
+
+  coordinator.PutAnswer("fetched");
+  FetchCheckpointRequest request;
+  request.set_job_id("job");
+  request.set_step(100);
+  request.set_what("weights");
+  request.add_tensors("b");
+  EXPECT_EQ(client.Fetch(request).value(), own);
+  request.add_tensors("wte");
+  EXPECT_EQ(client.Fetch(request).value(), Tensors({{"b", "2222"}, {"wte", "3333"}}));
+  EXPECT_EQ(client.bytes_moved(), sent);
+  request.set_tensors(0, "c");
+  EXPECT_EQ(client.Fetch(request).value(), "fetched") << "another cut";
+  request.set_tensors(0, "a");
+  ASSERT_TRUE(client.Put(Header(), "of another run").ok());
+  EXPECT_EQ(client.Fetch(request).value(), "fetched") << "the coordinator's is another one";
+  ASSERT_TRUE(client.Put(Header(), own).ok());
+  EXPECT_NE(client.Fetch(request).value(), "fetched");
+  for (const auto& file : std::filesystem::recursive_directory_iterator(directory.path())) {
+    if (!file.is_regular_file()) continue;
+    std::fstream damaged(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+    damaged.seekp(-1, std::ios::end);
+    damaged.put('x');
+  }
+  EXPECT_EQ(client.Fetch(request).value(), "fetched") << "the file is damaged";
+}
+
+// Each attempt sends the same bytes again: only the furthest counts.
+TEST_F(CheckpointClientTest, ProgressIsWhatNoAttemptHadMoved) {
+  FakeCoordinator coordinator;
+  const auto client = Client(coordinator.address());
+  const std::string bytes = Bytes(1'000'000);
+  coordinator.FailBulk(3, absl::UnavailableError("restarting"));
+  ASSERT_TRUE(client->Put(Header(), bytes).ok());
+  EXPECT_EQ(client->bytes_moved(), 1'000'000);
+  coordinator.PutAnswer(bytes);
+  ASSERT_TRUE(client->Fetch(FetchCheckpointRequest()).ok());
+  EXPECT_EQ(client->bytes_moved(), 2'000'000);
 }
 
 TEST_F(CheckpointClientTest, CancelEndsWaitsNowAndLater) {

@@ -100,7 +100,8 @@ class HeldCheckpoint : public ::testing::Test {
     return options;
   }
   CheckpointParts Parts(bool last) {
-    CheckpointParts parts{6, "wte 1\n", "wte.exp_avg 2\n", CheckpointStateJson(StateOf(*plan_, 6, 0, {}))};
+    CheckpointParts parts{6, "wte 1\n", "wte.exp_avg 2\n",
+                          CheckpointStateJson(StateOf(*plan_, 6, 0, {}))};
     parts.tied = "wte 1\n";
     parts.last = last;
     return parts;
