@@ -9,6 +9,9 @@ namespace {
 
 constexpr double kGrowFast = 4;  // next round, while rounds are short
 constexpr double kShortSeconds = 0.2;
+constexpr int64_t kMinMessageBytes = 1 << 10;
+constexpr int64_t kMaxMessageBytes = 64 << 10;
+constexpr int kMessagesARound = 16;  // at least
 
 }  // namespace
 
@@ -46,6 +49,10 @@ void RateSearch::Add(const Round& round) {
 
 void RateSearch::AddUnfinished(int64_t bytes, double spent_s) {
   rate_ = std::min(rate_, MostBitsPerSecond(bytes, spent_s));
+}
+
+int64_t ProbeMessageBytes(int64_t round_bytes) {
+  return std::clamp(round_bytes / kMessagesARound, kMinMessageBytes, kMaxMessageBytes);
 }
 
 void ArrivalLog::Add(int64_t bytes, double at_s) {

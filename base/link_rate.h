@@ -58,6 +58,9 @@ class RateSearch {
   bool growing_ = true;
 };
 
+// A round goes in at least 16 messages, so that its second half is seen; this is their size.
+int64_t ProbeMessageBytes(int64_t round_bytes);
+
 // What the receiver of an upload notes: when how many bytes were there. Pure. Limits: an entry a
 // message, at most kMaxEntries; later ones are merged into the last.
 class ArrivalLog {

@@ -315,6 +315,17 @@ CheckpointStore::Whole* CheckpointStore::Find(const std::string& job_id, int64_t
   return it == job->second.end() ? nullptr : &it->second;
 }
 
+bool CheckpointStore::Has(const std::string& job_id, int64_t step, const LocalPart& part) {
+  MutexLock lock(&mutex_);
+  const Whole* whole = Find(job_id, step);
+  if (whole == nullptr || whole->generation != part.generation()) return false;
+  const auto manifest = CheckpointManifest::Read(StepDir(job_id, step));
+  if (!manifest.ok() || manifest->stages != part.stages()) return false;
+  const auto file = manifest->files.find(absl::StrCat(StageName(part.stage()), "/", part.file()));
+  return file != manifest->files.end() && file->second.bytes == part.bytes() &&
+         file->second.checksum == part.checksum();
+}
+
 absl::Status CheckpointStore::NoSuch(const std::string& job_id, int64_t step) const {
   auto job = whole_.find(job_id);
   if (job == whole_.end() || job->second.empty())

@@ -86,6 +86,9 @@ class CheckpointStore {
   Highest highest() const;  // as of Open
   std::vector<int64_t> Steps(const std::string& job_id) const;
 
+  // Whether `part` is of the whole checkpoint of `step`, by its manifest.
+  bool Has(const std::string& job_id, int64_t step, const LocalPart& part);
+
   using Cancelled = std::function<bool()>;  // asked between files; may be empty
 
   // The answer to `request`, verified, as a stream; retention leaves its checkpoint alone while the

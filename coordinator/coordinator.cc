@@ -216,6 +216,12 @@ absl::Status Coordinator::OnMessage(Session* session, const DaemonMessage& messa
       changed_.SignalAll();
       return absl::OkStatus();
     }
+    case DaemonMessage::kLeaving:
+      LogInfo("daemon ", name, " is ending: ", message.leaving().reason().substr(0, 100));
+      members_.OnLeaving(session->node_id);
+      Dispatch(jobs_.OnLeaving(session->node_id, message.leaving(), now));
+      changed_.SignalAll();
+      return absl::OkStatus();
     case DaemonMessage::kSession:
       if (const SessionEvent& e = message.session();
           e.state() == SessionEvent::PREPARED && !e.message().empty()) {

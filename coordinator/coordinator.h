@@ -132,6 +132,8 @@ class Coordinator {
                                                    const Cancelled& cancelled);
   absl::StatusOr<RemoveJobReply> RemoveJob(const RemoveJobRequest& request);
 
+  // Whether the asker has on its own disk what it asks for: a part that is this checkpoint's.
+  bool HasParts(const FetchCheckpointRequest& request);
   // An answer under way: a place in the line and a reader. Ends before the coordinator.
   class Fetch {
    public:

@@ -11,6 +11,8 @@
 namespace isthmus::coordinator {
 namespace {
 
+constexpr size_t kMaxLeavingBytes = 100;  // of a reason
+
 std::string Who(const Job& job, int stage) {
   return absl::StrCat("stage ", stage, " on daemon ", job.plan.stages(stage).node_name());
 }
@@ -144,7 +146,9 @@ Commands JobTable::OnRegistered(const std::string& node_id, const isthmus::Regis
       Confirm(&job, stage, now);
       job.progressed = now;
       if (job.status.state() == JOB_STOPPING)
-        out.push_back(StopCommand(node_id, id, generation, true, "stopped by the user"));
+        out.push_back(StopCommand(
+            node_id, id, generation, true,
+            job.stop_reason.empty() ? std::string("stopped by the user") : job.stop_reason));
       continue;
     }
     if (s.ended) continue;
@@ -170,6 +174,33 @@ Commands JobTable::OnRegistered(const std::string& node_id, const isthmus::Regis
   return out;
 }
 
+Commands JobTable::OnLeaving(const std::string& node_id, const Leaving& leaving, absl::Time now) {
+  Commands out;
+  for (auto& [id, job] : jobs_) {
+    const int stage = StageOf(job, node_id);
+    if (!job.active() || stage < 0 || job.stages[stage].ended) continue;
+    if (job.status.state() == JOB_STOPPING) continue;  // it ends in good order already
+    const std::string reason =
+        absl::StrCat("daemon ", job.plan.stages(stage).node_name(), " left (",
+                     leaving.reason().empty() ? "it was told to end"
+                                              : leaving.reason().substr(0, kMaxLeavingBytes),
+                     ")");
+    job.leaving = reason;
+    job.leaving_node = node_id;
+    if (job.status.state() == JOB_STARTING) {
+      Append(&out, Fail(&job, "it had not started", "", now));
+      continue;
+    }
+    Append(&out, BeginStop(&job, reason,
+                           absl::StrCat(reason, ", which ends in ",
+                                        DurationWords(absl::Milliseconds(leaving.grace_ms())),
+                                        " at the latest: the step is finished and a checkpoint "
+                                        "written"),
+                           now));
+  }
+  return out;
+}
+
 // ---- time ----
 
 Commands JobTable::Tick(const Membership& members, absl::Time now) {
@@ -178,6 +209,20 @@ Commands JobTable::Tick(const Membership& members, absl::Time now) {
     if (job.active()) Append(&out, TickJob(&job, members, now));
   }
   return out;
+}
+
+// Whether a daemon that the job waits for does something: bytes of a checkpoint are progress. The
+// others wait for it.
+bool JobTable::Moves(const Job& job, const Membership& members, absl::Time now) const {
+  const bool starting = job.status.state() == JOB_STARTING;
+  const absl::Duration patience =
+      std::max(options_.start_margin, absl::Milliseconds(job.plan.deadlines().checkpoint_ms()));
+  for (int i = 0; i < static_cast<int>(job.stages.size()); ++i) {
+    if (job.stages[i].ended || (starting && job.stages[i].prepared)) continue;
+    if (members.Moves(job.plan.stages(i).node_id(), job.status.generation(), patience, now))
+      return true;
+  }
+  return false;
 }
 
 Commands JobTable::TickJob(Job* job, const Membership& members, absl::Time now) {
@@ -193,7 +238,7 @@ Commands JobTable::TickJob(Job* job, const Membership& members, absl::Time now) 
     }
   }
   if (Commands out = TickGone(job, members, now); !out.empty() || !job->active()) return out;
-  if (job->deadline.has_value() && now >= *job->deadline) {
+  if (job->deadline.has_value() && now >= *job->deadline && !Moves(*job, members, now)) {
     if (job->status.state() == JOB_STARTING) {
       std::string missing;
       for (int i = 0; i < static_cast<int>(job->stages.size()); ++i) {
@@ -214,8 +259,10 @@ Commands JobTable::TickStalls(Job* job, const Membership& members, absl::Time no
   if (job->status.state() != JOB_RUNNING) return {};
   const Deadlines& d = job->plan.deadlines();
   const bool first = job->status.step() == job->plan.start_step();
-  const absl::Duration limit =
-      absl::Milliseconds(first ? std::max(d.first_step_ms(), d.step_ms()) : d.step_ms());
+  const bool last = job->status.step() >= job->status.steps();  // its checkpoint is being stored
+  const absl::Duration limit = absl::Milliseconds(first  ? std::max(d.first_step_ms(), d.step_ms())
+                                                  : last ? std::max(d.checkpoint_ms(), d.step_ms())
+                                                         : d.step_ms());
   if (limit <= absl::ZeroDuration()) return {};
   int worst = -1;
   absl::Duration longest = limit;

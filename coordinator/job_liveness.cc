@@ -41,9 +41,14 @@ std::vector<std::string> GoneWarnings(const Job& job, absl::Duration patience, a
 }
 
 Commands JobTable::OnStreamGone(const std::string& node_id, absl::Time now) {
+  Commands out;
   for (auto& [id, job] : jobs_) {
     const int stage = StageOf(job, node_id);
     if (stage < 0 || job.stages.empty()) continue;
+    if (job.active() && job.leaving_node == node_id && !job.stages[stage].ended) {
+      for (Command& c : Fail(&job, "its time was over", node_id, now)) out.push_back(std::move(c));
+      continue;
+    }
     if (job.active()) {
       job.stages[stage].gone_since = now;
     } else if (job.failed_at.has_value() && now - *job.failed_at <= options_.blame &&
@@ -60,7 +65,7 @@ Commands JobTable::OnStreamGone(const std::string& node_id, absl::Time now) {
       }
     }
   }
-  return {};
+  return out;
 }
 
 void JobTable::OnNodeLost(const std::string& node_id, absl::Time heard) {
@@ -147,7 +152,7 @@ Commands JobTable::TickGone(Job* job, const Membership& members, absl::Time now)
                         absl::StrJoin(names, ", "),
                         ". If their sessions train on, the job goes on when they are back"),
            "", now);
-  job->out_of_touch = true;
+  job->out_of_touch = job->failed_at.has_value();
   return out;
 }
 

@@ -13,10 +13,19 @@ namespace isthmus::coordinator {
 namespace {
 
 std::string CheckpointWords(const Job& job) {
-  if (job.status.checkpoint_step() < 0)
-    return "there is no checkpoint yet: submit --resume starts at step 0";
-  return absl::StrCat("its last checkpoint is of step ", job.status.checkpoint_step(),
-                      ": submit --resume goes on from there");
+  const int64_t kept = job.status.checkpoint_step();
+  const int64_t lost = job.status.step() - std::max<int64_t>(0, kept);
+  const std::string steps = lost == 1 ? "1 step" : absl::StrCat(lost, " steps");
+  if (kept < 0) {
+    return absl::StrCat("there is no checkpoint yet",
+                        lost > 0 ? absl::StrCat(", what the ", steps, " learnt is lost") : "",
+                        ": submit --resume starts at step 0");
+  }
+  return absl::StrCat(
+      "its last checkpoint is of step ", kept,
+      lost > 0 ? absl::StrCat(" (the ", steps, " after it ", lost == 1 ? "is" : "are", " lost)")
+               : "",
+      ": submit --resume goes on from there");
 }
 
 }  // namespace
@@ -232,6 +241,7 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   job->out_of_touch = false;
   job->failed_checkpoint = -1;
   job->checkpoint_trouble.clear();
+  job->stop_reason = job->leaving = job->leaving_node = "";
   while (!job->recent.empty() && job->recent.back().record.step() >= plan.start_step())
     job->recent.pop_back();
   unsaved_.erase(std::remove_if(unsaved_.begin(), unsaved_.end(),
@@ -311,8 +321,21 @@ Commands JobTable::Fail(Job* job, const std::string& reason, const std::string& 
                            DurationWords(now - *stage.gone_since), " before this); ", words);
     }
   }
+  const JobStatus& s = job->status;
+  const bool stopping = s.state() == JOB_STOPPING;
+  const int64_t reached = stopping ? std::min(s.step(), s.steps()) : s.steps();
+  if (s.checkpoint_step() >= reached && s.checkpoint_step() > 0) {  // nothing is lost
+    EndInOrder(job, words, now);
+    return out;
+  }
   job->failed_at = now;
-  const bool stopping = job->status.state() == JOB_STOPPING;
+  if (!job->leaving.empty()) {
+    SetState(job, JOB_PAUSED,
+             absl::StrCat(job->leaving, " before the job had ended in good order: ", words, "; ",
+                          CheckpointWords(*job)),
+             now);
+    return out;
+  }
   const JobState state = stopping                             ? JOB_STOPPED
                          : job->status.checkpoint_step() >= 0 ? JOB_PAUSED
                                                               : JOB_FAILED;
@@ -341,14 +364,27 @@ void JobTable::MaybeFinish(Job* job, absl::Time now) {
   for (const StageState& s : job->stages) {
     if (!s.ended && !((s.idle || s.gone_since.has_value()) && whole)) return;
   }
-  if (whole || job->status.step() >= job->status.steps()) {
-    job->status.set_step(job->status.steps());
-    SetState(job, JOB_FINISHED, absl::StrCat("all ", job->status.steps(), " steps are done"), now);
-  } else if (job->status.state() == JOB_STOPPING) {
-    SetState(job, JOB_STOPPED, absl::StrCat("stopped by the user; ", CheckpointWords(*job)), now);
+  EndInOrder(job, "", now);
+}
+
+// Nothing is lost. `but`: what went wrong at the end all the same.
+void JobTable::EndInOrder(Job* job, const std::string& but, absl::Time now) {
+  JobStatus& s = job->status;
+  const std::string note = but.empty() ? "" : absl::StrCat(" (though at the end: ", but, ")");
+  if (s.checkpoint_step() >= s.steps() || s.step() >= s.steps()) {
+    s.set_step(s.steps());
+    SetState(job, JOB_FINISHED, absl::StrCat("all ", s.steps(), " steps are done", note), now);
+  } else if (!job->leaving.empty()) {
+    SetState(job, JOB_PAUSED,
+             absl::StrCat(job->leaving, "; the job ended in good order after step ", s.step(), note,
+                          "; ", CheckpointWords(*job)),
+             now);
+  } else if (s.state() == JOB_STOPPING) {
+    SetState(job, JOB_STOPPED,
+             absl::StrCat("stopped by the user", note, "; ", CheckpointWords(*job)), now);
   } else {
     SetState(job, JOB_STOPPED,
-             absl::StrCat("its daemons ended in good order after step ", job->status.step(), "; ",
+             absl::StrCat("its daemons ended in good order after step ", s.step(), note, "; ",
                           CheckpointWords(*job)),
              now);
   }
@@ -372,11 +408,17 @@ absl::StatusOr<Commands> JobTable::Stop(const std::string& id, bool at_once, abs
     return out;
   }
   if (job->status.state() == JOB_STOPPING) return Commands();
-  SetState(job, JOB_STOPPING,
-           "the user asked to stop: the step is finished and a checkpoint written", now);
+  return BeginStop(job, "stopped by the user",
+                   "the user asked to stop: the step is finished and a checkpoint written", now);
+}
+
+Commands JobTable::BeginStop(Job* job, const std::string& reason, const std::string& words,
+                             absl::Time now) {
+  SetState(job, JOB_STOPPING, words, now);
+  job->stop_reason = reason;
   const Deadlines& d = job->plan.deadlines();
   job->deadline = now + absl::Milliseconds(d.step_ms() + d.drain_ms()) + options_.start_margin;
-  return TellAll(*job, true, "stopped by the user", "");
+  return TellAll(*job, true, reason, "");
 }
 
 }  // namespace isthmus::coordinator

@@ -4,8 +4,8 @@
 //
 //   PENDING -> STARTING -> RUNNING -> FINISHED
 //                 |           |-----> STOPPING -> STOPPED
-//                 '-----------'-----> PAUSED (with a checkpoint) or FAILED (without); both can be
-//                 resumed under a new generation
+//                 '-----------'-----> PAUSED (with a checkpoint, or because a daemon left) or
+//                 FAILED (without); both can be resumed under a new generation
 //
 // Words of a daemon about a generation that is not the job's current one change nothing (the
 // fence). A daemon whose connection is lost may train on: its job goes on while other daemons of it
@@ -94,6 +94,9 @@ struct Job {
   absl::Time progressed;           // the last sign that a daemon of this generation gets on
   bool out_of_touch = false;       // paused because nobody was heard: its sessions may still run
   int64_t failed_checkpoint = -1;  // the largest step of those that could not be stored
+  std::string stop_reason;         // STOPPING: as its daemons are told
+  std::string leaving;             // STOPPING because of a daemon that ends: in words ...
+  std::string leaving_node;        // ... and its id
   std::deque<NumberedRecord> recent;
   uint64_t last_record = 0;  // number of the last one in `recent`
   uint64_t version = 0;      // grows with every change
@@ -149,6 +152,9 @@ class JobTable {
   bool OnCheckpointFailed(const std::string& job_id, uint64_t generation, int64_t step,
                           const std::string& why, absl::Time now);
 
+  // A daemon was told to end: the job on it is stopped in good order, and is PAUSED then.
+  Commands OnLeaving(const std::string& node_id, const Leaving& leaving, absl::Time now);
+
   // Graceful, or `at_once`. FailedPrecondition: it has ended already.
   absl::StatusOr<Commands> Stop(const std::string& id, bool at_once, absl::Time now);
 
@@ -188,10 +194,13 @@ class JobTable {
                 absl::Time now);
   Commands TellAll(const Job& job, bool graceful, const std::string& reason,
                    const std::string& except_node) const;
+  Commands BeginStop(Job* job, const std::string& reason, const std::string& words, absl::Time now);
+  void EndInOrder(Job* job, const std::string& but, absl::Time now);
   void MaybeRun(Job* job, absl::Time now);
   void MaybeFinish(Job* job, absl::Time now);
   Commands CheckData(Job* job, absl::Time now);
   Commands TickJob(Job* job, const Membership& members, absl::Time now);
+  bool Moves(const Job& job, const Membership& members, absl::Time now) const;
   Commands TickStalls(Job* job, const Membership& members, absl::Time now);
   void Confirm(Job* job, int stage, absl::Time now);
   Commands TickGone(Job* job, const Membership& members, absl::Time now);

@@ -49,6 +49,12 @@ std::string LocalOnly(const std::string& address) {
   return "";
 }
 
+bool IsUsable(const CoordinatorPath& path) {
+  for (double v : {path.up_bits_per_s(), path.down_bits_per_s(), path.round_trip_s()})
+    if (!std::isfinite(v) || v < 0) return false;
+  return true;
+}
+
 absl::Status CheckNodeInfo(const NodeInfo& node) {
   RETURN_IF_ERROR(CheckText("node.id", node.id(), true));
   RETURN_IF_ERROR(CheckText("node.name", node.name(), true));
@@ -133,6 +139,7 @@ RegisterDecision Membership::Register(const isthmus::Register& request, uint64_t
   member.last_heartbeat = now;
   member.forgiven = absl::ZeroDuration();
   member.has_heartbeat = false;
+  member.leaving = false;
   return decision;
 }
 
@@ -168,11 +175,14 @@ absl::Status Membership::OnHeartbeat(const std::string& node_id, uint64_t stream
   }
   Member& member = it->second;
   if (!member.has_heartbeat || heartbeat.progress() != member.heartbeat.progress() ||
+      heartbeat.checkpoint_bytes() != member.heartbeat.checkpoint_bytes() ||
       heartbeat.generation() != member.heartbeat.generation()) {
     member.progress_changed = now;
   }
   member.heartbeat = heartbeat;
   member.heartbeat.clear_data();
+  member.heartbeat.clear_path();
+  if (heartbeat.has_path() && IsUsable(heartbeat.path())) member.path = heartbeat.path();
   if (heartbeat.has_data() && heartbeat.data().files_size() <= kMaxDataFiles) {
     *member.node.mutable_data_files() = heartbeat.data().files();
     member.node.set_data_listed(heartbeat.data().complete());
@@ -189,6 +199,11 @@ void Membership::SetCompute(const std::string& node_id, const ComputeTimes& time
   it->second.node.set_block_forward_s(times.block_forward_s());
   it->second.node.set_block_backward_s(times.block_backward_s());
   it->second.node.set_block_flops(times.block_flops());
+}
+
+void Membership::OnLeaving(const std::string& node_id) {
+  auto it = members_.find(node_id);
+  if (it != members_.end()) it->second.leaving = true;
 }
 
 bool Membership::OnStreamGone(const std::string& node_id, uint64_t stream, absl::Time now) {
@@ -238,6 +253,13 @@ void Membership::Restore(const NodeInfo& node, absl::Time now) {
   Member& member = members_[node.id()];
   member.node = node;
   member.last_heartbeat = member.registered = member.lost_since = member.progress_changed = now;
+}
+
+bool Membership::Moves(const std::string& node_id, uint64_t generation, absl::Duration patience,
+                       absl::Time now) const {
+  const Member* m = Find(node_id);
+  return m != nullptr && m->alive() && m->has_heartbeat &&
+         m->heartbeat.generation() == generation && now - m->progress_changed < patience;
 }
 
 absl::Duration Membership::NoProgressFor(const std::string& node_id, uint64_t generation,

@@ -49,12 +49,15 @@ struct Member {
   std::string instance;
   uint64_t stream = 0;  // 0: none
   absl::Time registered;
-  absl::Time last_heartbeat;    // or registration
-  absl::Duration forgiven;      // of the time since: the coordinator itself stood still
-  bool has_heartbeat = false;   // since registration
-  Heartbeat heartbeat;          // the last one
-  absl::Time progress_changed;  // when `progress` or `generation` of the heartbeats last changed
-  absl::Time lost_since;        // if not connected
+  absl::Time last_heartbeat;   // or registration
+  absl::Duration forgiven;     // of the time since: the coordinator itself stood still
+  bool has_heartbeat = false;  // since registration
+  Heartbeat heartbeat;         // the last one
+  // When `progress`, `checkpoint_bytes` or `generation` of the heartbeats last changed.
+  absl::Time progress_changed;
+  absl::Time lost_since;  // if not connected
+  CoordinatorPath path;   // as last told
+  bool leaving = false;   // it was told to end
   bool connected() const { return stream != 0; }
   // It has answered on this stream: a registration alone may have lain in a queue for longer than
   // its daemon lived.
@@ -97,6 +100,9 @@ class Membership {
   // The reference block's times that count for this daemon (compute_table.h).
   void SetCompute(const std::string& node_id, const ComputeTimes& times);
 
+  // It was told to end, and takes no new session.
+  void OnLeaving(const std::string& node_id);
+
   // The stream ended. True if it was the member's current one: the member counts as not alive from
   // now on.
   bool OnStreamGone(const std::string& node_id, uint64_t stream, absl::Time now);
@@ -110,6 +116,10 @@ class Membership {
 
   // Entries from the store after a restart of the coordinator: known, not alive.
   void Restore(const NodeInfo& node, absl::Time now);
+
+  // Whether `node_id` is alive, runs `generation`, and has moved within `patience`.
+  bool Moves(const std::string& node_id, uint64_t generation, absl::Duration patience,
+             absl::Time now) const;
 
   // How long the heartbeats of `node_id` have shown no progress in `generation`; zero if it runs
   // another one or is not alive.
@@ -133,6 +143,9 @@ class Membership {
 // Why other hosts can't reach this address, in words; empty: nothing speaks against it. Loopback
 // (127.0.1.1 too, which Debian gives a host's own name) and link-local addresses.
 std::string LocalOnly(const std::string& address);
+
+// Whether each figure is a number that is not negative.
+bool IsUsable(const CoordinatorPath& path);
 
 // InvalidArgument names what is missing or too large in what a daemon says about itself.
 absl::Status CheckNodeInfo(const NodeInfo& node);

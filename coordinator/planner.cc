@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "coordinator/codec_memory.h"
+#include "coordinator/deadlines.h"
 #include "coordinator/figures.h"
 #include "coordinator/search.h"
 #include "proto/codec_text.h"
@@ -28,19 +29,6 @@ constexpr double kWindowRoundTrips = 2;
 constexpr double kChunkSeconds = 0.05;
 constexpr int64_t kMinChunkBytes = 64 << 10;
 constexpr int64_t kMaxChunkBytes = 512 << 10;
-// Deadlines: a floor, a multiple of the predicted step (predictions err, hosts are shared), round
-// trips, and for checkpoints the transfer.
-constexpr double kOpenFloorSeconds = 30;
-constexpr double kFirstStepFloorSeconds = 60;
-constexpr double kStepFloorSeconds = 30;
-constexpr double kDrainFloorSeconds = 60;
-constexpr double kFirstStepFactor =
-    20;  // of a step of first visits: memory is touched for the first time
-constexpr double kStepFactor = 10;
-constexpr double kDrainStepFactor = 3;
-constexpr double kTransferFactor = 3;  // of a checkpoint at the slowest measured rate
-constexpr double kRoundTrips = 20;
-constexpr double kLongestDeadlineSeconds = 30 * 86400.0;
 constexpr double kLossWarning = 0.01;
 constexpr double kMemoryWarning = 0.9;
 constexpr double kFirstVisitsWarning = 0.5;  // share, of delta codecs
@@ -160,32 +148,14 @@ class Writer {
   }
 
   void WriteDeadlines() {
-    const double round_trips_s = kRoundTrips * longest_round_trip_s_;
-    double transfer_s =
-        0;  // of the largest stage's weights and optimiser state to or from the coordinator
-    for (int s = 0; s < stages_ && slowest_rate_ > 0; ++s) {
-      const StagePlan& stage = out_.plan.stages(s);
-      const double bytes =
-          3.0 *
-          StageCost(in_.job.model(), stage.first_layer(), stage.end_layer(), 1).parameter_bytes();
-      transfer_s = std::max(transfer_s, bytes * 8 / slowest_rate_ * kTransferFactor);
-    }
-    auto ms = [](double seconds) {
-      return static_cast<int64_t>(std::ceil(std::min(seconds, kLongestDeadlineSeconds) * 1000));
-    };
-    Deadlines* d = out_.plan.mutable_deadlines();
-    d->set_open_ms(ms(kOpenFloorSeconds + round_trips_s + (in_.from_checkpoint ? transfer_s : 0)));
-    d->set_first_step_ms(
-        ms(kFirstStepFloorSeconds + kFirstStepFactor * p_.first_step_s + round_trips_s));
-    d->set_step_ms(ms(kStepFloorSeconds + kStepFactor * std::max(p_.first_step_s, p_.again_step_s) +
-                      round_trips_s + transfer_s));
-    d->set_drain_ms(ms(kDrainFloorSeconds + kDrainStepFactor * p_.first_step_s + transfer_s));
-    deadlines_ = absl::StrCat("deadlines: a wait of more than ", FormatSeconds(d->step_ms() / 1e3),
-                              " ends the session (", kStepFloorSeconds, " s + ", kStepFactor,
-                              " steps + ", kRoundTrips,
-                              " round trips + the transfer of a checkpoint); links open within ",
-                              FormatSeconds(d->open_ms() / 1e3), ", first step within ",
-                              FormatSeconds(d->first_step_ms() / 1e3));
+    DeadlineInput input;
+    input.first_step_s = p_.first_step_s;
+    input.again_step_s = p_.again_step_s;
+    input.longest_round_trip_s = longest_round_trip_s_;
+    input.slowest_rate_bits_per_s = slowest_rate_;
+    input.paths = &in_.paths;
+    deadlines_ = MakeDeadlines(out_.plan, input);
+    *out_.plan.mutable_deadlines() = deadlines_.deadlines;
   }
 
   void Explain() {
@@ -250,7 +220,7 @@ class Writer {
                                         " where samples are visited for the first time and ",
                                         FormatSeconds(p_.again_step_s), " after")
                          : ""));
-    Say(deadlines_);
+    for (const std::string& line : deadlines_.explanation) Say(line);
   }
 
   std::string ValidationWords() const {
@@ -364,6 +334,7 @@ class Writer {
     WarnOfMove();
     WarnOfSync();
     WarnOfBoundaries();
+    for (const std::string& warning : deadlines_.warnings) Warn(warning);
     if (p_.spill_bytes > 0)
       Warn(absl::StrCat(FormatBytes(p_.spill_bytes),
                         " of delta buffers at each end go to a spill file on disk"));
@@ -411,7 +382,7 @@ class Writer {
   PlannedJob out_;
   double longest_round_trip_s_ = 0;
   double slowest_rate_ = 0;
-  std::string deadlines_;
+  PlannedDeadlines deadlines_;
 };
 
 }  // namespace

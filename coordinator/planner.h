@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "coordinator/deadlines.h"
 #include "proto/job.pb.h"
 #include "proto/plan.pb.h"
 
@@ -50,6 +51,7 @@ struct PlannerInput {
   uint64_t generation = 0;
   int64_t start_step = 0;
   bool from_checkpoint = false;
+  CoordinatorPaths paths;
   Plan previous;  // of a resumed job: the states of its codecs lie with that plan's daemons
 };
 

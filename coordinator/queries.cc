@@ -67,6 +67,7 @@ NodeStatus Coordinator::DescribeNode(const Member& member, absl::Time now) {
   out.set_alive(member.alive());
   out.set_heartbeat_age_s(absl::ToDoubleSeconds(now - member.last_heartbeat));
   out.set_stage(-1);
+  if (member.path.ByteSizeLong() > 0) *out.mutable_path() = member.path;
   const Job* job = jobs_.JobOn(member.node.id());
   if (job != nullptr) {
     out.set_job_id(job->id);

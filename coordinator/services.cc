@@ -1,5 +1,7 @@
 #include "coordinator/services.h"
 
+#include <atomic>
+#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -7,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/link_rate.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/rpc/channel.h"
@@ -21,7 +24,9 @@ namespace isthmus::coordinator {
 namespace {
 
 constexpr size_t kBulkChunkBytes = 256 << 10;
-constexpr size_t kMaxErrorBytes = 3000;  // an error travels in the headers
+constexpr int64_t kMaxPathBytes = 64 << 20;  // one measurement of a path
+constexpr int kMaxPathProbes = 8;            // at once
+constexpr size_t kMaxErrorBytes = 3000;      // an error travels in the headers
 constexpr absl::Duration kNothingToSay = absl::Hours(1);
 
 grpc::Status Reply(const absl::Status& status) {
@@ -202,6 +207,51 @@ class BulkService final : public Bulk::Service {
     return rpc::Guarded("FetchCheckpoint", [&] { return Send(context, *request, writer); });
   }
 
+  // The path of checkpoints, as daemons measure it. They give their calls deadlines.
+  grpc::Status Echo(grpc::ServerContext*, const ProbeRequest* request, ProbeReply* reply) override {
+    reply->set_received_bytes(static_cast<int64_t>(request->padding().size()));
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Upload(grpc::ServerContext*, grpc::ServerReader<ProbeRequest>* reader,
+                      ProbeReply* reply) override {
+    const Counted counted(&probes_);
+    if (counted.before >= kMaxPathProbes) return TooManyProbes();
+    ArrivalLog log;
+    const auto start = std::chrono::steady_clock::now();
+    ProbeRequest message;
+    while (reader->Read(&message)) {
+      log.Add(static_cast<int64_t>(message.ByteSizeLong()),
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      if (log.bytes() > kMaxPathBytes)
+        return Reply(absl::InvalidArgumentError(
+            absl::StrCat("an upload may have ", kMaxPathBytes, " bytes")));
+    }
+    const RateSearch::Round round = log.Round();
+    reply->set_received_bytes(log.bytes());
+    reply->set_elapsed_s(round.elapsed_s);
+    reply->set_tail_bytes(round.tail_bytes);
+    reply->set_tail_s(round.tail_s);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Download(grpc::ServerContext*, const ProbeRequest* request,
+                        grpc::ServerWriter<ProbeReply>* writer) override {
+    if (request->reply_bytes() < 0 || request->reply_bytes() > kMaxPathBytes)
+      return Reply(
+          absl::InvalidArgumentError(absl::StrCat("reply_bytes must be 0 to ", kMaxPathBytes)));
+    const Counted counted(&probes_);
+    if (counted.before >= kMaxPathProbes) return TooManyProbes();
+    const int64_t piece = ProbeMessageBytes(request->reply_bytes());
+    ProbeReply reply;
+    reply.mutable_padding()->resize(static_cast<size_t>(piece));
+    for (int64_t left = request->reply_bytes(); left > 0; left -= piece) {
+      if (!writer->Write(reply))
+        return grpc::Status(grpc::StatusCode::CANCELLED, "the caller has gone");
+    }
+    return grpc::Status::OK;
+  }
+
  private:
   grpc::Status Take(grpc::ServerReader<PutCheckpointChunk>* reader, PutCheckpointReply* reply) {
     PutCheckpointChunk chunk;
@@ -231,6 +281,12 @@ class BulkService final : public Bulk::Service {
 
   grpc::Status Send(grpc::ServerContext* context, const FetchCheckpointRequest& request,
                     grpc::ServerWriter<FetchCheckpointChunk>* writer) {
+    if (coordinator_->HasParts(request)) {
+      FetchCheckpointChunk here;
+      here.set_use_local(true);
+      writer->Write(here);
+      return grpc::Status::OK;
+    }
     const auto waits = [&](int before) {
       context->AddInitialMetadata(kWaitsBehind, absl::StrCat(before));
       writer->SendInitialMetadata();
@@ -256,7 +312,19 @@ class BulkService final : public Bulk::Service {
     return grpc::Status::OK;
   }
 
+  struct Counted {
+    explicit Counted(std::atomic<int>* count) : count(count), before(count->fetch_add(1)) {}
+    ~Counted() { count->fetch_sub(1); }
+    std::atomic<int>* const count;
+    const int before;
+  };
+  static grpc::Status TooManyProbes() {
+    return Reply(absl::ResourceExhaustedError(
+        absl::StrCat(kMaxPathProbes, " daemons measure their paths already: try again")));
+  }
+
   Coordinator* const coordinator_;
+  std::atomic<int> probes_{0};
 };
 
 class GrpcServer final : public Server {

@@ -96,6 +96,8 @@ PlannerInput Coordinator::Snapshot(const StartRequest& request, bool with_busy) 
           m.connected()
               ? absl::StrCat(m.node.name(), " registered and is not heard yet")
               : absl::StrCat(m.node.name(), " is lost since ", DurationWords(now - m.lost_since)));
+    } else if (m.leaving) {
+      in.absent.push_back(absl::StrCat(m.node.name(), " is ending"));
     } else if (job != nullptr && !with_busy) {
       in.absent.push_back(absl::StrCat(m.node.name(), " runs job ", job->id));
     } else if (m.heartbeat.generation() != 0 && job == nullptr) {
@@ -104,6 +106,7 @@ PlannerInput Coordinator::Snapshot(const StartRequest& request, bool with_busy) 
     } else {
       *in.topology.add_nodes() = compute_.Corrected(m.node);
       in.compute_factors[id] = compute_.Factor(m.node);
+      in.paths[id] = m.path;
       ids.push_back(id);
     }
   }
@@ -332,7 +335,7 @@ absl::StatusOr<PlannedJob> Coordinator::PlanAndStart(const StartRequest& request
       last = absl::OkStatus();
       for (const StagePlan& s : planned.plan.stages()) {
         const Member* m = members_.Find(s.node_id());
-        if (m == nullptr || !m->alive() || jobs_.JobOn(s.node_id()) != nullptr) {
+        if (m == nullptr || !m->alive() || m->leaving || jobs_.JobOn(s.node_id()) != nullptr) {
           last = absl::UnavailableError(absl::StrCat(
               "daemon ", s.node_name(), " went or was taken while the job was planned: try again"));
         }

@@ -1,4 +1,5 @@
 // The half of Coordinator that moves checkpoints: parts in, answers out.
+#include <algorithm>
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
@@ -208,6 +209,14 @@ Coordinator::Fetch::~Fetch() {
 void Coordinator::Fetch::Progress() {
   MutexLock lock(&coordinator_->mutex_);
   coordinator_->fetches_.Progress(ticket_, coordinator_->Now());
+}
+
+bool Coordinator::HasParts(const FetchCheckpointRequest& request) {
+  const std::string file =
+      request.what() == "state" ? "state.json" : request.what() + ".safetensors";
+  return std::any_of(request.have().begin(), request.have().end(), [&](const LocalPart& part) {
+    return part.file() == file && checkpoints_->Has(request.job_id(), request.step(), part);
+  });
 }
 
 absl::StatusOr<std::unique_ptr<Coordinator::Fetch>> Coordinator::OpenFetch(

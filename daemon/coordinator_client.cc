@@ -67,6 +67,12 @@ void CoordinatorClient::Send(DaemonMessage message) {
   changed_.SignalAll();
 }
 
+void CoordinatorClient::BeatNow() {
+  MutexLock lock(&mutex_);
+  beat_now_ = true;
+  changed_.SignalAll();
+}
+
 absl::Duration CoordinatorClient::HeartbeatAge() const {
   MutexLock lock(&mutex_);
   return SteadyNow() - last_heartbeat_;
@@ -208,12 +214,15 @@ void CoordinatorClient::WriteUntilBroken(Stream* stream, absl::Duration heartbea
     DaemonMessage message;
     {
       MutexLock lock(&mutex_);
-      while (!broken_ && !stop_ && !outbox_.HasNext() && SteadyClock::now() < next_heartbeat) {
+      while (!broken_ && !stop_ && !outbox_.HasNext() && !beat_now_ &&
+             SteadyClock::now() < next_heartbeat) {
         changed_.WaitUntil(&mutex_, next_heartbeat);
       }
       if (broken_ || (stop_ && !outbox_.HasNext())) return;
       // A heartbeat that is due goes before a backlog of records.
-      if (SteadyClock::now() < next_heartbeat) message = *outbox_.Next(SteadyNow());
+      const bool due = beat_now_ || SteadyClock::now() >= next_heartbeat;
+      beat_now_ = false;
+      if (!due) message = *outbox_.Next(SteadyNow());
       outbox_.Trim(SteadyNow());
     }
     MakeTextValid(&message);

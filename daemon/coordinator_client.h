@@ -67,6 +67,7 @@ class CoordinatorClient {
   void Stop(absl::Duration goodbye);
 
   void Send(DaemonMessage message);
+  void BeatNow();  // there is news for the heartbeat: one goes out before what is sent from now on
 
   bool connected() const { return connected_.load(); }
   // Since the last heartbeat went out; infinite before the first.
@@ -97,6 +98,7 @@ class CoordinatorClient {
   Outbox outbox_ ABSL_GUARDED_BY(mutex_);
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;  // send what is there, then end
   std::chrono::steady_clock::time_point stop_by_ ABSL_GUARDED_BY(mutex_);
+  bool beat_now_ ABSL_GUARDED_BY(mutex_) = false;
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;  // the reader saw the stream end
   absl::Status refused_ ABSL_GUARDED_BY(mutex_);
   absl::Time last_heartbeat_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();

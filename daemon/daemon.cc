@@ -21,8 +21,12 @@ namespace {
 
 constexpr int kMaxProbePeers = 256;
 constexpr absl::Duration kLookAtData = absl::Seconds(2);  // for files that come or go in --data-dir
-constexpr absl::Duration kForGood = absl::Hours(24);
 constexpr absl::Duration kMaxProbeBudget = absl::Seconds(60);
+constexpr absl::Duration kForGood = absl::Hours(24);
+constexpr absl::Duration kLookAtPath = absl::Seconds(15);  // whether it is due to be measured
+constexpr int64_t kPathBytes = 4 << 20;  // of one round; all have less than twice as many
+constexpr absl::Duration kPathEvery = absl::Hours(6);
+constexpr absl::Duration kPathAgain = absl::Minutes(5);  // after it could not be
 constexpr absl::Duration kGoodbye = absl::Seconds(2);
 
 std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
@@ -112,6 +116,14 @@ void Daemon::Join(const ComputeTimes& block) {
   client_->Start();
 }
 
+void Daemon::Leave(absl::Duration grace, const std::string& reason) {
+  DaemonMessage message;
+  message.mutable_leaving()->set_grace_ms(absl::ToInt64Milliseconds(grace));
+  message.mutable_leaving()->set_reason(reason);
+  client_->Send(std::move(message));
+  runner_->Leave(absl::StrCat("daemon ", options_.name, " is ending (", reason, ")"));
+}
+
 bool Daemon::Shutdown(absl::Duration patience) {
   shut_down_ = true;
   health_.Ending();
@@ -196,6 +208,7 @@ Register Daemon::MakeRegister() {
     MutexLock lock(&data_mutex_);
     data_ = data;
     data_told_ = data.SerializeAsString();
+    path_told_ = false;
   }
   const SessionRunner::Running running = runner_->running();
   message.set_running_generation(running.generation);
@@ -208,6 +221,11 @@ Register Daemon::MakeRegister() {
 void Daemon::OnRegistered(const Registered& registered) {
   for (const KnownLink& known : registered.links())
     ReportMeasurement(known.peer_name(), known.link());
+  {
+    MutexLock lock(&data_mutex_);
+    if (path_.ByteSizeLong() == 0) path_due_ = std::chrono::steady_clock::time_point::min();
+  }
+  probes_.Push(ProbeRequestList(), absl::ZeroDuration()).IgnoreError();  // look at it now
 }
 
 void Daemon::DataLoop() {
@@ -235,6 +253,10 @@ Heartbeat Daemon::MakeHeartbeat() {
   if (std::string data = data_.SerializeAsString(); data != data_told_) {
     data_told_ = std::move(data);
     *heartbeat.mutable_data() = data_;
+  }
+  if (!path_told_ && path_.ByteSizeLong() > 0) {
+    path_told_ = true;
+    *heartbeat.mutable_path() = path_;
   }
   return heartbeat;
 }
@@ -281,29 +303,58 @@ void Daemon::ComputeLoop() {
 
 void Daemon::ProbeLoop() {
   while (true) {
-    const absl::StatusOr<ProbeRequestList> request = probes_.Pop(kForGood);
-    if (absl::IsDeadlineExceeded(request.status())) continue;
-    if (!request.ok()) return;
-    ProbeOptions options;
-    options.use_proxy = options_.use_proxy;
-    const absl::Duration asked = absl::Milliseconds(request->max_seconds_per_peer_ms());
-    if (asked > absl::ZeroDuration()) options.budget = std::min(asked, kMaxProbeBudget);
-    options.both_ways = request->both_ways();
-    if (request->max_bytes_per_peer() > 0) options.max_bytes = request->max_bytes_per_peer();
-    DaemonMessage message;
-    ProbeResult* told = message.mutable_probe_result();
-    const int peers = std::min(request->peers_size(), kMaxProbePeers);
-    for (int i = 0; i < peers; ++i) {
-      const NodeInfo& peer = request->peers(i);
-      const ProbeResult measured = prober_.Measure(node_id_, peer, options);
-      ReportMeasurement(peer.name(), measured.links(0));
-      if (!measured.links(0).error().empty())
-        LogWarning("measuring links: ", measured.links(0).error());
-      told->mutable_links()->MergeFrom(measured.links());
-      told->set_bytes(told->bytes() + measured.bytes());
-    }
-    client_->Send(std::move(message));
+    const absl::StatusOr<ProbeRequestList> request = probes_.Pop(kLookAtPath);
+    if (!request.ok() && !absl::IsDeadlineExceeded(request.status())) return;
+    MeasurePath();
+    if (request.ok() && request->peers_size() > 0) MeasureLinks(*request);
   }
+}
+
+void Daemon::MeasureLinks(const ProbeRequestList& request) {
+  ProbeOptions options;
+  options.use_proxy = options_.use_proxy;
+  const absl::Duration asked = absl::Milliseconds(request.max_seconds_per_peer_ms());
+  if (asked > absl::ZeroDuration()) options.budget = std::min(asked, kMaxProbeBudget);
+  options.both_ways = request.both_ways();
+  if (request.max_bytes_per_peer() > 0) options.max_bytes = request.max_bytes_per_peer();
+  DaemonMessage message;
+  ProbeResult* told = message.mutable_probe_result();
+  const int peers = std::min(request.peers_size(), kMaxProbePeers);
+  for (int i = 0; i < peers; ++i) {
+    const NodeInfo& peer = request.peers(i);
+    const ProbeResult measured = prober_.Measure(node_id_, peer, options);
+    ReportMeasurement(peer.name(), measured.links(0));
+    if (!measured.links(0).error().empty())
+      LogWarning("measuring links: ", measured.links(0).error());
+    told->mutable_links()->MergeFrom(measured.links());
+    told->set_bytes(told->bytes() + measured.bytes());
+  }
+  client_->Send(std::move(message));
+}
+
+// When it has joined, and rarely after; never beside a session, whose checkpoints use the path.
+void Daemon::MeasurePath() {
+  const auto now = std::chrono::steady_clock::now();
+  if (!runner_->idle()) return;
+  {
+    MutexLock lock(&data_mutex_);
+    if (now < path_due_) return;
+  }
+  ProbeOptions options;
+  options.use_proxy = options_.use_proxy;
+  options.max_bytes = kPathBytes;
+  const absl::StatusOr<CoordinatorPath> path = prober_.MeasurePath(options_.coordinator, options);
+  MutexLock lock(&data_mutex_);
+  if (!path.ok()) {
+    if (absl::IsResourceExhausted(path.status())) return;  // others measure theirs: soon again
+    path_due_ = now + absl::ToChronoSeconds(kPathAgain);
+    LogInfo("the path to the coordinator was not measured: ", path.status().message());
+    return;
+  }
+  path_due_ = now + absl::ToChronoSeconds(kPathEvery);
+  path_ = *path;
+  path_told_ = false;
+  client_->BeatNow();  // a job that waits for this daemon's links is planned with it
 }
 
 void Daemon::OnStep(const StepRecord& record) {

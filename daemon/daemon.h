@@ -4,6 +4,7 @@
 #define ISTHMUS_DAEMON_DAEMON_H_
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -70,6 +71,12 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
     return client_ == nullptr ? absl::OkStatus() : client_->refused();
   }
 
+  // Told to end, with `grace` for the session that runs to finish its step and store its
+  // checkpoint: the coordinator learns it, and no new session starts. Shutdown follows, when it is
+  // idle or the time is over.
+  void Leave(absl::Duration grace, const std::string& reason);
+  bool idle() const { return runner_->idle(); }
+
   // Ends the session, says goodbye, closes the ports. False: a computation did not end within
   // `patience`; the process must be ended hard.
   bool Shutdown(absl::Duration patience);
@@ -85,6 +92,8 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
   void OnStep(const StepRecord& record) override;
   void OnEvent(const SessionEvent& event) override;
   void ProbeLoop();
+  void MeasureLinks(const ProbeRequestList& request);
+  void MeasurePath();
   void ComputeLoop();
   ComputeTimes TimeBlock();
   void DataLoop();
@@ -119,6 +128,10 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
   CondVar data_changed_;
   DataListing data_ ABSL_GUARDED_BY(data_mutex_);       // as last seen
   std::string data_told_ ABSL_GUARDED_BY(data_mutex_);  // the one last told, serialised
+  CoordinatorPath path_ ABSL_GUARDED_BY(data_mutex_);
+  bool path_told_ ABSL_GUARDED_BY(data_mutex_) = true;
+  std::chrono::steady_clock::time_point
+      path_due_{};  // the probes' thread; to be measured from then
 };
 
 }  // namespace isthmus::daemon

@@ -4,12 +4,15 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/end_signals.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -29,8 +32,9 @@ namespace {
 enum Exit { kOk = 0, kFailed = 1, kUsage = 2, kMachine = 3, kRefused = 5 };
 
 constexpr absl::Duration kPatience =
-    absl::Seconds(7);  // for a session to end; the whole end takes less than 10 s
+    absl::Seconds(1);  // for a session to end at once, when its grace is over
 constexpr absl::Duration kLookForRefusal = absl::Milliseconds(200);
+constexpr absl::Duration kLookForEnd = absl::Milliseconds(50);
 constexpr absl::Duration kMeasureAgain = absl::Milliseconds(300);  // other daemons wait meanwhile
 constexpr absl::Duration kDoctorPatience = absl::Seconds(5);
 constexpr int64_t kFewFiles = 1024;
@@ -38,6 +42,7 @@ constexpr int64_t kFewFiles = 1024;
 struct Flags {
   DaemonOptions daemon;
   ByteFlags bytes;
+  double grace_s = 6;  // with kPatience and a goodbye, less than the 10 s that containers have
   std::string log_level = "info";
   bool log_json = false;
   bool doctor = false;
@@ -81,6 +86,11 @@ void AddFlags(CLI::App* app, Flags* flags) {
   app->add_option("--disk", flags->bytes.disk,
                   "bytes it may use under --state-dir [90 % of what is free]")
       ->check(NotEmpty());
+  app->add_option("--grace", flags->grace_s,
+                  "seconds after SIGTERM for a session to finish its step and store its "
+                  "checkpoint; whoever ends this program has to wait 3 s longer")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
   app->add_option("--device", o.device, "cpu, cuda or cuda:N")->capture_default_str();
   app->add_flag("--use-proxy", o.use_proxy,
                 "honour http_proxy and its kin, which are ignored otherwise");
@@ -112,7 +122,19 @@ ComputeTimes TimesOf(const engine::ReferenceBlock& block) {
   return times;
 }
 
-int Serve(Daemon* daemon, const engine::EngineOptions& engine, EndSignals* signals) {
+// A session has `grace_s` to end in good order; a second signal ends it now.
+void EndInOrder(Daemon* daemon, const std::string& signal, double grace_s, EndSignals* signals) {
+  LogInfo("ending on ", signal, daemon->idle() ? "" : ": the session finishes its step first");
+  daemon->Leave(absl::Seconds(grace_s), signal);
+  const absl::Time until = SteadyNow() + absl::Seconds(grace_s);
+  while (!daemon->idle() && SteadyNow() < until) {
+    if (signals->WaitFor(kLookForEnd) != 0) break;
+  }
+  if (!daemon->idle()) LogWarning("the session has not ended within its grace; it is ended now");
+}
+
+int Serve(Daemon* daemon, const engine::EngineOptions& engine, double grace_s,
+          EndSignals* signals) {
   std::printf("listening on %s http %s\n", daemon->listening().c_str(),
               daemon->http_address().c_str());
   std::fflush(stdout);
@@ -122,10 +144,11 @@ int Serve(Daemon* daemon, const engine::EngineOptions& engine, EndSignals* signa
   LogInfo("reference block: forward ", block->forward_s, " s, backward ", block->backward_s,
           " s on ", engine.device, " with ", engine.threads, " threads");
   daemon->Join(TimesOf(*block));
-  while (signals->WaitFor(kLookForRefusal) == 0) {
+  int signal = 0;
+  while ((signal = signals->WaitFor(kLookForRefusal)) == 0) {
     if (!daemon->refused().ok()) return Fail(daemon->refused(), kRefused);
   }
-  LogInfo("ending on a signal");
+  EndInOrder(daemon, absl::StrCat("SIG", sigabbrev_np(signal)), grace_s, signals);
   return kOk;
 }
 
@@ -187,7 +210,7 @@ int Main(int argc, char** argv) {
     daemon.Shutdown(absl::Seconds(1));
     return Fail(status, kFailed);
   }
-  const int code = Serve(&daemon, engine, &signals);
+  const int code = Serve(&daemon, engine, flags.grace_s, &signals);
   if (!daemon.Shutdown(kPatience)) {
     LogWarning("a computation did not end in time; the process is ended hard");
     std::fflush(nullptr);

@@ -6,10 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/link_rate.h"
 #include "base/rpc/channel.h"
 #include "base/status.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
+#include "proto/control_service.grpc.pb.h"
 #include "proto/peer_service.grpc.pb.h"
 
 namespace isthmus::daemon {
@@ -20,17 +22,14 @@ constexpr absl::Duration kDiagnosis = absl::Seconds(2);  // each step of looking
 constexpr absl::Duration kLongestDiagnosis = absl::Seconds(4);
 constexpr double kTimesASmallOne = 20;  // a large message may take so much longer
 constexpr int64_t kSmallBytes = 256;
-constexpr int64_t kMinMessageBytes = 1 << 10;
-constexpr int64_t kMaxMessageBytes = 64 << 10;
-constexpr int kMessagesARound = 16;  // at least
 
 double Since(absl::Time start) { return absl::ToDoubleSeconds(SteadyNow() - start); }
 
 // One upload; OK with an unchanged search if the peer saw too little.
-absl::Status UploadRound(Peer::Stub* stub, grpc::ClientContext* context, const std::string& peer_id,
+template <typename Stub>
+absl::Status UploadRound(Stub* stub, grpc::ClientContext* context, const std::string& peer_id,
                          int64_t bytes, RateSearch* search) {
-  const int64_t message_bytes =
-      std::clamp(bytes / kMessagesARound, kMinMessageBytes, kMaxMessageBytes);
+  const int64_t message_bytes = ProbeMessageBytes(bytes);
   const int64_t messages = bytes / message_bytes;
   ProbeRequest request;
   request.set_target_id(peer_id);
@@ -52,8 +51,9 @@ absl::Status UploadRound(Peer::Stub* stub, grpc::ClientContext* context, const s
 }
 
 // The same the other way: what comes is read by this end's clock.
-absl::Status DownloadRound(Peer::Stub* stub, grpc::ClientContext* context,
-                           const std::string& peer_id, int64_t bytes, RateSearch* search) {
+template <typename Stub>
+absl::Status DownloadRound(Stub* stub, grpc::ClientContext* context, const std::string& peer_id,
+                           int64_t bytes, RateSearch* search) {
   ProbeRequest request;
   request.set_target_id(peer_id);
   request.set_reply_bytes(bytes);
@@ -242,6 +242,46 @@ ProbeResult Prober::Measure(const std::string& my_id, const NodeInfo& peer,
   back->set_round_trip_s(*round_trip);
   back->set_rate_bits_per_s(*down);
   return result;
+}
+
+absl::StatusOr<CoordinatorPath> Prober::MeasurePath(const std::string& coordinator,
+                                                    const ProbeOptions& options) {
+  rpc::ChannelOptions channel_options;
+  channel_options.use_proxy = options.use_proxy;
+  const auto channel = rpc::MakeChannel(coordinator, channel_options);
+  RETURN_IF_ERROR(Connect(channel.get(), std::min(options.connect, options.budget)));
+  const auto stub = Bulk::NewStub(channel);
+  double best_s = std::numeric_limits<double>::infinity();
+  const absl::Time echoed_by = SteadyNow() + options.budget;
+  for (int i = 0; i < options.echos + 1; ++i) {  // the first one warms up
+    const absl::Time before = SteadyNow();
+    Call call(this, echoed_by - before);
+    ProbeReply reply;
+    RETURN_IF_ERROR(rpc::FromGrpc(stub->Echo(call.context(), ProbeRequest(), &reply)));
+    if (i > 0) best_s = std::min(best_s, Since(before));
+  }
+  CoordinatorPath path;
+  path.set_round_trip_s(best_s);
+  for (const bool up : {true, false}) {
+    RateSearch search(best_s, options.max_bytes);
+    const absl::Time by = SteadyNow() + options.budget;
+    while (const int64_t bytes =
+               search.NextBytes(absl::ToDoubleSeconds(by - SteadyNow()) - best_s)) {
+      Call call(this, by - SteadyNow());
+      const absl::Status status =
+          up ? UploadRound(stub.get(), call.context(), "", bytes, &search)
+             : DownloadRound(stub.get(), call.context(), "", bytes, &search);
+      if (!status.ok() && search.rate_bits_per_s() == 0) return status;
+      if (!status.ok()) break;  // out of time: the earlier rounds count
+    }
+    if (up) {
+      path.set_up_bits_per_s(search.rate_bits_per_s());
+    } else {
+      path.set_down_bits_per_s(search.rate_bits_per_s());
+    }
+  }
+  if (cancelled()) return absl::CancelledError("the measurement was cancelled");
+  return path;
 }
 
 }  // namespace isthmus::daemon

@@ -49,6 +49,12 @@ class Prober {
   absl::Status CheckPath(const NodeInfo& peer, grpc::Channel* channel, absl::Duration patience,
                          bool use_proxy);
 
+  // The way of checkpoints to and from the coordinator at HOST:PORT, each direction within the
+  // budget. ResourceExhausted: too many daemons measure theirs, try again. Unimplemented: an older
+  // coordinator.
+  absl::StatusOr<CoordinatorPath> MeasurePath(const std::string& coordinator,
+                                              const ProbeOptions& options);
+
   // A measurement that runs ends with an error, and every later one.
   void Cancel();
 

@@ -61,7 +61,7 @@ void SessionRunner::Start(const Plan& plan) {
     uint64_t& newest = newest_[plan.job_id()];
     newest_of_all_ = std::max<uint64_t>(newest_of_all_, plan.generation());
     const bool runs = current_ != nullptr && current_->plan.job_id() == plan.job_id();
-    if (shutdown_) {
+    if (shutdown_ || leaving_) {
       refused = absl::UnavailableError("the daemon is ending");
     } else if (runs && current_->plan.generation() == plan.generation()) {
       return;  // said twice
@@ -131,6 +131,22 @@ void SessionRunner::CancelCurrent(const absl::Status& why) {
   if (current_->links != nullptr) current_->links->Cancel(why);
   if (current_->checkpoints != nullptr) current_->checkpoints->Cancel(why);
   if (current_->session != nullptr) current_->session->Cancel(why);
+}
+
+void SessionRunner::Leave(const std::string& reason) {
+  {
+    MutexLock lock(&mutex_);
+    leaving_ = true;
+  }
+  StopSession stop;  // whatever runs
+  stop.set_graceful(true);
+  stop.set_reason(reason);
+  Stop(stop);
+}
+
+bool SessionRunner::idle() const {
+  MutexLock lock(&mutex_);
+  return current_ == nullptr && !next_.has_value();
 }
 
 bool SessionRunner::Shutdown(const absl::Status& why, absl::Duration patience) {

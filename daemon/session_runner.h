@@ -61,6 +61,10 @@ class SessionRunner {
   void Start(const Plan& plan);
   void Stop(const StopSession& stop);
 
+  // The daemon ends soon: what runs is stopped gracefully, new plans are refused.
+  void Leave(const std::string& reason);
+  bool idle() const;  // nothing runs or waits to
+
   // Ends what runs; true if it had ended within `patience`. False: a computation would not end, its
   // thread is left behind.
   bool Shutdown(const absl::Status& why, absl::Duration patience);
@@ -108,6 +112,7 @@ class SessionRunner {
       ABSL_GUARDED_BY(mutex_);  // generation seen, the last kMaxJobs jobs
   uint64_t newest_of_all_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t progress_base_ ABSL_GUARDED_BY(mutex_) = 0;  // of ended sessions: progress never falls
+  bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
   bool shutdown_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

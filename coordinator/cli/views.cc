@@ -100,6 +100,13 @@ std::string Progress(const JobStatus& job) {
       100.0 * static_cast<double>(job.step()) / static_cast<double>(job.steps()));
 }
 
+// What checkpoints travel over.
+std::string PathWords(const CoordinatorPath& path) {
+  if (path.up_bits_per_s() <= 0) return "-";
+  return absl::StrCat("up ", FormatBitRate(path.up_bits_per_s()), ", down ",
+                      FormatBitRate(path.down_bits_per_s()));
+}
+
 }  // namespace
 
 std::string NodesView(const ListNodesReply& reply) {
@@ -108,7 +115,7 @@ std::string NodesView(const ListNodesReply& reply) {
            "0.0.0.0:7071 --state-dir DIR --data-dir DIR\n";
   }
   Table nodes({"NODE", "STATE", "ADDRESS", "DEVICE", ">THREADS", ">MEMORY", ">DISK", ">GFLOP/S",
-               "JOB", "VERSION"});
+               "COORDINATOR", "JOB", "VERSION"});
   std::map<std::string, std::string> names;
   std::string warnings;
   for (const NodeStatus& status : reply.nodes()) {
@@ -122,6 +129,7 @@ std::string NodesView(const ListNodesReply& reply) {
                         : absl::StrCat("lost ", FormatSeconds(status.heartbeat_age_s()), " ago"),
          node.address(), node.device(), absl::StrCat(node.threads()), Bytes(node.memory_bytes()),
          Bytes(node.disk_bytes()), gflops > 0 ? FormatFixed(gflops, 1) : "measuring",
+         PathWords(status.path()),
          status.job_id().empty() ? "-" : absl::StrCat(status.job_id(), " stage ", status.stage()),
          node.version()});
     for (const std::string& warning : status.warnings()) {

@@ -129,5 +129,11 @@ TEST(RateSearch, ARoundHasAtMostTheBytesThatAreAllowed) {
   EXPECT_LT(all, 2 << 20);
 }
 
+TEST(ProbeMessageBytes, ARoundHasSixteenMessagesOrMore) {
+  EXPECT_EQ(ProbeMessageBytes(0), 1 << 10);
+  EXPECT_EQ(ProbeMessageBytes(RateSearch::kFirstBytes), RateSearch::kFirstBytes / 16);
+  EXPECT_EQ(ProbeMessageBytes(RateSearch::kMaxBytes), 64 << 10);
+}
+
 }  // namespace
 }  // namespace isthmus

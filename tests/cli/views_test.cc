@@ -83,6 +83,8 @@ TEST(Views, Nodes) {
   node->mutable_node()->set_block_flops(2e9);
   node->mutable_node()->set_block_forward_s(0.1);
   node->set_alive(true);
+  node->mutable_path()->set_up_bits_per_s(4e5);
+  node->mutable_path()->set_down_bits_per_s(2e7);
   node->add_warnings("reference BLAS");
   LinkMeasurement* link = reply.add_links();
   link->set_from_id("id-1");
@@ -90,6 +92,7 @@ TEST(Views, Nodes) {
   link->set_error("connection refused");
   const std::string text = NodesView(reply);
   EXPECT_THAT(text, HasSubstr("al?pha  alive"));
+  EXPECT_THAT(text, HasSubstr("up 400 kbit/s, down 20 Mbit/s"));
   EXPECT_THAT(text, HasSubstr("20.0"));
   EXPECT_THAT(text, HasSubstr("al?pha  gone  unknown     unknown     -  connection refused"));
   EXPECT_THAT(text, HasSubstr("warning: al?pha: reference BLAS"));

@@ -246,5 +246,115 @@ TEST_F(CheckpointsTest, ExportsBeyondTheBoundWaitAndAreTold) {
   }
 }
 
+// A daemon that has the same part on its own disk is told so instead of being sent it.
+TEST_F(CheckpointsTest, APartThatTheAskerHasIsNotSent) {
+  auto a = Daemon("a"), b = Daemon("b");
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  EXPECT_TRUE(PutAll(plan, 2));
+  LocalPart part;
+  part.set_generation(plan.generation());
+  part.set_stage(1);
+  part.set_stages(2);
+  part.set_file("state.json");
+  part.set_bytes(2);
+  part.set_checksum(Hash64("{}"));
+  const auto fetch = [&](const LocalPart& have, const char* what = "state") {
+    grpc::ClientContext context;
+    FetchCheckpointRequest request;
+    request.set_job_id(plan.job_id());
+    request.set_step(2);
+    request.set_what(what);
+    *request.add_have() = have;
+    const auto reader = bulk_->FetchCheckpoint(&context, request);
+    FetchCheckpointChunk chunk;
+    EXPECT_TRUE(reader->Read(&chunk));
+    context.TryCancel();
+    reader->Finish();
+    return chunk;
+  };
+  EXPECT_TRUE(fetch(part).use_local());
+  EXPECT_EQ(fetch(part).data(), "");
+  EXPECT_FALSE(fetch(part, "weights").use_local()) << "another file";
+  const std::function<void(LocalPart*)> changes[] = {
+      [](LocalPart* p) { p->set_generation(99); },
+      [](LocalPart* p) { p->set_stage(2); },
+      [](LocalPart* p) { p->set_stages(3); },
+      [](LocalPart* p) { p->set_bytes(3); },
+      [](LocalPart* p) { p->set_checksum(1); },
+      [](LocalPart* p) { p->set_file("weights.safetensors"); },
+  };
+  for (const auto& change : changes) {
+    LocalPart other = part;
+    change(&other);
+    EXPECT_FALSE(fetch(other).use_local()) << other.ShortDebugString();
+  }
+}
+
+TEST_F(CheckpointsTest, AnswersMeasurementsOfThePath) {
+  const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(60);
+  ProbeRequest request;
+  request.set_padding(std::string(1000, 'x'));
+  ProbeReply reply;
+  {
+    grpc::ClientContext context;
+    context.set_deadline(deadline);
+    ASSERT_TRUE(bulk_->Echo(&context, request, &reply).ok());
+    EXPECT_EQ(reply.received_bytes(), 1000);
+  }
+  {
+    grpc::ClientContext context;
+    context.set_deadline(deadline);
+    const auto writer = bulk_->Upload(&context, &reply);
+    for (int i = 0; i < 20; ++i) EXPECT_TRUE(writer->Write(request));
+    writer->WritesDone();
+    ASSERT_TRUE(writer->Finish().ok());
+    EXPECT_GE(reply.received_bytes(), 20000);
+    EXPECT_GT(reply.tail_bytes(), 0);
+  }
+  for (const int64_t bytes : {int64_t{0}, int64_t{100000}, int64_t{1} << 40}) {
+    grpc::ClientContext context;
+    context.set_deadline(deadline);
+    request.set_reply_bytes(bytes);
+    const auto reader = bulk_->Download(&context, request);
+    int64_t got = 0;
+    while (reader->Read(&reply)) got += static_cast<int64_t>(reply.padding().size());
+    const absl::Status ended = rpc::FromGrpc(reader->Finish());
+    EXPECT_EQ(ended.ok(), bytes < int64_t{1} << 30) << ended;
+    if (ended.ok()) EXPECT_GE(got, bytes);
+  }
+}
+
+// Its path is shown and planned with; a daemon that is ending gets no job.
+TEST_F(CheckpointsTest, TheCoordinatorLearnsThePathAndWhoLeaves) {
+  auto a = Daemon("a"), b = Daemon("b");
+  DaemonMessage beat;
+  beat.mutable_heartbeat()->mutable_path()->set_up_bits_per_s(4e5);
+  beat.mutable_heartbeat()->mutable_path()->set_down_bits_per_s(5e5);
+  a->Send(beat);
+  b->Send(beat);
+  EXPECT_TRUE(Eventually([&] {
+    const ListNodesReply nodes = Nodes();
+    return nodes.nodes_size() == 2 && nodes.nodes(0).path().up_bits_per_s() == 4e5 &&
+           nodes.nodes(1).path().down_bits_per_s() == 5e5;
+  }));
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  EXPECT_GT(plan.deadlines().drain_ms(), 100'000);
+  EXPECT_TRUE(PutAll(plan, 1));
+  DaemonMessage leaving;
+  leaving.mutable_leaving()->set_grace_ms(5000);
+  leaving.mutable_leaving()->set_reason("SIGTERM");
+  b->Send(leaving);
+  EXPECT_TRUE(a->NextStop()->graceful());
+  EXPECT_TRUE(b->NextStop()->graceful());
+  EXPECT_TRUE(Becomes(JOB_STOPPING));
+  for (FakeDaemon* d : {a.get(), b.get()}) {
+    d->Event(plan, SessionEvent::FINISHED, 1);
+    d->SetGeneration(0);
+  }
+  EXPECT_TRUE(Becomes(JOB_PAUSED));
+  EXPECT_THAT(Status().reason(), HasSubstr("daemon b left (SIGTERM)"));
+  EXPECT_THAT(std::string(Submit(TwoStages(), true).status().message()), HasSubstr("b is ending"));
+}
+
 }  // namespace
 }  // namespace isthmus::coordinator

@@ -261,5 +261,44 @@ TEST_F(MembershipTest, RestoredNodesAreKnownButNotAlive) {
   EXPECT_EQ(m_.Find("a")->heartbeat.generation(), 3u);
 }
 
+TEST_F(MembershipTest, BytesOfACheckpointAreProgress) {
+  Join(Daemon("a", "p"), 1, 0);
+  Heartbeat beat = Beat(4, 7);
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, beat, At(1)).ok());
+  beat.set_checkpoint_bytes(100);
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, beat, At(10)).ok());
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, beat, At(12)).ok());
+  EXPECT_EQ(m_.NoProgressFor("a", 4, At(13)), absl::Seconds(3));
+  EXPECT_TRUE(m_.Moves("a", 4, absl::Seconds(4), At(13)));
+  EXPECT_FALSE(m_.Moves("a", 4, absl::Seconds(3), At(13)));
+  EXPECT_FALSE(m_.Moves("a", 5, absl::Seconds(4), At(13)));
+  EXPECT_FALSE(m_.Moves("b", 4, absl::Seconds(4), At(13)));
+  m_.OnStreamGone("a", 1, At(13));
+  EXPECT_FALSE(m_.Moves("a", 4, absl::Seconds(4), At(13)));
+}
+
+TEST_F(MembershipTest, ThePathToTheCoordinatorStaysUntilItIsMeasuredAgain) {
+  Join(Daemon("a", "p"), 1, 0);
+  Heartbeat beat = Beat(0, 0);
+  beat.mutable_path()->set_up_bits_per_s(4e5);
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, beat, At(1)).ok());
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, Beat(0, 0), At(2)).ok());
+  EXPECT_EQ(m_.Find("a")->path.up_bits_per_s(), 4e5);
+  EXPECT_FALSE(m_.Find("a")->heartbeat.has_path());
+  beat.mutable_path()->set_up_bits_per_s(-1);
+  ASSERT_TRUE(m_.OnHeartbeat("a", 1, beat, At(3)).ok());
+  EXPECT_EQ(m_.Find("a")->path.up_bits_per_s(), 4e5) << "that was no figure";
+}
+
+TEST_F(MembershipTest, WhoLeavesMayComeBack) {
+  Join(Daemon("a", "p"), 1, 0);
+  m_.OnLeaving("a");
+  m_.OnLeaving("nobody");
+  EXPECT_TRUE(m_.Find("a")->leaving);
+  m_.OnStreamGone("a", 1, At(1));
+  Join(Daemon("a", "q"), 2, 2);
+  EXPECT_FALSE(m_.Find("a")->leaving);
+}
+
 }  // namespace
 }  // namespace isthmus::coordinator

@@ -185,5 +185,24 @@ TEST_F(CoordinatorClientTest, StopIsPromptWhileNobodyIsThere) {
   EXPECT_LT(absl::Now() - start, absl::Seconds(5));
 }
 
+TEST_F(CoordinatorClientTest, NewsOfTheHeartbeatGoBeforeWhatIsSentLater) {
+  FakeCoordinator coordinator;
+  coordinator.set_heartbeat_ms(60'000);
+  StartClient(coordinator.address());
+  const auto beats = [](const std::vector<DaemonMessage>& messages) {
+    int count = 0;
+    for (const DaemonMessage& message : messages) count += message.has_heartbeat();
+    return count;
+  };
+  ASSERT_TRUE(coordinator.WaitFor([&](const auto& messages) { return beats(messages) == 1; }));
+  client_->BeatNow();
+  DaemonMessage later;
+  later.mutable_probe_result();
+  client_->Send(later);
+  ASSERT_TRUE(
+      coordinator.WaitFor([](const auto& messages) { return messages.back().has_probe_result(); }));
+  EXPECT_EQ(beats(coordinator.messages()), 2);
+}
+
 }  // namespace
 }  // namespace isthmus::daemon

@@ -1,6 +1,7 @@
 // The daemon as a whole against a fake coordinator, with fake sessions.
 #include "daemon/daemon.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -252,6 +253,62 @@ TEST_F(DaemonTest, TellsTheCoordinatorWhyASessionEndsWithTheDaemon) {
   EXPECT_TRUE(HasEvent(coordinator.messages(), SessionEvent::FAILED));
   EXPECT_NE(coordinator.messages().back().session().message().find("daemon alpha is ending"),
             std::string::npos);
+}
+
+// The path of checkpoints is measured at the first registration, and told at each one.
+TEST_F(DaemonTest, MeasuresItsPathToTheCoordinatorOnce) {
+  const auto told = [](const std::vector<DaemonMessage>& messages) {
+    int times = 0;
+    for (const DaemonMessage& message : messages) {
+      const CoordinatorPath& path = message.heartbeat().path();
+      times += path.up_bits_per_s() > 3.9e6 && path.up_bits_per_s() < 4.1e6 &&
+               path.down_bits_per_s() > 0 && path.round_trip_s() > 0;
+    }
+    return times;
+  };
+  FakeCoordinator coordinator;
+  coordinator.FailBulk(1, absl::ResourceExhaustedError("others measure"));
+  StartDaemon(coordinator.address());
+  ASSERT_TRUE(coordinator.WaitFor(Registered));
+  coordinator.BreakSessions();  // the next registration looks again
+  ASSERT_TRUE(coordinator.WaitFor([&](const auto& messages) { return told(messages) == 1; }));
+  const int64_t bytes = coordinator.probe_bytes();
+  EXPECT_LT(bytes, 16 << 20);
+  coordinator.BreakSessions();
+  ASSERT_TRUE(coordinator.WaitFor([&](const auto& messages) { return told(messages) == 2; }));
+  EXPECT_EQ(coordinator.probe_bytes(), bytes);
+}
+
+TEST_F(DaemonTest, LeavesInGoodOrder) {
+  FakeCoordinator coordinator;
+  StartDaemon(coordinator.address());
+  ASSERT_TRUE(coordinator.WaitFor(Registered));
+  EXPECT_TRUE(daemon_->idle());
+  CoordinatorMessage start;
+  *start.mutable_start() = MakePlan(4);
+  coordinator.Say(start);
+  ASSERT_TRUE(coordinator.WaitFor(
+      [](const auto& messages) { return HasEvent(messages, SessionEvent::RUNNING); }));
+  EXPECT_FALSE(daemon_->idle());
+  daemon_->Leave(absl::Seconds(5), "SIGTERM");
+  ASSERT_TRUE(coordinator.WaitFor(
+      [](const auto& messages) { return HasEvent(messages, SessionEvent::FINISHED); }));
+  bool left = false;
+  for (const DaemonMessage& message : coordinator.messages()) {
+    if (message.has_session() && message.session().state() == SessionEvent::FINISHED)
+      EXPECT_TRUE(left) << "the coordinator learns first why it ends";
+    if (!message.has_leaving()) continue;
+    left = true;
+    EXPECT_EQ(message.leaving().grace_ms(), 5000);
+    EXPECT_EQ(message.leaving().reason(), "SIGTERM");
+  }
+  *start.mutable_start() = MakePlan(5);
+  coordinator.Say(start);
+  EXPECT_TRUE(coordinator.WaitFor([](const auto& messages) {
+    return std::any_of(messages.begin(), messages.end(), [](const DaemonMessage& message) {
+      return message.session().message() == "the daemon is ending";
+    });
+  }));
 }
 
 TEST_F(DaemonTest, MissingDataIsAFaultOfThatSessionAlone) {

@@ -114,8 +114,39 @@ struct FakeCoordinator::State : public Control::Service, public Bulk::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status Echo(grpc::ServerContext*, const ProbeRequest*, ProbeReply*) override {
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Upload(grpc::ServerContext*, grpc::ServerReader<ProbeRequest>* reader,
+                      ProbeReply* reply) override {
+    grpc::Status failure;
+    if (Fails(&failure)) return failure;
+    ProbeRequest message;
+    int64_t bytes = 0;
+    while (reader->Read(&message)) bytes += static_cast<int64_t>(message.ByteSizeLong());
+    MutexLock lock(&mutex);
+    probe_bytes += bytes;
+    reply->set_received_bytes(bytes);  // 4 Mbit/s, whatever the clock says
+    reply->set_elapsed_s(static_cast<double>(bytes) * 8 / 4e6);
+    reply->set_tail_bytes(bytes / 2);
+    reply->set_tail_s(reply->elapsed_s() / 2);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Download(grpc::ServerContext*, const ProbeRequest* request,
+                        grpc::ServerWriter<ProbeReply>* writer) override {
+    ProbeReply reply;
+    reply.mutable_padding()->resize(static_cast<size_t>(request->reply_bytes() / 16));
+    for (int i = 0; i < 16; ++i) writer->Write(reply);
+    MutexLock lock(&mutex);
+    probe_bytes += request->reply_bytes();
+    return grpc::Status::OK;
+  }
+
   Mutex mutex;
   CondVar changed;
+  int64_t probe_bytes ABSL_GUARDED_BY(mutex) = 0;
   std::string refuse ABSL_GUARDED_BY(mutex);
   int64_t heartbeat_ms ABSL_GUARDED_BY(mutex) = 50;
   int registrations ABSL_GUARDED_BY(mutex) = 0;
@@ -200,6 +231,11 @@ int FakeCoordinator::registrations() const {
 std::map<std::string, std::string> FakeCoordinator::files() const {
   MutexLock lock(&state_->mutex);
   return state_->files;
+}
+
+int64_t FakeCoordinator::probe_bytes() const {
+  MutexLock lock(&state_->mutex);
+  return state_->probe_bytes;
 }
 
 void FakeCoordinator::PutAnswer(const std::string& bytes, bool damaged) {

@@ -35,6 +35,8 @@ class FakeCoordinator {
   std::vector<DaemonMessage> messages() const;
   int registrations() const;
 
+  int64_t probe_bytes() const;  // that measurements of the path moved, which shows 4 Mbit/s up
+
   std::map<std::string, std::string> files() const;                // "step/stage/file" -> bytes
   void PutAnswer(const std::string& bytes, bool damaged = false);  // of every Fetch
 

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/safetensors.h"
+#include "proto/model_cost.h"
 #include "tests/engine/pipeline.h"
 
 namespace isthmus::engine {
@@ -154,6 +155,13 @@ TEST(Gpt2Stage, NamesAndOwnersOfTensors) {
   EXPECT_EQ(ParseSafetensors(tied)->size(), 3u) << "the embedding and its two moments";
   EXPECT_EQ(ParseSafetensors(tied)->count("transformer.wte.weight"), 1u);
   EXPECT_EQ(p.stage(0).ExportTied().value(), "");
+  for (int s = 0; s < 2; ++s) {  // what a checkpoint holds is in StageMemoryBytes
+    worker::Stage& stage = p.stage(s);
+    const size_t held = stage.ExportWeights()->size() + stage.ExportOptimizer()->size() +
+                        stage.ExportTied()->size();
+    const PartCost cost = StageCost(TinyJob(3).model(), s == 0 ? 0 : 1, s == 0 ? 1 : 3, 1);
+    EXPECT_LE(held, 12 * cost.parameters + 16384) << "headers of the files";
+  }
 }
 
 // `transformers` saves the bare model without the prefix and old files with buffers of the
