@@ -33,6 +33,7 @@
 #include "coordinator/membership.h"
 #include "coordinator/pause_watch.h"
 #include "coordinator/planner.h"
+#include "coordinator/run_changes.h"
 #include "coordinator/state_lock.h"
 #include "coordinator/store.h"
 #include "proto/control.pb.h"
@@ -47,6 +48,9 @@ constexpr int kMaxPuts = 64;
 constexpr absl::Duration kFetchStall = absl::Minutes(2);  // 8 MiB in flight at 0.6 Mbit/s
 constexpr int64_t kMaxJobBytes = 64 << 10;
 constexpr int kWatchPage = 500;  // records in one reply
+
+// With defaults, checked.
+absl::StatusOr<JobSpec> CompleteJob(const JobSpec& job);
 
 struct CoordinatorOptions {
   std::string state_dir;
@@ -166,6 +170,8 @@ class Coordinator {
     std::string job_id;
     int64_t start_step = 0;
     bool from_checkpoint = false;
+    std::optional<DataPosition> data;  // before start_step; none: see Resume
+    std::vector<FieldChange> changes;  // kResume: since the checkpoint was written
   };
 
   explicit Coordinator(CoordinatorOptions options);
@@ -208,12 +214,16 @@ class Coordinator {
                                            const Cancelled& cancelled);
   absl::StatusOr<StartRequest> PrepareSubmit(const SubmitRequest& request,
                                              const Cancelled& cancelled);
-  // `step`: the checkpoint to go on from; none: the one that its last run would go on from. Every
-  // byte of it is read against its checksum, so that a damaged one is refused before anything
-  // starts.
+  // resume.cc. `step`: the checkpoint to go on from; none: the one that its last run would go on
+  // from. Every byte of it is read against its checksum, so that a damaged one is refused before
+  // anything starts.
   absl::StatusOr<StartRequest> PrepareResume(const JobSpec& job, const std::string& name,
                                              std::optional<int64_t> step,
                                              const Cancelled& cancelled);
+  // Where the data stand and what has changed since the checkpoint of `start`. `ran`: the job as it
+  // ran last.
+  absl::Status TakeUpCheckpoint(const JobSpec& ran, StartRequest* start);
+  DataNow DataOf(const JobSpec& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<int64_t> ChooseCheckpoint(const std::string& job_id, int64_t head,
                                            std::optional<int64_t> step);
   absl::Status Admit(const StartRequest& request)

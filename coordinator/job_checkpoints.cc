@@ -37,7 +37,7 @@ void JobTable::OnCheckpoint(const std::string& job_id, int64_t step, absl::Time 
   job->checkpoint_trouble.clear();
   job->progressed = now;
   if (step >= job->status.steps()) Revive(job, now);  // all was done while nobody was heard
-  if (job->active()) job->status.set_step(std::max(job->status.step(), step));
+  if (job->active()) SetStep(job, std::max(job->status.step(), step));
   if (job->active() && absl::StartsWith(job->status.reason(), kHeld))
     SetState(job, job->status.state(), "", now);
   Touch(job);

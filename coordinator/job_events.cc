@@ -72,8 +72,7 @@ Commands JobTable::OnEvent(const std::string& node_id, const SessionEvent& event
     case SessionEvent::FINISHED:
       if (s.ended) return {};
       s.prepared = s.ended = true;
-      job->status.set_step(
-          std::max(job->status.step(), std::min(event.step(), job->status.steps())));
+      SetStep(job, std::max(job->status.step(), std::min(event.step(), job->status.steps())));
       Touch(job);
       MaybeFinish(job, now);
       return {};
@@ -112,8 +111,7 @@ absl::Status JobTable::OnStep(const std::string& node_id, const StepRecord& reco
   JobRecord& m = merged->record;
   m.set_unix_ms(unix_ms);
   JobStatus& s = job->status;
-  s.set_step(std::max(s.step(), m.step() + 1));
-  s.set_tokens(s.step() * job->spec.recipe().global_batch() * job->spec.model().context());
+  SetStep(job, std::max(s.step(), m.step() + 1));
   s.set_loss(m.loss());
   if (s.first_loss() == 0) s.set_first_loss(m.loss());
   if (m.has_validation_loss()) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "coordinator/figures.h"
+#include "proto/data_position.h"
 #include "proto/job_state.h"
 
 namespace isthmus::coordinator {
@@ -155,6 +156,13 @@ void JobTable::SetState(Job* job, JobState state, const std::string& reason, abs
   Touch(job);
 }
 
+// Samples and tokens go with the steps, at the batch of each generation.
+void JobTable::SetStep(Job* job, int64_t step) {
+  job->status.set_step(step);
+  job->status.set_samples(SamplesBefore(job->plan, step));
+  job->status.set_tokens(job->status.samples() * job->plan.job().model().context());
+}
+
 // ---- submission ----
 
 void JobTable::Forget() {
@@ -251,12 +259,10 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
                  unsaved_.end());
   JobStatus& s = job->status;
   s.set_generation(plan.generation());
-  s.set_step(plan.start_step());
+  SetStep(job, plan.start_step());
   s.set_steps(plan.job().recipe().steps());
   s.set_checkpoint_step(plan.from_checkpoint() ? plan.start_step() : -1);
   s.set_failed_checkpoints(0);
-  s.set_tokens(plan.start_step() * plan.job().recipe().global_batch() *
-               plan.job().model().context());
   SetState(job, JOB_STARTING,
            absl::StrCat("waiting for ", plan.stages_size(), " daemons to get ready"), now);
   job->deadline = now + absl::Milliseconds(plan.deadlines().open_ms()) + options_.start_margin;
@@ -372,7 +378,7 @@ void JobTable::EndInOrder(Job* job, const std::string& but, absl::Time now) {
   JobStatus& s = job->status;
   const std::string note = but.empty() ? "" : absl::StrCat(" (though at the end: ", but, ")");
   if (s.checkpoint_step() >= s.steps() || s.step() >= s.steps()) {
-    s.set_step(s.steps());
+    SetStep(job, s.steps());
     SetState(job, JOB_FINISHED, absl::StrCat("all ", s.steps(), " steps are done", note), now);
   } else if (!job->leaving.empty()) {
     SetState(job, JOB_PAUSED,

@@ -196,6 +196,7 @@ class JobTable {
                    const std::string& except_node) const;
   Commands BeginStop(Job* job, const std::string& reason, const std::string& words, absl::Time now);
   void EndInOrder(Job* job, const std::string& but, absl::Time now);
+  static void SetStep(Job* job, int64_t step);
   void MaybeRun(Job* job, absl::Time now);
   void MaybeFinish(Job* job, absl::Time now);
   Commands CheckData(Job* job, absl::Time now);

@@ -63,6 +63,7 @@ class Writer {
     plan.mutable_job()->mutable_compression()->set_tied(FormatCodec(p_.tied));
     plan.set_start_step(in_.start_step);
     plan.set_from_checkpoint(in_.from_checkpoint);
+    if (in_.data.has_value()) *plan.mutable_data() = *in_.data;
     if (p_.data.known) plan.set_train_samples(p_.data.train_samples);
     plan.set_predicted_step_s(p_.step_s);
     if (HasDelta(p_)) plan.set_first_visits(p_.first_visits);
@@ -175,6 +176,9 @@ class Writer {
                        " does not list '", job.data().path(), "' (it lists ", kMaxDataFiles,
                        " files, directories two levels deep)"));
     }
+    if (in_.start_step > 0 && in_.data.has_value())
+      Say(absl::StrCat("data: goes on at sample ", in_.data->offset(), " of pass ",
+                       in_.data->epoch() + 1, "; ", in_.data->samples(), " are consumed"));
     for (const std::string& line : found_.considered) Say(line);
     const bool chosen = found_.considered.size() > 1;
     if (chosen)

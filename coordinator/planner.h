@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,7 @@ struct PlannerInput {
   int64_t start_step = 0;
   bool from_checkpoint = false;
   CoordinatorPaths paths;
+  std::optional<DataPosition> data;  // before start_step; none: not known here
   Plan previous;  // of a resumed job: the states of its codecs lie with that plan's daemons
 };
 

@@ -26,16 +26,21 @@ std::chrono::steady_clock::time_point After(absl::Duration d) {
   return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(d);
 }
 
-absl::StatusOr<JobSpec> Complete(const JobSpec& job) {
+}  // namespace
+
+absl::StatusOr<JobSpec> CompleteJob(const JobSpec& job) {
   if (job.ByteSizeLong() > static_cast<size_t>(kMaxJobBytes)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the job has ", job.ByteSizeLong(), " bytes; at most ", kMaxJobBytes, " are allowed"));
   }
   JobSpec full = job;
   FillDefaults(&full);
+  full.mutable_model()->set_norm_epsilon(NormEpsilon(full.model()));
   RETURN_IF_ERROR(ValidateJob(full));
   return full;
 }
+
+namespace {
 
 // More daemons, other daemons or time may cure it.
 bool CuredByDaemons(const absl::Status& status) {
@@ -46,21 +51,6 @@ bool CuredByDaemons(const absl::Status& status) {
 // What is missing, without the head that the words before it say as well.
 absl::string_view WaitsFor(const absl::Status& status) {
   return absl::StripPrefix(status.message(), "daemons: ");
-}
-
-absl::Status SameModel(const ModelSpec& a, const ModelSpec& b) {
-  auto differs = [](absl::string_view field, int64_t was, int64_t is) {
-    return absl::FailedPreconditionError(absl::StrCat("resume: model.", field, " is ", is,
-                                                      " and the checkpoint's is ", was,
-                                                      ": a checkpoint goes on with its own model"));
-  };
-  if (a.layers() != b.layers()) return differs("layers", a.layers(), b.layers());
-  if (a.hidden() != b.hidden()) return differs("hidden", a.hidden(), b.hidden());
-  if (a.heads() != b.heads()) return differs("heads", a.heads(), b.heads());
-  if (a.context() != b.context()) return differs("context", a.context(), b.context());
-  if (a.vocabulary() != b.vocabulary())
-    return differs("vocabulary", a.vocabulary(), b.vocabulary());
-  return absl::OkStatus();
 }
 
 // Of a SubmitRequest or a PlanRequest.
@@ -85,6 +75,7 @@ PlannerInput Coordinator::Snapshot(const StartRequest& request, bool with_busy) 
   in.job = request.spec;
   in.start_step = request.start_step;
   in.from_checkpoint = request.from_checkpoint;
+  in.data = request.data;
   if (const Job* job = jobs_.Find(request.job_id); job != nullptr && request.start_step > 0)
     in.previous = job->plan;
   const absl::Time now = Now();
@@ -178,7 +169,7 @@ absl::StatusOr<PlanReply> Coordinator::MakePlan(const PlanRequest& asked,
                      PrepareResume(asked.job(), asked.job().name(), ResumeStep(asked), cancelled));
   } else {
     RETURN_IF_ERROR(StepNeedsResume(asked));
-    ASSIGN_OR_RETURN(request.spec, Complete(asked.job()));
+    ASSIGN_OR_RETURN(request.spec, CompleteJob(asked.job()));
     request.job_id = absl::StrCat(request.spec.name(), "-plan");
   }
   WaitForIdleDaemons(cancelled);
@@ -210,6 +201,7 @@ absl::StatusOr<PlanReply> Coordinator::MakePlan(const PlanRequest& asked,
     *reply.add_schedule_grid() = std::move(line);
   for (std::string& w : planned->warnings) *reply.add_warnings() = std::move(w);
   *reply.mutable_plan() = std::move(planned->plan);
+  *reply.mutable_changes() = {request.changes.begin(), request.changes.end()};
   return reply;
 }
 
@@ -221,51 +213,6 @@ absl::StatusOr<std::string> Coordinator::NewJobId(const std::string& name) {
   return absl::StrCat(name, "-", number);
 }
 
-absl::StatusOr<int64_t> Coordinator::ChooseCheckpoint(const std::string& job_id, int64_t head,
-                                                      std::optional<int64_t> step) {
-  const std::vector<int64_t> have = checkpoints_->Steps(job_id);
-  if (!step.has_value()) {
-    if (std::find(have.begin(), have.end(), head) != have.end()) return head;
-    return checkpoints_->Newest(job_id);
-  }
-  if (std::find(have.begin(), have.end(), *step) != have.end()) return *step;
-  return absl::NotFoundError(absl::StrCat(
-      "resume: job ", job_id, " has no checkpoint of step ", *step,
-      have.empty() ? ", nor any other"
-                   : absl::StrCat("; there are those of steps ", absl::StrJoin(have, ", "))));
-}
-
-absl::StatusOr<Coordinator::StartRequest> Coordinator::PrepareResume(const JobSpec& spec,
-                                                                     const std::string& name,
-                                                                     std::optional<int64_t> step,
-                                                                     const Cancelled& cancelled) {
-  StartRequest start;
-  start.kind = StartRequest::kResume;
-  JobSpec stored;
-  int64_t head = -1;
-  {
-    MutexLock lock(&mutex_);
-    const Job* job = jobs_.Find(name);
-    if (job == nullptr) {
-      return absl::NotFoundError(absl::StrCat("resume: there is no job '", name.substr(0, 80),
-                                              "' (isthmus list shows what there is)"));
-    }
-    if (!job->ended())
-      return absl::FailedPreconditionError(absl::StrCat(
-          "resume: job ", job->id, " is ", StateName(job->status.state()), " already"));
-    start.job_id = job->id;
-    stored = job->spec;
-    head = job->status.checkpoint_step();
-  }
-  ASSIGN_OR_RETURN(start.spec, Complete(spec.model().layers() == 0 ? stored : spec));
-  RETURN_IF_ERROR(SameModel(stored.model(), start.spec.model()));
-  ASSIGN_OR_RETURN(const int64_t chosen, ChooseCheckpoint(start.job_id, head, step));
-  if (chosen >= 0) RETURN_IF_ERROR(checkpoints_->Verify(start.job_id, chosen, cancelled));
-  start.from_checkpoint = chosen >= 0;
-  start.start_step = std::max<int64_t>(0, chosen);
-  return start;
-}
-
 absl::StatusOr<Coordinator::StartRequest> Coordinator::PrepareSubmit(const SubmitRequest& request,
                                                                      const Cancelled& cancelled) {
   if (request.resume()) {
@@ -275,12 +222,14 @@ absl::StatusOr<Coordinator::StartRequest> Coordinator::PrepareSubmit(const Submi
                       request.job().name().empty() ? request.job_id() : request.job().name(),
                       ResumeStep(request), cancelled));
     start.wait_for_nodes = request.wait_for_nodes();
+    if (!request.accept_changes()) RETURN_IF_ERROR(CheckAccepted(start.changes, start.start_step));
     return start;
   }
   RETURN_IF_ERROR(StepNeedsResume(request));
   StartRequest start;
+  start.data = DataPosition();
   start.wait_for_nodes = request.wait_for_nodes();
-  ASSIGN_OR_RETURN(start.spec, Complete(request.job()));
+  ASSIGN_OR_RETURN(start.spec, CompleteJob(request.job()));
   {
     MutexLock lock(&mutex_);
     RETURN_IF_ERROR(jobs_.NameIsFree(start.spec.name()));
@@ -383,6 +332,7 @@ absl::StatusOr<SubmitReply> Coordinator::StartOrQueue(const SubmitRequest& reque
   if (cancelled()) return absl::CancelledError("the caller has gone");
   SubmitReply reply;
   reply.set_job_id(start.job_id);
+  *reply.mutable_changes() = {start.changes.begin(), start.changes.end()};
   absl::StatusOr<PlannedJob> planned = PlanAndStart(start);
   if (planned.ok()) {
     *reply.mutable_plan() = std::move(planned->plan);
@@ -427,6 +377,7 @@ void Coordinator::PendingLoop() {
 
 void Coordinator::TryPending(const std::string& job_id) {
   StartRequest start;
+  JobSpec ran;
   start.kind = StartRequest::kPending;
   start.job_id = job_id;
   {
@@ -436,8 +387,10 @@ void Coordinator::TryPending(const std::string& job_id) {
     start.spec = job->spec;
     start.from_checkpoint = job->status.checkpoint_step() >= 0;
     start.start_step = std::max<int64_t>(0, job->status.checkpoint_step());
+    ran = job->plan.has_job() ? job->plan.job() : job->spec;
   }
-  const absl::StatusOr<PlannedJob> planned = PlanAndStart(start);
+  const absl::Status taken = TakeUpCheckpoint(ran, &start);
+  const absl::StatusOr<PlannedJob> planned = taken.ok() ? PlanAndStart(start) : taken;
   if (planned.ok() || absl::IsCancelled(planned.status())) return;
   MutexLock lock(&mutex_);
   jobs_.SetPendingReason(job_id, absl::StrCat("waiting for daemons: ", WaitsFor(planned.status())));

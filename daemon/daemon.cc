@@ -86,6 +86,10 @@ absl::Status Daemon::Listen() {
   runner_options.make_session = options_.make_session;
   runner_options.make_stage = options_.make_stage;
   runner_options.open_corpus = options_.open_corpus;
+  runner_options.list_data = [this] {
+    MutexLock lock(&data_mutex_);
+    return data_;
+  };
 
   CoordinatorClientOptions client_options;
   client_options.address = options_.coordinator;

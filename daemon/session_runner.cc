@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "proto/data_contents.h"
 
 namespace isthmus::daemon {
 namespace {
@@ -242,7 +243,10 @@ absl::Status SessionRunner::Build(Current* current) {
         absl::StrCat("the plan has no stage for this daemon (", options_.node_id, ")"));
   }
   std::unique_ptr<worker::Corpus> corpus;
+  uint64_t contents = 0;
   if (ReadsData(plan, stage)) {
+    if (options_.list_data)
+      contents = DataContents(plan.job().data(), options_.list_data().files());
     ASSIGN_OR_RETURN(corpus, options_.open_corpus(options_.data_dir, plan.job()));
   }
   const std::string spill = absl::StrCat(options_.state_dir, "/spill");
@@ -271,6 +275,7 @@ absl::Status SessionRunner::Build(Current* current) {
   session_options.codec_states = &codec_states_;
   session_options.observer = options_.observer;
   session_options.corpus = corpus.get();
+  session_options.data_contents = contents;
   session_options.make_stage = options_.make_stage;
   ASSIGN_OR_RETURN(auto session, options_.make_session(std::move(session_options)));
 

@@ -50,6 +50,8 @@ struct SessionRunnerOptions {
   std::function<absl::StatusOr<std::unique_ptr<worker::Corpus>>(const std::string& data_dir,
                                                                 const JobSpec& job)>
       open_corpus;
+  // What lies in data_dir; none: it is not known.
+  std::function<DataListing()> list_data;
 };
 
 class SessionRunner {

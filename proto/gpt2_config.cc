@@ -1,6 +1,8 @@
 #include "proto/gpt2_config.h"
 
 #include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+#include "proto/job_defaults.h"
 
 namespace isthmus {
 
@@ -33,7 +35,9 @@ std::string Gpt2ConfigJson(const ModelSpec& model) {
       model.heads(),
       ",\n"
       "  \"n_inner\": null,\n"
-      "  \"layer_norm_epsilon\": 1e-05,\n"
+      "  \"layer_norm_epsilon\": ",
+      nlohmann::json(NormEpsilon(model)).dump(),  // as many digits as it has
+      ",\n"
       "  \"initializer_range\": 0.02,\n"
       "  \"attn_pdrop\": 0.0,\n"
       "  \"embd_pdrop\": 0.0,\n"

@@ -18,6 +18,7 @@ namespace isthmus {
 namespace {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
+constexpr double kNormEpsilon = 1e-5;
 
 template <typename T>
 absl::Status Bad(absl::string_view field, const T& value, absl::string_view allowed) {
@@ -68,6 +69,7 @@ void ValidateModel(const ModelSpec& m, Errors* errors) {
   const bool heads_ok = errors->Add(CheckRange("model.heads", m.heads(), 1, 1024));
   errors->Add(CheckRange("model.context", m.context(), 1, 65536));
   errors->Add(CheckRange("model.vocabulary", m.vocabulary(), 2, 65536));
+  errors->Add(CheckRange("model.norm_epsilon", NormEpsilon(m), kMinNormEpsilon, kMaxNormEpsilon));
   if (heads_ok && m.hidden() % m.heads() != 0) {
     errors->Add(Bad("model.hidden", m.hidden(),
                     absl::StrCat("a multiple of model.heads (", m.heads(), ")")));
@@ -258,6 +260,7 @@ void FillDefaults(JobSpec* job) {
   ModelSpec* m = job->mutable_model();
   DEFAULT(m, family, "gpt2");
   if (d->format() == "bytes") DEFAULT(m, vocabulary, 256);
+  if (m->init_from().empty()) DEFAULT(m, norm_epsilon, kNormEpsilon);
   RecipeSpec* r = job->mutable_recipe();
   DEFAULT(r, min_learning_rate, 0.1 * r->learning_rate());
   DEFAULT(r, warmup_steps, r->steps() / 20);
@@ -287,6 +290,10 @@ void FillDefaults(JobSpec* job) {
   DEFAULT(k, every, 100);
   DEFAULT(k, keep, 3);
 #undef DEFAULT
+}
+
+double NormEpsilon(const ModelSpec& model) {
+  return model.has_norm_epsilon() ? model.norm_epsilon() : kNormEpsilon;
 }
 
 std::vector<absl::Status> JobErrors(const JobSpec& job) {

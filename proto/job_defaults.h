@@ -11,8 +11,13 @@
 namespace isthmus {
 
 // Sets every optional field that is not set to the default job.proto names. `compression.*` may
-// still be "auto".
+// still be "auto", and model.norm_epsilon unset where a model is read in (init_from): it is then
+// that model's.
 void FillDefaults(JobSpec* job);
+
+// Of the layer norms: what the job says, else the default.
+double NormEpsilon(const ModelSpec& model);
+constexpr double kMinNormEpsilon = 1e-12, kMaxNormEpsilon = 1;
 
 // InvalidArgument names the first field that is missing or out of range, its value, and what is
 // allowed.

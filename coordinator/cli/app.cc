@@ -160,6 +160,8 @@ class App {
     FileArgument(submit, &a_.submit.job_file);
     submit->add_flag("--watch", a_.submit.watch, "watch it to its end");
     ResumeOptions(submit, &a_.submit.resume, &a_.submit.step);
+    submit->add_flag("--accept-changes", a_.submit.accept_changes,
+                     "with --resume: go on though the job file makes another training of it");
     submit->add_flag("--wait", a_.submit.wait, "queue it until enough daemons are there");
     submit
         ->add_option("--summary", a_.submit.summary_file,

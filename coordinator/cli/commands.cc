@@ -165,16 +165,29 @@ int WatchToEnd(Session* session, const std::string& job, bool json, const std::s
   return code;
 }
 
-absl::Status StepWithoutResume() {
+absl::Status NeedsResume(absl::string_view flag) {
   return absl::InvalidArgumentError(
-      "--step names the checkpoint that --resume goes on from: add --resume");
+      absl::StrCat(flag, " is about the checkpoint that --resume goes on from: add --resume"));
 }
 
-// Uploads model.init_from as checkpoint 0 of a new job id.
-absl::StatusOr<std::string> UploadInit(Client* client, const JobSpec& job, Console* console) {
-  ASSIGN_OR_RETURN(const ImportedGpt2 model, ReadGpt2(job.model().init_from(), job.model()));
+// Reads model.init_from; `job` gets what comes from there.
+absl::StatusOr<ImportedGpt2> ReadInit(JobSpec* job, Console* console) {
+  ASSIGN_OR_RETURN(ImportedGpt2 model, ReadGpt2(job->model().init_from(), job->model()));
   for (const std::string& warning : model.warnings)
     console->Err(absl::StrCat("warning: ", Printable(warning), "\n"));
+  job->mutable_model()->set_norm_epsilon(model.norm_epsilon);
+  return model;
+}
+
+std::string InitWords(const JobSpec& job, const ImportedGpt2& model) {
+  return absl::StrCat("starts from the model in ", job.model().init_from(), ": ", model.parameters,
+                      " parameters, ", FormatBytes(static_cast<double>(model.weights.size())),
+                      " to upload, layer_norm_epsilon ", model.norm_epsilon);
+}
+
+// Uploads it as checkpoint 0 of a new job id.
+absl::StatusOr<std::string> UploadInit(Client* client, const JobSpec& job,
+                                       const ImportedGpt2& model, Console* console) {
   NewJobIdRequest request;
   request.set_name(job.name());
   ASSIGN_OR_RETURN(const NewJobIdReply id, client->NewJobId(request));
@@ -197,14 +210,16 @@ absl::StatusOr<SubmitReply> SubmitJob(Client* client, const JobSpec& job,
   *request.mutable_job() = job;
   request.set_resume(options.resume);
   if (options.step.has_value()) request.set_resume_step(*options.step);
+  request.set_accept_changes(options.accept_changes);
   request.set_wait_for_nodes(options.wait);
   if (!request.job().model().init_from().empty() && !options.resume) {
+    ASSIGN_OR_RETURN(const ImportedGpt2 model, ReadInit(request.mutable_job(), console));
     if (!options.wait) {  // refuse what can't run before a long upload
       PlanRequest plan;
       *plan.mutable_job() = request.job();
       RETURN_IF_ERROR(client->MakePlan(plan).status());
     }
-    ASSIGN_OR_RETURN(const std::string id, UploadInit(client, request.job(), console));
+    ASSIGN_OR_RETURN(const std::string id, UploadInit(client, request.job(), model, console));
     request.set_job_id(id);
     request.set_init_uploaded(true);
   }
@@ -225,18 +240,25 @@ int RunNodes(const ClientOptions& client, const NodesOptions& options, Console* 
 }
 
 int RunPlan(const ClientOptions& client, const PlanOptions& options, Console* console) {
-  if (options.step.has_value() && !options.resume) return console->Fail(StepWithoutResume());
+  if (options.step.has_value() && !options.resume) return console->Fail(NeedsResume("--step"));
   PlanRequest request;
   request.set_resume(options.resume);
   if (options.step.has_value()) request.set_resume_step(*options.step);
   absl::StatusOr<JobSpec> job = ReadJobFile(options.job_file);
   if (!job.ok()) return console->Fail(job.status());
   *request.mutable_job() = *std::move(job);
+  std::string init;
+  if (!request.job().model().init_from().empty() && !options.resume) {
+    const absl::StatusOr<ImportedGpt2> model = ReadInit(request.mutable_job(), console);
+    if (!model.ok()) return console->Fail(model.status());
+    init = InitWords(request.job(), *model);
+  }
   Session session;
   const absl::Status opened = session.Open(client);
   if (!opened.ok()) return console->Fail(opened);
-  const absl::StatusOr<PlanReply> reply = session.client->MakePlan(request);
+  absl::StatusOr<PlanReply> reply = session.client->MakePlan(request);
   if (!reply.ok()) return console->Fail(reply.status());
+  if (!init.empty()) reply->mutable_plan()->add_explanation(std::move(init));
   console->Out(options.json ? ToJson(*reply, true) : PlanView(*reply));
   return kExitOk;
 }
@@ -246,7 +268,9 @@ int RunSubmit(const ClientOptions& client, const SubmitOptions& options, Console
     return console->Fail(absl::InvalidArgumentError(
         "--summary is written at the end of a watched job: add --watch"));
   }
-  if (options.step.has_value() && !options.resume) return console->Fail(StepWithoutResume());
+  if (options.step.has_value() && !options.resume) return console->Fail(NeedsResume("--step"));
+  if (options.accept_changes && !options.resume)
+    return console->Fail(NeedsResume("--accept-changes"));
   const absl::StatusOr<JobSpec> job =
       ReadJobFile(options.job_file);  // errors of the file come before those of the network
   if (!job.ok()) return console->Fail(job.status());
@@ -256,6 +280,7 @@ int RunSubmit(const ClientOptions& client, const SubmitOptions& options, Console
   const absl::StatusOr<SubmitReply> reply = SubmitJob(session.client.get(), *job, options, console);
   if (!reply.ok()) return console->Fail(reply.status());
   PrintWarnings(reply->warnings(), console);
+  if (!options.json) console->Out(ChangesView(reply->changes()));
   if (options.json && !options.watch) {
     console->Out(ToJson(*reply, true));
   } else if (!options.json) {

@@ -33,6 +33,7 @@ struct SubmitOptions {
   bool watch = false;
   bool resume = false;
   std::optional<int64_t> step;  // with resume: from this checkpoint, not the newest
+  bool accept_changes = false;  // with resume: another training than the one begun is wanted
   bool wait = false;
   bool json = false;
   std::string summary_file;  // written at the end of a watched job

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "absl/strings/strip.h"
 #include "base/safetensors.h"
 #include "base/status.h"
+#include "proto/job_defaults.h"
 
 namespace isthmus::cli {
 namespace {
@@ -48,56 +50,117 @@ absl::StatusOr<nlohmann::json> ReadJson(const std::string& path) {
   return json;
 }
 
-// Differences between config.json and what Isthmus trains.
-std::vector<std::string> CheckConfig(const nlohmann::json& config, const ModelSpec& model) {
-  std::vector<std::string> errors;
-  const auto check = [&](const char* key, int64_t wanted, const char* field) {
-    const auto it = config.find(key);
-    if (it == config.end() || !it->is_number_integer()) {
-      errors.push_back(absl::StrCat("config.json has no whole number '", key, "'"));
-    } else if (it->get<int64_t>() != wanted) {
-      errors.push_back(
-          absl::StrCat(key, " is ", it->get<int64_t>(), ", but ", field, " is ", wanted));
-    }
-  };
-  const auto text = [&](const char* key, const char* wanted) {
-    const auto it = config.find(key);
-    if (it != config.end() && !it->is_null() && *it != wanted) {
-      errors.push_back(
-          absl::StrCat(key, " is ", it->dump(), "; only \"", wanted, "\" can be trained"));
-    }
-  };
-  const auto flag = [&](const char* key, bool wanted) {
-    const auto it = config.find(key);
-    if (it != config.end() && it->is_boolean() && it->get<bool>() != wanted) {
-      errors.push_back(absl::StrCat(key, " is ", wanted ? "false" : "true", "; only ",
-                                    wanted ? "true" : "false", " can be trained"));
-    }
-  };
-  text("model_type", "gpt2");
-  text("activation_function", "gelu_new");
-  check("n_layer", model.layers(), "model.layers");
-  check("n_embd", model.hidden(), "model.hidden");
-  check("n_head", model.heads(), "model.heads");
-  check("vocab_size", model.vocabulary(), "model.vocabulary");
-  flag("tie_word_embeddings", true);
-  flag("scale_attn_weights", true);
-  flag("scale_attn_by_inverse_layer_idx", false);
-  const auto inner = config.find("n_inner");
-  if (inner != config.end() && inner->is_number_integer() &&
-      inner->get<int64_t>() != 4 * int64_t{model.hidden()}) {
-    errors.push_back(
-        absl::StrCat("n_inner is ", inner->get<int64_t>(), "; only 4 x hidden can be trained"));
+// What config.json says, against what Isthmus trains. A key that is not there has the value that
+// transformers gives it.
+class ConfigCheck {
+ public:
+  ConfigCheck(const nlohmann::json& config, const ModelSpec& model)
+      : config_(config), model_(model) {}
+
+  std::vector<std::string> Errors() {
+    Text("model_type", {"gpt2"});
+    Text("activation_function", {"gelu_new", "gelu_pytorch_tanh"});  // two names of one function
+    Whole("n_layer", model_.layers(), "model.layers");
+    Whole("n_embd", model_.hidden(), "model.hidden");
+    Whole("n_head", model_.heads(), "model.heads");
+    Whole("vocab_size", model_.vocabulary(), "model.vocabulary");
+    Flag("tie_word_embeddings", true);
+    Flag("scale_attn_weights", true);
+    Flag("scale_attn_by_inverse_layer_idx", false);
+    Flag("add_cross_attention", false);
+    // reorder_and_upcast_attn is the same function, computed in F32: as it is here.
+    Inner();
+    Positions();
+    NormEpsilon();
+    return std::move(errors_);
   }
-  const auto positions = config.find("n_positions");
-  if (positions == config.end() || !positions->is_number_integer()) {
-    errors.push_back("config.json has no whole number 'n_positions'");
-  } else if (positions->get<int64_t>() < model.context()) {
-    errors.push_back(absl::StrCat("n_positions is ", positions->get<int64_t>(),
-                                  ", less than model.context (", model.context(), ")"));
+
+  double norm_epsilon() const { return norm_epsilon_; }
+
+  // "attn_pdrop 0.1, resid_pdrop 0.1": dropout that a training in transformers would have.
+  std::string Dropout() const {
+    std::vector<std::string> out;
+    for (const char* key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) {
+      const auto it = config_.find(key);
+      if (it != config_.end() && it->is_number() && it->get<double>() != 0)
+        out.push_back(absl::StrCat(key, " ", it->get<double>()));
+    }
+    return absl::StrJoin(out, ", ");
   }
-  return errors;
-}
+
+ private:
+  using Json = nlohmann::json;
+
+  const Json* Find(const char* key) const {  // null: not there
+    const auto it = config_.find(key);
+    return it == config_.end() || it->is_null() ? nullptr : &*it;
+  }
+
+  template <typename... Args>
+  void Add(const Args&... args) {
+    errors_.push_back(absl::StrCat(args...));
+  }
+
+  void Whole(const char* key, int64_t wanted, const char* field) {
+    const Json* value = Find(key);
+    if (value == nullptr || !value->is_number_integer()) {
+      Add("config.json has no whole number '", key, "'");
+    } else if (value->get<int64_t>() != wanted) {
+      Add(key, " is ", value->get<int64_t>(), ", but ", field, " is ", wanted);
+    }
+  }
+
+  void Text(const char* key, const std::vector<std::string>& wanted) {
+    const Json* value = Find(key);
+    if (value == nullptr) return;
+    for (const std::string& text : wanted) {
+      if (*value == text) return;
+    }
+    Add(key, " is ", value->dump(), "; only \"", absl::StrJoin(wanted, "\" or \""),
+        "\" can be trained");
+  }
+
+  void Flag(const char* key, bool wanted) {
+    const Json* value = Find(key);
+    if (value != nullptr && *value != wanted)
+      Add(key, " is ", value->dump(), "; only ", wanted ? "true" : "false", " can be trained");
+  }
+
+  void Inner() {
+    const Json* inner = Find("n_inner");
+    if (inner != nullptr && *inner != 4 * int64_t{model_.hidden()})
+      Add("n_inner is ", inner->dump(), "; only 4 x hidden can be trained");
+  }
+
+  void Positions() {
+    const Json* positions = Find("n_positions");
+    if (positions == nullptr || !positions->is_number_integer()) {
+      Add("config.json has no whole number 'n_positions'");
+    } else if (positions->get<int64_t>() < model_.context()) {
+      Add("n_positions is ", positions->get<int64_t>(), ", less than model.context (",
+          model_.context(), ")");
+    }
+  }
+
+  void NormEpsilon() {
+    const Json* value = Find("layer_norm_epsilon");
+    norm_epsilon_ = isthmus::NormEpsilon(ModelSpec());  // the same as that of transformers
+    if (value != nullptr && value->is_number()) norm_epsilon_ = value->get<double>();
+    const bool good = value == nullptr || value->is_number();
+    if (!good || !(norm_epsilon_ >= kMinNormEpsilon && norm_epsilon_ <= kMaxNormEpsilon)) {
+      Add("layer_norm_epsilon is ", value->dump(), "; only ", kMinNormEpsilon, " to ",
+          kMaxNormEpsilon, " can be trained");
+    } else if (model_.has_norm_epsilon() && model_.norm_epsilon() != norm_epsilon_) {
+      Add("layer_norm_epsilon is ", Json(norm_epsilon_).dump(), ", but model.norm_epsilon is ",
+          Json(model_.norm_epsilon()).dump(), ": leave it out of the job file");
+    }
+  }
+
+  const Json& config_;
+  const ModelSpec& model_;
+  std::vector<std::string> errors_;
+  double norm_epsilon_ = 0;
+};
 
 std::map<std::string, std::vector<int64_t>> ExpectedTensors(const ModelSpec& model) {
   const int64_t h = model.hidden();
@@ -205,46 +268,133 @@ absl::Status Problems(const std::string& dir, std::vector<std::string> errors) {
       absl::StrJoin(errors, "\n  "), more > 0 ? absl::StrCat("\n  and ", more, " more") : ""));
 }
 
+// "wte.weight" and "transformer.wte.weight" are the same tensor.
+std::string FullName(const std::string& name) {
+  return absl::StartsWith(name, "transformer.") ? name : absl::StrCat("transformer.", name);
+}
+
+// A head of its own is another function than one tied to the embedding: fine where it is equal.
+absl::Status CheckHead(const SafetensorsEntry& head, const SafetensorsEntry& embedding) {
+  const auto own = [](const std::string& how) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "lm_head.weight ", how, "; only a head that is tied to the embedding can be trained. Tie ",
+        "it (model.tie_weights()) and save the model again"));
+  };
+  if (head.shape != embedding.shape)
+    return own(
+        absl::StrCat("has the shape ", Shape(head.shape), ", wte.weight ", Shape(embedding.shape)));
+  ASSIGN_OR_RETURN(const std::vector<float> a, ToFloats(head));
+  ASSIGN_OR_RETURN(const std::vector<float> b, ToFloats(embedding));
+  size_t different = 0, first = 0;
+  for (size_t i = a.size(); i-- > 0;) {
+    if (a[i] == b[i]) continue;
+    ++different;
+    first = i;
+  }
+  if (different == 0) return absl::OkStatus();
+  return own(absl::StrCat("differs from wte.weight in ", different, " of ", a.size(),
+                          " elements (the first: ", a[first], " instead of ", b[first], ")"));
+}
+
+// Of a tensor that the job does not need.
+enum class Spare { kMask, kHead, kUnknown };
+Spare KindOf(const std::string& full) {
+  if (absl::EndsWith(full, ".attn.bias") || absl::EndsWith(full, ".attn.masked_bias"))
+    return Spare::kMask;
+  return full == "transformer.lm_head.weight" ? Spare::kHead : Spare::kUnknown;
+}
+
+class Importer {
+ public:
+  Importer(const std::string& dir, const ModelSpec& model)
+      : dir_(dir), wanted_(ExpectedTensors(model)), missing_(wanted_) {}
+
+  absl::Status Take(const std::string& path) {
+    ASSIGN_OR_RETURN(std::string bytes, ReadFile(path));
+    files_.push_back(std::move(bytes));
+    auto parsed = ParseSafetensors(files_.back());
+    if (!parsed.ok()) return Annotate(parsed.status(), path);
+    for (const auto& [name, entry] : *parsed) TakeOne(name, entry);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<ImportedGpt2> Finish() {
+    for (const auto& [name, shape] : missing_) errors_.push_back(absl::StrCat(name, " is missing"));
+    if (head_.has_value() && embedding_.has_value()) {
+      const absl::Status tied = CheckHead(*head_, *embedding_);
+      if (!tied.ok()) errors_.emplace_back(tied.message());
+    }
+    if (!errors_.empty()) return Problems(dir_, std::move(errors_));
+    ImportedGpt2 out;
+    if (!left_out_.empty()) {
+      const size_t more = left_out_.size() > kMaxListed ? left_out_.size() - kMaxListed : 0;
+      left_out_.resize(left_out_.size() - more);
+      out.warnings.push_back(absl::StrCat(
+          "the model in ", dir_, " has tensors that a GPT-2 with a tied head has not; they are ",
+          "left out: ", absl::StrJoin(left_out_, ", "),
+          more > 0 ? absl::StrCat(" and ", more, " more") : ""));
+    }
+    for (const SafetensorsItem& item : items_)
+      out.parameters += static_cast<int64_t>(item.data.size() / sizeof(float));
+    ASSIGN_OR_RETURN(out.weights, WriteSafetensors(std::move(items_), {{"format", "pt"}}));
+    return out;
+  }
+
+ private:
+  void TakeOne(const std::string& name, const SafetensorsEntry& entry) {
+    const std::string full = FullName(name);
+    const auto it = wanted_.find(full);
+    if (it == wanted_.end()) {
+      const Spare kind = KindOf(full);
+      if (kind == Spare::kHead) head_ = entry;
+      if (kind == Spare::kUnknown) left_out_.push_back(name);
+      return;
+    }
+    if (missing_.erase(full) == 0) {
+      errors_.push_back(absl::StrCat(full, " is there twice"));
+      return;
+    }
+    if (full == "transformer.wte.weight") embedding_ = entry;
+    absl::StatusOr<SafetensorsItem> item = TakeTensor(full, entry, it->second, &converted_);
+    if (!item.ok()) {
+      errors_.emplace_back(item.status().message());
+    } else {
+      items_.push_back(*std::move(item));
+    }
+  }
+
+  const std::string dir_;
+  const std::map<std::string, std::vector<int64_t>> wanted_;
+  std::map<std::string, std::vector<int64_t>> missing_;
+  std::deque<std::string> files_;  // what the views point into
+  std::deque<std::vector<float>> converted_;
+  std::vector<SafetensorsItem> items_;
+  std::optional<SafetensorsEntry> head_, embedding_;
+  std::vector<std::string> left_out_;
+  std::vector<std::string> errors_;
+};
+
 }  // namespace
 
 absl::StatusOr<ImportedGpt2> ReadGpt2(const std::string& dir, const ModelSpec& model) {
   ASSIGN_OR_RETURN(const nlohmann::json config, ReadJson(dir + "/config.json"));
-  std::vector<std::string> errors = CheckConfig(config, model);
+  ConfigCheck check(config, model);
+  std::vector<std::string> errors = check.Errors();
   if (!errors.empty()) return Problems(dir, std::move(errors));
   ASSIGN_OR_RETURN(const std::vector<std::string> paths, WeightFiles(dir));
-
-  ImportedGpt2 out;
-  std::deque<std::string> files;  // what the views point into
-  std::deque<std::vector<float>> converted;
-  std::vector<SafetensorsItem> items;
-  std::map<std::string, std::vector<int64_t>> wanted = ExpectedTensors(model);
-  for (const std::string& path : paths) {
-    ASSIGN_OR_RETURN(std::string bytes, ReadFile(path));
-    files.push_back(std::move(bytes));
-    auto parsed = ParseSafetensors(files.back());
-    if (!parsed.ok()) return Annotate(parsed.status(), path);
-    for (const auto& [name, entry] : *parsed) {
-      const std::string full =
-          absl::StartsWith(name, "transformer.") ? name : absl::StrCat("transformer.", name);
-      const auto it = wanted.find(full);
-      if (it == wanted.end()) continue;  // attention masks, a tied lm_head, parts of other heads
-      absl::StatusOr<SafetensorsItem> item = TakeTensor(full, entry, it->second, &converted);
-      if (!item.ok()) {
-        errors.emplace_back(item.status().message());
-      } else {
-        items.push_back(*std::move(item));
-      }
-      wanted.erase(it);
-    }
-  }
-  for (const auto& [name, shape] : wanted) errors.push_back(absl::StrCat(name, " is missing"));
-  if (!errors.empty()) return Problems(dir, std::move(errors));
+  Importer importer(dir, model);
+  for (const std::string& path : paths) RETURN_IF_ERROR(importer.Take(path));
+  ASSIGN_OR_RETURN(ImportedGpt2 out, importer.Finish());
+  out.norm_epsilon = check.norm_epsilon();
   if (config["n_positions"].get<int64_t>() > model.context()) {
     out.warnings.push_back(
         absl::StrCat("the model in ", dir, " has ", config["n_positions"].get<int64_t>(),
                      " positions; the first ", model.context(), " are kept (model.context)"));
   }
-  ASSIGN_OR_RETURN(out.weights, WriteSafetensors(std::move(items), {{"format", "pt"}}));
+  if (const std::string dropout = check.Dropout(); !dropout.empty()) {
+    out.warnings.push_back(absl::StrCat("config.json in ", dir, " names dropout for training (",
+                                        dropout, "); Isthmus trains without dropout"));
+  }
   return out;
 }
 

@@ -1,11 +1,12 @@
 // Reads a GPT-2 as Hugging Face ships it (config.json with model.safetensors, or shards and their
 // index) as the start of a job. Checked against the job's model: layers, width, heads, vocabulary,
-// activation; every error is listed. A job may have a shorter context: the first positions are
-// kept. Thread: pure but for reading files. Limits: kMaxShards files; memory of about three times
-// the model in F32.
+// activation, and whatever else of config.json makes it another function; every error is listed. A
+// job may have a shorter context: the first positions are kept. Thread: pure but for reading files.
+// Limits: kMaxShards files; memory of about three times the model in F32.
 #ifndef ISTHMUS_COORDINATOR_CLI_GPT2_IMPORT_H_
 #define ISTHMUS_COORDINATOR_CLI_GPT2_IMPORT_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,9 @@ namespace isthmus::cli {
 constexpr int kMaxShards = 100;
 
 struct ImportedGpt2 {
-  std::string weights;  // one safetensors file: F32, names that start with "transformer."
+  std::string weights;      // one safetensors file: F32, names that start with "transformer."
+  double norm_epsilon = 0;  // of its layer norms: what the job has to train with
+  int64_t parameters = 0;
   std::vector<std::string> warnings;
 };
 

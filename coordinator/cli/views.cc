@@ -181,10 +181,26 @@ std::string PlanView(const PlanReply& reply) {
     absl::StrAppend(&out, "\nSchedule of one step (F forward, B backward, by micro-batch):\n");
   for (const std::string& line : reply.schedule_grid())
     absl::StrAppend(&out, "  ", Printable(line), "\n");
+  if (!reply.changes().empty()) absl::StrAppend(&out, "\n", ChangesView(reply.changes()));
   if (!reply.warnings().empty()) absl::StrAppend(&out, "\n");
   for (const std::string& warning : reply.warnings())
     absl::StrAppend(&out, "warning: ", Printable(warning), "\n");
   return out;
+}
+
+std::string ChangesView(const google::protobuf::RepeatedPtrField<FieldChange>& changes) {
+  if (changes.empty()) return "";
+  Table table({"", "FIELD", "BEFORE", "NOW", ""});
+  bool alters = false;
+  for (const FieldChange& change : changes) {
+    alters = alters || change.alters_run();
+    table.AddRow({change.alters_run() ? "*" : "", change.field(), change.before(), change.after(),
+                  change.consequence()});
+  }
+  return absl::StrCat(
+      "What differs from the run that wrote the checkpoint:\n", table.Render(),
+      alters ? "* makes another training of it: `isthmus submit --resume` wants --accept-changes\n"
+             : "");
 }
 
 std::string JobListView(const ListJobsReply& reply) {

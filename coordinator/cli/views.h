@@ -15,6 +15,9 @@ std::string NodesView(const ListNodesReply& reply);
 // Stages, links with figures and codecs, the reason of each choice, the schedule.
 std::string PlanView(const PlanReply& reply);
 
+// What a resume changes; empty: nothing.
+std::string ChangesView(const google::protobuf::RepeatedPtrField<FieldChange>& changes);
+
 std::string JobListView(const ListJobsReply& reply);
 
 // One job with its figures; the plan's stages too, where the status has a plan.

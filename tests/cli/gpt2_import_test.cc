@@ -105,7 +105,17 @@ TEST_F(Gpt2ImportTest, OtherModelsAreRefused) {
   Config("model_type", "llama");
   EXPECT_THAT(Error(), HasSubstr("model_type is \"llama\""));
   Config("activation_function", "relu");
-  EXPECT_THAT(Error(), HasSubstr("only \"gelu_new\" can be trained"));
+  EXPECT_THAT(Error(), HasSubstr("only \"gelu_new\" or \"gelu_pytorch_tanh\" can be trained"));
+  Config("activation_function", "gelu_pytorch_tanh");
+  EXPECT_EQ(Error(), "");
+  Config("add_cross_attention", true);
+  EXPECT_THAT(Error(), HasSubstr("add_cross_attention is true; only false can be trained"));
+  Config("scale_attn_by_inverse_layer_idx", true);
+  EXPECT_THAT(Error(), HasSubstr("scale_attn_by_inverse_layer_idx is true"));
+  Config("scale_attn_weights", "no");
+  EXPECT_THAT(Error(), HasSubstr("scale_attn_weights is \"no\""));
+  Config("reorder_and_upcast_attn", true);  // the same function
+  EXPECT_EQ(Error(), "");
   Config("tie_word_embeddings", false);
   EXPECT_THAT(Error(), HasSubstr("tie_word_embeddings is false"));
   Config("n_inner", 7);
@@ -116,6 +126,84 @@ TEST_F(Gpt2ImportTest, OtherModelsAreRefused) {
   EXPECT_THAT(Error(), HasSubstr("not a JSON object"));
   std::filesystem::remove(dir_ + "/config.json");
   EXPECT_EQ(ReadGpt2(dir_, SmallGpt2Model()).status().code(), absl::StatusCode::kNotFound);
+}
+
+// The file of the small model with one more tensor, all of `value`.
+class Gpt2ExtraTest : public Gpt2ImportTest {
+ protected:
+  void Add(const std::string& name, const std::vector<int64_t>& shape, float value,
+           float last_value) {
+    const std::string bytes = SmallGpt2Weights("transformer.");
+    const auto tensors = ParseSafetensors(bytes).value();
+    std::vector<SafetensorsItem> items;
+    for (const auto& [known, entry] : tensors)
+      items.push_back({known, entry.dtype, entry.shape, entry.data});
+    size_t count = 1;
+    for (int64_t n : shape) count *= static_cast<size_t>(n);
+    std::vector<float> values(count, value);
+    values.back() = last_value;
+    items.push_back({name,
+                     "F32",
+                     shape,
+                     {reinterpret_cast<const char*>(values.data()), count * sizeof(float)}});
+    std::ofstream(dir_ + "/model.safetensors", std::ios::binary)
+        << WriteSafetensors(std::move(items), {}).value();
+  }
+};
+
+// wte holds ones alone.
+TEST_F(Gpt2ExtraTest, AHeadThatIsTheEmbeddingIsTaken) {
+  Add("lm_head.weight", {256, 8}, 1, 1);
+  const auto model = ReadGpt2(dir_, SmallGpt2Model());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE(model->warnings.empty());
+  const auto tensors = ParseSafetensors(model->weights).value();
+  EXPECT_EQ(tensors.size(), 4u + 2 * 12);
+  size_t bytes = 0;
+  for (const auto& [name, entry] : tensors) bytes += entry.data.size();
+  EXPECT_EQ(model->parameters, static_cast<int64_t>(bytes / 4));
+}
+
+TEST_F(Gpt2ExtraTest, AHeadOfItsOwnIsRefused) {
+  Add("lm_head.weight", {256, 8}, 1, 1.5);
+  EXPECT_THAT(Error(),
+              HasSubstr("lm_head.weight differs from wte.weight in 1 of 2048 elements (the "
+                        "first: 1.5 instead of 1); only a head that is tied"));
+  Add("lm_head.weight", {300, 8}, 1, 1);
+  EXPECT_THAT(Error(),
+              HasSubstr("lm_head.weight has the shape [300, 8], wte.weight [256, 8]; only a head"));
+}
+
+TEST_F(Gpt2ExtraTest, WhatIsLeftOutIsNamed) {
+  Add("score.weight", {2, 8}, 1, 1);
+  const auto model = ReadGpt2(dir_, SmallGpt2Model());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(model->warnings, testing::ElementsAre(HasSubstr("left out: score.weight")));
+  Add("wte.weight", {256, 8}, 2, 2);
+  EXPECT_THAT(Error(), HasSubstr("transformer.wte.weight is there twice"));
+}
+
+TEST_F(Gpt2ImportTest, TheNormsEpsilonIsTheModels) {
+  EXPECT_EQ(ReadGpt2(dir_, SmallGpt2Model())->norm_epsilon, 1e-5);
+  Config("layer_norm_epsilon", 1e-3);
+  EXPECT_EQ(ReadGpt2(dir_, SmallGpt2Model())->norm_epsilon, 1e-3);
+  ModelSpec model = SmallGpt2Model();
+  model.set_norm_epsilon(1e-3);
+  EXPECT_TRUE(ReadGpt2(dir_, model).ok());
+  model.set_norm_epsilon(1e-5);
+  EXPECT_THAT(std::string(ReadGpt2(dir_, model).status().message()),
+              HasSubstr("layer_norm_epsilon is 0.001, but model.norm_epsilon is 1e-05: leave it"));
+  for (const nlohmann::json& bad :
+       {nlohmann::json("small"), nlohmann::json(0), nlohmann::json(-1)}) {
+    Config("layer_norm_epsilon", bad);
+    EXPECT_THAT(Error(), HasSubstr("layer_norm_epsilon is " + bad.dump())) << bad;
+  }
+}
+
+TEST_F(Gpt2ImportTest, DropoutIsNotUsedAndSaidSo) {
+  Config("attn_pdrop", 0.1);
+  EXPECT_THAT(ReadGpt2(dir_, SmallGpt2Model())->warnings,
+              testing::ElementsAre(HasSubstr("(attn_pdrop 0.1); Isthmus trains without dropout")));
 }
 
 TEST_F(Gpt2ImportTest, DamagedAndIncompleteWeights) {

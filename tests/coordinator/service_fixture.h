@@ -18,7 +18,9 @@
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
+#include "proto/checkpoint_state.h"
 #include "proto/control_service.grpc.pb.h"
+#include "proto/data_position.h"
 #include "tests/coordinator/fake_daemon.h"
 #include "tests/coordinator/topology.h"
 #include "tests/temp_directory.h"
@@ -27,6 +29,8 @@ namespace isthmus::coordinator {
 
 class ServiceTest : public ::testing::Test {
  protected:
+  static constexpr uint64_t kContents = 0xc0ffee;  // of the text that checkpoints were trained on
+
   void SetUp() override { Open(); }
   void TearDown() override { Close(); }
 
@@ -175,6 +179,19 @@ class ServiceTest : public ::testing::Test {
     if (!status.ok()) return status;
     return reply.complete();
   }
+  // What a stage that reads data writes.
+  static std::string State(const Plan& plan, int64_t step) {
+    CheckpointState state;
+    state.step = step;
+    state.generation = plan.generation();
+    state.stages = plan.stages_size();
+    state.job = plan.job();
+    const int64_t samples = plan.train_samples();
+    state.position = Advance(StartOfData(plan, samples), samples,
+                             plan.job().recipe().global_batch(), step - plan.start_step());
+    state.corpus_contents = kContents;
+    return CheckpointStateJson(state);
+  }
   bool PutAll(const Plan& plan, int64_t step) {
     bool complete = false;
     for (int s = 0; s < plan.stages_size(); ++s) {
@@ -185,7 +202,7 @@ class ServiceTest : public ::testing::Test {
               .value();
       EXPECT_TRUE(Put(plan, step, s, "weights.safetensors", weights).ok());
       EXPECT_TRUE(Put(plan, step, s, "optimizer.safetensors", weights).ok());
-      complete = Put(plan, step, s, "state.json", "{}").value();
+      complete = Put(plan, step, s, "state.json", State(plan, step)).value();
     }
     return complete;
   }

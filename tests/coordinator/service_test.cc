@@ -113,7 +113,7 @@ TEST_F(ServiceTest, ADaemonThatDiesPausesTheJobAndResumeGoesOn) {
       << Status().reason();
   EXPECT_THAT(Status().reason(), HasSubstr("last checkpoint is of step 1: "));
   stays->SetGeneration(0);
-  EXPECT_EQ(Put(plan, 2, 0, "state.json", "{}").value(), false)
+  EXPECT_EQ(Put(plan, 2, 0, "state.json", State(plan, 2)).value(), false)
       << "a late part of the last generation is taken";
   JobSpec one = TwoStages();
   one.mutable_strategy()->set_stages(1);
@@ -124,7 +124,7 @@ TEST_F(ServiceTest, ADaemonThatDiesPausesTheJobAndResumeGoesOn) {
   EXPECT_GT(again.generation(), plan.generation());
   EXPECT_EQ(again.start_step(), 1);
   EXPECT_TRUE(again.from_checkpoint());
-  EXPECT_EQ(Put(plan, 2, 0, "state.json", "{}").status().code(),
+  EXPECT_EQ(Put(plan, 2, 0, "state.json", State(plan, 2)).status().code(),
             absl::StatusCode::kFailedPrecondition)
       << "the fence";
   JobSpec other = one;

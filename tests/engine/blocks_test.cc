@@ -1,6 +1,8 @@
 #include "worker/engine/blocks.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +15,7 @@ namespace isthmus::engine {
 namespace {
 
 constexpr int64_t kSamples = 2, kPositions = 6, kHidden = 8;
+constexpr double kEpsilon = 1e-5;
 
 BlockWeights Weights() {
   ModelSpec model;
@@ -37,10 +40,10 @@ at::Tensor Input() {
 TEST(Blocks, APositionSeesOnlyItselfAndTheOnesBefore) {
   const at::Tensor mask = CausalMask(kPositions, at::kFloat);
   const BlockWeights w = Weights();
-  const at::Tensor x = Input(), y = Block(x, w, 2, mask);
+  const at::Tensor x = Input(), y = Block(x, w, 2, mask, kEpsilon);
   at::Tensor changed = x.clone();
   changed.select(1, 4).add_(1.0);
-  const at::Tensor z = Block(changed, w, 2, mask);
+  const at::Tensor z = Block(changed, w, 2, mask, kEpsilon);
   EXPECT_TRUE(z.narrow(1, 0, 4).equal(y.narrow(1, 0, 4)));
   EXPECT_FALSE(z.select(1, 4).equal(y.select(1, 4)));
   EXPECT_FALSE(z.select(1, 5).equal(y.select(1, 5)));
@@ -49,9 +52,30 @@ TEST(Blocks, APositionSeesOnlyItselfAndTheOnesBefore) {
 TEST(Blocks, SamplesDoNotMix) {
   const at::Tensor mask = CausalMask(kPositions, at::kFloat);
   const BlockWeights w = Weights();
-  const at::Tensor x = Input(), both = Block(x, w, 2, mask),
-                   second = Block(x.narrow(0, 1, 1), w, 2, mask);
+  const at::Tensor x = Input(), both = Block(x, w, 2, mask, kEpsilon),
+                   second = Block(x.narrow(0, 1, 1), w, 2, mask, kEpsilon);
   EXPECT_TRUE(both.narrow(0, 1, 1).allclose(second, 1e-6, 1e-6));
+}
+
+// (x - mean) / sqrt(variance + epsilon), in double, with a head that passes it on.
+TEST(Blocks, NormsTakeTheirEpsilon) {
+  const at::Tensor x = Input();
+  for (const double epsilon : {1e-5, 1e-3, 0.5}) {
+    const at::Tensor y =
+        Logits(x, at::ones({kHidden}, at::kFloat), at::zeros({kHidden}, at::kFloat),
+               at::eye(kHidden, at::kFloat), epsilon);
+    for (int64_t row = 0; row < kSamples * kPositions; ++row) {
+      const float* in = x.data_ptr<float>() + row * kHidden;
+      double mean = 0, variance = 0;
+      for (int64_t i = 0; i < kHidden; ++i) mean += in[i] / kHidden;
+      for (int64_t i = 0; i < kHidden; ++i) variance += (in[i] - mean) * (in[i] - mean) / kHidden;
+      for (int64_t i = 0; i < kHidden; ++i) {
+        EXPECT_NEAR(y.data_ptr<float>()[row * kHidden + i],
+                    (in[i] - mean) / std::sqrt(variance + epsilon), 1e-5)  // fp32 of order 1
+            << "epsilon " << epsilon;
+      }
+    }
+  }
 }
 
 TEST(Blocks, UniformLogitsCostLogOfTheVocabulary) {

@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "base/safetensors.h"
 #include "proto/gpt2_config.h"
+#include "proto/job_defaults.h"
 #include "tests/engine/pipeline.h"
 #include "worker/engine/blocks.h"
 #include "worker/engine/gpt2_parameters.h"
@@ -41,16 +42,17 @@ at::Tensor RunModel(const ModelSpec& model, const std::string& weights, const at
   for (int layer = 0; layer < model.layers(); ++layer, i += kBlockTensors) {
     const BlockWeights w{p[i],     p[i + 1], p[i + 2], p[i + 3], p[i + 4],  p[i + 5],
                          p[i + 6], p[i + 7], p[i + 8], p[i + 9], p[i + 10], p[i + 11]};
-    x = Block(x, w, model.heads(), CausalMask(kPositions, at::kFloat));
+    x = Block(x, w, model.heads(), CausalMask(kPositions, at::kFloat), NormEpsilon(model));
   }
-  return Logits(x, p[i], p[i + 1], p[0])
+  return Logits(x, p[i], p[i + 1], p[0], NormEpsilon(model))
       .view({kSamples, kPositions, model.vocabulary()})
       .contiguous();
 }
 
 int Main(const std::string& directory) {
   const c10::AutoGradMode no_gradients(false);
-  const JobSpec job = TinyJob(3, 48, 3);
+  JobSpec job = TinyJob(3, 48, 3);
+  job.mutable_model()->set_norm_epsilon(1e-3);  // another one than the default shows in the logits
   Pipeline pipeline(MakePlan(job, {1, 1, 1}));
   for (int step = 0; step < 10; ++step) pipeline.Step(step);
   const std::string weights = pipeline.ExportWeights();

@@ -59,6 +59,19 @@ TEST(Gpt2Stage, AnyCutGivesTheLossesOfOneProcess) {
   }
 }
 
+// Blocks in the middle and the head: the same weights, another function.
+TEST(Gpt2Stage, TheJobsNormEpsilonIsTrained) {
+  JobSpec job = TinyJob();
+  Pipeline usual(MakePlan(job, {2, 2}));
+  job.mutable_model()->set_norm_epsilon(1e-5);
+  Pipeline same(MakePlan(job, {2, 2}));
+  job.mutable_model()->set_norm_epsilon(1e-2);
+  Pipeline other(MakePlan(job, {2, 2}));
+  EXPECT_EQ(usual.ExportWeights(), other.ExportWeights());
+  EXPECT_EQ(usual.Loss(0), same.Loss(0));
+  EXPECT_NE(usual.Loss(0), other.Loss(0));
+}
+
 TEST(Gpt2Stage, RunsRepeatBitForBitAndSchedulesAgree) {
   const std::vector<double> first = Losses({1, 3}, false);
   EXPECT_EQ(first, Losses({1, 3}, false));

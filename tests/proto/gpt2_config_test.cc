@@ -24,5 +24,13 @@ TEST(Gpt2Config, NamesTheShapes) {
             std::string::npos);
 }
 
+TEST(Gpt2Config, HasTheNormsEpsilon) {
+  ModelSpec model = Model(2, 64, 4, 32, 256);
+  EXPECT_NE(Gpt2ConfigJson(model).find("\"layer_norm_epsilon\": 1e-05,"), std::string::npos);
+  model.set_norm_epsilon(1.23456789e-3);
+  EXPECT_NE(Gpt2ConfigJson(model).find("\"layer_norm_epsilon\": 0.00123456789,"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace isthmus

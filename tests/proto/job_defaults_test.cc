@@ -53,10 +53,24 @@ TEST(JobDefaults, TheTiedGradientIsChosenUnlessNothingIsCompressed) {
   EXPECT_EQ(job.compression().min_bits(), 4);
 }
 
+TEST(JobDefaults, TheNormsEpsilonIsThatOfTheModelReadIn) {
+  JobSpec job = SmallJob();
+  FillDefaults(&job);
+  EXPECT_EQ(job.model().norm_epsilon(), 1e-5);
+  JobSpec read = SmallJob();
+  read.mutable_model()->set_init_from("gpt2");
+  FillDefaults(&read);
+  EXPECT_FALSE(read.model().has_norm_epsilon());
+  EXPECT_EQ(NormEpsilon(read.model()), 1e-5);
+  EXPECT_TRUE(ValidateJob(read).ok());
+}
+
 TEST(JobDefaults, EachBadFieldIsNamed) {
   const std::pair<std::function<void(JobSpec*)>, const char*> cases[] = {
       {[](JobSpec* j) { j->set_name("Bad Name"); }, "name"},
       {[](JobSpec* j) { j->mutable_model()->set_hidden(65); }, "model.hidden"},
+      {[](JobSpec* j) { j->mutable_model()->set_norm_epsilon(0); }, "model.norm_epsilon"},
+      {[](JobSpec* j) { j->mutable_model()->set_norm_epsilon(2); }, "model.norm_epsilon"},
       {[](JobSpec* j) { j->mutable_model()->set_layers(0); }, "model.layers"},
       {[](JobSpec* j) { j->mutable_data()->clear_path(); }, "data.path"},
       {[](JobSpec* j) { j->mutable_recipe()->set_micro_batch(17); }, "recipe.micro_batch"},

@@ -27,10 +27,9 @@
 namespace isthmus::engine {
 namespace {
 
-constexpr double kNormEpsilon = 1e-5;
-
-at::Tensor Norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return at::layer_norm(x, {x.size(-1)}, weight, bias, kNormEpsilon);
+at::Tensor Norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                double epsilon) {
+  return at::layer_norm(x, {x.size(-1)}, weight, bias, epsilon);
 }
 
 // q, k, v: samples x heads x positions x width of a head, contiguous.
@@ -65,13 +64,13 @@ at::Tensor Embed(const at::Tensor& tokens, const at::Tensor& token_embedding,
                  position_embedding.narrow(0, 0, tokens.size(1)));
 }
 
-at::Tensor Block(const at::Tensor& x, const BlockWeights& w, int64_t heads,
-                 const at::Tensor& mask) {
+at::Tensor Block(const at::Tensor& x, const BlockWeights& w, int64_t heads, const at::Tensor& mask,
+                 double norm_epsilon) {
   const int64_t samples = x.size(0), positions = x.size(1), hidden = x.size(2),
                 rows = samples * positions;
   const at::Tensor in = x.reshape({rows, hidden});
-  const at::Tensor qkv =
-      at::addmm(w.attention_bias, Norm(in, w.norm1_weight, w.norm1_bias), w.attention_weight);
+  const at::Tensor qkv = at::addmm(
+      w.attention_bias, Norm(in, w.norm1_weight, w.norm1_bias, norm_epsilon), w.attention_weight);
   const std::vector<at::Tensor> split = qkv.view({samples, positions, 3, heads, hidden / heads})
                                             .permute({2, 0, 3, 1, 4})
                                             .contiguous()
@@ -80,8 +79,10 @@ at::Tensor Block(const at::Tensor& x, const BlockWeights& w, int64_t heads,
       Attend(split[0], split[1], split[2], mask).transpose(1, 2).reshape({rows, hidden});
   const at::Tensor middle =
       at::add(in, at::addmm(w.projection_bias, attended, w.projection_weight));
-  const at::Tensor wide = at::gelu(
-      at::addmm(w.wide_bias, Norm(middle, w.norm2_weight, w.norm2_bias), w.wide_weight), "tanh");
+  const at::Tensor wide =
+      at::gelu(at::addmm(w.wide_bias, Norm(middle, w.norm2_weight, w.norm2_bias, norm_epsilon),
+                         w.wide_weight),
+               "tanh");
   return at::add(middle, at::addmm(w.narrow_bias, wide, w.narrow_weight))
       .view({samples, positions, hidden});
 }
@@ -93,8 +94,9 @@ at::Tensor Project(const at::Tensor& x, const at::Tensor& weight) {
 }
 
 at::Tensor Logits(const at::Tensor& x, const at::Tensor& norm_weight, const at::Tensor& norm_bias,
-                  const at::Tensor& token_embedding) {
-  return at::mm(Norm(x.reshape({-1, x.size(-1)}), norm_weight, norm_bias), token_embedding.t());
+                  const at::Tensor& token_embedding, double norm_epsilon) {
+  return at::mm(Norm(x.reshape({-1, x.size(-1)}), norm_weight, norm_bias, norm_epsilon),
+                token_embedding.t());
 }
 
 at::Tensor TokenLosses(const at::Tensor& logits, const at::Tensor& targets) {

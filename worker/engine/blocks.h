@@ -30,7 +30,8 @@ at::Tensor Embed(const at::Tensor& tokens, const at::Tensor& token_embedding,
                  const at::Tensor& position_embedding);
 
 // x: samples x positions x hidden, and so the result.
-at::Tensor Block(const at::Tensor& x, const BlockWeights& w, int64_t heads, const at::Tensor& mask);
+at::Tensor Block(const at::Tensor& x, const BlockWeights& w, int64_t heads, const at::Tensor& mask,
+                 double norm_epsilon);
 
 // What an autoencoder does on either side of a boundary: x by `weight`, [in, out], over the last
 // dimension. Linear, no bias.
@@ -38,7 +39,7 @@ at::Tensor Project(const at::Tensor& x, const at::Tensor& weight);
 
 // Final norm and tied head: (samples x positions) x vocabulary.
 at::Tensor Logits(const at::Tensor& x, const at::Tensor& norm_weight, const at::Tensor& norm_bias,
-                  const at::Tensor& token_embedding);
+                  const at::Tensor& token_embedding, double norm_epsilon);
 
 // Cross-entropy in nats of each token. targets: samples x positions, int64.
 at::Tensor TokenLosses(const at::Tensor& logits, const at::Tensor& targets);

@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/safetensors.h"
 #include "base/status.h"
+#include "proto/job_defaults.h"
 #include "proto/tensor_names.h"
 #include "worker/engine/adamw.h"
 #include "worker/engine/blocks.h"
@@ -72,6 +73,7 @@ class Gpt2Stage : public worker::Stage {
  public:
   Gpt2Stage(const Plan& plan, int stage, c10::Device device)
       : model_(plan.job().model()),
+        norm_epsilon_(NormEpsilon(model_)),
         recipe_(plan.job().recipe()),
         first_layer_(plan.stages(stage).first_layer()),
         end_layer_(plan.stages(stage).end_layer()),
@@ -321,14 +323,14 @@ class Gpt2Stage : public worker::Stage {
       x = decoder_ < 0 ? kept.input : Project(kept.input, parameters_[decoder_].value);
     }
     for (int layer = first_layer_; layer < end_layer_; ++layer, next += kBlockTensors) {
-      x = Block(x, WeightsAt(next), model_.heads(), Mask(batch.positions));
+      x = Block(x, WeightsAt(next), model_.heads(), Mask(batch.positions), norm_epsilon_);
     }
     ForwardResult result;
     if (last_) {
       const Parameter& embedding = first_ ? parameters_.front() : parameters_[next + 2];
-      x = TokenLosses(
-          Logits(x, parameters_[next].value, parameters_[next + 1].value, embedding.value),
-          Ids(batch, batch.targets));
+      x = TokenLosses(Logits(x, parameters_[next].value, parameters_[next + 1].value,
+                             embedding.value, norm_epsilon_),
+                      Ids(batch, batch.targets));
       result.loss_sum = x.detach().sum(at::kDouble).item<double>();
     } else {
       if (encoder_ >= 0) x = Project(x, parameters_[encoder_].value);
@@ -439,6 +441,7 @@ class Gpt2Stage : public worker::Stage {
   }
 
   const ModelSpec model_;
+  const double norm_epsilon_;
   const RecipeSpec recipe_;
   const int first_layer_;
   const int end_layer_;

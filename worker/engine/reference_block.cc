@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "proto/job_defaults.h"
 #include "proto/model_cost.h"
 #include "worker/engine/blocks.h"
 #include "worker/engine/gpt2_parameters.h"
@@ -83,7 +84,7 @@ ReferenceBlock Measure(c10::Device device, absl::Duration box) {
        round < kMaxRounds && (round <= kMinRounds || absl::FromChrono(Clock::now() - begin) < box);
        ++round) {
     const Clock::time_point start = Clock::now();
-    const at::Tensor y = Block(x, weights, model.heads(), mask);
+    const at::Tensor y = Block(x, weights, model.heads(), mask, NormEpsilon(model));
     Settle(y);
     const Clock::time_point middle = Clock::now();
     y.backward(at::ones_like(y));
