@@ -123,7 +123,10 @@ RegisterDecision Membership::Register(const isthmus::Register& request, uint64_t
     decision.restarted = !same_process;
     decision.replaced_stream = old.stream;
     decision.reason =
-        absl::StrCat(Describe(node), same_process ? " dialled again" : " is back after a restart",
+        absl::StrCat(Describe(node),
+                     same_process           ? " dialled again"
+                     : old.instance.empty() ? " is known from before the coordinator's restart"
+                                            : " is back after a restart",
                      old.connected() ? "; its earlier stream is ended" : "");
   }
   Member& member = it->second;

@@ -100,7 +100,9 @@ void Differences(const Message& before, const Message& after, const std::string&
     change.set_field(path);
     change.set_before(Text(before, field));
     change.set_after(Text(after, field));
-    if (change.before() != change.after() && !IsSkipped(path)) out->push_back(std::move(change));
+    const bool chosen = path == "compression.tied" && change.after() == "auto";  // by the planner
+    if (change.before() != change.after() && !IsSkipped(path) && !chosen)
+      out->push_back(std::move(change));
   }
 }
 

@@ -107,6 +107,14 @@ std::string PathWords(const CoordinatorPath& path) {
                       FormatBitRate(path.down_bits_per_s()));
 }
 
+// A cause in a row of a table; `isthmus status` has it whole.
+std::string Brief(const std::string& reason) {
+  constexpr size_t kWidth = 80;
+  const std::string line = reason.substr(0, reason.find('\n'));
+  if (DisplayWidth(line) <= kWidth && line.size() == reason.size()) return reason;
+  return absl::StrCat(Clip(line, kWidth - 3), "...");
+}
+
 }  // namespace
 
 std::string NodesView(const ListNodesReply& reply) {
@@ -213,7 +221,7 @@ std::string JobListView(const ListJobsReply& reply) {
                   job.step() > 0 ? FormatFixed(job.loss(), 4) : "-",
                   job.tokens_per_s() > 0 ? FormatCount(job.tokens_per_s()) : "-",
                   job.checkpoint_step() >= 0 ? absl::StrCat(job.checkpoint_step()) : "none",
-                  When(job.submitted_unix_ms()), job.reason()});
+                  When(job.submitted_unix_ms()), Brief(job.reason())});
     for (const std::string& warning : job.warnings())
       absl::StrAppend(&warnings, "warning: ", Printable(job.job_id()), ": ", Printable(warning),
                       "\n");

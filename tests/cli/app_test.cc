@@ -20,7 +20,7 @@
 #include "coordinator/cli/exit_code.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/cli/fake_coordinator.h"
+#include "tests/cli/app_fixture.h"
 #include "tests/cli/small_gpt2.h"
 
 namespace isthmus::cli {
@@ -30,83 +30,6 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-
-struct Result {
-  int code = -1;
-  std::string out;
-  std::string err;
-};
-
-Result RunCommand(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), "isthmus");
-  std::vector<const char*> argv;
-  for (const std::string& a : arguments) argv.push_back(a.c_str());
-  char* text[2];
-  size_t size[2];
-  FILE* out = open_memstream(&text[0], &size[0]);
-  FILE* err = open_memstream(&text[1], &size[1]);
-  Console console(out, err);
-  Result result;
-  result.code = RunApp(static_cast<int>(argv.size()), argv.data(), &console);
-  std::fclose(out);
-  std::fclose(err);
-  result.out.assign(text[0], size[0]);
-  result.err.assign(text[1], size[1]);
-  std::free(text[0]);
-  std::free(text[1]);
-  return result;
-}
-
-class AppTest : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "/isthmus_app_test.XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    dir_ = name;
-    std::ofstream(dir_ + "/job.yaml")
-        << "name: bible\nmodel: {layers: 2, hidden: 8, heads: 2, context: 4}\ndata: {path: "
-           "bible.txt}\n"
-           "recipe: {steps: 10, global_batch: 4, micro_batch: 2, learning_rate: 1e-3}\n";
-    fake_.submitted.set_job_id("bible-1");
-    fake_.status.set_job_id("bible-1");
-    fake_.status.set_name("bible");
-    fake_.status.set_state(JOB_RUNNING);
-  }
-  void TearDown() override { fs::remove_all(dir_); }
-
-  Result Run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.end(), {"--coordinator", fake_.address()});
-    Result result = RunCommand(std::move(arguments));
-    fake_.Settle();
-    return result;
-  }
-  std::string Job() const { return dir_ + "/job.yaml"; }
-
-  // Records of steps [first, end) in one reply, with the state after them.
-  static WatchReply Records(int first, int end, JobState state) {
-    WatchReply reply;
-    for (int i = first; i < end; ++i) {
-      JobRecord* record = reply.add_records();
-      record->set_step(i);
-      record->set_loss(5.5 - 0.1 * i);
-      record->set_committed(true);
-      record->set_tokens(100);
-      record->set_step_s(0.1);
-    }
-    JobStatus* status = reply.mutable_status();
-    status->set_job_id("bible-1");
-    status->set_name("bible");
-    status->set_state(state);
-    status->set_step(end);
-    status->set_steps(10);
-    status->set_first_loss(5.5);
-    status->set_loss(5.5 - 0.1 * (end - 1));
-    return reply;
-  }
-
-  FakeCoordinator fake_;
-  std::string dir_;
-};
 
 TEST_F(AppTest, HelpTeaches) {
   EXPECT_THAT(RunCommand({"--help"}).out, HasSubstr("First steps:"));
@@ -447,83 +370,6 @@ TEST_F(AppTest, GenerateExportsAJobFirst) {
   const Result result = Run({"generate", "frob", "Once"});
   EXPECT_EQ(result.code, kExitUsage);
   EXPECT_THAT(result.err, HasSubstr("there is no job frob"));
-}
-
-TEST_F(AppTest, SubmitUploadsTheModelItStartsFrom) {
-  fs::create_directory(dir_ + "/gpt2");
-  WriteSmallGpt2(dir_ + "/gpt2", "");
-  std::ofstream(Job())
-      << "name: bible\nmodel: {layers: 2, hidden: 8, heads: 2, context: 4, init_from: gpt2}\ndata: "
-         "{path: bible.txt}\n"
-         "recipe: {steps: 10, global_batch: 4, micro_batch: 2, learning_rate: 1e-3}\n";
-  const Result result = Run({"submit", Job()});
-  EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_EQ(fake_.asked().put_header.job_id(), "bible-7");
-  EXPECT_EQ(fake_.asked().put_header.file(), "weights.safetensors");
-  EXPECT_EQ(fake_.asked().put_header.stages(), 1);
-  EXPECT_EQ(fake_.asked().put_header.file_bytes(),
-            static_cast<int64_t>(fake_.asked().put_data.size()));
-  EXPECT_EQ(fake_.asked().put_header.checksum(), Hash64(fake_.asked().put_data));
-  EXPECT_TRUE(ParseSafetensors(fake_.asked().put_data).ok());
-  EXPECT_TRUE(fake_.asked().submit_request.init_uploaded());
-  EXPECT_EQ(fake_.asked().submit_request.job().model().init_from(),
-            fs::path(dir_ + "/gpt2").lexically_normal());
-  EXPECT_EQ(fake_.asked().submit_request.job_id(), "bible-7");
-
-  std::ofstream(Job())
-      << "name: bible\nmodel: {layers: 3, hidden: 8, heads: 2, context: 4, init_from: gpt2}\ndata: "
-         "{path: bible.txt}\n"
-         "recipe: {steps: 10, global_batch: 4, micro_batch: 2, learning_rate: 1e-3}\n";
-  const Result wrong = Run({"submit", Job()});
-  EXPECT_EQ(wrong.code, kExitUsage);
-  EXPECT_THAT(wrong.err, HasSubstr("n_layer is 2, but model.layers is 3"));
-  const Result planned = Run({"plan", Job()});  // before anybody is asked
-  EXPECT_EQ(planned.code, kExitUsage);
-  EXPECT_THAT(planned.err, HasSubstr("n_layer is 2, but model.layers is 3"));
-}
-
-TEST_F(AppTest, PlanAndSubmitTakeTheNormsEpsilonOfTheModel) {
-  fs::create_directory(dir_ + "/gpt2");
-  WriteSmallGpt2(dir_ + "/gpt2", "");
-  ModelSpec model = SmallGpt2Model();
-  model.set_norm_epsilon(1e-3);
-  std::ofstream(dir_ + "/gpt2/config.json") << Gpt2ConfigJson(model);
-  std::ofstream(Job())
-      << "name: bible\nmodel: {layers: 2, hidden: 8, heads: 2, context: 4, init_from: gpt2}\ndata: "
-         "{path: bible.txt}\n"
-         "recipe: {steps: 10, global_batch: 4, micro_batch: 2, learning_rate: 1e-3}\n";
-  const Result planned = Run({"plan", Job()});
-  EXPECT_EQ(planned.code, 0) << planned.err;
-  EXPECT_THAT(planned.out, HasSubstr("starts from the model in gpt2: "));
-  EXPECT_THAT(planned.out, HasSubstr("layer_norm_epsilon 0.001"));
-  EXPECT_EQ(fake_.asked().plan_request.job().model().norm_epsilon(), 1e-3);
-  EXPECT_TRUE(fake_.asked().put_data.empty());
-  EXPECT_EQ(Run({"submit", Job()}).code, 0);
-  EXPECT_EQ(fake_.asked().submit_request.job().model().norm_epsilon(), 1e-3);
-  EXPECT_EQ(Run({"submit", Job(), "--resume"}).code, 0);  // the checkpoint has the model
-  EXPECT_FALSE(fake_.asked().submit_request.init_uploaded());
-}
-
-TEST_F(AppTest, AResumeShowsWhatItChanges) {
-  FieldChange* change = fake_.plan.add_changes();
-  change->set_field("learning rate at step 101");
-  change->set_before("0.0003");
-  change->set_after("0.00298");
-  change->set_alters_run(true);
-  *fake_.submitted.add_changes() = *change;
-  const Result planned = Run({"plan", Job(), "--resume"});
-  EXPECT_EQ(planned.code, 0) << planned.err;
-  EXPECT_THAT(planned.out,
-              testing::ContainsRegex("\\*  learning rate at step 101  0.0003  0.00298"));
-  EXPECT_THAT(planned.out, HasSubstr("wants --accept-changes"));
-  EXPECT_TRUE(fake_.asked().plan_request.resume());
-  const Result submitted = Run({"submit", Job(), "--resume", "--accept-changes"});
-  EXPECT_EQ(submitted.code, 0) << submitted.err;
-  EXPECT_THAT(submitted.out, HasSubstr("learning rate at step 101"));
-  EXPECT_TRUE(fake_.asked().submit_request.accept_changes());
-  const Result alone = Run({"submit", Job(), "--accept-changes"});
-  EXPECT_EQ(alone.code, kExitUsage);
-  EXPECT_THAT(alone.err, HasSubstr("add --resume"));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "coordinator/cli/views.h"
 
+#include <algorithm>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/codec_text.h"
@@ -151,6 +153,19 @@ TEST(Views, AJobOnOneOfSeveralDaemonsSaysWhy) {
   job.mutable_strategy()->set_stages(0);
   plan.add_stages();
   EXPECT_EQ(OneStageNote(job, plan), "");
+}
+
+// A cause may have 500 characters and lines of its own: `status` shows it, a table does not.
+TEST(JobListView, LongReasonsAreCutToARow) {
+  ListJobsReply reply;
+  JobStatus* job = reply.add_jobs();
+  job->set_job_id("bible-1");
+  job->set_reason(std::string(300, 'x') + "\nmore");
+  const std::string text = JobListView(reply);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
+  EXPECT_THAT(text, testing::HasSubstr(std::string(77, 'x') + "...\n"));
+  job->set_reason("waiting for daemons");
+  EXPECT_THAT(JobListView(reply), testing::HasSubstr("waiting for daemons\n"));
 }
 
 }  // namespace

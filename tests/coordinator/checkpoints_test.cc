@@ -156,7 +156,8 @@ TEST_F(CheckpointsTest, ListedVerifiedAndRemovedWithTheirJob) {
   };
   ASSERT_THAT(list("bible", false)->checkpoints(), SizeIs(2));
   EXPECT_EQ(list("bible", false)->checkpoints(0).step(), 4);
-  ASSERT_TRUE(WriteFileDurably(dir + "/step-00000002/stage-000/state.json", "[]").ok());
+  const std::string other(State(plan, 2).size(), ' ');
+  ASSERT_TRUE(WriteFileDurably(dir + "/step-00000002/stage-000/state.json", other).ok());
   EXPECT_EQ(list("bible", false)->checkpoints(1).damage(), "") << "of the same size";
   EXPECT_THAT(list("bible", true)->checkpoints(1).damage(), HasSubstr("state.json is damaged"));
   EXPECT_EQ(list("nobody", true).status().code(), absl::StatusCode::kNotFound);

@@ -257,7 +257,9 @@ TEST_F(MembershipTest, RestoredNodesAreKnownButNotAlive) {
   m_.Restore(Daemon("a", "").node(), At(0));
   ASSERT_NE(m_.Find("a"), nullptr);
   EXPECT_FALSE(m_.Find("a")->alive());
-  EXPECT_EQ(Join(Daemon("a", "p", 3), 1, 1).kind, RegisterDecision::kAccepted);
+  const RegisterDecision joined = Join(Daemon("a", "p", 3), 1, 1);
+  EXPECT_EQ(joined.kind, RegisterDecision::kAccepted);
+  EXPECT_THAT(joined.reason, HasSubstr("known from before the coordinator's restart"));
   EXPECT_EQ(m_.Find("a")->heartbeat.generation(), 3u);
 }
 

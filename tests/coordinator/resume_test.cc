@@ -96,7 +96,7 @@ TEST_F(ResumeTest, AnotherTextIsRefusedBeforeItStarts) {
   ASSERT_TRUE(Eventually([&] { return Ask(job).ok(); }));
   const auto refused = Resume(job, false);
   EXPECT_THAT(std::string(refused.status().message()),
-              HasSubstr("data: text.txt (fingerprint 0000000000c0ffee) -> text.txt (fingerprint "
+              HasSubstr("data: text.txt (fingerprint 0000000000400000) -> text.txt (fingerprint "
                         "0000000000000bad) (another text: a new pass begins)"));
   ASSERT_TRUE(Resume(job, true).ok());
   const Plan plan = a->NextStart().value();

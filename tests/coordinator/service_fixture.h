@@ -29,7 +29,7 @@ namespace isthmus::coordinator {
 
 class ServiceTest : public ::testing::Test {
  protected:
-  static constexpr uint64_t kContents = 0xc0ffee;  // of the text that checkpoints were trained on
+  static constexpr uint64_t kContents = 4 << 20;  // of MakeNode's text: checkpoints are of it
 
   void SetUp() override { Open(); }
   void TearDown() override { Close(); }
