@@ -101,7 +101,11 @@ class DataTest(unittest.TestCase):
         while cluster.cli("plan", job)[0] != 0:  # until the daemons have seen it
             self.assertLess(time.monotonic(), end, cluster.logs())
             time.sleep(0.5)
-        cluster.submit(job, "--resume")
+        code, _, err = cluster.cli("submit", job, "--resume")  # fewer steps: another schedule
+        self.assertEqual(code, 5, err)
+        self.assertIn("recipe.steps: 100000 -> ", err)
+        self.assertNotIn("another text", err)
+        cluster.submit(job, "--resume", "--accept-changes")
         cluster.wait_state({"JOB_FINISHED"})
 
     def test_names_that_are_not_utf8_keep_no_host_out(self):
