@@ -20,11 +20,7 @@
 #include "proto/valid_text.h"
 
 namespace isthmus::cli {
-namespace {
-
-constexpr size_t kChunkBytes = 256 << 10;
-
-}  // namespace
+namespace {}  // namespace
 
 struct Client::State {
   ClientOptions options;
@@ -186,27 +182,31 @@ absl::Status Client::Watch(const WatchRequest& request,
   return ended_here ? absl::OkStatus() : state_->Named(status);
 }
 
-absl::StatusOr<bool> Client::PutCheckpoint(PutCheckpointHeader header, absl::string_view data,
-                                           const std::function<void(int64_t)>& progress) {
+absl::StatusOr<bool> Client::PutCheckpoint(
+    const PutCheckpointHeader& header, const std::function<absl::Status(const TakePiece&)>& write,
+    const std::function<void(int64_t)>& progress) {
   if (state_->bulk_channel == nullptr)
     state_->bulk_channel = rpc::MakeChannel(state_->options.address, {});
   const auto stub = Bulk::NewStub(state_->bulk_channel);
-  header.set_file_bytes(static_cast<int64_t>(data.size()));
-  header.set_checksum(Hash64(data));
   Call<State> call(state_.get(), state_->options.bulk_timeout);
   PutCheckpointReply reply;
   auto stream = stub->PutCheckpoint(call.context(), &reply);
   PutCheckpointChunk chunk;
-  *chunk.mutable_header() = WithValidText(header);
+  *chunk.mutable_header() = header;
   bool open = stream->Write(chunk);
-  for (size_t at = 0; open && at < data.size(); at += kChunkBytes) {
-    const absl::string_view part = data.substr(at, kChunkBytes);
-    chunk.set_data(part.data(), part.size());
+  int64_t sent = 0;
+  const absl::Status read = !open ? absl::OkStatus() : write([&](absl::string_view piece) {
+    chunk.set_data(piece.data(), piece.size());
     open = stream->Write(chunk);
-    if (progress) progress(static_cast<int64_t>(at + part.size()));
-  }
+    sent += static_cast<int64_t>(piece.size());
+    if (progress) progress(sent);
+    return open;
+  });
+  if (!read.ok()) call.context()->TryCancel();
   stream->WritesDone();
-  RETURN_IF_ERROR(state_->Named(stream->Finish()));
+  const grpc::Status ended = stream->Finish();
+  RETURN_IF_ERROR(read);
+  RETURN_IF_ERROR(state_->Named(ended));
   return reply.complete();
 }
 

@@ -53,9 +53,12 @@ class Client {
   absl::Status Watch(const WatchRequest& request,
                      const std::function<bool(const WatchReply&)>& take);
 
-  // Sends one file of a checkpoint. header.file_bytes and header.checksum are filled in. True: the
-  // checkpoint is complete.
-  absl::StatusOr<bool> PutCheckpoint(PutCheckpointHeader header, absl::string_view data,
+  // Sends one file of a checkpoint, of which the header says all. `write` hands its bytes over in
+  // order, in pieces of at most 1 MiB, and ends where the taker says false. True: the checkpoint is
+  // complete.
+  using TakePiece = std::function<bool(absl::string_view piece)>;
+  absl::StatusOr<bool> PutCheckpoint(const PutCheckpointHeader& header,
+                                     const std::function<absl::Status(const TakePiece&)>& write,
                                      const std::function<void(int64_t sent_bytes)>& progress);
 
   struct Fetched {

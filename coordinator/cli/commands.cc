@@ -180,8 +180,9 @@ absl::StatusOr<ImportedGpt2> ReadInit(JobSpec* job, Console* console) {
 }
 
 std::string InitWords(const JobSpec& job, const ImportedGpt2& model) {
-  return absl::StrCat("starts from the model in ", job.model().init_from(), ": ", model.parameters,
-                      " parameters, ", FormatBytes(static_cast<double>(model.weights.size())),
+  return absl::StrCat("starts from the model in ", job.model().init_from(), ": ",
+                      model.weights.elements(), " parameters, ",
+                      FormatBytes(static_cast<double>(model.weights.bytes())),
                       " to upload, layer_norm_epsilon ", model.norm_epsilon);
 }
 
@@ -196,9 +197,11 @@ absl::StatusOr<std::string> UploadInit(Client* client, const JobSpec& job,
   header.set_stages(1);
   header.set_file("weights.safetensors");
   const auto progress = ProgressOn(console, "uploading the model");
-  const auto total = static_cast<int64_t>(model.weights.size());
+  const int64_t total = model.weights.bytes();
+  header.set_file_bytes(total);
+  header.set_checksum(model.weights.checksum());
   const absl::StatusOr<bool> put = client->PutCheckpoint(
-      header, model.weights,
+      header, [&](const Client::TakePiece& take) { return model.weights.Write(take); },
       progress ? [&](int64_t sent) { progress(sent, total); } : std::function<void(int64_t)>());
   if (!put.ok()) return Annotate(put.status(), "uploading the model");
   return id.job_id();
@@ -405,16 +408,12 @@ int RunRemove(const ClientOptions& client, const std::string& job, bool keep_che
   request.set_keep_checkpoints(keep_checkpoints);
   const absl::StatusOr<RemoveJobReply> reply = session.client->Remove(request);
   if (!reply.ok()) return console->Fail(reply.status());
-  if (json) {
-    console->Out(ToJson(*reply, true));
-  } else {
-    console->Out(absl::StrCat(
-        "removed ", Printable(reply->job_id()),
-        keep_checkpoints
-            ? "; its checkpoints stay in the coordinator's state directory\n"
-            : absl::StrCat(" and its checkpoints: ",
-                           FormatBytes(static_cast<double>(reply->freed_bytes())), " freed\n")));
-  }
+  const std::string freed = FormatBytes(static_cast<double>(reply->freed_bytes()));
+  console->Out(json ? ToJson(*reply, true)
+                    : absl::StrCat("removed ", Printable(reply->job_id()),
+                                   keep_checkpoints ? "; its checkpoints stay\n"
+                                                    : absl::StrCat(" and its checkpoints: ", freed,
+                                                                   " freed\n")));
   return kExitOk;
 }
 

@@ -1,12 +1,11 @@
 #include "coordinator/cli/gpt2_import.h"
 
 #include <cerrno>
-#include <cmath>
 #include <cstring>
-#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -221,43 +220,17 @@ absl::StatusOr<std::vector<std::string>> WeightFiles(const std::string& dir) {
   return paths;
 }
 
-absl::string_view AsBytes(const std::vector<float>& floats) {
-  return {reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float)};
-}
-
 std::string Shape(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-// One tensor, checked and as F32. `converted` owns what had to be converted.
-absl::StatusOr<SafetensorsItem> TakeTensor(const std::string& name, const SafetensorsEntry& entry,
-                                           const std::vector<int64_t>& wanted,
-                                           std::deque<std::vector<float>>* converted) {
-  const bool longer_context = name == "transformer.wpe.weight" && entry.shape.size() == 2 &&
-                              entry.shape[1] == wanted[1] && entry.shape[0] > wanted[0];
-  if (entry.shape != wanted && !longer_context) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " has the shape ", Shape(entry.shape),
-                                                   ", the job needs ", Shape(wanted)));
-  }
-  SafetensorsItem item{name, "F32", wanted, entry.data};
-  if (entry.dtype != "F32") {
-    absl::StatusOr<std::vector<float>> floats = ToFloats(entry);
-    if (!floats.ok()) return Annotate(floats.status(), name);
-    converted->push_back(*std::move(floats));
-    item.data = AsBytes(converted->back());
-  }
-  size_t bytes = sizeof(float);
-  for (int64_t n : wanted) bytes *= static_cast<size_t>(n);
-  item.data = item.data.substr(0, bytes);  // of wpe: the first positions
-  for (size_t at = 0; at < bytes; at += sizeof(float)) {
-    float value = 0;
-    std::memcpy(&value, item.data.data() + at, sizeof(value));
-    if (!std::isfinite(value)) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ": element ", at / sizeof(float), " is ",
-                                                     value, ": the model can't be trained"));
-    }
-  }
-  return item;
+absl::Status CheckShape(const std::string& name, const SafetensorsPlace& place,
+                        const std::vector<int64_t>& wanted) {
+  const bool longer_context = name == "transformer.wpe.weight" && place.shape.size() == 2 &&
+                              place.shape[1] == wanted[1] && place.shape[0] > wanted[0];
+  if (place.shape == wanted || longer_context) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " has the shape ", Shape(place.shape), ", the job needs ", Shape(wanted)));
 }
 
 absl::Status Problems(const std::string& dir, std::vector<std::string> errors) {
@@ -273,27 +246,28 @@ std::string FullName(const std::string& name) {
   return absl::StartsWith(name, "transformer.") ? name : absl::StrCat("transformer.", name);
 }
 
+struct Found {  // a tensor, and where
+  std::shared_ptr<const RandomAccessFile> file;
+  SafetensorsPlace place;
+};
+
 // A head of its own is another function than one tied to the embedding: fine where it is equal.
-absl::Status CheckHead(const SafetensorsEntry& head, const SafetensorsEntry& embedding) {
+absl::Status CheckHead(const Found& head, const Found& embedding) {
   const auto own = [](const std::string& how) {
     return absl::InvalidArgumentError(absl::StrCat(
         "lm_head.weight ", how, "; only a head that is tied to the embedding can be trained. Tie ",
         "it (model.tie_weights()) and save the model again"));
   };
-  if (head.shape != embedding.shape)
-    return own(
-        absl::StrCat("has the shape ", Shape(head.shape), ", wte.weight ", Shape(embedding.shape)));
-  ASSIGN_OR_RETURN(const std::vector<float> a, ToFloats(head));
-  ASSIGN_OR_RETURN(const std::vector<float> b, ToFloats(embedding));
-  size_t different = 0, first = 0;
-  for (size_t i = a.size(); i-- > 0;) {
-    if (a[i] == b[i]) continue;
-    ++different;
-    first = i;
-  }
-  if (different == 0) return absl::OkStatus();
-  return own(absl::StrCat("differs from wte.weight in ", different, " of ", a.size(),
-                          " elements (the first: ", a[first], " instead of ", b[first], ")"));
+  if (head.place.shape != embedding.place.shape)
+    return own(absl::StrCat("has the shape ", Shape(head.place.shape), ", wte.weight ",
+                            Shape(embedding.place.shape)));
+  int64_t elements = 1;
+  for (int64_t n : head.place.shape) elements *= n;
+  ASSIGN_OR_RETURN(const Difference d, CompareTensors(*head.file, head.place, *embedding.file,
+                                                      embedding.place, elements));
+  if (d.count == 0) return absl::OkStatus();
+  return own(absl::StrCat("differs from wte.weight in ", d.count, " of ", elements,
+                          " elements (the first: ", d.a, " instead of ", d.b, ")"));
 }
 
 // Of a tensor that the job does not need.
@@ -310,11 +284,15 @@ class Importer {
       : dir_(dir), wanted_(ExpectedTensors(model)), missing_(wanted_) {}
 
   absl::Status Take(const std::string& path) {
-    ASSIGN_OR_RETURN(std::string bytes, ReadFile(path));
-    files_.push_back(std::move(bytes));
-    auto parsed = ParseSafetensors(files_.back());
-    if (!parsed.ok()) return Annotate(parsed.status(), path);
-    for (const auto& [name, entry] : *parsed) TakeOne(name, entry);
+    absl::StatusOr<RandomAccessFile> opened = RandomAccessFile::Open(path);
+    if (absl::IsFailedPrecondition(opened.status()))
+      return absl::InvalidArgumentError(absl::StrCat("can't read ", path, ": it is not a file"));
+    if (!opened.ok())
+      return absl::NotFoundError(absl::StrCat("can't read: ", opened.status().message()));
+    const auto file = std::make_shared<const RandomAccessFile>(*std::move(opened));
+    const auto places = ReadSafetensorsPlaces(*file);
+    if (!places.ok()) return Annotate(places.status(), path);
+    for (const auto& [name, place] : *places) TakeOne(name, {file, place});
     return absl::OkStatus();
   }
 
@@ -334,19 +312,18 @@ class Importer {
           "left out: ", absl::StrJoin(left_out_, ", "),
           more > 0 ? absl::StrCat(" and ", more, " more") : ""));
     }
-    for (const SafetensorsItem& item : items_)
-      out.parameters += static_cast<int64_t>(item.data.size() / sizeof(float));
-    ASSIGN_OR_RETURN(out.weights, WriteSafetensors(std::move(items_), {{"format", "pt"}}));
+    RETURN_IF_ERROR(weights_.Seal());
+    out.weights = std::move(weights_);
     return out;
   }
 
  private:
-  void TakeOne(const std::string& name, const SafetensorsEntry& entry) {
+  void TakeOne(const std::string& name, Found found) {
     const std::string full = FullName(name);
     const auto it = wanted_.find(full);
     if (it == wanted_.end()) {
       const Spare kind = KindOf(full);
-      if (kind == Spare::kHead) head_ = entry;
+      if (kind == Spare::kHead) head_ = found;
       if (kind == Spare::kUnknown) left_out_.push_back(name);
       return;
     }
@@ -354,22 +331,17 @@ class Importer {
       errors_.push_back(absl::StrCat(full, " is there twice"));
       return;
     }
-    if (full == "transformer.wte.weight") embedding_ = entry;
-    absl::StatusOr<SafetensorsItem> item = TakeTensor(full, entry, it->second, &converted_);
-    if (!item.ok()) {
-      errors_.emplace_back(item.status().message());
-    } else {
-      items_.push_back(*std::move(item));
-    }
+    if (full == "transformer.wte.weight") embedding_ = found;
+    absl::Status taken = CheckShape(full, found.place, it->second);
+    if (taken.ok()) taken = weights_.Add(full, it->second, found.file, found.place);
+    if (!taken.ok()) errors_.emplace_back(taken.message());
   }
 
   const std::string dir_;
   const std::map<std::string, std::vector<int64_t>> wanted_;
   std::map<std::string, std::vector<int64_t>> missing_;
-  std::deque<std::string> files_;  // what the views point into
-  std::deque<std::vector<float>> converted_;
-  std::vector<SafetensorsItem> items_;
-  std::optional<SafetensorsEntry> head_, embedding_;
+  WeightStream weights_;
+  std::optional<Found> head_, embedding_;
   std::vector<std::string> left_out_;
   std::vector<std::string> errors_;
 };

@@ -2,7 +2,7 @@
 // index) as the start of a job. Checked against the job's model: layers, width, heads, vocabulary,
 // activation, and whatever else of config.json makes it another function; every error is listed. A
 // job may have a shorter context: the first positions are kept. Thread: pure but for reading files.
-// Limits: kMaxShards files; memory of about three times the model in F32.
+// Limits: kMaxShards files. Memory does not grow with the model: its files are read in pieces.
 #ifndef ISTHMUS_COORDINATOR_CLI_GPT2_IMPORT_H_
 #define ISTHMUS_COORDINATOR_CLI_GPT2_IMPORT_H_
 
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "coordinator/cli/model/weight_stream.h"
 #include "proto/job.pb.h"
 
 namespace isthmus::cli {
@@ -18,9 +19,8 @@ namespace isthmus::cli {
 constexpr int kMaxShards = 100;
 
 struct ImportedGpt2 {
-  std::string weights;      // one safetensors file: F32, names that start with "transformer."
+  WeightStream weights;     // one safetensors file: F32, names that start with "transformer."
   double norm_epsilon = 0;  // of its layer norms: what the job has to train with
-  int64_t parameters = 0;
   std::vector<std::string> warnings;
 };
 

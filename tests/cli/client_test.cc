@@ -82,7 +82,13 @@ TEST(Client, CheckpointsTravelInChunks) {
   std::string data(1 << 20, 'x');
   for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 7);
   int64_t sent = 0;
-  const auto complete = (*client)->PutCheckpoint({}, data, [&](int64_t bytes) { sent = bytes; });
+  const auto write = [&](const Client::TakePiece& take) {
+    for (size_t at = 0; at < data.size(); at += 100000) {
+      if (!take(absl::string_view(data).substr(at, 100000))) break;
+    }
+    return absl::OkStatus();
+  };
+  const auto complete = (*client)->PutCheckpoint({}, write, [&](int64_t bytes) { sent = bytes; });
   ASSERT_TRUE(complete.ok()) << complete.status();
   EXPECT_TRUE(*complete);
   EXPECT_EQ(sent, 1 << 20);
@@ -103,8 +109,16 @@ TEST(Client, CheckpointsTravelInChunks) {
   fake.refuse = grpc::Status(grpc::StatusCode::NOT_FOUND, "no checkpoint");
   EXPECT_EQ((*client)->FetchCheckpoint({}, path, nullptr).status().code(),
             absl::StatusCode::kNotFound);
-  EXPECT_EQ((*client)->PutCheckpoint({}, data, nullptr).status().code(),
+  EXPECT_EQ((*client)->PutCheckpoint({}, write, nullptr).status().code(),
             absl::StatusCode::kNotFound);
+  EXPECT_EQ(
+      (*client)
+          ->PutCheckpoint(
+              {}, [](const Client::TakePiece&) { return absl::DataLossError("cut off"); }, nullptr)
+          .status()
+          .message(),
+      "cut off")
+      << "what could not be read is the error, not the call that it broke off";
   EXPECT_FALSE((*client)->FetchCheckpoint({}, "/nonexistent/file", nullptr).ok());
   std::remove(path.c_str());
 }
