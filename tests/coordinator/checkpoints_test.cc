@@ -257,8 +257,9 @@ TEST_F(CheckpointsTest, APartThatTheAskerHasIsNotSent) {
   part.set_stage(1);
   part.set_stages(2);
   part.set_file("state.json");
-  part.set_bytes(2);
-  part.set_checksum(Hash64("{}"));
+  const std::string state = State(plan, 2);
+  part.set_bytes(static_cast<int64_t>(state.size()));
+  part.set_checksum(Hash64(state));
   const auto fetch = [&](const LocalPart& have, const char* what = "state") {
     grpc::ClientContext context;
     FetchCheckpointRequest request;
