@@ -167,11 +167,11 @@ absl::StatusOr<Registered> Coordinator::Register(Session* session,
   reply.set_node_id(session->node_id);
   reply.set_lease_ms(absl::ToInt64Milliseconds(options_.membership.lease));
   reply.set_heartbeat_ms(absl::ToInt64Milliseconds(options_.membership.heartbeat));
-  for (const auto& [id, member] : members_.members()) {
+  for (const auto& [id, label] : members_.Labels()) {
     for (const LinkMeasurement& link : links_.Among({session->node_id, id})) {
       if (link.from_id() != session->node_id || link.to_id() != id) continue;
       KnownLink* told = reply.add_links();
-      told->set_peer_name(member.node.name());
+      told->set_peer_name(label);
       *told->mutable_link() = link;
     }
   }
@@ -368,8 +368,12 @@ void Coordinator::TickProbes() {
     probe->set_max_seconds_per_peer_ms(absl::ToInt64Milliseconds(options_.links.probe_budget));
     probe->set_both_ways(task->both_ways);
     probe->set_max_bytes_per_peer(task->max_bytes);
-    *probe->add_peers() = members_.Find(task->to_id)->node;
-    probe->mutable_peers(0)->clear_data_files();
+    NodeInfo* peer = probe->add_peers();
+    *peer = members_.Find(task->to_id)->node;
+    peer->clear_data_files();
+    const auto labels = members_.Labels();
+    if (const auto label = labels.find(task->to_id); label != labels.end())
+      peer->set_name(label->second);
     SendTo(task->from_id, std::move(message));
   }
 }

@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/metrics.h"
 #include "base/mutex.h"
 #include "base/queue.h"
 #include "coordinator/checkpoint_store.h"
@@ -236,6 +237,8 @@ class Coordinator {
   static bool FromMemory(const Job& job, WatchCursor* cursor, WatchReply* reply);
   absl::Status FromStore(int64_t until_step, WatchCursor* cursor, WatchReply* reply);
 
+  void UpdateNodeMetrics(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void UpdateJobMetrics(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   NodeStatus DescribeNode(const Member& member, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -268,7 +271,7 @@ class Coordinator {
   FetchLine fetches_ ABSL_GUARDED_BY(mutex_){kFetchStall};
   std::map<uint64_t, std::function<void()>> fetch_cancels_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> gauge_nodes_ ABSL_GUARDED_BY(mutex_);  // label values that are out
-  std::set<std::string> gauge_jobs_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::pair<std::string, MetricLabels>> job_gauges_ ABSL_GUARDED_BY(mutex_);
 
   StoreBatch unwritten_;       // the time thread's: what the disk refused
   bool disk_trouble_ = false;  // the time thread's

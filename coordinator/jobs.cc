@@ -90,6 +90,12 @@ std::set<std::string> JobTable::Working() const {
   return ids;
 }
 
+bool JobTable::WantsAttention(const Job& job, absl::Time now) const {
+  const JobState state = job.status.state();
+  return (state == JOB_PAUSED || state == JOB_FAILED) && Find(job.spec.name()) == &job &&
+         job.ended_at.has_value() && now - *job.ended_at < options_.attention;
+}
+
 std::vector<const Job*> JobTable::All() const {
   std::vector<const Job*> all;
   for (const auto& [id, job] : jobs_) all.push_back(&job);
@@ -153,6 +159,8 @@ void JobTable::SetState(Job* job, JobState state, const std::string& reason, abs
   if (state != JOB_STARTING && state != JOB_STOPPING) job->deadline.reset();
   job->status.set_state(state);
   job->status.set_reason(reason.substr(0, kMaxReasonBytes));
+  job->ended_at = job->ended() ? std::optional<absl::Time>(job->ended_at.value_or(now))
+                               : std::optional<absl::Time>();
   Touch(job);
 }
 
@@ -296,6 +304,7 @@ void JobTable::Restore(Job job, int64_t next_record_step, absl::Time now) {
         "the coordinator restarted; waiting for the daemons of the job to come back");
   }
   RestoreTrouble(&job);
+  if (job.ended()) job.ended_at = now;
   const std::string id = job.id;
   Touch(&(jobs_[id] = std::move(job)));
 }

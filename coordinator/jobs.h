@@ -50,7 +50,12 @@ struct JobOptions {
   absl::Duration start_margin = absl::Seconds(30);  // on top of Deadlines.open_ms
   absl::Duration blame =
       absl::Seconds(15);  // a stream that ends so soon after a failure is named in its reason
+  absl::Duration attention =
+      absl::Hours(24);  // a paused or failed job is held up to people for so long
 };
+
+// False before the first step.
+inline bool HasLoss(const JobStatus& status) { return status.first_loss() != 0; }
 
 struct Command {  // to one daemon
   std::string node_id;
@@ -91,7 +96,8 @@ struct Job {
   std::optional<absl::Time> running_since;
   std::optional<absl::Time> deadline;  // STARTING: ready by; STOPPING: ended by
   std::optional<absl::Time> failed_at;
-  absl::Time progressed;           // the last sign that a daemon of this generation gets on
+  std::optional<absl::Time> ended_at;  // after a restart of the coordinator: that
+  absl::Time progressed;               // the last sign that a daemon of this generation gets on
   bool out_of_touch = false;       // paused because nobody was heard: its sessions may still run
   int64_t failed_checkpoint = -1;  // the largest step of those that could not be stored
   std::string stop_reason;         // STOPPING: as its daemons are told
@@ -171,7 +177,10 @@ class JobTable {
   const Job* Find(const std::string& id_or_name) const;
   const Job* JobOn(const std::string& node_id) const;  // the active job that uses the daemon
   std::set<std::string> Working() const;               // the daemons of all active jobs
-  std::vector<const Job*> All() const;                 // newest first
+  // PAUSED or FAILED, the newest of its name, and for no longer than JobOptions.attention: somebody
+  // should look at it. A resume, a newer job of the name or its removal settles it.
+  bool WantsAttention(const Job& job, absl::Time now) const;
+  std::vector<const Job*> All() const;  // newest first
   JobStatus Status(const Job& job,
                    absl::Time now) const;  // with boundaries and running time, without plan
 

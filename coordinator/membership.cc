@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@ namespace isthmus::coordinator {
 namespace {
 
 constexpr size_t kMaxNameBytes = 255;
+constexpr size_t kLabelDigits = 6;  // of an identity, or as many more as tell it apart
 
 std::string Describe(const NodeInfo& node) {
   return absl::StrCat(node.name(), " (", node.address(), ", identity ", node.id(), ")");
@@ -271,6 +273,25 @@ absl::Duration Membership::NoProgressFor(const std::string& node_id, uint64_t ge
   if (m == nullptr || !m->alive() || !m->has_heartbeat || m->heartbeat.generation() != generation)
     return absl::ZeroDuration();
   return now - m->progress_changed;
+}
+
+std::map<std::string, std::string> Membership::Labels() const {
+  std::map<std::string, std::vector<std::string>> named, lost;
+  for (const auto& [id, m] : members_) (m.alive() ? named : lost)[m.node.name()].push_back(id);
+  named.merge(std::move(lost));  // where no alive one has the name
+  std::map<std::string, std::string> labels;
+  for (const auto& [name, ids] : named) {
+    for (const std::string& id : ids) {
+      size_t head = ids.size() == 1 ? 0 : kLabelDigits;
+      const auto same_head = [&](const std::string& other) {
+        return other != id && other.compare(0, head, id, 0, head) == 0;
+      };
+      while (ids.size() > 1 && head < id.size() && std::any_of(ids.begin(), ids.end(), same_head))
+        ++head;
+      labels[id] = head == 0 ? name : absl::StrCat(name, "/", id.substr(0, head));
+    }
+  }
+  return labels;
 }
 
 const Member* Membership::Find(const std::string& node_id) const {

@@ -126,6 +126,11 @@ class Membership {
   absl::Duration NoProgressFor(const std::string& node_id, uint64_t generation,
                                absl::Time now) const;
 
+  // What metrics and lists of targets call each daemon, by identity, each name once: its own; with
+  // the head of its identity where several have it. A lost daemon whose name an alive one has is
+  // left out: that one took its place.
+  std::map<std::string, std::string> Labels() const;
+
   const Member* Find(const std::string& node_id) const;
   const std::map<std::string, Member>& members() const { return members_; }
   const MembershipOptions& options() const { return options_; }

@@ -122,57 +122,79 @@ ListNodesReply Coordinator::Nodes() {
 void Coordinator::UpdateMetrics() {
   MutexLock lock(&mutex_);
   const absl::Time now = Now();
+  UpdateNodeMetrics(now);
+  UpdateJobMetrics(now);
+  GaugeSet("isthmus_build_info", "Version of this program.",
+           {{"version", ISTHMUS_VERSION}, {"device", "none"}}, 1);
+}
+
+void Coordinator::UpdateNodeMetrics(absl::Time now) {
   int alive = 0;
-  std::set<std::string> nodes, jobs;
-  for (const auto& [id, m] : members_.members()) {
-    alive += m.alive();
-    if (!m.alive()) continue;
-    nodes.insert(m.node.name());
+  for (const auto& [id, m] : members_.members()) alive += m.alive();
+  std::set<std::string> shown;
+  for (const auto& [id, label] : members_.Labels()) {
+    const Member& m = *members_.Find(id);
+    shown.insert(label);
+    GaugeSet("isthmus_node_up", "1: the daemon is connected and its lease holds; 0: it is lost.",
+             {{"node", label}}, m.alive());
     GaugeSet("isthmus_node_heartbeat_age_seconds", "Time since the last heartbeat of a daemon.",
-             {{"node", m.node.name()}}, absl::ToDoubleSeconds(now - m.last_heartbeat));
+             {{"node", label}}, absl::ToDoubleSeconds(now - m.last_heartbeat));
   }
+  for (const std::string& gone : gauge_nodes_) {
+    if (shown.count(gone) > 0) continue;
+    for (const char* name : {"isthmus_node_up", "isthmus_node_heartbeat_age_seconds"})
+      GaugeRemove(name, {{"node", gone}});
+  }
+  gauge_nodes_.swap(shown);
+  GaugeSet("isthmus_lease_seconds", "A daemon silent for so long is lost.", {},
+           absl::ToDoubleSeconds(options_.membership.lease));
   GaugeSet("isthmus_nodes", "Daemons by state.", {{"state", "alive"}}, alive);
   GaugeSet("isthmus_nodes", "Daemons by state.", {{"state", "lost"}},
            static_cast<double>(members_.members().size()) - alive);
+}
+
+void Coordinator::UpdateJobMetrics(absl::Time now) {
   std::map<JobState, int> states;
+  // Gauges that the last call set and this one does not are of jobs that ended or were dropped.
+  std::set<std::pair<std::string, MetricLabels>> set;
+  const auto gauge = [&](const char* name, const char* help, const MetricLabels& labels,
+                         double value) {
+    GaugeSet(name, help, labels, value);
+    set.insert({name, labels});
+  };
   int newest = 0;
   for (const Job* job : jobs_.All()) {
     ++states[job->status.state()];
     if (!job->active() && newest >= kGaugedJobs) continue;
     ++newest;
-    jobs.insert(job->id);
     const JobStatus s = jobs_.Status(*job, now);
     const MetricLabels label = {{"job", job->id}};
-    GaugeSet("isthmus_job_step", "Committed steps of a job.", label, s.step());
-    GaugeSet("isthmus_job_loss", "Training loss of the last step, in nats a token.", label,
-             s.loss());
-    GaugeSet("isthmus_job_tokens_per_second", "Training rate over the last steps.", label,
-             job->active() ? s.tokens_per_s() : 0);
-    GaugeSet("isthmus_job_generation", "Number of the job's current plan.", label,
-             static_cast<double>(s.generation()));
-    GaugeSet("isthmus_job_failed_checkpoints",
-             "Checkpoints that could not be stored since the newest whole one.", label,
-             job->active() ? static_cast<double>(s.failed_checkpoints()) : 0);
-    GaugeSet("isthmus_job_checkpoint_step", "Step of the newest whole checkpoint; -1: none.", label,
-             s.checkpoint_step());
+    gauge("isthmus_job_step", "Committed steps of a job.", label, s.step());
+    gauge("isthmus_job_generation", "Number of the job's current plan.", label,
+          static_cast<double>(s.generation()));
+    gauge("isthmus_job_checkpoint_step", "Step of the newest whole checkpoint; -1: none.", label,
+          s.checkpoint_step());
+    gauge("isthmus_job_failed_checkpoints",
+          "Checkpoints that could not be stored since the newest whole one.", label,
+          job->active() ? static_cast<double>(s.failed_checkpoints()) : 0);
+    if (jobs_.WantsAttention(*job, now)) {
+      gauge("isthmus_job_held",
+            "1 for a paused or failed job that nobody has resumed, replaced or removed.",
+            {{"job", job->id}, {"state", StateName(s.state())}}, 1);
+    }
+    if (!job->active() || !HasLoss(s)) continue;
+    gauge("isthmus_job_loss", "Training loss of the last step, in nats a token.", label, s.loss());
+    gauge("isthmus_job_tokens_per_second", "Training rate over the last steps.", label,
+          s.tokens_per_s());
   }
   for (int state = JobState_MIN; state <= JobState_MAX; ++state) {
     GaugeSet("isthmus_jobs", "Jobs by state.", {{"state", StateName(static_cast<JobState>(state))}},
              states[static_cast<JobState>(state)]);
   }
-  GaugeSet("isthmus_build_info", "Version of this program.",
-           {{"version", ISTHMUS_VERSION}, {"device", "none"}}, 1);
-  for (const std::string& gone : gauge_nodes_) {
-    if (nodes.count(gone) == 0) GaugeRemove("isthmus_node_heartbeat_age_seconds", {{"node", gone}});
+  for (const auto& [name, labels] : job_gauges_) {
+    if (set.count({name, labels}) == 0) GaugeRemove(name, labels);
   }
-  for (const std::string& gone : gauge_jobs_) {
-    if (jobs.count(gone) > 0) continue;
-    for (const char* name : {"step", "loss", "tokens_per_second", "generation", "checkpoint_step",
-                             "failed_checkpoints"})
-      GaugeRemove(absl::StrCat("isthmus_job_", name), {{"job", gone}});
-  }
-  gauge_nodes_.swap(nodes);
-  gauge_jobs_.swap(jobs);
+  job_gauges_.swap(set);
 }
 
 std::string Coordinator::ServiceDiscovery(const std::string& own_address) {
@@ -182,9 +204,10 @@ std::string Coordinator::ServiceDiscovery(const std::string& own_address) {
   };
   add(own_address, "coordinator", "coordinator");
   MutexLock lock(&mutex_);
-  for (const auto& [id, m] : members_.members()) {
+  for (const auto& [id, label] : members_.Labels()) {
+    const Member& m = *members_.Find(id);
     if (m.alive() && !m.node.metrics_address().empty())
-      add(m.node.metrics_address(), m.node.name(), "daemon");
+      add(m.node.metrics_address(), label, "daemon");
   }
   return targets.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -362,7 +362,7 @@ void Daemon::MeasurePath() {
 }
 
 void Daemon::OnStep(const StepRecord& record) {
-  ReportStep(record);
+  metrics_.ReportStep(record);
   DaemonMessage message;
   *message.mutable_step() = record;
   client_->Send(std::move(message));
@@ -380,8 +380,8 @@ void Daemon::OnEvent(const SessionEvent& event) {
   client_->Send(std::move(message));
 }
 
-HttpReply Daemon::Metrics() const {
-  if (runner_ != nullptr) ReportRunning(runner_->running(), client_->HeartbeatAge());
+HttpReply Daemon::Metrics() {
+  if (runner_ != nullptr) metrics_.ReportRunning(runner_->running(), client_->HeartbeatAge());
   return HttpReply{200, kMetricsContentType, RenderMetrics()};
 }
 

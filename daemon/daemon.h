@@ -20,6 +20,7 @@
 #include "daemon/identity.h"
 #include "daemon/peer_service.h"
 #include "daemon/probe.h"
+#include "daemon/session_metrics.h"
 #include "daemon/session_runner.h"
 #include "daemon/watchdog.h"
 
@@ -97,7 +98,7 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
   void ComputeLoop();
   ComputeTimes TimeBlock();
   void DataLoop();
-  HttpReply Metrics() const;
+  HttpReply Metrics();
   HttpReply Healthz() const;
 
   DaemonOptions options_;
@@ -107,6 +108,7 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
   bool warned_loopback_ = false;  // the client's thread
   bool shut_down_ = false;
 
+  SessionMetrics metrics_;
   Watchdog watchdog_;
   Health health_;
   DialBoard board_;

@@ -6,7 +6,9 @@
 
 namespace isthmus::daemon {
 
-void ReportStep(const StepRecord& record) {
+namespace {
+
+void CountTimes(const StepRecord& record) {
   const auto time = [](const char* part, double seconds) {
     CounterAdd("isthmus_stage_time_seconds_total",
                "Time of this stage by what it was spent on; encode and decode run beside compute.",
@@ -20,23 +22,9 @@ void ReportStep(const StepRecord& record) {
   time("sync", record.sync_s());
   CounterAdd("isthmus_step_seconds_total", "Time of whole steps, from start to commit.", {},
              std::max(record.step_s(), 0.0));
-  CounterAdd("isthmus_steps_total", "Steps by outcome.",
-             {{"outcome", record.committed() ? "committed" : "skipped"}}, 1);
-  if (record.step_s() > 0) {
-    GaugeSet("isthmus_bubble_ratio", "Share of the last step in which this stage did not compute.",
-             {}, std::clamp(1 - record.compute_s() / record.step_s(), 0.0, 1.0));
-  }
-  if (record.has_loss())
-    GaugeSet("isthmus_loss", "Mean loss of the last step, nats a token.", {}, record.loss());
-  if (record.has_validation_loss()) {
-    GaugeSet("isthmus_validation_loss", "Loss of the last validation pass, nats a token.", {},
-             record.validation_loss());
-  }
-  CounterAdd("isthmus_tokens_total", "Tokens of the whole pipeline's steps.", {},
-             static_cast<double>(std::max<int64_t>(record.tokens(), 0)));
-  GaugeSet("isthmus_gradient_norm", "Global gradient norm of the last step, before clipping.", {},
-           record.gradient_norm());
-  GaugeSet("isthmus_learning_rate", "Learning rate of the last step.", {}, record.learning_rate());
+}
+
+void CountBytes(const StepRecord& record) {
   for (const DirectionBytes& each : record.directions()) {
     const auto way = [&](bool forward) -> MetricLabels {
       return {{"link", each.link_id()}, {"direction", forward ? "forward" : "backward"}};
@@ -54,12 +42,64 @@ void ReportStep(const StepRecord& record) {
                  way(out == each.forward()), static_cast<double>(std::max<int64_t>(late, 0)));
     }
   }
-  CounterAdd("isthmus_key_frames_total", "Samples that delta codecs sent in full.", {},
-             static_cast<double>(std::max<int64_t>(record.key_frames(), 0)));
+}
+
+void CountSteps(const char* outcome, double steps) {
+  CounterAdd("isthmus_steps_total", "Steps by outcome.", {{"outcome", outcome}}, steps);
+}
+
+void CountKeyFrames(double frames) {
+  CounterAdd("isthmus_key_frames_total", "Samples that delta codecs sent in full.", {}, frames);
+}
+
+}  // namespace
+
+SessionMetrics::SessionMetrics() {
+  for (const char* outcome : {"committed", "skipped"}) CountSteps(outcome, 0);
+  CountKeyFrames(0);
+}
+
+// A job whose session has ended has no loss and no learning rate any longer.
+void SessionMetrics::ShowJob(const std::string& job_id) {
+  if (job_id == job_) return;
+  if (!job_.empty()) {
+    for (const char* name : {"isthmus_bubble_ratio", "isthmus_loss", "isthmus_validation_loss",
+                             "isthmus_gradient_norm", "isthmus_learning_rate"}) {
+      GaugeRemove(name, {{"job", job_}});
+    }
+    for (const char* tier : {"memory", "disk"})
+      GaugeRemove("isthmus_buffer_bytes", {{"job", job_}, {"tier", tier}});
+  }
+  job_ = job_id;
+}
+
+void SessionMetrics::ReportStep(const StepRecord& record) {
+  MutexLock lock(&mutex_);
+  ShowJob(record.job_id());
+  CountTimes(record);
+  CountSteps(record.committed() ? "committed" : "skipped", 1);
+  CountBytes(record);
+  CountKeyFrames(static_cast<double>(std::max<int64_t>(record.key_frames(), 0)));
+  CounterAdd("isthmus_tokens_total", "Tokens of the whole pipeline's steps.", {},
+             static_cast<double>(std::max<int64_t>(record.tokens(), 0)));
+  const MetricLabels job = {{"job", record.job_id()}};
+  if (record.step_s() > 0) {
+    GaugeSet("isthmus_bubble_ratio", "Share of the last step in which this stage did not compute.",
+             job, std::clamp(1 - record.compute_s() / record.step_s(), 0.0, 1.0));
+  }
+  if (record.has_loss())
+    GaugeSet("isthmus_loss", "Mean loss of the last step, nats a token.", job, record.loss());
+  if (record.has_validation_loss()) {
+    GaugeSet("isthmus_validation_loss", "Loss of the last validation pass, nats a token.", job,
+             record.validation_loss());
+  }
+  GaugeSet("isthmus_gradient_norm", "Global gradient norm of the last step, before clipping.", job,
+           record.gradient_norm());
+  GaugeSet("isthmus_learning_rate", "Learning rate of the last step.", job, record.learning_rate());
   const char* const buffers = "Bytes of delta buffers.";
-  GaugeSet("isthmus_buffer_bytes", buffers, {{"tier", "memory"}},
+  GaugeSet("isthmus_buffer_bytes", buffers, {{"job", record.job_id()}, {"tier", "memory"}},
            static_cast<double>(record.buffer_memory_bytes()));
-  GaugeSet("isthmus_buffer_bytes", buffers, {{"tier", "disk"}},
+  GaugeSet("isthmus_buffer_bytes", buffers, {{"job", record.job_id()}, {"tier", "disk"}},
            static_cast<double>(record.buffer_disk_bytes()));
 }
 
@@ -76,7 +116,12 @@ void ReportMeasurement(const std::string& peer, const LinkMeasurement& measureme
            measurement.round_trip_s());
 }
 
-void ReportRunning(const SessionRunner::Running& running, absl::Duration heartbeat_age) {
+void SessionMetrics::ReportRunning(const SessionRunner::Running& running,
+                                   absl::Duration heartbeat_age) {
+  {
+    MutexLock lock(&mutex_);
+    if (running.job_id.empty()) ShowJob("");
+  }
   const bool runs = !running.job_id.empty();
   GaugeSet("isthmus_session_running", "1 while a session runs.", {}, runs ? 1 : 0);
   GaugeSet("isthmus_generation", "Generation of the plan that runs, 0 if none.", {},

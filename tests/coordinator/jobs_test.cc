@@ -414,5 +414,27 @@ TEST_F(JobsTest, AStalledComputeThreadIsReportedThenEnds) {
   }
 }
 
+// The alert for it fired for ever after one failed job.
+TEST_F(JobsTest, AFailedJobWantsAttentionUntilItIsSettled) {
+  const auto wants = [&](double s) { return jobs_.WantsAttention(*jobs_.Find("bible-1"), At(s)); };
+  Run();
+  EXPECT_FALSE(wants(2));
+  EXPECT_FALSE(HasLoss(jobs_.Find("bible-1")->status)) << "no step yet";
+  Step(0, 2);
+  EXPECT_TRUE(HasLoss(jobs_.Find("bible-1")->status));
+  Tell(1, SessionEvent::FAILED, 10, 1);
+  ASSERT_EQ(State(), JOB_FAILED);
+  EXPECT_TRUE(wants(11));
+  const double day = 24 * 3600;
+  EXPECT_TRUE(wants(9 + day));
+  EXPECT_FALSE(wants(10 + day)) << "nobody cares";
+  ASSERT_TRUE(jobs_.Start("bible-1", MakePlan(2), At(20)).ok());
+  EXPECT_FALSE(wants(21)) << "resumed";
+  Tell(1, SessionEvent::FAILED, 30, 0, 2);
+  EXPECT_TRUE(wants(29 + day)) << "counted from the new end";
+  ASSERT_TRUE(jobs_.Add("bible-2", 2, Spec(), false, 78).ok());
+  EXPECT_FALSE(wants(40)) << "a newer job of that name";
+}
+
 }  // namespace
 }  // namespace isthmus::coordinator

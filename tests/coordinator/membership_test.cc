@@ -302,5 +302,35 @@ TEST_F(MembershipTest, WhoLeavesMayComeBack) {
   EXPECT_FALSE(m_.Find("a")->leaving);
 }
 
+// Two daemons of one name were one series in the metrics, and one target's label.
+TEST_F(MembershipTest, DaemonsOfOneNameHaveLabelsOfTheirOwn) {
+  const auto named = [](const std::string& id, const std::string& name) {
+    Register r = Daemon(id, "run");
+    r.mutable_node()->set_name(name);
+    return r;
+  };
+  Join(named("0123456789", "gpu"), 1, 0);
+  Join(named("abcdef0000", "other"), 2, 0);
+  EXPECT_EQ(m_.Labels(),
+            (std::map<std::string, std::string>{{"0123456789", "gpu"}, {"abcdef0000", "other"}}));
+  Join(named("fedcba9876", "gpu"), 3, 0);
+  EXPECT_EQ(m_.Labels()["0123456789"], "gpu/012345");
+  EXPECT_EQ(m_.Labels()["fedcba9876"], "gpu/fedcba");
+  Join(named("0123456700", "gpu"), 4, 0);
+  EXPECT_EQ(m_.Labels()["0123456789"], "gpu/012345678") << "as many digits as tell them apart";
+  EXPECT_EQ(m_.Labels()["0123456700"], "gpu/012345670");
+}
+
+TEST_F(MembershipTest, ALostDaemonKeepsItsLabelUntilAnotherOfItsNameIsThere) {
+  Register first = Daemon("a", "run"), second = Daemon("b", "run");
+  second.mutable_node()->set_name(first.node().name());
+  Join(first, 1, 0);
+  EXPECT_TRUE(m_.OnStreamGone("a", 1, At(1)));
+  EXPECT_EQ(m_.Labels(), (std::map<std::string, std::string>{{"a", "name-a"}}));
+  Join(second, 2, 2);
+  ASSERT_TRUE(m_.OnHeartbeat("b", 2, Beat(0, 0), At(3)).ok());
+  EXPECT_EQ(m_.Labels(), (std::map<std::string, std::string>{{"b", "name-a"}}));
+}
+
 }  // namespace
 }  // namespace isthmus::coordinator

@@ -13,7 +13,10 @@ bool Shows(const std::string& text) {
 }
 
 TEST(SessionMetrics, AStepBecomesCountersAndGauges) {
+  SessionMetrics metrics;
+  EXPECT_TRUE(Shows("isthmus_steps_total{outcome=\"skipped\"} ")) << RenderMetrics();
   StepRecord record;
+  record.set_job_id("bible-1");
   record.set_step_s(2);
   record.set_compute_s(1.5);
   record.set_recv_wait_s(0.25);
@@ -30,14 +33,15 @@ TEST(SessionMetrics, AStepBecomesCountersAndGauges) {
   direction->set_wire_bytes(50);
   direction->set_late_buffer_reads(3);
   direction->set_late_buffer_reads_in(5);
-  ReportStep(record);
-  ReportStep(record);
+  metrics.ReportStep(record);
+  metrics.ReportStep(record);
   for (const char* line :
        {"isthmus_stage_time_seconds_total{part=\"compute\"} 3\n",
         "isthmus_stage_time_seconds_total{part=\"recv_wait\"} 0.5\n",
         "isthmus_step_seconds_total 4\n", "isthmus_steps_total{outcome=\"committed\"} 2\n",
-        "isthmus_bubble_ratio 0.25\n", "isthmus_loss 3.5\n", "isthmus_tokens_total 2000\n",
-        "isthmus_key_frames_total 8\n", "isthmus_buffer_bytes{tier=\"memory\"} 77\n",
+        "isthmus_bubble_ratio{job=\"bible-1\"} 0.25\n", "isthmus_loss{job=\"bible-1\"} 3.5\n",
+        "isthmus_tokens_total 2000\n", "isthmus_key_frames_total 8\n",
+        "isthmus_buffer_bytes{job=\"bible-1\",tier=\"memory\"} 77\n",
         "isthmus_boundary_raw_bytes_total{direction=\"forward\",link=\"b0\"} 800\n",
         "isthmus_boundary_wire_bytes_total{direction=\"forward\",link=\"b0\"} 100\n",
         "isthmus_late_buffer_reads_total{direction=\"forward\",link=\"b0\"} 6\n",
@@ -58,16 +62,38 @@ TEST(SessionMetrics, APeerThatIsGoneIsNoLongerShown) {
   EXPECT_FALSE(Shows("isthmus_link_rate_bytes_per_second{peer=\"gone\"}"));
 }
 
-TEST(SessionMetrics, WhatRunsIsShown) {
+// They stayed, and an alert on the loss of a job long gone with them.
+TEST(SessionMetrics, GaugesOfAJobGoWithItsSession) {
+  SessionMetrics metrics;
+  StepRecord record;
+  record.set_job_id("first-1");
+  record.set_step_s(1);
+  record.set_has_loss(true);
+  record.set_has_validation_loss(true);
+  metrics.ReportStep(record);
+  EXPECT_TRUE(Shows("isthmus_validation_loss{job=\"first-1\"} 0\n"));
   SessionRunner::Running running;
-  ReportRunning(running, absl::Seconds(2));
+  running.job_id = "first-1";
+  metrics.ReportRunning(running, absl::Seconds(1));
+  EXPECT_TRUE(Shows("isthmus_learning_rate{job=\"first-1\"} 0\n"));
+  record.set_job_id("second-2");
+  metrics.ReportStep(record);
+  EXPECT_EQ(RenderMetrics().find("first-1"), std::string::npos) << RenderMetrics();
+  metrics.ReportRunning({}, absl::Seconds(1));
+  EXPECT_EQ(RenderMetrics().find("second-2"), std::string::npos) << RenderMetrics();
+}
+
+TEST(SessionMetrics, WhatRunsIsShown) {
+  SessionMetrics metrics;
+  SessionRunner::Running running;
+  metrics.ReportRunning(running, absl::Seconds(2));
   EXPECT_TRUE(Shows("isthmus_session_running 0\n"));
   EXPECT_TRUE(Shows("isthmus_stage -1\n"));
   EXPECT_TRUE(Shows("isthmus_heartbeat_age_seconds 2\n"));
   running.job_id = "job";
   running.generation = 12;
   running.stage = 2;
-  ReportRunning(running, absl::InfiniteDuration());
+  metrics.ReportRunning(running, absl::InfiniteDuration());
   EXPECT_TRUE(Shows("isthmus_generation 12\n"));
   EXPECT_TRUE(Shows("isthmus_stage 2\n"));
   EXPECT_TRUE(Shows("isthmus_heartbeat_age_seconds +Inf\n"));

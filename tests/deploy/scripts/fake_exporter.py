@@ -11,6 +11,7 @@ import time
 NODES = ["frankfurt", "london", "virginia", "tokyo"]
 RATES = {"london": 95e6, "virginia": 48e6, "tokyo": 19e6}  # of the link to the next stage, by its upper end
 STEP_SECONDS = 0.5
+JOB = "bible-2"
 
 
 class Job:
@@ -27,16 +28,17 @@ class Job:
 
     def daemon(self, stage):
         steps, last = self.steps(), stage == len(NODES) - 1
+        of_job = f'{{job="{JOB}"}}'
         wait = [0.16, 0.10, 0.05, 0.02][stage]
         parts = {"compute": 0.30, "encode": 0.02, "decode": 0.02, "send_wait": 0.2 - wait, "recv_wait": wait, "sync": 0.01}
         lines = [f'isthmus_stage_time_seconds_total{{part="{p}"}} {s * steps}' for p, s in parts.items()]
         lines += [f"isthmus_step_seconds_total {STEP_SECONDS * steps}",
                   f'isthmus_steps_total{{outcome="committed"}} {steps}', 'isthmus_steps_total{outcome="skipped"} 1',
-                  f"isthmus_bubble_ratio {1 - 0.30 / STEP_SECONDS}", f"isthmus_tokens_total {2048 * steps}",
-                  "isthmus_gradient_norm 0.8", "isthmus_learning_rate 0.0006", f"isthmus_stage {stage}",
+                  f"isthmus_bubble_ratio{of_job} {1 - 0.30 / STEP_SECONDS}", f"isthmus_tokens_total {2048 * steps}",
+                  f"isthmus_gradient_norm{of_job} 0.8", f"isthmus_learning_rate{of_job} 0.0006", f"isthmus_stage {stage}",
                   "isthmus_generation 3", "isthmus_session_running 1", "isthmus_heartbeat_age_seconds 0.7"]
         if last:
-            lines += [f"isthmus_loss {self.loss(steps)}", f"isthmus_validation_loss {self.loss(steps) + 0.1}"]
+            lines += [f"isthmus_loss{of_job} {self.loss(steps)}", f"isthmus_validation_loss{of_job} {self.loss(steps) + 0.1}"]
         for direction, boundary, bits in (("forward", stage, 3), ("backward", stage - 1, 6)):
             if not 0 <= boundary < len(NODES) - 1:
                 continue
@@ -49,19 +51,21 @@ class Job:
             rate = RATES[peer] * (1 + 0.03 * math.sin(time.time() / 5 + stage))
             lines += [f'isthmus_link_rate_bytes_per_second{{peer="{peer}"}} {rate / 8}',
                       f'isthmus_link_round_trip_seconds{{peer="{peer}"}} {0.015 + 0.04 * stage}',
-                      "isthmus_key_frames_total 1536", 'isthmus_buffer_bytes{tier="memory"} 402653184',
-                      f'isthmus_buffer_bytes{{tier="disk"}} {stage * 268435456}']
+                      "isthmus_key_frames_total 1536", f'isthmus_buffer_bytes{{job="{JOB}",tier="memory"}} 402653184',
+                      f'isthmus_buffer_bytes{{job="{JOB}",tier="disk"}} {stage * 268435456}']
         return lines + self.process("cpu")
 
     def coordinator(self):
         steps = self.steps()
         lines = ['isthmus_nodes{state="alive"} 4', 'isthmus_nodes{state="lost"} 0',
                  'isthmus_jobs{state="running"} 1', 'isthmus_jobs{state="paused"} 0', "isthmus_checkpoint_bytes_total 52428800"]
+        lines += ["isthmus_lease_seconds 15", 'isthmus_job_held{job="older-1",state="paused"} 1']
+        lines += [f'isthmus_node_up{{node="{n}"}} 1' for n in NODES]
         lines += [f'isthmus_node_heartbeat_age_seconds{{node="{n}"}} {0.4 + i / 3}' for i, n in enumerate(NODES)]
         for name, value in (("step", int(steps)), ("loss", self.loss(steps)), ("generation", 3),
                             ("tokens_per_second", 2048 / STEP_SECONDS + 90 * math.sin(steps)),
                             ("failed_checkpoints", 0), ("checkpoint_step", int(steps) // 50 * 50)):
-            lines.append(f'isthmus_job_{name}{{job="bible-0a1b"}} {value}')
+            lines.append(f'isthmus_job_{name}{{job="{JOB}"}} {value}')
         return lines + self.process("none")
 
     def process(self, device):
