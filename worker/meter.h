@@ -1,5 +1,5 @@
-// Counters of one end of one direction. Its inlet or outlet thread adds, the compute thread reads
-// differences at each step. Thread: any.
+// Counters of one end of one direction. Its inlet or outlet thread adds; readings and their
+// differences are for step records. Thread: any.
 #ifndef ISTHMUS_WORKER_METER_H_
 #define ISTHMUS_WORKER_METER_H_
 
@@ -25,6 +25,31 @@ struct Meter {
     buffer_memory_bytes = stats.buffer_memory_bytes;
     buffer_disk_bytes = stats.buffer_disk_bytes;
     late_buffer_reads = stats.late_buffer_reads;
+  }
+};
+
+// What a meter says at a moment, or came to between two.
+struct Reading {
+  int64_t codec_ns = 0;
+  int64_t raw_bytes = 0;
+  int64_t wire_bytes = 0;
+  int64_t key_frames = 0;
+  int64_t late_buffer_reads = 0;
+
+  Reading() = default;
+  explicit Reading(const Meter& m)
+      : codec_ns(m.codec_ns),
+        raw_bytes(m.raw_bytes),
+        wire_bytes(m.wire_bytes),
+        key_frames(m.key_frames),
+        late_buffer_reads(m.late_buffer_reads) {}
+  // Adds what came between two readings.
+  void Add(const Reading& now, const Reading& before) {
+    codec_ns += now.codec_ns - before.codec_ns;
+    raw_bytes += now.raw_bytes - before.raw_bytes;
+    wire_bytes += now.wire_bytes - before.wire_bytes;
+    key_frames += now.key_frames - before.key_frames;
+    late_buffer_reads += now.late_buffer_reads - before.late_buffer_reads;
   }
 };
 

@@ -45,16 +45,19 @@ Outlet::Outlet(const SessionPlan& plan, const LinkPlan& link)
 
 Outlet::~Outlet() { Join(); }
 
-void Outlet::Start(Link* link, FailSession fail) {
+void Outlet::Start(Link* link, FailSession fail, std::function<void()> sent) {
   link_ = link;
   bytes_before_ = link->wire_bytes_sent();
   fail_ = std::move(fail);
+  after_send_ = std::move(sent);
   thread_ = std::thread([this] { Run(); });
 }
 
 absl::Status Outlet::Push(Outbound item) {
   const absl::Duration timeout = item.timeout;
+  const int frames = item.save_state > 0 ? 0 : 1;
   absl::Status status = queue_.Push(std::move(item), timeout);
+  if (status.ok()) pushed_ += frames;
   if (!absl::IsDeadlineExceeded(status)) return status;
   return absl::DeadlineExceededError(
       absl::StrCat(Name(), ": nothing could be sent for ", absl::FormatDuration(timeout)));
@@ -81,16 +84,32 @@ void Outlet::Run() {
       encoder_.Save(item->save_state);
       continue;
     }
-    const std::string name =
-        FrameName(item->header.kind(), item->header.step(), item->header.micro());
+    const int64_t step = item->header.step();
+    const std::string name = FrameName(item->header.kind(), step, item->header.micro());
+    const Reading before(meter_);
     if (absl::Status s = SendOne(*std::move(item)); !s.ok()) {
       return fail_(Annotate(s, absl::StrCat(Name(), ", ", name)));
     }
+    {
+      MutexLock lock(&mutex_);
+      sent_of_step_[step].Add(Reading(meter_), before);
+    }
+    ++sent_;
+    if (after_send_) after_send_();
   }
   if (absl::Status s = link_->Finish(plan_.drain_timeout()); !s.ok()) {
     LogDebug(Name(), ": not finished in order: ",
              s.message());  // the session has ended already, well or badly
   }
+}
+
+Reading Outlet::TakeSent(int64_t step) {
+  MutexLock lock(&mutex_);
+  const auto found = sent_of_step_.find(step);
+  if (found == sent_of_step_.end()) return Reading();
+  const Reading sent = found->second;
+  sent_of_step_.erase(found);
+  return sent;
 }
 
 absl::Status Outlet::SendOne(Outbound item) {

@@ -4,6 +4,9 @@
 #ifndef ISTHMUS_WORKER_OUTLET_H_
 #define ISTHMUS_WORKER_OUTLET_H_
 
+#include <atomic>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "base/queue.h"
 #include "compress/codec.h"
 #include "worker/inlet.h"
@@ -45,7 +49,8 @@ class Outlet {
                                                       PlacesBoard* places = nullptr);
   ~Outlet();
 
-  void Start(Link* link, FailSession fail);
+  // `sent` is called on the outlet's thread after each frame; it may be empty.
+  void Start(Link* link, FailSession fail, std::function<void()> sent = nullptr);
 
   // Blocks while the queue is full. DeadlineExceeded after item.timeout; the message names the
   // peer.
@@ -65,6 +70,10 @@ class Outlet {
   ResumableCodec<compress::Encoder>* encoder() { return &encoder_; }
 
   const Meter& meter() const { return meter_; }
+  int64_t frames_pushed() const { return pushed_; }  // compute thread
+  int64_t frames_sent() const { return sent_; }      // any thread
+  // What the frames of `step` came to that were sent since it was last asked for. Any thread.
+  Reading TakeSent(int64_t step);
   const LinkPlan& link_plan() const { return link_plan_; }
   bool up() const { return up_; }
 
@@ -87,6 +96,11 @@ class Outlet {
   FailSession fail_;
   BoundedQueue<Outbound> queue_;
   Meter meter_;
+  std::function<void()> after_send_;
+  int64_t pushed_ = 0;
+  std::atomic<int64_t> sent_{0};
+  Mutex mutex_;
+  std::map<int64_t, Reading> sent_of_step_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

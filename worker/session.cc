@@ -68,6 +68,7 @@ class SessionImpl : public Session {
   const SessionOptions o_;
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<Executor> executor_;
+  std::unique_ptr<StepRecorder> recorder_;
   std::string codec_states_;      // in words, what became of them at a resume
   bool checkpoint_owed_ = false;  // due, but a stage was busy
   bool last_unsaved_ = false;     // the last checkpoint waits for the one under way
@@ -92,6 +93,7 @@ absl::Status SessionImpl::Run() {
   if (status.ok()) status = Drain();
   if (!status.ok()) Fail(status);
   JoinAll();
+  if (recorder_ != nullptr) recorder_->Flush();
   std::unique_ptr<CheckpointWriter> writer;
   {
     MutexLock lock(&mutex_);
@@ -129,9 +131,11 @@ absl::Status SessionImpl::Prepare() {
   ASSIGN_OR_RETURN(executor_, Executor::Make(*plan_, std::move(options), loaded.skipped_steps));
   RETURN_IF_ERROR(TakeUpCodecStates());
   const FailSession fail = [this](absl::Status cause) { Fail(std::move(cause)); };
+  recorder_ = std::make_unique<StepRecorder>(*plan_, o_.observer);
+  for (Line& line : lines_) recorder_->Add(*line.in, line.out.get());
   for (Line& line : lines_) {
     line.in->Start(line.link.get(), fail);
-    line.out->Start(line.link.get(), fail);
+    line.out->Start(line.link.get(), fail, [this] { recorder_->Sent(); });
   }
   return failure();
 }
@@ -206,14 +210,12 @@ Port SessionImpl::PortOf(const LinkPlan* link) const {
 }
 
 absl::Status SessionImpl::RunSteps() {
-  StepRecorder recorder(*plan_);
-  for (const Line& line : lines_) recorder.Add(*line.in, *line.out);
   for (int64_t step = step_; step < plan_->end_step(); ++step) {
     RETURN_IF_ERROR(failure());
-    recorder.Begin();
+    recorder_->Begin();
     ASSIGN_OR_RETURN(const StepResult result, executor_->RunStep(step));
     step_ = step + 1;
-    StepRecord record = recorder.End(step, result);
+    StepRecord record = recorder_->End(step, result);
     const bool last = result.decision.stop() || step + 1 == plan_->end_step();
     if (result.decision.checkpoint()) {
       RETURN_IF_ERROR(SaveCheckpoint(last));
@@ -225,9 +227,7 @@ absl::Status SessionImpl::RunSteps() {
       record.set_has_validation_loss(eval.has_loss);
       record.set_validation_loss(eval.loss);
     }
-    if (last) FinishOutlets();
-    recorder.AddLinks(&record);
-    o_.observer->OnStep(record);
+    recorder_->Finish(std::move(record));
     if (last) break;
   }
   return failure();

@@ -1,13 +1,9 @@
 #include "worker/step_recorder.h"
 
 #include <cmath>
+#include <utility>
 
 namespace isthmus::worker {
-
-StepRecorder::Reading StepRecorder::Read(const Meter& meter) {
-  return {meter.codec_ns, meter.raw_bytes, meter.wire_bytes, meter.key_frames,
-          meter.late_buffer_reads};
-}
 
 void StepRecorder::Begin() { begin_ = std::chrono::steady_clock::now(); }
 
@@ -32,14 +28,14 @@ StepRecord StepRecorder::End(int64_t step, const StepResult& result) {
   return record;
 }
 
-void StepRecorder::AddLinks(StepRecord* to) {
-  StepRecord& record = *to;
+void StepRecorder::Finish(StepRecord record) {
+  Pending pending;
   for (Line& line : lines_) {
-    const Reading in = Read(line.in->meter());
-    const Reading out = Read(line.out->meter());
-    record.set_decode_s(record.decode_s() + 1e-9 * (in.codec_ns - line.last_in.codec_ns));
-    record.set_encode_s(record.encode_s() + 1e-9 * (out.codec_ns - line.last_out.codec_ns));
-    record.set_key_frames(record.key_frames() + out.key_frames - line.last_out.key_frames);
+    Reading in;
+    const Reading now(line.in->meter());
+    in.Add(now, line.last_in);
+    line.last_in = now;
+    record.set_decode_s(record.decode_s() + 1e-9 * in.codec_ns);
     for (const Meter* meter : {&line.in->meter(), &line.out->meter()}) {
       record.set_buffer_memory_bytes(record.buffer_memory_bytes() + meter->buffer_memory_bytes);
       record.set_buffer_disk_bytes(record.buffer_disk_bytes() + meter->buffer_disk_bytes);
@@ -47,13 +43,55 @@ void StepRecorder::AddLinks(StepRecord* to) {
     DirectionBytes* bytes = record.add_directions();
     bytes->set_link_id(line.out->link_plan().id());
     bytes->set_forward(line.out->up());
-    bytes->set_raw_bytes(out.raw_bytes - line.last_out.raw_bytes);
-    bytes->set_wire_bytes(out.wire_bytes - line.last_out.wire_bytes);
-    bytes->set_late_buffer_reads(out.late_buffer_reads - line.last_out.late_buffer_reads);
-    bytes->set_late_buffer_reads_in(in.late_buffer_reads - line.last_in.late_buffer_reads);
-    line.last_in = in;
-    line.last_out = out;
+    bytes->set_late_buffer_reads_in(in.late_buffer_reads);
+    pending.frames.push_back(line.out->frames_pushed());
   }
+  pending.record = std::move(record);
+  {
+    MutexLock lock(&mutex_);
+    pending_.push_back(std::move(pending));
+  }
+  Tell(false);
+}
+
+bool StepRecorder::AllSent(const Pending& pending) const {
+  for (size_t i = 0; i < lines_.size(); ++i) {
+    if (lines_[i].out->frames_sent() < pending.frames[i]) return false;
+  }
+  return true;
+}
+
+void StepRecorder::AddSent(StepRecord* record) const {
+  for (size_t i = 0; i < lines_.size(); ++i) {
+    const Reading sent = lines_[i].out->TakeSent(record->step());
+    record->set_encode_s(record->encode_s() + 1e-9 * sent.codec_ns);
+    record->set_key_frames(record->key_frames() + sent.key_frames);
+    DirectionBytes* bytes = record->mutable_directions(static_cast<int>(i));
+    bytes->set_raw_bytes(sent.raw_bytes);
+    bytes->set_wire_bytes(sent.wire_bytes);
+    bytes->set_late_buffer_reads(sent.late_buffer_reads);
+  }
+}
+
+// One thread tells at a time; another one that comes meanwhile leaves its news to it: the first
+// looks again, under the lock, before it ends.
+void StepRecorder::Tell(bool all) {
+  mutex_.Lock();
+  if (telling_) {
+    mutex_.Unlock();
+    return;
+  }
+  telling_ = true;
+  while (!pending_.empty() && (all || AllSent(pending_.front()))) {
+    StepRecord record = std::move(pending_.front().record);
+    pending_.pop_front();
+    mutex_.Unlock();
+    AddSent(&record);
+    observer_->OnStep(record);
+    mutex_.Lock();
+  }
+  telling_ = false;
+  mutex_.Unlock();
 }
 
 }  // namespace isthmus::worker

@@ -1,52 +1,66 @@
-// Makes the StepRecord of each step from the counters of the links and the executor's times.
-// Thread: the compute thread.
+// Makes the StepRecord of each step from the executor's times and what the step's frames came to,
+// and tells it to the observer: in the order of steps, each as soon as its last frame is sent. The
+// compute thread goes on meanwhile; a frame counts for its own step, however long it was queued.
+//
+// Thread: Add, Begin, End, Finish and Flush on the compute thread; Sent from any. The observer is
+// called on one of these threads at a time, without a lock. Bound: the queues of the outlets.
 #ifndef ISTHMUS_WORKER_STEP_RECORDER_H_
 #define ISTHMUS_WORKER_STEP_RECORDER_H_
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <vector>
 
+#include "base/mutex.h"
 #include "proto/control.pb.h"
 #include "worker/executor.h"
 #include "worker/inlet.h"
 #include "worker/outlet.h"
+#include "worker/session.h"
 #include "worker/session_plan.h"
 
 namespace isthmus::worker {
 
 class StepRecorder {
  public:
-  explicit StepRecorder(const SessionPlan& plan) : plan_(plan) {}
+  StepRecorder(const SessionPlan& plan, SessionObserver* observer)
+      : plan_(plan), observer_(observer) {}
 
-  // A line of the session; it outlives the recorder.
-  void Add(const Inlet& in, const Outlet& out) { lines_.push_back({&in, &out, {}, {}}); }
+  // A line of the session, before its threads start; it outlives the recorder.
+  void Add(const Inlet& in, Outlet* out) { lines_.push_back({&in, out, {}}); }
 
   void Begin();
   StepRecord End(int64_t step, const StepResult& result);  // its times
-  // Bytes and codec times since the last call. A frame that is still queued counts for the step
-  // after it, so before the last call the outlets are to be closed and joined.
-  void AddLinks(StepRecord* record);
+  // The step's last frame is pushed.
+  void Finish(StepRecord record);
+  // An outlet has sent a frame.
+  void Sent() { Tell(false); }
+  // The outlets have ended: tells what is left with what was sent.
+  void Flush() { Tell(true); }
 
  private:
-  struct Reading {
-    int64_t codec_ns = 0;
-    int64_t raw_bytes = 0;
-    int64_t wire_bytes = 0;
-    int64_t key_frames = 0;
-    int64_t late_buffer_reads = 0;
-  };
   struct Line {
     const Inlet* in;
-    const Outlet* out;
-    Reading last_in, last_out;
+    Outlet* out;
+    Reading last_in;
+  };
+  struct Pending {
+    StepRecord record;
+    std::vector<int64_t> frames;  // of each line, that have to be sent
   };
 
-  static Reading Read(const Meter& meter);
+  void Tell(bool all);
+  bool AllSent(const Pending& pending) const;
+  void AddSent(StepRecord* record) const;
 
   const SessionPlan& plan_;
+  SessionObserver* const observer_;
   std::vector<Line> lines_;
   std::chrono::steady_clock::time_point begin_;
+  Mutex mutex_;
+  std::deque<Pending> pending_ ABSL_GUARDED_BY(mutex_);
+  bool telling_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace isthmus::worker

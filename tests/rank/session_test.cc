@@ -170,7 +170,6 @@ TEST(Session, BytesAreCountedAtTheFrame) {
     }
   }
   const int64_t samples = 6 * 7 + shape.eval_samples;
-  // Frames that were still queued at the end of the last step are in its record.
   int64_t tied_down = 0;
   for (const StepRecord& r : world.observer(shape.stages - 1).records()) {
     for (const DirectionBytes& d : r.directions())
@@ -180,6 +179,32 @@ TEST(Session, BytesAreCountedAtTheFrame) {
   EXPECT_EQ(raw, samples * 3 * 4 * 4);
   EXPECT_GT(wire, raw);  // headers are counted
   EXPECT_LT(wire, raw + 6 * 5 * 200);
+}
+
+// They landed in a later step's record where they were still queued: those of a validation, above
+// all, and the first stage's tied gradient.
+TEST(Session, BytesOfAStepAreInItsRecord) {
+  WorldShape shape;
+  shape.steps = 30;
+  shape.eval_every = 2;
+  World world(MakePlan(shape));
+  RunWell(&world);
+  for (int stage = 0; stage < shape.stages; ++stage) {
+    const std::vector<StepRecord> records = world.observer(stage).records();
+    ASSERT_THAT(records, SizeIs(shape.steps));
+    for (int64_t step = 0; step < shape.steps; ++step) {
+      EXPECT_EQ(records[step].step(), step) << "in order";
+      const int64_t samples = 7 + (step % 2 == 1 && stage == 0 ? shape.eval_samples : 0);
+      for (const DirectionBytes& d : records[step].directions()) {
+        if (d.link_id() == "tied") {
+          EXPECT_EQ(d.raw_bytes(), records[0].directions(1).raw_bytes()) << step;
+        } else {
+          EXPECT_EQ(d.raw_bytes(), samples * 3 * 4 * 4) << "stage " << stage << " step " << step;
+          EXPECT_GT(d.wire_bytes(), d.raw_bytes()) << "stage " << stage << " step " << step;
+        }
+      }
+    }
+  }
 }
 
 TEST(Session, FewerValidationSamplesThanAskedFor) {

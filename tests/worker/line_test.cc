@@ -81,6 +81,13 @@ class LineTest : public ::testing::Test {
     return failure_;
   }
 
+  // As a session does at its end.
+  void Flush(StepRecorder* recorder) {
+    out_->Close();
+    out_->Join();
+    recorder->Flush();
+  }
+
   Outbound Activation(int64_t step, int micro, uint32_t id, float value = 1) {
     Outbound item;
     item.header.set_kind(FrameHeader::ACTIVATION);
@@ -177,8 +184,9 @@ TEST_F(LineTest, ADeadlineNamesThePeer) {
 
 TEST_F(LineTest, RecordsAreDifferences) {
   Open("delta(quant(4))");
-  StepRecorder recorder(*lower_);
-  recorder.Add(*in_, *out_);
+  RecordingObserver observer;
+  StepRecorder recorder(*lower_, &observer);
+  recorder.Add(*in_, out_.get());
   StepResult result;
   result.decision.set_norm_sq(9);
   result.decision.set_commit(true);
@@ -187,10 +195,13 @@ TEST_F(LineTest, RecordsAreDifferences) {
     for (int micro : {0, 1}) ASSERT_TRUE(out_->Push(Activation(step, micro, micro)).ok());
     ASSERT_TRUE(out_->Push(Decision(step)).ok());
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(in_->Pop(kLong).ok());
-    StepRecord record = recorder.End(step, result);
-    recorder.AddLinks(&record);
+    recorder.Finish(recorder.End(step, result));
+  }
+  Flush(&recorder);
+  ASSERT_EQ(observer.records().size(), 2u);
+  for (const StepRecord& record : observer.records()) {
     EXPECT_EQ(record.gradient_norm(), 3);
-    EXPECT_EQ(record.key_frames(), step == 0 ? 2 : 0);
+    EXPECT_EQ(record.key_frames(), record.step() == 0 ? 2 : 0);
     EXPECT_EQ(record.directions(0).raw_bytes(), 2 * 12 * 4);
     EXPECT_TRUE(record.directions(0).forward());
     EXPECT_EQ(record.buffer_memory_bytes() > 0, true);
@@ -228,8 +239,9 @@ TEST_F(LineTest, BuffersThatCameLateAreInTheRecords) {
   constexpr int64_t kSamples = 16, kSteps = 4 * kSamples / 2;
   TempDirectory directory;
   Open(SpillingPlan(kSamples, kSteps), directory.path());
-  StepRecorder recorder(*lower_);
-  recorder.Add(*in_, *out_);
+  RecordingObserver observer;
+  StepRecorder recorder(*lower_, &observer);
+  recorder.Add(*in_, out_.get());
   int64_t out = 0, in = 0;
   for (int64_t step = 0; step < kSteps; ++step) {
     recorder.Begin();
@@ -239,8 +251,10 @@ TEST_F(LineTest, BuffersThatCameLateAreInTheRecords) {
     }
     ASSERT_TRUE(out_->Push(Decision(step)).ok());
     ASSERT_TRUE(in_->Pop(kLong).ok());
-    StepRecord record = recorder.End(step, {});
-    recorder.AddLinks(&record);
+    recorder.Finish(recorder.End(step, {}));
+  }
+  Flush(&recorder);
+  for (const StepRecord& record : observer.records()) {
     out += record.directions(0).late_buffer_reads();
     in += record.directions(0).late_buffer_reads_in();
   }
