@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/rpc/channel.h"
+#include "base/rpc/library_logs.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/services.h"
 
@@ -158,5 +159,6 @@ int main(int argc, char** argv) {
                                                            {"error", isthmus::LogLevel::kError}};
   log.level = levels.at(flags.log_level);
   isthmus::InitLogging(log);
+  isthmus::rpc::RouteLibraryLogs();
   return isthmus::coordinator::Run(flags, &signals);
 }

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/end_signals.h"
 #include "base/log.h"
+#include "base/rpc/library_logs.h"
 #include "base/status.h"
 #include "daemon/daemon.h"
 #include "daemon/doctor.h"
@@ -179,6 +180,7 @@ int Main(int argc, char** argv) {
   EndSignals signals;  // before other threads start
   std::signal(SIGPIPE, SIG_IGN);
   InitLogging(LogOptions{"isthmusd", LevelOf(flags.log_level), flags.log_json});
+  rpc::RouteLibraryLogs();
   DaemonOptions& options = flags.daemon;
   options.version = ISTHMUS_VERSION;
   if (options.threads == 0) options.threads = UsableThreads();

@@ -31,11 +31,14 @@ constexpr int kResolveAgainMs = 5'000;
 // One thread a running synchronous call; a call beyond is refused with ResourceExhausted.
 constexpr int kMaxServerThreads = 1'024;
 constexpr int kMaxStreamsPerConnection = 256;
+constexpr int kPollMs = 500;
 constexpr int kHandshakeTimeoutMs = 10'000;
 
 // HTTP/2 allows 2^31 - 1; gRPC adds the size of a message to the lookahead.
 constexpr int64_t kMinWindowBytes = 64 << 10;
 constexpr int64_t kMaxWindowBytes = 1 << 30;
+
+constexpr char kAnswer[] = "isthmus";  // the details of an error that a program gave
 
 int Milliseconds(absl::Duration duration) {
   const int64_t ms = absl::ToInt64Milliseconds(duration);
@@ -81,6 +84,9 @@ void ConfigureServer(grpc::ServerBuilder* builder, int64_t window_bytes) {
   builder->SetMaxSendMessageSize(kMaxMessageBytes);
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT,
                               0);  // a second program on the same port is refused
+  // A poller that misses the shutdown's wake-up looks again after so long; gRPC's own is 10 s,
+  // which the end of a program then took.
+  builder->SetSyncServerOption(grpc::ServerBuilder::CQ_TIMEOUT_MSEC, kPollMs);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
 
@@ -150,7 +156,9 @@ grpc::Status ToGrpc(const absl::Status& status) {
   const int code = static_cast<int>(status.code());
   const bool known = code >= 1 && code <= 16;
   return grpc::Status(known ? static_cast<grpc::StatusCode>(code) : grpc::StatusCode::UNKNOWN,
-                      ToUtf8(status.message()));
+                      ToUtf8(status.message()), kAnswer);
 }
+
+bool Answered(const grpc::Status& status) { return status.error_details() == kAnswer; }
 
 }  // namespace isthmus::rpc

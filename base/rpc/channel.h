@@ -55,6 +55,10 @@ gpr_timespec DeadlineAfter(absl::Duration timeout);
 absl::Status FromGrpc(const grpc::Status& status);
 grpc::Status ToGrpc(const absl::Status& status);
 
+// Did the other program say so, by ToGrpc? False: gRPC of either end did, for want of a way or of
+// an answer in time.
+bool Answered(const grpc::Status& status);
+
 }  // namespace isthmus::rpc
 
 #endif  // ISTHMUS_BASE_RPC_CHANNEL_H_
