@@ -55,7 +55,7 @@ class App {
   App(Console* console)
       : console_(console),
         app_("Trains one neural network on hosts that only a slow network joins.", "isthmus") {
-    app_.footer(absl::StrCat(kMainFooter, kExitCodeHelp));
+    app_.footer(absl::StrCat(kMainFooter, ExitCodeHelp()));
     app_.require_subcommand(1);
     app_.add_option("--coordinator", a_.client.address, "its HOST:PORT")
         ->envname("ISTHMUS_COORDINATOR")
@@ -189,11 +189,14 @@ class App {
     JobArgument(logs, &a_.logs.job);
     logs->add_flag("-f,--follow", a_.logs.follow, "go on until the job ends");
     logs->add_flag("--csv", a_.logs.csv, "as CSV, for spreadsheets and deploy/tensorboard.py");
-    logs->add_option("--from", a_.logs.from_step, "the first step")
+    logs->add_option("--from", a_.logs.from_step, "the first step; the job's first is 1")
         ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
         ->type_name("STEP");
     logs->footer(
-        "\nWith --json a line a record (JSON lines).\n\nExample:\n  isthmus logs my-first-job -f "
+        "\nSteps count from 1, as `status` and `watch` count: so many are committed after it. "
+        "TOKENS/S "
+        "is of that step alone. With --json a line a record (JSON lines).\n\nExample:\n  isthmus "
+        "logs my-first-job -f "
         "--json | jq '[.step, .loss]'");
     CLI::App* stop = Command("stop", "end a job: finish the step, write a checkpoint", [this] {
       return RunStop(a_.client, a_.job, a_.now, a_.json, console_);

@@ -15,6 +15,7 @@
 #include "base/mutex.h"
 #include "base/rpc/channel.h"
 #include "base/status.h"
+#include "coordinator/cli/exit_code.h"
 #include "coordinator/fetch_line.h"
 #include "proto/control_service.grpc.pb.h"
 #include "proto/valid_text.h"
@@ -32,11 +33,11 @@ struct Client::State {
   grpc::ClientContext* current ABSL_GUARDED_BY(mutex) = nullptr;
   bool cancelled ABSL_GUARDED_BY(mutex) = false;
 
-  absl::Status Unreachable(absl::string_view why) const {
-    return absl::UnavailableError(absl::StrCat(
+  absl::Status NoAnswer(absl::string_view why) const {
+    return Unreachable(absl::UnavailableError(absl::StrCat(
         "no coordinator answers at ", options.address, " (", why,
         "). Is `isthmus-coordinator` running there and the port open? Name another one with ",
-        "--coordinator HOST:PORT or ISTHMUS_COORDINATOR"));
+        "--coordinator HOST:PORT or ISTHMUS_COORDINATOR")));
   }
 
   absl::Status Named(const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mutex) {
@@ -52,7 +53,8 @@ struct Client::State {
                        " is not an Isthmus coordinator of this version: ", error.message()));
     }
     if (absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error)) {
-      return Annotate(error, absl::StrCat("coordinator ", options.address));
+      error = Annotate(error, absl::StrCat("coordinator ", options.address));
+      if (!rpc::Answered(status)) error = Unreachable(error);
     }
     return error;
   }
@@ -112,7 +114,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
   channel_options.use_proxy = options.use_proxy;
   state->channel = rpc::MakeChannel(options.address, channel_options);
   const absl::Status connected = AwaitConnected(state->channel.get(), options.connect_timeout);
-  if (!connected.ok()) return state->Unreachable(connected.message());
+  if (!connected.ok()) return state->NoAnswer(connected.message());
   state->jobs = Jobs::NewStub(state->channel);
   return std::unique_ptr<Client>(new Client(std::move(state)));
 }

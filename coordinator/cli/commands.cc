@@ -82,13 +82,20 @@ Ready CountReady(const ListNodesReply& reply) {
   return ready;
 }
 
-absl::StatusOr<ListNodesReply> AwaitNodes(Session* session, const NodesOptions& options) {
+absl::StatusOr<ListNodesReply> AwaitNodes(Session* session, const ClientOptions& client,
+                                          const NodesOptions& options) {
   const absl::Time deadline = SteadyNow() + absl::Seconds(options.timeout_s);
   while (true) {
-    ASSIGN_OR_RETURN(ListNodesReply reply, session->client->Nodes());
-    const Ready ready = CountReady(reply);
-    if (ready.alive >= options.wait && ready.links >= ready.alive * (ready.alive - 1)) return reply;
+    // The coordinator, too, may come later.
+    absl::Status opened = session->client == nullptr ? session->Open(client) : absl::OkStatus();
+    absl::StatusOr<ListNodesReply> reply =
+        opened.ok() ? session->client->Nodes() : absl::StatusOr<ListNodesReply>(opened);
+    if (!reply.ok() && !absl::IsUnavailable(reply.status())) return reply;
+    const Ready ready = reply.ok() ? CountReady(*reply) : Ready();
+    if (reply.ok() && ready.alive >= options.wait && ready.links >= ready.alive * (ready.alive - 1))
+      return reply;
     if (SteadyNow() > deadline) {
+      if (!reply.ok()) return reply;
       return absl::DeadlineExceededError(absl::StrCat(
           ready.alive, " of ", options.wait, " daemons are alive and ", ready.links, " of ",
           ready.alive * (ready.alive - 1), " links between them are measured after ",
@@ -132,8 +139,11 @@ class WatchOutput {
   WatchView view_;
 };
 
-int EndCode(JobState state) {
-  return state == JOB_FINISHED || state == JOB_STOPPED ? kExitOk : kExitJobNotDone;
+// A stop that lost steps, in bad order or at once, is no success for who waits for the job.
+int EndCode(const JobStatus& status) {
+  const bool kept = status.checkpoint_step() >= status.step() || status.step() == 0;
+  const bool done = status.state() == JOB_FINISHED || (status.state() == JOB_STOPPED && kept);
+  return done ? kExitOk : kExitJobNotDone;
 }
 
 int WatchToEnd(Session* session, const std::string& job, bool json, const std::string& summary_file,
@@ -153,7 +163,7 @@ int WatchToEnd(Session* session, const std::string& job, bool json, const std::s
     if (!written.ok()) return console->Fail(written);
     if (!json) console->Out(absl::StrCat("\nsummary: ", summary_file, "\n"));
   }
-  const int code = EndCode(summary.status.state());
+  const int code = EndCode(summary.status);
   if (code != kExitOk) {
     const std::string reason = Printable(summary.status.reason());
     const bool says_how = absl::StrContains(reason, "--resume");
@@ -233,10 +243,12 @@ absl::StatusOr<SubmitReply> SubmitJob(Client* client, const JobSpec& job,
 
 int RunNodes(const ClientOptions& client, const NodesOptions& options, Console* console) {
   Session session;
-  absl::Status opened = session.Open(client);
-  if (!opened.ok()) return console->Fail(opened);
+  if (options.wait == 0) {
+    const absl::Status opened = session.Open(client);
+    if (!opened.ok()) return console->Fail(opened);
+  }
   const absl::StatusOr<ListNodesReply> reply =
-      options.wait > 0 ? AwaitNodes(&session, options) : session.client->Nodes();
+      options.wait > 0 ? AwaitNodes(&session, client, options) : session.client->Nodes();
   if (!reply.ok()) return console->Fail(reply.status());
   console->Out(options.json ? ToJson(*reply, true) : NodesView(*reply));
   return kExitOk;
@@ -353,22 +365,25 @@ int RunLogs(const ClientOptions& client, const LogsOptions& options, Console* co
   if (!opened.ok()) return console->Fail(opened);
   if (!options.json || options.csv) console->Out(options.csv ? RecordCsvHeader() : RecordHeader());
   const auto print = [&](const WatchReply& reply) {
-    for (const JobRecord& record : reply.records())
+    for (const JobRecord& each : reply.records()) {
+      const JobRecord record = AsCounted(each);
       console->Out(options.csv    ? RecordCsv(record)
                    : options.json ? ToJson(record, false) + "\n"
                                   : RecordLine(record));
+    }
   };
+  const int64_t from = std::max<int64_t>(0, options.from_step - 1);  // on the wire 0 is the first
   absl::Status status;
   if (options.follow) {
     FollowOptions follow;
     follow.job = options.job;
-    follow.from_step = options.from_step;
+    follow.from_step = from;
     status = FollowJob(session.client.get(), &session.interrupt, follow, print,
                        [&](const std::string& text) { console->Err(absl::StrCat(text, "\n")); });
   } else {
     WatchRequest request;
     request.set_job(options.job);
-    request.set_from_step(options.from_step);
+    request.set_from_step(from);
     status = session.client->Watch(request, [&](const WatchReply& reply) {
       print(reply);
       return true;

@@ -1,12 +1,28 @@
 #include "coordinator/cli/exit_code.h"
 
-namespace isthmus::cli {
+#include "absl/strings/str_format.h"
 
-const char kExitCodeHelp[] =
-    "Exit codes: 0 done; 1 failed at run time; 2 wrong usage or job file; 3 this machine or the "
-    "daemons lack something (root, TUN,\n"
-    "memory, disk); 4 coordinator not reachable; 5 refused by the other side; 6 the watched job "
-    "paused or failed; 130 interrupted.";
+namespace isthmus::cli {
+namespace {
+
+constexpr char kUnreachable[] = "isthmus/unreachable";
+
+constexpr ExitMeaning kCodes[] = {
+    {kExitOk, "done"},
+    {kExitFailure, "failed at run time"},
+    {kExitUsage, "wrong usage, or a job file, job or name that does not exist"},
+    {kExitMachine, "this machine or the daemons lack something (root, TUN, memory, disk)"},
+    {kExitUnreachable, "no coordinator answers at its address"},
+    {kExitRefused, "refused by the other side"},
+    {kExitJobNotDone,
+     "the watched job paused or failed, or stopped with steps no checkpoint holds"},
+    {kExitNotNow, "not now: links unmeasured or unusable, coordinator busy, or time ran out"},
+    {kExitInterrupted, "interrupted"},
+};
+
+}  // namespace
+
+absl::Span<const ExitMeaning> ExitCodes() { return kCodes; }
 
 int ExitCodeFor(const absl::Status& status) {
   switch (status.code()) {
@@ -20,7 +36,7 @@ int ExitCodeFor(const absl::Status& status) {
       return kExitMachine;
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
-      return kExitUnreachable;
+      return status.GetPayload(kUnreachable).has_value() ? kExitUnreachable : kExitNotNow;
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kAlreadyExists:
     case absl::StatusCode::kPermissionDenied:
@@ -32,6 +48,18 @@ int ExitCodeFor(const absl::Status& status) {
     default:
       return kExitFailure;
   }
+}
+
+absl::Status Unreachable(absl::Status status) {
+  status.SetPayload(kUnreachable, absl::Cord());
+  return status;
+}
+
+std::string ExitCodeHelp() {
+  std::string out = "Exit codes:\n";
+  for (const ExitMeaning& each : kCodes)
+    absl::StrAppendFormat(&out, "%5d  %s\n", each.code, each.meaning);
+  return out;
 }
 
 }  // namespace isthmus::cli

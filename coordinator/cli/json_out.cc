@@ -7,14 +7,21 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 namespace isthmus::cli {
 namespace {
 
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
+
+// "finished" of JOB_FINISHED, as StateName: the word of texts and metrics.
+std::string EnumWord(absl::string_view name) {
+  return absl::AsciiStrToLower(absl::StripPrefix(name, "JOB_"));
+}
 
 class Writer {
  public:
@@ -29,7 +36,14 @@ class Writer {
         continue;
       if (out_.back() != '{') out_ += ',';
       Break(depth + 1);
-      absl::StrAppend(&out_, JsonString(field->name()), pretty_ ? ": " : ":");
+      const bool direction = IsDirection(field);
+      absl::StrAppend(&out_, JsonString(direction ? "direction" : field->name()),
+                      pretty_ ? ": " : ":");
+      if (direction) {
+        const bool forward = message.GetReflection()->GetBool(message, field);
+        out_ += JsonString(forward ? "forward" : "backward");
+        continue;
+      }
       field->is_repeated() ? List(message, field, depth + 1) : Value(message, field, -1, depth + 1);
     }
     if (out_.back() != '{') Break(depth);
@@ -38,6 +52,12 @@ class Writer {
   std::string Take() { return std::move(out_); }
 
  private:
+  // The .proto files have `bool forward`; people read `direction` everywhere else.
+  static bool IsDirection(const FieldDescriptor* field) {
+    return field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL && !field->is_repeated() &&
+           field->name() == "forward";
+  }
+
   void Break(int depth) {
     if (pretty_) absl::StrAppend(&out_, "\n", std::string(2 * static_cast<size_t>(depth), ' '));
   }
@@ -83,8 +103,8 @@ class Writer {
         break;
       case FieldDescriptor::CPPTYPE_ENUM:
         out_ += JsonString(
-            (list ? r->GetRepeatedEnum(message, field, index) : r->GetEnum(message, field))
-                ->name());
+            EnumWord((list ? r->GetRepeatedEnum(message, field, index) : r->GetEnum(message, field))
+                         ->name()));
         break;
       case FieldDescriptor::CPPTYPE_DOUBLE:
         out_ += JsonNumber(list ? r->GetRepeatedDouble(message, field, index)

@@ -1,7 +1,8 @@
 // Messages as JSON, for --json: snake_case names as in the .proto files, every field present (unset
-// sections as null), enums by name, all numbers (64-bit ones too) as JSON numbers, numbers that are
-// not finite as null. Names and meanings are stable; new fields may be added. Thread: pure
-// functions.
+// sections as null), enums as lower-case words without JOB_ ("finished", as in texts and metrics),
+// `bool forward` as "direction": "forward" or "backward", all numbers (64-bit ones too) as JSON
+// numbers, numbers that are not finite as null. Names and meanings are stable; new fields may be
+// added. Thread: pure functions.
 #ifndef ISTHMUS_COORDINATOR_CLI_JSON_OUT_H_
 #define ISTHMUS_COORDINATOR_CLI_JSON_OUT_H_
 

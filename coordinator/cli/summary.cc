@@ -39,18 +39,13 @@ Summary MakeSummary(const JobStatus& status, const std::vector<JobRecord>& recor
   summary.tokens_per_s = status.tokens_per_s();
   double loss = 0;
   size_t losses = 0;
-  double tokens = 0;
-  double seconds = 0;
   for (auto record = records.rbegin(); record != records.rend(); ++record) {
     if (record->committed() && losses < kMeanOf && std::isfinite(record->loss())) {
       loss += record->loss();
       ++losses;
     }
-    tokens += static_cast<double>(record->tokens());
-    seconds += record->step_s();
   }
   if (losses > 0) summary.loss_last_mean = loss / static_cast<double>(losses);
-  if (tokens > 0 && seconds > 0) summary.tokens_per_s = tokens / seconds;
   for (const BoundaryTotals& boundary : status.boundaries()) {
     summary.raw_bytes += boundary.raw_bytes();
     summary.wire_bytes += boundary.wire_bytes();

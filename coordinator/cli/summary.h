@@ -4,9 +4,9 @@
 //   {"job_id", "name", "state", "reason", "generation", "step", "steps", "checkpoint_step",
 //    "loss_first", "loss_last", "loss_last_mean" (of the last 10 committed steps),
 //    "validation_loss" (null: none; the losses too before the first step), "tokens", "tokens_per_s"
-//    (of the steps seen), "elapsed_s", "raw_bytes", "wire_bytes", "ratio" (null: no boundary),
-//    "boundaries": [{"link_id", "direction" (forward|backward), "from", "to", "codec", "raw_bytes",
-//    "wire_bytes", "ratio"}]}
+//    (as in `status`: of the last 20 steps), "elapsed_s", "raw_bytes", "wire_bytes", "ratio" (null:
+//    no boundary), "boundaries": [{"link_id", "direction" (forward|backward), "from", "to",
+//    "codec", "raw_bytes", "wire_bytes", "ratio"}]}
 //
 // Thread: values and pure functions.
 #ifndef ISTHMUS_COORDINATOR_CLI_SUMMARY_H_

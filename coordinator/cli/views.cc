@@ -255,6 +255,12 @@ std::string JobStatusView(const JobStatus& status, const std::vector<JobRecord>&
   return out;
 }
 
+JobRecord AsCounted(const JobRecord& record) {
+  JobRecord counted = record;
+  counted.set_step(record.step() + 1);
+  return counted;
+}
+
 std::string RecordHeader() {
   return absl::StrFormat("%8s %9s %9s %10s %10s %8s %8s %9s %9s %9s %9s %8s\n", "STEP", "LOSS",
                          "TOKENS/S", "RAW", "WIRE", "STEP_S", "COMPUTE", "SEND_WAIT", "RECV_WAIT",

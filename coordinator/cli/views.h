@@ -26,6 +26,10 @@ std::string JobListView(const ListJobsReply& reply);
 std::string CheckpointsView(const ListCheckpointsReply& reply, bool verified);
 std::string JobStatusView(const JobStatus& status, const std::vector<JobRecord>& records);
 
+// A record as it is shown: its step counts from 1, as `status`, `watch` and checkpoints count; so
+// many steps are committed after it.
+JobRecord AsCounted(const JobRecord& record);
+
 // `logs`: a header line and a line a record, columns of fixed width.
 std::string RecordHeader();
 std::string RecordLine(const JobRecord& record);

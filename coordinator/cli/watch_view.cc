@@ -6,12 +6,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "coordinator/cli/render.h"
 #include "coordinator/cli/summary.h"
 
 namespace isthmus::cli {
 namespace {
 
+constexpr size_t kMaxValidationLines = 5;
 constexpr size_t kShareOf = 20;  // steps that the split of time is averaged over
 
 int64_t TotalBytes(const JobStatus& status, bool wire) {
@@ -91,7 +93,7 @@ std::vector<std::string> WatchFrame(const JobStatus& status, const std::vector<J
 std::string WatchLine(const JobStatus& status, const JobRecord& record) {
   std::string line =
       absl::StrFormat("step %d/%d  loss %s  %s tokens/s  %s  %s", record.step() + 1, status.steps(),
-                      FormatFixed(record.loss(), 4), FormatCount(record.tokens_per_s()),
+                      FormatFixed(record.loss(), 4), FormatCount(status.tokens_per_s()),
                       WireText(status), Eta(status));
   if (record.has_validation_loss())
     absl::StrAppend(&line, "  validation ", FormatFixed(record.validation_loss(), 4));
@@ -135,6 +137,7 @@ std::string WatchView::Update(const WatchReply& reply, absl::Time now) {
   std::string out;
   if (reply.has_status()) out = NewWarnings();
   if (reply.has_status() && !IsEnd(status_.state())) out += StateLine();  // an end: see Finish
+  absl::StrAppend(&out, ValidationLines());
   if (!records_.empty() && records_.back().step() > printed_step_ &&
       now - last_output_ >= options_.line_every) {
     last_output_ = now;
@@ -142,6 +145,21 @@ std::string WatchView::Update(const WatchReply& reply, absl::Time now) {
     absl::StrAppend(&out, WatchLine(status_, records_.back()), "\n");
   }
   return out;
+}
+
+// A line of each validation pass, however soon after the last line: there are few. Of a page of
+// old ones the last kMaxValidationLines.
+std::string WatchView::ValidationLines() {
+  std::vector<std::string> lines;
+  auto record = records_.rbegin();
+  for (; record != records_.rend() && record->step() > printed_step_; ++record) {
+    if (!record->has_validation_loss() || lines.size() == kMaxValidationLines) continue;
+    lines.push_back(absl::StrCat(WatchLine(status_, *record), "\n"));
+    if (lines.size() == 1) validated_step_ = std::max(validated_step_, record->step());
+  }
+  printed_step_ = std::max(printed_step_, validated_step_);
+  std::reverse(lines.begin(), lines.end());
+  return absl::StrJoin(lines, "");
 }
 
 std::string WatchView::Remark(const std::string& text) {

@@ -43,6 +43,7 @@ class WatchView {
  private:
   void Take(const WatchReply& reply);
   std::string StateLine();
+  std::string ValidationLines();
   std::string NewWarnings();
   std::string Draw(const std::vector<std::string>& lines);
 
@@ -54,6 +55,7 @@ class WatchView {
   size_t seen_ = 0;
   int64_t next_step_ = 0;
   int64_t printed_step_ = -1;
+  int64_t validated_step_ = -1;  // the last validation that has a line
   JobState printed_state_ = JOB_PENDING;
   std::string printed_reason_;
   std::set<std::string> warned_;  // kinds of warnings that are out

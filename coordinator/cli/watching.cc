@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/summary.h"
 
 namespace isthmus::cli {
@@ -66,9 +67,9 @@ absl::Status FollowJob(Client* client, Interrupt* interrupt, const FollowOptions
       return status;
     }
     if (SteadyNow() - last_word > options.patience) {
-      return absl::UnavailableError(absl::StrCat("the coordinator at ", client->address(),
-                                                 " said nothing about ", options.job, " for ",
-                                                 absl::FormatDuration(options.patience)));
+      return Unreachable(absl::UnavailableError(
+          absl::StrCat("the coordinator at ", client->address(), " said nothing about ",
+                       options.job, " for ", absl::FormatDuration(options.patience))));
     }
     if (!absl::IsDeadlineExceeded(status) && interrupt->WaitFor(options.retry_every))
       return absl::CancelledError("interrupted");

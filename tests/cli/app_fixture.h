@@ -88,6 +88,7 @@ class AppTest : public testing::Test {
     status->set_step(end);
     status->set_steps(10);
     status->set_first_loss(5.5);
+    status->set_tokens_per_s(1000);
     status->set_loss(5.5 - 0.1 * (end - 1));
     return reply;
   }

@@ -2,13 +2,18 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "coordinator/cli/exit_code.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace isthmus::cli {
 namespace {
+
+using testing::HasSubstr;
 
 TEST(Console, FailPrintsHarmlessTextAndGivesTheCode) {
   char* text = nullptr;
@@ -51,11 +56,23 @@ TEST(Console, ExitCodes) {
   EXPECT_EQ(ExitCodeFor(absl::DataLossError("")), 1);
   EXPECT_EQ(ExitCodeFor(absl::InvalidArgumentError("")), 2);
   EXPECT_EQ(ExitCodeFor(absl::ResourceExhaustedError("")), 3);
-  EXPECT_EQ(ExitCodeFor(absl::UnavailableError("")), 4);
-  EXPECT_EQ(ExitCodeFor(absl::DeadlineExceededError("")), 4);
+  EXPECT_EQ(ExitCodeFor(Unreachable(absl::UnavailableError(""))), 4);
+  EXPECT_EQ(ExitCodeFor(Unreachable(absl::DeadlineExceededError(""))), 4);
   EXPECT_EQ(ExitCodeFor(absl::FailedPreconditionError("")), 5);
   EXPECT_EQ(ExitCodeFor(absl::AlreadyExistsError("")), 5);
+  EXPECT_EQ(ExitCodeFor(absl::UnavailableError("")), 7);
+  EXPECT_EQ(ExitCodeFor(absl::DeadlineExceededError("")), 7);
   EXPECT_EQ(ExitCodeFor(absl::CancelledError("")), 130);
+}
+
+TEST(Console, OneTableOfExitCodesForHelpAndReadme) {
+  std::ifstream file(std::string(ISTHMUS_SOURCE_DIR) + "/coordinator/cli/README.md");
+  const std::string readme((std::istreambuf_iterator<char>(file)),
+                           std::istreambuf_iterator<char>());
+  for (const ExitMeaning& each : ExitCodes()) {
+    EXPECT_THAT(readme, HasSubstr(absl::StrCat("| ", each.code, " | ", each.meaning, " |\n")));
+    EXPECT_THAT(ExitCodeHelp(), HasSubstr(absl::StrCat(each.code, "  ", each.meaning, "\n")));
+  }
 }
 
 }  // namespace

@@ -20,10 +20,12 @@ namespace isthmus::cli {
 
 class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
  public:
-  FakeCoordinator() {
+  explicit FakeCoordinator(const std::string& address = "127.0.0.1:0",
+                           ListNodesReply nodes_there = {})
+      : nodes(std::move(nodes_there)) {
     grpc::ServerBuilder builder;
     rpc::ConfigureServer(&builder);
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(static_cast<Jobs::Service*>(this));
     builder.RegisterService(static_cast<Bulk::Service*>(this));
     server_ = builder.BuildAndStart();

@@ -14,7 +14,7 @@ TEST(JsonOut, EveryFieldIsThereWithItsName) {
   totals.set_forward(true);
   totals.set_raw_bytes(int64_t{1} << 40);
   EXPECT_EQ(ToJson(totals, false),
-            R"({"link_id":"b0","forward":true,"from_node":"","to_node":"","codec":"",)"
+            R"({"link_id":"b0","direction":"forward","from_node":"","to_node":"","codec":"",)"
             R"("raw_bytes":1099511627776,"wire_bytes":0})");
 }
 
@@ -23,7 +23,7 @@ TEST(JsonOut, PrettyNestsAndNamesEnums) {
   EXPECT_EQ(ToJson(reply, true), "{\n  \"status\": null\n}\n");
   reply.mutable_status()->set_state(JOB_PAUSED);
   const std::string text = ToJson(reply, true);
-  EXPECT_NE(text.find("\n    \"state\": \"JOB_PAUSED\",\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n    \"state\": \"paused\",\n"), std::string::npos) << text;
   EXPECT_NE(text.find("\n    \"boundaries\": [],\n"), std::string::npos) << text;
   ListNodesReply nodes;
   nodes.add_nodes()->add_warnings("a");

@@ -130,6 +130,7 @@ TEST(Views, RecordColumnsStandUnderTheirHeader) {
   record.set_key_frames(16);
   record.set_committed(true);
   EXPECT_EQ(RecordLine(record).size(), RecordHeader().size());
+  EXPECT_EQ(AsCounted(record).step(), record.step() + 1);
   record.set_committed(false);
   EXPECT_THAT(RecordLine(record), testing::EndsWith("skipped\n"));
 }

@@ -32,7 +32,7 @@ WatchReply Reply(int64_t step, double loss) {
   r->set_step(step);
   r->set_loss(loss);
   r->set_committed(true);
-  r->set_tokens_per_s(4312);
+  r->set_tokens_per_s(99);  // of that step alone
   r->set_step_s(0.5);
   r->set_compute_s(0.4);
   return reply;
@@ -67,6 +67,30 @@ TEST(WatchView, AWarningIsPrintedOnceAndItsEndToo) {
   reply.mutable_status()->clear_warnings();
   EXPECT_EQ(view.Update(reply, start), "no longer: checkpoints are not stored\n");
   EXPECT_EQ(view.Update(reply, start), "");
+}
+
+// Those between two lines were never printed.
+TEST(WatchView, EveryValidationHasALine) {
+  WatchView view(WatchViewOptions{});
+  const absl::Time start = absl::FromUnixSeconds(1000);
+  view.Update(Reply(0, 5.5), start);
+  WatchReply reply = Reply(1, 5.4);
+  reply.mutable_records(0)->set_has_validation_loss(true);
+  reply.mutable_records(0)->set_validation_loss(2.25);
+  *reply.add_records() = Reply(2, 5.3).records(0);
+  EXPECT_EQ(view.Update(reply, start + absl::Milliseconds(10)),
+            "step 2/100  loss 5.4000  4.31k tokens/s  8 MiB on the wire, 64 MiB raw, ratio 8.0  "
+            "ETA 1m 12s  validation 2.2500\n");
+  EXPECT_EQ(view.Update(Reply(3, 5.2), start + absl::Milliseconds(20)), "") << "said once";
+  WatchReply history = Reply(4, 5);
+  for (int i = 5; i < 105; ++i) {
+    JobRecord* old = history.add_records();
+    *old = Reply(i, 5).records(0);
+    old->set_has_validation_loss(true);
+  }
+  const std::string lines = view.Update(history, start + absl::Milliseconds(30));
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 5) << lines;
+  EXPECT_THAT(lines, HasSubstr("step 105/"));
 }
 
 TEST(WatchView, AChangeOfStateIsPrintedWithItsReason) {

@@ -39,7 +39,7 @@ class CheckpointsTest(unittest.TestCase):
         with open(filler, "wb") as f:
             f.write(bytes(60 << 20))  # 64 MiB stay reserved for the database
         cluster.submit(cluster.job(recipe__steps=200, checkpoint__every=20))
-        status = cluster.wait_state({"JOB_RUNNING"}, step=200)
+        status = cluster.wait_state({"running"}, step=200)
         self.assertGreaterEqual(int(status["failed_checkpoints"]), 1)
         self.assertEqual(len(status["warnings"]), 1, status)
         self.assertIn("room for 0", status["warnings"][0])
@@ -54,7 +54,7 @@ class CheckpointsTest(unittest.TestCase):
         self.assertIn("warning: checkpoints are not stored", watch.stdout.readline())
         self.assertIn("held and tried again", cluster.status()["reason"])
         os.remove(filler)
-        status = cluster.wait_state({"JOB_FINISHED"})
+        status = cluster.wait_state({"finished"})
         self.assertEqual(int(status["checkpoint_step"]), 200)
         self.assertEqual(int(status["failed_checkpoints"]), 0)
         self.assertEqual(status["warnings"], [])
@@ -63,7 +63,7 @@ class CheckpointsTest(unittest.TestCase):
         cluster = self.cluster().start(2)
         job = cluster.job(recipe__steps=20, checkpoint__every=5)
         cluster.submit(job)
-        cluster.wait_state({"JOB_FINISHED"})
+        cluster.wait_state({"finished"})
         job_id = cluster.status()["job_id"]
         root = os.path.join(cluster.dir, "coordinator", "checkpoints", job_id)
         with open(os.path.join(root, "step-00000020", "stage-001", "weights.safetensors"), "r+b") as f:
@@ -82,7 +82,7 @@ class CheckpointsTest(unittest.TestCase):
         self.assertIn("--resume --step 15", err)
         self.assertEqual(cluster.cli("export", "job", os.path.join(cluster.dir, "model"))[0], 5)
         cluster.submit(job, "--resume", "--step", "10")
-        status = cluster.wait_state({"JOB_FINISHED"})
+        status = cluster.wait_state({"finished"})
         self.assertEqual(int(status["checkpoint_step"]), 20)
         self.assertEqual(sorted(cluster.losses()), list(range(20)))
         self.assertEqual(cluster.cli("checkpoints", "job", "--verify")[0], 0, "written anew")

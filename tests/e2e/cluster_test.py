@@ -1,6 +1,7 @@
 """The daemons, the coordinator and the CLI as a user runs them, on loopback."""
 import json
 import os
+import signal
 import subprocess
 import time
 import unittest
@@ -21,7 +22,7 @@ class ClusterTest(unittest.TestCase):
         for stages, schedule in ((1, "1f1b"), (2, "gpipe"), (2, "1f1b"), (4, "gpipe"), (4, "1f1b")):
             name = f"s{stages}-{schedule}"
             cluster.submit(cluster.job(name, strategy__stages=stages, strategy__schedule=schedule))
-            cluster.wait_state({"JOB_FINISHED"}, name)
+            cluster.wait_state({"finished"}, name)
             runs[name] = cluster.losses(name)
             self.assertEqual(len(runs[name]), 20, name)
         reference = runs["s1-1f1b"]
@@ -35,7 +36,7 @@ class ClusterTest(unittest.TestCase):
         for name in ("first", "second"):
             cluster.submit(cluster.job(name, compression__forward="delta(quant(3))", compression__backward="quant(6) | zstd",
                                        compression__check_buffers=True, recipe__steps=30))
-            status = cluster.wait_state({"JOB_FINISHED"}, name)
+            status = cluster.wait_state({"finished"}, name)
             runs.append(cluster.losses(name))
             boundaries = [b for b in status["boundaries"] if b["link_id"] != "tied"]
             self.assertEqual(len(boundaries), 2)
@@ -46,31 +47,31 @@ class ClusterTest(unittest.TestCase):
     def test_kill_minus_9_pauses_the_job_and_resume_goes_on_with_fewer_daemons(self):
         cluster = self.cluster(3)
         cluster.submit(cluster.job(strategy__stages=3, recipe__steps=4000, checkpoint__every=10))
-        cluster.wait_state({"JOB_RUNNING"}, step=25)
+        cluster.wait_state({"running"}, step=25)
         cluster.daemons["d1"].kill()
-        status = cluster.wait_state({"JOB_PAUSED"}, seconds=60)
+        status = cluster.wait_state({"paused"}, seconds=60)
         self.assertIn("d1", status["reason"])
         at = int(status["checkpoint_step"])
         self.assertGreaterEqual(at, 10)
         cluster.wait_nodes(2)
         cluster.submit(cluster.job(strategy__stages=2, recipe__steps=4000, checkpoint__every=10), "--resume")
-        cluster.wait_state({"JOB_RUNNING"}, step=at + 30)
+        cluster.wait_state({"running"}, step=at + 30)
         self.assertEqual(cluster.cli("stop", "job")[0], 0)
-        cluster.wait_state({"JOB_STOPPED"})
+        cluster.wait_state({"stopped"})
         losses = cluster.losses()
         self.assertEqual(sorted(losses), list(range(max(losses) + 1)), "a step is missing from the log")
 
     def test_the_coordinator_may_die_and_training_goes_on(self):
         cluster = self.cluster(2)
         cluster.submit(cluster.job(recipe__steps=1500, checkpoint__every=100))
-        cluster.wait_state({"JOB_RUNNING"}, step=5)
+        cluster.wait_state({"running"}, step=5)
         address = cluster.address
         cluster.coordinator.kill()
         time.sleep(3)
         for d in cluster.daemons.values():
             self.assertIsNone(d.process.poll(), "a daemon ended with the coordinator")
         cluster.start_coordinator(address)
-        status = cluster.wait_state({"JOB_FINISHED"}, seconds=240)
+        status = cluster.wait_state({"finished"}, seconds=240)
         self.assertEqual(int(status["step"]), 1500)
         self.assertEqual(int(status["generation"]), 1, "the job was started anew")
         losses = cluster.losses()
@@ -79,10 +80,28 @@ class ClusterTest(unittest.TestCase):
     def test_every_program_ends_within_10_s_of_sigterm_also_in_the_middle_of_a_job(self):
         cluster = self.cluster(2)
         cluster.submit(cluster.job(recipe__steps=50000))
-        cluster.wait_state({"JOB_RUNNING"}, step=3)
+        cluster.wait_state({"running"}, step=3)
         cluster.daemons["d0"].kill()
         self.assertEqual(cluster.daemons["d1"].terminate(), 0)
         self.assertEqual(cluster.coordinator.terminate(), 0)
+
+    def test_a_hangup_ends_every_program_in_order(self):
+        cluster = self.cluster(1)
+        for program in (cluster.daemons["d0"], cluster.coordinator):
+            program.process.send_signal(signal.SIGHUP)
+            self.assertEqual(program.process.wait(30), 0, program.text())
+            self.assertIn("signal", program.text())
+
+    def test_a_taken_port_is_said_in_our_words_alone(self):
+        cluster = self.cluster()
+        cluster.start_coordinator()
+        own = ["--listen", cluster.address, "--http", "", "--state-dir", os.path.join(cluster.dir, "second")]
+        for argv in (["isthmus-coordinator", *own], ["isthmusd", *own, "--coordinator", cluster.address, "--data-dir", cluster.data]):
+            done = subprocess.run([os.path.join(BIN, argv[0]), *argv[1:]], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(cluster.address, done.stderr)
+            for line in done.stderr.splitlines():
+                self.assertIn(argv[0], line, "a line of a library")
 
     def test_a_daemon_may_start_before_the_coordinator_and_keeps_its_identity(self):
         cluster = self.cluster()
@@ -114,16 +133,16 @@ class ClusterTest(unittest.TestCase):
     def test_stop_resume_and_an_uninterrupted_run_give_the_same_losses(self):
         cluster = self.cluster(3)
         cluster.submit(cluster.job("whole", recipe__steps=200))
-        cluster.wait_state({"JOB_FINISHED"}, "whole")
+        cluster.wait_state({"finished"}, "whole")
         cluster.submit(cluster.job("parts", recipe__steps=200))
-        cluster.wait_state({"JOB_RUNNING"}, "parts", step=10)
+        cluster.wait_state({"running"}, "parts", step=10)
         code, _, err = cluster.cli("stop", "parts")
         self.assertEqual(code, 0, err)
-        status = cluster.wait_state({"JOB_STOPPED"}, "parts")
+        status = cluster.wait_state({"stopped"}, "parts")
         self.assertLess(int(status["step"]), 200)
         self.assertEqual(status["checkpoint_step"], status["step"])
         cluster.submit(cluster.job("parts", recipe__steps=200, strategy__stages=3), "--resume")
-        cluster.wait_state({"JOB_FINISHED"}, "parts")
+        cluster.wait_state({"finished"}, "parts")
         whole, parts = cluster.losses("whole"), cluster.losses("parts")
         self.assertEqual(sorted(whole), sorted(parts))
         for step in whole:
@@ -145,7 +164,7 @@ class ClusterTest(unittest.TestCase):
                 self.assertEqual(got, code, (changes, out, err))
             self.assertIn(text, out + err, changes)
         cluster.submit(cluster.job("good"))
-        cluster.wait_state({"JOB_FINISHED"}, "good")
+        cluster.wait_state({"finished"}, "good")
 
     def test_a_daemon_tells_of_files_that_come_later_and_shows_its_links_after_a_restart(self):
         cluster = self.cluster(2)

@@ -81,7 +81,7 @@ class CodecsTest(unittest.TestCase):
             boundaries = [{"boundary": b, "forward": f, "backward": g} for b, (f, g) in enumerate(codecs)]
             cluster.submit(cluster.job(name, strategy__stages=4, recipe__steps=24, checkpoint__every=0,
                                        compression__boundaries=boundaries))
-            status = cluster.wait_state({"JOB_FINISHED"}, name)
+            status = cluster.wait_state({"finished"}, name)
             losses = cluster.losses(name)
             self.assertEqual(len(losses), 24, name)
             self.assertTrue(all(math.isfinite(loss) for loss in losses.values()), (name, losses))

@@ -32,7 +32,7 @@ class ConvergenceTest(unittest.TestCase):
                                            recipe__learning_rate=1e-3, recipe__eval_samples=0, strategy__stages=3,
                                            compression__forward=forward, compression__backward=backward,
                                            compression__check_buffers=True, checkpoint__every=0))
-                cluster.wait_state({"JOB_FINISHED"}, job)
+                cluster.wait_state({"finished"}, job)
                 losses = cluster.losses(job)
                 self.assertEqual(len(losses), STEPS, job)
                 last = 2 * SAMPLES // BATCH

@@ -64,7 +64,7 @@ class DataTest(unittest.TestCase):
         self.assertIn("187 training samples", out)
         self.assertIn("the validation set is val.bin, 21 samples", out)
         cluster.submit(job)
-        cluster.wait_state({"JOB_FINISHED"}, "set")
+        cluster.wait_state({"finished"}, "set")
 
     def test_other_contents_on_one_host_are_refused_and_both_are_named(self):
         cluster = Cluster()
@@ -86,10 +86,10 @@ class DataTest(unittest.TestCase):
         cluster = self.cluster(2)
         path = os.path.join(cluster.data, "text.txt")
         cluster.submit(cluster.job(recipe__steps=100000))
-        cluster.wait_state({"JOB_RUNNING"}, step=12)
+        cluster.wait_state({"running"}, step=12)
         with open(path, "wb") as f:  # as cp does: cut, then written anew
             f.write(b"something else")
-        status = cluster.wait_state({"JOB_PAUSED"})
+        status = cluster.wait_state({"paused"})
         self.assertIn("text.txt was changed while it was in use", status["reason"])
         self.assertIn("Put the former file back", status["reason"])
         for daemon in cluster.daemons.values():
@@ -106,7 +106,7 @@ class DataTest(unittest.TestCase):
         self.assertIn("recipe.steps: 100000 -> ", err)
         self.assertNotIn("another text", err)
         cluster.submit(job, "--resume", "--accept-changes")
-        cluster.wait_state({"JOB_FINISHED"})
+        cluster.wait_state({"finished"})
 
     def test_names_that_are_not_utf8_keep_no_host_out(self):
         cluster = Cluster()
@@ -115,12 +115,12 @@ class DataTest(unittest.TestCase):
             f.write(small_text())
         cluster.start(2)
         cluster.submit(cluster.job(recipe__steps=100000))
-        cluster.wait_state({"JOB_RUNNING"}, step=2)
+        cluster.wait_state({"running"}, step=2)
         with open(os.path.join(cluster.data.encode(), b"M\xfcnchen.txt"), "wb") as f:
             f.write(small_text())
         cluster.daemons["d0"].wait_for("is left out, its name is not UTF-8")
         step = int(cluster.status()["step"])
-        cluster.wait_state({"JOB_RUNNING"}, step=step + 10)
+        cluster.wait_state({"running"}, step=step + 10)
         self.assertEqual(cluster.cli("stop", "job", "--now")[0], 0)
 
 

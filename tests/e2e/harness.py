@@ -159,11 +159,12 @@ class Cluster:
         raise AssertionError(f"job {job} is {status} after {seconds} s, not {states}\n{self.logs()}")
 
     def losses(self, job="job"):
+        """{steps before it: loss}: the first step is 0 here, as lists count."""
         code, out, err = self.cli("logs", job, "--json")
         if code != 0:
             raise AssertionError(f"logs: exit {code}\n{err}")
         records = [json.loads(line) for line in out.splitlines() if line.strip()]
-        return {int(r.get("step", 0)): r["loss"] for r in records if "loss" in r}
+        return {int(r["step"]) - 1: r["loss"] for r in records if "loss" in r}
 
     def logs(self):
         return "\n".join(f"--- {p.name}\n{p.text()[-2500:]}" for p in self.programs)

@@ -16,6 +16,8 @@ from monitoring_files_test import listed, served  # noqa: E402
 SKIPPED = 77
 # Of gRPC's and Prometheus' own making, or only there when something was refused.
 EXTRA = {"isthmus_metric_series_refused_total"}
+# Only there where a job is paused or failed.
+SOMETIMES = {"isthmus_job_held"}
 
 
 def get(url):
@@ -32,7 +34,7 @@ class MonitoringTest(unittest.TestCase):
         cls.cluster.submit(cls.cluster.job(
             strategy__stages=3, recipe__steps=1000000, recipe__eval_every=5, checkpoint__every=10,
             compression__forward="delta(quant(3))", compression__backward="quant(6)"))
-        cls.cluster.wait_state({"JOB_RUNNING"}, step=25)
+        cls.cluster.wait_state({"running"}, step=25)
         cls.sd = f"http://{cls.cluster.http}/sd"
 
     def targets(self):
@@ -56,9 +58,9 @@ class MonitoringTest(unittest.TestCase):
             wanted = {n: labels for n, (r, labels) in names.items() if r in (role, "both")}
             ours = {n: labels for n, labels in found.items() if n.startswith("isthmus_") or n in wanted}
             self.assertEqual(sorted(set(ours) - set(wanted) - EXTRA), [], f"{role} serves what metrics.txt lacks")
-            self.assertEqual(sorted(set(wanted) - set(ours)), [], f"{role} does not serve what metrics.txt lists")
-            for name, labels in wanted.items():
-                self.assertEqual(ours[name], labels, f"labels of {name}")
+            self.assertEqual(sorted(set(wanted) - set(ours) - SOMETIMES), [], f"{role} does not serve what metrics.txt lists")
+            for name in set(wanted) & set(ours):
+                self.assertEqual(ours[name], wanted[name], f"labels of {name}")
 
     @unittest.skipUnless(shutil.which("promtool"), "promtool is not installed (package prometheus)")
     def test_promtool_finds_no_fault(self):

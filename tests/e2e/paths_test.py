@@ -57,7 +57,7 @@ class PathsTest(unittest.TestCase):
         cluster.start_daemon("closed", "--advertise", "127.0.0.1:9")  # nobody listens there
         cluster.wait_nodes(2)
         cluster.submit(cluster.job(strategy__nodes=["open", "closed"], recipe__steps=5))
-        cluster.wait_state({"JOB_FINISHED"})
+        cluster.wait_state({"finished"})
         plan = cluster.status()["plan"]
         self.assertTrue(all(link.get("upper_dials") for link in plan["links"]), plan["links"])
 
@@ -76,13 +76,13 @@ class PathsTest(unittest.TestCase):
         cluster.start_daemon("busy")
         cluster.wait_nodes(1)
         cluster.submit(cluster.job("long", strategy__stages=1, recipe__steps=100000, checkpoint__every=100000))
-        cluster.wait_state({"JOB_RUNNING"}, "long")
+        cluster.wait_state({"running"}, "long")
         for host in (2, 3):  # hosts of their own
             cluster.start_daemon(f"late{host}", listen=f"127.0.0.{host}:0")
         cluster.wait_nodes(3)
         cluster.submit(cluster.job("next", recipe__steps=5, strategy__nodes=["late2", "late3"]))
-        cluster.wait_state({"JOB_FINISHED"}, "next")
-        self.assertEqual(cluster.status("long")["state"], "JOB_RUNNING")
+        cluster.wait_state({"finished"}, "next")
+        self.assertEqual(cluster.status("long")["state"], "running")
 
     @unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/net/tun"), "the emulator needs root and /dev/net/tun")
     def test_a_path_that_drops_large_packets_is_named_and_avoided(self):
@@ -91,14 +91,14 @@ class PathsTest(unittest.TestCase):
         self.assertEqual(cluster.cli("nodes", "--wait", "3", "--timeout", "90")[0], 0)
         cluster.set("n1", "n2", "--drop-over", "1280")
         cluster.submit(cluster.job(strategy__nodes=["d1", "d2"], recipe__steps=5))
-        status = cluster.wait_state({"JOB_FAILED"}, seconds=90)
+        status = cluster.wait_state({"failed"}, seconds=90)
         self.assertIn("small messages pass, but one of 4096 bytes", status["reason"])
         self.assertIn("mtu 1280", status["reason"])
         code, _, err = cluster.cli("submit", cluster.job("again", strategy__nodes=["d1", "d2"]))
         self.assertNotEqual(code, 0)
         self.assertIn("small messages pass, but one of 4096 bytes", err)
         cluster.submit(cluster.job("other", strategy__stages=2, recipe__steps=5))  # by another host
-        cluster.wait_state({"JOB_FINISHED"}, "other")
+        cluster.wait_state({"finished"}, "other")
         cluster.set("n1", "n2", "--drop-over", "0")
         end = time.monotonic() + 150  # it is measured again
         while cluster.cli("plan", cluster.job("again", strategy__nodes=["d1", "d2"]))[0] != 0:

@@ -20,7 +20,7 @@ class StateTest(unittest.TestCase):
     def records(self, cluster, job):
         code, out, err = cluster.cli("logs", job, "--json")
         self.assertEqual(code, 0, err)
-        return {int(r.get("step", 0)): r for r in map(json.loads, out.splitlines())}
+        return {int(r["step"]): r for r in map(json.loads, out.splitlines())}
 
     def states(self, cluster, name):
         root = os.path.join(cluster.dir, name, "codec-state")
@@ -28,7 +28,7 @@ class StateTest(unittest.TestCase):
 
     def whole(self, cluster, steps):
         cluster.submit(cluster.job("whole", recipe__steps=steps, **CODECS))
-        cluster.wait_state({"JOB_FINISHED"}, "whole")
+        cluster.wait_state({"finished"}, "whole")
         return self.records(cluster, "whole")
 
     def compare(self, cluster, whole, job):
@@ -36,7 +36,6 @@ class StateTest(unittest.TestCase):
         self.assertEqual(sorted(parts), sorted(whole))
         for step in whole:
             self.assertEqual(parts[step]["loss"], whole[step]["loss"], f"step {step}\n{cluster.logs()}")
-        # Steps' frames are counted when the outlets have sent them: sums are exact, single steps are not.
         self.assertEqual(sum(int(r.get("key_frames", 0)) for r in parts.values()),
                          sum(int(r.get("key_frames", 0)) for r in whole.values()))
 
@@ -46,12 +45,12 @@ class StateTest(unittest.TestCase):
         self.assertGreater(int(whole[0]["key_frames"]), 0)
         cluster.submit(cluster.job("parts", recipe__steps=120, **CODECS))
         for step in (20, 60):
-            cluster.wait_state({"JOB_RUNNING"}, "parts", step=step)
+            cluster.wait_state({"running"}, "parts", step=step)
             self.assertEqual(cluster.cli("stop", "parts")[0], 0)
-            status = cluster.wait_state({"JOB_STOPPED"}, "parts")
+            status = cluster.wait_state({"stopped"}, "parts")
             self.assertLess(int(status["step"]), 120)
             cluster.submit(cluster.job("parts", recipe__steps=120, **CODECS), "--resume")
-        cluster.wait_state({"JOB_FINISHED"}, "parts")
+        cluster.wait_state({"finished"}, "parts")
         self.compare(cluster, whole, "parts")
         for d in ("d0", "d1"):
             self.assertIn("goes on", cluster.daemons[d].text())
@@ -63,16 +62,16 @@ class StateTest(unittest.TestCase):
         steps = 400
         whole = self.whole(cluster, steps)
         cluster.submit(cluster.job("killed", recipe__steps=steps, **CODECS))
-        cluster.wait_state({"JOB_RUNNING"}, "killed", step=22)
+        cluster.wait_state({"running"}, "killed", step=22)
         for name in ("d0", "d1"):
             cluster.daemons[name].kill()
-        cluster.wait_state({"JOB_PAUSED"}, "killed")
+        cluster.wait_state({"paused"}, "killed")
         for name in ("d0", "d1"):
             cluster.start_daemon(name)
         cluster.wait_nodes(2)
-        if cluster.status("killed")["state"] == "JOB_PAUSED":
+        if cluster.status("killed")["state"] == "paused":
             cluster.submit(cluster.job("killed", recipe__steps=steps, **CODECS), "--resume")
-        cluster.wait_state({"JOB_FINISHED"}, "killed")
+        cluster.wait_state({"finished"}, "killed")
         text = "".join(d.text() for d in cluster.daemons.values())
         self.assertIn("codec states of checkpoint", text)
         losses = {step: r["loss"] for step, r in self.records(cluster, "killed").items()}
@@ -83,9 +82,9 @@ class StateTest(unittest.TestCase):
     def test_a_lost_disk_costs_the_state_alone(self):
         cluster = self.cluster()
         cluster.submit(cluster.job("lost", recipe__steps=120, **CODECS))
-        cluster.wait_state({"JOB_RUNNING"}, "lost", step=20)
+        cluster.wait_state({"running"}, "lost", step=20)
         self.assertEqual(cluster.cli("stop", "lost")[0], 0)
-        cluster.wait_state({"JOB_STOPPED"}, "lost")
+        cluster.wait_state({"stopped"}, "lost")
         root = os.path.join(cluster.dir, "d1", "codec-state")
         for job, files in self.states(cluster, "d1").items():
             for name in files:
@@ -93,7 +92,7 @@ class StateTest(unittest.TestCase):
                     f.seek(60)
                     f.write(b"\xff\x00\xff")
         cluster.submit(cluster.job("lost", recipe__steps=120, **CODECS), "--resume")
-        cluster.wait_state({"JOB_FINISHED"}, "lost")
+        cluster.wait_state({"finished"}, "lost")
         self.assertIn("is of no use", cluster.daemons["d1"].text())
         self.assertIn("new, the peer has no state", cluster.daemons["d0"].text())
         self.assertIn("new, not here", cluster.daemons["d1"].text())
