@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -64,24 +63,6 @@ std::function<void(int64_t, int64_t)> ProgressOn(Console* console, std::string n
   };
 }
 
-// Alive daemons, and links measured (or found unreachable) between them.
-struct Ready {
-  int alive = 0;
-  int links = 0;
-};
-Ready CountReady(const ListNodesReply& reply) {
-  Ready ready;
-  std::set<std::string> alive;
-  for (const NodeStatus& node : reply.nodes()) {
-    if (node.alive()) alive.insert(node.node().id());
-  }
-  ready.alive = static_cast<int>(alive.size());
-  for (const LinkMeasurement& link : reply.links()) {
-    ready.links += alive.count(link.from_id()) > 0 && alive.count(link.to_id()) > 0 ? 1 : 0;
-  }
-  return ready;
-}
-
 absl::StatusOr<ListNodesReply> AwaitNodes(Session* session, const ClientOptions& client,
                                           const NodesOptions& options) {
   const absl::Time deadline = SteadyNow() + absl::Seconds(options.timeout_s);
@@ -139,13 +120,6 @@ class WatchOutput {
   WatchView view_;
 };
 
-// A stop that lost steps, in bad order or at once, is no success for who waits for the job.
-int EndCode(const JobStatus& status) {
-  const bool kept = status.checkpoint_step() >= status.step() || status.step() == 0;
-  const bool done = status.state() == JOB_FINISHED || (status.state() == JOB_STOPPED && kept);
-  return done ? kExitOk : kExitJobNotDone;
-}
-
 int WatchToEnd(Session* session, const std::string& job, bool json, const std::string& summary_file,
                Console* console) {
   WatchOutput output(console, json);
@@ -163,7 +137,7 @@ int WatchToEnd(Session* session, const std::string& job, bool json, const std::s
     if (!written.ok()) return console->Fail(written);
     if (!json) console->Out(absl::StrCat("\nsummary: ", summary_file, "\n"));
   }
-  const int code = EndCode(summary.status);
+  const int code = EndedWell(summary.status) ? kExitOk : kExitJobNotDone;
   if (code != kExitOk) {
     const std::string reason = Printable(summary.status.reason());
     const bool says_how = absl::StrContains(reason, "--resume");

@@ -32,6 +32,11 @@ bool IsEnd(JobState state) {
          state == JOB_FAILED;
 }
 
+bool EndedWell(const JobStatus& status) {
+  const bool kept = status.checkpoint_step() >= status.step() || status.step() == 0;
+  return status.state() == JOB_FINISHED || (status.state() == JOB_STOPPED && kept);
+}
+
 Summary MakeSummary(const JobStatus& status, const std::vector<JobRecord>& records) {
   Summary summary;
   summary.status = status;

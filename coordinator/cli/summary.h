@@ -40,6 +40,10 @@ std::string SummaryJson(const Summary& summary);
 // Nothing more happens without a command: PAUSED, STOPPED, FINISHED, FAILED.
 bool IsEnd(JobState state);
 
+// Finished, or stopped with every step in a checkpoint. A stop that lost steps, in bad order or at
+// once, is no success for who waits for the job.
+bool EndedWell(const JobStatus& status);
+
 double Ratio(int64_t raw_bytes, int64_t wire_bytes);  // 0: no bytes
 
 }  // namespace isthmus::cli

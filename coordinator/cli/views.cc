@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -116,6 +117,19 @@ std::string Brief(const std::string& reason) {
 }
 
 }  // namespace
+
+Ready CountReady(const ListNodesReply& reply) {
+  Ready ready;
+  std::set<std::string> alive;
+  for (const NodeStatus& node : reply.nodes()) {
+    if (node.alive()) alive.insert(node.node().id());
+  }
+  ready.alive = static_cast<int>(alive.size());
+  for (const LinkMeasurement& link : reply.links()) {
+    ready.links += alive.count(link.from_id()) > 0 && alive.count(link.to_id()) > 0 ? 1 : 0;
+  }
+  return ready;
+}
 
 std::string NodesView(const ListNodesReply& reply) {
   if (reply.nodes().empty()) {

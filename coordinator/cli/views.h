@@ -9,6 +9,13 @@
 
 namespace isthmus::cli {
 
+// Alive daemons, and links measured (or found unreachable) between them.
+struct Ready {
+  int alive = 0;
+  int links = 0;
+};
+Ready CountReady(const ListNodesReply& reply);
+
 // Daemons, then the measured links between them.
 std::string NodesView(const ListNodesReply& reply);
 

@@ -73,6 +73,8 @@ TEST_F(AppTest, NodesWaitForACoordinatorThatIsNotThereYet) {
   alone.add_nodes()->set_alive(true);
   // The first dial meets one that hangs up; then the coordinator takes its port.
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  const int yes = 1;  // else the first dial's socket keeps the port for a while
+  ASSERT_EQ(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)), 0);
   sockaddr_in at{};
   at.sin_family = AF_INET;
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

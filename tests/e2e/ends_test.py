@@ -68,15 +68,15 @@ class EndsTest(unittest.TestCase):
         for node in json.loads(cluster.cli("nodes", "--json")[1])["nodes"]:
             self.assertGreater(node["path"]["up_bits_per_s"], 2e5, node)
             self.assertLess(node["path"]["up_bits_per_s"], 5e5, node)
-        status = cluster.wait_state({"JOB_FINISHED", "JOB_FAILED", "JOB_PAUSED", "JOB_STOPPED"}, seconds=400)
-        self.assertEqual((status["state"], int(status["checkpoint_step"])), ("JOB_FINISHED", 10), status)
+        status = cluster.wait_state({"finished", "failed", "paused", "stopped"}, seconds=400)
+        self.assertEqual((status["state"], int(status["checkpoint_step"])), ("finished", 10), status)
         small = cluster.job("small", recipe__steps=10000, model__hidden=32, checkpoint__every=100000)
         cluster.submit(small)
-        cluster.wait_state({"JOB_RUNNING"}, "small", step=5)
+        cluster.wait_state({"running"}, "small", step=5)
         self.assertEqual(cluster.cli("stop", "small")[0], 0)
-        at = int(cluster.wait_state({"JOB_STOPPED"}, "small")["checkpoint_step"])
+        at = int(cluster.wait_state({"stopped"}, "small")["checkpoint_step"])
         cluster.submit(small, "--resume")
-        cluster.wait_state({"JOB_RUNNING"}, "small", step=at + 5)
+        cluster.wait_state({"running"}, "small", step=at + 5)
         for name in ("n0", "n1"):
             for what in ("weights", "optimizer", "state"):
                 self.assertIn(f"{what} of checkpoint {at} {HERE}", cluster.daemons[name].text(), cluster.logs())
@@ -86,30 +86,30 @@ class EndsTest(unittest.TestCase):
         cluster = self.cluster(2)
         job = cluster.job(recipe__steps=20000, checkpoint__every=10000)
         cluster.submit(job)
-        cluster.wait_state({"JOB_RUNNING"}, step=30)
+        cluster.wait_state({"running"}, step=30)
         self.assertEqual(cluster.daemons["d1"].terminate(), 0)
-        status = cluster.wait_state({"JOB_PAUSED", "JOB_FAILED", "JOB_STOPPED"}, seconds=60)
-        self.assertEqual(status["state"], "JOB_PAUSED", status)
+        status = cluster.wait_state({"paused", "failed", "stopped"}, seconds=60)
+        self.assertEqual(status["state"], "paused", status)
         self.assertIn("daemon d1 left (SIGTERM)", status["reason"])
         at = int(status["checkpoint_step"])
         self.assertEqual((at, at >= 30), (int(status["step"]), True), status)
         cluster.start_daemon("d1")
         cluster.wait_nodes(2)
         cluster.submit(job, "--resume")
-        cluster.wait_state({"JOB_RUNNING"}, step=at + 5)
+        cluster.wait_state({"running"}, step=at + 5)
         self.assertEqual(sorted(cluster.losses())[:at + 5], list(range(at + 5)), "a step is missing from the log")
         for name in ("d0", "d1"):
             self.assertIn(f"weights of checkpoint {at} {HERE}", cluster.daemons[name].text(), cluster.logs())
         self.assertEqual(cluster.cli("stop", "job")[0], 0)
-        cluster.wait_state({"JOB_STOPPED"})
+        cluster.wait_state({"stopped"})
 
     def test_a_damaged_part_on_a_daemons_disk_is_fetched(self):
         cluster = self.cluster(2)
         job = cluster.job(recipe__steps=20000, checkpoint__every=10000)
         cluster.submit(job)
-        cluster.wait_state({"JOB_RUNNING"}, step=10)
+        cluster.wait_state({"running"}, step=10)
         self.assertEqual(cluster.cli("stop", "job")[0], 0)
-        at = int(cluster.wait_state({"JOB_STOPPED"})["step"])
+        at = int(cluster.wait_state({"stopped"})["step"])
         for root, _, files in os.walk(os.path.join(cluster.dir, "d0", "checkpoints")):
             for name in files:
                 with open(os.path.join(root, name), "r+b") as f:
@@ -117,7 +117,7 @@ class EndsTest(unittest.TestCase):
                     f.write(b"???")
         shutil.rmtree(os.path.join(cluster.dir, "d1", "checkpoints"))
         cluster.submit(job, "--resume")
-        cluster.wait_state({"JOB_RUNNING"}, step=at + 5)
+        cluster.wait_state({"running"}, step=at + 5)
         self.assertIn("is of no use, it is fetched", cluster.daemons["d0"].text())
         self.assertNotIn(HERE, cluster.daemons["d0"].text() + cluster.daemons["d1"].text())
 
@@ -125,11 +125,11 @@ class EndsTest(unittest.TestCase):
         cluster = self.cluster(2, text=small_text(4400000))
         cluster.submit(cluster.job(data__validation_share=0.45, recipe__steps=20000, recipe__eval_samples=60000, recipe__eval_every=20,
                                    checkpoint__every=10000))
-        cluster.wait_state({"JOB_RUNNING"}, step=19)
+        cluster.wait_state({"running"}, step=19)
         code, _, err = cluster.cli("stop", "job")
         self.assertEqual(code, 0, err)
-        status = cluster.wait_state({"JOB_STOPPED", "JOB_FAILED", "JOB_PAUSED"}, seconds=120)
-        self.assertEqual(status["state"], "JOB_STOPPED", status)
+        status = cluster.wait_state({"stopped", "failed", "paused"}, seconds=120)
+        self.assertEqual(status["state"], "stopped", status)
         self.assertNotIn("not in good order", status["reason"])
         self.assertEqual(status["checkpoint_step"], status["step"], status)
         records = [json.loads(line) for line in cluster.cli("logs", "job", "--json")[1].splitlines()]
