@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 
+#include "base/clock.h"
 #include "base/log.h"
 
 namespace isthmus {
@@ -57,9 +58,7 @@ int EndSignals::WaitFor(absl::Duration duration) {
   sigset_t open;
   pthread_sigmask(SIG_BLOCK, nullptr, &open);
   for (const auto& [signal, before] : handlers_before_) sigdelset(&open, signal);
-  const absl::Duration longest = absl::Hours(1);
-  const auto until = std::chrono::steady_clock::now() +
-                     absl::ToChronoNanoseconds(duration < longest ? duration : longest);
+  const auto until = SteadyAfter(duration);
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(
         until - std::chrono::steady_clock::now());

@@ -18,10 +18,6 @@ constexpr absl::Duration kDiskPatience =
 constexpr absl::Duration kRegisterRetry = absl::Seconds(1);
 constexpr int kLogLine = 500;
 
-std::chrono::steady_clock::time_point After(absl::Duration d) {
-  return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(d);
-}
-
 std::string StateWords(const Job& job) {
   return absl::StrCat(StateName(job.status.state()), job.status.reason().empty() ? "" : ": ",
                       job.status.reason());
@@ -146,7 +142,7 @@ absl::StatusOr<Registered> Coordinator::Register(Session* session,
     if (known) address = old->node.address();
     decision = members_.Register(request, session->stream, asked, Now());
     if (decision.kind != RegisterDecision::kWait) break;
-    changed_.WaitUntil(&mutex_, After(kRegisterRetry));
+    changed_.WaitUntil(&mutex_, SteadyAfter(kRegisterRetry));
   }
   if (decision.kind == RegisterDecision::kRefused) {
     LogWarning("registration refused: ", decision.reason);
@@ -296,7 +292,7 @@ void Coordinator::TimeLoop() {
     bool flush = false, stop = false;
     {
       MutexLock lock(&mutex_);
-      const auto wake = After(options_.tick);
+      const auto wake = SteadyAfter(options_.tick);
       while (!stopping_ && (disk_trouble_ || flush_wanted_ == flush_done_) &&
              changed_.WaitUntil(&mutex_, wake)) {
       }
@@ -307,7 +303,7 @@ void Coordinator::TimeLoop() {
     }
     if (flush) {
       Flush();
-      flush_at = After(options_.flush_every);
+      flush_at = SteadyAfter(options_.flush_every);
     }
     if (stop) return;
   }
@@ -457,7 +453,7 @@ absl::Status Coordinator::WaitForFlush() {
   MutexLock lock(&mutex_);
   const uint64_t mine = ++flush_wanted_;
   changed_.SignalAll();
-  const auto until = After(kDiskPatience);
+  const auto until = SteadyAfter(kDiskPatience);
   while (flush_done_ < mine) {
     if (stopping_) return Stopping();
     if (!changed_.WaitUntil(&mutex_, until))

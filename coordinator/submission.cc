@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "coordinator/coordinator.h"
@@ -21,10 +22,6 @@ namespace {
 constexpr int kPlanTries = 3;  // daemons may go or be taken while the planner thinks
 constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
 constexpr int kGridColumns = 100;
-
-std::chrono::steady_clock::time_point After(absl::Duration d) {
-  return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(d);
-}
 
 }  // namespace
 
@@ -106,7 +103,7 @@ PlannerInput Coordinator::Snapshot(const StartRequest& request, bool with_busy) 
 }
 
 void Coordinator::WaitForIdleDaemons(const Cancelled& cancelled) {
-  const auto until = After(options_.wait_for_daemons);
+  const auto until = SteadyAfter(options_.wait_for_daemons);
   MutexLock lock(&mutex_);
   while (!stopping_ && !cancelled() && std::chrono::steady_clock::now() < until) {
     bool ending = false;
@@ -115,7 +112,7 @@ void Coordinator::WaitForIdleDaemons(const Cancelled& cancelled) {
                           (!member.alive() || member.heartbeat.generation() != 0));
     }
     if (!ending) return;
-    changed_.WaitUntil(&mutex_, After(kLookAgain));
+    changed_.WaitUntil(&mutex_, SteadyAfter(kLookAgain));
   }
 }
 
@@ -128,7 +125,7 @@ bool Coordinator::MayUse(const JobSpec& job, const Member& member) {
 }
 
 void Coordinator::WaitForData(const JobSpec& job, const Cancelled& cancelled) {
-  const auto until = After(options_.wait_for_data);
+  const auto until = SteadyAfter(options_.wait_for_data);
   MutexLock lock(&mutex_);
   while (!stopping_ && !cancelled() && std::chrono::steady_clock::now() < until) {
     std::vector<const NodeInfo*> nodes;
@@ -136,14 +133,14 @@ void Coordinator::WaitForData(const JobSpec& job, const Cancelled& cancelled) {
       if (MayUse(job, m)) nodes.push_back(&m.node);
     }
     if (!DataMayCome(job, nodes, ISTHMUS_VERSION)) return;
-    changed_.WaitUntil(&mutex_, After(kLookAgain));
+    changed_.WaitUntil(&mutex_, SteadyAfter(kLookAgain));
   }
 }
 
 void Coordinator::WaitForLinks(const JobSpec& job, const Cancelled& cancelled) {
   const StrategySpec& strategy = job.strategy();
   if (strategy.stages() == 1 || strategy.nodes_size() == 1 || job.model().layers() == 1) return;
-  const auto until = After(options_.wait_for_links);
+  const auto until = SteadyAfter(options_.wait_for_links);
   MutexLock lock(&mutex_);
   while (!stopping_ && !cancelled() && std::chrono::steady_clock::now() < until) {
     std::set<std::string> working;  // hosts: nothing is measured there meanwhile
@@ -157,7 +154,7 @@ void Coordinator::WaitForLinks(const JobSpec& job, const Cancelled& cancelled) {
     if (static_cast<int>(ids.size()) < std::max(2, strategy.stages()) ||
         links_.Unmeasured(ids) == 0)
       return;
-    changed_.WaitUntil(&mutex_, After(kLookAgain));
+    changed_.WaitUntil(&mutex_, SteadyAfter(kLookAgain));
   }
 }
 
@@ -362,7 +359,7 @@ void Coordinator::PendingLoop() {
     std::vector<std::string> waiting;
     {
       MutexLock lock(&mutex_);
-      const auto until = After(options_.try_pending);
+      const auto until = SteadyAfter(options_.try_pending);
       while (!stopping_ && changed_.WaitUntil(&mutex_, until)) {
       }
       if (stopping_) return;

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "coordinator/coordinator.h"
@@ -241,8 +242,7 @@ absl::StatusOr<std::unique_ptr<Coordinator::Fetch>> Coordinator::OpenFetch(
   {
     MutexLock lock(&mutex_);
     while (!stopping_ && !cancelled() && fetches_.Before(fetch->ticket_, Now()) > 0)
-      changed_.WaitUntil(&mutex_,
-                         std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(kLookAgain));
+      changed_.WaitUntil(&mutex_, SteadyAfter(kLookAgain));
     ends = stopping_ || cancelled();
     if (!ends) fetch_cancels_[fetch->ticket_] = std::move(cancel);
   }

@@ -5,6 +5,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "coordinator/coordinator.h"
 
@@ -13,10 +14,6 @@ namespace {
 
 constexpr absl::Duration kStatusEvery = absl::Seconds(1);
 constexpr absl::Duration kLookAgain = absl::Milliseconds(250);
-
-std::chrono::steady_clock::time_point After(absl::Duration d) {
-  return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(d);
-}
 
 }  // namespace
 
@@ -102,7 +99,7 @@ absl::Status Coordinator::Watch(const WatchRequest& request,
             absl::StrCat("job ", cursor.job_id, " was dropped: too many newer ones"));
       if (cursor.history_done && job->version == cursor.version &&
           std::chrono::steady_clock::now() < status_due) {
-        changed_.WaitUntil(&mutex_, std::min(status_due, After(kLookAgain)));
+        changed_.WaitUntil(&mutex_, std::min(status_due, SteadyAfter(kLookAgain)));
         continue;
       }
       if (!cursor.first_pass && !job->recent.empty() &&
@@ -121,7 +118,7 @@ absl::Status Coordinator::Watch(const WatchRequest& request,
     }
     if (!cursor.history_done) RETURN_IF_ERROR(FromStore(history_until, &cursor, &reply));
     if (!send(reply)) return absl::CancelledError("the caller has gone");
-    status_due = After(kStatusEvery);
+    status_due = SteadyAfter(kStatusEvery);
     if (all_said && (ended || !request.follow())) return absl::OkStatus();
   }
 }

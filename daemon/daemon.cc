@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/metrics.h"
@@ -238,7 +239,7 @@ void Daemon::DataLoop() {
     DataListing data = data_report_.List();
     MutexLock lock(&data_mutex_);
     data_ = std::move(data);
-    const auto next = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(kLookAtData);
+    const auto next = SteadyAfter(kLookAtData);
     while (all && !data_stop_ && data_changed_.WaitUntil(&data_mutex_, next)) {
     }
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "grpcpp/server_context.h"
 
@@ -13,11 +14,6 @@ namespace {
 
 // How soon a waiting handler notices that its caller has gone.
 constexpr std::chrono::milliseconds kLookAgain{200};
-
-std::chrono::steady_clock::time_point After(absl::Duration timeout) {
-  return std::chrono::steady_clock::now() +
-         absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24)));
-}
 
 }  // namespace
 
@@ -42,7 +38,7 @@ absl::StatusOr<DialBoard::Dial> DialBoard::Await(const std::string& job_id, uint
                                                  const std::string& link_id,
                                                  absl::Duration timeout) {
   const Key key(job_id, generation, link_id);
-  const auto deadline = After(timeout);
+  const auto deadline = SteadyAfter(timeout);
   MutexLock lock(&mutex_);
   while (shutdown_.ok() && cancelled_.ok()) {
     if (job_id == job_id_ && generation < generation_) {
@@ -68,7 +64,7 @@ absl::StatusOr<DialBoard::Dial> DialBoard::Await(const std::string& job_id, uint
 absl::Status DialBoard::Offer(const LinkHello& hello, const std::shared_ptr<ServerCall>& call,
                               absl::Duration timeout) {
   const Key key(hello.job_id(), hello.generation(), hello.link_id());
-  const auto deadline = After(timeout);
+  const auto deadline = SteadyAfter(timeout);
   MutexLock lock(&mutex_);
   RETURN_IF_ERROR(Stale(hello));
   const auto older = waiting_.find(key);

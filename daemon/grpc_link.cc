@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/utf8.h"
 
@@ -94,8 +95,7 @@ void GrpcLink::EndWrite() {
 }
 
 absl::StatusOr<absl::optional<worker::Frame>> GrpcLink::BeginRead(absl::Duration timeout) {
-  const auto deadline = std::chrono::steady_clock::now() +
-                        absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24)));
+  const auto deadline = SteadyAfter(timeout);
   MutexLock lock(&mutex_);
   while (error_.ok() || !stash_.empty()) {
     if (!stash_.empty()) {
@@ -240,8 +240,7 @@ void GrpcLink::Cancel(absl::Status why) { Fail(std::move(why)).IgnoreError(); }
 // message, if the window lets it, and gives the peer time to answer. Then the call is broken in any
 // case.
 void GrpcLink::SayGoodbye() {
-  const auto deadline =
-      std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_.goodbye);
+  const auto deadline = SteadyAfter(options_.goodbye);
   LinkChunk last;
   bool write = false;
   bool read = false;

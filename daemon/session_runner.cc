@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "proto/data_contents.h"
@@ -151,8 +152,7 @@ bool SessionRunner::idle() const {
 }
 
 bool SessionRunner::Shutdown(const absl::Status& why, absl::Duration patience) {
-  const auto deadline = std::chrono::steady_clock::now() +
-                        absl::ToChronoNanoseconds(std::min(patience, absl::Hours(24)));
+  const auto deadline = SteadyAfter(patience);
   {
     MutexLock lock(&mutex_);
     shutdown_ = true;

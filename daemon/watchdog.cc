@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace isthmus::daemon {
 namespace {
 
 constexpr std::chrono::hours kIdle{1};
-
-std::chrono::steady_clock::time_point After(absl::Duration timeout) {
-  return std::chrono::steady_clock::now() +
-         absl::ToChronoNanoseconds(std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24)));
-}
 
 }  // namespace
 
@@ -36,7 +33,7 @@ void Watchdog::Watch::Touch() { dog_->Touch(id_, timeout_); }
 int64_t Watchdog::Add(absl::Duration timeout, std::function<void()> expire) {
   MutexLock lock(&mutex_);
   const int64_t id = next_id_++;
-  const auto deadline = After(timeout);
+  const auto deadline = SteadyAfter(timeout);
   entries_.emplace(id, Entry{deadline, std::move(expire)});
   if (deadline < wake_) changed_.SignalAll();
   return id;
@@ -45,7 +42,7 @@ int64_t Watchdog::Add(absl::Duration timeout, std::function<void()> expire) {
 void Watchdog::Touch(int64_t id, absl::Duration timeout) {
   MutexLock lock(&mutex_);
   const auto entry = entries_.find(id);
-  if (entry != entries_.end()) entry->second.deadline = After(timeout);
+  if (entry != entries_.end()) entry->second.deadline = SteadyAfter(timeout);
 }
 
 void Watchdog::Remove(int64_t id) {

@@ -42,7 +42,7 @@ int64_t ParameterCount(const ModelSpec& model);
 // Bytes a stage needs at its peak: weights, gradients and two AdamW moments (16 bytes a parameter),
 // `micros_in_flight` kept micro-batches, the widest part's transient, and the copies that are held
 // while a checkpoint is stored and training goes on (12 bytes a parameter).
-// The process itself (LibTorch: about 200 MB) is not in it.
+// The process itself (LibTorch: about 260 MiB) is not in it.
 int64_t StageMemoryBytes(const ModelSpec& model, int first_layer, int end_layer, int64_t samples,
                          int micros_in_flight);
 

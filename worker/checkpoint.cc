@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -139,7 +140,7 @@ void CheckpointWriter::Save(CheckpointParts parts) {
 }
 
 bool CheckpointWriter::WaitIdle(absl::Duration timeout) {
-  const auto deadline = Clock::now() + absl::ToChronoNanoseconds(timeout);
+  const auto deadline = SteadyAfter(timeout);
   MutexLock lock(&mutex_);
   while (busy_) {
     if (timeout == absl::InfiniteDuration()) {
@@ -197,14 +198,14 @@ absl::Status CheckpointWriter::Store(const CheckpointParts& parts) {
   LogWarning("the last checkpoint (", parts.step, ") of stage ", plan_.stage(),
              " is not stored yet: ", status.message(),
              ". It is held in memory and tried again for ", absl::FormatDuration(options_.hold));
-  const auto give_up = Clock::now() + absl::ToChronoNanoseconds(options_.hold);
+  const auto give_up = SteadyAfter(options_.hold);
   while (WorthHolding(status) && Pause(give_up)) status = PutRest(parts, &done);
   return status;
 }
 
 // False: it is too late to try again.
 bool CheckpointWriter::Pause(Clock::time_point give_up) {
-  const auto until = Clock::now() + absl::ToChronoNanoseconds(options_.again);
+  const auto until = SteadyAfter(options_.again);
   MutexLock lock(&mutex_);
   while (!aborted_ && changed_.WaitUntil(&mutex_, until)) {
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/status.h"
@@ -98,7 +99,7 @@ absl::StatusOr<Inbound> Inlet::Pop(absl::Duration timeout) {
 }
 
 bool Inlet::WaitDone(absl::Duration timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout);
+  const auto deadline = SteadyAfter(timeout);
   MutexLock lock(&mutex_);
   while (!done_ && thread_.joinable()) {
     if (!done_changed_.WaitUntil(&mutex_, deadline)) return done_;

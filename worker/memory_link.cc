@@ -5,17 +5,13 @@
 #include <deque>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 
 namespace isthmus::worker {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr int64_t kDefaultWindowBytes = int64_t{4} << 20;
-constexpr absl::Duration kLongest = absl::Hours(24);
-
-Clock::time_point After(absl::Duration timeout) {
-  return Clock::now() + absl::ToChronoNanoseconds(std::min(timeout, kLongest));
-}
 
 }  // namespace
 
@@ -26,7 +22,7 @@ class MemoryChannel {
 
   absl::Status Send(int end, Frame frame, absl::Duration timeout) {
     const int64_t bytes = frame.header.ByteSizeLong() + frame.payload.size();
-    const auto deadline = After(timeout);
+    const auto deadline = SteadyAfter(timeout);
     MutexLock lock(&mutex_);
     Direction& d = directions_[end];
     for (;;) {
@@ -53,7 +49,7 @@ class MemoryChannel {
   }
 
   absl::StatusOr<Frame> Receive(int end, int64_t max_payload_bytes, absl::Duration timeout) {
-    const auto deadline = After(timeout);
+    const auto deadline = SteadyAfter(timeout);
     MutexLock lock(&mutex_);
     Direction& d = directions_[1 - end];
     for (;;) {
@@ -84,7 +80,7 @@ class MemoryChannel {
   }
 
   absl::Status Finish(int end, absl::Duration timeout) {
-    const auto deadline = After(timeout);
+    const auto deadline = SteadyAfter(timeout);
     MutexLock lock(&mutex_);
     Direction& d = directions_[end];
     d.finished = true;
@@ -172,7 +168,7 @@ absl::Status OtherGeneration(const LinkPlan& link, uint64_t theirs, uint64_t min
 absl::StatusOr<std::unique_ptr<Link>> MemoryLinkHub::Open(const Plan& plan, const LinkPlan& link,
                                                           int my_stage, absl::Duration timeout) {
   const int end = my_stage == link.lower() ? 0 : 1;
-  const auto deadline = After(timeout);
+  const auto deadline = SteadyAfter(timeout);
   MutexLock lock(&mutex_);
   Waiter*& waiting = waiting_[{plan.job_id(), link.id()}];
   if (waiting != nullptr && waiting->generation != plan.generation()) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -23,7 +24,7 @@ absl::Status TooSlow(absl::Duration budget) {
 class TimedSink : public compress::StateSink {
  public:
   TimedSink(compress::StateSink* sink, absl::Duration budget)
-      : sink_(sink), budget_(budget), deadline_(Clock::now() + absl::ToChronoNanoseconds(budget)) {}
+      : sink_(sink), budget_(budget), deadline_(SteadyAfter(budget)) {}
   absl::Status Append(absl::string_view bytes) override {
     if (Clock::now() > deadline_) return TooSlow(budget_);
     return sink_->Append(bytes);
@@ -38,9 +39,7 @@ class TimedSink : public compress::StateSink {
 class TimedSource : public compress::StateSource {
  public:
   TimedSource(compress::StateSource* source, absl::Duration budget)
-      : source_(source),
-        budget_(budget),
-        deadline_(Clock::now() + absl::ToChronoNanoseconds(budget)) {}
+      : source_(source), budget_(budget), deadline_(SteadyAfter(budget)) {}
   absl::StatusOr<size_t> Read(char* to, size_t bytes) override {
     if (Clock::now() > deadline_) return TooSlow(budget_);
     return source_->Read(to, bytes);

@@ -4,6 +4,8 @@
 #include <csignal>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace isthmus::cli {
 namespace {
 
@@ -39,7 +41,7 @@ void Interrupt::Run() {
 }
 
 bool Interrupt::WaitFor(absl::Duration duration) {
-  const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(duration);
+  const auto deadline = SteadyAfter(duration);
   MutexLock lock(&mutex_);
   while (!interrupted_ && signalled_.WaitUntil(&mutex_, deadline)) {
   }

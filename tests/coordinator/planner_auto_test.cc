@@ -79,7 +79,8 @@ TEST_F(PlannerAutoTest, FourBitsAreTheLeastUnlessTheJobAllowsLess) {
       for (const CodecSpec* c : {&l.forward(), &l.backward()}) {
         while (c->has_inner()) c = &c->inner();
         if (c->kind() == CodecSpec::QUANT) bits = std::min(bits, c->bits());
-        EXPECT_TRUE(c != &l.backward() || c->kind() != CodecSpec::QUANT || c->symmetric());
+        const bool whole = c->kind() != CodecSpec::QUANT || c->symmetric();
+        EXPECT_TRUE(c != &l.backward() || whole);
       }
     }
     return bits;

@@ -54,6 +54,8 @@ NEVER_IN_HEADERS = re.compile(r"^(nlohmann/|CLI/|fstream$|iostream$|regex$)")
 
 # Bare std::mutex escapes the clang annotations; absl::Mutex makes ThreadSanitizer report races that are none.
 MUTEX = re.compile(r"\b(std::(recursive_|shared_|timed_)?mutex|absl::Mutex|std::lock_guard|std::unique_lock)\b")
+# A deadline that is summed by hand overflows where the timeout is infinite; SteadyAfter does not.
+HAND_DEADLINE = re.compile(r"\bnow\(\)\s*\+\s*absl::ToChrono")
 # Waits and ages are steady (base/clock.h). What people read may have the wall clock, as Unix time.
 WALL_CLOCK = re.compile(r"(?<!ToUnixMillis\()absl::Now\(\)|\bsystem_clock\b|\bCLOCK_REALTIME\b|\bgettimeofday\b")
 SLEEP = re.compile(r"\b(sleep_for|sleep_until|absl::SleepFor|usleep)\b")
@@ -218,6 +220,8 @@ def check_words(tree, found):
             for match in WALL_CLOCK.finditer(code):
                 found.error(path, line_of(code, match.start()),
                             f"{match.group(0)}: a wall clock that is set moves it; waits, deadlines and ages take base/clock.h")
+        for match in HAND_DEADLINE.finditer(code) if path != "base/clock.h" else ():
+            found.error(path, line_of(code, match.start()), "a sum that overflows with an infinite timeout; SteadyAfter of base/clock.h has a bound")
         sleeps = SLEEP.findall(code)
         if sleeps and path.startswith("tests/") and not path.startswith(("tests/bench/", "tests/e2e/")):
             found.capped("sleeps", path, len(sleeps), line_of(code, SLEEP.search(code).start()),

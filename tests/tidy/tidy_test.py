@@ -82,6 +82,9 @@ class TidyTest(unittest.TestCase):
         _, output = tidy({"worker/a.cc": "int64_t F() { return absl::ToUnixMillis(absl::Now()); }\n"})
         self.assertNotIn("base/clock.h", output)
 
+    def test_deadline_by_hand(self):
+        self.refuses({"worker/a.cc": "auto t = Clock::now() +\n    absl::ToChronoNanoseconds(d);\n"}, "SteadyAfter")
+
     def test_sleep(self):
         self.refuses({"tests/base/a_test.cc": "void F() { std::this_thread::sleep_for(x); }\n"}, "wait for the event")
 
