@@ -295,8 +295,9 @@ TEST_F(DaemonTest, LeavesInGoodOrder) {
       [](const auto& messages) { return HasEvent(messages, SessionEvent::FINISHED); }));
   bool left = false;
   for (const DaemonMessage& message : coordinator.messages()) {
-    if (message.has_session() && message.session().state() == SessionEvent::FINISHED)
+    if (message.has_session() && message.session().state() == SessionEvent::FINISHED) {
       EXPECT_TRUE(left) << "the coordinator learns first why it ends";
+    }
     if (!message.has_leaving()) continue;
     left = true;
     EXPECT_EQ(message.leaving().grace_ms(), 5000);
