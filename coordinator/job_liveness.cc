@@ -33,7 +33,8 @@ std::vector<std::string> GoneWarnings(const Job& job, absl::Duration patience, a
     const StageState& s = job.stages[i];
     if (!Gone(s) || now - *s.gone_since < patience) continue;
     out.push_back(absl::StrCat("daemon ", job.plan.stages(static_cast<int>(i)).node_name(),
-                               " has not been heard for ", DurationWords(now - *s.gone_since),
+                               " is silent: nothing was heard of it for ",
+                               DurationWords(now - *s.gone_since),
                                "; its session is taken to train on as long as others of the job "
                                "make progress. Look at its way to the coordinator"));
   }

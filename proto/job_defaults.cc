@@ -59,7 +59,9 @@ absl::Status CheckCodec(absl::string_view field, const std::string& text, bool m
   if (may_be_auto && text == "auto") return absl::OkStatus();
   absl::StatusOr<CodecSpec> spec = ParseCodec(text);
   if (spec.ok()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", spec.status().message()));
+  const bool is_word = text.find('(') == std::string::npos;  // it may have been meant for auto
+  return absl::InvalidArgumentError(absl::StrCat(field, ": ", spec.status().message(),
+                                                 may_be_auto && is_word ? "; or auto" : ""));
 }
 
 void ValidateModel(const ModelSpec& m, Errors* errors) {

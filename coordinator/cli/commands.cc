@@ -337,8 +337,13 @@ int RunLogs(const ClientOptions& client, const LogsOptions& options, Console* co
   Session session;
   const absl::Status opened = session.Open(client);
   if (!opened.ok()) return console->Fail(opened);
-  if (!options.json || options.csv) console->Out(options.csv ? RecordCsvHeader() : RecordHeader());
+  bool headed = options.json && !options.csv;
+  const auto head = [&] {  // not above an error
+    if (!headed) console->Out(options.csv ? RecordCsvHeader() : RecordHeader());
+    headed = true;
+  };
   const auto print = [&](const WatchReply& reply) {
+    head();
     for (const JobRecord& each : reply.records()) {
       const JobRecord record = AsCounted(each);
       console->Out(options.csv    ? RecordCsv(record)
@@ -364,7 +369,9 @@ int RunLogs(const ClientOptions& client, const LogsOptions& options, Console* co
     });
   }
   if (session.interrupt.interrupted()) return kExitInterrupted;
-  return status.ok() ? kExitOk : console->Fail(status);
+  if (!status.ok()) return console->Fail(status);
+  head();
+  return kExitOk;
 }
 
 int RunStop(const ClientOptions& client, const std::string& job, bool now, bool json,

@@ -28,8 +28,9 @@ std::string Scaled(double value, double step, const char* const* units, size_t c
     value /= step;
     ++unit;
   }
-  return unit == 0 ? absl::StrFormat("%.0f%s", value, units[0])
-                   : absl::StrFormat("%.3g%s", value, units[unit]);
+  const bool whole = unit == 0 || std::abs(value) >= 999.5;  // 1020 MiB, not 1.02e+03 MiB
+  return whole ? absl::StrFormat("%.0f%s", value, units[unit])
+               : absl::StrFormat("%.3g%s", value, units[unit]);
 }
 
 std::string Repeat(absl::string_view text, size_t times) {

@@ -221,7 +221,8 @@ std::string ChangesView(const google::protobuf::RepeatedPtrField<FieldChange>& c
   }
   return absl::StrCat(
       "What differs from the run that wrote the checkpoint:\n", table.Render(),
-      alters ? "* makes another training of it: `isthmus submit --resume` wants --accept-changes\n"
+      alters ? "* makes another training of it: `isthmus submit --resume` takes it only with "
+               "--accept-changes\n"
              : "");
 }
 

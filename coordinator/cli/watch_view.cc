@@ -102,7 +102,10 @@ std::string WatchLine(const JobStatus& status, const JobRecord& record) {
 }
 
 void WatchView::Take(const WatchReply& reply) {
-  if (reply.has_status()) status_ = reply.status();
+  if (reply.has_status()) {
+    status_ = reply.status();
+    if (history_end_ < 0) history_end_ = status_.step();
+  }
   for (const JobRecord& record : reply.records()) {
     if (record.step() < next_step_) continue;  // sent again after a reconnection
     next_step_ = record.step() + 1;
@@ -138,7 +141,10 @@ std::string WatchView::Update(const WatchReply& reply, absl::Time now) {
   if (reply.has_status()) out = NewWarnings();
   if (reply.has_status() && !IsEnd(status_.state())) out += StateLine();  // an end: see Finish
   absl::StrAppend(&out, ValidationLines());
-  if (!records_.empty() && records_.back().step() > printed_step_ &&
+  // What was done before the watching began comes in pages: the newest of it alone has a line,
+  // since the totals beside it are today's.
+  const bool caught_up = history_end_ >= 0 && next_step_ >= history_end_;
+  if (caught_up && !records_.empty() && records_.back().step() > printed_step_ &&
       now - last_output_ >= options_.line_every) {
     last_output_ = now;
     printed_step_ = records_.back().step();

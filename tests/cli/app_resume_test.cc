@@ -82,7 +82,7 @@ TEST_F(AppTest, AResumeShowsWhatItChanges) {
   EXPECT_EQ(planned.code, 0) << planned.err;
   EXPECT_THAT(planned.out,
               testing::ContainsRegex("\\*  learning rate at step 101  0.0003  0.00298"));
-  EXPECT_THAT(planned.out, HasSubstr("wants --accept-changes"));
+  EXPECT_THAT(planned.out, HasSubstr("only with --accept-changes"));
   EXPECT_TRUE(fake_.asked().plan_request.resume());
   const Result submitted = Run({"submit", Job(), "--resume", "--accept-changes"});
   EXPECT_EQ(submitted.code, 0) << submitted.err;

@@ -313,6 +313,13 @@ TEST_F(AppTest, LogsAsCsv) {
   EXPECT_THAT(result.out, HasSubstr("\n2,5.4,"));
 }
 
+TEST_F(AppTest, LogsOfAJobThatIsNotThereHaveNoHeader) {
+  fake_.refuse = {grpc::StatusCode::NOT_FOUND, "there is no job frob"};
+  const Result result = Run({"logs", "frob"});
+  EXPECT_NE(result.code, 0);
+  EXPECT_EQ(result.out, "");
+}
+
 TEST_F(AppTest, GenerateExportsAJobFirst) {
   fake_.refuse = {grpc::StatusCode::NOT_FOUND, "there is no job frob"};
   const Result result = Run({"generate", "frob", "Once"});

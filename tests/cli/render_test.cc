@@ -33,6 +33,7 @@ TEST(Render, ProgressBar) {
 TEST(Render, Numbers) {
   EXPECT_EQ(FormatBytes(0), "0 B");
   EXPECT_EQ(FormatBytes(1023), "1023 B");
+  EXPECT_EQ(FormatBytes(1020.0 * 1024 * 1024), "1020 MiB");
   EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
   EXPECT_EQ(FormatBytes(35757916), "34.1 MiB");
   EXPECT_EQ(FormatBytes(1048575), "1 MiB");

@@ -69,6 +69,19 @@ TEST(WatchView, AWarningIsPrintedOnceAndItsEndToo) {
   EXPECT_EQ(view.Update(reply, start), "");
 }
 
+// The history comes in pages. A line of its midst with today's totals beside it would be of no
+// step.
+TEST(WatchView, OfTheHistoryTheNewestStepAloneHasALine) {
+  WatchView view(WatchViewOptions{});
+  const absl::Time start = absl::FromUnixSeconds(1000);
+  WatchReply page = Reply(0, 5.5);
+  page.mutable_status()->set_step(3);
+  EXPECT_EQ(view.Update(page, start), "bible running\n");
+  EXPECT_EQ(view.Update(Reply(1, 5.4), start + absl::Milliseconds(1)), "");
+  EXPECT_THAT(view.Update(Reply(2, 5.3), start + absl::Milliseconds(2)), HasSubstr("step 3/100"));
+  EXPECT_THAT(view.Update(Reply(3, 5.2), start + absl::Seconds(9)), HasSubstr("step 4/100"));
+}
+
 // Those between two lines were never printed.
 TEST(WatchView, EveryValidationHasALine) {
   WatchView view(WatchViewOptions{});

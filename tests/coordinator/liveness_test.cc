@@ -106,7 +106,7 @@ TEST_F(LivenessTest, OneDaemonOutOfTouchTrainsOnWithItsPeers) {
   TrainOn({0, 2}, 11, 600);
   EXPECT_EQ(State(), JOB_RUNNING);
   EXPECT_THAT(StatusAt(600).warnings(),
-              ElementsAre(HasSubstr("daemon name1 has not been heard for")));
+              ElementsAre(HasSubstr("daemon name1 is silent: nothing was heard of it for")));
   EXPECT_THAT(Back(1, 1, 601), IsEmpty());
   EXPECT_THAT(StatusAt(700).warnings(), IsEmpty());
   TrainOn({0, 1, 2}, 602, 700);

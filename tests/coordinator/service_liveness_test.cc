@@ -61,7 +61,7 @@ TEST_F(ServiceTest, ALostConnectionToTheCoordinatorEndsNoSession) {
   const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
   a->Vanish();
   EXPECT_TRUE(Eventually([&] { return Status().warnings_size() == 1; }));
-  EXPECT_THAT(Status().warnings(0), HasSubstr("daemon a has not been heard for"));
+  EXPECT_THAT(Status().warnings(0), HasSubstr("daemon a is silent: nothing was heard of it for"));
   EXPECT_EQ(Status().state(), JOB_RUNNING);
   JobSpec other = TwoStages();
   other.set_name("other");

@@ -111,7 +111,7 @@ class LivenessTest(unittest.TestCase):
         time.sleep(6)  # more than a lease
         status = cluster.status()
         self.assertEqual(status["state"], "running", status)
-        self.assertIn("daemon d1 has not been heard for", " ".join(status["warnings"]))
+        self.assertIn("daemon d1 is silent: nothing was heard of it for", " ".join(status["warnings"]))
         gate.open.set()
         cluster.wait_nodes(2)
         self.goes_on(cluster, at + 20)

@@ -177,6 +177,7 @@ TEST(JobDefaults, KeptIsCheckedBoundaryByBoundary) {
   // A codec that does not parse is named once.
   EXPECT_THAT(CodecErrors("topk(2)", "kept", {}),
               ElementsAre(testing::StartsWith("compression.forward: codec 'topk(2)'")));
+  EXPECT_THAT(CodecErrors("autoo", "none", {}), ElementsAre(testing::EndsWith("; or auto")));
 }
 
 TEST(JobDefaults, AFaultIsNamedOnceThoughOthersAreMeasuredByIt) {
