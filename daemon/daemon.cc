@@ -387,10 +387,11 @@ HttpReply Daemon::Metrics() {
 }
 
 HttpReply Daemon::Healthz() const {
-  const bool connected = client_ != nullptr && client_->connected();
+  const std::string coordinator =
+      CoordinatorLine(options_.coordinator, client_ != nullptr && client_->connected(),
+                      client_ == nullptr ? absl::InfiniteDuration() : client_->HeartbeatAge());
   return HttpReply{health_.ok() ? 200 : 503, "text/plain; charset=utf-8",
-                   absl::StrCat(health_.Report(), "coordinator ", options_.coordinator,
-                                connected ? ": connected\n" : ": not connected\n")};
+                   absl::StrCat(health_.Report(), coordinator)};
 }
 
 }  // namespace isthmus::daemon

@@ -52,4 +52,14 @@ std::string Health::Report() const {
   return report;
 }
 
+std::string CoordinatorLine(const std::string& address, bool connected,
+                            absl::Duration heartbeat_age) {
+  const std::string sent =
+      heartbeat_age == absl::InfiniteDuration()
+          ? "no heartbeat sent yet"
+          : absl::StrCat("last heartbeat sent ", absl::ToInt64Seconds(heartbeat_age), " s ago");
+  return absl::StrCat("coordinator ", address, ": ",
+                      connected ? "connection open" : "no connection", ", ", sent, "\n");
+}
+
 }  // namespace isthmus::daemon

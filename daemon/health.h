@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/time/time.h"
 #include "base/mutex.h"
 
 namespace isthmus::daemon {
@@ -29,6 +30,11 @@ class Health {
   std::map<std::string, std::string> faults_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
 };
+
+// The line of /healthz about the coordinator. It answers no heartbeat, so the line tells of what
+// went out; an open connection is no sign of life from the other end.
+std::string CoordinatorLine(const std::string& address, bool connected,
+                            absl::Duration heartbeat_age);
 
 }  // namespace isthmus::daemon
 

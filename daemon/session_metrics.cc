@@ -127,8 +127,8 @@ void SessionMetrics::ReportRunning(const SessionRunner::Running& running,
   GaugeSet("isthmus_generation", "Generation of the plan that runs, 0 if none.", {},
            static_cast<double>(running.generation));
   GaugeSet("isthmus_stage", "Stage this daemon holds, -1 if none.", {}, runs ? running.stage : -1);
-  GaugeSet("isthmus_heartbeat_age_seconds", "Since the last heartbeat went to the coordinator.", {},
-           absl::ToDoubleSeconds(heartbeat_age));
+  GaugeSet("isthmus_heartbeat_age_seconds", "Since the last heartbeat was sent to the coordinator.",
+           {}, absl::ToDoubleSeconds(heartbeat_age));
 }
 
 void ReportBuild(const std::string& version, const std::string& device) {

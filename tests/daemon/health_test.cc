@@ -28,5 +28,14 @@ TEST(Health, AtTheEndThreadsMayEndButNotThrow) {
   EXPECT_FALSE(health.ok());
 }
 
+TEST(Health, TheLineAboutTheCoordinatorTellsWhatWentOutAndWhen) {
+  EXPECT_EQ(CoordinatorLine("c:7070", false, absl::InfiniteDuration()),
+            "coordinator c:7070: no connection, no heartbeat sent yet\n");
+  EXPECT_EQ(CoordinatorLine("c:7070", true, absl::Milliseconds(2900)),
+            "coordinator c:7070: connection open, last heartbeat sent 2 s ago\n");
+  EXPECT_EQ(CoordinatorLine("c:7070", false, absl::Seconds(90)),
+            "coordinator c:7070: no connection, last heartbeat sent 90 s ago\n");
+}
+
 }  // namespace
 }  // namespace isthmus::daemon

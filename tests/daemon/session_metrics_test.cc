@@ -90,6 +90,9 @@ TEST(SessionMetrics, WhatRunsIsShown) {
   EXPECT_TRUE(Shows("isthmus_session_running 0\n"));
   EXPECT_TRUE(Shows("isthmus_stage -1\n"));
   EXPECT_TRUE(Shows("isthmus_heartbeat_age_seconds 2\n"));
+  EXPECT_TRUE(
+      Shows("# HELP isthmus_heartbeat_age_seconds Since the last heartbeat was sent to the "
+            "coordinator.\n"));
   running.job_id = "job";
   running.generation = 12;
   running.stage = 2;
