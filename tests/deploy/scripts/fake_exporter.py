@@ -12,6 +12,10 @@ NODES = ["frankfurt", "london", "virginia", "tokyo"]
 RATES = {"london": 95e6, "virginia": 48e6, "tokyo": 19e6}  # of the link to the next stage, by its upper end
 STEP_SECONDS = 0.5
 JOB = "bible-2"
+# Others that the coordinator shows, of which a page must not take the figures for JOB's: one that runs since before it,
+# and one that began after it and has ended.
+ELDER, ENDED = "aeneid-1", "cider-3"
+ENDED_STEP = 90000
 
 
 class Job:
@@ -58,7 +62,7 @@ class Job:
     def coordinator(self):
         steps = self.steps()
         lines = ['isthmus_nodes{state="alive"} 4', 'isthmus_nodes{state="lost"} 0',
-                 'isthmus_jobs{state="running"} 1', 'isthmus_jobs{state="paused"} 0', "isthmus_checkpoint_bytes_total 52428800"]
+                 'isthmus_jobs{state="running"} 2', 'isthmus_jobs{state="paused"} 0', "isthmus_checkpoint_bytes_total 52428800"]
         lines += ["isthmus_lease_seconds 15", 'isthmus_job_held{job="older-1",state="paused"} 1']
         lines += [f'isthmus_node_up{{node="{n}"}} 1' for n in NODES]
         lines += [f'isthmus_node_heartbeat_age_seconds{{node="{n}"}} {0.4 + i / 3}' for i, n in enumerate(NODES)]
@@ -66,6 +70,10 @@ class Job:
                             ("tokens_per_second", 2048 / STEP_SECONDS + 90 * math.sin(steps)),
                             ("failed_checkpoints", 0), ("checkpoint_step", int(steps) // 50 * 50)):
             lines.append(f'isthmus_job_{name}{{job="{JOB}"}} {value}')
+        for job, generation in ((ELDER, 2), (ENDED, 4)):
+            lines += [f'isthmus_job_step{{job="{job}"}} {ENDED_STEP}', f'isthmus_job_generation{{job="{job}"}} {generation}',
+                      f'isthmus_job_failed_checkpoints{{job="{job}"}} 0', f'isthmus_job_checkpoint_step{{job="{job}"}} {ENDED_STEP}']
+        lines += [f'isthmus_job_loss{{job="{ELDER}"}} 1.25', f'isthmus_job_tokens_per_second{{job="{ELDER}"}} 12000']
         return lines + self.process("none")
 
     def process(self, device):

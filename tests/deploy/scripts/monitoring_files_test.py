@@ -5,8 +5,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
+import dashboard
 import fake_exporter
 
 DEPLOY = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "deploy"))
@@ -128,6 +130,68 @@ class GrafanaTest(unittest.TestCase):
             for p in self.dashboard["panels"] for t in p["targets"]]}]}
         done = subprocess.run(["promtool", "check", "rules", "/dev/stdin"], input=json.dumps(rules), capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    @unittest.skipUnless(shutil.which("promtool"), "promtool is not installed (package prometheus)")
+    def test_the_tiles_are_of_one_job(self):
+        """Of those chosen the newest that runs; the newest if none does. `old` began first, `ended` last."""
+        figures = {"isthmus_job_generation": {"old": 3, "new": 4, "ended": 5}, "isthmus_job_step": {"old": 900, "new": 20, "ended": 999},
+                   "isthmus_job_loss": {"old": 2, "new": 5}, "isthmus_job_tokens_per_second": {"old": 100, "new": 50},
+                   "isthmus_validation_loss": {"old": 3, "new": 6}}
+        tiles = {"Step": "isthmus_job_step", "Loss": "isthmus_job_loss", "Tokens a second": "isthmus_job_tokens_per_second",
+                 "Validation loss": "isthmus_validation_loss"}
+        found = {p["title"]: p["targets"][0]["expr"] for p in self.dashboard["panels"] if p["type"] == "stat"}
+        checks = []
+        for chosen, job in ((".*", "new"), ("old|ended", "old"), ("ended", "ended")):
+            for title, metric in tiles.items():
+                name = metric if metric.startswith("isthmus_job_") else ""
+                samples = [{"labels": f'{name}{{job="{job}"}}', "value": figures[metric][job]}] if job in figures[metric] else []
+                checks.append({"expr": found[title].replace("$training_job", chosen).replace("$node", ".*"), "eval_time": "1m",
+                               "exp_samples": samples})
+        series = [{"series": f'{metric}{{job="{job}"}}', "values": f"{value}x10"}
+                  for metric, of_jobs in figures.items() for job, value in of_jobs.items()]
+        with tempfile.NamedTemporaryFile("w", suffix=".yml") as f:
+            json.dump({"tests": [{"interval": "15s", "input_series": series, "promql_expr_test": checks}]}, f)
+            f.flush()
+            done = subprocess.run(["promtool", "test", "rules", f.name], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+@unittest.skipUnless(shutil.which("prometheus"), "prometheus is not installed")
+class ConsoleTest(unittest.TestCase):
+    def setUp(self):
+        sd_url, servers = fake_exporter.serve()
+        for server in servers:
+            self.addCleanup(server.server_close)
+            self.addCleanup(server.shutdown)
+        folder = tempfile.mkdtemp()
+        process, self.base = dashboard.start_prometheus(sd_url, folder)
+        self.addCleanup(shutil.rmtree, folder, True)
+        self.addCleanup(process.wait, 30)
+        self.addCleanup(process.terminate)
+        dashboard.wait_for("prometheus is ready", lambda: dashboard.get(f"{self.base}/-/ready"), 60)
+        dashboard.wait_for("all is scraped", lambda: len(dashboard.query(self.base, "up == 1")) == len(servers), 60)
+
+    def page(self, job=""):
+        """(heading, {tile: text})"""
+        page = dashboard.get(f"{self.base}/consoles/isthmus.html" + (f"?job={job}" if job else ""))
+        heading = re.search(r'data-live="head">(.*?)</span>', page, flags=re.S).group(1)
+        tiles = re.findall(r'<div class="tile"><span>(.*?)</span><b>(.*?)</b>', page)
+        return re.sub(r"<[^>]*>", "", heading), dict(tiles)
+
+    def test_the_tiles_are_of_the_newest_job_that_runs_or_of_the_one_asked_for(self):
+        heading, tiles = self.page()
+        self.assertIn(f"job {fake_exporter.JOB} &middot; generation 3 ", heading)
+        self.assertIn(f"job {fake_exporter.ENDED}", heading)
+        self.assertLess(int(tiles["Step"]), fake_exporter.ENDED_STEP)
+        self.assertLess(int(tiles["Last checkpoint, step"]), fake_exporter.ENDED_STEP)
+        self.assertGreater(float(tiles["Loss"]), 1.5)
+        self.assertGreater(float(tiles["Validation loss"]), 1)
+        self.assertLess(int(tiles["Tokens a second"]), 10000)
+        heading, tiles = self.page(fake_exporter.ENDED)
+        self.assertIn(f"job {fake_exporter.ENDED} &middot; generation 4 ", heading)
+        self.assertEqual((tiles["Step"], tiles["Last checkpoint, step"]), (str(fake_exporter.ENDED_STEP),) * 2)
+        self.assertEqual((tiles["Loss"], tiles["Validation loss"]), ("&ndash;", "&ndash;"))
+        self.assertEqual(self.page("nobody's%22%7D")[1]["Step"], "&ndash;")  # a name is a name, whatever is in it
 
 
 if __name__ == "__main__":
