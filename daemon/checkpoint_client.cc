@@ -19,7 +19,6 @@ namespace isthmus::daemon {
 namespace {
 
 constexpr size_t kChunkBytes = 64 << 10;  // each one that has gone is progress
-constexpr char kTiedFile[] = "tied.safetensors";
 
 rpc::ChannelOptions BulkChannel(const CheckpointClientOptions& options) {
   rpc::ChannelOptions channel;
@@ -210,12 +209,14 @@ absl::StatusOr<std::string> CheckpointClient::Fetch(const FetchCheckpointRequest
 }
 
 // What is asked for as this disk has it, if all of it is there and sound; then `request` says so.
-// The tied embedding was kept at the same commit as the part that the coordinator compares.
+// The tied embedding is that of the weights that the coordinator compares, by its name.
 absl::optional<std::string> CheckpointClient::FromHere(FetchCheckpointRequest* request) {
   if (options_.parts == nullptr || request->step() < 0) return absl::nullopt;
   const std::vector<LocalPart> parts = options_.parts->Parts(request->job_id(), request->step());
   const LocalPart* own = Find(parts, FileOf(request->what()));
-  const LocalPart* tied = Find(parts, kTiedFile);
+  const LocalPart* weights = Find(parts, FileOf("weights"));
+  const LocalPart* tied =
+      weights == nullptr ? nullptr : Find(parts, worker::TiedFile(weights->checksum()));
   if (own == nullptr) return absl::nullopt;
   const auto read = [&](const LocalPart* part) {
     absl::StatusOr<std::string> bytes =

@@ -75,6 +75,10 @@ std::string DirectoryName(int64_t step, uint64_t generation, int stage, int stag
   return absl::StrFormat("%d-g%d-s%dof%d", step, generation, stage, stages);
 }
 
+std::string FileName(const std::string& file, int64_t bytes, uint64_t checksum) {
+  return absl::StrFormat("%s.%d.%016x", file, bytes, checksum);
+}
+
 // Oldest first.
 std::vector<Kept> KeptIn(const std::string& job_dir) {
   std::vector<Kept> all;
@@ -172,7 +176,8 @@ absl::Status PartDir::Keep(const PutCheckpointHeader& header, absl::string_view 
   if (error) return absl::UnavailableError(absl::StrCat(directory, ": ", error.message()));
   RETURN_IF_ERROR(MakeRoom(header.job_id(), part_dir, static_cast<int64_t>(bytes.size())));
   const std::string path =
-      absl::StrFormat("%s/%s.%016x", directory, header.file(), header.checksum());
+      absl::StrCat(directory, "/",
+                   FileName(header.file(), static_cast<int64_t>(bytes.size()), header.checksum()));
   RETURN_IF_ERROR(WriteFileDurably(path, bytes));
   fs::last_write_time(job_dir, fs::file_time_type::clock::now(), error);  // see JobsIn
   return absl::OkStatus();
@@ -190,16 +195,28 @@ std::vector<LocalPart> PartDir::Parts(const std::string& job_id, int64_t step) c
   for (const std::string& name : NamesIn(absl::StrCat(job_dir, "/", newest->name))) {
     LocalPart part;
     uint64_t checksum = 0;
+    int64_t bytes = 0;
     const size_t dot = name.rfind('.');
-    if (dot == std::string::npos || !absl::SimpleHexAtoi(name.substr(dot + 1), &checksum)) continue;
+    const size_t before = dot == std::string::npos || dot == 0 ? dot : name.rfind('.', dot - 1);
+    if (before == std::string::npos || before == 0 ||
+        !absl::SimpleHexAtoi(name.substr(dot + 1), &checksum) ||
+        !absl::SimpleAtoi(name.substr(before + 1, dot - before - 1), &bytes)) {
+      continue;
+    }
+    // One of another size is damaged; it is not read, however large it is.
     std::error_code gone;
-    const uintmax_t size = fs::file_size(absl::StrCat(job_dir, "/", newest->name, "/", name), gone);
-    if (gone) continue;
+    const std::string path = absl::StrCat(job_dir, "/", newest->name, "/", name);
+    const uintmax_t size = fs::file_size(path, gone);
+    if (gone || size != static_cast<uintmax_t>(bytes)) {
+      LogWarning(path, " has not the ", bytes, " bytes of its name: it is removed");
+      Remove(path);
+      continue;
+    }
     part.set_generation(newest->generation);
     part.set_stage(newest->stage);
     part.set_stages(newest->stages);
-    part.set_file(name.substr(0, dot));
-    part.set_bytes(static_cast<int64_t>(size));
+    part.set_file(name.substr(0, before));
+    part.set_bytes(bytes);
     part.set_checksum(checksum);
     parts.push_back(std::move(part));
   }
@@ -211,10 +228,9 @@ absl::StatusOr<std::string> PartDir::Read(const std::string& job_id, int64_t ste
   if (!IsFileName(job_id) || !IsFileName(part.file()))
     return absl::InvalidArgumentError("not a name for a file");
   MutexLock lock(&mutex_);
-  const std::string path =
-      absl::StrFormat("%s/%s/%s/%s.%016x", root_, job_id,
-                      DirectoryName(step, part.generation(), part.stage(), part.stages()),
-                      part.file(), part.checksum());
+  const std::string path = absl::StrCat(
+      root_, "/", job_id, "/", DirectoryName(step, part.generation(), part.stage(), part.stages()),
+      "/", FileName(part.file(), part.bytes(), part.checksum()));
   std::ifstream file(path, std::ios::binary);  // not mapped: a failing disk is an error, no signal
   if (!file) return absl::NotFoundError(absl::StrCat(path, " can't be opened"));
   std::string bytes(static_cast<size_t>(std::max<int64_t>(0, part.bytes())), '\0');

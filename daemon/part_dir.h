@@ -1,10 +1,10 @@
 // Checkpoint parts on this daemon's own disk, as its stage put them: a resume on the same daemons
 // with the same cut reads them instead of fetching them.
 //
-//   ROOT/JOB/STEP-gGENERATION-sSTAGEofSTAGES/FILE.CHECKSUM     XXH3-64 in hexadecimal
+//   ROOT/JOB/STEP-gGENERATION-sSTAGEofSTAGES/FILE.BYTES.CHECKSUM   XXH3-64 in hexadecimal
 //
-// A file is there whole or not at all, and is read against its checksum. A help, not a promise:
-// what can't be kept, or was damaged, is fetched from the coordinator.
+// A file is there whole or not at all, and is read against its size and checksum. A help, not a
+// promise: what can't be kept, or was damaged, is fetched from the coordinator.
 //
 // Bounds: kKeptSteps of a job (its newest), kKeptJobs jobs, `max_bytes` of all files with those of
 // `neighbours`; nothing is written that would leave less than kFreeBytes on the file system, so

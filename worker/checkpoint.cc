@@ -16,8 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr char kTiedFile[] = "tied.safetensors";
-
 // Of a checkpoint at the coordinator, in the order in which they are put.
 std::array<std::pair<const char*, const std::string*>, 3> Files(const CheckpointParts& parts) {
   return {{{"weights.safetensors", &parts.weights},
@@ -175,7 +173,7 @@ void CheckpointWriter::Run() {
   }
 }
 
-PutCheckpointHeader CheckpointWriter::Header(const CheckpointParts& parts, const char* file,
+PutCheckpointHeader CheckpointWriter::Header(const CheckpointParts& parts, const std::string& file,
                                              const std::string& bytes) const {
   PutCheckpointHeader header;
   header.set_job_id(plan_.plan().job_id());
@@ -191,7 +189,10 @@ PutCheckpointHeader CheckpointWriter::Header(const CheckpointParts& parts, const
 
 absl::Status CheckpointWriter::Store(const CheckpointParts& parts) {
   for (const auto& [file, bytes] : Files(parts)) store_->Keep(Header(parts, file, *bytes), *bytes);
-  if (!parts.tied.empty()) store_->Keep(Header(parts, kTiedFile, parts.tied), parts.tied);
+  if (!parts.tied.empty()) {
+    const std::string file = TiedFile(Hash64(parts.weights));
+    store_->Keep(Header(parts, file, parts.tied), parts.tied);
+  }
   size_t done = 0;
   absl::Status status = PutRest(parts, &done);
   if (!parts.last || !WorthHolding(status)) return status;

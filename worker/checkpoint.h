@@ -93,7 +93,7 @@ class CheckpointWriter {
   absl::Status Store(const CheckpointParts& parts);
   absl::Status PutRest(const CheckpointParts& parts, size_t* done);
   bool Pause(std::chrono::steady_clock::time_point give_up);
-  PutCheckpointHeader Header(const CheckpointParts& parts, const char* file,
+  PutCheckpointHeader Header(const CheckpointParts& parts, const std::string& file,
                              const std::string& bytes) const;
 
   const SessionPlan& plan_;

@@ -24,6 +24,7 @@ void FromProtobuf(google::protobuf::LogLevel level, const char*, int, const std:
 }  // namespace
 
 void RouteLibraryLogs() {
+  gpr_log_verbosity_init();  // before it gRPC says nothing, and it is begun with the first channel
   gpr_set_log_function(FromGrpc);
   google::protobuf::SetLogHandler(FromProtobuf);
 }

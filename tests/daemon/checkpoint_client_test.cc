@@ -16,6 +16,7 @@
 #include "tests/base/leaping_clock.h"
 #include "tests/daemon/fake_coordinator.h"
 #include "tests/temp_directory.h"
+#include "worker/session.h"
 
 namespace isthmus::daemon {
 namespace {
@@ -134,7 +135,7 @@ TEST_F(CheckpointClientTest, WhatIsOnThisDiskIsNotFetched) {
   header.set_checksum(Hash64(own));
   client.Keep(header, own);
   const std::string tied = Tensors({{"wte", "3333"}, {"wte.exp_avg", "4444"}});
-  header.set_file("tied.safetensors");
+  header.set_file(worker::TiedFile(Hash64(own)));
   header.set_checksum(Hash64(tied));
   client.Keep(header, tied);
   ASSERT_TRUE(client.Put(Header(), own).ok());
@@ -153,6 +154,20 @@ TEST_F(CheckpointClientTest, WhatIsOnThisDiskIsNotFetched) {
   EXPECT_EQ(client.bytes_moved(), sent);
   request.set_tensors(0, "c");
   EXPECT_EQ(client.Fetch(request).value(), "fetched") << "another cut";
+  {  // sound, but of the weights of another commit
+    PartDir elsewhere(directory.path() + "/elsewhere");
+    CheckpointClientOptions with = options;
+    with.parts = &elsewhere;
+    CheckpointClient other(with);
+    PutCheckpointHeader foreign = Header();
+    foreign.set_checksum(Hash64(own));
+    other.Keep(foreign, own);
+    foreign.set_checksum(Hash64(tied));
+    foreign.set_file(worker::TiedFile(Hash64("other weights")));
+    other.Keep(foreign, tied);
+    request.set_tensors(0, "b");
+    EXPECT_EQ(other.Fetch(request).value(), "fetched");
+  }
   request.set_tensors(0, "a");
   ASSERT_TRUE(client.Put(Header(), "of another run").ok());
   EXPECT_EQ(client.Fetch(request).value(), "fetched") << "the coordinator's is another one";

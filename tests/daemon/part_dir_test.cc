@@ -71,6 +71,16 @@ TEST_F(PartDirTest, ADamagedFileIsRemoved) {
   EXPECT_EQ(dir.Read("job", 10, part).status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(PartDirTest, AFileOfAnotherSizeIsNotRead) {
+  PartDir dir = Dir();
+  ASSERT_TRUE(Keep(&dir, "job", 10, 4, "abc").ok());
+  for (const auto& file : fs::recursive_directory_iterator(root()))
+    if (file.is_regular_file()) fs::resize_file(file.path(), uintmax_t{1} << 40);  // sparse
+  EXPECT_TRUE(dir.Parts("job", 10).empty());
+  for (const auto& file : fs::recursive_directory_iterator(root()))
+    EXPECT_FALSE(file.is_regular_file()) << file.path() << " is removed";
+}
+
 TEST_F(PartDirTest, TheNewestGenerationOfAStepCounts) {
   PartDir dir = Dir();
   ASSERT_TRUE(Keep(&dir, "job", 10, 12, "new").ok());
