@@ -14,7 +14,7 @@
 #include "compress/codecs/sparse.h"
 #include "compress/codecs/zstd_codec.h"
 #include "compress/cuda/device_codec.h"
-#include "proto/codec_text.h"
+#include "proto/codec/codec_text.h"
 
 namespace isthmus::compress {
 namespace {

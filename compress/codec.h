@@ -18,7 +18,7 @@
 #include "absl/types/span.h"
 #include "compress/dtype.h"
 #include "proto/codec.pb.h"
-#include "proto/codec_size.h"
+#include "proto/codec/codec_size.h"
 
 namespace isthmus::compress {
 

@@ -15,8 +15,8 @@
 #include "base/metrics.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/library_logs.h"
-#include "coordinator/coordinator.h"
-#include "coordinator/services.h"
+#include "coordinator/service/coordinator.h"
+#include "coordinator/service/services.h"
 
 namespace isthmus::coordinator {
 namespace {

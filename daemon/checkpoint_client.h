@@ -17,8 +17,8 @@
 #include "absl/types/optional.h"
 #include "base/mutex.h"
 #include "daemon/backoff.h"
-#include "daemon/part_dir.h"
-#include "daemon/watchdog.h"
+#include "daemon/net/watchdog.h"
+#include "daemon/state/part_dir.h"
 #include "worker/session.h"
 
 namespace grpc {

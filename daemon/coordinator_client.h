@@ -19,8 +19,8 @@
 #include "base/mutex.h"
 #include "daemon/backoff.h"
 #include "daemon/health.h"
+#include "daemon/net/watchdog.h"
 #include "daemon/outbox.h"
-#include "daemon/watchdog.h"
 #include "proto/control.pb.h"
 
 namespace grpc {

@@ -17,12 +17,12 @@
 #include "daemon/coordinator_client.h"
 #include "daemon/data_report.h"
 #include "daemon/health.h"
-#include "daemon/identity.h"
-#include "daemon/peer_service.h"
-#include "daemon/probe.h"
+#include "daemon/net/peer_service.h"
+#include "daemon/net/probe.h"
+#include "daemon/net/watchdog.h"
 #include "daemon/session_metrics.h"
 #include "daemon/session_runner.h"
-#include "daemon/watchdog.h"
+#include "daemon/state/identity.h"
 
 namespace isthmus::daemon {
 

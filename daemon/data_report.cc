@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/utf8.h"
-#include "proto/data_files.h"
+#include "proto/data/data_files.h"
 #include "worker/data/file_look.h"
 
 namespace isthmus::daemon {

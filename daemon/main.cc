@@ -21,7 +21,7 @@
 #include "daemon/doctor.h"
 #include "daemon/flags.h"
 #include "daemon/resources.h"
-#include "worker/corpus.h"
+#include "worker/data/corpus.h"
 #include "worker/engine/gpt2_stage.h"
 #include "worker/engine/reference_block.h"
 #include "worker/session.h"

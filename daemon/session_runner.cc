@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "proto/data_contents.h"
+#include "proto/data/data_contents.h"
 
 namespace isthmus::daemon {
 namespace {

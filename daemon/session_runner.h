@@ -19,11 +19,11 @@
 #include "absl/types/optional.h"
 #include "base/mutex.h"
 #include "daemon/checkpoint_client.h"
-#include "daemon/codec_state_dir.h"
-#include "daemon/dial_board.h"
 #include "daemon/health.h"
-#include "daemon/link_opener.h"
-#include "daemon/watchdog.h"
+#include "daemon/net/dial_board.h"
+#include "daemon/net/link_opener.h"
+#include "daemon/net/watchdog.h"
+#include "daemon/state/codec_state_dir.h"
 #include "worker/session.h"
 
 namespace isthmus::daemon {

@@ -22,7 +22,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "base/queue.h"
-#include "proto/checkpoint_state.h"
+#include "proto/job/checkpoint_state.h"
 #include "worker/session.h"
 #include "worker/session_plan.h"
 #include "worker/stage.h"

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "proto/recipe.h"
-#include "worker/frames.h"
+#include "proto/model/recipe.h"
+#include "worker/link/frames.h"
 
 namespace isthmus::worker {
 namespace {

@@ -13,9 +13,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/corpus.h"
-#include "worker/inlet.h"
-#include "worker/outlet.h"
+#include "worker/data/corpus.h"
+#include "worker/link/inlet.h"
+#include "worker/link/outlet.h"
 #include "worker/session_plan.h"
 #include "worker/stage.h"
 #include "worker/tied.h"

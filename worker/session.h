@@ -22,9 +22,9 @@
 #include "absl/strings/str_cat.h"
 #include "proto/control.pb.h"
 #include "proto/plan.pb.h"
-#include "worker/codec_state_store.h"
-#include "worker/corpus.h"
-#include "worker/link.h"
+#include "worker/data/corpus.h"
+#include "worker/link/codec_state_store.h"
+#include "worker/link/link.h"
 #include "worker/stage.h"
 
 namespace isthmus::worker {

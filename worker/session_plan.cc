@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "proto/codec_pair.h"
-#include "proto/codec_text.h"
-#include "proto/data_position.h"
-#include "proto/schedule.h"
+#include "proto/codec/codec_pair.h"
+#include "proto/codec/codec_text.h"
+#include "proto/data/data_position.h"
+#include "proto/plan/schedule.h"
 
 namespace isthmus::worker {
 namespace {

@@ -10,9 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "proto/codec_size.h"
+#include "proto/codec/codec_size.h"
 #include "proto/plan.pb.h"
-#include "worker/corpus.h"
+#include "worker/data/corpus.h"
 
 namespace isthmus::worker {
 

@@ -15,8 +15,8 @@
 #include "base/mutex.h"
 #include "proto/control.pb.h"
 #include "worker/executor.h"
-#include "worker/inlet.h"
-#include "worker/outlet.h"
+#include "worker/link/inlet.h"
+#include "worker/link/outlet.h"
 #include "worker/session.h"
 #include "worker/session_plan.h"
 

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "proto/codec_size.h"
+#include "proto/codec/codec_size.h"
 
 namespace isthmus::worker {
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "worker/inlet.h"
+#include "worker/link/inlet.h"
 
 namespace isthmus::worker {
 

@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compress/codec.h"
-#include "worker/outlet.h"
-#include "worker/resumable_codec.h"
+#include "worker/link/outlet.h"
+#include "worker/link/resumable_codec.h"
 #include "worker/session_plan.h"
 #include "worker/tensor.h"
 

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "compress/simd/quantize_delta.h"
-#include "proto/codec_size.h"
+#include "proto/codec/codec_size.h"
 
 namespace isthmus::compress {
 namespace {

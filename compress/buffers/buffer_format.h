@@ -26,7 +26,7 @@ class BufferFormat : public BufferRows {
   BufferFormat(int bits, const SampleShape& shape);
 
   // 16-bit words that a buffer takes in the store. Times 2: BufferBytes of one sample
-  // (proto/codec_size.h).
+  // (proto/codec/codec_size.h).
   int64_t words() const { return words_; }
 
   // A buffer to work on, until the next Open. `whole`: all of it will be written before Close, what

@@ -25,7 +25,7 @@
 #include "absl/types/span.h"
 #include "compress/buffers/buffer_home.h"
 #include "compress/buffers/spill_thread.h"
-#include "proto/codec_size.h"
+#include "proto/codec/codec_size.h"
 
 namespace isthmus::compress {
 

@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "compress/codecs/sparse.h"
 #include "compress/frame.h"
-#include "proto/codec_text.h"
+#include "proto/codec/codec_text.h"
 
 namespace isthmus::compress {
 namespace {

@@ -21,7 +21,7 @@ namespace isthmus::compress {
 // What encoder and decoder have in common.
 class AtPlaces {
  public:
-  // InvalidArgument: `spec` is not bound to a forward codec (proto/codec_pair.h).
+  // InvalidArgument: `spec` is not bound to a forward codec (proto/codec/codec_pair.h).
   static absl::StatusOr<AtPlaces> Make(const CodecSpec& spec, const CodecOptions& options);
 
   // `kept` places for each sample, in order, none twice, all within the sample.

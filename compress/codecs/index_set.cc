@@ -1,7 +1,7 @@
 #include "compress/codecs/index_set.h"
 
 #include "absl/strings/str_cat.h"
-#include "proto/codec_size.h"
+#include "proto/codec/codec_size.h"
 
 namespace isthmus::compress {
 namespace {

@@ -1,6 +1,6 @@
 // A sorted set of `kept` distinct indices under n, in a size that is known before encoding
-// (IndexSetBytes in proto/codec_size.h): Elias-Fano, 2 + log2(n / kept) bits an index, within 0.56
-// bits of the entropy of a random set; or a bitmap, where that is less.
+// (IndexSetBytes in proto/codec/codec_size.h): Elias-Fano, 2 + log2(n / kept) bits an index, within
+// 0.56 bits of the entropy of a random set; or a bitmap, where that is less.
 //
 // Elias-Fano: of each index the low l bits (kept x l bits, most significant first, padded to a
 // byte), where l is the largest with kept x 2^l <= n; then a bit string of kept + n / 2^l + 1 bits

@@ -17,7 +17,7 @@
 // be foretold, the last token of a position's context is the one after it (unknown at the end of
 // the sample, which counts as a token id). Rows with a NaN, inf or magnitudes over 2^60 are not
 // learned from. All in fp32, in the order of samples and positions. Memory: predictor_bytes at most
-// (beside the frame's sums), shared out by PredictorRowsOf (proto/codec_size.h).
+// (beside the frame's sums), shared out by PredictorRowsOf (proto/codec/codec_size.h).
 //
 // The gain of each position is the sender's choice, in 1/32 up to 255/32: the one that leaves the
 // least. So a prediction never makes a row larger, also while the model changes fast.

@@ -14,8 +14,8 @@
 #include "compress/cuda/device_top_k.h"
 #include "compress/cuda/device_wrap.h"
 #include "compress/simd/quantize.h"
-#include "proto/codec_size.h"
-#include "proto/codec_text.h"
+#include "proto/codec/codec_size.h"
+#include "proto/codec/codec_text.h"
 
 namespace isthmus::compress::cuda {
 namespace {

@@ -10,7 +10,7 @@
 #include "compress/cuda/device_body.h"
 #include "compress/cuda/device_delta.h"
 #include "compress/frame.h"
-#include "proto/codec_text.h"
+#include "proto/codec/codec_text.h"
 
 namespace isthmus::compress::cuda {
 namespace {

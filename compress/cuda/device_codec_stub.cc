@@ -1,7 +1,7 @@
 // Linked in place of the CUDA kernels and codecs where there is no CUDA.
 #include "base/status.h"
 #include "compress/cuda/device_codec.h"
-#include "proto/codec_text.h"
+#include "proto/codec/codec_text.h"
 
 namespace isthmus::compress::cuda {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/status.h"
-#include "proto/codec_size.h"
+#include "proto/codec/codec_size.h"
 
 namespace isthmus::compress::cuda {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/status.h"
-#include "proto/codec_text.h"
+#include "proto/codec/codec_text.h"
 
 namespace isthmus::compress {
 namespace {

@@ -15,17 +15,17 @@
 #include "coordinator/cli/doctor/doctor.h"
 #include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/job/check.h"
-#include "coordinator/cli/job_reference.h"
-#include "coordinator/cli/json_out.h"
+#include "coordinator/cli/job/job_reference.h"
+#include "coordinator/cli/job/study_run.h"
 #include "coordinator/cli/model/generate_run.h"
 #include "coordinator/cli/shell/command_table.h"
 #include "coordinator/cli/shell/completion.h"
 #include "coordinator/cli/shell/help_text.h"
 #include "coordinator/cli/shell/man_page.h"
-#include "coordinator/cli/study_run.h"
 #include "coordinator/cli/suggest.h"
-#include "coordinator/cli/testnet_plan.h"
-#include "coordinator/cli/testnet_run.h"
+#include "coordinator/cli/testnet/testnet_plan.h"
+#include "coordinator/cli/testnet/testnet_run.h"
+#include "coordinator/cli/view/json_out.h"
 
 namespace isthmus::cli {
 namespace {

@@ -3,7 +3,7 @@
 #ifndef ISTHMUS_COORDINATOR_CLI_APP_H_
 #define ISTHMUS_COORDINATOR_CLI_APP_H_
 
-#include "coordinator/cli/console.h"
+#include "coordinator/cli/view/console.h"
 
 namespace isthmus::cli {
 

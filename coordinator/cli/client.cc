@@ -16,7 +16,7 @@
 #include "base/rpc/channel.h"
 #include "base/status.h"
 #include "coordinator/cli/exit_code.h"
-#include "coordinator/fetch_line.h"
+#include "coordinator/core/fetch_line.h"
 #include "proto/control_service.grpc.pb.h"
 #include "proto/valid_text.h"
 

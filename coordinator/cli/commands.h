@@ -8,8 +8,8 @@
 #include <string>
 
 #include "coordinator/cli/client.h"
-#include "coordinator/cli/console.h"
-#include "coordinator/cli/job_yaml.h"
+#include "coordinator/cli/job/job_yaml.h"
+#include "coordinator/cli/view/console.h"
 
 namespace isthmus::cli {
 

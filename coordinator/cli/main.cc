@@ -4,7 +4,7 @@
 
 #include "base/rpc/library_logs.h"
 #include "coordinator/cli/app.h"
-#include "coordinator/cli/console.h"
+#include "coordinator/cli/view/console.h"
 
 int main(int argc, char** argv) {
   isthmus::rpc::RouteLibraryLogs();

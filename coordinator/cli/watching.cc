@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "coordinator/cli/exit_code.h"
-#include "coordinator/cli/summary.h"
+#include "coordinator/cli/view/summary.h"
 
 namespace isthmus::cli {
 namespace {

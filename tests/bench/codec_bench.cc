@@ -20,7 +20,7 @@
 #include "compress/simd/pack.h"
 #include "compress/simd/quantize.h"
 #include "compress/simd/quantize_delta.h"
-#include "proto/codec_text.h"
+#include "proto/codec/codec_text.h"
 #include "tests/compress/reference.h"
 
 namespace isthmus::compress {

@@ -1,13 +1,13 @@
 // Tokens and floating-point operations a second of the engine, without links: a training step of a
 // small GPT in one stage, the parts of it, and the reference block. Counted operations are those of
-// proto/model_cost.h.
+// proto/model/model_cost.h.
 //
 //   engine_bench [--benchmark_filter=TrainStep/...]
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
 
-#include "proto/model_cost.h"
+#include "proto/model/model_cost.h"
 #include "tests/engine/pipeline.h"
 #include "worker/engine/gpt2_stage.h"
 #include "worker/engine/reference_block.h"

@@ -23,9 +23,9 @@
 #include "absl/strings/str_split.h"
 #include "base/log.h"
 #include "compress/codec.h"
-#include "proto/codec_text.h"
+#include "proto/codec/codec_text.h"
 #include "tests/rank/gpt_world.h"
-#include "worker/memory_link.h"
+#include "worker/link/memory_link.h"
 
 namespace isthmus::worker {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/cli/app.h"
-#include "coordinator/cli/console.h"
+#include "coordinator/cli/view/console.h"
 #include "gtest/gtest.h"
 #include "tests/cli/fake_coordinator.h"
 

@@ -21,7 +21,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cli/app_fixture.h"
-#include "tests/cli/small_gpt2.h"
+#include "tests/cli/model/small_gpt2.h"
 
 namespace isthmus::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/hash.h"
 #include "base/mutex.h"
 #include "base/rpc/channel.h"
-#include "coordinator/fetch_line.h"
+#include "coordinator/core/fetch_line.h"
 #include "proto/control_service.grpc.pb.h"
 
 namespace isthmus::cli {

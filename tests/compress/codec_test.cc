@@ -50,7 +50,7 @@ const char* const kTexts[] = {"none",
 const std::pair<int64_t, int64_t> kShapes[] = {{0, 0}, {0, 5},  {5, 0},  {1, 1},   {1, 2},
                                                {3, 1}, {1, 31}, {7, 13}, {2, 257}, {33, 33}};
 
-// What proto/codec_size.h promises to the planner is what encoders make.
+// What proto/codec/codec_size.h promises to the planner is what encoders make.
 TEST(Codec, SizesAreThoseAnnounced) {
   for (const char* text : kTexts) {
     for (auto [positions, hidden] : kShapes) {

@@ -13,8 +13,8 @@
 #include "compress/codec.h"
 #include "compress/simd/convert.h"
 #include "gtest/gtest.h"
-#include "proto/codec_pair.h"
-#include "proto/codec_text.h"
+#include "proto/codec/codec_pair.h"
+#include "proto/codec/codec_text.h"
 
 namespace isthmus::compress {
 

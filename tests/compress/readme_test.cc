@@ -13,7 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "gtest/gtest.h"
-#include "proto/codec_grammar.h"
+#include "proto/codec/codec_grammar.h"
 #include "tests/compress/pair.h"
 
 namespace isthmus::compress {

@@ -18,8 +18,8 @@
 #include <map>
 
 #include "base/safetensors.h"
-#include "proto/codec_text.h"
-#include "proto/tensor_names.h"
+#include "proto/codec/codec_text.h"
+#include "proto/model/tensor_names.h"
 #include "tests/engine/pipeline.h"
 #include "worker/engine/blocks.h"
 #include "worker/engine/gpt2_parameters.h"

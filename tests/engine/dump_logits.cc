@@ -11,8 +11,8 @@
 
 #include "base/rng.h"
 #include "base/safetensors.h"
-#include "proto/gpt2_config.h"
-#include "proto/job_defaults.h"
+#include "proto/job/job_defaults.h"
+#include "proto/model/gpt2_config.h"
 #include "tests/engine/pipeline.h"
 #include "worker/engine/blocks.h"
 #include "worker/engine/gpt2_parameters.h"

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "proto/model_cost.h"
+#include "proto/model/model_cost.h"
 
 namespace isthmus::engine {
 namespace {

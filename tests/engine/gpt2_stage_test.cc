@@ -9,7 +9,7 @@
 #include <map>
 
 #include "base/safetensors.h"
-#include "proto/model_cost.h"
+#include "proto/model/model_cost.h"
 #include "tests/engine/pipeline.h"
 
 namespace isthmus::engine {

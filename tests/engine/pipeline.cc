@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "base/safetensors.h"
-#include "proto/job_defaults.h"
+#include "proto/job/job_defaults.h"
 #include "worker/engine/gpt2_stage.h"
 
 namespace isthmus::engine {

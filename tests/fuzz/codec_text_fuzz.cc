@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "proto/codec_text.h"
+#include "proto/codec/codec_text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::StatusOr<isthmus::CodecSpec> spec =

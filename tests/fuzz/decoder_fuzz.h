@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "compress/codec.h"
-#include "proto/codec_pair.h"
-#include "proto/codec_text.h"
+#include "proto/codec/codec_pair.h"
+#include "proto/codec/codec_text.h"
 
 namespace isthmus::compress {
 

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "compress/codec.h"
-#include "proto/codec_text.h"
+#include "proto/codec/codec_text.h"
 #include "tests/worker/world.h"
-#include "worker/frames.h"
+#include "worker/link/frames.h"
 
 namespace isthmus::worker {
 namespace {

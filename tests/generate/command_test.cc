@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "proto/gpt2_config.h"
+#include "proto/model/gpt2_config.h"
 #include "tests/generate/fake_decoder.h"
 #include "tests/temp_directory.h"
 

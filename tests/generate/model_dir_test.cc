@@ -4,7 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/gpt2_config.h"
+#include "proto/model/gpt2_config.h"
 #include "tests/temp_directory.h"
 
 namespace isthmus::generate {

@@ -1,7 +1,7 @@
 // delta(quant) with either end on a device: the same payloads, the same buffers, the same results.
 #include "compress/cuda/device_delta.h"
 #include "compress/cuda/device_store.h"
-#include "proto/codec_size.h"
+#include "proto/codec/codec_size.h"
 #include "tests/gpu/device_tensor.h"
 #include "tests/temp_directory.h"
 

@@ -25,8 +25,8 @@
 #include "compress/cuda/device_codec.h"
 #include "compress/cuda/kernels/kernels.h"
 #include "compress/simd/convert.h"
-#include "proto/codec_size.h"
-#include "proto/codec_text.h"
+#include "proto/codec/codec_size.h"
+#include "proto/codec/codec_text.h"
 
 namespace isthmus::compress::cuda {
 namespace {

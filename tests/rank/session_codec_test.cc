@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <utility>
 
-#include "proto/codec_size.h"
-#include "proto/codec_text.h"
+#include "proto/codec/codec_size.h"
+#include "proto/codec/codec_text.h"
 #include "tests/temp_directory.h"
 #include "tests/worker/world.h"
 #include "worker/session.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "proto/data_position.h"
+#include "proto/data/data_position.h"
 #include "tests/worker/world.h"
 #include "worker/checkpoint.h"
 

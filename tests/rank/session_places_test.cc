@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/mutex.h"
-#include "proto/codec_size.h"
+#include "proto/codec/codec_size.h"
 #include "tests/worker/stage_watch.h"
 #include "tests/worker/world.h"
 #include "worker/session.h"

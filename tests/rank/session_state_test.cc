@@ -9,9 +9,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
-#include "tests/worker/memory_states.h"
+#include "tests/worker/link/memory_states.h"
 #include "tests/worker/world.h"
-#include "worker/frames.h"
+#include "worker/link/frames.h"
 
 namespace isthmus::worker {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
+#include "tests/worker/faulty_link.h"
 #include "tests/worker/world.h"
-#include "worker/faulty_link.h"
 
 namespace isthmus::worker {
 namespace {

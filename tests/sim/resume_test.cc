@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
-#include "tests/worker/memory_states.h"
+#include "tests/worker/link/memory_states.h"
 #include "tests/worker/world.h"
 
 namespace isthmus::worker {

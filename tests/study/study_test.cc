@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/job_defaults.h"
+#include "proto/job/job_defaults.h"
 #include "tests/temp_directory.h"
 #include "tests/worker/fake_stage.h"
 #include "worker/study/cell.h"

@@ -25,7 +25,7 @@ MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70
 MAX_COLUMNS = 100
 
-# Room -> rooms it may include. base/rpc and worker/engine are rooms of their own (the longest prefix counts).
+# Room -> rooms it may include. A folder named here is a room of its own (the longest prefix counts).
 MAY_INCLUDE = {
     "base": {"base"},
     "base/rpc": {"base", "base/rpc", "proto"},
@@ -34,19 +34,25 @@ MAY_INCLUDE = {
     "worker": {"base", "proto", "compress", "worker", "worker/engine"},
     "worker/engine": {"base", "proto", "compress", "worker", "worker/engine"},
     "worker/study": {"base", "proto", "compress", "worker", "worker/engine", "worker/study"},
-    "daemon": {"base", "base/rpc", "proto", "compress", "worker", "worker/engine", "daemon"},
-    "coordinator": {"base", "base/rpc", "proto", "coordinator"},
+    "daemon/net": {"base", "base/rpc", "proto", "worker", "daemon/net"},
+    "daemon/state": {"base", "proto", "worker", "daemon/state"},
+    "daemon": {"base", "base/rpc", "proto", "compress", "worker", "worker/engine", "daemon", "daemon/net", "daemon/state"},
+    "coordinator/core": {"base", "proto", "coordinator/core"},
+    "coordinator/planner": {"base", "proto", "coordinator/core", "coordinator/planner"},
+    "coordinator/store": {"base", "proto", "coordinator/core", "coordinator/store"},
+    "coordinator": {"base", "base/rpc", "proto", "coordinator", "coordinator/core", "coordinator/planner",
+                    "coordinator/store"},
     "deploy/testnet": {"base", "proto", "deploy/testnet"},
 }
 
 # Heavy header -> the rooms that may include it, and whether one .cc has to be its only door.
 DOORS = [
     ("LibTorch", re.compile(r"^(torch|ATen|c10)/"), {"worker/engine"}, False),
-    ("gRPC", re.compile(r"^grpc|\.grpc\.pb\.h$"), {"base/rpc", "daemon", "coordinator"}, False),
+    ("gRPC", re.compile(r"^grpc|\.grpc\.pb\.h$"), {"base/rpc", "daemon", "daemon/net", "coordinator"}, False),
     ("cpp-httplib", re.compile(r"^httplib\.h$"), {"base"}, True),
     ("prometheus-cpp", re.compile(r"^prometheus/"), {"base"}, True),
     ("yaml-cpp", re.compile(r"^yaml-cpp/"), {"coordinator"}, True),
-    ("SQLite", re.compile(r"^sqlite3\.h$"), {"coordinator"}, True),
+    ("SQLite", re.compile(r"^sqlite3\.h$"), {"coordinator/store"}, True),
     ("spdlog", re.compile(r"^spdlog/"), {"base"}, True),
 ]
 # These may be in any .cc, but a header that includes them charges every reader.

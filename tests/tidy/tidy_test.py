@@ -42,8 +42,8 @@ class TidyTest(unittest.TestCase):
         self.assertEqual(code, 0, output)
 
     def test_direction(self):
-        self.refuses({"compress/a.h": HEADER.format(guard="COMPRESS_A", body='#include "worker/link.h"\n')},
-                     "compress/ may not include worker/link.h")
+        self.refuses({"compress/a.h": HEADER.format(guard="COMPRESS_A", body='#include "worker/link/link.h"\n')},
+                     "compress/ may not include worker/link/link.h")
 
     def test_rpc_is_a_room_of_its_own(self):
         self.refuses({"worker/a.h": HEADER.format(guard="WORKER_A", body='#include "base/rpc/channel.h"\n')},

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "proto/plan.pb.h"
-#include "worker/corpus.h"
+#include "worker/data/corpus.h"
 #include "worker/session.h"
 #include "worker/stage.h"
 

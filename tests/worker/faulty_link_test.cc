@@ -1,4 +1,4 @@
-#include "worker/faulty_link.h"
+#include "tests/worker/faulty_link.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "tests/worker/world.h"
-#include "worker/memory_link.h"
+#include "worker/link/memory_link.h"
 
 namespace isthmus::worker {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "proto/codec_text.h"
+#include "proto/codec/codec_text.h"
 #include "tests/worker/world.h"
 
 namespace isthmus::worker {

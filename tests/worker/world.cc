@@ -8,10 +8,10 @@
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "proto/codec_pair.h"
-#include "proto/codec_text.h"
-#include "proto/job_defaults.h"
-#include "proto/schedule.h"
+#include "proto/codec/codec_pair.h"
+#include "proto/codec/codec_text.h"
+#include "proto/job/job_defaults.h"
+#include "proto/plan/schedule.h"
 
 namespace isthmus::worker {
 namespace {

@@ -14,7 +14,7 @@
 #include "base/mutex.h"
 #include "proto/plan.pb.h"
 #include "tests/worker/fake_stage.h"
-#include "worker/memory_link.h"
+#include "worker/link/memory_link.h"
 #include "worker/session.h"
 
 namespace isthmus::worker {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
 #include "base/status.h"
-#include "proto/data_files.h"
+#include "proto/data/data_files.h"
 
 namespace isthmus::worker {
 namespace {

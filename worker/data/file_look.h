@@ -13,7 +13,7 @@
 namespace isthmus::worker {
 
 struct FileLook {
-  std::string format;                     // proto/data_files.h
+  std::string format;                     // proto/data/data_files.h
   int64_t offset = 0;                     // of the first token: after a header
   int64_t tokens = 0;                     // of the width that `format` says
   int64_t lowest_id = 0, highest_id = 0;  // in the blocks that were read

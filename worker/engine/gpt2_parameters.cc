@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
 #include "base/rng.h"
-#include "proto/tensor_names.h"
+#include "proto/model/tensor_names.h"
 
 namespace isthmus::engine {
 namespace {

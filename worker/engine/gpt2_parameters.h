@@ -32,7 +32,7 @@ std::vector<ParameterSpec> StageParameters(const ModelSpec& model, int first_lay
 
 // The autoencoder at the boundary above layer `layer` - 1, in `channels` channels: A on the stage
 // below, [hidden, channels], and B on the stage above, [channels, hidden]. Their names say where
-// they are and that they are not GPT-2's (proto/tensor_names.h). Xavier's initial values.
+// they are and that they are not GPT-2's (proto/model/tensor_names.h). Xavier's initial values.
 ParameterSpec BoundaryEncoder(const ModelSpec& model, int layer, int channels);
 ParameterSpec BoundaryDecoder(const ModelSpec& model, int layer, int channels);
 

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status.h"
-#include "proto/job_defaults.h"
-#include "proto/model_cost.h"
+#include "proto/job/job_defaults.h"
+#include "proto/model/model_cost.h"
 #include "worker/engine/blocks.h"
 #include "worker/engine/gpt2_parameters.h"
 #include "worker/engine/runtime.h"

@@ -1,6 +1,6 @@
 // Measures a host: seconds of the forward and backward pass of one fixed transformer block, and
 // whether its matrix library is a slow one. The block is the same on every host, so that the
-// planner can compare them and scale by proto/model_cost.h. Thread: any, while nothing else
+// planner can compare them and scale by proto/model/model_cost.h. Thread: any, while nothing else
 // computes; blocks for about `box`.
 #ifndef ISTHMUS_WORKER_ENGINE_REFERENCE_BLOCK_H_
 #define ISTHMUS_WORKER_ENGINE_REFERENCE_BLOCK_H_

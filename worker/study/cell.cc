@@ -12,11 +12,11 @@
 #include "base/mutex.h"
 #include "base/safetensors.h"
 #include "base/status.h"
-#include "proto/codec_pair.h"
-#include "proto/codec_text.h"
-#include "proto/job_defaults.h"
-#include "proto/schedule.h"
-#include "worker/memory_link.h"
+#include "proto/codec/codec_pair.h"
+#include "proto/codec/codec_text.h"
+#include "proto/job/job_defaults.h"
+#include "proto/plan/schedule.h"
+#include "worker/link/memory_link.h"
 
 namespace isthmus::study {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/plan.pb.h"
-#include "worker/corpus.h"
+#include "worker/data/corpus.h"
 #include "worker/session.h"
 #include "worker/study/grid.h"
 #include "worker/study/step_time.h"

@@ -21,7 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "proto/job_defaults.h"
+#include "proto/job/job_defaults.h"
 #include "worker/study/study.h"
 
 namespace isthmus::study {

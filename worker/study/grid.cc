@@ -6,8 +6,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "proto/codec_pair.h"
-#include "proto/codec_text.h"
+#include "proto/codec/codec_pair.h"
+#include "proto/codec/codec_text.h"
 
 namespace isthmus::study {
 namespace {

@@ -1,7 +1,7 @@
 // What a study runs: settings (a codec each way) x boundaries x seeds.
 //
 // A setting is written `FORWARD`, `FORWARD / BACKWARD` or `/ BACKWARD`, with codecs as in a job
-// (proto/codec_text.h); a side left out is `none`. Thread: pure functions.
+// (proto/codec/codec_text.h); a side left out is `none`. Thread: pure functions.
 #ifndef ISTHMUS_WORKER_STUDY_GRID_H_
 #define ISTHMUS_WORKER_STUDY_GRID_H_
 

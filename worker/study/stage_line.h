@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/plan.pb.h"
-#include "worker/corpus.h"
+#include "worker/data/corpus.h"
 #include "worker/session.h"
 #include "worker/study/step_time.h"
 #include "worker/tensor.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/status.h"
-#include "proto/schedule.h"
+#include "proto/plan/schedule.h"
 
 namespace isthmus::study {
 namespace {

@@ -14,7 +14,7 @@
 #include "base/file/durable_file.h"
 #include "base/hash.h"
 #include "base/status.h"
-#include "proto/job_defaults.h"
+#include "proto/job/job_defaults.h"
 #include "worker/study/cell.h"
 #include "worker/study/journal.h"
 #include "worker/study/subset_corpus.h"

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
-#include "worker/corpus.h"
+#include "worker/data/corpus.h"
 #include "worker/session.h"
 #include "worker/study/cell.h"
 #include "worker/study/grid.h"

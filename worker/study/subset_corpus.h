@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "worker/corpus.h"
+#include "worker/data/corpus.h"
 
 namespace isthmus::study {
 

@@ -12,8 +12,8 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "coordinator/cli/exit_code.h"
-#include "coordinator/cli/process.h"
-#include "coordinator/cli/render.h"
+#include "coordinator/cli/testnet/process.h"
+#include "coordinator/cli/view/render.h"
 
 namespace isthmus::cli {
 namespace {

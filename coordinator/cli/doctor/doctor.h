@@ -8,7 +8,7 @@
 
 #include "base/machine_check.h"
 #include "coordinator/cli/client.h"
-#include "coordinator/cli/console.h"
+#include "coordinator/cli/view/console.h"
 #include "proto/control.pb.h"
 
 namespace isthmus::cli {

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/cli/exit_code.h"
-#include "coordinator/cli/gpt2_import.h"
-#include "coordinator/cli/json_out.h"
+#include "coordinator/cli/model/gpt2_import.h"
+#include "coordinator/cli/view/json_out.h"
 
 namespace isthmus::cli {
 namespace {

@@ -2,8 +2,8 @@
 #ifndef ISTHMUS_COORDINATOR_CLI_JOB_CHECK_H_
 #define ISTHMUS_COORDINATOR_CLI_JOB_CHECK_H_
 
-#include "coordinator/cli/console.h"
-#include "coordinator/cli/job_yaml.h"
+#include "coordinator/cli/job/job_yaml.h"
+#include "coordinator/cli/view/console.h"
 
 namespace isthmus::cli {
 

@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "coordinator/cli/json_out.h"
+#include "coordinator/cli/view/json_out.h"
 
 namespace isthmus::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/interrupt.h"
-#include "coordinator/cli/process.h"
+#include "coordinator/cli/testnet/process.h"
 
 namespace isthmus::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "coordinator/cli/client.h"
-#include "coordinator/cli/console.h"
+#include "coordinator/cli/view/console.h"
 
 namespace isthmus::cli {
 

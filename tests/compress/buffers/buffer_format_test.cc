@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "gtest/gtest.h"
-#include "proto/codec_size.h"
+#include "proto/codec/codec_size.h"
 #include "tests/compress/pair.h"
 #include "tests/compress/reference.h"
 #include "tests/temp_directory.h"

@@ -4,7 +4,7 @@
 
 #include "base/rng.h"
 #include "gtest/gtest.h"
-#include "proto/codec_size.h"
+#include "proto/codec/codec_size.h"
 
 namespace isthmus::compress {
 namespace {

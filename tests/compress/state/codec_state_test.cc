@@ -9,7 +9,7 @@
 namespace isthmus::compress {
 namespace {
 
-// Every node of the grammar (proto/codec_text.h), and those that keep state within others.
+// Every node of the grammar (proto/codec/codec_text.h), and those that keep state within others.
 constexpr const char* kCodecs[] = {
     "none",
     "bf16",

@@ -1,0 +1,274 @@
+#include "coordinator/cli/job/job_reference.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "proto/codec/codec_grammar.h"
+#include "proto/job.pb.h"
+#include "proto/job/job_defaults.h"
+
+namespace isthmus::cli {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// (message name, field name) -> comment, from lines such as `  optional int32 bits = 3;  //
+// comment` inside `message X {`.
+std::map<std::pair<std::string, std::string>, std::string> Comments() {
+  std::map<std::pair<std::string, std::string>, std::string> comments;
+  std::string message;
+  for (absl::string_view line : absl::StrSplit(kJobProtoText, '\n')) {
+    absl::string_view rest = absl::StripAsciiWhitespace(line);
+    if (absl::ConsumePrefix(&rest, "message ")) {
+      message = std::string(rest.substr(0, rest.find(' ')));
+      continue;
+    }
+    const size_t equals = rest.find(" = ");
+    const size_t semicolon = rest.find(';');
+    if (message.empty() || equals == absl::string_view::npos ||
+        semicolon == absl::string_view::npos || equals > semicolon)
+      continue;
+    const absl::string_view declared = rest.substr(0, equals);
+    const std::string name(declared.substr(declared.rfind(' ') + 1));
+    const size_t slashes = rest.find("//", semicolon);
+    comments[{message, name}] =
+        slashes == absl::string_view::npos
+            ? ""
+            : std::string(absl::StripAsciiWhitespace(rest.substr(slashes + 2)));
+  }
+  return comments;
+}
+
+std::string TypeName(const FieldDescriptor* field) {
+  std::string type;
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_BOOL:
+      type = "true|false";
+      break;
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      type = absl::EndsWith(field->name(), "_share") ? "number or %" : "number";
+      break;
+    case FieldDescriptor::CPPTYPE_STRING:
+      type = "text";
+      break;
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      type = "section";
+      break;
+    default:
+      type = absl::EndsWith(field->name(), "_bytes") ? "size" : "whole number";
+  }
+  if (!field->is_repeated()) return type;
+  return absl::StrCat("list of ", type, type == "text" ? "s" : type == "section" ? "s" : "s");
+}
+
+void Collect(const Descriptor* type, const std::string& prefix,
+             const std::map<std::pair<std::string, std::string>, std::string>& comments,
+             std::vector<FieldDoc>* out) {
+  for (int i = 0; i < type->field_count(); ++i) {
+    const FieldDescriptor* field = type->field(i);
+    FieldDoc doc;
+    doc.path = absl::StrCat(prefix, field->name());
+    doc.type = TypeName(field);
+    const auto comment = comments.find({type->name(), field->name()});
+    if (comment != comments.end()) doc.meaning = comment->second;
+    const size_t open = doc.meaning.rfind('[');
+    if (open != std::string::npos && absl::EndsWith(doc.meaning, "]")) {
+      doc.default_value = doc.meaning.substr(open + 1, doc.meaning.size() - open - 2);
+      doc.meaning = std::string(absl::StripAsciiWhitespace(doc.meaning.substr(0, open)));
+    } else if (field->message_type() == nullptr && !field->is_repeated()) {
+      doc.default_value = field->has_presence() ? "unset" : "required";
+    }
+    out->push_back(doc);
+    if (field->message_type() != nullptr) {
+      Collect(field->message_type(), absl::StrCat(doc.path, field->is_repeated() ? "[]." : "."),
+              comments, out);
+    }
+  }
+}
+
+// What the template sets; everything else is commented out with its default.
+JobSpec ExampleJob() {
+  JobSpec job;
+  job.set_name("my-first-job");
+  ModelSpec* model = job.mutable_model();
+  model->set_layers(8);
+  model->set_hidden(256);
+  model->set_heads(8);
+  model->set_context(256);
+  job.mutable_data()->set_path("bible.txt");
+  RecipeSpec* recipe = job.mutable_recipe();
+  recipe->set_steps(1000);
+  recipe->set_global_batch(32);
+  recipe->set_micro_batch(4);
+  recipe->set_learning_rate(1e-3);
+  StrategySpec* strategy = job.mutable_strategy();
+  strategy->add_layers_per_stage(4);
+  strategy->add_layers_per_stage(4);
+  strategy->add_nodes("host-a");
+  strategy->add_nodes("host-b");
+  BoundaryCodec* boundary = job.mutable_compression()->add_boundaries();
+  boundary->set_boundary(0);
+  boundary->set_forward("delta(quant(3))");
+  boundary->set_backward("quant(6)");
+  return job;
+}
+
+std::string ScalarText(const Message& message, const FieldDescriptor* field, int index) {
+  const auto* r = message.GetReflection();
+  const bool list = index >= 0;
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return r->GetBool(message, field) ? "true" : "false";
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return absl::StrCat(r->GetDouble(message, field));
+    case FieldDescriptor::CPPTYPE_STRING:
+      return list ? r->GetRepeatedString(message, field, index) : r->GetString(message, field);
+    case FieldDescriptor::CPPTYPE_INT32:
+      return absl::StrCat(list ? r->GetRepeatedInt32(message, field, index)
+                               : r->GetInt32(message, field));
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return absl::StrCat(r->GetUInt64(message, field));
+    default: {
+      const int64_t value = r->GetInt64(message, field);
+      constexpr int64_t kMiB = int64_t{1} << 20;
+      return absl::EndsWith(field->name(), "_bytes") && value % kMiB == 0
+                 ? absl::StrCat(value / kMiB, "MiB")
+                 : absl::StrCat(value);
+    }
+  }
+}
+
+class TemplateWriter {
+ public:
+  explicit TemplateWriter(std::vector<FieldDoc> docs) {
+    for (FieldDoc& doc : docs) docs_[doc.path] = std::move(doc);
+  }
+
+  void Section(const Message& message, const std::string& prefix, const std::string& indent) {
+    const Descriptor* type = message.GetDescriptor();
+    for (int i = 0; i < type->field_count(); ++i) Field(message, type->field(i), prefix, indent);
+  }
+  std::string Take() { return std::move(text_); }
+
+ private:
+  void Field(const Message& message, const FieldDescriptor* field, const std::string& prefix,
+             const std::string& indent) {
+    const FieldDoc& doc = docs_[absl::StrCat(prefix, field->name())];
+    const auto* r = message.GetReflection();
+    if (field->message_type() != nullptr && !field->is_repeated()) {
+      absl::StrAppend(&text_, "\n", indent, field->name(), ":\n");
+      Section(r->GetMessage(message, field), doc.path + ".", indent + "  ");
+      return;
+    }
+    std::string value;
+    if (field->is_repeated()) {
+      for (int i = 0; i < r->FieldSize(message, field); ++i) {
+        absl::StrAppend(&value, i == 0 ? "" : ", ",
+                        field->message_type() ? Inline(r->GetRepeatedMessage(message, field, i))
+                                              : ScalarText(message, field, i));
+      }
+      value = absl::StrCat("[", value, "]");
+    } else {
+      value = ScalarText(message, field, -1);
+    }
+    const bool required = doc.default_value == "required";
+    if (!required && value.empty()) value = "DIR";
+    std::string line = absl::StrCat(indent, required ? "" : "# ", field->name(), ": ", value);
+    const std::string meaning = absl::StrCat(
+        doc.meaning,
+        required || doc.default_value.empty()
+            ? ""
+            : absl::StrCat(doc.meaning.empty() ? "" : " ", "[", doc.default_value, "]"));
+    if (!meaning.empty()) {
+      line.resize(std::max(line.size(), size_t{36}), ' ');
+      absl::StrAppend(&line, " # ", meaning);
+    }
+    absl::StrAppend(&text_, line, "\n");
+  }
+
+  static std::string Inline(const Message& message) {
+    std::string out;
+    for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+      const FieldDescriptor* field = message.GetDescriptor()->field(i);
+      const std::string value = ScalarText(message, field, -1);
+      absl::StrAppend(&out, i == 0 ? "" : ", ", field->name(), ": ",
+                      field->cpp_type() == FieldDescriptor::CPPTYPE_STRING
+                          ? absl::StrCat("'", value, "'")
+                          : value);
+    }
+    return absl::StrCat("{", out, "}");
+  }
+
+  std::map<std::string, FieldDoc> docs_;
+  std::string text_;
+};
+
+}  // namespace
+
+std::vector<FieldDoc> JobFieldDocs() {
+  std::vector<FieldDoc> docs;
+  Collect(JobSpec::descriptor(), "", Comments(), &docs);
+  return docs;
+}
+
+std::string JobReference() {
+  std::string out =
+      "A job file is YAML. Keys are the field names below; [brackets] hold what a field is when "
+      "the file leaves it out.\n"
+      "Whole numbers may be written as 1e6, sizes as 256MiB or 2GB, shares as 5%. Lists: [1, 2].\n"
+      "Codecs, each also with '| zstd' behind it; ',' shows the options that one may have:\n";
+  absl::StrAppend(&out, CodecHelp(),
+                  "`auto` takes for each link and direction the mildest codec that keeps the link "
+                  "faster than the compute.\n");
+  for (const FieldDoc& doc : JobFieldDocs()) {
+    const size_t depth = static_cast<size_t>(std::count(doc.path.begin(), doc.path.end(), '.'));
+    const std::string name =
+        doc.path.substr(doc.path.rfind('.') == std::string::npos ? 0 : doc.path.rfind('.') + 1);
+    if (absl::EndsWith(doc.type, "section")) {
+      absl::StrAppend(&out, "\n", name, ":\n");
+      continue;
+    }
+    std::string line = absl::StrCat(std::string(2 * depth, ' '), name);
+    line.resize(std::max(line.size() + 1, size_t{26}), ' ');
+    absl::StrAppend(&line, doc.type);
+    line.resize(std::max(line.size() + 1, size_t{42}), ' ');
+    if (doc.default_value == "required") {
+      absl::StrAppend(&line, "required. ", doc.meaning);
+    } else {
+      absl::StrAppend(&line, doc.meaning,
+                      doc.meaning.empty() || doc.default_value.empty() ? "" : " ",
+                      doc.default_value.empty() ? "" : absl::StrCat("[", doc.default_value, "]"));
+    }
+    absl::StrAppend(&out, absl::StripTrailingAsciiWhitespace(line), "\n");
+  }
+  return out;
+}
+
+std::string JobTemplate() {
+  JobSpec job = ExampleJob();
+  FillDefaults(&job);
+  // The example's cut is commented out, so the count of stages that follows from it is not a
+  // default.
+  job.mutable_strategy()->set_stages(0);
+  TemplateWriter writer(JobFieldDocs());
+  writer.Section(job, "", "");
+  return absl::StrCat(
+      "# A job for Isthmus: `isthmus plan FILE` shows what would happen, `isthmus submit FILE "
+      "--watch` trains.\n"
+      "# Lines that start with # are optional and show the default or an example. All fields: "
+      "`isthmus help job`.\n",
+      writer.Take());
+}
+
+}  // namespace isthmus::cli

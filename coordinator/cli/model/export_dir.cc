@@ -1,0 +1,161 @@
+#include "coordinator/cli/model/export_dir.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "base/file/durable_file.h"
+#include "base/status.h"
+#include "proto/model/gpt2_config.h"
+
+namespace isthmus::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::Status FileError(const std::string& what, const std::string& path) {
+  return absl::InternalError(absl::StrCat("can't ", what, " ", path, ": ", std::strerror(errno)));
+}
+
+// Deletes the directory at its end unless it was renamed away.
+class TempDir {
+ public:
+  ~TempDir() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  absl::Status Make(const std::string& beside) {
+    std::string name = absl::StrCat(beside, ".part.XXXXXX");
+    if (mkdtemp(name.data()) == nullptr) return FileError("make a directory beside", beside);
+    path_ = name;
+    return absl::OkStatus();
+  }
+  void Keep() { path_.clear(); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+absl::Status CheckTarget(const std::string& dir, bool force) {
+  std::error_code error;
+  if (!fs::exists(dir, error)) return absl::OkStatus();
+  if (!fs::is_directory(dir, error))
+    return absl::InvalidArgumentError(absl::StrCat(dir, " is a file; name a directory"));
+  if (!fs::is_empty(dir, error) && !force) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        dir, " exists and is not empty: name another directory, or replace it with --force"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MoveInto(const std::string& from, const std::string& dir) {
+  if (rename(from.c_str(), dir.c_str()) == 0) return absl::OkStatus();
+  if (errno != ENOTEMPTY && errno != EEXIST) return FileError("rename to", dir);
+  const std::string old = from + ".old";
+  if (rename(dir.c_str(), old.c_str()) != 0) return FileError("replace", dir);
+  if (rename(from.c_str(), dir.c_str()) != 0) {
+    const absl::Status status = FileError("rename to", dir);
+    rename(old.c_str(), dir.c_str());
+    return status;
+  }
+  std::error_code ignored;
+  fs::remove_all(old, ignored);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<nlohmann::json> ReadHeader(std::ifstream* in, const std::string& path,
+                                          int64_t file_bytes, int64_t* data_at) {
+  unsigned char length[8] = {};
+  in->read(reinterpret_cast<char*>(length), sizeof(length));
+  int64_t header_bytes = 0;
+  for (int i = 7; i >= 0; --i) header_bytes = (header_bytes << 8) | length[i];
+  if (!*in || header_bytes < 2 || header_bytes > kMaxHeaderBytes || header_bytes > file_bytes - 8) {
+    return absl::DataLossError(absl::StrCat(path, " is not a safetensors file"));
+  }
+  std::string text(static_cast<size_t>(header_bytes), '\0');
+  in->read(text.data(), header_bytes);
+  *data_at = 8 + header_bytes;
+  nlohmann::json header = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!*in || !header.is_object())
+    return absl::DataLossError(absl::StrCat(path, " has a damaged header"));
+  for (const auto& item : header.items()) {
+    if (item.key() == "__metadata__") continue;
+    const nlohmann::json& value = item.value();
+    if (!value.is_object() || !value.contains("data_offsets"))
+      return absl::DataLossError(absl::StrCat(path, ": ", item.key(), " has no data_offsets"));
+    const nlohmann::json& offsets = value["data_offsets"];
+    if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+        !offsets[1].is_number_unsigned() ||
+        offsets[0].get<uint64_t>() > offsets[1].get<uint64_t>() ||
+        offsets[1].get<uint64_t>() > static_cast<uint64_t>(file_bytes - *data_at)) {
+      return absl::DataLossError(absl::StrCat(path, ": ", item.key(), " lies outside the file"));
+    }
+  }
+  return header;
+}
+
+}  // namespace
+
+absl::Status MarkForTransformers(const std::string& path) {
+  std::error_code error;
+  const auto size = static_cast<int64_t>(fs::file_size(path, error));
+  std::ifstream in(path, std::ios::binary);
+  if (error || !in) return FileError("read", path);
+  int64_t data_at = 0;
+  ASSIGN_OR_RETURN(nlohmann::json header, ReadHeader(&in, path, size, &data_at));
+  if (header.contains("__metadata__") && header["__metadata__"].is_object() &&
+      header["__metadata__"].value("format", "") == "pt") {
+    return absl::OkStatus();
+  }
+  if (!header["__metadata__"].is_object()) header["__metadata__"] = nlohmann::json::object();
+  header["__metadata__"]["format"] = "pt";
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const std::string marked = path + ".marked";
+  std::ofstream out(marked, std::ios::binary | std::ios::trunc);
+  for (int i = 0; i < 8; ++i) out.put(static_cast<char>(text.size() >> (8 * i) & 0xff));
+  out << text;
+  if (size > data_at) out << in.rdbuf();
+  out.close();
+  if (!out || !in) return FileError("write", marked);
+  return rename(marked.c_str(), path.c_str()) == 0 ? absl::OkStatus()
+                                                   : FileError("rename to", path);
+}
+
+absl::Status WriteExport(const std::string& dir_in, bool force, const ModelSpec& model,
+                         const std::function<absl::Status(const std::string& path)>& fetch,
+                         const std::map<std::string, std::string>& more_files) {
+  std::string dir = fs::path(dir_in).lexically_normal().string();
+  while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
+  RETURN_IF_ERROR(CheckTarget(dir, force));
+  std::error_code error;
+  const fs::path parent = fs::path(dir).parent_path();
+  if (!parent.empty()) fs::create_directories(parent, error);
+  TempDir temp;
+  RETURN_IF_ERROR(temp.Make(dir));
+  const std::string weights = temp.path() + "/model.safetensors";
+  RETURN_IF_ERROR(fetch(weights));
+  RETURN_IF_ERROR(MarkForTransformers(weights));
+  RETURN_IF_ERROR(SyncFile(weights));
+  RETURN_IF_ERROR(WriteFileDurably(temp.path() + "/config.json", Gpt2ConfigJson(model)));
+  for (const auto& [name, bytes] : more_files)
+    RETURN_IF_ERROR(WriteFileDurably(absl::StrCat(temp.path(), "/", name), bytes));
+  fs::permissions(temp.path(),
+                  fs::perms::owner_all | fs::perms::group_read | fs::perms::group_exec |
+                      fs::perms::others_read | fs::perms::others_exec,
+                  error);
+  RETURN_IF_ERROR(SyncDirectory(temp.path()));
+  RETURN_IF_ERROR(MoveInto(temp.path(), dir));
+  temp.Keep();
+  return SyncDirectory(parent.string());
+}
+
+}  // namespace isthmus::cli

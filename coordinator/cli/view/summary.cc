@@ -1,0 +1,135 @@
+#include "coordinator/cli/view/summary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "coordinator/cli/view/render.h"
+
+namespace isthmus::cli {
+namespace {
+
+std::string RatioText(int64_t raw_bytes, int64_t wire_bytes) {
+  return wire_bytes > 0 ? FormatFixed(Ratio(raw_bytes, wire_bytes), 2) : "-";
+}
+
+nlohmann::ordered_json RatioJson(int64_t raw_bytes, int64_t wire_bytes) {
+  if (wire_bytes <= 0) return nullptr;
+  return Ratio(raw_bytes, wire_bytes);
+}
+
+}  // namespace
+
+double Ratio(int64_t raw_bytes, int64_t wire_bytes) {
+  return wire_bytes > 0 ? static_cast<double>(raw_bytes) / static_cast<double>(wire_bytes) : 0;
+}
+
+bool IsEnd(JobState state) {
+  return state == JOB_PAUSED || state == JOB_STOPPED || state == JOB_FINISHED ||
+         state == JOB_FAILED;
+}
+
+bool EndedWell(const JobStatus& status) {
+  const bool kept = status.checkpoint_step() >= status.step() || status.step() == 0;
+  return status.state() == JOB_FINISHED || (status.state() == JOB_STOPPED && kept);
+}
+
+Summary MakeSummary(const JobStatus& status, const std::vector<JobRecord>& records) {
+  Summary summary;
+  summary.status = status;
+  summary.loss_last_mean = status.loss();
+  summary.tokens_per_s = status.tokens_per_s();
+  double loss = 0;
+  size_t losses = 0;
+  for (auto record = records.rbegin(); record != records.rend(); ++record) {
+    if (record->committed() && losses < kMeanOf && std::isfinite(record->loss())) {
+      loss += record->loss();
+      ++losses;
+    }
+  }
+  if (losses > 0) summary.loss_last_mean = loss / static_cast<double>(losses);
+  for (const BoundaryTotals& boundary : status.boundaries()) {
+    summary.raw_bytes += boundary.raw_bytes();
+    summary.wire_bytes += boundary.wire_bytes();
+  }
+  return summary;
+}
+
+std::string SummaryTable(const Summary& summary) {
+  const JobStatus& s = summary.status;
+  std::string out = absl::StrCat("Job ", Printable(s.name()), " (", Printable(s.job_id()), ") ",
+                                 StateName(s.state()), " at step ", s.step(), " of ", s.steps(),
+                                 s.reason().empty() ? "" : ": ", Printable(s.reason()), "\n\n");
+  Table figures({"", ">"});
+  const auto loss = [&](double value) { return s.step() > 0 ? FormatFixed(value, 4) : "-"; };
+  figures.AddRow({"loss, first step", loss(s.first_loss())});
+  figures.AddRow({"loss, last step", loss(s.loss())});
+  figures.AddRow({"loss, mean of the last 10", loss(summary.loss_last_mean)});
+  figures.AddRow(
+      {"validation loss", s.has_validation_loss() ? FormatFixed(s.validation_loss(), 4) : "-"});
+  figures.AddRow({"tokens", FormatCount(static_cast<double>(s.tokens()))});
+  figures.AddRow({"tokens/s", FormatFixed(summary.tokens_per_s, 0)});
+  figures.AddRow({"running time", FormatSeconds(s.elapsed_s())});
+  figures.AddRow({"newest checkpoint",
+                  s.checkpoint_step() < 0 ? "none" : absl::StrCat("step ", s.checkpoint_step())});
+  const std::string text = figures.Render();
+  absl::StrAppend(&out, text.substr(text.find('\n') + 1), "\n");  // without the empty header
+  if (s.boundaries().empty()) return out;
+  Table bytes({"BOUNDARY", "DIRECTION", "FROM", "TO", "CODEC", ">RAW", ">WIRE", ">RATIO"});
+  for (const BoundaryTotals& b : s.boundaries()) {
+    bytes.AddRow({b.link_id(), b.forward() ? "forward" : "backward", b.from_node(), b.to_node(),
+                  b.codec(), FormatBytes(static_cast<double>(b.raw_bytes())),
+                  FormatBytes(static_cast<double>(b.wire_bytes())),
+                  RatioText(b.raw_bytes(), b.wire_bytes())});
+  }
+  bytes.AddRow({"all", "", "", "", "", FormatBytes(static_cast<double>(summary.raw_bytes)),
+                FormatBytes(static_cast<double>(summary.wire_bytes)),
+                RatioText(summary.raw_bytes, summary.wire_bytes)});
+  return out + bytes.Render();
+}
+
+std::string SummaryJson(const Summary& summary) {
+  const JobStatus& s = summary.status;
+  nlohmann::ordered_json json;
+  json["job_id"] = s.job_id();
+  json["name"] = s.name();
+  json["state"] = StateName(s.state());
+  json["reason"] = s.reason();
+  json["generation"] = s.generation();
+  json["step"] = s.step();
+  json["steps"] = s.steps();
+  json["checkpoint_step"] = s.checkpoint_step();
+  const auto loss = [&](double value) {
+    return s.step() > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+  };
+  json["loss_first"] = loss(s.first_loss());
+  json["loss_last"] = loss(s.loss());
+  json["loss_last_mean"] = loss(summary.loss_last_mean);
+  json["validation_loss"] =
+      s.has_validation_loss() ? nlohmann::ordered_json(s.validation_loss()) : nullptr;
+  json["tokens"] = s.tokens();
+  json["tokens_per_s"] = summary.tokens_per_s;
+  json["elapsed_s"] = s.elapsed_s();
+  json["raw_bytes"] = summary.raw_bytes;
+  json["wire_bytes"] = summary.wire_bytes;
+  json["ratio"] = RatioJson(summary.raw_bytes, summary.wire_bytes);
+  json["boundaries"] = nlohmann::ordered_json::array();
+  for (const BoundaryTotals& b : s.boundaries()) {
+    nlohmann::ordered_json boundary;
+    boundary["link_id"] = b.link_id();
+    boundary["direction"] = b.forward() ? "forward" : "backward";
+    boundary["from"] = b.from_node();
+    boundary["to"] = b.to_node();
+    boundary["codec"] = b.codec();
+    boundary["raw_bytes"] = b.raw_bytes();
+    boundary["wire_bytes"] = b.wire_bytes();
+    boundary["ratio"] = RatioJson(b.raw_bytes(), b.wire_bytes());
+    json["boundaries"].push_back(std::move(boundary));
+  }
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace isthmus::cli

@@ -1,0 +1,314 @@
+#include "coordinator/cli/view/views.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "coordinator/cli/view/render.h"
+#include "coordinator/cli/view/summary.h"
+#include "proto/codec/codec_size.h"
+#include "proto/codec/codec_text.h"
+
+namespace isthmus::cli {
+namespace {
+
+std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)); }
+
+std::string Layers(const StagePlan& stage, const ModelSpec& model) {
+  std::string text = stage.end_layer() - stage.first_layer() == 1
+                         ? absl::StrCat("block ", stage.first_layer())
+                         : absl::StrCat("blocks ", stage.first_layer(), "-", stage.end_layer() - 1);
+  if (stage.first_layer() == 0) text = absl::StrCat("embedding, ", text);
+  if (stage.end_layer() == model.layers()) absl::StrAppend(&text, ", head");
+  return text;
+}
+
+Table StageTable(const Plan& plan) {
+  Table table({">STAGE", "NODE", "ADDRESS", "HOLDS", ">COMPUTE/STEP", ">MEMORY"});
+  for (const StagePlan& stage : plan.stages()) {
+    table.AddRow({absl::StrCat(stage.stage()), stage.node_name(), stage.address(),
+                  Layers(stage, plan.job().model()), FormatSeconds(stage.predicted_step_s()),
+                  Bytes(stage.memory_bytes())});
+  }
+  return table;
+}
+
+std::string StageName(const Plan& plan, int stage) {
+  return stage >= 0 && stage < plan.stages_size() ? plan.stages(stage).node_name()
+                                                  : absl::StrCat("stage ", stage);
+}
+
+// "delta(quant(4))", bytes of a full micro-batch on the wire and the time they take.
+void AddDirection(const Plan& plan, const LinkPlan& link, bool forward, Table* table) {
+  const CodecSpec& codec = forward ? link.forward() : link.backward();
+  const double rate = forward ? link.rate_up_bits_per_s() : link.rate_down_bits_per_s();
+  std::vector<std::string> row = {
+      link.id(),
+      StageName(plan, forward ? link.lower() : link.upper()),
+      StageName(plan, forward ? link.upper() : link.lower()),
+      forward ? "forward" : "backward",
+      FormatBitRate(rate),
+      link.round_trip_s() > 0 ? FormatSeconds(link.round_trip_s()) : "unknown",
+      Bytes(link.window_bytes()),
+      FormatCodec(codec)};
+  if (link.kind() == LinkPlan::TIED) {
+    row[3] = forward ? "tied, up" : "tied, down";
+  } else if (ValidateCodec(codec).ok()) {
+    const JobSpec& job = plan.job();
+    const TensorDims dims{job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
+    const double bytes = MeanEncodedBytes(codec, dims, plan.first_visits());
+    row.push_back(Bytes(dims.elements() * 4));
+    row.push_back(FormatBytes(bytes));
+    row.push_back(rate > 0 ? FormatSeconds(bytes * 8 / rate) : "unknown");
+  }
+  table->AddRow(std::move(row));
+}
+
+// What the means in the table of links are made of.
+std::string DeltaNotes(const Plan& plan) {
+  std::string out;
+  const JobSpec& job = plan.job();
+  const TensorDims dims{job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
+  for (const LinkPlan& link : plan.links()) {
+    const CodecSpec& codec = link.forward();
+    if (link.kind() != LinkPlan::BOUNDARY || !HasBuffers(codec) || !ValidateCodec(codec).ok())
+      continue;
+    absl::StrAppend(&out, Printable(link.id()),
+                    " forward: WIRE and TIME are means: ", Bytes(EncodedBytes(codec, dims, false)),
+                    " on a first visit of a sample, ", Bytes(EncodedBytes(codec, dims, true)),
+                    " after; ", absl::StrFormat("%.3g", 100 * plan.first_visits()),
+                    " % of visits are first ones\n");
+  }
+  return out;
+}
+
+std::string When(int64_t unix_ms) {
+  return unix_ms > 0 ? absl::FormatTime("%Y-%m-%d %H:%M", absl::FromUnixMillis(unix_ms),
+                                        absl::LocalTimeZone())
+                     : "-";
+}
+
+std::string Progress(const JobStatus& job) {
+  if (job.steps() <= 0) return absl::StrCat(job.step());
+  return absl::StrFormat(
+      "%d/%d (%.0f %%)", job.step(), job.steps(),
+      100.0 * static_cast<double>(job.step()) / static_cast<double>(job.steps()));
+}
+
+// What checkpoints travel over.
+std::string PathWords(const CoordinatorPath& path) {
+  if (path.up_bits_per_s() <= 0) return "-";
+  return absl::StrCat("up ", FormatBitRate(path.up_bits_per_s()), ", down ",
+                      FormatBitRate(path.down_bits_per_s()));
+}
+
+// A cause in a row of a table; `isthmus status` has it whole.
+std::string Brief(const std::string& reason) {
+  constexpr size_t kWidth = 80;
+  const std::string line = reason.substr(0, reason.find('\n'));
+  if (DisplayWidth(line) <= kWidth && line.size() == reason.size()) return reason;
+  return absl::StrCat(Clip(line, kWidth - 3), "...");
+}
+
+}  // namespace
+
+Ready CountReady(const ListNodesReply& reply) {
+  Ready ready;
+  std::set<std::string> alive;
+  for (const NodeStatus& node : reply.nodes()) {
+    if (node.alive()) alive.insert(node.node().id());
+  }
+  ready.alive = static_cast<int>(alive.size());
+  for (const LinkMeasurement& link : reply.links()) {
+    ready.links += alive.count(link.from_id()) > 0 && alive.count(link.to_id()) > 0 ? 1 : 0;
+  }
+  return ready;
+}
+
+std::string NodesView(const ListNodesReply& reply) {
+  if (reply.nodes().empty()) {
+    return "No daemon has joined. Start one: isthmusd --coordinator HOST:PORT --listen "
+           "0.0.0.0:7071 --state-dir DIR --data-dir DIR\n";
+  }
+  Table nodes({"NODE", "STATE", "ADDRESS", "DEVICE", ">THREADS", ">MEMORY", ">DISK", ">GFLOP/S",
+               "COORDINATOR", "JOB", "VERSION"});
+  std::map<std::string, std::string> names;
+  std::string warnings;
+  for (const NodeStatus& status : reply.nodes()) {
+    const NodeInfo& node = status.node();
+    names[node.id()] = node.name();
+    const double gflops =
+        node.block_forward_s() > 0 ? node.block_flops() / node.block_forward_s() / 1e9 : 0;
+    nodes.AddRow(
+        {node.name(),
+         status.alive() ? "alive"
+                        : absl::StrCat("lost ", FormatSeconds(status.heartbeat_age_s()), " ago"),
+         node.address(), node.device(), absl::StrCat(node.threads()), Bytes(node.memory_bytes()),
+         Bytes(node.disk_bytes()), gflops > 0 ? FormatFixed(gflops, 1) : "measuring",
+         PathWords(status.path()),
+         status.job_id().empty() ? "-" : absl::StrCat(status.job_id(), " stage ", status.stage()),
+         node.version()});
+    for (const std::string& warning : status.warnings()) {
+      absl::StrAppend(&warnings, "warning: ", Printable(node.name()), ": ", Printable(warning),
+                      "\n");
+    }
+  }
+  std::string out = nodes.Render();
+  if (!reply.links().empty()) {
+    Table links({"FROM", "TO", ">RATE", ">ROUND TRIP", ">LOSS", "NOTE"});
+    const auto name = [&](const std::string& id) { return names.count(id) > 0 ? names[id] : id; };
+    for (const LinkMeasurement& link : reply.links()) {
+      links.AddRow({name(link.from_id()), name(link.to_id()), FormatBitRate(link.rate_bits_per_s()),
+                    link.round_trip_s() > 0 ? FormatSeconds(link.round_trip_s()) : "unknown",
+                    link.loss() > 0 ? absl::StrCat(FormatFixed(100 * link.loss(), 2), " %") : "-",
+                    link.error()});
+    }
+    absl::StrAppend(&out, "\n", links.Render());
+  }
+  if (!warnings.empty()) absl::StrAppend(&out, "\n", warnings);
+  return out;
+}
+
+std::string PlanView(const PlanReply& reply) {
+  const Plan& plan = reply.plan();
+  const RecipeSpec& recipe = plan.job().recipe();
+  const double tokens = static_cast<double>(recipe.global_batch()) * plan.job().model().context();
+  std::string out = absl::StrCat("Plan of job ", Printable(plan.job().name()), ": ",
+                                 plan.stages_size(), plan.stages_size() == 1 ? " stage" : " stages",
+                                 ", ", plan.job().strategy().schedule(), ", predicted ",
+                                 FormatSeconds(plan.predicted_step_s()), " a step");
+  if (plan.predicted_step_s() > 0)
+    absl::StrAppend(&out, " (", FormatCount(tokens / plan.predicted_step_s()), " tokens/s)");
+  if (plan.from_checkpoint()) absl::StrAppend(&out, ", from checkpoint ", plan.start_step());
+  absl::StrAppend(&out, "\n\n", StageTable(plan).Render());
+  if (!plan.links().empty()) {
+    Table links({"LINK", "FROM", "TO", "DIRECTION", ">RATE", ">ROUND TRIP", ">WINDOW", "CODEC",
+                 ">RAW/MICRO", ">WIRE/MICRO", ">TIME/MICRO"});
+    for (const LinkPlan& link : plan.links()) {
+      AddDirection(plan, link, true, &links);
+      AddDirection(plan, link, false, &links);
+    }
+    absl::StrAppend(&out, "\n", links.Render(), DeltaNotes(plan));
+  }
+  if (!plan.explanation().empty()) absl::StrAppend(&out, "\nWhy:\n");
+  for (const std::string& reason : plan.explanation())
+    absl::StrAppend(&out, "  - ", Printable(reason), "\n");
+  if (!reply.schedule_grid().empty())
+    absl::StrAppend(&out, "\nSchedule of one step (F forward, B backward, by micro-batch):\n");
+  for (const std::string& line : reply.schedule_grid())
+    absl::StrAppend(&out, "  ", Printable(line), "\n");
+  if (!reply.changes().empty()) absl::StrAppend(&out, "\n", ChangesView(reply.changes()));
+  if (!reply.warnings().empty()) absl::StrAppend(&out, "\n");
+  for (const std::string& warning : reply.warnings())
+    absl::StrAppend(&out, "warning: ", Printable(warning), "\n");
+  return out;
+}
+
+std::string ChangesView(const google::protobuf::RepeatedPtrField<FieldChange>& changes) {
+  if (changes.empty()) return "";
+  Table table({"", "FIELD", "BEFORE", "NOW", ""});
+  bool alters = false;
+  for (const FieldChange& change : changes) {
+    alters = alters || change.alters_run();
+    table.AddRow({change.alters_run() ? "*" : "", change.field(), change.before(), change.after(),
+                  change.consequence()});
+  }
+  return absl::StrCat(
+      "What differs from the run that wrote the checkpoint:\n", table.Render(),
+      alters ? "* makes another training of it: `isthmus submit --resume` takes it only with "
+               "--accept-changes\n"
+             : "");
+}
+
+std::string JobListView(const ListJobsReply& reply) {
+  if (reply.jobs().empty()) return "No jobs. Submit one: isthmus submit JOB.yaml --watch\n";
+  Table table({"JOB", "NAME", "STATE", ">STEP", ">LOSS", ">TOKENS/S", ">CHECKPOINT", "SUBMITTED",
+               "REASON"});
+  std::string warnings;
+  for (const JobStatus& job : reply.jobs()) {
+    table.AddRow({job.job_id(), job.name(), StateName(job.state()), Progress(job),
+                  job.step() > 0 ? FormatFixed(job.loss(), 4) : "-",
+                  job.tokens_per_s() > 0 ? FormatCount(job.tokens_per_s()) : "-",
+                  job.checkpoint_step() >= 0 ? absl::StrCat(job.checkpoint_step()) : "none",
+                  When(job.submitted_unix_ms()), Brief(job.reason())});
+    for (const std::string& warning : job.warnings())
+      absl::StrAppend(&warnings, "warning: ", Printable(job.job_id()), ": ", Printable(warning),
+                      "\n");
+  }
+  return absl::StrCat(table.Render(), warnings.empty() ? "" : "\n", warnings);
+}
+
+std::string CheckpointsView(const ListCheckpointsReply& reply, bool verified) {
+  if (reply.checkpoints().empty()) return "No checkpoint is stored yet.\n";
+  Table table({">STEP", ">SIZE", "STATE"});
+  for (const CheckpointInfo& info : reply.checkpoints()) {
+    table.AddRow({absl::StrCat(info.step()), Bytes(info.bytes()),
+                  !info.damage().empty() ? info.damage()
+                  : verified             ? "sound"
+                                         : "whole (--verify reads it)"});
+  }
+  return absl::StrCat(table.Render(),
+                      "\nGo on from one: isthmus submit JOB.yaml --resume --step STEP\n");
+}
+
+std::string JobStatusView(const JobStatus& status, const std::vector<JobRecord>& records) {
+  std::string out = SummaryTable(MakeSummary(status, records));
+  if (!status.warnings().empty()) absl::StrAppend(&out, "\n");
+  for (const std::string& warning : status.warnings())
+    absl::StrAppend(&out, "warning: ", Printable(warning), "\n");
+  if (status.eta_s() > 0)
+    absl::StrAppend(&out, "\nETA ", FormatSeconds(status.eta_s()), ", generation ",
+                    status.generation(), "\n");
+  if (status.has_plan() && !status.plan().stages().empty())
+    absl::StrAppend(&out, "\n", StageTable(status.plan()).Render());
+  return out;
+}
+
+JobRecord AsCounted(const JobRecord& record) {
+  JobRecord counted = record;
+  counted.set_step(record.step() + 1);
+  return counted;
+}
+
+std::string RecordHeader() {
+  return absl::StrFormat("%8s %9s %9s %10s %10s %8s %8s %9s %9s %9s %9s %8s\n", "STEP", "LOSS",
+                         "TOKENS/S", "RAW", "WIRE", "STEP_S", "COMPUTE", "SEND_WAIT", "RECV_WAIT",
+                         "SYNC", "GRAD_NORM", "KEYS");
+}
+
+std::string RecordLine(const JobRecord& r) {
+  std::string line = absl::StrFormat(
+      "%8d %9s %9s %10s %10s %8.3f %8.3f %9.3f %9.3f %9.3f %9s %8d", r.step(),
+      FormatFixed(r.loss(), 4), FormatCount(r.tokens_per_s()), Bytes(r.raw_bytes()),
+      Bytes(r.wire_bytes()), r.step_s(), r.compute_s(), r.send_wait_s(), r.recv_wait_s(),
+      r.sync_s(), FormatFixed(r.gradient_norm(), 3), r.key_frames());
+  if (r.has_validation_loss())
+    absl::StrAppend(&line, "  validation ", FormatFixed(r.validation_loss(), 4));
+  if (!r.committed()) absl::StrAppend(&line, "  skipped");
+  return line + "\n";
+}
+
+std::string OneStageNote(const JobSpec& job, const Plan& plan) {
+  if (plan.stages_size() != 1 || job.strategy().stages() != 0 ||
+      job.strategy().layers_per_stage_size() > 0)
+    return "";
+  std::vector<std::string> considered;  // "1 stage on ...", "2 stages on ...": see plan.explanation
+  for (const std::string& line : plan.explanation()) {
+    if (!line.empty() && absl::ascii_isdigit(static_cast<unsigned char>(line[0])))
+      considered.push_back(absl::StrCat("  ", Printable(line), "\n"));
+  }
+  if (considered.size() < 2) return "";  // there was one daemon
+  return absl::StrCat(
+      "one daemon trains it alone, and nothing crosses the network, since that is the fastest:\n",
+      absl::StrJoin(considered, ""),
+      "to train over the network all the same: --set strategy.stages=",
+      std::min<size_t>(considered.size(), 3), "\n");
+}
+
+}  // namespace isthmus::cli

@@ -1,0 +1,293 @@
+// The half of JobTable that listens: words of daemons, time.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "coordinator/core/format.h"
+#include "coordinator/core/jobs.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+constexpr size_t kMaxLeavingBytes = 100;  // of a reason
+
+std::string Who(const Job& job, int stage) {
+  return absl::StrCat("stage ", stage, " on daemon ", job.plan.stages(stage).node_name());
+}
+
+void Append(Commands* out, Commands more) {
+  for (Command& c : more) out->push_back(std::move(c));
+}
+
+}  // namespace
+
+void JobTable::Confirm(Job* job, int stage, absl::Time now) {
+  StageState& s = job->stages[stage];
+  s.gone_since.reset();
+  s.idle = false;
+  if (!s.confirm_by.has_value()) return;
+  s.confirm_by.reset();
+  if (std::none_of(job->stages.begin(), job->stages.end(),
+                   [](const StageState& t) { return t.confirm_by.has_value(); })) {
+    SetState(job, job->status.state(), "", now);
+  }
+}
+
+Commands JobTable::CheckData(Job* job, absl::Time now) {
+  int first = -1;
+  for (int s = 0; s < static_cast<int>(job->stages.size()); ++s) {
+    if (job->stages[s].fingerprint == 0) continue;
+    if (first < 0) first = s;
+    if (job->stages[s].fingerprint != job->stages[first].fingerprint) {
+      return Fail(
+          job,
+          absl::StrCat(Who(*job, first), " and ", Who(*job, s), " read different data at '",
+                       job->spec.data().path(), "': put the same file into both --data-dir"),
+          "", now);
+    }
+  }
+  return {};
+}
+
+Commands JobTable::OnEvent(const std::string& node_id, const SessionEvent& event, absl::Time now) {
+  Job* job = Current(event.job_id(), event.generation());
+  if (job == nullptr || !job->active()) return {};
+  const int stage = StageOf(*job, node_id);
+  if (stage < 0 || stage != event.stage()) return {};
+  StageState& s = job->stages[stage];
+  Confirm(job, stage, now);
+  job->progressed = now;
+  switch (event.state()) {
+    case SessionEvent::PREPARED:
+      s.fingerprint = event.corpus_fingerprint();
+      [[fallthrough]];
+    case SessionEvent::RUNNING:
+      s.prepared = true;
+      MaybeRun(job, now);
+      return CheckData(job, now);
+    case SessionEvent::CHECKPOINTED:
+      return {};
+    case SessionEvent::FINISHED:
+      if (s.ended) return {};
+      s.prepared = s.ended = true;
+      SetStep(job, std::max(job->status.step(), std::min(event.step(), job->status.steps())));
+      Touch(job);
+      MaybeFinish(job, now);
+      return {};
+    case SessionEvent::FAILED:
+      if (s.ended) return {};
+      s.ended = true;
+      return Fail(job,
+                  absl::StrCat(Who(*job, stage), " failed at step ", event.step(), ": ",
+                               event.message().substr(0, kMaxReasonBytes / 2)),
+                  node_id, now);
+    default:
+      return {};
+  }
+}
+
+absl::Status JobTable::OnStep(const std::string& node_id, const StepRecord& record, absl::Time now,
+                              int64_t unix_ms) {
+  Job* job = Current(record.job_id(), record.generation());
+  if (job == nullptr)
+    return absl::NotFoundError(absl::StrCat("step record of job '", record.job_id().substr(0, 80),
+                                            "' generation ", record.generation(),
+                                            ", which is not current"));
+  const int stage = StageOf(*job, node_id);
+  if (stage < 0 || stage != record.stage())
+    return absl::InvalidArgumentError(absl::StrCat("step record of stage ", record.stage(),
+                                                   " from a daemon that does not hold it"));
+  if (job->active()) {
+    Confirm(job, stage, now);
+    job->progressed = now;
+    job->stages[stage].prepared = true;
+    if (job->status.state() == JOB_STARTING) MaybeRun(job, now);
+  }
+  ASSIGN_OR_RETURN(std::optional<MergedStep> merged, job->merger.Add(record));
+  if (!merged.has_value()) return absl::OkStatus();
+  for (const StepRecord& r : merged->stages) AddBytes(r, job->plan, &job->boundaries);
+  JobRecord& m = merged->record;
+  m.set_unix_ms(unix_ms);
+  JobStatus& s = job->status;
+  SetStep(job, std::max(s.step(), m.step() + 1));
+  s.set_loss(m.loss());
+  if (s.first_loss() == 0) s.set_first_loss(m.loss());
+  if (m.has_validation_loss()) {
+    s.set_has_validation_loss(true);
+    s.set_validation_loss(m.validation_loss());
+  }
+  job->recent.push_back({++job->last_record, m});
+  if (static_cast<int>(job->recent.size()) > kRecentRecords) job->recent.pop_front();
+  unsaved_.push_back({job->id, std::move(m)});
+  while (static_cast<int>(unsaved_.size()) > kMaxUnsavedRecords) unsaved_.pop_front();
+  CheckOverdue(job);
+  Touch(job);
+  return absl::OkStatus();
+}
+
+Commands JobTable::OnRegistered(const std::string& node_id, const isthmus::Register& request,
+                                bool restarted, absl::Time now) {
+  Commands out;
+  const uint64_t generation = request.running_generation();
+  for (auto& [id, job] : jobs_) {
+    const int stage = StageOf(job, node_id);
+    if (stage < 0) continue;
+    const bool ran_alone =
+        request.running_job_id() == id && job.out_of_touch &&
+        (generation == job.status.generation() || (generation == 0 && !restarted));
+    if (!job.active() && !(ran_alone && Revive(&job, now))) continue;
+    StageState& s = job.stages[stage];
+    s.gone_since.reset();
+    if (generation == job.status.generation()) {
+      Confirm(&job, stage, now);
+      job.progressed = now;
+      if (job.status.state() == JOB_STOPPING)
+        out.push_back(StopCommand(
+            node_id, id, generation, true,
+            job.stop_reason.empty() ? std::string("stopped by the user") : job.stop_reason));
+      continue;
+    }
+    if (s.ended) continue;
+    s.idle = true;
+    MaybeFinish(&job, now);
+    if (!job.active()) continue;
+    if (restarted && !s.confirm_by.has_value()) {
+      Append(&out, Fail(&job,
+                        absl::StrCat("daemon ", request.node().name(),
+                                     " restarted and its session (stage ", stage, ") is gone"),
+                        node_id, now));
+    } else {
+      s.confirm_by = std::min(s.confirm_by.value_or(now + options_.settle), now + options_.settle);
+    }
+  }
+  if (generation != 0) {
+    const Job* job = Current(request.running_job_id(), generation);
+    if (job == nullptr || !job->active() || StageOf(*job, node_id) < 0) {
+      out.push_back(StopCommand(node_id, request.running_job_id(), generation, false,
+                                absl::StrCat("generation ", generation, " is no longer current")));
+    }
+  }
+  return out;
+}
+
+Commands JobTable::OnLeaving(const std::string& node_id, const Leaving& leaving, absl::Time now) {
+  Commands out;
+  for (auto& [id, job] : jobs_) {
+    const int stage = StageOf(job, node_id);
+    if (!job.active() || stage < 0 || job.stages[stage].ended) continue;
+    if (job.status.state() == JOB_STOPPING) continue;  // it ends in good order already
+    const std::string reason =
+        absl::StrCat("daemon ", job.plan.stages(stage).node_name(), " left (",
+                     leaving.reason().empty() ? "it was told to end"
+                                              : leaving.reason().substr(0, kMaxLeavingBytes),
+                     ")");
+    job.leaving = reason;
+    job.leaving_node = node_id;
+    if (job.status.state() == JOB_STARTING) {
+      Append(&out, Fail(&job, "it had not started", "", now));
+      continue;
+    }
+    Append(&out, BeginStop(&job, reason,
+                           absl::StrCat(reason, ", which ends in ",
+                                        DurationWords(absl::Milliseconds(leaving.grace_ms())),
+                                        " at the latest: the step is finished and a checkpoint "
+                                        "written"),
+                           now));
+  }
+  return out;
+}
+
+// ---- time ----
+
+Commands JobTable::Tick(const Membership& members, absl::Time now) {
+  Commands out;
+  for (auto& [id, job] : jobs_) {
+    if (job.active()) Append(&out, TickJob(&job, members, now));
+  }
+  return out;
+}
+
+// Whether a daemon that the job waits for does something: bytes of a checkpoint are progress. The
+// others wait for it.
+bool JobTable::Moves(const Job& job, const Membership& members, absl::Time now) const {
+  const bool starting = job.status.state() == JOB_STARTING;
+  const absl::Duration patience =
+      std::max(options_.start_margin, absl::Milliseconds(job.plan.deadlines().checkpoint_ms()));
+  for (int i = 0; i < static_cast<int>(job.stages.size()); ++i) {
+    if (job.stages[i].ended || (starting && job.stages[i].prepared)) continue;
+    if (members.Moves(job.plan.stages(i).node_id(), job.status.generation(), patience, now))
+      return true;
+  }
+  return false;
+}
+
+Commands JobTable::TickJob(Job* job, const Membership& members, absl::Time now) {
+  for (int i = 0; i < static_cast<int>(job->stages.size()); ++i) {
+    const StageState& s = job->stages[i];
+    const std::string& node = job->plan.stages(i).node_id();
+    if (s.ended) continue;
+    if (s.idle && s.confirm_by.has_value() && now >= *s.confirm_by) {
+      return Fail(job,
+                  absl::StrCat("daemon ", job->plan.stages(i).node_name(),
+                               " came back without its session"),
+                  node, now);
+    }
+  }
+  if (Commands out = TickGone(job, members, now); !out.empty() || !job->active()) return out;
+  if (job->deadline.has_value() && now >= *job->deadline && !Moves(*job, members, now)) {
+    if (job->status.state() == JOB_STARTING) {
+      std::string missing;
+      for (int i = 0; i < static_cast<int>(job->stages.size()); ++i) {
+        if (!job->stages[i].prepared)
+          absl::StrAppend(&missing, missing.empty() ? "" : ", ", Who(*job, i));
+      }
+      return Fail(job,
+                  absl::StrCat("not ready in time: ", missing, " (see the log of that daemon)"), "",
+                  now);
+    }
+    if (job->status.state() == JOB_STOPPING)
+      return Fail(job, "its daemons did not finish in time", "", now);
+  }
+  return TickStalls(job, members, now);
+}
+
+Commands JobTable::TickStalls(Job* job, const Membership& members, absl::Time now) {
+  if (job->status.state() != JOB_RUNNING) return {};
+  const Deadlines& d = job->plan.deadlines();
+  const bool first = job->status.step() == job->plan.start_step();
+  const bool last = job->status.step() >= job->status.steps();  // its checkpoint is being stored
+  const absl::Duration limit = absl::Milliseconds(first  ? std::max(d.first_step_ms(), d.step_ms())
+                                                  : last ? std::max(d.checkpoint_ms(), d.step_ms())
+                                                         : d.step_ms());
+  if (limit <= absl::ZeroDuration()) return {};
+  int worst = -1;
+  absl::Duration longest = limit;
+  for (int i = 0; i < static_cast<int>(job->stages.size()); ++i) {
+    StageState& s = job->stages[i];
+    if (s.ended) continue;
+    const absl::Duration still =
+        members.NoProgressFor(job->plan.stages(i).node_id(), job->status.generation(), now);
+    if (still > longest) {
+      longest = still;
+      worst = i;
+    }
+    if (still <= limit) s.stall_reported = false;
+  }
+  if (worst < 0) {
+    if (absl::StartsWith(job->status.reason(), "no progress")) SetState(job, JOB_RUNNING, "", now);
+    return {};
+  }
+  const std::string words =
+      absl::StrCat("no progress of ", Who(*job, worst), " for ", DurationWords(longest),
+                   " though its heartbeats come (step deadline ", DurationWords(limit), ")");
+  if (longest > 2 * limit) return Fail(job, words, "", now);
+  if (!job->stages[worst].stall_reported) {
+    job->stages[worst].stall_reported = true;
+    SetState(job, JOB_RUNNING, words, now);
+  }
+  return {};
+}
+
+}  // namespace isthmus::coordinator

@@ -1,0 +1,160 @@
+// The part of JobTable that judges whether sessions still run of which nothing is heard. A lost
+// connection to the coordinator says nothing about them: the links between daemons are others.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/core/format.h"
+#include "coordinator/core/jobs.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+bool Gone(const StageState& s) { return !s.ended && s.gone_since.has_value(); }
+
+// Daemons that are heard and see no progress for so long say that the missing one is lost. Half of
+// a step's deadline: longer than any action takes, shorter than the sessions themselves wait.
+absl::Duration Patience(const Job& job, absl::Duration lease) {
+  const Deadlines& d = job.plan.deadlines();
+  const bool first = job.status.step() == job.plan.start_step();
+  const bool done = job.status.step() >= job.status.steps();  // the last checkpoint is under way
+  const int64_t step_ms = first ? std::max(d.first_step_ms(), d.step_ms()) : d.step_ms();
+  return std::max(lease, absl::Milliseconds(done ? d.drain_ms() : step_ms / 2));
+}
+
+}  // namespace
+
+std::vector<std::string> GoneWarnings(const Job& job, absl::Duration patience, absl::Time now) {
+  std::vector<std::string> out;
+  if (job.status.state() != JOB_RUNNING) return out;
+  for (size_t i = 0; i < job.stages.size(); ++i) {
+    const StageState& s = job.stages[i];
+    if (!Gone(s) || now - *s.gone_since < patience) continue;
+    out.push_back(absl::StrCat("daemon ", job.plan.stages(static_cast<int>(i)).node_name(),
+                               " is silent: nothing was heard of it for ",
+                               DurationWords(now - *s.gone_since),
+                               "; its session is taken to train on as long as others of the job "
+                               "make progress. Look at its way to the coordinator"));
+  }
+  return out;
+}
+
+Commands JobTable::OnStreamGone(const std::string& node_id, absl::Time now) {
+  Commands out;
+  for (auto& [id, job] : jobs_) {
+    const int stage = StageOf(job, node_id);
+    if (stage < 0 || job.stages.empty()) continue;
+    if (job.active() && job.leaving_node == node_id && !job.stages[stage].ended) {
+      for (Command& c : Fail(&job, "its time was over", node_id, now)) out.push_back(std::move(c));
+      continue;
+    }
+    if (job.active()) {
+      job.stages[stage].gone_since = now;
+    } else if (job.failed_at.has_value() && now - *job.failed_at <= options_.blame &&
+               !job.stages[stage].ended &&
+               (job.status.state() == JOB_PAUSED || job.status.state() == JOB_FAILED)) {
+      const std::string words =
+          absl::StrCat("daemon ", job.plan.stages(stage).node_name(), " is lost");
+      if (!absl::StrContains(job.status.reason(), words)) {
+        job.status.set_reason(absl::StrCat(words, " (its connection ended ",
+                                           DurationWords(now - *job.failed_at), " after); ",
+                                           job.status.reason())
+                                  .substr(0, kMaxReasonBytes));
+        Touch(&job);
+      }
+    }
+  }
+  return out;
+}
+
+void JobTable::OnNodeLost(const std::string& node_id, absl::Time heard) {
+  for (auto& [id, job] : jobs_) {
+    const int stage = StageOf(job, node_id);
+    if (!job.active() || stage < 0 || job.stages[stage].ended) continue;
+    std::optional<absl::Time>& since = job.stages[stage].gone_since;
+    since = std::min(since.value_or(heard), heard);
+    Touch(&job);
+  }
+}
+
+void JobTable::Forgive(absl::Duration pause) {
+  auto move = [pause](std::optional<absl::Time>* time) {
+    if (time->has_value()) **time += pause;
+  };
+  for (auto& [id, job] : jobs_) {
+    move(&job.deadline);
+    move(&job.failed_at);
+    job.progressed += pause;
+    for (StageState& s : job.stages) {
+      move(&s.gone_since);
+      move(&s.confirm_by);
+    }
+  }
+}
+
+// Its sessions ran while nobody was heard: the job goes on under its generation.
+bool JobTable::Revive(Job* job, absl::Time now) {
+  if (!job->out_of_touch || !NameIsFree(job->spec.name()).ok()) return false;
+  job->out_of_touch = false;
+  job->failed_at.reset();
+  job->progressed = now;
+  for (StageState& s : job->stages) {
+    if (!s.ended) s.gone_since = now;
+  }
+  SetState(job, JOB_RUNNING, "", now);
+  return true;
+}
+
+Commands JobTable::TickGone(Job* job, const Membership& members, absl::Time now) {
+  int lost = -1, heard = 0;
+  absl::Time alone_since = absl::InfinitePast();
+  std::vector<std::string> names;
+  for (int i = 0; i < static_cast<int>(job->stages.size()); ++i) {
+    const StageState& s = job->stages[i];
+    const Member* member = members.Find(job->plan.stages(i).node_id());
+    if (member != nullptr && member->has_heartbeat &&
+        member->heartbeat.generation() == job->status.generation())
+      job->progressed = std::max(job->progressed, member->progress_changed);
+    if (s.ended) continue;
+    if (s.confirm_by.has_value() && now < *s.confirm_by) return {};  // the time after a restart
+    heard += !Gone(s);
+    if (!Gone(s)) continue;
+    names.push_back(absl::StrCat("daemon ", job->plan.stages(i).node_name(), " is lost"));
+    alone_since = std::max(alone_since, *s.gone_since);
+    if (lost < 0 || *s.gone_since < *job->stages[lost].gone_since) lost = i;
+  }
+  if (lost < 0) return {};
+  const StageState& s = job->stages[lost];
+  const absl::Duration gone = now - *s.gone_since, still = now - job->progressed;
+  if (gone >= options_.lease) MaybeFinish(job, now);
+  const bool runs = job->status.state() == JOB_RUNNING;
+  const std::string& node = job->plan.stages(lost).node_id();
+  const std::string held = absl::StrCat("; it held stage ", lost);
+  if (job->status.state() == JOB_STARTING && gone >= options_.lease) {
+    return Fail(job, absl::StrCat(names[0], ": not heard for ", DurationWords(gone), held), node,
+                now);
+  }
+  if (runs && heard > 0 && gone >= options_.lease && still >= Patience(*job, options_.lease)) {
+    return Fail(job,
+                absl::StrCat("daemon ", job->plan.stages(lost).node_name(),
+                             s.confirm_by.has_value()
+                                 ? " did not come back after the coordinator's restart"
+                                 : absl::StrCat(" is lost: not heard for ", DurationWords(gone)),
+                             ", and no daemon of the job has made progress for ",
+                             DurationWords(still), held),
+                node, now);
+  }
+  if (heard > 0 || !runs || now - alone_since < options_.unheard) return {};
+  Commands out =
+      Fail(job,
+           absl::StrCat("nobody of the job was heard for ", DurationWords(now - alone_since), ": ",
+                        absl::StrJoin(names, ", "),
+                        ". If their sessions train on, the job goes on when they are back"),
+           "", now);
+  job->out_of_touch = job->failed_at.has_value();
+  return out;
+}
+
+}  // namespace isthmus::coordinator

@@ -1,0 +1,439 @@
+#include "coordinator/core/jobs.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "coordinator/core/format.h"
+#include "proto/data/data_position.h"
+#include "proto/job/job_state.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+std::string CheckpointWords(const Job& job) {
+  const int64_t kept = job.status.checkpoint_step();
+  const int64_t lost = job.status.step() - std::max<int64_t>(0, kept);
+  const std::string steps = lost == 1 ? "1 step" : absl::StrCat(lost, " steps");
+  if (kept < 0) {
+    return absl::StrCat("there is no checkpoint yet",
+                        lost > 0 ? absl::StrCat(", what the ", steps, " learnt is lost") : "",
+                        ": submit --resume starts at step 0");
+  }
+  return absl::StrCat(
+      "its last checkpoint is of step ", kept,
+      lost > 0 ? absl::StrCat(" (the ", steps, " after it ", lost == 1 ? "is" : "are", " lost)")
+               : "",
+      ": submit --resume goes on from there");
+}
+
+}  // namespace
+
+Command StopCommand(const std::string& node_id, const std::string& job_id, uint64_t generation,
+                    bool graceful, const std::string& reason) {
+  Command c;
+  c.node_id = node_id;
+  StopSession* stop = c.message.mutable_stop();
+  stop->set_job_id(job_id);
+  stop->set_generation(generation);
+  stop->set_graceful(graceful);
+  stop->set_reason(reason);
+  return c;
+}
+
+// ---- look-ups ----
+
+Job* JobTable::Mutable(const std::string& id) {
+  auto it = jobs_.find(id);
+  return it == jobs_.end() ? nullptr : &it->second;
+}
+
+Job* JobTable::Current(const std::string& job_id, uint64_t generation) {
+  Job* job = Mutable(job_id);
+  return job != nullptr && job->status.generation() == generation && generation != 0 ? job
+                                                                                     : nullptr;
+}
+
+const Job* JobTable::Find(const std::string& id_or_name) const {
+  auto it = jobs_.find(id_or_name);
+  if (it != jobs_.end()) return &it->second;
+  const Job* newest = nullptr;
+  for (const auto& [id, job] : jobs_) {
+    if (job.spec.name() == id_or_name && (newest == nullptr || job.number > newest->number))
+      newest = &job;
+  }
+  return newest;
+}
+
+int JobTable::StageOf(const Job& job, const std::string& node_id) {
+  for (int s = 0; s < job.plan.stages_size(); ++s) {
+    if (job.plan.stages(s).node_id() == node_id) return s;
+  }
+  return -1;
+}
+
+const Job* JobTable::JobOn(const std::string& node_id) const {
+  for (const auto& [id, job] : jobs_) {
+    if (job.active() && StageOf(job, node_id) >= 0) return &job;
+  }
+  return nullptr;
+}
+
+std::set<std::string> JobTable::Working() const {
+  std::set<std::string> ids;
+  for (const auto& [id, job] : jobs_) {
+    if (!job.active()) continue;
+    for (const StagePlan& stage : job.plan.stages()) ids.insert(stage.node_id());
+  }
+  return ids;
+}
+
+bool JobTable::WantsAttention(const Job& job, absl::Time now) const {
+  const JobState state = job.status.state();
+  return (state == JOB_PAUSED || state == JOB_FAILED) && Find(job.spec.name()) == &job &&
+         job.ended_at.has_value() && now - *job.ended_at < options_.attention;
+}
+
+std::vector<const Job*> JobTable::All() const {
+  std::vector<const Job*> all;
+  for (const auto& [id, job] : jobs_) all.push_back(&job);
+  std::sort(all.begin(), all.end(),
+            [](const Job* a, const Job* b) { return a->number > b->number; });
+  return all;
+}
+
+JobStatus JobTable::Status(const Job& job, absl::Time now) const {
+  JobStatus s = job.status;
+  for (const BoundaryTotals& t : job.boundaries) *s.add_boundaries() = t;
+  for (std::string& warning : GoneWarnings(job, options_.lease, now))
+    s.add_warnings(std::move(warning));
+  if (!job.checkpoint_trouble.empty()) s.add_warnings(job.checkpoint_trouble);
+  if (job.running_since.has_value())
+    s.set_elapsed_s(s.elapsed_s() + absl::ToDoubleSeconds(now - *job.running_since));
+  double tokens = 0, seconds = 0;
+  int steps = 0;
+  for (auto it = job.recent.rbegin(); it != job.recent.rend() && steps < kRateWindow;
+       ++it, ++steps) {
+    if (it->record.generation() != s.generation()) break;
+    tokens += it->record.tokens();
+    seconds += it->record.step_s();
+  }
+  if (seconds > 0) s.set_tokens_per_s(tokens / seconds);
+  const double step_s = steps > 0 ? seconds / steps : job.plan.predicted_step_s();
+  s.set_eta_s(job.active() ? step_s * std::max<int64_t>(0, s.steps() - s.step()) : 0);
+  return s;
+}
+
+// ---- what changed ----
+
+void JobTable::Touch(Job* job) {
+  ++job->version;
+  dirty_.changed.insert(job->id);
+}
+
+JobTable::Dirty JobTable::TakeDirty() { return std::exchange(dirty_, {}); }
+
+std::vector<StoredRecord> JobTable::TakeRecords() {
+  std::vector<StoredRecord> out(std::make_move_iterator(unsaved_.begin()),
+                                std::make_move_iterator(unsaved_.end()));
+  unsaved_.clear();
+  return out;
+}
+
+void JobTable::GiveBackRecords(std::vector<StoredRecord> records) {
+  unsaved_.insert(unsaved_.begin(), std::make_move_iterator(records.begin()),
+                  std::make_move_iterator(records.end()));
+  while (static_cast<int>(unsaved_.size()) > kMaxUnsavedRecords) unsaved_.pop_front();
+}
+
+void JobTable::SetState(Job* job, JobState state, const std::string& reason, absl::Time now) {
+  const bool runs = state == JOB_RUNNING || state == JOB_STOPPING;
+  if (runs && !job->running_since.has_value()) job->running_since = now;
+  if (!runs && job->running_since.has_value()) {
+    job->status.set_elapsed_s(job->status.elapsed_s() +
+                              absl::ToDoubleSeconds(now - *job->running_since));
+    job->running_since.reset();
+  }
+  if (state != JOB_STARTING && state != JOB_STOPPING) job->deadline.reset();
+  job->status.set_state(state);
+  job->status.set_reason(reason.substr(0, kMaxReasonBytes));
+  job->ended_at = job->ended() ? std::optional<absl::Time>(job->ended_at.value_or(now))
+                               : std::optional<absl::Time>();
+  Touch(job);
+}
+
+// Samples and tokens go with the steps, at the batch of each generation.
+void JobTable::SetStep(Job* job, int64_t step) {
+  job->status.set_step(step);
+  job->status.set_samples(SamplesBefore(job->plan, step));
+  job->status.set_tokens(job->status.samples() * job->plan.job().model().context());
+}
+
+// ---- submission ----
+
+void JobTable::Forget() {
+  while (static_cast<int>(jobs_.size()) >= kMaxJobs) {
+    const Job* oldest = nullptr;
+    for (const auto& [id, job] : jobs_) {
+      if (job.ended() && (oldest == nullptr || job.number < oldest->number)) oldest = &job;
+    }
+    if (oldest == nullptr) return;
+    Drop(std::string(oldest->id));
+  }
+}
+
+absl::Status JobTable::NameIsFree(const std::string& name) const {
+  const Job* same = Find(name);
+  if (same == nullptr || same->ended()) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat("job '", name, "' (", same->id, ") is ", StateName(same->status.state()),
+                   ". Stop it first (isthmus stop ", same->id, "), or give this one another name"));
+}
+
+absl::Status JobTable::Add(const std::string& id, uint64_t number, const JobSpec& spec,
+                           bool wait_for_nodes, int64_t unix_ms) {
+  if (jobs_.count(id) > 0)
+    return absl::AlreadyExistsError(absl::StrCat("job id '", id, "' is taken"));
+  RETURN_IF_ERROR(NameIsFree(spec.name()));
+  Forget();
+  if (static_cast<int>(jobs_.size()) >= kMaxJobs) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(kMaxJobs, " jobs are waiting or running, the coordinator's limit"));
+  }
+  Job& job = jobs_[id];
+  job.id = id;
+  job.number = number;
+  job.spec = spec;
+  job.wait_for_nodes = wait_for_nodes;
+  job.status.set_job_id(id);
+  job.status.set_name(spec.name());
+  job.status.set_steps(spec.recipe().steps());
+  job.status.set_checkpoint_step(-1);
+  job.status.set_submitted_unix_ms(unix_ms);
+  job.status.set_state(JOB_PENDING);
+  Touch(&job);
+  return absl::OkStatus();
+}
+
+void JobTable::SetPendingReason(const std::string& id, const std::string& reason) {
+  Job* job = Mutable(id);
+  if (job == nullptr || job->status.state() != JOB_PENDING || job->status.reason() == reason)
+    return;
+  job->status.set_reason(reason.substr(0, kMaxReasonBytes));
+  Touch(job);
+}
+
+void JobTable::SetWaiting(const std::string& id, const JobSpec& spec, int64_t checkpoint_step) {
+  Job* job = Mutable(id);
+  if (job == nullptr || !job->ended()) return;
+  job->spec = spec;
+  job->wait_for_nodes = true;
+  job->out_of_touch = false;
+  job->status.set_steps(spec.recipe().steps());
+  job->status.set_checkpoint_step(checkpoint_step);
+  job->status.set_state(JOB_PENDING);
+  Touch(job);
+}
+
+absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan, absl::Time now) {
+  Job* job = Mutable(id);
+  if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
+  if (job->active())
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", id, " runs already (generation ", job->status.generation(), ")"));
+  if (plan.generation() <= job->status.generation()) {
+    return absl::InternalError(
+        absl::StrCat("generation ", plan.generation(), " is not above ", job->status.generation()));
+  }
+  job->plan = plan;
+  job->spec = plan.job();
+  job->wait_for_nodes = false;
+  job->stages.assign(plan.stages_size(), StageState());
+  job->merger = RecordMerger(plan.generation(), plan.stages_size(), plan.start_step());
+  job->failed_at.reset();
+  job->progressed = now;
+  job->out_of_touch = false;
+  job->failed_checkpoint = -1;
+  job->checkpoint_trouble.clear();
+  job->stop_reason = job->leaving = job->leaving_node = "";
+  while (!job->recent.empty() && job->recent.back().record.step() >= plan.start_step())
+    job->recent.pop_back();
+  unsaved_.erase(std::remove_if(unsaved_.begin(), unsaved_.end(),
+                                [&](const StoredRecord& r) {
+                                  return r.job_id == id && r.record.step() >= plan.start_step();
+                                }),
+                 unsaved_.end());
+  JobStatus& s = job->status;
+  s.set_generation(plan.generation());
+  SetStep(job, plan.start_step());
+  s.set_steps(plan.job().recipe().steps());
+  s.set_checkpoint_step(plan.from_checkpoint() ? plan.start_step() : -1);
+  s.set_failed_checkpoints(0);
+  SetState(job, JOB_STARTING,
+           absl::StrCat("waiting for ", plan.stages_size(), " daemons to get ready"), now);
+  job->deadline = now + absl::Milliseconds(plan.deadlines().open_ms()) + options_.start_margin;
+  dirty_.new_plan.insert(id);
+  Commands commands;
+  for (const StagePlan& stage : plan.stages()) {
+    Command c;
+    c.node_id = stage.node_id();
+    *c.message.mutable_start() = plan;
+    commands.push_back(std::move(c));
+  }
+  return commands;
+}
+
+void JobTable::Restore(Job job, int64_t next_record_step, absl::Time now) {
+  job.stages.assign(job.plan.stages_size(), StageState());
+  job.merger = RecordMerger(job.status.generation(), job.plan.stages_size(), next_record_step);
+  if (job.active()) {
+    for (StageState& stage : job.stages) {
+      stage.prepared = job.status.state() != JOB_STARTING;
+      stage.confirm_by = now + options_.confirm;
+      stage.gone_since = now;
+    }
+    job.progressed = now;
+    job.running_since = now;
+    job.deadline = now + options_.confirm + absl::Milliseconds(job.plan.deadlines().open_ms());
+    if (job.status.state() == JOB_STOPPING)
+      job.deadline = *job.deadline + absl::Milliseconds(job.plan.deadlines().drain_ms());
+    if (job.status.state() == JOB_RUNNING) job.deadline.reset();
+    job.status.set_reason(
+        "the coordinator restarted; waiting for the daemons of the job to come back");
+  }
+  RestoreTrouble(&job);
+  if (job.ended()) job.ended_at = now;
+  const std::string id = job.id;
+  Touch(&(jobs_[id] = std::move(job)));
+}
+
+// ---- the end of a generation ----
+
+Commands JobTable::TellAll(const Job& job, bool graceful, const std::string& reason,
+                           const std::string& except_node) const {
+  Commands out;
+  for (int s = 0; s < job.plan.stages_size(); ++s) {
+    const std::string& node = job.plan.stages(s).node_id();
+    if (node == except_node || job.stages[s].ended) continue;
+    out.push_back(StopCommand(node, job.id, job.status.generation(), graceful, reason));
+  }
+  return out;
+}
+
+Commands JobTable::Fail(Job* job, const std::string& reason, const std::string& except_node,
+                        absl::Time now) {
+  Commands out = TellAll(*job, false, reason, except_node);
+  std::string words = reason;
+  for (int s = 0; s < job->plan.stages_size();
+       ++s) {  // a daemon that just vanished is the likelier cause
+    const StageState& stage = job->stages[s];
+    const std::string& name = job->plan.stages(s).node_name();
+    if (stage.gone_since.has_value() && !stage.ended && !stage.confirm_by.has_value() &&
+        !absl::StrContains(words, absl::StrCat("daemon ", name, " is lost"))) {
+      words = absl::StrCat("daemon ", name, " is lost (its connection ended ",
+                           DurationWords(now - *stage.gone_since), " before this); ", words);
+    }
+  }
+  const JobStatus& s = job->status;
+  const bool stopping = s.state() == JOB_STOPPING;
+  const int64_t reached = stopping ? std::min(s.step(), s.steps()) : s.steps();
+  if (s.checkpoint_step() >= reached && s.checkpoint_step() > 0) {  // nothing is lost
+    EndInOrder(job, words, now);
+    return out;
+  }
+  job->failed_at = now;
+  if (!job->leaving.empty()) {
+    SetState(job, JOB_PAUSED,
+             absl::StrCat(job->leaving, " before the job had ended in good order: ", words, "; ",
+                          CheckpointWords(*job)),
+             now);
+    return out;
+  }
+  const JobState state = stopping                             ? JOB_STOPPED
+                         : job->status.checkpoint_step() >= 0 ? JOB_PAUSED
+                                                              : JOB_FAILED;
+  SetState(job, state,
+           absl::StrCat(stopping ? "stopped, but not in good order: " : "", words, "; ",
+                        CheckpointWords(*job)),
+           now);
+  return out;
+}
+
+void JobTable::MaybeRun(Job* job, absl::Time now) {
+  if (job->status.state() != JOB_STARTING) return;
+  int ready = 0;
+  for (const StageState& s : job->stages) ready += s.prepared;
+  if (ready == static_cast<int>(job->stages.size())) {
+    SetState(job, JOB_RUNNING, "", now);
+  } else {
+    SetState(job, JOB_STARTING,
+             absl::StrCat(ready, " of ", job->stages.size(), " daemons are ready"), now);
+  }
+}
+
+void JobTable::MaybeFinish(Job* job, absl::Time now) {
+  if (!job->active()) return;
+  const bool whole = job->status.checkpoint_step() >= job->status.steps();
+  for (const StageState& s : job->stages) {
+    if (!s.ended && !((s.idle || s.gone_since.has_value()) && whole)) return;
+  }
+  EndInOrder(job, "", now);
+}
+
+// Nothing is lost. `but`: what went wrong at the end all the same.
+void JobTable::EndInOrder(Job* job, const std::string& but, absl::Time now) {
+  JobStatus& s = job->status;
+  const std::string note = but.empty() ? "" : absl::StrCat(" (though at the end: ", but, ")");
+  if (s.checkpoint_step() >= s.steps() || s.step() >= s.steps()) {
+    SetStep(job, s.steps());
+    SetState(job, JOB_FINISHED, absl::StrCat("all ", s.steps(), " steps are done", note), now);
+  } else if (!job->leaving.empty()) {
+    SetState(job, JOB_PAUSED,
+             absl::StrCat(job->leaving, "; the job ended in good order after step ", s.step(), note,
+                          "; ", CheckpointWords(*job)),
+             now);
+  } else if (s.state() == JOB_STOPPING) {
+    SetState(job, JOB_STOPPED,
+             absl::StrCat("stopped by the user", note, "; ", CheckpointWords(*job)), now);
+  } else {
+    SetState(job, JOB_STOPPED,
+             absl::StrCat("its daemons ended in good order after step ", s.step(), note, "; ",
+                          CheckpointWords(*job)),
+             now);
+  }
+}
+
+absl::StatusOr<Commands> JobTable::Stop(const std::string& id, bool at_once, absl::Time now) {
+  Job* job = Mutable(id);
+  if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
+  if (job->status.state() == JOB_PENDING) {
+    SetState(job, JOB_STOPPED, "stopped by the user before it started", now);
+    return Commands();
+  }
+  if (!job->active()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", id, " does not run: ", StateName(job->status.state()), ", ", job->status.reason()));
+  }
+  if (at_once || job->status.state() == JOB_STARTING) {
+    Commands out = TellAll(*job, false, "stopped by the user", "");
+    SetState(job, JOB_STOPPED, absl::StrCat("stopped by the user at once; ", CheckpointWords(*job)),
+             now);
+    return out;
+  }
+  if (job->status.state() == JOB_STOPPING) return Commands();
+  return BeginStop(job, "stopped by the user",
+                   "the user asked to stop: the step is finished and a checkpoint written", now);
+}
+
+Commands JobTable::BeginStop(Job* job, const std::string& reason, const std::string& words,
+                             absl::Time now) {
+  SetState(job, JOB_STOPPING, words, now);
+  job->stop_reason = reason;
+  const Deadlines& d = job->plan.deadlines();
+  job->deadline = now + absl::Milliseconds(d.step_ms() + d.drain_ms()) + options_.start_margin;
+  return TellAll(*job, true, reason, "");
+}
+
+}  // namespace isthmus::coordinator

@@ -1,0 +1,231 @@
+// What became of each job. A core of values: `now` (monotonic) and `unix_ms` are parameters; what
+// is to be said to daemons comes back as Commands, what is to be stored as TakeDirty and
+// TakeRecords. Each change of state carries a reason in words.
+//
+//   PENDING -> STARTING -> RUNNING -> FINISHED
+//                 |           |-----> STOPPING -> STOPPED
+//                 '-----------'-----> PAUSED (with a checkpoint, or because a daemon left) or
+//                 FAILED (without); both can be resumed under a new generation
+//
+// Words of a daemon about a generation that is not the job's current one change nothing (the
+// fence). A daemon whose connection is lost may train on: its job goes on while other daemons of it
+// make progress; nobody plans with it before it is back. A job of which nobody is heard is paused
+// after JobOptions.unheard, and goes on as if nothing had happened if its sessions come back.
+// Thread: one owner. Bounds: kMaxJobs, kRecentRecords, kMaxUnsavedRecords, and those of
+// RecordMerger.
+#ifndef ISTHMUS_COORDINATOR_CORE_JOBS_H_
+#define ISTHMUS_COORDINATOR_CORE_JOBS_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "coordinator/core/membership.h"
+#include "coordinator/core/records.h"
+#include "proto/control.pb.h"
+#include "proto/plan.pb.h"
+
+namespace isthmus::coordinator {
+
+constexpr int kMaxJobs = 1000;              // listed; the oldest ended ones make room
+constexpr int kRecentRecords = 512;         // of a job in memory
+constexpr int kMaxUnsavedRecords = 100000;  // of all jobs, should the disk refuse them
+constexpr size_t kMaxReasonBytes = 2000;
+constexpr int kRateWindow = 20;  // records that tokens/s and ETA look at
+
+struct JobOptions {
+  absl::Duration confirm = absl::Seconds(
+      60);  // after a restart of the coordinator: daemons of a running job come back within
+  absl::Duration settle =
+      absl::Seconds(10);  // a daemon that came back without its session may still tell how it ended
+  absl::Duration lease = absl::Seconds(15);         // a daemon without a word for so long is missed
+  absl::Duration unheard = absl::Seconds(60);       // no daemon of a job is heard: paused after
+  absl::Duration start_margin = absl::Seconds(30);  // on top of Deadlines.open_ms
+  absl::Duration blame =
+      absl::Seconds(15);  // a stream that ends so soon after a failure is named in its reason
+  absl::Duration attention =
+      absl::Hours(24);  // a paused or failed job is held up to people for so long
+};
+
+// False before the first step.
+inline bool HasLoss(const JobStatus& status) { return status.first_loss() != 0; }
+
+struct Command {  // to one daemon
+  std::string node_id;
+  CoordinatorMessage message;
+};
+using Commands = std::vector<Command>;
+Command StopCommand(const std::string& node_id, const std::string& job_id, uint64_t generation,
+                    bool graceful, const std::string& reason);
+
+struct NumberedRecord {
+  uint64_t number = 0;  // 1, 2, ... of a job over the life of this process
+  JobRecord record;
+};
+
+struct StageState {
+  bool prepared = false;
+  bool ended = false;  // FINISHED or FAILED
+  bool idle = false;   // its daemon came back without the session
+  uint64_t fingerprint = 0;
+  std::optional<absl::Time> gone_since;  // its daemon has no stream, or was last heard then
+  std::optional<absl::Time> confirm_by;  // its daemon has to show the session until then
+  bool stall_reported = false;
+};
+
+struct Job {
+  std::string id;
+  uint64_t number = 0;  // order of submission
+  JobSpec spec;         // defaults filled in
+  bool wait_for_nodes = false;
+  JobStatus status;  // without plan and boundaries; elapsed_s as of running_since
+  Plan plan;         // of status.generation
+  std::vector<BoundaryTotals> boundaries;
+  std::string checkpoint_trouble;  // a warning: why the newest one could not be stored; or empty
+
+  // Of the current generation, not stored.
+  std::vector<StageState> stages;
+  RecordMerger merger;
+  std::optional<absl::Time> running_since;
+  std::optional<absl::Time> deadline;  // STARTING: ready by; STOPPING: ended by
+  std::optional<absl::Time> failed_at;
+  std::optional<absl::Time> ended_at;  // after a restart of the coordinator: that
+  absl::Time progressed;               // the last sign that a daemon of this generation gets on
+  bool out_of_touch = false;       // paused because nobody was heard: its sessions may still run
+  int64_t failed_checkpoint = -1;  // the largest step of those that could not be stored
+  std::string stop_reason;         // STOPPING: as its daemons are told
+  std::string leaving;             // STOPPING because of a daemon that ends: in words ...
+  std::string leaving_node;        // ... and its id
+  std::deque<NumberedRecord> recent;
+  uint64_t last_record = 0;  // number of the last one in `recent`
+  uint64_t version = 0;      // grows with every change
+
+  bool active() const {
+    return status.state() == JOB_STARTING || status.state() == JOB_RUNNING ||
+           status.state() == JOB_STOPPING;
+  }
+  bool ended() const { return !active() && status.state() != JOB_PENDING; }
+};
+
+// Of an active job: a line for each daemon that has not been heard for longer than `patience`.
+std::vector<std::string> GoneWarnings(const Job& job, absl::Duration patience, absl::Time now);
+
+struct StoredRecord {
+  std::string job_id;
+  JobRecord record;
+};
+
+class JobTable {
+ public:
+  explicit JobTable(JobOptions options = {}) : options_(options) {}
+
+  // A new job in JOB_PENDING. AlreadyExists: the id is taken, or a job of that name has not ended.
+  // ResourceExhausted: kMaxJobs active ones.
+  absl::Status Add(const std::string& id, uint64_t number, const JobSpec& spec, bool wait_for_nodes,
+                   int64_t unix_ms);
+
+  absl::Status NameIsFree(const std::string& name) const;  // AlreadyExists: see Add
+
+  // Sends `plan` (a new generation, complete) to its daemons: STARTING. The job is PENDING or has
+  // ended; its records from plan.start_step on are dropped here, and by the caller in the store.
+  absl::StatusOr<Commands> Start(const std::string& id, const Plan& plan, absl::Time now);
+
+  // Why a PENDING job has not started, for its status.
+  void SetPendingReason(const std::string& id, const std::string& reason);
+  // An ended job, resumed from `checkpoint_step` (-1: from the start), waits for daemons.
+  void SetWaiting(const std::string& id, const JobSpec& spec, int64_t checkpoint_step);
+
+  Commands OnEvent(const std::string& node_id, const SessionEvent& event, absl::Time now);
+  absl::Status OnStep(const std::string& node_id, const StepRecord& record, absl::Time now,
+                      int64_t unix_ms);
+  Commands OnRegistered(const std::string& node_id, const isthmus::Register& request,
+                        bool restarted, absl::Time now);
+  Commands OnStreamGone(const std::string& node_id, absl::Time now);
+  // Its lease ran out; it was last heard then.
+  void OnNodeLost(const std::string& node_id, absl::Time heard);
+  void Forgive(absl::Duration pause);  // the coordinator stood still: deadlines move
+  // A checkpoint is whole.
+  void OnCheckpoint(const std::string& job_id, int64_t step, absl::Time now);
+  // A part of one can't be stored here, `why` in words: a warning until the next one is whole.
+  // True: it is the first word of this checkpoint.
+  bool OnCheckpointFailed(const std::string& job_id, uint64_t generation, int64_t step,
+                          const std::string& why, absl::Time now);
+
+  // A daemon was told to end: the job on it is stopped in good order, and is PAUSED then.
+  Commands OnLeaving(const std::string& node_id, const Leaving& leaving, absl::Time now);
+
+  // Graceful, or `at_once`. FailedPrecondition: it has ended already.
+  absl::StatusOr<Commands> Stop(const std::string& id, bool at_once, absl::Time now);
+
+  // Forgets a job that has ended. FailedPrecondition: it has not, and what to do.
+  absl::Status Remove(const std::string& id);
+
+  // Deadlines, stalls, unconfirmed daemons.
+  Commands Tick(const Membership& members, absl::Time now);
+
+  // A job from the store. One that was active waits for its daemons (JobOptions.confirm).
+  void Restore(Job job, int64_t next_record_step, absl::Time now);
+
+  // By id, or the newest of that name.
+  const Job* Find(const std::string& id_or_name) const;
+  const Job* JobOn(const std::string& node_id) const;  // the active job that uses the daemon
+  std::set<std::string> Working() const;               // the daemons of all active jobs
+  // PAUSED or FAILED, the newest of its name, and for no longer than JobOptions.attention: somebody
+  // should look at it. A resume, a newer job of the name or its removal settles it.
+  bool WantsAttention(const Job& job, absl::Time now) const;
+  std::vector<const Job*> All() const;  // newest first
+  JobStatus Status(const Job& job,
+                   absl::Time now) const;  // with boundaries and running time, without plan
+
+  struct Dirty {
+    std::set<std::string> changed;
+    std::set<std::string> new_plan;   // of these
+    std::set<std::string> forgotten;  // made room, or were removed: drop them in the store
+  };
+  Dirty TakeDirty();
+  std::vector<StoredRecord> TakeRecords();
+  void GiveBackRecords(std::vector<StoredRecord> records);  // the store refused them for now
+
+ private:
+  Job* Mutable(const std::string& id);
+  Job* Current(const std::string& job_id, uint64_t generation);
+  static int StageOf(const Job& job, const std::string& node_id);
+  void Touch(Job* job);
+  void SetState(Job* job, JobState state, const std::string& reason, absl::Time now);
+  Commands Fail(Job* job, const std::string& reason, const std::string& except_node,
+                absl::Time now);
+  Commands TellAll(const Job& job, bool graceful, const std::string& reason,
+                   const std::string& except_node) const;
+  Commands BeginStop(Job* job, const std::string& reason, const std::string& words, absl::Time now);
+  void EndInOrder(Job* job, const std::string& but, absl::Time now);
+  static void SetStep(Job* job, int64_t step);
+  void MaybeRun(Job* job, absl::Time now);
+  void MaybeFinish(Job* job, absl::Time now);
+  Commands CheckData(Job* job, absl::Time now);
+  Commands TickJob(Job* job, const Membership& members, absl::Time now);
+  bool Moves(const Job& job, const Membership& members, absl::Time now) const;
+  Commands TickStalls(Job* job, const Membership& members, absl::Time now);
+  void Confirm(Job* job, int stage, absl::Time now);
+  Commands TickGone(Job* job, const Membership& members, absl::Time now);
+  bool Revive(Job* job, absl::Time now);
+  void CheckOverdue(Job* job);
+  static void RestoreTrouble(Job* job);
+  void Drop(const std::string& id);
+  void Forget();
+
+  const JobOptions options_;
+  std::map<std::string, Job> jobs_;
+  Dirty dirty_;
+  std::deque<StoredRecord> unsaved_;
+};
+
+}  // namespace isthmus::coordinator
+
+#endif  // ISTHMUS_COORDINATOR_CORE_JOBS_H_

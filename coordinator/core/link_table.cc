@@ -1,0 +1,272 @@
+#include "coordinator/core/link_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/core/format.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+constexpr int kMaxLinksInResult = 1024;
+constexpr size_t kMaxErrorBytes = 500;
+constexpr int64_t kMostProbeBytes = int64_t{1} << 30;  // of one measurement: more is an error
+constexpr double kMeanOver = 16;                       // measurements
+
+}  // namespace
+
+void LinkTable::OnJoin(const std::string& node_id, bool moved, absl::Time now) {
+  for (auto it = links_.begin(); it != links_.end();) {
+    Entry& entry = it->second;
+    if (it->first.first != node_id && it->first.second != node_id) {
+      ++it;
+    } else if (moved || !entry.link.error().empty()) {
+      it = links_.erase(it);
+    } else {
+      entry.stale = entry.stale || now - entry.measured >= options_.keep_on_rejoin;
+      ++it;
+    }
+  }
+}
+
+void LinkTable::OnGone(const std::string& node_id, absl::Time now) {
+  for (auto it = under_way_.begin(); it != under_way_.end();)
+    it = it->first.first == node_id ? under_way_.erase(it) : std::next(it);
+}
+
+void LinkTable::Forgive(absl::Duration pause) {
+  for (auto& [pair, under_way] : under_way_) under_way.answer_by += pause;
+}
+
+void LinkTable::Forget(const Membership& members) {
+  for (auto it = links_.begin(); it != links_.end();) {
+    const bool listed =
+        members.Find(it->first.first) != nullptr && members.Find(it->first.second) != nullptr;
+    it = listed ? std::next(it) : links_.erase(it);
+  }
+  for (auto it = spent_.begin(); it != spent_.end();)
+    it = members.Find(it->first) != nullptr ? std::next(it) : spent_.erase(it);
+}
+
+void LinkTable::Doubt(const std::string& a, const std::string& b) {
+  for (const Pair& pair : {Pair{a, b}, Pair{b, a}}) {
+    auto it = links_.find(pair);
+    if (it != links_.end()) it->second.doubted = true;
+  }
+}
+
+// `pair` can't be dialled, its other end can dial and has not been asked yet.
+bool LinkTable::PeerMayAsk(const Pair& pair) const {
+  auto it = links_.find(pair), back = links_.find({pair.second, pair.first});
+  return it != links_.end() && back != links_.end() && it->second.unreachable() &&
+         !it->second.asked_peer && back->second.link.error().empty();
+}
+
+LinkTable::Urgency LinkTable::UrgencyOf(const Pair& pair, absl::Duration again_after,
+                                        absl::Time now) const {
+  auto it = links_.find(pair);
+  if (it == links_.end()) return kNever;
+  if (PeerMayAsk({pair.second, pair.first})) return kPeerAsks;
+  if (it->second.doubted) return kDoubted;
+  const absl::Duration wait = it->second.unreachable() ? options_.retry_after : again_after;
+  return it->second.stale || now - it->second.measured >= wait ? kAgain : kNotNow;
+}
+
+int64_t LinkTable::SpentBy(const std::string& node_id, absl::Time now) const {
+  auto it = spent_.find(node_id);
+  return it == spent_.end() || now - it->second.since >= absl::Hours(24) ? 0 : it->second.bytes;
+}
+
+void LinkTable::Spend(const std::string& node_id, int64_t bytes, absl::Time now) {
+  Spent& spent = spent_[node_id];
+  if (now - spent.since >= absl::Hours(24)) spent = {now, 0};
+  spent.bytes += bytes;
+}
+
+void LinkTable::EndLate(absl::Time now) {
+  for (auto it = under_way_.begin(); it != under_way_.end();) {
+    if (now < it->second.answer_by) {
+      ++it;
+      continue;
+    }
+    PutError(it->first,
+             absl::StrCat("no answer of the measuring daemon within ",
+                          DurationWords(options_.probe_budget + options_.answer_margin)),
+             now);
+    it = under_way_.erase(it);
+  }
+}
+
+std::optional<ProbeTask> LinkTable::Next(const Membership& members,
+                                         const std::set<std::string>& working, absl::Time now) {
+  EndLate(now);
+  std::set<std::string> busy;  // hosts: the daemons of one share its line
+  auto take_host = [&](const std::string& id) {
+    if (const Member* member = members.Find(id)) busy.insert(HostOf(member->node.address()));
+  };
+  for (const std::string& id : working) take_host(id);
+  for (const auto& [pair, under_way] : under_way_) {
+    take_host(pair.first);
+    take_host(pair.second);
+  }
+  for (const auto& [id, member] : members.members()) {
+    if (member.alive() && member.heartbeat.generation() != 0) take_host(id);
+  }
+  std::vector<std::string> idle;
+  for (const auto& [id, member] : members.members()) {
+    if (member.alive() && busy.count(HostOf(member.node.address())) == 0) idle.push_back(id);
+  }
+  // So long that each daemon stays within its bytes of a day, as sender and as receiver.
+  const double a_round = 2 * (static_cast<double>(idle.size()) - 1) * mean_bytes_;
+  const absl::Duration again_after =
+      std::max(options_.remeasure_after,
+               absl::Hours(24) * (a_round / static_cast<double>(options_.day_bytes)));
+  Urgency most = kNotNow;
+  ProbeTask task;
+  for (const std::string& from : idle) {
+    const int64_t spent = SpentBy(from, now);
+    for (const std::string& to : idle) {
+      if (from == to) continue;
+      const Urgency urgency = UrgencyOf({from, to}, again_after, now);
+      if (urgency >= most) continue;
+      const double after = static_cast<double>(std::max(spent, SpentBy(to, now))) + mean_bytes_;
+      const bool over = after > static_cast<double>(options_.day_bytes);
+      if (over && urgency == kAgain) continue;
+      most = urgency;
+      task = {from, to, false, over ? options_.lean_bytes : 0};
+    }
+    if (most == kNever) break;
+  }
+  if (most == kNotNow) return std::nullopt;
+  auto back = links_.find({task.to_id, task.from_id});
+  if (back != links_.end() && !back->second.link.error().empty()) {
+    task.both_ways = true;
+    back->second.asked_peer = true;
+  }
+  under_way_[{task.from_id, task.to_id}] = {now + options_.probe_budget + options_.answer_margin,
+                                            task.both_ways};
+  return task;
+}
+
+absl::Status LinkTable::OnResult(const std::string& node_id, const ProbeResult& result,
+                                 absl::Time now) {
+  if (result.links_size() > kMaxLinksInResult) {
+    return absl::InvalidArgumentError(absl::StrCat("probe result with ", result.links_size(),
+                                                   " links; at most ", kMaxLinksInResult));
+  }
+  for (const LinkMeasurement& l : result.links()) {
+    if ((l.from_id() != node_id && l.to_id() != node_id) || l.from_id() == l.to_id()) {
+      return absl::InvalidArgumentError("probe result of a link that is not of this daemon");
+    }
+    if (l.error().empty() && (!std::isfinite(l.rate_bits_per_s()) || l.rate_bits_per_s() <= 0 ||
+                              !std::isfinite(l.round_trip_s()) || l.round_trip_s() < 0)) {
+      return absl::InvalidArgumentError(absl::StrCat("probe result with rate ", l.rate_bits_per_s(),
+                                                     " and round trip ", l.round_trip_s()));
+    }
+  }
+  const bool told = result.bytes() > 0 && result.bytes() < kMostProbeBytes;
+  if (told) mean_bytes_ += (static_cast<double>(result.bytes()) - mean_bytes_) / kMeanOver;
+  for (const LinkMeasurement& l : result.links()) {
+    if (l.from_id() == node_id) continue;
+    auto asked = under_way_.find({node_id, l.from_id()});
+    if (asked != under_way_.end() && asked->second.both_ways && l.error().empty()) PutFromPeer(l);
+  }
+  for (const LinkMeasurement& l : result.links()) {
+    if (l.to_id() == node_id) continue;
+    const Pair pair{l.from_id(), l.to_id()};
+    const bool asked = under_way_.erase(pair) > 0;
+    for (const std::string& id : {pair.first, pair.second})
+      Spend(id, told ? result.bytes() : static_cast<int64_t>(mean_bytes_), now);
+    // Unasked: kept only if it was never measured, so that a daemon can't rewrite the table.
+    if (asked || links_.count(pair) == 0) Put(l, now);
+  }
+  for (auto it = under_way_.begin(); it != under_way_.end();) {
+    if (it->first.first != node_id) {
+      ++it;
+      continue;
+    }
+    PutError(it->first, "the measuring daemon did not answer for this pair", now);
+    it = under_way_.erase(it);
+  }
+  return absl::OkStatus();
+}
+
+void LinkTable::Put(const LinkMeasurement& link, absl::Time now) {
+  const Pair pair{link.from_id(), link.to_id()};
+  Entry& entry = links_[pair];
+  const LinkMeasurement before = entry.link;
+  const bool asked_peer = entry.asked_peer && !link.error().empty();
+  entry = {link, now};
+  entry.asked_peer = asked_peer;
+  if (!link.error().empty()) {
+    entry.link.set_error(link.error().substr(0, kMaxErrorBytes));
+    // It still can't be dialled: what the other end measured stays true.
+    entry.link.set_rate_bits_per_s(before.error().empty() ? 0 : before.rate_bits_per_s());
+    entry.link.set_round_trip_s(before.error().empty() ? 0 : before.round_trip_s());
+  }
+  changed_[pair] = true;
+}
+
+void LinkTable::PutFromPeer(const LinkMeasurement& link) {
+  auto it = links_.find({link.from_id(), link.to_id()});
+  if (it == links_.end() || it->second.link.error().empty()) return;
+  it->second.link.set_rate_bits_per_s(link.rate_bits_per_s());
+  it->second.link.set_round_trip_s(link.round_trip_s());
+  changed_[it->first] = true;
+}
+
+void LinkTable::PutError(const Pair& pair, const std::string& error, absl::Time now) {
+  LinkMeasurement link;
+  link.set_from_id(pair.first);
+  link.set_to_id(pair.second);
+  link.set_error(error);
+  Put(link, now);
+}
+
+void LinkTable::Restore(const LinkMeasurement& link, absl::Time now) {
+  if (link.error().empty())
+    links_[{link.from_id(), link.to_id()}] = {link, now - options_.keep_on_rejoin};
+}
+
+bool LinkTable::Measures(const std::string& node_id) const {
+  return std::any_of(under_way_.begin(), under_way_.end(), [&](const auto& at) {
+    return at.first.first == node_id || at.first.second == node_id;
+  });
+}
+
+int LinkTable::Unmeasured(const std::vector<std::string>& node_ids) const {
+  int n = 0;
+  for (const std::string& a : node_ids) {
+    for (const std::string& b : node_ids) {
+      auto it = links_.find({a, b});
+      n += a != b && (it == links_.end() || it->second.doubted || PeerMayAsk({a, b}));
+    }
+  }
+  return n;
+}
+
+std::vector<LinkMeasurement> LinkTable::Among(const std::vector<std::string>& node_ids) const {
+  std::vector<LinkMeasurement> out;
+  for (const std::string& a : node_ids) {
+    for (const std::string& b : node_ids) {
+      auto it = links_.find({a, b});
+      if (it != links_.end()) out.push_back(it->second.link);
+    }
+  }
+  return out;
+}
+
+std::vector<LinkMeasurement> LinkTable::TakeChanged() {
+  std::vector<LinkMeasurement> out;
+  for (const auto& [pair, changed] : changed_) {
+    auto it = links_.find(pair);
+    if (it != links_.end()) out.push_back(it->second.link);
+  }
+  changed_.clear();
+  return out;
+}
+
+}  // namespace isthmus::coordinator

@@ -1,0 +1,145 @@
+#include "coordinator/core/records.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "proto/codec/codec_text.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+JobRecord Merge(const std::map<int, StepRecord>& stages) {
+  JobRecord out;
+  out.set_committed(true);
+  for (const auto& [stage, r] : stages) {
+    out.set_step(r.step());
+    out.set_generation(r.generation());
+    if (r.has_loss()) out.set_loss(r.loss());
+    if (r.has_validation_loss()) {
+      out.set_has_validation_loss(true);
+      out.set_validation_loss(r.validation_loss());
+    }
+    out.set_tokens(std::max(out.tokens(), r.tokens()));
+    out.set_step_s(std::max(out.step_s(), r.step_s()));
+    out.set_compute_s(std::max(out.compute_s(), r.compute_s()));
+    out.set_encode_s(out.encode_s() + r.encode_s());
+    out.set_decode_s(out.decode_s() + r.decode_s());
+    out.set_send_wait_s(out.send_wait_s() + r.send_wait_s());
+    out.set_recv_wait_s(out.recv_wait_s() + r.recv_wait_s());
+    out.set_sync_s(out.sync_s() + r.sync_s());
+    out.set_gradient_norm(std::max(out.gradient_norm(), r.gradient_norm()));
+    out.set_learning_rate(std::max(out.learning_rate(), r.learning_rate()));
+    out.set_committed(out.committed() && r.committed());
+    out.set_key_frames(out.key_frames() + r.key_frames());
+    for (const DirectionBytes& d : r.directions()) {
+      out.set_raw_bytes(out.raw_bytes() + d.raw_bytes());
+      out.set_wire_bytes(out.wire_bytes() + d.wire_bytes());
+    }
+  }
+  if (out.step_s() > 0) out.set_tokens_per_s(out.tokens() / out.step_s());
+  return out;
+}
+
+}  // namespace
+
+absl::Status CheckStepRecord(const StepRecord& r) {
+  for (double v : {r.step_s(), r.compute_s(), r.encode_s(), r.decode_s(), r.send_wait_s(),
+                   r.recv_wait_s(), r.sync_s()}) {
+    if (!std::isfinite(v) || v < 0)
+      return absl::InvalidArgumentError(absl::StrCat("step record ", r.step(), ": a time is ", v));
+  }
+  if (r.directions_size() > kMaxDirections) {
+    return absl::InvalidArgumentError(absl::StrCat("step record ", r.step(), ": ",
+                                                   r.directions_size(), " directions; at most ",
+                                                   kMaxDirections));
+  }
+  for (const DirectionBytes& d : r.directions()) {
+    if (d.raw_bytes() < 0 || d.wire_bytes() < 0)
+      return absl::InvalidArgumentError(absl::StrCat("step record ", r.step(), ": negative bytes"));
+    if (d.late_buffer_reads() < 0 || d.late_buffer_reads_in() < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("step record ", r.step(), ": negative buffer reads"));
+    }
+  }
+  if (r.step() < 0 || r.tokens() < 0 || r.key_frames() < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("step record ", r.step(), ": a negative count"));
+  }
+  return absl::OkStatus();
+}
+
+RecordMerger::RecordMerger(uint64_t generation, int stages, int64_t next_step)
+    : generation_(generation), stages_(stages), next_step_(next_step) {}
+
+absl::StatusOr<std::optional<MergedStep>> RecordMerger::Add(const StepRecord& record) {
+  RETURN_IF_ERROR(CheckStepRecord(record));
+  if (record.generation() != generation_) {
+    return absl::InvalidArgumentError(absl::StrCat("step record of generation ",
+                                                   record.generation(),
+                                                   "; the job runs generation ", generation_));
+  }
+  if (record.stage() < 0 || record.stage() >= stages_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("step record of stage ", record.stage(), "; the plan has ", stages_));
+  }
+  const int64_t step = record.step();
+  if (step < next_step_ || ahead_.count(step) > 0)
+    return std::optional<MergedStep>();  // sent again
+  auto& stages = pending_[step];
+  stages.emplace(record.stage(), record);
+  if (static_cast<int>(stages.size()) == stages_) {
+    MergedStep merged;
+    merged.record = Merge(stages);
+    for (auto& [stage, r] : stages) merged.stages.push_back(std::move(r));
+    pending_.erase(step);
+    MarkDone(step);
+    return std::optional<MergedStep>(std::move(merged));
+  }
+  if (static_cast<int>(pending_.size()) > kMaxPendingSteps) {
+    const int64_t oldest = pending_.begin()->first;
+    pending_.erase(pending_.begin());
+    MarkDone(oldest);
+  }
+  return std::optional<MergedStep>();
+}
+
+void RecordMerger::MarkDone(int64_t step) {
+  ahead_.insert(step);
+  if (static_cast<int>(ahead_.size()) > kMaxAhead) next_step_ = *ahead_.begin();
+  while (!ahead_.empty() && *ahead_.begin() <= next_step_) {
+    next_step_ = std::max(next_step_, *ahead_.begin() + 1);
+    ahead_.erase(ahead_.begin());
+  }
+  pending_.erase(pending_.begin(), pending_.lower_bound(next_step_));
+}
+
+void AddBytes(const StepRecord& record, const Plan& plan, std::vector<BoundaryTotals>* totals) {
+  for (const DirectionBytes& d : record.directions()) {
+    const auto link = std::find_if(plan.links().begin(), plan.links().end(),
+                                   [&](const LinkPlan& l) { return l.id() == d.link_id(); });
+    if (link == plan.links().end()) continue;
+    auto it = std::find_if(totals->begin(), totals->end(), [&](const BoundaryTotals& t) {
+      return t.link_id() == d.link_id() && t.forward() == d.forward();
+    });
+    if (it == totals->end()) {
+      it = totals->insert(totals->end(), BoundaryTotals());
+      it->set_link_id(d.link_id());
+      it->set_forward(d.forward());
+    }
+    it->set_from_node(plan.stages(d.forward() ? link->lower() : link->upper()).node_name());
+    it->set_to_node(plan.stages(d.forward() ? link->upper() : link->lower()).node_name());
+    it->set_codec(FormatCodec(d.forward() ? link->forward() : link->backward()));
+    it->set_raw_bytes(it->raw_bytes() + d.raw_bytes());
+    it->set_wire_bytes(it->wire_bytes() + d.wire_bytes());
+  }
+  std::stable_sort(totals->begin(), totals->end(),
+                   [](const BoundaryTotals& a, const BoundaryTotals& b) {
+                     if (a.link_id().size() != b.link_id().size())
+                       return a.link_id().size() < b.link_id().size();
+                     if (a.link_id() != b.link_id()) return a.link_id() < b.link_id();
+                     return a.forward() > b.forward();
+                   });
+}
+
+}  // namespace isthmus::coordinator

@@ -1,0 +1,68 @@
+// Merges what each stage says about a step into one record, and adds up bytes per boundary and
+// direction.
+//
+// A step is whole when every stage has told; repeated and foreign records change nothing. Steps may
+// become whole out of order (a daemon that lost its connection sends again). Memory is bounded by
+// kMaxPendingSteps and kMaxAhead. Thread: one owner. Pure: no clock, no I/O.
+#ifndef ISTHMUS_COORDINATOR_CORE_RECORDS_H_
+#define ISTHMUS_COORDINATOR_CORE_RECORDS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/control.pb.h"
+#include "proto/plan.pb.h"
+
+namespace isthmus::coordinator {
+
+struct MergedStep {
+  JobRecord record;
+  std::vector<StepRecord> stages;  // what it was merged from
+};
+
+class RecordMerger {
+ public:
+  static constexpr int kMaxPendingSteps =
+      4096;                               // incomplete steps kept; beyond it the oldest is given up
+  static constexpr int kMaxAhead = 8192;  // whole steps kept in mind above the first gap
+
+  RecordMerger() = default;
+  // For one generation: `stages` records make a step; steps before `next_step` are done.
+  RecordMerger(uint64_t generation, int stages, int64_t next_step);
+
+  // The merged step if `record` completed it, nothing if not. InvalidArgument: it does not belong
+  // here or is broken.
+  absl::StatusOr<std::optional<MergedStep>> Add(const StepRecord& record);
+
+  // Every step before this one is merged (or given up).
+  int64_t next_step() const { return next_step_; }
+
+ private:
+  void MarkDone(int64_t step);
+
+  uint64_t generation_ = 0;
+  int stages_ = 0;
+  int64_t next_step_ = 0;
+  std::set<int64_t> ahead_;  // whole steps above next_step_
+  std::map<int64_t, std::map<int, StepRecord>> pending_;
+};
+
+// InvalidArgument unless every figure is finite and not negative, and there are not more than
+// kMaxDirections directions.
+absl::Status CheckStepRecord(const StepRecord& record);
+constexpr int kMaxDirections = 16;
+
+// Adds the record's bytes to the totals of the links of `plan`; unknown links are left out. Keeps
+// totals in link order, forward first.
+void AddBytes(const StepRecord& record, const Plan& plan, std::vector<BoundaryTotals>* totals);
+
+}  // namespace isthmus::coordinator
+
+#endif  // ISTHMUS_COORDINATOR_CORE_RECORDS_H_

@@ -1,0 +1,256 @@
+#include "coordinator/core/run_changes.h"
+
+#include <google/protobuf/descriptor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "proto/data/data_position.h"
+#include "proto/job/job_defaults.h"
+#include "proto/model/recipe.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// Fields that other rows or the planner speak of.
+bool IsSkipped(absl::string_view path) {
+  // The planner lowers the memory of buffers by itself. Of the model only init_from may differ, and
+  // a resume does not read it.
+  return path == "name" || path == "compression.buffer_memory_bytes" ||
+         absl::StartsWith(path, "model.");
+}
+
+bool IsOfTheRate(absl::string_view path) {
+  for (const char* field :
+       {"steps", "learning_rate", "min_learning_rate", "warmup_steps", "schedule"}) {
+    if (path == absl::StrCat("recipe.", field)) return true;
+  }
+  return false;
+}
+
+// How the run is checked, cut, sent and kept, but not what is trained.
+bool IsOfTheManner(absl::string_view path) {
+  for (const char* section : {"strategy.", "compression.", "checkpoint."}) {
+    if (absl::StartsWith(path, section)) return true;
+  }
+  return path == "recipe.micro_batch" || path == "recipe.eval_every" ||
+         path == "recipe.eval_samples" || path == "data.path";  // the text has a row of its own
+}
+
+std::string Number(double value) {
+  const std::string text = absl::StrCat(value);
+  double back = 0;
+  return absl::SimpleAtod(text, &back) && back == value ? text : absl::StrFormat("%.17g", value);
+}
+
+std::string Value(const Message& message, const FieldDescriptor* field, int index) {
+  const auto* r = message.GetReflection();
+  const bool list = index >= 0;
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return r->GetBool(message, field) ? "true" : "false";
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return Number(r->GetDouble(message, field));
+    case FieldDescriptor::CPPTYPE_STRING:
+      return list ? r->GetRepeatedString(message, field, index) : r->GetString(message, field);
+    case FieldDescriptor::CPPTYPE_INT32:
+      return absl::StrCat(list ? r->GetRepeatedInt32(message, field, index)
+                               : r->GetInt32(message, field));
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return absl::StrCat(r->GetUInt64(message, field));
+    case FieldDescriptor::CPPTYPE_INT64:
+      return absl::StrCat(r->GetInt64(message, field));
+    default:
+      return r->GetRepeatedMessage(message, field, index).ShortDebugString();
+  }
+}
+
+std::string Text(const Message& message, const FieldDescriptor* field) {
+  if (!field->is_repeated()) return Value(message, field, -1);
+  std::vector<std::string> items;
+  for (int i = 0; i < message.GetReflection()->FieldSize(message, field); ++i)
+    items.push_back(Value(message, field, i));
+  return absl::StrCat("[", absl::StrJoin(items, ", "), "]");
+}
+
+// Every field whose text differs, by its path, in the order of job.proto.
+void Differences(const Message& before, const Message& after, const std::string& prefix,
+                 std::vector<FieldChange>* out) {
+  const auto* type = before.GetDescriptor();
+  for (int i = 0; i < type->field_count(); ++i) {
+    const FieldDescriptor* field = type->field(i);
+    const std::string path = absl::StrCat(prefix, field->name());
+    if (field->message_type() != nullptr && !field->is_repeated()) {
+      Differences(before.GetReflection()->GetMessage(before, field),
+                  after.GetReflection()->GetMessage(after, field), path + ".", out);
+      continue;
+    }
+    FieldChange change;
+    change.set_field(path);
+    change.set_before(Text(before, field));
+    change.set_after(Text(after, field));
+    const bool chosen = path == "compression.tied" && change.after() == "auto";  // by the planner
+    if (change.before() != change.after() && !IsSkipped(path) && !chosen)
+      out->push_back(std::move(change));
+  }
+}
+
+bool SameRate(double a, double b) {
+  return std::abs(a - b) <= 1e-12 * std::max(std::abs(a), std::abs(b));
+}
+
+// Whether any step from `step` on has another rate. Schedules are a line or a cosine between their
+// corners: those, and places between them, tell.
+bool RatesDiffer(const RecipeSpec& before, const RecipeSpec& after, int64_t step) {
+  constexpr int kPlaces = 64;
+  std::vector<int64_t> steps;
+  for (const RecipeSpec* r : {&before, &after}) {
+    for (int64_t corner : {r->warmup_steps(), r->steps()}) {
+      for (int64_t near : {corner - 1, corner, corner + 1}) steps.push_back(near);
+    }
+  }
+  for (int i = 0; i <= kPlaces; ++i)
+    steps.push_back(step + (after.steps() - 1 - step) / kPlaces * i);
+  return std::any_of(steps.begin(), steps.end(), [&](int64_t s) {
+    s = std::clamp(s, step, std::max(step, after.steps() - 1));
+    return !SameRate(LearningRate(before, s), LearningRate(after, s));
+  });
+}
+
+void ExplainRecipe(const JobSpec& before, const JobSpec& after, FieldChange* change) {
+  const RecipeSpec &was = before.recipe(), &is = after.recipe();
+  if (change->field() == "recipe.warmup_steps" && was.warmup_steps() == was.steps() / 20 &&
+      is.warmup_steps() == is.steps() / 20) {
+    change->set_consequence(absl::StrCat(
+        "the default, steps / 20, moves with recipe.steps; warmup_steps: ", was.warmup_steps(),
+        " keeps it"));
+  } else if (change->field() == "recipe.min_learning_rate" &&
+             SameRate(was.min_learning_rate(), 0.1 * was.learning_rate()) &&
+             SameRate(is.min_learning_rate(), 0.1 * is.learning_rate())) {
+    change->set_consequence("the default, a tenth of learning_rate, moves with it");
+  } else if (change->field() == "recipe.global_batch") {
+    change->set_consequence(absl::StrCat("each step is the mean over ", is.global_batch(),
+                                         " samples; the data go on where they were"));
+  }
+}
+
+void AddRate(const RecipeSpec& before, const RecipeSpec& after, int64_t step,
+             std::vector<FieldChange>* out) {
+  const double was = LearningRate(before, step), is = LearningRate(after, step);
+  if (SameRate(was, is)) return;
+  FieldChange change;
+  change.set_field(absl::StrCat("learning rate at step ", step + 1));
+  change.set_before(absl::StrFormat("%.4g", was));
+  change.set_after(absl::StrFormat("%.4g", is));
+  change.set_alters_run(true);
+  if (was > 0)
+    change.set_consequence(absl::StrFormat("%.3g times what the run had come to%s", is / was,
+                                           step >= before.steps() ? " at its end" : ""));
+  out->push_back(std::move(change));
+}
+
+// The text of `data`, for a row. `contents` 0: not known.
+std::string TextWords(const DataSpec& data, uint64_t contents) {
+  return absl::StrCat(
+      data.path(),
+      contents == 0 ? "" : absl::StrCat(" (fingerprint ", FingerprintText(contents), ")"));
+}
+
+// Adds the row of the text. The result: it is another one, or may be.
+bool AddText(const JobSpec& before, uint64_t was, const JobSpec& after, uint64_t is,
+             std::vector<FieldChange>* out) {
+  const bool known = was != 0 && is != 0;
+  const bool other = known ? was != is : before.data().path() != after.data().path();
+  if (!other) return false;
+  FieldChange change;
+  change.set_field("data");
+  change.set_before(TextWords(before.data(), was));
+  change.set_after(TextWords(after.data(), is));
+  change.set_alters_run(true);
+  change.set_consequence(known ? "another text: a new pass begins"
+                               : "whether it is the same text is not known: a new pass begins");
+  out->push_back(std::move(change));
+  return true;
+}
+
+}  // namespace
+
+absl::Status SameModel(const ModelSpec& a, const ModelSpec& b) {
+  const auto* type = ModelSpec::descriptor();
+  for (int i = 0; i < type->field_count(); ++i) {
+    const FieldDescriptor* field = type->field(i);
+    std::string was = Text(a, field), is = Text(b, field);
+    if (field->number() == ModelSpec::kNormEpsilonFieldNumber) {
+      was = Number(NormEpsilon(a));
+      is = Number(NormEpsilon(b));
+    }
+    if (was == is || field->number() == ModelSpec::kInitFromFieldNumber) continue;
+    return absl::FailedPreconditionError(absl::StrCat("resume: model.", field->name(), " is ", is,
+                                                      " and the checkpoint's is ", was,
+                                                      ": a checkpoint goes on with its own model"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Resume> CompareRuns(const CheckpointState& state, const JobSpec& ran,
+                                   const JobSpec& job, const DataNow& now) {
+  JobSpec before = state.job.has_value() ? *state.job : ran;
+  FillDefaults(&before);  // of fields that the version which ran it did not have
+  Resume out;
+  Differences(before, job, "", &out.changes);
+  const bool rates = RatesDiffer(before.recipe(), job.recipe(), state.step);
+  bool other_samples = false;
+  for (FieldChange& change : out.changes) {
+    if (change.field() == "seed" || change.field() == "data.format" ||
+        change.field() == "data.validation_share") {
+      other_samples = true;
+      change.set_consequence("other samples, or in another order: a new pass begins");
+    }
+    change.set_alters_run(IsOfTheRate(change.field()) ? rates : !IsOfTheManner(change.field()));
+    ExplainRecipe(before, job, &change);
+  }
+  AddRate(before.recipe(), job.recipe(), state.step, &out.changes);
+  const bool other_text = AddText(before, state.corpus_contents, job, now.contents, &out.changes);
+  const int64_t batch = before.recipe().global_batch();
+  if (state.position.has_value()) {
+    out.data = state.position;
+  } else if (now.train_samples > 0 || other_samples || other_text) {  // of an older version
+    const int64_t samples = other_samples || other_text ? 0 : now.train_samples;
+    out.data = Advance(DataPosition(), samples, batch, state.step);
+  } else if (batch != job.recipe().global_batch()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "resume: checkpoint ", state.step, " is of a version that kept no position in the data, ",
+        "and no daemon lists them now, so where another batch would go on can't be told: go on ",
+        "with recipe.global_batch ", batch, "; the next checkpoint will hold the position"));
+  }
+  if (out.data.has_value() && (other_samples || other_text)) out.data = NewPass(*out.data);
+  return out;
+}
+
+absl::Status CheckAccepted(const std::vector<FieldChange>& changes, int64_t step) {
+  std::vector<std::string> rows;
+  for (const FieldChange& c : changes) {
+    if (!c.alters_run()) continue;
+    rows.push_back(
+        absl::StrCat("  ", c.field(), ": ", c.before(), " -> ", c.after(),
+                     c.consequence().empty() ? "" : absl::StrCat(" (", c.consequence(), ")")));
+  }
+  if (rows.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "resume: this would be another training than the one that wrote checkpoint ", step, ":\n",
+      absl::StrJoin(rows, "\n"),
+      "\nPut these fields back to go on as begun, or add --accept-changes to train on so"));
+}
+
+}  // namespace isthmus::coordinator

@@ -1,0 +1,141 @@
+#include "coordinator/planner/codec_search.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace isthmus::coordinator {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kLeastWeight = 0.25;
+constexpr double kGain = 1 - 1e-9;  // a cost below this share of another one is less
+constexpr int kRounds = 3;          // over all directions
+
+struct Best {
+  size_t index = 0;
+  double score = kNever;
+};
+
+// With or without `tokens`, or either.
+enum class Tokens { kWith, kWithout, kAny };
+
+Best BestOf(const std::vector<CodecOption>& options, double weight, double step_s, Tokens tokens) {
+  Best best;
+  for (size_t i = 0; i < options.size(); ++i) {
+    const CodecOption& o = options[i];
+    if (tokens != Tokens::kAny && o.tokens != (tokens == Tokens::kWith)) continue;
+    const double score = weight * o.link_s + o.price * step_s;
+    if (score < best.score * kGain || best.score == kNever) best = {i, score};
+  }
+  return best;
+}
+
+struct Scored {
+  CodecPick pick;
+  double score = kNever;
+};
+
+// Of one boundary. With token ids the backward codec may be any, without it is no predict.
+Scored PickOne(const BoundaryOptions& options, double weight, double step_s, bool tokens) {
+  const Best forward =
+      BestOf(options.forward, weight, step_s, tokens ? Tokens::kWith : Tokens::kWithout);
+  const Best backward =
+      BestOf(options.backward, weight, step_s, tokens ? Tokens::kAny : Tokens::kWithout);
+  return {{forward.index, backward.index}, forward.score + backward.score};
+}
+
+class Search {
+ public:
+  Search(const std::vector<BoundaryOptions>& options,
+         const std::function<double(const CodecPicks&)>& cost)
+      : options_(options), cost_(cost) {}
+
+  void Try(const CodecPicks& picks) {
+    if (picks == best_ || pricings_ >= kMaxPricings) return;
+    ++pricings_;
+    const double cost = cost_(picks);
+    if (!best_.empty() && !(cost < best_cost_ * kGain)) return;
+    best_ = picks;
+    best_cost_ = cost;
+  }
+
+  // One direction at a time, the token ids as they are. False: nothing was gained.
+  bool Improve() {
+    const double before = best_cost_;
+    for (size_t b = 0; b < options_.size(); ++b) {
+      for (const bool forward : {true, false}) {
+        const std::vector<CodecOption>& options =
+            forward ? options_[b].forward : options_[b].backward;
+        for (size_t i = 0; i < options.size(); ++i) {
+          const bool ids = options_[b].forward[best_[b].forward].tokens;
+          if (forward ? options[i].tokens != ids : options[i].tokens && !ids) continue;
+          CodecPicks picks = best_;
+          (forward ? picks[b].forward : picks[b].backward) = i;
+          Try(picks);
+        }
+      }
+    }
+    return best_cost_ < before * kGain;
+  }
+
+  const CodecPicks& best() const { return best_; }
+
+ private:
+  const std::vector<BoundaryOptions>& options_;
+  const std::function<double(const CodecPicks&)>& cost_;
+  CodecPicks best_;
+  double best_cost_ = kNever;
+  int pricings_ = 0;
+};
+
+}  // namespace
+
+CodecPicks PicksAt(const std::vector<BoundaryOptions>& options, double weight, double step_s) {
+  const size_t n = options.size();
+  std::vector<Scored> with, without;
+  for (const BoundaryOptions& o : options) {
+    with.push_back(PickOne(o, weight, step_s, true));
+    without.push_back(PickOne(o, weight, step_s, false));
+  }
+  // Token ids on the first `ids` boundaries.
+  size_t best_ids = n + 1;
+  double best = kNever;
+  for (size_t ids = 0; ids <= n; ++ids) {
+    double sum = 0;
+    for (size_t b = 0; b < n; ++b) sum += (b < ids ? with : without)[b].score;
+    if (sum < best * kGain) {
+      best = sum;
+      best_ids = ids;
+    }
+  }
+  CodecPicks picks;
+  for (size_t b = 0; b < n; ++b) {
+    if (best_ids <= n) {
+      picks.push_back((b < best_ids ? with : without)[b].pick);
+      continue;
+    }
+    picks.push_back({BestOf(options[b].forward, weight, step_s, Tokens::kAny).index,
+                     BestOf(options[b].backward, weight, step_s, Tokens::kAny).index});
+  }
+  return picks;
+}
+
+CodecPicks SearchCodecs(const std::vector<BoundaryOptions>& options, int micros, double step_s,
+                        Effort effort, const std::function<double(const CodecPicks&)>& cost) {
+  if (options.empty()) return {};
+  Search search(options, cost);
+  if (effort == Effort::kQuick) {
+    for (double weight : {1.0, static_cast<double>(micros)})
+      search.Try(PicksAt(options, weight, step_s));
+    return search.best();
+  }
+  for (double weight = kLeastWeight; weight < 4.0 * micros; weight *= 2)
+    search.Try(PicksAt(options, weight, step_s));
+  if (options.size() <= kMaxImprovedBoundaries) {
+    for (int round = 0; round < kRounds && search.Improve(); ++round) {
+    }
+  }
+  return search.best();
+}
+
+}  // namespace isthmus::coordinator

@@ -1,0 +1,318 @@
+#include "coordinator/planner/step_time.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "coordinator/core/format.h"
+#include "proto/codec/codec_text.h"
+#include "proto/model/model_cost.h"
+#include "proto/plan/schedule.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+// Of the bytes of a bf16 gradient of the head, what zstd leaves (1.24 to 1 in the run of
+// README.md); the gradient of the embedding, at the other end, has rows of zeros and shrinks more.
+constexpr double kZstdLeaves = 0.85;
+// `auto` takes zstd if it saves this share of the exchange.
+constexpr double kZstdMustSave = 0.05;
+// Where the number of samples is not known, steps of either kind count alike.
+constexpr double kUnknownFirstVisits = 0.5;
+
+enum class Visits { kFirst, kAgain, kMean };
+
+// Seconds beyond the slowest of encoding, sending and decoding.
+double OnTop(double link_s, double codec_s) {
+  return link_s + 2 * codec_s - std::max(link_s, codec_s);
+}
+
+// A daemon computes on all its threads unless told otherwise: a second of a codec is taken from
+// them. An accelerator computes beside them.
+double CodecShare(const NodeInfo& node) {
+  const bool cpu = node.device().empty() || node.device() == "cpu";
+  return cpu ? 1.0 / std::max(1, node.threads()) : 0;
+}
+
+ScheduleCosts Costs(const Placement& p, Visits visits) {
+  ScheduleCosts costs;
+  for (const StageSeconds& c : p.compute) {
+    costs.forward_s.push_back(c.forward_s);
+    costs.backward_s.push_back(c.backward_s);
+  }
+  for (size_t b = 0; b < p.boundaries.size(); ++b) {
+    const BoundaryChoice& c = p.boundaries[b];
+    const double up_s = visits == Visits::kFirst   ? c.first_up_s
+                        : visits == Visits::kAgain ? c.again_up_s
+                                                   : c.up_s;
+    // Encoding, sending and decoding follow each other for a micro-batch and go on at once for
+    // several. The cores that encode and decode are those that compute.
+    costs.up_s.push_back(std::max(up_s, c.forward_codec_s));
+    costs.down_s.push_back(std::max(c.down_s, c.backward_codec_s));
+    costs.latency_s.push_back(
+        (c.up.round_trip_s + c.down.round_trip_s) / 4 +
+        (OnTop(up_s, c.forward_codec_s) + OnTop(c.down_s, c.backward_codec_s)) / 2);
+    for (size_t s : {b, b + 1}) {
+      const double share = CodecShare(*p.nodes[s]);
+      costs.forward_s[s] += share * c.forward_core_s;
+      costs.backward_s[s] += share * c.backward_core_s;
+    }
+  }
+  return costs;
+}
+
+// Warm-up forwards within strategy.in_flight and memory; `limited` says in words what held them
+// back.
+class WarmUpLimits {
+ public:
+  WarmUpLimits(const JobSpec& job, const Placement& p)
+      : p_(p),
+        stages_(p.nodes.size()),
+        micros_(Micros(job)),
+        cap_(job.strategy().in_flight()),
+        queue_limit_(job.strategy().queue_limit()) {
+    for (int s = 0, first = 0; s < stages_; first += p.layers[s], ++s) {
+      auto bytes = [&](int micros_in_flight) {
+        return StageMemoryBytes(job.model(), first, first + p.layers[s], job.recipe().micro_batch(),
+                                micros_in_flight);
+      };
+      each_.push_back(std::max<int64_t>(1, bytes(2) - bytes(1) + Places(s)));
+    }
+  }
+
+  void Apply(std::vector<int>* warmups, std::string* limited) const {
+    for (int s = 0; s < stages_; ++s) {
+      int& w = (*warmups)[s];
+      if (s > 0) w = std::min(w, (*warmups)[s - 1]);
+      if (cap_ > 0 && w > std::max(Own(s), cap_ - 1)) {
+        w = std::max(Own(s), cap_ - 1);
+        *limited = absl::StrCat(" (strategy.in_flight ", cap_, " allows no more)");
+      }
+      for (int end : {s, s + 1}) {  // the stage above has the places too
+        if (end > s && Places(s) == 0) continue;
+        const int64_t spare = Free(*warmups, s, end) / (end == s ? each_[s] : Places(s));
+        if (w - Own(s) <= spare) continue;
+        w = Own(s) + static_cast<int>(spare);
+        *limited = absl::StrCat(" (the memory of ", p_.nodes[end]->name(), " carries no more)");
+      }
+    }
+    for (int s = stages_ - 2; s >= 0; --s)
+      (*warmups)[s] = std::min((*warmups)[s], (*warmups)[s + 1] + 2 * queue_limit_);
+  }
+
+  // Of what is under way beyond 1F1B's own count.
+  int64_t MoreBytes(const std::vector<int>& warmups, int s) const {
+    return each_[s] * More(warmups, s) + (s > 0 ? Places(s - 1) * More(warmups, s - 1) : 0);
+  }
+
+ private:
+  int Own(int s) const { return MicrosInFlight("1f1b", stages_, s, micros_) - 1; }
+  int More(const std::vector<int>& warmups, int s) const {
+    return std::max(0, std::min(micros_ - 1, warmups[s]) - Own(s));
+  }
+  int64_t Places(int b) const {  // of a micro-batch, at either end of boundary b
+    return b >= 0 && b + 1 < stages_ ? p_.boundaries[b].places_bytes : 0;
+  }
+  // Room at `end` for micro-batches under way on stage s.
+  int64_t Free(const std::vector<int>& warmups, int s, int end) const {
+    const int64_t below = end == s && s > 0 ? Places(s - 1) * More(warmups, s - 1) : 0;
+    return std::max<int64_t>(0, p_.nodes[end]->memory_bytes() - p_.bytes[end] - below);
+  }
+
+  const Placement& p_;
+  const int stages_, micros_, cap_, queue_limit_;
+  std::vector<int64_t> each_;  // bytes of a micro-batch under way
+};
+
+// Seconds until the last backward pass ends.
+struct PipelineSeconds {
+  double first = 0, again = 0, mean = 0;
+};
+
+// The first visits come together, in the first pass: the mean is one of steps, not of frames.
+absl::StatusOr<PipelineSeconds> Pipeline(const JobSpec& job, const Placement& p,
+                                         const std::vector<int>& warmups) {
+  const int stages = p.nodes.size();
+  ASSIGN_OR_RETURN(const std::vector<StageActions> schedule,
+                   BuildSchedule(job.strategy().schedule(), stages, Micros(job), warmups));
+  // A boundary holds frames in the queues of both its ends.
+  const int limit = 2 * job.strategy().queue_limit();
+  PipelineSeconds s;
+  ASSIGN_OR_RETURN(const Simulation again,
+                   SimulateSchedule(schedule, limit, Costs(p, Visits::kAgain)));
+  s.first = s.again = s.mean = again.makespan_s;
+  if (!HasDelta(p)) return s;
+  ASSIGN_OR_RETURN(const Simulation first,
+                   SimulateSchedule(schedule, limit, Costs(p, Visits::kFirst)));
+  s.first = first.makespan_s;
+  s.mean = p.first_visits * s.first + (1 - p.first_visits) * s.again;
+  return s;
+}
+
+// Bytes of places on a stage that `other`'s schedule needs beyond the job's own.
+int64_t MorePlaces(const JobSpec& job, const JobSpec& other, const Placement& p, int stage) {
+  const int stages = p.nodes.size(), micros = Micros(job);
+  int64_t bytes = 0;
+  for (int b : {stage - 1, stage}) {
+    if (b < 0 || b + 1 >= stages) continue;
+    bytes += p.boundaries[b].places_bytes *
+             (MicrosInFlight(other.strategy().schedule(), stages, b, micros) -
+              MicrosInFlight(job.strategy().schedule(), stages, b, micros));
+  }
+  return bytes;
+}
+
+// The time with the other schedule, where it fits the memory.
+absl::Status PriceOther(const JobSpec& job, double after_s, Placement* p) {
+  const int stages = p->nodes.size();
+  JobSpec other = job;
+  p->other_schedule = job.strategy().schedule() == "gpipe" ? "1f1b" : "gpipe";
+  other.mutable_strategy()->set_schedule(p->other_schedule);
+  bool other_fits = stages > 1;
+  for (int s = 0, first = 0; s < stages; first += p->layers[s], ++s) {
+    const int end = first + p->layers[s];
+    const int64_t more = StageBytes(other, stages, s, first, end) -
+                         StageBytes(job, stages, s, first, end) + MorePlaces(job, other, *p, s);
+    other_fits = other_fits && p->bytes[s] + more <= p->nodes[s]->memory_bytes();
+  }
+  if (!other_fits) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const PipelineSeconds seconds, Pipeline(other, *p, p->warmups));
+  p->other_step_s = seconds.mean + after_s;
+  return absl::OkStatus();
+}
+
+struct WarmUps {
+  std::vector<int> forwards;
+  std::string limited;
+  double slowest_s = 0;  // a micro-batch, on the slowest part
+};
+
+WarmUps WarmUpsFor(const JobSpec& job, const Placement& p, Visits visits) {
+  const int stages = p.nodes.size(), micros = Micros(job);
+  const int limit = job.strategy().queue_limit();
+  const ScheduleCosts costs = Costs(p, visits);
+  WarmUps w;
+  w.forwards = WarmUpForwards(costs, stages, micros, limit);
+  w.slowest_s = SlowestPart(costs, stages);
+  const int wanted = WarmUpForwards(costs, stages, micros, micros)[0];
+  if (wanted > w.forwards[0])
+    w.limited = absl::StrCat(" (strategy.queue_limit ", limit, " allows no more; ",
+                             std::min(micros, wanted + 1), " would hide the links)");
+  WarmUpLimits(job, p).Apply(&w.forwards, &w.limited);
+  return w;
+}
+
+// Those that make the mean step of the run the shortest, where first and later visits differ.
+WarmUps BestWarmUps(const JobSpec& job, const Placement& p) {
+  WarmUps best = WarmUpsFor(job, p, Visits::kMean);
+  if (!HasDelta(p)) return best;
+  const double first = p.data.known ? p.first_visits : kUnknownFirstVisits;
+  const auto seconds = [&](const WarmUps& w) {
+    const absl::StatusOr<PipelineSeconds> s = Pipeline(job, p, w.forwards);
+    return s.ok() ? first * s->first + (1 - first) * s->again
+                  : std::numeric_limits<double>::infinity();
+  };
+  double best_s = seconds(best);
+  for (const Visits visits : {Visits::kFirst, Visits::kAgain}) {
+    WarmUps other = WarmUpsFor(job, p, visits);
+    if (other.forwards == best.forwards) continue;
+    const double other_s = seconds(other);
+    if (other_s >= best_s * (1 - 1e-9)) continue;
+    best = std::move(other);
+    best_s = other_s;
+  }
+  return best;
+}
+
+double Optimizer(const JobSpec& job, const Placement& p) {
+  double slowest_s = 0;
+  for (size_t s = 0, first = 0; s < p.nodes.size(); first += p.layers[s], ++s) {
+    const int end = static_cast<int>(first) + p.layers[s];
+    slowest_s =
+        std::max(slowest_s, kOptimizerSecondsPerParameter *
+                                StageCost(job.model(), static_cast<int>(first), end, 1).parameters);
+  }
+  return slowest_s;
+}
+
+// Seconds of the exchange with this codec: both directions at once, the slower one counts.
+double TiedSeconds(const JobSpec& job, const CodecSpec& codec, double rate_bits_per_s) {
+  const TensorDims dims{1, job.model().vocabulary(), job.model().hidden()};
+  const double leaves = codec.zstd() ? kZstdLeaves : 1;
+  const double bytes = leaves * WireBytes(codec, dims, true);
+  return 8 * bytes / rate_bits_per_s +
+         2 * (CodecSeconds(codec, dims) + kTransportSecondsPerByte * bytes);
+}
+
+}  // namespace
+
+void ChooseWarmUps(const JobSpec& job, Placement* p) {
+  const int stages = p->nodes.size(), micros = Micros(job);
+  if (job.strategy().schedule() != "1f1b" || stages == 1) return;
+  const WarmUps best = BestWarmUps(job, *p);
+  p->warmups = best.forwards;
+  const WarmUpLimits limits(job, *p);
+  for (int s = 0; s < stages; ++s) p->bytes[s] += limits.MoreBytes(p->warmups, s);
+  if (p->warmups[0] <= stages - 1 && best.limited.empty()) return;
+  std::vector<int> under_way;
+  for (int w : p->warmups) under_way.push_back(std::min(micros, w + 1));
+  p->warmups_why = absl::StrCat(
+      "schedule: 1f1b with ", absl::StrJoin(under_way, ", "),
+      " micro-batches under way on the stages (1f1b's own: ", std::min(micros, stages),
+      " falling to 1), so that the links work while the stages compute; the slowest part takes ",
+      FormatSeconds(best.slowest_s), " a micro-batch", best.limited);
+}
+
+absl::Status PriceTied(const JobSpec& job, const LinkIndex& links, Placement* p) {
+  const NodeInfo &first = *p->nodes.front(), &last = *p->nodes.back();
+  p->tied_up = links.Get(first.id(), last.id());
+  p->tied_down = links.Get(last.id(), first.id());
+  for (const auto& [link, from, to] :
+       {std::tie(p->tied_up, first, last), std::tie(p->tied_down, last, first)}) {
+    if (!link.usable)
+      return absl::UnavailableError(absl::StrCat("link: ", from.name(), " -> ", to.name(),
+                                                 " (tied embedding): ", link.why_not));
+  }
+  const double rate = std::min(p->tied_up.rate_bits_per_s, p->tied_down.rate_bits_per_s);
+  const std::string& wanted = job.compression().tied();
+  if (wanted == "auto") {
+    const auto seconds = [&](const char* text) {
+      return TiedSeconds(job, *ParseCodec(text), rate);
+    };
+    const double none_s = seconds("none"), bf16_s = seconds("bf16"),
+                 zstd_s = seconds("bf16 | zstd");
+    const char* best = none_s < bf16_s ? "none" : "bf16";
+    if (zstd_s < (1 - kZstdMustSave) * std::min(none_s, bf16_s)) best = "bf16 | zstd";
+    p->tied = *ParseCodec(best);
+    p->tied_why =
+        absl::StrCat("tied embedding ", first.name(), " - ", last.name(), ": ", FormatRate(rate),
+                     " measured, its gradient takes ", FormatSeconds(none_s), " a step in fp32, ",
+                     FormatSeconds(bf16_s), " in bf16, ", FormatSeconds(zstd_s),
+                     " or less in bf16 | zstd -> ", best);
+  } else {
+    ASSIGN_OR_RETURN(p->tied, ParseCodec(wanted));
+  }
+  p->tied_s = TiedSeconds(job, p->tied, rate);
+  p->sync_s = p->tied_s + std::max(p->tied_up.round_trip_s, p->tied_down.round_trip_s) / 2;
+  for (const BoundaryChoice& b : p->boundaries)
+    p->sync_s += (b.up.round_trip_s + b.down.round_trip_s) / 2;  // the vote down, the decision up
+  return absl::OkStatus();
+}
+
+absl::Status PriceStep(const JobSpec& job, bool other, Placement* p) {
+  ASSIGN_OR_RETURN(const PipelineSeconds pipeline, Pipeline(job, *p, p->warmups));
+  p->pipeline_s = pipeline.mean;
+  p->optimizer_s = Optimizer(job, *p);
+  const double after_s = p->sync_s + p->optimizer_s;
+  p->step_s = p->pipeline_s + after_s;
+  p->first_step_s = pipeline.first + after_s;
+  p->again_step_s = pipeline.again + after_s;
+  p->cost_s = p->step_s * (1 + p->price);
+  return other ? PriceOther(job, after_s, p) : absl::OkStatus();
+}
+
+}  // namespace isthmus::coordinator

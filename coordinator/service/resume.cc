@@ -1,0 +1,102 @@
+// The part of Coordinator that goes on from checkpoints.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "coordinator/planner/job_data.h"
+#include "coordinator/service/coordinator.h"
+#include "proto/data/data_contents.h"
+#include "proto/job/checkpoint_state.h"
+#include "proto/job/job_defaults.h"
+#include "proto/job/job_state.h"
+
+namespace isthmus::coordinator {
+
+absl::StatusOr<int64_t> Coordinator::ChooseCheckpoint(const std::string& job_id, int64_t head,
+                                                      std::optional<int64_t> step) {
+  const std::vector<int64_t> have = checkpoints_->Steps(job_id);
+  if (!step.has_value()) {
+    if (std::find(have.begin(), have.end(), head) != have.end()) return head;
+    return checkpoints_->Newest(job_id);
+  }
+  if (std::find(have.begin(), have.end(), *step) != have.end()) return *step;
+  return absl::NotFoundError(absl::StrCat(
+      "resume: job ", job_id, " has no checkpoint of step ", *step,
+      have.empty() ? ", nor any other"
+                   : absl::StrCat("; there are those of steps ", absl::StrJoin(have, ", "))));
+}
+
+// Of the first daemon that lists the text: hosts with another one are found when they start.
+DataNow Coordinator::DataOf(const JobSpec& job) {
+  for (const auto& [id, member] : members_.members()) {
+    if (!member.alive()) continue;
+    const absl::StatusOr<DataSize> size = CountSamples(job, member.node);
+    if (!size.ok() || !size->known) continue;
+    return {size->train_samples, DataContents(job.data(), member.node.data_files())};
+  }
+  return {};
+}
+
+absl::Status Coordinator::TakeUpCheckpoint(const JobSpec& ran, StartRequest* start) {
+  if (!start->from_checkpoint || start->start_step == 0) {
+    start->data = DataPosition();
+    return absl::OkStatus();
+  }
+  FetchCheckpointRequest request;
+  request.set_job_id(start->job_id);
+  request.set_step(start->start_step);
+  request.set_what("state");
+  int64_t step = 0;
+  ASSIGN_OR_RETURN(const auto reader, checkpoints_->Read(request, {}, &step));
+  std::string json;
+  RETURN_IF_ERROR(reader->Read(static_cast<size_t>(reader->total_bytes()), &json));
+  ASSIGN_OR_RETURN(const CheckpointState state, ParseCheckpointState(json, step));
+  DataNow now;
+  {
+    MutexLock lock(&mutex_);
+    now = DataOf(start->spec);
+  }
+  ASSIGN_OR_RETURN(Resume resume, CompareRuns(state, ran, start->spec, now));
+  start->data = resume.data;
+  start->changes = std::move(resume.changes);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Coordinator::StartRequest> Coordinator::PrepareResume(const JobSpec& spec,
+                                                                     const std::string& name,
+                                                                     std::optional<int64_t> step,
+                                                                     const Cancelled& cancelled) {
+  StartRequest start;
+  start.kind = StartRequest::kResume;
+  JobSpec stored, ran;  // what is to be gone on with, what ran last
+  int64_t head = -1;
+  {
+    MutexLock lock(&mutex_);
+    const Job* job = jobs_.Find(name);
+    if (job == nullptr) {
+      return absl::NotFoundError(absl::StrCat("resume: there is no job '", name.substr(0, 80),
+                                              "' (isthmus list shows what there is)"));
+    }
+    if (!job->ended())
+      return absl::FailedPreconditionError(absl::StrCat(
+          "resume: job ", job->id, " is ", StateName(job->status.state()), " already"));
+    start.job_id = job->id;
+    stored = job->spec;
+    ran = job->plan.has_job() ? job->plan.job() : stored;
+    head = job->status.checkpoint_step();
+  }
+  JobSpec asked = spec.model().layers() == 0 ? stored : spec;
+  if (!asked.model().has_norm_epsilon())
+    asked.mutable_model()->set_norm_epsilon(NormEpsilon(ran.model()));
+  ASSIGN_OR_RETURN(start.spec, CompleteJob(asked));
+  RETURN_IF_ERROR(SameModel(ran.model(), start.spec.model()));
+  ASSIGN_OR_RETURN(const int64_t chosen, ChooseCheckpoint(start.job_id, head, step));
+  if (chosen >= 0) RETURN_IF_ERROR(checkpoints_->Verify(start.job_id, chosen, cancelled));
+  start.from_checkpoint = chosen >= 0;
+  start.start_step = std::max<int64_t>(0, chosen);
+  RETURN_IF_ERROR(TakeUpCheckpoint(ran, &start));
+  return start;
+}
+
+}  // namespace isthmus::coordinator

@@ -1,0 +1,102 @@
+// The files of one whole checkpoint, read: what its manifest says of them, whether they are it, and
+// the answers that are made of them, as a stream. A reader holds a header, a fixed buffer and open
+// files, whatever the size of the model; what it opened stays readable while retention removes the
+// directory. Thread: values; a CheckpointReader has one owner. Bounds: those of safetensors
+// headers.
+#ifndef ISTHMUS_COORDINATOR_STORE_CHECKPOINT_FILES_H_
+#define ISTHMUS_COORDINATOR_STORE_CHECKPOINT_FILES_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/file/random_access_file.h"
+#include "base/hash.h"
+#include "base/safetensors.h"
+#include "proto/control.pb.h"
+
+namespace isthmus::coordinator {
+
+constexpr int kMaxStages = 256;
+constexpr const char* kCheckpointFiles[] = {"weights.safetensors", "optimizer.safetensors",
+                                            "state.json"};  // of each stage
+constexpr char kManifest[] = "manifest.json";
+std::string StageName(int stage);          // "stage-000"
+void RemoveTree(const std::string& path);  // a line in the log where it can't be
+
+struct CheckpointManifest {
+  struct File {
+    int64_t bytes = 0;
+    uint64_t checksum = 0;  // XXH3-64
+  };
+  std::string job_id;
+  int64_t step = 0;
+  uint64_t generation = 0;
+  int stages = 0;
+  std::map<std::string, File> files;  // by path: "stage-000/weights.safetensors"
+
+  int64_t bytes() const;
+  std::string ToJson() const;
+  // NotFound: `dir` has none. FailedPrecondition: it is not one.
+  static absl::StatusOr<CheckpointManifest> Read(const std::string& dir);
+};
+
+// Files of one checkpoint, opened.
+using OpenCheckpoint = std::map<std::string, RandomAccessFile>;
+
+// FailedPrecondition, "FILE is damaged: why": its size or (with `contents`) its checksum is not
+// what the manifest says. `cancelled` is asked between files.
+absl::Status CheckCheckpoint(const std::string& dir, bool contents,
+                             const std::function<bool()>& cancelled);
+
+// One answer: the JSON of state, or one safetensors file merged over the stages, in name order.
+class CheckpointReader {
+ public:
+  // Opens the files that the answer is made of, then Verify. Short: fit to be called under a lock
+  // that keeps the directory in its place.
+  static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(
+      const std::string& dir, const FetchCheckpointRequest& request);
+  ~CheckpointReader();
+
+  // Finds the tensors and reads each file that is needed against its checksum; before the first
+  // Read. NotFound: a tensor is missing. FailedPrecondition: a file is damaged.
+  absl::Status Verify(const std::function<bool()>& cancelled);
+
+  int64_t total_bytes() const { return total_; }
+  // The next bytes, at most `count`; empty after the last one.
+  absl::Status Read(size_t count, std::string* out);
+  uint64_t checksum() const { return hasher_.Digest(); }  // of what was read so far
+
+  std::function<void()> done;  // called by the destructor
+
+ private:
+  struct Piece {
+    const RandomAccessFile* file;
+    int64_t at;
+    int64_t bytes;
+  };
+  explicit CheckpointReader(FetchCheckpointRequest request) : request_(std::move(request)) {}
+  absl::Status VerifyFile(const std::string& path) const;
+  absl::Status Merge(const std::function<bool()>& cancelled);
+
+  const FetchCheckpointRequest request_;
+  CheckpointManifest manifest_;
+  OpenCheckpoint files_;
+  std::string head_;           // stands before the pieces
+  std::vector<Piece> pieces_;  // in order
+  int64_t total_ = 0;
+  size_t piece_ = 0;
+  int64_t at_ = 0;  // in the head, then in pieces_[piece_]
+  bool in_head_ = true;
+  Hasher hasher_;
+};
+
+}  // namespace isthmus::coordinator
+
+#endif  // ISTHMUS_COORDINATOR_STORE_CHECKPOINT_FILES_H_

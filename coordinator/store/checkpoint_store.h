@@ -1,0 +1,169 @@
+// Checkpoints as files:
+//
+//   DIR/JOB_ID/partial-STEP-gGENERATION-ofSTAGES/stage-000/weights.safetensors ...  being put
+//   DIR/JOB_ID/step-00000100/stage-000/{weights,optimizer}.safetensors, state.json  whole
+//   DIR/JOB_ID/step-00000100/manifest.json        sizes and checksums of all files
+//
+// A part is written aside, synced and renamed; when every stage's parts are there, a manifest is
+// written and the directory renamed. So a process killed at any instant leaves each whole
+// checkpoint whole, and the parts that were acknowledged. Checkpoint 0 of generation 0 is an
+// upload: weights alone. Parts and answers are streams: memory does not grow with the model.
+// Thread: any. A Part has one owner. Bounds: kMaxStages; the disk's free space is checked before a
+// part is taken.
+#ifndef ISTHMUS_COORDINATOR_STORE_CHECKPOINT_STORE_H_
+#define ISTHMUS_COORDINATOR_STORE_CHECKPOINT_STORE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/hash.h"
+#include "base/mutex.h"
+#include "coordinator/store/checkpoint_files.h"
+#include "proto/control.pb.h"
+
+namespace isthmus::coordinator {
+
+constexpr int64_t kReservedDiskBytes = int64_t{64} << 20;  // left free for the database
+
+struct CheckpointOptions {
+  std::function<void(const char* point)> fault;  // tests: called between the steps of saving
+};
+
+// InvalidArgument unless `id` is 1-80 of a-z, 0-9 and '-': it becomes the name of a directory.
+absl::Status CheckJobId(const std::string& id);
+
+class CheckpointStore {
+ public:
+  // Cleans up what a killed process left of files that were never acknowledged.
+  static absl::StatusOr<std::unique_ptr<CheckpointStore>> Open(const std::string& dir,
+                                                               CheckpointOptions options = {});
+
+  // One file under way.
+  class Part {
+   public:
+    ~Part();  // removes what was not finished
+    absl::Status Append(absl::string_view data);
+    // True if its checkpoint is whole now. DataLoss: size or checksum differ from the header.
+    absl::StatusOr<bool> Finish();
+
+   private:
+    friend class CheckpointStore;
+    Part(CheckpointStore* store, PutCheckpointHeader header)
+        : store_(store), header_(std::move(header)) {}
+    CheckpointStore* const store_;
+    const PutCheckpointHeader header_;
+    std::string temporary_;  // empty: the checkpoint is whole already, the data are dropped
+    int fd_ = -1;
+    int64_t bytes_ = 0;
+    Hasher hasher_;
+  };
+
+  // InvalidArgument: the header makes no sense. ResourceExhausted: the disk has no room for it.
+  absl::StatusOr<std::unique_ptr<Part>> Begin(const PutCheckpointHeader& header);
+
+  // Of the latest generation, the largest step; -1: none. A run that went on from an older
+  // checkpoint is the newer one, though its steps are fewer.
+  int64_t Newest(const std::string& job_id) const;
+  // What a run goes on from that last heard of checkpoint `step` under `generation`: what this or a
+  // later generation has stored since, else `step`, else Newest.
+  int64_t Head(const std::string& job_id, uint64_t generation, int64_t step) const;
+  // The largest numbers that the directories have: of jobs, at the end of their ids, and of
+  // generations.
+  struct Highest {
+    uint64_t generation = 0;
+    uint64_t job_number = 0;
+  };
+  Highest highest() const;  // as of Open
+  std::vector<int64_t> Steps(const std::string& job_id) const;
+
+  // Whether `part` is of the whole checkpoint of `step`, by its manifest.
+  bool Has(const std::string& job_id, int64_t step, const LocalPart& part);
+
+  using Cancelled = std::function<bool()>;  // asked between files; may be empty
+
+  // The answer to `request`, verified, as a stream; retention leaves its checkpoint alone while the
+  // reader lives. The store outlives it. `step` becomes the checkpoint's step. NotFound: no such
+  // checkpoint, or it lacks a tensor. FailedPrecondition: a file is not what its manifest says;
+  // which other checkpoints are sound.
+  absl::StatusOr<std::unique_ptr<CheckpointReader>> Read(const FetchCheckpointRequest& request,
+                                                         const Cancelled& cancelled, int64_t* step);
+
+  // FailedPrecondition as of Read, if the whole checkpoint is not what its manifest says.
+  absl::Status Verify(const std::string& job_id, int64_t step, const Cancelled& cancelled);
+
+  // What is known of the whole ones, the newest first; with `verify` each file is read.
+  // Cancelled: the caller has gone.
+  absl::StatusOr<std::vector<CheckpointInfo>> List(const std::string& job_id, bool verify,
+                                                   const Cancelled& cancelled);
+
+  // The last `keep` whole ones stay; a damaged one does not count, so that the last sound one is
+  // never removed, nor is one that is being read. Of a run that went on from an older one, those
+  // beyond it of the run before go first.
+  void Trim(const std::string& job_id, int keep);
+  // Removes the parts of checkpoints that can't become whole any more: of every (job, generation)
+  // but these; of one job, of every generation but `keep`. Within a generation Begin and Finish do:
+  // a stage that begins a later checkpoint has given up those that it left unfinished.
+  void DropPartials(const std::set<std::pair<std::string, uint64_t>>& keep);
+  void DropPartials(const std::string& job_id, uint64_t keep);
+
+  // Everything of a job; how many bytes that were. FailedPrecondition: it is being read.
+  absl::StatusOr<int64_t> RemoveJob(const std::string& job_id);
+  absl::Status NotRead(const std::string& job_id) const;  // FailedPrecondition: it is
+  std::set<std::string> Jobs() const;                     // that have a directory
+
+ private:
+  CheckpointStore(std::string dir, CheckpointOptions options)
+      : dir_(std::move(dir)), options_(std::move(options)) {}
+  struct Whole {
+    uint64_t generation = 0;
+    int64_t bytes = 0;
+    int readers = 0;
+    std::string damage;  // as last seen; empty: none
+  };
+  absl::Status Scan();
+  void Fault(const char* point) const;
+  std::string JobDir(const std::string& job_id) const;
+  bool IsWhole(const PutCheckpointHeader& header) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<bool> Publish(const PutCheckpointHeader& header)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string StepDir(const std::string& job_id, int64_t step) const;
+  // Null: there is no such checkpoint.
+  Whole* Find(const std::string& job_id, int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status NoSuch(const std::string& job_id, int64_t step) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Looks at the files (with `contents` at every byte) and keeps what it saw.
+  absl::Status Check(const std::string& job_id, int64_t step, bool contents,
+                     const Cancelled& cancelled);
+  void SetDamage(const std::string& job_id, int64_t step, absl::string_view damage);
+  // `why` with what the user does next: which others are sound.
+  absl::Status Damaged(const std::string& job_id, int64_t step, const absl::Status& why,
+                       const Cancelled& cancelled);
+  std::vector<int64_t> Newest(const std::string& job_id, int at_most) const;
+  // The directories of parts that `drop` names by step, generation and path.
+  void DropPartialsIf(
+      const std::string& job_id,
+      const std::function<bool(int64_t step, uint64_t generation, const std::string& path)>& drop)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::string dir_;
+  const CheckpointOptions options_;
+  mutable Mutex mutex_;
+  std::map<std::string, std::map<int64_t, Whole>> whole_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, uint64_t> checksums_
+      ABSL_GUARDED_BY(mutex_);  // of acknowledged parts, by path
+  Highest highest_ ABSL_GUARDED_BY(mutex_);
+  uint64_t temporary_number_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace isthmus::coordinator
+
+#endif  // ISTHMUS_COORDINATOR_STORE_CHECKPOINT_STORE_H_

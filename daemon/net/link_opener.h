@@ -1,0 +1,56 @@
+// worker::LinkOpener over gRPC: dials the upper stage of a link, or waits for the dial of the lower
+// one (the other way round where the plan says upper_dials), and exchanges hellos. Before its hello
+// the dialling end sees that the right daemon answers and that large messages come through.
+// Thread: any.
+#ifndef ISTHMUS_DAEMON_NET_LINK_OPENER_H_
+#define ISTHMUS_DAEMON_NET_LINK_OPENER_H_
+
+#include <memory>
+#include <set>
+#include <string>
+
+#include "daemon/net/dial_board.h"
+#include "daemon/net/probe.h"
+#include "daemon/net/watchdog.h"
+#include "worker/link/link.h"
+
+namespace isthmus::daemon {
+
+struct LinkOpenerOptions {
+  std::string node_id;         // told to the peer
+  DialBoard* board = nullptr;  // outlive the opener and its links
+  Watchdog* watchdog = nullptr;
+  bool use_proxy = false;
+};
+
+class GrpcLinkOpener : public worker::LinkOpener {
+ public:
+  explicit GrpcLinkOpener(LinkOpenerOptions options) : options_(std::move(options)) {}
+
+  absl::StatusOr<std::unique_ptr<worker::Link>> Open(const Plan& plan, const LinkPlan& link,
+                                                     int my_stage, absl::Duration timeout) override;
+
+  // Opens that wait end with `why` within half a second, later ones at once. Final: a new session
+  // gets a new opener.
+  void Cancel(const absl::Status& why);
+
+ private:
+  absl::StatusOr<std::unique_ptr<worker::Link>> Dial(const Plan& plan, const LinkPlan& link,
+                                                     const StagePlan& peer, absl::Duration timeout);
+  absl::StatusOr<std::unique_ptr<worker::Link>> Serve(const Plan& plan, const LinkPlan& link,
+                                                      const StagePlan& peer,
+                                                      absl::Duration timeout);
+  bool ExchangeHellos(LinkStream* stream, const LinkChunk& hello, LinkChunk* answer);
+  LinkChunk Hello(const Plan& plan, const LinkPlan& link, const StagePlan& peer) const;
+  absl::Status cancelled() const;
+
+  const LinkOpenerOptions options_;
+  Prober prober_;
+  mutable Mutex mutex_;
+  absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
+  std::set<LinkStream*> dialling_ ABSL_GUARDED_BY(mutex_);  // hello sent, answer not yet there
+};
+
+}  // namespace isthmus::daemon
+
+#endif  // ISTHMUS_DAEMON_NET_LINK_OPENER_H_

@@ -1,0 +1,60 @@
+// The two ends of a Peer.Link call behind one face, so that GrpcLink is written once: the dialling
+// end owns its channel (a connection of its own), the serving end borrows the call of a handler
+// thread and gives it back. Thread: one reader, one writer; Kill from any thread until End.
+#ifndef ISTHMUS_DAEMON_NET_LINK_STREAM_H_
+#define ISTHMUS_DAEMON_NET_LINK_STREAM_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "proto/peer.pb.h"
+
+namespace grpc {
+class Channel;
+class ServerContext;
+template <class W, class R>
+class ServerReaderWriter;
+}  // namespace grpc
+
+namespace isthmus::daemon {
+
+class LinkStream {
+ public:
+  virtual ~LinkStream() = default;
+  // False: nothing more will come or go; WhyBroken() says why.
+  virtual bool Read(LinkChunk* chunk) = 0;
+  virtual bool Write(const LinkChunk& chunk) = 0;
+  // Ends the call at once: reads and writes that wait return false.
+  virtual void Kill(const absl::Status& why) = 0;
+  // True: the peer of a killed call gets `why` (a server's status). False: it only sees that the
+  // call broke.
+  virtual bool kill_tells_why() const = 0;
+  // After a failed Read or Write, as far as this end knows. Any thread, also both at once.
+  virtual absl::Status WhyBroken() = 0;
+  // The orderly end, when nobody reads or writes any more: closes this end with `mine`; the
+  // dialling end waits for the serving one's answer.
+  virtual absl::Status End(const absl::Status& mine) = 0;
+};
+
+// The dialling end. Its channel has the window of the link for what it receives.
+std::unique_ptr<LinkStream> DialLinkStream(std::shared_ptr<grpc::Channel> channel);
+
+// What a handler thread and the link that uses its call share.
+struct ServerCall {
+  grpc::ServerContext* context = nullptr;
+  grpc::ServerReaderWriter<LinkChunk, LinkChunk>* stream = nullptr;
+  Mutex mutex;
+  CondVar changed;
+  bool ended ABSL_GUARDED_BY(mutex) = false;
+  absl::Status result ABSL_GUARDED_BY(mutex);
+};
+
+// The serving end. The handler waits until `call->ended`, then returns `call->result`.
+std::unique_ptr<LinkStream> ServeLinkStream(std::shared_ptr<ServerCall> call);
+
+}  // namespace isthmus::daemon
+
+#endif  // ISTHMUS_DAEMON_NET_LINK_STREAM_H_

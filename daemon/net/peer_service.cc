@@ -1,0 +1,200 @@
+#include "daemon/net/peer_service.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/link_rate.h"
+#include "base/rpc/channel.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "proto/peer_service.grpc.pb.h"
+
+namespace isthmus::daemon {
+namespace {
+
+constexpr size_t kMaxNameBytes = 256;                  // job and link ids of a hello
+constexpr int64_t kMaxReplyBytes = 3 << 20;            // of an Echo
+constexpr int64_t kMaxUploadBytes = int64_t{1} << 30;  // one Upload
+constexpr absl::Duration kMaxUploadTime = absl::Seconds(60);
+constexpr int kMaxProbes = 16;                 // at once
+constexpr int64_t kMinMessageBytes = 1 << 10;  // of a Download
+constexpr int64_t kMaxMessageBytes = 64 << 10;
+constexpr int kMessagesARound = 16;  // at least
+constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
+
+class Service final : public Peer::Service {
+ public:
+  explicit Service(const PeerServerOptions& options) : options_(options) {}
+
+  grpc::Status Link(grpc::ServerContext* context,
+                    grpc::ServerReaderWriter<LinkChunk, LinkChunk>* stream) override {
+    LinkChunk first;
+    {
+      Watchdog::Watch watch(options_.watchdog, options_.hello_timeout,
+                            [context] { context->TryCancel(); });
+      if (!stream->Read(&first)) return grpc::Status(grpc::StatusCode::CANCELLED, "no hello came");
+    }
+    const LinkHello& hello = first.hello();
+    if (!first.has_hello() || hello.job_id().empty() || hello.job_id().size() > kMaxNameBytes ||
+        hello.link_id().size() > kMaxNameBytes || hello.from_node_id().size() > kMaxNameBytes ||
+        !first.data().empty()) {
+      return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                          "the first message of a link must be a hello with job and link");
+    }
+    if (const grpc::Status other = Meant(hello.to_node_id()); !other.ok()) return other;
+    auto call = std::make_shared<ServerCall>();
+    call->context = context;
+    call->stream = stream;
+    const absl::Status taken = options_.board->Offer(hello, call, options_.dial_wait);
+    if (!taken.ok()) return rpc::ToGrpc(taken);
+    MutexLock lock(&call->mutex);
+    while (!call->ended)
+      call->changed.Wait(&call->mutex);  // the session's links end by their own deadlines
+    return rpc::ToGrpc(call->result);
+  }
+
+  grpc::Status Echo(grpc::ServerContext* context, const ProbeRequest* request,
+                    ProbeReply* reply) override {
+    if (request->reply_bytes() < 0 || request->reply_bytes() > kMaxReplyBytes) {
+      return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                          absl::StrCat("reply_bytes must be 0 to ", kMaxReplyBytes));
+    }
+    if (const grpc::Status other = Meant(request->target_id()); !other.ok()) return other;
+    reply->set_node_id(options_.node_id);
+    reply->set_received_bytes(static_cast<int64_t>(request->padding().size()));
+    reply->mutable_padding()->resize(static_cast<size_t>(request->reply_bytes()));
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Upload(grpc::ServerContext* context, grpc::ServerReader<ProbeRequest>* reader,
+                      ProbeReply* reply) override {
+    return OneOfFew([&] { return ReceiveUpload(context, reader, reply); });
+  }
+
+  grpc::Status Download(grpc::ServerContext* context, const ProbeRequest* request,
+                        grpc::ServerWriter<ProbeReply>* writer) override {
+    return OneOfFew([&] { return SendDownload(context, *request, writer); });
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  grpc::Status Meant(const std::string& target_id) const {
+    if (target_id.empty() || options_.node_id.empty() || target_id == options_.node_id)
+      return grpc::Status::OK;
+    return grpc::Status(
+        grpc::StatusCode::FAILED_PRECONDITION,
+        absl::StrCat("another daemon answers there: ", options_.name, " (identity ",
+                     options_.node_id, "), meant was identity ", target_id.substr(0, kMaxNameBytes),
+                     ". Two daemons advertise one address, or a port is forwarded to the wrong "
+                     "host: give each daemon its own --advertise HOST:PORT"));
+  }
+
+  template <typename F>
+  grpc::Status OneOfFew(F probe) {
+    if (probes_.fetch_add(1) >= kMaxProbes) {
+      probes_.fetch_sub(1);
+      return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                          absl::StrCat(kMaxProbes, " probes run already"));
+    }
+    const grpc::Status status = probe();
+    probes_.fetch_sub(1);
+    return status;
+  }
+
+  grpc::Status SendDownload(grpc::ServerContext* context, const ProbeRequest& request,
+                            grpc::ServerWriter<ProbeReply>* writer) {
+    if (const grpc::Status other = Meant(request.target_id()); !other.ok()) return other;
+    if (request.reply_bytes() < 1 || request.reply_bytes() > kMaxUploadBytes) {
+      return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                          absl::StrCat("reply_bytes must be 1 to ", kMaxUploadBytes));
+    }
+    Watchdog::Watch watch(options_.watchdog, kMaxUploadTime, [context] { context->TryCancel(); });
+    const int64_t message_bytes =
+        std::clamp(request.reply_bytes() / kMessagesARound, kMinMessageBytes, kMaxMessageBytes);
+    ProbeReply message;
+    message.mutable_padding()->resize(static_cast<size_t>(message_bytes));
+    for (int64_t left = request.reply_bytes(); left > 0; left -= message_bytes) {
+      if (!writer->Write(message))
+        return grpc::Status(grpc::StatusCode::CANCELLED, "the caller has gone");
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ReceiveUpload(grpc::ServerContext* context, grpc::ServerReader<ProbeRequest>* reader,
+                             ProbeReply* reply) {
+    Watchdog::Watch watch(options_.watchdog, kMaxUploadTime, [context] { context->TryCancel(); });
+    ProbeRequest message;
+    ArrivalLog log;
+    const Clock::time_point start = Clock::now();
+    while (reader->Read(&message)) {
+      if (const grpc::Status other = Meant(message.target_id()); !other.ok()) return other;
+      log.Add(static_cast<int64_t>(message.ByteSizeLong()),
+              std::chrono::duration<double>(Clock::now() - start).count());
+      if (log.bytes() > kMaxUploadBytes) {
+        return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                            absl::StrCat("an upload may have ", kMaxUploadBytes, " bytes"));
+      }
+    }
+    const RateSearch::Round round = log.Round();
+    reply->set_received_bytes(log.bytes());
+    reply->set_elapsed_s(round.elapsed_s);
+    reply->set_tail_bytes(round.tail_bytes);
+    reply->set_tail_s(round.tail_s);
+    return grpc::Status::OK;
+  }
+
+  const PeerServerOptions options_;
+  std::atomic<int> probes_{0};
+};
+
+class GrpcPeerServer : public PeerServer {
+ public:
+  explicit GrpcPeerServer(const PeerServerOptions& options)
+      : options_(options), service_(options) {}
+  ~GrpcPeerServer() override { GrpcPeerServer::Shutdown(); }
+
+  absl::Status Listen() {
+    grpc::ServerBuilder builder;
+    rpc::ConfigureServer(&builder, options_.window_bytes);
+    builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port_ == 0) {
+      return absl::UnavailableError(
+          absl::StrCat("--listen: can't listen on ", options_.listen,
+                       ": the port is taken or the address is not of this host"));
+    }
+    return absl::OkStatus();
+  }
+
+  int port() const override { return port_; }
+
+  void Shutdown() override {
+    if (server_ == nullptr) return;
+    options_.board->Shutdown(absl::UnavailableError("the daemon is ending"));
+    server_->Shutdown(rpc::DeadlineAfter(kShutdownGrace));
+    server_.reset();
+  }
+
+ private:
+  const PeerServerOptions options_;
+  Service service_;
+  std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PeerServer>> PeerServer::Start(const PeerServerOptions& options) {
+  auto server = std::make_unique<GrpcPeerServer>(options);
+  const absl::Status status = server->Listen();
+  if (!status.ok()) return status;
+  return std::unique_ptr<PeerServer>(std::move(server));
+}
+
+}  // namespace isthmus::daemon

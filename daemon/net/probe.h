@@ -1,0 +1,81 @@
+// Measures what lies between this daemon and another one: round trip and rate, this one -> that
+// one, and the other way where that one can't dial.
+//
+// Round trip: the smallest of several Echos. Rate: base/link_rate.h. Every call names the daemon
+// that is meant: another one at its address refuses. A path that drops large packets is found by a
+// message of kLargeBytes that does not come through where small ones do. Thread: any.
+#ifndef ISTHMUS_DAEMON_NET_PROBE_H_
+#define ISTHMUS_DAEMON_NET_PROBE_H_
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/link_rate.h"
+#include "base/mutex.h"
+#include "proto/control.pb.h"
+#include "proto/plan.pb.h"
+
+namespace grpc {
+class Channel;
+class ClientContext;
+}  // namespace grpc
+
+namespace isthmus::daemon {
+
+struct ProbeOptions {
+  absl::Duration budget = absl::Seconds(10);  // all of one peer
+  absl::Duration connect = absl::Seconds(5);
+  int echos = 5;
+  bool use_proxy = false;
+  bool both_ways = false;                     // the rate peer -> this daemon too
+  int64_t max_bytes = RateSearch::kMaxBytes;  // of one round, see RateSearch
+};
+
+class Prober {
+ public:
+  static constexpr int64_t kLargeBytes = 4 << 10;  // more than any packet that must pass
+
+  // links(0) is this daemon -> peer; a peer that can't be measured gives `error` in it, within the
+  // budget and kDiagnosis. With both_ways, links(1) is peer -> this daemon where that was measured.
+  ProbeResult Measure(const std::string& my_id, const NodeInfo& peer, const ProbeOptions& options);
+
+  // Does a message of kLargeBytes come through, there and back, to the daemon that is meant?
+  // FailedPrecondition: another daemon answers. Unavailable: the path drops large packets, with the
+  // cure. OK where it does, where nothing passes, and for a daemon that knows no such question.
+  absl::Status CheckPath(const NodeInfo& peer, grpc::Channel* channel, absl::Duration patience,
+                         bool use_proxy);
+
+  // The way of checkpoints to and from the coordinator at HOST:PORT, each direction within the
+  // budget. ResourceExhausted: too many daemons measure theirs, try again. Unimplemented: an older
+  // coordinator.
+  absl::StatusOr<CoordinatorPath> MeasurePath(const std::string& coordinator,
+                                              const ProbeOptions& options);
+
+  // A measurement that runs ends with an error, and every later one.
+  void Cancel();
+
+ private:
+  class Call;  // makes a running call known to Cancel
+  bool cancelled() const;
+  absl::Status Connect(grpc::Channel* channel, absl::Duration timeout);
+  absl::Status Echo(grpc::Channel* channel, const std::string& peer_id, int64_t bytes,
+                    int64_t reply_bytes, absl::Duration timeout);
+  absl::StatusOr<double> RoundTrip(grpc::Channel* channel, const NodeInfo& peer, int echos,
+                                   absl::Time deadline);
+  absl::StatusOr<double> Rate(grpc::Channel* channel, const NodeInfo& peer, double round_trip_s,
+                              bool download, absl::Time deadline, int64_t max_bytes,
+                              int64_t* taken);
+  std::string LargeMessageFault(const NodeInfo& peer, bool use_proxy);
+
+  mutable Mutex mutex_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<grpc::ClientContext*> running_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace isthmus::daemon
+
+#endif  // ISTHMUS_DAEMON_NET_PROBE_H_

@@ -1,0 +1,245 @@
+#include "daemon/state/part_dir.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/file/durable_file.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace isthmus::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxNameBytes = 128;
+
+// Names come from the coordinator: nothing in them may lead out of the directory.
+bool IsFileName(const std::string& name) {
+  return !name.empty() && name.size() <= kMaxNameBytes && name[0] != '.' &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' ||
+                  c == '.';
+         });
+}
+
+std::vector<std::string> NamesIn(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
+    names.push_back(it->path().filename().string());
+  return names;
+}
+
+void Remove(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) LogWarning("can't remove ", path, ": ", error.message());
+}
+
+// Of all regular files below it; links are not followed.
+int64_t BytesBelow(const std::string& directory) {
+  int64_t bytes = 0;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(directory, error), end; !error && it != end;
+       it.increment(error)) {
+    std::error_code gone;
+    if (!fs::is_regular_file(it->symlink_status(gone)) || gone) continue;
+    const uintmax_t size = it->file_size(gone);
+    if (!gone) bytes += static_cast<int64_t>(size);
+  }
+  return bytes;
+}
+
+// One checkpoint's parts of a job.
+struct Kept {
+  std::string name;  // of its directory
+  int64_t step = 0;
+  uint64_t generation = 0;
+  int stage = 0;
+  int stages = 0;
+};
+
+std::string DirectoryName(int64_t step, uint64_t generation, int stage, int stages) {
+  return absl::StrFormat("%d-g%d-s%dof%d", step, generation, stage, stages);
+}
+
+std::string FileName(const std::string& file, int64_t bytes, uint64_t checksum) {
+  return absl::StrFormat("%s.%d.%016x", file, bytes, checksum);
+}
+
+// Oldest first.
+std::vector<Kept> KeptIn(const std::string& job_dir) {
+  std::vector<Kept> all;
+  for (const std::string& name : NamesIn(job_dir)) {
+    Kept k{name};
+    long step = 0;
+    unsigned long generation = 0;
+    if (std::sscanf(name.c_str(), "%ld-g%lu-s%dof%d", &step, &generation, &k.stage, &k.stages) != 4)
+      continue;
+    k.step = step;
+    k.generation = generation;
+    if (name == DirectoryName(k.step, k.generation, k.stage, k.stages)) all.push_back(std::move(k));
+  }
+  std::sort(all.begin(), all.end(), [](const Kept& a, const Kept& b) {
+    return std::tie(a.step, a.generation, a.name) < std::tie(b.step, b.generation, b.name);
+  });
+  return all;
+}
+
+// Oldest first: by the time when something was last put into them.
+std::vector<std::string> JobsIn(const std::string& root, const std::string& except) {
+  std::vector<std::pair<fs::file_time_type, std::string>> jobs;
+  for (const std::string& name : NamesIn(root)) {
+    std::error_code error;
+    const std::string path = absl::StrCat(root, "/", name);
+    if (name != except && fs::is_directory(fs::symlink_status(path, error)))
+      jobs.emplace_back(fs::last_write_time(path, error), name);
+  }
+  std::sort(jobs.begin(), jobs.end());
+  std::vector<std::string> names;
+  for (auto& [when, name] : jobs) names.push_back(std::move(name));
+  return names;
+}
+
+}  // namespace
+
+void PartDir::Begin(const std::string& job_id, int64_t step) {
+  if (!IsFileName(job_id)) return;
+  MutexLock lock(&mutex_);
+  const std::string job_dir = absl::StrCat(root_, "/", job_id);
+  for (const Kept& kept : KeptIn(job_dir)) {
+    if (kept.step > step) Remove(absl::StrCat(job_dir, "/", kept.name));
+  }
+  const std::vector<std::string> others = JobsIn(root_, job_id);
+  for (size_t i = 0; i + kKeptJobs <= others.size(); ++i)
+    Remove(absl::StrCat(root_, "/", others[i]));
+}
+
+absl::Status PartDir::MakeRoom(const std::string& job_id, const std::string& part_dir,
+                               int64_t bytes) {
+  const std::string job_dir = absl::StrCat(root_, "/", job_id);
+  int64_t beside = 0;
+  for (const std::string& neighbour : options_.neighbours) beside += BytesBelow(neighbour);
+  std::vector<std::string> dispensable;
+  for (const std::string& other : JobsIn(root_, job_id))
+    dispensable.push_back(absl::StrCat(root_, "/", other));
+  std::vector<Kept> mine = KeptIn(job_dir);
+  mine.erase(
+      std::remove_if(mine.begin(), mine.end(), [&](const Kept& k) { return k.name == part_dir; }),
+      mine.end());
+  for (size_t i = 0; i < mine.size(); ++i) {
+    const std::string path = absl::StrCat(job_dir, "/", mine[i].name);
+    if (i + kKeptSteps <= mine.size()) {
+      Remove(path);
+    } else {
+      dispensable.push_back(path);
+    }
+  }
+  auto next = dispensable.begin();
+  for (;; Remove(*next++)) {
+    const int64_t left =
+        std::min(FreeBytes(root_) - options_.free_bytes,
+                 options_.max_bytes > 0 ? options_.max_bytes - beside - BytesBelow(root_)
+                                        : std::numeric_limits<int64_t>::max());
+    if (bytes <= left) return absl::OkStatus();
+    if (next == dispensable.end())
+      return absl::ResourceExhaustedError(
+          absl::StrCat("there is room for ", std::max<int64_t>(0, left), " of ", bytes, " bytes"));
+  }
+}
+
+absl::Status PartDir::Keep(const PutCheckpointHeader& header, absl::string_view bytes) {
+  if (!IsFileName(header.job_id()) || !IsFileName(header.file()) || header.step() < 0 ||
+      header.stage() < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("'", header.job_id().substr(0, kMaxNameBytes),
+                                                   "' is not a name for a directory"));
+  }
+  MutexLock lock(&mutex_);
+  const std::string part_dir =
+      DirectoryName(header.step(), header.generation(), header.stage(), header.stages());
+  const std::string job_dir = absl::StrCat(root_, "/", header.job_id());
+  const std::string directory = absl::StrCat(job_dir, "/", part_dir);
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) return absl::UnavailableError(absl::StrCat(directory, ": ", error.message()));
+  RETURN_IF_ERROR(MakeRoom(header.job_id(), part_dir, static_cast<int64_t>(bytes.size())));
+  const std::string path =
+      absl::StrCat(directory, "/",
+                   FileName(header.file(), static_cast<int64_t>(bytes.size()), header.checksum()));
+  RETURN_IF_ERROR(WriteFileDurably(path, bytes));
+  fs::last_write_time(job_dir, fs::file_time_type::clock::now(), error);  // see JobsIn
+  return absl::OkStatus();
+}
+
+std::vector<LocalPart> PartDir::Parts(const std::string& job_id, int64_t step) const {
+  std::vector<LocalPart> parts;
+  if (!IsFileName(job_id)) return parts;
+  MutexLock lock(&mutex_);
+  const std::string job_dir = absl::StrCat(root_, "/", job_id);
+  const std::vector<Kept> all = KeptIn(job_dir);
+  const auto newest = std::find_if(all.rbegin(), all.rend(),
+                                   [step](const Kept& kept) { return kept.step == step; });
+  if (newest == all.rend()) return parts;
+  for (const std::string& name : NamesIn(absl::StrCat(job_dir, "/", newest->name))) {
+    LocalPart part;
+    uint64_t checksum = 0;
+    int64_t bytes = 0;
+    const size_t dot = name.rfind('.');
+    const size_t before = dot == std::string::npos || dot == 0 ? dot : name.rfind('.', dot - 1);
+    if (before == std::string::npos || before == 0 ||
+        !absl::SimpleHexAtoi(name.substr(dot + 1), &checksum) ||
+        !absl::SimpleAtoi(name.substr(before + 1, dot - before - 1), &bytes)) {
+      continue;
+    }
+    // One of another size is damaged; it is not read, however large it is.
+    std::error_code gone;
+    const std::string path = absl::StrCat(job_dir, "/", newest->name, "/", name);
+    const uintmax_t size = fs::file_size(path, gone);
+    if (gone || size != static_cast<uintmax_t>(bytes)) {
+      LogWarning(path, " has not the ", bytes, " bytes of its name: it is removed");
+      Remove(path);
+      continue;
+    }
+    part.set_generation(newest->generation);
+    part.set_stage(newest->stage);
+    part.set_stages(newest->stages);
+    part.set_file(name.substr(0, before));
+    part.set_bytes(bytes);
+    part.set_checksum(checksum);
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+absl::StatusOr<std::string> PartDir::Read(const std::string& job_id, int64_t step,
+                                          const LocalPart& part) const {
+  if (!IsFileName(job_id) || !IsFileName(part.file()))
+    return absl::InvalidArgumentError("not a name for a file");
+  MutexLock lock(&mutex_);
+  const std::string path = absl::StrCat(
+      root_, "/", job_id, "/", DirectoryName(step, part.generation(), part.stage(), part.stages()),
+      "/", FileName(part.file(), part.bytes(), part.checksum()));
+  std::ifstream file(path, std::ios::binary);  // not mapped: a failing disk is an error, no signal
+  if (!file) return absl::NotFoundError(absl::StrCat(path, " can't be opened"));
+  std::string bytes(static_cast<size_t>(std::max<int64_t>(0, part.bytes())), '\0');
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  bytes.resize(static_cast<size_t>(file.gcount()));
+  if (Hash64(bytes) == part.checksum()) return bytes;
+  Remove(path);
+  return absl::DataLossError(
+      absl::StrCat(path, " is damaged: its ", bytes.size(), " bytes have another checksum"));
+}
+
+}  // namespace isthmus::daemon

@@ -1,0 +1,70 @@
+// Checkpoint parts on this daemon's own disk, as its stage put them: a resume on the same daemons
+// with the same cut reads them instead of fetching them.
+//
+//   ROOT/JOB/STEP-gGENERATION-sSTAGEofSTAGES/FILE.BYTES.CHECKSUM   XXH3-64 in hexadecimal
+//
+// A file is there whole or not at all, and is read against its size and checksum. A help, not a
+// promise: what can't be kept, or was damaged, is fetched from the coordinator.
+//
+// Bounds: kKeptSteps of a job (its newest), kKeptJobs jobs, `max_bytes` of all files with those of
+// `neighbours`; nothing is written that would leave less than kFreeBytes on the file system, so
+// that what jobs need (codec states, spill files) comes first. Other jobs' parts make room before
+// older ones of the same job do. Thread: any.
+#ifndef ISTHMUS_DAEMON_STATE_PART_DIR_H_
+#define ISTHMUS_DAEMON_STATE_PART_DIR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/mutex.h"
+#include "proto/control.pb.h"
+
+namespace isthmus::daemon {
+
+class PartDir {
+ public:
+  static constexpr size_t kKeptSteps = 2;  // the newest may never become whole at the coordinator
+  static constexpr size_t kKeptJobs = 4;
+  static constexpr int64_t kFreeBytes = int64_t{256} << 20;
+
+  struct Options {
+    int64_t max_bytes = 0;                // with the neighbours; 0: no bound of its own
+    std::vector<std::string> neighbours;  // directories that --disk bounds as well
+    int64_t free_bytes = kFreeBytes;
+  };
+  // `root` need not be there yet.
+  explicit PartDir(std::string root) : PartDir(std::move(root), Options()) {}
+  PartDir(std::string root, Options options)
+      : root_(std::move(root)), options_(std::move(options)) {}
+
+  // A session of the job begins at `step`: parts of later steps go (they are of a generation that
+  // ended), and those of the oldest jobs.
+  void Begin(const std::string& job_id, int64_t step);
+
+  // ResourceExhausted: no room for it. InvalidArgument: not a name for a file.
+  absl::Status Keep(const PutCheckpointHeader& header, absl::string_view bytes);
+
+  // What lies there of a step, of its newest generation; `have` for the coordinator.
+  std::vector<LocalPart> Parts(const std::string& job_id, int64_t step) const;
+
+  // DataLoss: it is not what it was, and is removed.
+  absl::StatusOr<std::string> Read(const std::string& job_id, int64_t step,
+                                   const LocalPart& part) const;
+
+ private:
+  absl::Status MakeRoom(const std::string& job_id, const std::string& part_dir, int64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::string root_;
+  const Options options_;
+  mutable Mutex mutex_;  // of the files below root_
+};
+
+}  // namespace isthmus::daemon
+
+#endif  // ISTHMUS_DAEMON_STATE_PART_DIR_H_

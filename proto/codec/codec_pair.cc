@@ -1,0 +1,42 @@
+#include "proto/codec/codec_pair.h"
+
+#include "absl/strings/str_cat.h"
+#include "proto/codec/codec_size.h"
+#include "proto/codec/codec_text.h"
+
+namespace isthmus {
+
+bool KeepsPlaces(const CodecSpec& forward) {
+  return forward.kind() == CodecSpec::TOP_K ||
+         (forward.kind() == CodecSpec::RANDOM_K && ValuesOf(forward).kind() != CodecSpec::TOP_K);
+}
+
+std::string PlacesNeeded() { return "topk(RATIO), or randomk(RATIO) of other values than topk"; }
+
+absl::StatusOr<CodecSpec> BindBackward(const CodecSpec& forward, const CodecSpec& backward) {
+  if (!NeedsPlaces(backward)) return backward;
+  if (!KeepsPlaces(forward)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        FormatCodec(backward), " sends gradients at the places that the forward codec kept, and ",
+        FormatCodec(forward), " keeps none: the forward codec must be ", PlacesNeeded(),
+        ", or the backward codec another one"));
+  }
+  CodecSpec bound = backward;
+  bound.set_ratio(forward.ratio());
+  bound.set_global(forward.global() || forward.kind() == CodecSpec::RANDOM_K);
+  bound.set_scaled(forward.scaled());
+  return bound;
+}
+
+absl::Status CheckBound(const CodecSpec& forward, const CodecSpec& backward) {
+  const absl::StatusOr<CodecSpec> bound = BindBackward(forward, backward);
+  if (!bound.ok()) return bound.status();
+  if (bound->ratio() == backward.ratio() && bound->global() == backward.global() &&
+      bound->scaled() == backward.scaled())
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(FormatCodec(backward), " is not bound to the forward codec ",
+                   FormatCodec(forward), " (ratio ", backward.ratio(), ")"));
+}
+
+}  // namespace isthmus

@@ -1,0 +1,34 @@
+// What the two codecs of a boundary have to do with each other: a `kept` sends gradients at the
+// places that the forward codec kept, so it needs one that keeps places, and takes over how many
+// there are. Thread: pure functions.
+#ifndef ISTHMUS_PROTO_CODEC_CODEC_PAIR_H_
+#define ISTHMUS_PROTO_CODEC_CODEC_PAIR_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/codec.pb.h"
+
+namespace isthmus {
+
+// The forward pass must remember the places of its elements until their gradients come.
+inline bool NeedsPlaces(const CodecSpec& backward) { return backward.kind() == CodecSpec::KEPT; }
+
+// True for topk and randomk: each element of a sample is sent or is zero, and both ends know which.
+// A randomk of a topk (values=topk, cocktail) is none of them.
+bool KeepsPlaces(const CodecSpec& forward);
+
+// What a `kept` needs of the forward codec, in words, for the end of an error.
+std::string PlacesNeeded();
+
+// `backward` as the plan has it: a KEPT with the ratio, global and scaled of `forward`, another one
+// as it is. InvalidArgument: a `kept` whose forward codec keeps no places.
+absl::StatusOr<CodecSpec> BindBackward(const CodecSpec& forward, const CodecSpec& backward);
+
+// The same of a pair that a plan has: InvalidArgument where `backward` is not bound to `forward`.
+absl::Status CheckBound(const CodecSpec& forward, const CodecSpec& backward);
+
+}  // namespace isthmus
+
+#endif  // ISTHMUS_PROTO_CODEC_CODEC_PAIR_H_

@@ -1,0 +1,54 @@
+#include "proto/data/data_files.h"
+
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace isthmus {
+namespace {
+
+int64_t Samples(int64_t tokens, int64_t context) { return tokens > 0 ? (tokens - 1) / context : 0; }
+
+}  // namespace
+
+bool IsPlainFormat(absl::string_view format) {
+  return format == kFormatBytes || format == kFormatUint16 || format == kFormatUint32 ||
+         format == kFormatInt64;
+}
+
+std::string NormalDataPath(absl::string_view path) {
+  std::vector<absl::string_view> parts;
+  for (absl::string_view part : absl::StrSplit(path, '/')) {
+    if (!part.empty() && part != ".") parts.push_back(part);
+  }
+  return absl::StrJoin(parts, "/");
+}
+
+bool IsShard(absl::string_view name) { return absl::EndsWith(name, ".bin"); }
+
+bool IsValidationShard(absl::string_view name) {
+  if (!absl::ConsumeSuffix(&name, ".bin")) return false;
+  for (absl::string_view word :
+       absl::StrSplit(absl::AsciiStrToLower(name), absl::ByAnyChar("_-. 0123456789"))) {
+    if (word == "val" || word == "valid" || word == "validation") return true;
+  }
+  return false;
+}
+
+SampleCounts CutSamples(int64_t tokens, int64_t context, double validation_share) {
+  const int64_t samples = Samples(tokens, context);
+  SampleCounts counts;
+  counts.validation = static_cast<int64_t>(static_cast<double>(samples) * validation_share);
+  counts.train = samples - counts.validation;
+  return counts;
+}
+
+SampleCounts CutOwnValidation(int64_t train_tokens, int64_t validation_tokens, int64_t context) {
+  return {Samples(train_tokens, context), Samples(validation_tokens, context)};
+}
+
+}  // namespace isthmus

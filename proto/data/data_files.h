@@ -1,0 +1,45 @@
+// What the files under a data directory are to a job: the same to the daemon that lists them, to
+// the planner that counts samples by the list, and to the session that reads them. Thread: pure
+// functions.
+#ifndef ISTHMUS_PROTO_DATA_DATA_FILES_H_
+#define ISTHMUS_PROTO_DATA_DATA_FILES_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace isthmus {
+
+constexpr int kMaxDataFiles = 256;  // that a daemon lists
+
+// DataFile.format. Others name what can't be read as text nor as token ids: gzip, numpy, ...
+constexpr char kFormatBytes[] = "bytes";
+constexpr char kFormatUint16[] = "uint16";  // the token ids that are read
+constexpr char kFormatUint32[] = "uint32";
+constexpr char kFormatInt64[] = "int64";
+constexpr char kFormatUnreadable[] = "unreadable";
+bool IsPlainFormat(absl::string_view format);
+
+// "./a//b/" is "a/b"; the data directory itself is "".
+std::string NormalDataPath(absl::string_view path);
+
+bool IsShard(absl::string_view name);  // by its ending, .bin
+
+// A shard that one of its name's words calls val, valid or validation (nanoGPT's val.bin, llm.c's
+// fineweb_val_000000.bin): in a directory of shards these are the validation set.
+bool IsValidationShard(absl::string_view name);
+
+// Sample i of a text covers tokens [i * context, (i + 1) * context], its targets shifted by one.
+struct SampleCounts {
+  int64_t train = 0;
+  int64_t validation = 0;
+};
+// The last `validation_share` of the samples are for validation.
+SampleCounts CutSamples(int64_t tokens, int64_t context, double validation_share);
+// Validation has its own tokens.
+SampleCounts CutOwnValidation(int64_t train_tokens, int64_t validation_tokens, int64_t context);
+
+}  // namespace isthmus
+
+#endif  // ISTHMUS_PROTO_DATA_DATA_FILES_H_

@@ -1,0 +1,327 @@
+#include "proto/job/job_defaults.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "proto/codec/codec_pair.h"
+#include "proto/codec/codec_size.h"
+#include "proto/codec/codec_text.h"
+
+namespace isthmus {
+namespace {
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+constexpr double kNormEpsilon = 1e-5;
+
+template <typename T>
+absl::Status Bad(absl::string_view field, const T& value, absl::string_view allowed) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": '", value, "' is not allowed; it must be ", allowed));
+}
+
+class Errors {
+ public:
+  explicit Errors(std::vector<absl::Status>* list) : list_(list) {}
+  // True if `status` is OK.
+  bool Add(absl::Status status) {
+    if (status.ok()) return true;
+    list_->push_back(std::move(status));
+    return false;
+  }
+
+ private:
+  std::vector<absl::Status>* const list_;
+};
+
+absl::Status CheckRange(absl::string_view field, double value, double low, double high) {
+  if (std::isfinite(value) && value >= low && value <= high) return absl::OkStatus();
+  return Bad(field, value, absl::StrCat("from ", low, " to ", high));
+}
+
+absl::Status CheckOneOf(absl::string_view field, const std::string& value,
+                        std::initializer_list<const char*> allowed) {
+  std::string list;
+  for (const char* a : allowed) {
+    if (value == a) return absl::OkStatus();
+    absl::StrAppend(&list, list.empty() ? "" : ", ", "'", a, "'");
+  }
+  return Bad(field, value, list);
+}
+
+absl::Status CheckCodec(absl::string_view field, const std::string& text, bool may_be_auto) {
+  if (may_be_auto && text == "auto") return absl::OkStatus();
+  absl::StatusOr<CodecSpec> spec = ParseCodec(text);
+  if (spec.ok()) return absl::OkStatus();
+  const bool is_word = text.find('(') == std::string::npos;  // it may have been meant for auto
+  return absl::InvalidArgumentError(absl::StrCat(field, ": ", spec.status().message(),
+                                                 may_be_auto && is_word ? "; or auto" : ""));
+}
+
+void ValidateModel(const ModelSpec& m, Errors* errors) {
+  errors->Add(CheckOneOf("model.family", m.family(), {"gpt2"}));
+  errors->Add(CheckRange("model.layers", m.layers(), 1, 1000));
+  errors->Add(CheckRange("model.hidden", m.hidden(), 1, 65536));
+  const bool heads_ok = errors->Add(CheckRange("model.heads", m.heads(), 1, 1024));
+  errors->Add(CheckRange("model.context", m.context(), 1, 65536));
+  errors->Add(CheckRange("model.vocabulary", m.vocabulary(), 2, 65536));
+  errors->Add(CheckRange("model.norm_epsilon", NormEpsilon(m), kMinNormEpsilon, kMaxNormEpsilon));
+  if (heads_ok && m.hidden() % m.heads() != 0) {
+    errors->Add(Bad("model.hidden", m.hidden(),
+                    absl::StrCat("a multiple of model.heads (", m.heads(), ")")));
+  }
+}
+
+void ValidateRecipe(const RecipeSpec& r, Errors* errors) {
+  const bool steps_ok = errors->Add(CheckRange("recipe.steps", r.steps(), 1, 1e9));
+  const bool batch_ok = errors->Add(CheckRange("recipe.global_batch", r.global_batch(), 1, 65536));
+  if (batch_ok) {
+    errors->Add(CheckRange("recipe.micro_batch", r.micro_batch(), 1, r.global_batch()));
+  }
+  if (errors->Add(CheckRange("recipe.learning_rate", r.learning_rate(), 1e-12, 10))) {
+    errors->Add(
+        CheckRange("recipe.min_learning_rate", r.min_learning_rate(), 0, r.learning_rate()));
+  }
+  if (steps_ok) errors->Add(CheckRange("recipe.warmup_steps", r.warmup_steps(), 0, r.steps()));
+  errors->Add(CheckOneOf("recipe.schedule", r.schedule(), {"cosine", "linear", "constant"}));
+  errors->Add(CheckRange("recipe.beta1", r.beta1(), 0, 0.999999));
+  errors->Add(CheckRange("recipe.beta2", r.beta2(), 0, 0.9999999));
+  errors->Add(CheckRange("recipe.epsilon", r.epsilon(), 1e-16, 1));
+  errors->Add(CheckRange("recipe.weight_decay", r.weight_decay(), 0, 10));
+  errors->Add(CheckRange("recipe.clip_norm", r.clip_norm(), 0, 1e9));
+  errors->Add(CheckRange("recipe.eval_every", r.eval_every(), 0, 1e9));
+  errors->Add(CheckRange("recipe.eval_samples", r.eval_samples(), 0, 1e6));
+}
+
+void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
+  errors->Add(CheckRange("strategy.stages", s.stages(), 0, 256));
+  errors->Add(CheckOneOf("strategy.schedule", s.schedule(), {"1f1b", "gpipe"}));
+  errors->Add(CheckRange("strategy.queue_limit", s.queue_limit(), 1, 1024));
+  errors->Add(CheckRange("strategy.in_flight", s.in_flight(), 0, 65536));
+  if (layers < 1) return;  // said of model.layers
+  if (s.stages() > layers) {
+    errors->Add(
+        Bad("strategy.stages", s.stages(),
+            absl::StrCat("at most model.layers (", layers, "): a stage holds at least one layer")));
+  }
+  if (s.layers_per_stage().empty()) return;
+  int64_t sum = 0;
+  for (int n : s.layers_per_stage()) {
+    errors->Add(CheckRange("strategy.layers_per_stage", n, 1, layers));
+    sum += n;
+  }
+  if (sum != layers) {
+    errors->Add(Bad("strategy.layers_per_stage", absl::StrCat("sum ", sum),
+                    absl::StrCat("model.layers (", layers, ")")));
+  }
+  if (s.stages() != 0 && s.stages() != s.layers_per_stage_size()) {
+    errors->Add(Bad(
+        "strategy.stages", s.stages(),
+        absl::StrCat("the length of strategy.layers_per_stage (", s.layers_per_stage_size(), ")")));
+  }
+}
+
+// A kept is the backward pass's.
+bool CheckNoKept(const std::string& field, const std::string& text, Errors* errors) {
+  if (!NeedsPlaces(ParseCodec(text).value())) return true;
+  errors->Add(Bad(field, text,
+                  absl::StrCat("another codec: kept is a backward codec, for a boundary whose "
+                               "forward codec is ",
+                               PlacesNeeded())));
+  return false;
+}
+
+// An autoencoder is the forward pass's, and no wider than the model.
+void CheckForward(const std::string& field, const std::string& text, int hidden, Errors* errors) {
+  if (!errors->Add(CheckCodec(field, text, true)) || text == "auto") return;
+  if (!CheckNoKept(field, text, errors)) return;
+  const CodecSpec spec = ParseCodec(text).value();
+  if (spec.kind() == CodecSpec::AUTOENCODER && spec.channels() > hidden) {
+    errors->Add(
+        Bad(field, text,
+            absl::StrCat("an autoencoder of at most model.hidden (", hidden, ") channels")));
+  }
+}
+
+bool CheckNoAutoencoder(const std::string& field, const std::string& text, Errors* errors) {
+  if (ParseCodec(text).value().kind() != CodecSpec::AUTOENCODER) return true;
+  errors->Add(Bad(field, text,
+                  "another codec: an autoencoder is named forward alone, and what crosses its "
+                  "boundary has its channels both ways and in validation passes"));
+  return false;
+}
+
+void CheckBackward(const std::string& field, const std::string& text, Errors* errors) {
+  if (!errors->Add(CheckCodec(field, text, true)) || text == "auto") return;
+  if (!CheckNoAutoencoder(field, text, errors)) return;
+  if (HasBuffers(ParseCodec(text).value())) {
+    errors->Add(Bad(field, text,
+                    "a codec without delta: a gradient has no earlier version of itself to differ "
+                    "from (AQ-SGD, section 3)"));
+  }
+}
+
+// One side of a boundary: what its codec is, and the field that says so.
+struct Side {
+  std::string field, text;
+};
+
+// A kept backward needs places of the forward codec.
+void CheckPair(const Side& forward, const Side& backward, Errors* errors) {
+  if (backward.text == "auto") return;
+  const absl::StatusOr<CodecSpec> down = ParseCodec(backward.text);
+  if (!down.ok() || !NeedsPlaces(*down)) return;  // said of the field, or no concern of this
+  const absl::StatusOr<CodecSpec> up =
+      forward.text == "auto" ? CodecSpec() : ParseCodec(forward.text);
+  if (!up.ok() || NeedsPlaces(*up) || KeepsPlaces(*up)) return;
+  errors->Add(absl::InvalidArgumentError(absl::StrCat(
+      backward.field, ": '", backward.text, "' sends gradients at the places that the forward ",
+      "codec kept, and ", forward.field, " is '", forward.text, "', which keeps none; name ",
+      PlacesNeeded(), " there, or another codec here")));
+}
+
+// Of every boundary: of those with an exception, and of the others together.
+void CheckPairs(const CompressionSpec& c, int stages, Errors* errors) {
+  const Side forward{"compression.forward", c.forward()};
+  const Side backward{"compression.backward", c.backward()};
+  std::map<int, std::pair<Side, Side>> exceptions;
+  for (int i = 0; i < c.boundaries_size(); ++i) {
+    const BoundaryCodec& b = c.boundaries(i);
+    const std::string path = absl::StrCat("compression.boundaries[", i, "].");
+    auto& [up, down] =
+        exceptions.emplace(b.boundary(), std::make_pair(forward, backward)).first->second;
+    if (b.has_forward()) up = {path + "forward", b.forward()};
+    if (b.has_backward()) down = {path + "backward", b.backward()};
+  }
+  int excepted = 0;
+  for (int b = 0; b + 1 < stages; ++b) excepted += static_cast<int>(exceptions.count(b));
+  const bool all_excepted = stages > 1 && excepted == stages - 1;
+  if (!all_excepted) CheckPair(forward, backward, errors);
+  for (const auto& [boundary, sides] : exceptions) {
+    const bool the_same =
+        sides.first.field == forward.field && sides.second.field == backward.field;
+    if (!the_same || all_excepted) CheckPair(sides.first, sides.second, errors);
+  }
+}
+
+void ValidateCompression(const CompressionSpec& c, int hidden, int stages, Errors* errors) {
+  CheckForward("compression.forward", c.forward(), hidden, errors);
+  CheckBackward("compression.backward", c.backward(), errors);
+  const bool evaluation_ok =
+      errors->Add(CheckCodec("compression.evaluation", c.evaluation(), false));
+  errors->Add(CheckRange("compression.min_bits", c.min_bits(), 2, 8));
+  errors->Add(
+      CheckOneOf("compression.tied", c.tied(),
+                 {"auto", "none", "bf16", "fp16", "none | zstd", "bf16 | zstd", "fp16 | zstd"}));
+  if (evaluation_ok) CheckNoAutoencoder("compression.evaluation", c.evaluation(), errors);
+  if (evaluation_ok) CheckNoKept("compression.evaluation", c.evaluation(), errors);
+  if (evaluation_ok && IsStateful(ParseCodec(c.evaluation()).value())) {
+    errors->Add(Bad("compression.evaluation", c.evaluation(), "a codec without state"));
+  }
+  std::map<int, int> named;  // boundary -> entry
+  for (int i = 0; i < c.boundaries_size(); ++i) {
+    const BoundaryCodec& b = c.boundaries(i);
+    const std::string path = absl::StrCat("compression.boundaries[", i, "].");
+    if (const auto [first, is_new] = named.emplace(b.boundary(), i); !is_new) {
+      errors->Add(absl::InvalidArgumentError(absl::StrCat(
+          path, "boundary: boundary ", b.boundary(), " has an entry already, ",
+          "compression.boundaries[", first->second,
+          "]: put what is meant for it into one entry, and name another boundary here")));
+    }
+    errors->Add(CheckRange(path + "boundary", b.boundary(), 0, 255));
+    if (b.has_forward()) CheckForward(path + "forward", b.forward(), hidden, errors);
+    if (b.has_backward()) CheckBackward(path + "backward", b.backward(), errors);
+  }
+  CheckPairs(c, stages, errors);
+  errors->Add(CheckRange("compression.buffer_memory_bytes", c.buffer_memory_bytes(), 0, 1e15));
+  errors->Add(CheckRange("compression.buffer_disk_bytes", c.buffer_disk_bytes(), 0, 1e15));
+}
+
+absl::Status ValidateName(const std::string& name) {
+  bool good = !name.empty() && name.size() <= 63;
+  for (char c : name) good = good && ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-');
+  if (good) return absl::OkStatus();
+  return Bad("name", name.substr(0, 80), "1-63 lower-case letters, digits and '-'");
+}
+
+}  // namespace
+
+void FillDefaults(JobSpec* job) {
+#define DEFAULT(message, field, value) \
+  if (!(message)->has_##field()) (message)->set_##field(value)
+  DEFAULT(job, seed, 1);
+  DataSpec* d = job->mutable_data();
+  DEFAULT(d, format, absl::EndsWith(d->path(), ".bin") ? "tokens" : "bytes");
+  DEFAULT(d, validation_share, 0.05);
+  ModelSpec* m = job->mutable_model();
+  DEFAULT(m, family, "gpt2");
+  if (d->format() == "bytes") DEFAULT(m, vocabulary, 256);
+  if (m->init_from().empty()) DEFAULT(m, norm_epsilon, kNormEpsilon);
+  RecipeSpec* r = job->mutable_recipe();
+  DEFAULT(r, min_learning_rate, 0.1 * r->learning_rate());
+  DEFAULT(r, warmup_steps, r->steps() / 20);
+  DEFAULT(r, schedule, "cosine");
+  DEFAULT(r, beta1, 0.9);
+  DEFAULT(r, beta2, 0.95);
+  DEFAULT(r, epsilon, 1e-8);
+  DEFAULT(r, weight_decay, 0.1);
+  DEFAULT(r, clip_norm, 1.0);
+  DEFAULT(r, eval_every, 0);
+  DEFAULT(r, eval_samples, 64);
+  StrategySpec* s = job->mutable_strategy();
+  DEFAULT(s, stages, s->layers_per_stage_size());
+  DEFAULT(s, schedule, "1f1b");
+  DEFAULT(s, queue_limit, 4);
+  DEFAULT(s, in_flight, 0);
+  CompressionSpec* c = job->mutable_compression();
+  DEFAULT(c, forward, "auto");
+  DEFAULT(c, backward, "auto");
+  DEFAULT(c, evaluation, c->forward() == "none" ? "none" : "bf16");
+  DEFAULT(c, tied, c->forward() == "none" && c->backward() == "none" ? "none" : "auto");
+  DEFAULT(c, min_bits, 4);
+  DEFAULT(c, buffer_memory_bytes, kGiB);
+  DEFAULT(c, buffer_disk_bytes, 8 * kGiB);
+  DEFAULT(c, check_buffers, false);
+  CheckpointSpec* k = job->mutable_checkpoint();
+  DEFAULT(k, every, 100);
+  DEFAULT(k, keep, 3);
+#undef DEFAULT
+}
+
+double NormEpsilon(const ModelSpec& model) {
+  return model.has_norm_epsilon() ? model.norm_epsilon() : kNormEpsilon;
+}
+
+std::vector<absl::Status> JobErrors(const JobSpec& job) {
+  std::vector<absl::Status> list;
+  Errors errors(&list);
+  errors.Add(ValidateName(job.name()));
+  ValidateModel(job.model(), &errors);
+  if (job.data().path().empty())
+    errors.Add(Bad("data.path", "", "a file or directory under each daemon's --data-dir"));
+  errors.Add(CheckOneOf("data.format", job.data().format(), {"bytes", "tokens"}));
+  if (job.data().format() == "bytes" && job.model().vocabulary() < 256) {
+    errors.Add(
+        Bad("model.vocabulary", job.model().vocabulary(), "at least 256 for data.format bytes"));
+  }
+  errors.Add(CheckRange("data.validation_share", job.data().validation_share(), 0, 0.9));
+  ValidateRecipe(job.recipe(), &errors);
+  ValidateStrategy(job.strategy(), job.model().layers(), &errors);
+  ValidateCompression(job.compression(), job.model().hidden(), job.strategy().stages(), &errors);
+  errors.Add(CheckRange("checkpoint.every", job.checkpoint().every(), 0, 1e9));
+  errors.Add(CheckRange("checkpoint.keep", job.checkpoint().keep(), 1, 1000));
+  return list;
+}
+
+absl::Status ValidateJob(const JobSpec& job) {
+  const std::vector<absl::Status> errors = JobErrors(job);
+  return errors.empty() ? absl::OkStatus() : errors.front();
+}
+
+}  // namespace isthmus

@@ -1,0 +1,32 @@
+// Defaults and checks of a JobSpec that need no file name or line (those live with the YAML
+// mapping). Thread: pure functions.
+#ifndef ISTHMUS_PROTO_JOB_JOB_DEFAULTS_H_
+#define ISTHMUS_PROTO_JOB_JOB_DEFAULTS_H_
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/job.pb.h"
+
+namespace isthmus {
+
+// Sets every optional field that is not set to the default job.proto names. `compression.*` may
+// still be "auto", and model.norm_epsilon unset where a model is read in (init_from): it is then
+// that model's.
+void FillDefaults(JobSpec* job);
+
+// Of the layer norms: what the job says, else the default.
+double NormEpsilon(const ModelSpec& model);
+constexpr double kMinNormEpsilon = 1e-12, kMaxNormEpsilon = 1;
+
+// InvalidArgument names the first field that is missing or out of range, its value, and what is
+// allowed.
+absl::Status ValidateJob(const JobSpec& job);
+
+// Every such error, each message starting with the field's path and a colon; empty: the job is
+// valid.
+std::vector<absl::Status> JobErrors(const JobSpec& job);
+
+}  // namespace isthmus
+
+#endif  // ISTHMUS_PROTO_JOB_JOB_DEFAULTS_H_

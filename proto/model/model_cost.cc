@@ -1,0 +1,105 @@
+#include "proto/model/model_cost.h"
+
+#include <algorithm>
+
+namespace isthmus {
+namespace {
+
+// Of the parameters' bytes, in fp32.
+constexpr int64_t kTrainedCopies = 4;     // weights, gradients, two moments
+constexpr int64_t kCheckpointCopies = 3;  // weights and moments, until they are stored
+
+// Elementwise operations a value, roughly: the point is their order of magnitude beside the matrix
+// products of small models.
+constexpr double kNormOps = 8;
+constexpr double kSoftmaxOps = 5;
+constexpr double kGeluOps = 20;
+
+double Tokens(const ModelSpec& m, int64_t samples) {
+  return static_cast<double>(samples) * m.context();
+}
+
+}  // namespace
+
+PartCost& PartCost::operator+=(const PartCost& other) {
+  forward_flops += other.forward_flops;
+  backward_flops += other.backward_flops;
+  parameters += other.parameters;
+  activation_bytes += other.activation_bytes;
+  transient_bytes = std::max(transient_bytes, other.transient_bytes);
+  return *this;
+}
+
+PartCost EmbeddingCost(const ModelSpec& m, int64_t samples) {
+  const double tokens = Tokens(m, samples), hidden = m.hidden();
+  PartCost cost;
+  cost.forward_flops = 2 * tokens * hidden;
+  cost.backward_flops = 2 * tokens * hidden + static_cast<double>(m.vocabulary()) *
+                                                  hidden;  // a dense gradient of the whole table
+  cost.parameters = (int64_t{m.vocabulary()} + m.context()) * m.hidden();
+  cost.activation_bytes = static_cast<int64_t>(tokens) * 8;  // token ids as int64
+  cost.transient_bytes = 4 * int64_t{m.vocabulary()} * m.hidden();
+  return cost;
+}
+
+PartCost BlockCost(const ModelSpec& m, int64_t samples) {
+  const double tokens = Tokens(m, samples), h = m.hidden(), context = m.context();
+  const double scores = tokens * context * m.heads();
+  const double matrix =
+      tokens * (24 * h * h +
+                4 * context * h);  // c_attn 6hh, c_proj 2hh, MLP 16hh; QK^T and PV 2*context*h each
+  const double elementwise =
+      tokens * h * (2 * kNormOps + 4 * kGeluOps + 9) + scores * (kSoftmaxOps + 1);
+  PartCost cost;
+  cost.forward_flops = matrix + elementwise;
+  cost.backward_flops = 2 * matrix + elementwise;
+  const int64_t hidden = m.hidden();
+  cost.parameters = 12 * hidden * hidden + 13 * hidden;
+  // Kept: inputs and outputs of both norms (4h), Q, K, V (3h), attention's output (h), the MLP's
+  // two wide tensors (8h), attention weights.
+  cost.activation_bytes = static_cast<int64_t>(4 * (tokens * 16 * h + scores));
+  cost.transient_bytes = static_cast<int64_t>(4 * (tokens * 8 * h + 2 * scores));
+  return cost;
+}
+
+PartCost HeadCost(const ModelSpec& m, int64_t samples) {
+  const double tokens = Tokens(m, samples), h = m.hidden(), vocabulary = m.vocabulary();
+  const double matrix = 2 * tokens * h * vocabulary;
+  const double elementwise = tokens * (h * kNormOps + vocabulary * kSoftmaxOps);
+  PartCost cost;
+  cost.forward_flops = matrix + elementwise;
+  cost.backward_flops = 2 * matrix + elementwise;
+  cost.parameters = 2 * int64_t{m.hidden()};
+  cost.activation_bytes = static_cast<int64_t>(
+      4 * tokens * (2 * h + vocabulary + 2));  // norm in and out, log-probabilities, targets
+  cost.transient_bytes = static_cast<int64_t>(4 * (2 * tokens * vocabulary + h * vocabulary));
+  return cost;
+}
+
+PartCost StageCost(const ModelSpec& m, int first_layer, int end_layer, int64_t samples) {
+  PartCost cost;
+  const PartCost block = BlockCost(m, samples);
+  for (int layer = first_layer; layer < end_layer; ++layer) cost += block;
+  if (first_layer == 0) cost += EmbeddingCost(m, samples);
+  if (end_layer == m.layers()) {
+    cost += HeadCost(m, samples);
+    if (first_layer != 0) cost.parameters += int64_t{m.vocabulary()} * m.hidden();
+  }
+  return cost;
+}
+
+int64_t ParameterCount(const ModelSpec& m) { return StageCost(m, 0, m.layers(), 1).parameters; }
+
+int64_t StageMemoryBytes(const ModelSpec& m, int first_layer, int end_layer, int64_t samples,
+                         int micros_in_flight) {
+  const PartCost cost = StageCost(m, first_layer, end_layer, samples);
+  const int64_t edges = 2 * 4 * BoundaryElements(m, samples);  // the copy at either edge
+  return (kTrainedCopies + kCheckpointCopies) * cost.parameter_bytes() +
+         std::max(1, micros_in_flight) * (cost.activation_bytes + edges) + cost.transient_bytes;
+}
+
+int64_t BoundaryElements(const ModelSpec& m, int64_t samples) {
+  return samples * m.context() * m.hidden();
+}
+
+}  // namespace isthmus

@@ -1,0 +1,54 @@
+// What a GPT-2 costs, part by part: floating-point operations, parameters, bytes kept for the
+// backward pass. The planner balances stages with it; the reference block
+// (worker/engine/reference_block.h) turns operations into seconds. Counted: matrix products (2 per
+// multiply-add) and, with a weight of 1, the elementwise work around them. Thread: pure functions.
+#ifndef ISTHMUS_PROTO_MODEL_MODEL_COST_H_
+#define ISTHMUS_PROTO_MODEL_MODEL_COST_H_
+
+#include <cstdint>
+
+#include "proto/job.pb.h"
+
+namespace isthmus {
+
+// Of one part of the model for one micro-batch. Costs add.
+struct PartCost {
+  double forward_flops = 0;
+  double backward_flops = 0;
+  int64_t parameters = 0;
+  int64_t activation_bytes = 0;  // fp32, kept from Forward until Backward of the micro-batch
+  int64_t transient_bytes = 0;   // needed while the part computes, free afterwards
+
+  int64_t parameter_bytes() const { return 4 * parameters; }
+  double flops() const { return forward_flops + backward_flops; }
+  PartCost& operator+=(const PartCost& other);
+};
+
+// `samples` is the micro-batch. `model` has its vocabulary set.
+PartCost EmbeddingCost(const ModelSpec& model, int64_t samples);  // token and position embeddings
+PartCost BlockCost(const ModelSpec& model, int64_t samples);      // one transformer block
+PartCost HeadCost(
+    const ModelSpec& model,
+    int64_t samples);  // final norm, tied head, loss; its copy of the embedding is not a parameter
+
+// Blocks [first_layer, end_layer), with the embedding if first_layer is 0 and the head if end_layer
+// is model.layers. The last of several stages counts the parameters of its copy of the tied
+// embedding: it holds them.
+PartCost StageCost(const ModelSpec& model, int first_layer, int end_layer, int64_t samples);
+
+// Parameters of the whole model, the tied embedding once.
+int64_t ParameterCount(const ModelSpec& model);
+
+// Bytes a stage needs at its peak: weights, gradients and two AdamW moments (16 bytes a parameter),
+// `micros_in_flight` kept micro-batches, the widest part's transient, and the copies that are held
+// while a checkpoint is stored and training goes on (12 bytes a parameter).
+// The process itself (LibTorch: about 260 MiB) is not in it.
+int64_t StageMemoryBytes(const ModelSpec& model, int first_layer, int end_layer, int64_t samples,
+                         int micros_in_flight);
+
+// Elements of the tensor at a boundary.
+int64_t BoundaryElements(const ModelSpec& model, int64_t samples);
+
+}  // namespace isthmus
+
+#endif  // ISTHMUS_PROTO_MODEL_MODEL_COST_H_

@@ -1,0 +1,18 @@
+// Names of the tensors of a checkpoint that a GPT-2 of `transformers` has not: the autoencoders at
+// the boundaries. A checkpoint may lack them (the cut moved, the codec is new): they start anew
+// then. An export leaves them out. Thread: pure functions.
+#ifndef ISTHMUS_PROTO_MODEL_TENSOR_NAMES_H_
+#define ISTHMUS_PROTO_MODEL_TENSOR_NAMES_H_
+
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+
+namespace isthmus {
+
+inline constexpr char kOwnTensorPrefix[] = "isthmus.";
+
+inline bool IsOwnTensor(absl::string_view name) { return absl::StartsWith(name, kOwnTensorPrefix); }
+
+}  // namespace isthmus
+
+#endif  // ISTHMUS_PROTO_MODEL_TENSOR_NAMES_H_

@@ -1,0 +1,76 @@
+#include "coordinator/cli/job/job_reference.h"
+
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "coordinator/cli/job/job_yaml.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/codec/codec_grammar.h"
+
+namespace isthmus::cli {
+namespace {
+
+using testing::HasSubstr;
+
+FieldDoc DocOf(const std::string& path) {
+  for (const FieldDoc& doc : JobFieldDocs()) {
+    if (doc.path == path) return doc;
+  }
+  ADD_FAILURE() << "no field " << path;
+  return {};
+}
+
+TEST(JobReference, FieldsComeFromTheProto) {
+  const FieldDoc rate = DocOf("recipe.min_learning_rate");
+  EXPECT_EQ(rate.type, "number");
+  EXPECT_EQ(rate.default_value, "0.1 x learning_rate");
+  EXPECT_EQ(rate.meaning, "end of the schedule");
+  EXPECT_EQ(DocOf("model.layers").default_value, "required");
+  EXPECT_EQ(DocOf("compression.buffer_memory_bytes").type, "size");
+  EXPECT_EQ(DocOf("strategy.layers_per_stage").type, "list of whole numbers");
+  EXPECT_EQ(DocOf("compression.boundaries").type, "list of sections");
+}
+
+TEST(JobReference, EveryFieldIsInTheReferenceAndTheTemplate) {
+  const std::string reference = JobReference();
+  const std::string text = JobTemplate();
+  EXPECT_THAT(reference, HasSubstr("kept | kept(CODEC)      backward"));
+  EXPECT_THAT(reference, HasSubstr(CodecHelp()));
+  for (const FieldDoc& doc : JobFieldDocs()) {
+    const std::string name = doc.path.substr(doc.path.rfind('.') + 1);
+    EXPECT_THAT(reference, HasSubstr(name));
+    EXPECT_THAT(text, HasSubstr(name + ":"));
+    if (doc.default_value == "required" && doc.path != "model.heads" &&
+        !absl::StrContains(doc.path, "[]")) {
+      EXPECT_NE(doc.meaning, "") << doc.path << " has no comment in job.proto";
+    }
+  }
+}
+
+TEST(JobReference, TheTemplateIsAValidJob) {
+  const JobFile file = ParseJobYaml(JobTemplate());
+  for (const JobFileError& error : file.errors)
+    ADD_FAILURE() << FormatJobFileError("template", error);
+}
+
+TEST(JobReference, TheTemplateIsValidWithEveryOptionalLineOn) {
+  std::string text;
+  for (absl::string_view line : absl::StrSplit(JobTemplate(), '\n')) {
+    std::string copy(line);
+    const size_t mark = copy.find("# ");
+    const bool whole_comment =
+        absl::StartsWith(copy, "# A job") || absl::StartsWith(copy, "# Lines");
+    if (!whole_comment && mark != std::string::npos && copy.find_first_not_of(' ') == mark)
+      copy.erase(mark, 2);
+    absl::StrAppend(&text, copy, "\n");
+  }
+  const JobFile file = ParseJobYaml(text);
+  for (const JobFileError& error : file.errors)
+    ADD_FAILURE() << FormatJobFileError("template", error) << "\n" << text;
+}
+
+}  // namespace
+}  // namespace isthmus::cli

@@ -1,0 +1,173 @@
+#include "coordinator/cli/view/views.h"
+
+#include <algorithm>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/codec/codec_text.h"
+#include "proto/job/job_defaults.h"
+
+namespace isthmus::cli {
+namespace {
+
+using testing::HasSubstr;
+
+PlanReply TwoStages() {
+  PlanReply reply;
+  Plan* plan = reply.mutable_plan();
+  JobSpec* job = plan->mutable_job();
+  job->set_name("bible");
+  job->mutable_model()->set_layers(4);
+  job->mutable_model()->set_hidden(128);
+  job->mutable_model()->set_context(128);
+  job->mutable_recipe()->set_global_batch(16);
+  job->mutable_recipe()->set_micro_batch(4);
+  FillDefaults(job);
+  plan->set_predicted_step_s(0.5);
+  plan->set_first_visits(0.25);
+  for (int i = 0; i < 2; ++i) {
+    StagePlan* stage = plan->add_stages();
+    stage->set_stage(i);
+    stage->set_node_name(i == 0 ? "alpha" : "beta");
+    stage->set_address("10.0.0.1:7071");
+    stage->set_first_layer(i == 0 ? 0 : 3);
+    stage->set_end_layer(i == 0 ? 3 : 4);
+    stage->set_predicted_step_s(0.2);
+    stage->set_memory_bytes(100 << 20);
+  }
+  LinkPlan* link = plan->add_links();
+  link->set_id("b0");
+  link->set_upper(1);
+  *link->mutable_forward() = ParseCodec("delta(quant(4))").value();
+  *link->mutable_backward() = ParseCodec("quant(8)").value();
+  link->set_window_bytes(262144);
+  link->set_rate_up_bits_per_s(20e6);
+  link->set_round_trip_s(0.04);
+  plan->add_explanation("4 bits: 20 Mbit/s carry them in 0.1 s");
+  reply.add_schedule_grid("0 F0 F1 B0 B1");
+  reply.add_warnings("small memory");
+  return reply;
+}
+
+TEST(Views, Plan) {
+  const std::string text = PlanView(TwoStages());
+  EXPECT_THAT(
+      text, HasSubstr("Plan of job bible: 2 stages, 1f1b, predicted 0.5 s a step (4.1k tokens/s)"));
+  EXPECT_THAT(text, HasSubstr("    0  alpha  10.0.0.1:7071  embedding, blocks 0-2"));
+  EXPECT_THAT(text, HasSubstr("block 3, head"));
+  EXPECT_THAT(text, HasSubstr("b0    alpha  beta   forward    20 Mbit/s       40 ms  256 KiB  "
+                              "delta(quant(4))    256 KiB"));
+  EXPECT_THAT(text,
+              HasSubstr("b0    beta   alpha  backward     unknown       40 ms  256 KiB  quant(8)"));
+  EXPECT_THAT(text, HasSubstr("delta(quant(4))    256 KiB    88.8 KiB")) << "the mean";
+  EXPECT_THAT(text, HasSubstr("b0 forward: WIRE and TIME are means: 256 KiB on a first visit of a "
+                              "sample, 33 KiB after; 25 % of visits are first ones\n"));
+  EXPECT_THAT(text, HasSubstr("  - 4 bits: 20 Mbit/s carry them in 0.1 s\n"));
+  EXPECT_THAT(text, HasSubstr("  0 F0 F1 B0 B1\n"));
+  EXPECT_THAT(text, HasSubstr("warning: small memory\n"));
+}
+
+TEST(Views, PlanSurvivesNonsense) {
+  PlanReply reply = TwoStages();
+  reply.mutable_plan()->mutable_links(0)->set_upper(77);
+  reply.mutable_plan()->mutable_links(0)->mutable_forward()->set_bits(99);
+  EXPECT_THAT(PlanView(reply), HasSubstr("stage 77"));
+  EXPECT_THAT(PlanView(PlanReply()), HasSubstr("0 stages"));
+}
+
+TEST(Views, Nodes) {
+  ListNodesReply reply;
+  EXPECT_THAT(NodesView(reply), HasSubstr("No daemon has joined"));
+  NodeStatus* node = reply.add_nodes();
+  node->mutable_node()->set_id("id-1");
+  node->mutable_node()->set_name("al\x1bpha");
+  node->mutable_node()->set_threads(2);
+  node->mutable_node()->set_block_flops(2e9);
+  node->mutable_node()->set_block_forward_s(0.1);
+  node->set_alive(true);
+  node->mutable_path()->set_up_bits_per_s(4e5);
+  node->mutable_path()->set_down_bits_per_s(2e7);
+  node->add_warnings("reference BLAS");
+  LinkMeasurement* link = reply.add_links();
+  link->set_from_id("id-1");
+  link->set_to_id("gone");
+  link->set_error("connection refused");
+  const std::string text = NodesView(reply);
+  EXPECT_THAT(text, HasSubstr("al?pha  alive"));
+  EXPECT_THAT(text, HasSubstr("up 400 kbit/s, down 20 Mbit/s"));
+  EXPECT_THAT(text, HasSubstr("20.0"));
+  EXPECT_THAT(text, HasSubstr("al?pha  gone  unknown     unknown     -  connection refused"));
+  EXPECT_THAT(text, HasSubstr("warning: al?pha: reference BLAS"));
+}
+
+TEST(Views, JobsAndStatus) {
+  ListJobsReply reply;
+  EXPECT_THAT(JobListView(reply), HasSubstr("No jobs"));
+  JobStatus* job = reply.add_jobs();
+  job->set_job_id("bible-1");
+  job->set_name("bible");
+  job->set_state(JOB_PAUSED);
+  job->set_reason("beta lost");
+  job->set_step(50);
+  job->set_steps(200);
+  job->set_loss(3.25);
+  job->set_checkpoint_step(-1);
+  EXPECT_THAT(JobListView(reply), HasSubstr("bible-1  bible  paused  50/200 (25 %)  3.2500"));
+  job->add_warnings("checkpoints are not stored: x");
+  EXPECT_THAT(JobListView(reply), HasSubstr("\nwarning: bible-1: checkpoints are not stored: x\n"));
+  EXPECT_THAT(JobStatusView(*job, {}), HasSubstr("\nwarning: checkpoints are not stored: x\n"));
+  *job->mutable_plan() = TwoStages().plan();
+  const std::string status = JobStatusView(*job, {});
+  EXPECT_THAT(status, HasSubstr("paused at step 50 of 200: beta lost"));
+  EXPECT_THAT(status, HasSubstr("newest checkpoint            none"));
+  EXPECT_THAT(status, HasSubstr("embedding, blocks 0-2"));
+}
+
+TEST(Views, RecordColumnsStandUnderTheirHeader) {
+  JobRecord record;
+  record.set_step(12);
+  record.set_loss(3.25);
+  record.set_key_frames(16);
+  record.set_committed(true);
+  EXPECT_EQ(RecordLine(record).size(), RecordHeader().size());
+  EXPECT_EQ(AsCounted(record).step(), record.step() + 1);
+  record.set_committed(false);
+  EXPECT_THAT(RecordLine(record), testing::EndsWith("skipped\n"));
+}
+
+TEST(Views, AJobOnOneOfSeveralDaemonsSaysWhy) {
+  JobSpec job;
+  Plan plan;
+  plan.add_stages();
+  plan.add_explanation("model: 8 layers");
+  plan.add_explanation("1 stage on n0: 0.35 s a step");
+  plan.add_explanation("2 stages on n0, n1: 0.72 s a step");
+  plan.add_explanation("chosen: 1 stage");
+  EXPECT_EQ(OneStageNote(job, plan),
+            "one daemon trains it alone, and nothing crosses the network, since that is the "
+            "fastest:\n"
+            "  1 stage on n0: 0.35 s a step\n"
+            "  2 stages on n0, n1: 0.72 s a step\n"
+            "to train over the network all the same: --set strategy.stages=2\n");
+  job.mutable_strategy()->set_stages(1);  // as asked
+  EXPECT_EQ(OneStageNote(job, plan), "");
+  job.mutable_strategy()->set_stages(0);
+  plan.add_stages();
+  EXPECT_EQ(OneStageNote(job, plan), "");
+}
+
+// A cause may have 500 characters and lines of its own: `status` shows it, a table does not.
+TEST(JobListView, LongReasonsAreCutToARow) {
+  ListJobsReply reply;
+  JobStatus* job = reply.add_jobs();
+  job->set_job_id("bible-1");
+  job->set_reason(std::string(300, 'x') + "\nmore");
+  const std::string text = JobListView(reply);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
+  EXPECT_THAT(text, testing::HasSubstr(std::string(77, 'x') + "...\n"));
+  job->set_reason("waiting for daemons");
+  EXPECT_THAT(JobListView(reply), testing::HasSubstr("waiting for daemons\n"));
+}
+
+}  // namespace
+}  // namespace isthmus::cli

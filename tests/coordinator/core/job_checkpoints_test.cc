@@ -1,0 +1,155 @@
+// What JobTable says of checkpoints that are stored and of those that could not be, and how it
+// forgets jobs.
+#include "coordinator/core/jobs.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class JobCheckpointsTest : public ::testing::Test {
+ protected:
+  static absl::Time At(double s) { return absl::UnixEpoch() + absl::Seconds(s); }
+  static Plan MakePlan(uint64_t generation, int64_t start = 0) {
+    Plan plan;
+    plan.set_job_id("bible-1");
+    plan.set_generation(generation);
+    plan.set_start_step(start);
+    plan.set_from_checkpoint(start > 0);
+    plan.mutable_job()->set_name("bible");
+    plan.mutable_job()->mutable_recipe()->set_steps(100);
+    plan.mutable_job()->mutable_checkpoint()->set_every(10);
+    plan.add_stages()->set_node_id("n0");
+    plan.mutable_deadlines()->set_step_ms(20000);
+    return plan;
+  }
+  void Tell(SessionEvent::State state, uint64_t generation = 1, int64_t step = 0) {
+    SessionEvent e;
+    e.set_job_id("bible-1");
+    e.set_generation(generation);
+    e.set_state(state);
+    e.set_step(step);
+    jobs_.OnEvent("n0", e, At(1));
+  }
+  void Run(uint64_t generation = 1, int64_t start = 0) {
+    ASSERT_TRUE(jobs_.Start("bible-1", MakePlan(generation, start), At(0)).ok());
+    Tell(SessionEvent::PREPARED, generation);
+  }
+  void StepsUntil(int64_t end) {
+    for (; next_ < end; ++next_) {
+      StepRecord r;
+      r.set_job_id("bible-1");
+      r.set_generation(1);
+      r.set_step(next_);
+      r.set_has_loss(true);
+      ASSERT_TRUE(jobs_.OnStep("n0", r, At(2), 1000).ok());
+    }
+  }
+  bool Fails(int64_t step, const std::string& why = "the disk is full", uint64_t generation = 1) {
+    return jobs_.OnCheckpointFailed("bible-1", generation, step, why, At(3));
+  }
+  JobStatus Status() { return jobs_.Status(*jobs_.Find("bible-1"), At(4)); }
+  std::string Warning() { return Status().warnings_size() == 1 ? Status().warnings(0) : ""; }
+
+  void SetUp() override {
+    ASSERT_TRUE(jobs_.Add("bible-1", 1, MakePlan(1).job(), false, 77).ok());
+    Run();
+  }
+
+  JobTable jobs_;
+  int64_t next_ = 0;
+};
+
+TEST_F(JobCheckpointsTest, TheFirstOneThatFailsIsAWarningUntilOneIsStored) {
+  StepsUntil(12);
+  EXPECT_THAT(Status().warnings(), IsEmpty());
+  EXPECT_TRUE(Fails(10));
+  EXPECT_FALSE(Fails(10)) << "another part of it, or another try";
+  EXPECT_EQ(Status().failed_checkpoints(), 1);
+  EXPECT_THAT(Warning(), HasSubstr("checkpoints are not stored: that of step 10 could not be: the "
+                                   "disk is full. None is stored yet"));
+  EXPECT_TRUE(Fails(20));
+  EXPECT_EQ(Status().failed_checkpoints(), 2);
+  EXPECT_THAT(Warning(), HasSubstr("that of step 20 and 1 before it could not be"));
+  EXPECT_EQ(Status().state(), JOB_RUNNING);
+  EXPECT_EQ(Status().reason(), "");
+  jobs_.OnCheckpoint("bible-1", 30, At(5));
+  EXPECT_EQ(Status().failed_checkpoints(), 0);
+  EXPECT_THAT(Status().warnings(), IsEmpty());
+  EXPECT_FALSE(Fails(30)) << "it is stored: a late word";
+  EXPECT_TRUE(Fails(40));
+  EXPECT_THAT(Warning(), HasSubstr("The newest stored one is of step 30"));
+  EXPECT_FALSE(Fails(50, "x", 7)) << "of another generation";
+}
+
+TEST_F(JobCheckpointsTest, AtTheEndTheReasonSaysThatItIsHeld) {
+  StepsUntil(100);
+  EXPECT_TRUE(Fails(100));
+  EXPECT_EQ(Status().state(), JOB_RUNNING);
+  EXPECT_EQ(Status().reason(), "the last checkpoint is held and tried again: the disk is full");
+  jobs_.OnCheckpoint("bible-1", 100, At(5));
+  EXPECT_EQ(Status().reason(), "");
+  Tell(SessionEvent::FINISHED, 1, 100);
+  EXPECT_EQ(Status().state(), JOB_FINISHED);
+}
+
+TEST_F(JobCheckpointsTest, AlsoWhenItIsStopped) {
+  StepsUntil(5);
+  ASSERT_TRUE(jobs_.Stop("bible-1", false, At(2)).ok());
+  Fails(5);
+  EXPECT_EQ(Status().state(), JOB_STOPPING);
+  EXPECT_THAT(Status().reason(), HasSubstr("held and tried again"));
+}
+
+TEST_F(JobCheckpointsTest, NoneInThreePeriodsIsAWarningThoughNobodyComplained) {
+  StepsUntil(29);
+  EXPECT_THAT(Status().warnings(), IsEmpty());
+  StepsUntil(30);
+  EXPECT_THAT(Warning(), HasSubstr("one is due every 10 steps, and none came in the last 30"));
+  EXPECT_EQ(Status().failed_checkpoints(), 0);
+  jobs_.OnCheckpoint("bible-1", 20, At(5));
+  EXPECT_THAT(Status().warnings(), IsEmpty());
+}
+
+TEST_F(JobCheckpointsTest, ARestartOfTheCoordinatorKeepsItAndANewGenerationDropsIt) {
+  StepsUntil(12);
+  Fails(10);
+  const std::string words = Warning();
+  Job stored = *jobs_.Find("bible-1");
+  stored.status = Status();
+  stored.status.add_warnings("of another kind, made anew each time");
+  stored.checkpoint_trouble.clear();
+  JobTable after;
+  after.Restore(stored, 12, At(9));
+  EXPECT_THAT(after.Status(*after.Find("bible-1"), At(9)).warnings(), ElementsAre(words));
+  Tell(SessionEvent::FAILED);
+  EXPECT_THAT(Status().warnings(), ElementsAre(words)) << "what was lost, and why";
+  Run(2);
+  EXPECT_THAT(Status().warnings(), IsEmpty());
+  EXPECT_EQ(Status().failed_checkpoints(), 0);
+  EXPECT_EQ(Status().checkpoint_step(), -1);
+}
+
+TEST_F(JobCheckpointsTest, OnlyAJobThatHasEndedIsRemoved) {
+  StepsUntil(3);
+  const absl::Status refused = jobs_.Remove("bible-1");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("job bible-1 is running: stop it first (isthmus stop bible-1)"));
+  EXPECT_EQ(jobs_.Remove("none").code(), absl::StatusCode::kNotFound);
+  Tell(SessionEvent::FAILED);
+  ASSERT_TRUE(jobs_.Remove("bible-1").ok());
+  EXPECT_EQ(jobs_.Find("bible-1"), nullptr);
+  const JobTable::Dirty dirty = jobs_.TakeDirty();
+  EXPECT_THAT(dirty.forgotten, ElementsAre("bible-1"));
+  EXPECT_THAT(dirty.changed, IsEmpty());
+  EXPECT_THAT(jobs_.TakeRecords(), IsEmpty()) << "they would come back to the store";
+  EXPECT_TRUE(jobs_.Add("bible-2", 2, MakePlan(1).job(), false, 78).ok()) << "the name is free";
+}
+
+}  // namespace
+}  // namespace isthmus::coordinator

@@ -1,0 +1,225 @@
+// How a generation ends: checkpoints on a slow path, daemons that are told to end, what is lost.
+#include "coordinator/core/jobs.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/coordinator/planner/topology.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+constexpr int kStages = 2;
+constexpr char kJob[] = "bible-1";
+
+class JobsEndTest : public ::testing::Test {
+ protected:
+  JobsEndTest() {
+    JobSpec spec = MakeJob();
+    spec.mutable_recipe()->set_steps(100);
+    plan_.set_job_id(kJob);
+    plan_.set_generation(1);
+    *plan_.mutable_job() = spec;
+    for (int s = 0; s < kStages; ++s) {
+      StagePlan* stage = plan_.add_stages();
+      stage->set_node_id(absl::StrCat("n", s));
+      stage->set_node_name(absl::StrCat("name", s));
+      isthmus::Register request;
+      *request.mutable_node() = MakeNode(stage->node_name(), 10);
+      request.mutable_node()->set_id(stage->node_id());
+      members_.Register(request, s + 1, At(0), At(0));
+    }
+    Deadlines* d = plan_.mutable_deadlines();
+    d->set_open_ms(10000);
+    d->set_first_step_ms(40000);
+    d->set_step_ms(20000);
+    d->set_drain_ms(30000);
+    d->set_checkpoint_ms(60000);
+    EXPECT_TRUE(jobs_.Add(kJob, 1, spec, false, 77).ok());
+    EXPECT_TRUE(jobs_.Start(kJob, plan_, At(0)).ok());
+  }
+
+  static absl::Time At(double s) { return absl::UnixEpoch() + absl::Seconds(s); }
+  Commands Tell(int stage, SessionEvent::State state, double s, int64_t step = 0) {
+    SessionEvent e;
+    e.set_job_id(kJob);
+    e.set_generation(1);
+    e.set_stage(stage);
+    e.set_state(state);
+    e.set_step(step);
+    e.set_message("the coordinator did not take checkpoint 100");
+    return jobs_.OnEvent(absl::StrCat("n", stage), e, At(s));
+  }
+  void Run(int steps = 0, int64_t checkpoint = -1) {
+    for (int s = 0; s < kStages; ++s) Tell(s, SessionEvent::PREPARED, 1);
+    for (int step = 0; step < steps; ++step) {
+      for (int s = 0; s < kStages; ++s) {
+        StepRecord r;
+        r.set_job_id(kJob);
+        r.set_generation(1);
+        r.set_step(step);
+        r.set_stage(s);
+        r.set_has_loss(s + 1 == kStages);
+        EXPECT_TRUE(jobs_.OnStep(absl::StrCat("n", s), r, At(2), 0).ok());
+      }
+    }
+    if (checkpoint >= 0) jobs_.OnCheckpoint(kJob, checkpoint, At(2));
+    ASSERT_EQ(State(), JOB_RUNNING);
+  }
+  void Beat(int stage, double s, int64_t checkpoint_bytes, int64_t progress = 5,
+            uint64_t generation = 1) {
+    Heartbeat beat;
+    beat.set_generation(generation);
+    beat.set_progress(progress);
+    beat.set_checkpoint_bytes(checkpoint_bytes);
+    EXPECT_TRUE(members_.OnHeartbeat(absl::StrCat("n", stage), stage + 1, beat, At(s)).ok());
+  }
+  Commands Leave(int stage, double s) {
+    Leaving leaving;
+    leaving.set_grace_ms(6000);
+    leaving.set_reason("SIGTERM");
+    return jobs_.OnLeaving(absl::StrCat("n", stage), leaving, At(s));
+  }
+  JobState State() { return jobs_.Find(kJob)->status.state(); }
+  std::string Reason() { return jobs_.Find(kJob)->status.reason(); }
+
+  Plan plan_;
+  JobTable jobs_;
+  Membership members_;
+};
+
+// Checkpoint 100 of 100 was whole, and 0.4 s later the job was paused.
+TEST_F(JobsEndTest, AJobWhoseLastCheckpointIsWholeIsFinishedWhateverItsDaemonsSay) {
+  Run(100, 100);
+  Tell(0, SessionEvent::FAILED, 3, 100);
+  EXPECT_EQ(State(), JOB_FINISHED);
+  EXPECT_THAT(Reason(), AllOf(StartsWith("all 100 steps are done"),
+                              HasSubstr("did not take checkpoint 100")));
+}
+
+TEST_F(JobsEndTest, AStopThatLostNothingIsAStop) {
+  Run(42);
+  ASSERT_TRUE(jobs_.Stop(kJob, false, At(3)).ok());
+  jobs_.OnCheckpoint(kJob, 43, At(4));
+  Tell(1, SessionEvent::FAILED, 5, 43);
+  EXPECT_EQ(State(), JOB_STOPPED);
+  EXPECT_THAT(Reason(), AllOf(StartsWith("stopped by the user"), HasSubstr("is of step 43: "),
+                              Not(HasSubstr("not in good order"))));
+}
+
+TEST_F(JobsEndTest, WhatIsLostIsSaid) {
+  Run(42, 30);
+  Tell(0, SessionEvent::FAILED, 3, 42);
+  EXPECT_EQ(State(), JOB_PAUSED);
+  EXPECT_THAT(Reason(), HasSubstr("is of step 30 (the 12 steps after it are lost)"));
+}
+
+// The upload of the last checkpoint takes minutes: bytes are progress.
+TEST_F(JobsEndTest, BytesOfTheLastCheckpointKeepAJobAlive) {
+  Run(100, 90);
+  for (int s = 0; s < 600; s += 10) {
+    for (int stage = 0; stage < kStages; ++stage) Beat(stage, s, 1000 * s);
+    EXPECT_THAT(jobs_.Tick(members_, At(s)), IsEmpty()) << s;
+  }
+  EXPECT_EQ(State(), JOB_RUNNING);
+  for (int stage = 0; stage < kStages; ++stage) Beat(stage, 715, 590000);
+  EXPECT_THAT(jobs_.Tick(members_, At(715)), SizeIs(kStages)) << "120 s without a byte";
+  EXPECT_THAT(Reason(), HasSubstr("no progress of stage"));
+}
+
+TEST_F(JobsEndTest, AStopWaitsAsLongAsBytesMove) {
+  Run(42);
+  ASSERT_TRUE(jobs_.Stop(kJob, false, At(3)).ok());
+  Beat(0, 80, 100);
+  Beat(1, 80, 100);
+  EXPECT_THAT(jobs_.Tick(members_, At(85)), IsEmpty());
+  Beat(1, 130, 200);
+  EXPECT_THAT(jobs_.Tick(members_, At(150)), IsEmpty()) << "stage 1 moves";
+  EXPECT_THAT(jobs_.Tick(members_, At(191)), SizeIs(kStages));
+  EXPECT_THAT(Reason(), HasSubstr("did not finish in time"));
+}
+
+TEST_F(JobsEndTest, AResumeMayFetchForLong) {
+  Tell(0, SessionEvent::PREPARED, 1);
+  Beat(0, 2, 0);
+  for (int s = 10; s < 500; s += 20) {
+    Beat(1, s, 1000 * s);
+    EXPECT_THAT(jobs_.Tick(members_, At(s)), IsEmpty()) << s;
+  }
+  Beat(0, 500, 0, 77);
+  EXPECT_THAT(jobs_.Tick(members_, At(555)), SizeIs(kStages))
+      << "who is ready already does not count";
+  EXPECT_THAT(Reason(), HasSubstr("not ready in time: stage 1"));
+}
+
+TEST_F(JobsEndTest, ADaemonOfAnotherGenerationDoesNotMove) {
+  Beat(0, 39, 1, 1, 7);
+  Beat(1, 39, 1, 1, 7);
+  EXPECT_THAT(jobs_.Tick(members_, At(40)), SizeIs(kStages));
+}
+
+TEST_F(JobsEndTest, ADaemonThatLeavesPausesTheJobInGoodOrder) {
+  Run(42, 30);
+  const Commands out = Leave(1, 3);
+  ASSERT_THAT(out, SizeIs(kStages));
+  EXPECT_TRUE(out[0].message.stop().graceful());
+  EXPECT_THAT(out[0].message.stop().reason(), HasSubstr("daemon name1 left (SIGTERM)"));
+  EXPECT_EQ(State(), JOB_STOPPING);
+  EXPECT_THAT(Reason(), HasSubstr("which ends in 6 s at the latest"));
+  EXPECT_THAT(Leave(1, 3.5), IsEmpty());
+  jobs_.OnCheckpoint(kJob, 43, At(4));
+  Tell(1, SessionEvent::FINISHED, 4, 43);
+  jobs_.OnStreamGone("n1", At(4.1));
+  EXPECT_EQ(State(), JOB_STOPPING) << "the other one has still to end";
+  Tell(0, SessionEvent::FINISHED, 4.2, 43);
+  EXPECT_EQ(State(), JOB_PAUSED);
+  EXPECT_THAT(Reason(), AllOf(StartsWith("daemon name1 left (SIGTERM)"),
+                              HasSubstr("ended in good order after step 43"),
+                              HasSubstr("is of step 43: "), Not(HasSubstr("lost"))));
+}
+
+TEST_F(JobsEndTest, ACheckpointThatDoesNotFitTheGraceIsSaidWithTheStepsLost) {
+  Run(42, 30);
+  Leave(1, 3);
+  EXPECT_THAT(jobs_.OnStreamGone("n1", At(9)), SizeIs(1));
+  EXPECT_EQ(State(), JOB_PAUSED);
+  EXPECT_THAT(Reason(), AllOf(StartsWith("daemon name1 left (SIGTERM)"),
+                              HasSubstr("(the 12 steps after it are lost)")));
+  jobs_.OnStreamGone("n0", At(10));
+  EXPECT_THAT(Reason(), StartsWith("daemon name"));
+}
+
+TEST_F(JobsEndTest, ADaemonThatLeavesBeforeTheFirstCheckpointPausesTheJobToo) {
+  Run(42);
+  Leave(0, 3);
+  Tell(0, SessionEvent::FAILED, 9, 42);
+  EXPECT_EQ(State(), JOB_PAUSED);
+  EXPECT_THAT(Reason(), AllOf(StartsWith("daemon name0 left (SIGTERM)"),
+                              HasSubstr("no checkpoint yet, what the 42 steps learnt is lost")));
+}
+
+TEST_F(JobsEndTest, ADaemonThatLeavesWhileTheJobStarts) {
+  EXPECT_THAT(Leave(0, 1), SizeIs(kStages));
+  EXPECT_EQ(State(), JOB_PAUSED);
+  EXPECT_THAT(Reason(), HasSubstr("it had not started"));
+}
+
+TEST_F(JobsEndTest, TheNextGenerationKnowsNothingOfWhoLeft) {
+  Run(42, 30);
+  Leave(1, 3);
+  jobs_.OnStreamGone("n1", At(9));
+  plan_.set_generation(2);
+  plan_.set_start_step(30);
+  ASSERT_TRUE(jobs_.Start(kJob, plan_, At(20)).ok());
+  ASSERT_TRUE(jobs_.Stop(kJob, true, At(21)).ok());
+  EXPECT_EQ(State(), JOB_STOPPED);
+  EXPECT_THAT(Reason(), Not(HasSubstr("left")));
+}
+
+}  // namespace
+}  // namespace isthmus::coordinator

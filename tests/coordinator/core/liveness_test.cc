@@ -1,0 +1,235 @@
+// When a job of which little is heard counts as lost, and when it goes on.
+#include "coordinator/core/jobs.h"
+#include "coordinator/core/membership.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+constexpr int kStages = 3;
+
+class LivenessTest : public ::testing::Test {
+ protected:
+  void SetUp() override { Run(kStages); }
+
+  absl::Time At(double s) { return absl::UnixEpoch() + absl::Seconds(s); }
+  std::string Node(int stage) { return "n" + std::to_string(stage); }
+  isthmus::Register Hello(int stage, uint64_t generation) {
+    isthmus::Register r;
+    r.mutable_node()->set_id(Node(stage));
+    r.mutable_node()->set_name("name" + std::to_string(stage));
+    r.mutable_node()->set_address(Node(stage) + ":1");
+    r.set_instance("p");
+    r.set_running_generation(generation);
+    r.set_running_job_id("bible-1");
+    return r;
+  }
+
+  void Run(int stages) {
+    JobSpec spec;
+    spec.set_name("bible");
+    spec.mutable_recipe()->set_steps(100);
+    ASSERT_TRUE(jobs_.Add("bible-1", 1, spec, false, 0).ok());
+    Plan plan;
+    plan.set_job_id("bible-1");
+    plan.set_generation(1);
+    *plan.mutable_job() = spec;
+    for (int s = 0; s < stages; ++s) {
+      StagePlan* stage = plan.add_stages();
+      stage->set_stage(s);
+      stage->set_node_id(Node(s));
+      stage->set_node_name("name" + std::to_string(s));
+      Join(s, 0, 0);
+    }
+    plan.mutable_deadlines()->set_step_ms(40000);
+    plan.mutable_deadlines()->set_drain_ms(50000);
+    plan_ = plan;
+    ASSERT_TRUE(jobs_.Start("bible-1", plan, At(0)).ok());
+    for (int s = 0; s < stages; ++s) Tell(s, SessionEvent::PREPARED, 1);
+    ASSERT_EQ(State(), JOB_RUNNING);
+  }
+  void Join(int stage, uint64_t generation, double s) {
+    streams_[stage] = ++last_stream_;
+    ASSERT_EQ(members_.Register(Hello(stage, generation), last_stream_, At(s), At(s)).kind,
+              RegisterDecision::kAccepted);
+  }
+  Commands Tell(int stage, SessionEvent::State state, double s) {
+    SessionEvent e;
+    e.set_job_id("bible-1");
+    e.set_generation(1);
+    e.set_stage(stage);
+    e.set_state(state);
+    return jobs_.OnEvent(Node(stage), e, At(s));
+  }
+  void Beat(int stage, double s, int64_t progress, uint64_t generation = 1) {
+    Heartbeat h;
+    h.set_generation(generation);
+    h.set_progress(progress);
+    ASSERT_TRUE(members_.OnHeartbeat(Node(stage), streams_[stage], h, At(s)).ok());
+  }
+  void Cut(int stage, double s) {
+    members_.OnStreamGone(Node(stage), streams_[stage], At(s));
+    jobs_.OnStreamGone(Node(stage), At(s));
+  }
+  Commands Back(int stage, uint64_t generation, double s, bool restarted = false) {
+    Join(stage, generation, s);
+    return jobs_.OnRegistered(Node(stage), Hello(stage, generation), restarted, At(s));
+  }
+  // Seconds of heartbeats with progress of these stages, ticking.
+  void TrainOn(const std::vector<int>& stages, int from, int to) {
+    for (int s = from; s <= to; ++s) {
+      for (int stage : stages) Beat(stage, s, s);
+      ASSERT_THAT(jobs_.Tick(members_, At(s)), IsEmpty()) << s << ": " << Reason();
+    }
+  }
+  JobState State() { return jobs_.Find("bible-1")->status.state(); }
+  std::string Reason() { return jobs_.Find("bible-1")->status.reason(); }
+  JobStatus StatusAt(double s) { return jobs_.Status(*jobs_.Find("bible-1"), At(s)); }
+
+  JobTable jobs_;
+  Membership members_;
+  Plan plan_;
+  uint64_t last_stream_ = 0;
+  uint64_t streams_[kStages] = {};
+};
+
+TEST_F(LivenessTest, OneDaemonOutOfTouchTrainsOnWithItsPeers) {
+  TrainOn({0, 1, 2}, 2, 10);
+  Cut(1, 10);
+  TrainOn({0, 2}, 11, 600);
+  EXPECT_EQ(State(), JOB_RUNNING);
+  EXPECT_THAT(StatusAt(600).warnings(),
+              ElementsAre(HasSubstr("daemon name1 is silent: nothing was heard of it for")));
+  EXPECT_THAT(Back(1, 1, 601), IsEmpty());
+  EXPECT_THAT(StatusAt(700).warnings(), IsEmpty());
+  TrainOn({0, 1, 2}, 602, 700);
+}
+
+TEST_F(LivenessTest, AHostThatVanishedIsLostWhenItsPeersStandStill) {
+  TrainOn({0, 1, 2}, 2, 10);
+  for (int s = 11; s < 30; ++s) {  // a lease without a word, and they wait for it
+    for (int stage : {0, 2}) Beat(stage, s, 10);
+    if (s == 25) jobs_.OnNodeLost("n1", At(10));
+    EXPECT_THAT(jobs_.Tick(members_, At(s)), IsEmpty()) << s;
+  }
+  EXPECT_THAT(jobs_.Tick(members_, At(30)), SizeIs(2));
+  EXPECT_EQ(State(), JOB_FAILED);
+  EXPECT_THAT(Reason(), HasSubstr("daemon name1 is lost: not heard for 20 s, and no daemon of the "
+                                  "job has made progress for 20 s; it held stage 1"));
+}
+
+TEST_F(LivenessTest, AKilledDaemonIsSeenByItsPeersAtOnce) {
+  TrainOn({0, 1, 2}, 2, 10);
+  Cut(1, 10);
+  EXPECT_THAT(Tell(0, SessionEvent::FAILED, 10.1), Not(IsEmpty()));
+  EXPECT_EQ(State(), JOB_FAILED);
+  EXPECT_THAT(Reason(), HasSubstr("daemon name1 is lost (its connection ended"));
+  EXPECT_THAT(Back(1, 1, 12), SizeIs(1)) << "what a peer has given up is told to stop";
+}
+
+TEST_F(LivenessTest, TheCoordinatorsUplinkMayFail) {
+  TrainOn({0, 1, 2}, 2, 10);
+  for (int stage = 0; stage < kStages; ++stage) Cut(stage, 10);
+  EXPECT_THAT(jobs_.Tick(members_, At(69)), IsEmpty());
+  EXPECT_EQ(State(), JOB_RUNNING);
+  for (int stage = 0; stage < kStages; ++stage) EXPECT_THAT(Back(stage, 1, 69.5), IsEmpty());
+  TrainOn({0, 1, 2}, 70, 200);
+}
+
+TEST_F(LivenessTest, SessionsThatTrainedOnForHoursAreNotThrownBack) {
+  TrainOn({0, 1, 2}, 2, 10);
+  jobs_.OnCheckpoint("bible-1", 5, At(10));
+  for (int stage = 0; stage < kStages; ++stage) Cut(stage, 10);
+  EXPECT_THAT(jobs_.Tick(members_, At(70)), SizeIs(kStages));
+  EXPECT_EQ(State(), JOB_PAUSED);
+  EXPECT_THAT(Reason(), HasSubstr("nobody of the job was heard for 60 s: daemon name0 is lost, "
+                                  "daemon name1 is lost, daemon name2 is lost"));
+  EXPECT_THAT(Back(2, 1, 5000), IsEmpty());
+  EXPECT_EQ(State(), JOB_RUNNING);
+  EXPECT_EQ(Reason(), "");
+  for (int stage : {0, 1}) EXPECT_THAT(Back(stage, 1, 5003), IsEmpty());
+  TrainOn({0, 1, 2}, 5004, 5100);
+}
+
+TEST_F(LivenessTest, AResumeByTheUserEndsWhatComesBackLater) {
+  for (int stage = 0; stage < kStages; ++stage) Cut(stage, 10);
+  ASSERT_THAT(jobs_.Tick(members_, At(70)), SizeIs(kStages));
+  plan_.set_generation(2);
+  ASSERT_TRUE(jobs_.Start("bible-1", plan_, At(80)).ok());
+  const Commands out = Back(0, 1, 90);
+  ASSERT_THAT(out, SizeIs(1));
+  EXPECT_EQ(out[0].message.stop().generation(), 1u);
+}
+
+TEST_F(LivenessTest, ANewJobOfThatNameIsNotJoinedByTheOldOne) {
+  for (int stage = 0; stage < kStages; ++stage) Cut(stage, 10);
+  ASSERT_THAT(jobs_.Tick(members_, At(70)), SizeIs(kStages));
+  ASSERT_TRUE(jobs_.Add("bible-2", 2, plan_.job(), true, 0).ok());
+  EXPECT_THAT(Back(0, 1, 90), SizeIs(1));
+  EXPECT_EQ(State(), JOB_FAILED);
+}
+
+TEST_F(LivenessTest, AJobThatFinishedUnheardIsFinished) {
+  for (int stage = 0; stage < kStages; ++stage) Cut(stage, 10);
+  ASSERT_THAT(jobs_.Tick(members_, At(70)), SizeIs(kStages));
+  jobs_.OnCheckpoint("bible-1", 100, At(500));  // the last part came through
+  EXPECT_EQ(State(), JOB_FINISHED);
+}
+
+TEST_F(LivenessTest, ASessionThatEndedUnheardTellsHow) {
+  for (int stage = 0; stage < kStages; ++stage) Cut(stage, 10);
+  ASSERT_THAT(jobs_.Tick(members_, At(70)), SizeIs(kStages));
+  EXPECT_THAT(Back(1, 0, 90), IsEmpty());
+  EXPECT_EQ(State(), JOB_RUNNING) << "its words about the session are on the way";
+  Tell(1, SessionEvent::FAILED, 90.1);
+  EXPECT_EQ(State(), JOB_FAILED);
+  EXPECT_THAT(Reason(), HasSubstr("stage 1 on daemon name1 failed"));
+}
+
+TEST_F(LivenessTest, TheLastDaemonMayVanishOnceTheLastCheckpointIsWhole) {
+  TrainOn({0, 1, 2}, 2, 10);
+  Cut(1, 10);
+  jobs_.OnCheckpoint("bible-1", 100, At(11));
+  for (int stage : {0, 2}) Tell(stage, SessionEvent::FINISHED, 12);
+  EXPECT_EQ(State(), JOB_FINISHED);
+}
+
+TEST_F(LivenessTest, WhileItStartsALostDaemonIsMissedAfterALease) {
+  Tell(0, SessionEvent::FAILED, 2);
+  plan_.set_generation(2);
+  ASSERT_TRUE(jobs_.Start("bible-1", plan_, At(3)).ok());
+  Cut(2, 4);
+  EXPECT_THAT(jobs_.Tick(members_, At(18)), IsEmpty());
+  EXPECT_THAT(jobs_.Tick(members_, At(19)), SizeIs(2));
+  EXPECT_THAT(Reason(), HasSubstr("daemon name2 is lost: not heard for 15 s; it held stage 2"));
+}
+
+TEST_F(LivenessTest, APauseOfTheCoordinatorCountsForNobody) {
+  TrainOn({0, 1, 2}, 2, 10);
+  Cut(1, 10);
+  for (double s = 10; s < 20; s += 1) Beat(0, s, 10);
+  members_.Forgive(absl::Seconds(300), At(320));
+  jobs_.Forgive(absl::Seconds(300));
+  EXPECT_THAT(jobs_.Tick(members_, At(320)), IsEmpty());
+  EXPECT_THAT(jobs_.Tick(members_, At(329)), IsEmpty());
+  EXPECT_THAT(jobs_.Tick(members_, At(331)), SizeIs(2)) << "the time before and after does";
+}
+
+TEST_F(LivenessTest, APauseMovesTheDeadlineOfAStart) {
+  Tell(0, SessionEvent::FAILED, 2);
+  plan_.set_generation(2);
+  ASSERT_TRUE(jobs_.Start("bible-1", plan_, At(3)).ok());  // ready within 30 s
+  jobs_.Forgive(absl::Seconds(300));
+  EXPECT_THAT(jobs_.Tick(members_, At(332)), IsEmpty());
+  EXPECT_THAT(jobs_.Tick(members_, At(333)), SizeIs(kStages));
+}
+
+}  // namespace
+}  // namespace isthmus::coordinator

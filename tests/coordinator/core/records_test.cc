@@ -1,0 +1,118 @@
+#include "coordinator/core/records.h"
+
+#include <cmath>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+StepRecord Record(int stage, int64_t step, uint64_t generation = 1) {
+  StepRecord r;
+  r.set_generation(generation);
+  r.set_step(step);
+  r.set_stage(stage);
+  r.set_tokens(100);
+  r.set_step_s(0.5 + stage);
+  r.set_compute_s(0.25 * (stage + 1));
+  r.set_encode_s(0.01);
+  r.set_committed(true);
+  return r;
+}
+
+TEST(RecordMerger, AStepIsWholeWhenEveryStageHasTold) {
+  RecordMerger merger(1, 2, 0);
+  StepRecord last = Record(1, 0);
+  last.set_has_loss(true);
+  last.set_loss(5.5);
+  auto* d = last.add_directions();
+  d->set_link_id("b0");
+  d->set_raw_bytes(400);
+  d->set_wire_bytes(90);
+  ASSERT_FALSE(merger.Add(last)->has_value());
+  ASSERT_FALSE(merger.Add(last)->has_value()) << "the same stage again";
+  const auto merged = merger.Add(Record(0, 0)).value();
+  ASSERT_TRUE(merged.has_value());
+  EXPECT_EQ(merged->record.loss(), 5.5);
+  EXPECT_EQ(merged->record.step_s(), 1.5);
+  EXPECT_EQ(merged->record.compute_s(), 0.5);
+  EXPECT_DOUBLE_EQ(merged->record.encode_s(), 0.02);
+  EXPECT_EQ(merged->record.raw_bytes(), 400);
+  EXPECT_EQ(merged->record.wire_bytes(), 90);
+  EXPECT_TRUE(merged->record.committed());
+  EXPECT_EQ(merged->stages.size(), 2u);
+  EXPECT_EQ(merger.next_step(), 1);
+  ASSERT_FALSE(merger.Add(Record(0, 0))->has_value()) << "sent again after the step was whole";
+}
+
+TEST(RecordMerger, StepsMayBecomeWholeOutOfOrder) {
+  RecordMerger merger(1, 2, 10);
+  for (int64_t step : {10, 11, 12}) EXPECT_FALSE(merger.Add(Record(0, step))->has_value());
+  EXPECT_TRUE(merger.Add(Record(1, 12))->has_value());
+  EXPECT_EQ(merger.next_step(), 10);
+  EXPECT_TRUE(merger.Add(Record(1, 10))->has_value());
+  EXPECT_EQ(merger.next_step(), 11);
+  EXPECT_TRUE(merger.Add(Record(1, 11))->has_value());
+  EXPECT_EQ(merger.next_step(), 13);
+}
+
+TEST(RecordMerger, MemoryIsBoundedWhenAStageNeverTells) {
+  RecordMerger merger(1, 2, 0);
+  for (int64_t step = 0; step < 3 * RecordMerger::kMaxPendingSteps; ++step)
+    ASSERT_FALSE(merger.Add(Record(0, step))->has_value());
+  EXPECT_EQ(merger.next_step(), 2 * RecordMerger::kMaxPendingSteps);
+  RecordMerger gap(1, 1, 0);
+  for (int64_t step = 1; step < 2 * RecordMerger::kMaxAhead; ++step)
+    ASSERT_TRUE(gap.Add(Record(0, step))->has_value());
+  EXPECT_EQ(gap.next_step(), 2 * RecordMerger::kMaxAhead) << "the gap is given up";
+}
+
+TEST(RecordMerger, ForeignAndBrokenRecordsAreRefused) {
+  RecordMerger merger(3, 2, 0);
+  EXPECT_FALSE(merger.Add(Record(0, 0, 2)).ok());
+  EXPECT_FALSE(merger.Add(Record(2, 0, 3)).ok());
+  EXPECT_FALSE(merger.Add(Record(-1, 0, 3)).ok());
+  StepRecord nan = Record(0, 0, 3);
+  nan.set_step_s(std::nan(""));
+  EXPECT_FALSE(merger.Add(nan).ok());
+  StepRecord negative = Record(0, -1, 3);
+  EXPECT_FALSE(merger.Add(negative).ok());
+  StepRecord reads = Record(0, 0, 3);
+  reads.add_directions()->set_late_buffer_reads_in(-1);
+  EXPECT_THAT(merger.Add(reads).status().message(), ::testing::HasSubstr("negative buffer reads"));
+  StepRecord many = Record(0, 0, 3);
+  for (int i = 0; i <= kMaxDirections; ++i) many.add_directions();
+  EXPECT_FALSE(merger.Add(many).ok());
+}
+
+TEST(AddBytes, TotalsFollowTheLinksOfThePlan) {
+  Plan plan;
+  for (const char* name : {"lab", "home"}) plan.add_stages()->set_node_name(name);
+  LinkPlan* link = plan.add_links();
+  link->set_id("b0");
+  link->set_upper(1);
+  link->mutable_forward()->set_kind(CodecSpec::BF16);
+  StepRecord r;
+  for (bool forward : {false, true}) {
+    auto* d = r.add_directions();
+    d->set_link_id("b0");
+    d->set_forward(forward);
+    d->set_raw_bytes(10);
+    d->set_wire_bytes(5);
+  }
+  r.add_directions()->set_link_id("unknown");
+  std::vector<BoundaryTotals> totals;
+  AddBytes(r, plan, &totals);
+  AddBytes(r, plan, &totals);
+  ASSERT_EQ(totals.size(), 2u);
+  EXPECT_TRUE(totals[0].forward());
+  EXPECT_EQ(totals[0].from_node(), "lab");
+  EXPECT_EQ(totals[0].codec(), "bf16");
+  EXPECT_EQ(totals[0].raw_bytes(), 20);
+  EXPECT_EQ(totals[1].from_node(), "home");
+  EXPECT_EQ(totals[1].wire_bytes(), 10);
+}
+
+}  // namespace
+}  // namespace isthmus::coordinator

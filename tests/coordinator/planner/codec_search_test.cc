@@ -1,0 +1,135 @@
+#include "coordinator/planner/codec_search.h"
+
+#include <limits>
+#include <set>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+using ::testing::IsEmpty;
+
+CodecOption Option(double link_s, double price, bool tokens = false) {
+  CodecOption o;
+  o.link_s = link_s;
+  o.price = price;
+  o.tokens = tokens;
+  return o;
+}
+
+// Mild and slow, middling, harsh and fast; then the same as predicts, a little better.
+std::vector<CodecOption> Six() {
+  return {Option(4, 0),         Option(2, 0.01),          Option(1, 0.1),
+          Option(4.1, 0, true), Option(2.1, 0.005, true), Option(1.1, 0.02, true)};
+}
+
+std::vector<CodecOption> Three() { return {Option(4, 0), Option(2, 0.01), Option(1, 0.1)}; }
+
+bool TokensComeAlong(const std::vector<BoundaryOptions>& options, const CodecPicks& picks) {
+  bool come = true;
+  for (size_t b = 0; b < picks.size(); ++b) {
+    const bool forward = options[b].forward[picks[b].forward].tokens;
+    if (forward && !come) return false;
+    come = come && forward;
+    if (options[b].backward[picks[b].backward].tokens && !come) return false;
+  }
+  return true;
+}
+
+TEST(CodecSearch, AHigherWeightTakesHarsherCodecs) {
+  const std::vector<BoundaryOptions> one = {{Three(), Three()}};
+  EXPECT_EQ(PicksAt(one, 0, 100)[0].forward, 0u) << "between equals the milder";
+  EXPECT_EQ(PicksAt(one, 1, 100)[0].forward, 1u);
+  EXPECT_EQ(PicksAt(one, 20, 100)[0].forward, 2u);
+  EXPECT_EQ(PicksAt(one, 20, 100)[0].backward, 2u);
+}
+
+TEST(CodecSearch, PredictsReachFromTheFirstStageOn) {
+  // Only the last of three boundaries gains by a prediction: those below pass the ids on.
+  const std::vector<CodecOption> plain = {Option(1, 0)},
+                                 passes = {Option(1, 0), Option(1.5, 0, true)},
+                                 gains = {Option(9, 0), Option(1, 0, true)};
+  const std::vector<BoundaryOptions> far = {{passes, plain}, {passes, plain}, {gains, plain}};
+  const CodecPicks picks = PicksAt(far, 1, 100);
+  for (const CodecPick& pick : picks) EXPECT_EQ(pick.forward, 1u);
+  // Where the way is closed (the job names a codec that passes nothing), there is none.
+  const std::vector<BoundaryOptions> closed = {{passes, plain}, {plain, plain}, {gains, plain}};
+  for (const CodecPick& pick : PicksAt(closed, 1, 100)) EXPECT_EQ(pick.forward, 0u);
+  // A backward predict needs the forward one of its boundary.
+  const std::vector<BoundaryOptions> down = {{passes, gains}};
+  EXPECT_EQ(PicksAt(down, 1, 100)[0].forward, 1u);
+  EXPECT_EQ(PicksAt({{plain, gains}}, 1, 100)[0].backward, 0u);
+  // What the job names though it can't be is picked, for the words of the refusal.
+  EXPECT_THAT(PicksAt({{plain, {Option(1, 0, true)}}}, 1, 100), ::testing::SizeIs(1));
+}
+
+// A step as a pipeline has it: fill and drain, and the slowest part for each micro-batch.
+struct Model {
+  const std::vector<BoundaryOptions>* options;
+  double compute_s;
+  int micros;
+  double operator()(const CodecPicks& picks) const {
+    double fill = 0, slowest = compute_s, price = 0;
+    for (size_t b = 0; b < picks.size(); ++b) {
+      const CodecOption &up = (*options)[b].forward[picks[b].forward],
+                        &down = (*options)[b].backward[picks[b].backward];
+      fill += up.link_s + down.link_s;
+      slowest = std::max({slowest, up.link_s, down.link_s});
+      price += up.price + down.price;
+    }
+    return (micros * slowest + fill) * (1 + price);
+  }
+};
+
+TEST(CodecSearch, FindsTheBestOfAllOrNearlyAndAllTokensComeAlong) {
+  for (const double compute_s : {0.5, 1.5, 3.0, 8.0, 50.0}) {
+    for (const double slow : {1.0, 3.0}) {  // the second boundary's links
+      std::vector<BoundaryOptions> options = {{Six(), Six()}, {Six(), Six()}};
+      for (CodecOption& o : options[1].forward) o.link_s *= slow;
+      const Model model{&options, compute_s, 8};
+      double best = std::numeric_limits<double>::infinity();
+      for (size_t i = 0; i < 6 * 6 * 6 * 6; ++i) {
+        const CodecPicks picks = {{i % 6, i / 6 % 6}, {i / 36 % 6, i / 216}};
+        if (TokensComeAlong(options, picks)) best = std::min(best, model(picks));
+      }
+      const CodecPicks found = SearchCodecs(options, 8, 8 * compute_s, Effort::kThorough, model);
+      EXPECT_TRUE(TokensComeAlong(options, found));
+      EXPECT_LE(model(found), 1.01 * best) << compute_s << " s of compute, links x " << slow;
+      const CodecPicks quick = SearchCodecs(options, 8, 8 * compute_s, Effort::kQuick, model);
+      EXPECT_LE(model(quick), 1.3 * best) << compute_s << " s of compute, links x " << slow;
+    }
+  }
+}
+
+TEST(CodecSearch, PricesNoMoreThanItsLimitAndNothingTwiceInARow) {
+  const std::vector<BoundaryOptions> options(kMaxImprovedBoundaries, {Six(), Six()});
+  const Model model{&options, 1, 8};
+  int pricings = 0;
+  SearchCodecs(options, 8, 8, Effort::kThorough, [&](const CodecPicks& picks) {
+    ++pricings;
+    return model(picks);
+  });
+  EXPECT_LE(pricings, kMaxPricings);
+  pricings = 0;
+  SearchCodecs(options, 8, 8, Effort::kQuick, [&](const CodecPicks& picks) {
+    ++pricings;
+    return model(picks);
+  });
+  EXPECT_LE(pricings, 2);
+  EXPECT_THAT(SearchCodecs({}, 8, 8, Effort::kThorough, [](const CodecPicks&) { return 1.0; }),
+              IsEmpty());
+}
+
+TEST(CodecSearch, WhatCantBeIsNotTaken) {
+  const std::vector<BoundaryOptions> one = {{Three(), Three()}};
+  const auto cost = [](const CodecPicks& picks) {
+    return picks[0].forward == 2 ? 1.0 : std::numeric_limits<double>::infinity();
+  };
+  EXPECT_EQ(SearchCodecs(one, 8, 1, Effort::kThorough, cost)[0].forward, 2u);
+}
+
+}  // namespace
+}  // namespace isthmus::coordinator

@@ -1,0 +1,102 @@
+#include "coordinator/planner/deadlines.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/model/model_cost.h"
+#include "tests/coordinator/planner/topology.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class DeadlinesTest : public ::testing::Test {
+ protected:
+  DeadlinesTest() {
+    *plan_.mutable_job() = MakeJob();
+    for (int s = 0; s < 2; ++s) {
+      StagePlan* stage = plan_.add_stages();
+      stage->set_node_id(s == 0 ? "id-a" : "id-b");
+      stage->set_node_name(s == 0 ? "a" : "b");
+      stage->set_first_layer(3 * s);
+      stage->set_end_layer(3 * s + 3);
+      bytes_[s] = 3.0 * StageCost(plan_.job().model(), 3 * s, 3 * s + 3, 1).parameter_bytes();
+    }
+    in_.first_step_s = in_.again_step_s = 0.1;
+    in_.slowest_rate_bits_per_s = 1e9;
+    in_.paths = &paths_;
+  }
+  void Path(const std::string& id, double up, double down) {
+    paths_[id].set_up_bits_per_s(up);
+    paths_[id].set_down_bits_per_s(down);
+  }
+  PlannedDeadlines Make() { return MakeDeadlines(plan_, in_); }
+  double DrainSeconds() { return Make().deadlines.drain_ms() / 1e3 - 60 - 3 * in_.first_step_s; }
+  double OpenSeconds() { return Make().deadlines.open_ms() / 1e3 - 30; }
+
+  Plan plan_;
+  double bytes_[2];
+  CoordinatorPaths paths_;
+  DeadlineInput in_;
+};
+
+// The links are fast and the coordinator is far: what checkpoints travel over counts.
+TEST_F(DeadlinesTest, CheckpointsTravelOverThePathToTheCoordinator) {
+  Path("id-a", 1e8, 1e8);
+  Path("id-b", 4e5, 1e6);
+  EXPECT_NEAR(DrainSeconds(), 3 * bytes_[1] * 8 / 4e5, 0.01);
+  EXPECT_EQ(OpenSeconds(), 0) << "nothing is fetched";
+  plan_.set_from_checkpoint(true);
+  EXPECT_NEAR(OpenSeconds(), 3 * bytes_[1] * 8 / 1e6, 0.01);
+  EXPECT_LT(Make().deadlines.step_ms(), 40'000) << "no step waits for a checkpoint";
+  EXPECT_THAT(Make().explanation, SizeIs(2));
+  EXPECT_THAT(Make().explanation[1], HasSubstr("slowest path: 400 kbit/s from b"));
+}
+
+// Each could have 10 Mbit/s alone; the coordinator has one line for both.
+TEST_F(DeadlinesTest, AllPartsShareTheCoordinatorsLine) {
+  Path("id-a", 1e7, 1e7);
+  Path("id-b", 1e7, 1e7);
+  EXPECT_NEAR(DrainSeconds(), 3 * (bytes_[0] + bytes_[1]) * 8 / 1e7, 0.01);
+}
+
+TEST_F(DeadlinesTest, AnUnmeasuredPathIsTakenAsSlow) {
+  const double unmeasured = DrainSeconds();
+  EXPECT_NEAR(unmeasured, 3 * (bytes_[0] + bytes_[1]) * 8 / 1e7, 0.01) << "10 Mbit/s";
+  in_.slowest_rate_bits_per_s = 1e6;
+  EXPECT_NEAR(DrainSeconds(), 10 * unmeasured, 0.01) << "no faster than the links";
+  EXPECT_THAT(Make().explanation, SizeIs(1)) << "guesses are not told";
+  EXPECT_THAT(Make().warnings, IsEmpty());
+}
+
+TEST_F(DeadlinesTest, WithoutAByteForLongerWhereThePathIsSlower) {
+  Path("id-a", 1e9, 1e9);
+  Path("id-b", 1e9, 1e9);
+  const int64_t fast = Make().deadlines.checkpoint_ms();
+  Path("id-b", 1e5, 1e9);
+  EXPECT_GE(fast, 60'000);
+  EXPECT_GE(Make().deadlines.checkpoint_ms(), fast + 3 * 80'000);
+}
+
+TEST_F(DeadlinesTest, CheckpointsThatComeFasterThanTheyAreStoredAreWarnedOf) {
+  Path("id-a", 1e9, 1e9);
+  Path("id-b", 4e5, 1e9);
+  plan_.mutable_job()->mutable_checkpoint()->set_every(10);
+  ASSERT_THAT(Make().warnings, SizeIs(1));
+  EXPECT_THAT(Make().warnings[0], HasSubstr("one is due every 1.00 s (checkpoint.every 10)"));
+  plan_.mutable_job()->mutable_checkpoint()->set_every(1000000);
+  EXPECT_THAT(Make().warnings, IsEmpty());
+  plan_.mutable_job()->mutable_checkpoint()->set_every(0);
+  EXPECT_THAT(Make().warnings, IsEmpty());
+}
+
+TEST_F(DeadlinesTest, NoneIsLongerThanAMonth) {
+  Path("id-a", 1e-3, 1e-3);
+  Path("id-b", 1e-3, 1e-3);
+  EXPECT_EQ(Make().deadlines.drain_ms(), int64_t{30} * 86400 * 1000);
+}
+
+}  // namespace
+}  // namespace isthmus::coordinator

@@ -1,0 +1,98 @@
+#include "coordinator/planner/step_time.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/codec/codec_text.h"
+#include "tests/coordinator/planner/topology.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+struct World {
+  World(double mbit, double gflops, const std::string& device = "") {
+    for (const char* name : {"a", "b"}) {
+      NodeInfo node = MakeNode(name, gflops);
+      node.set_device(device);
+      *topology.add_nodes() = node;
+    }
+    JoinAll(&topology, mbit, 20);
+  }
+  Placement Price(const JobSpec& job) {
+    std::vector<const NodeInfo*> nodes;
+    for (const NodeInfo& n : topology.nodes()) nodes.push_back(&n);
+    return PricePlacement(job, nodes, {}, LinkIndex(topology)).value();
+  }
+  Topology topology;
+};
+
+JobSpec Job(const char* forward, const char* backward) {
+  JobSpec job = MakeJob(4, 128, 128);
+  job.mutable_recipe()->set_global_batch(256);
+  job.mutable_strategy()->set_queue_limit(8);
+  job.mutable_compression()->set_forward(forward);
+  job.mutable_compression()->set_backward(backward);
+  return job;
+}
+
+// The two thirds of the bound that delta reached at 5 Mbit/s: its first visits are so slow that
+// 1F1B's own warm-ups are as good, and the later steps, which want more, kept them. Whether the
+// daemons have listed their data or not.
+TEST(StepTime, WarmUpsAreForTheStepsOfMostOfTheRun) {
+  const auto warmups = [](const char* forward, bool listed) {
+    World w(5, 40);
+    for (NodeInfo& n : *w.topology.mutable_nodes()) {
+      n.set_data_listed(listed);
+      n.mutable_data_files(0)->set_bytes(40000);  // many passes
+    }
+    return w.Price(Job(forward, "quant(6)")).warmups[0];
+  };
+  const int warm = warmups("quant(3)", true), cold = warmups("none", true);
+  ASSERT_GT(warm, cold);
+  EXPECT_GE(warmups("delta(quant(3))", true), warm);
+  EXPECT_GE(warmups("delta(quant(3))", false), warm);
+}
+
+TEST(StepTime, AWarmStepWithTheChosenWarmUpsIsAsFastAsThatOfDirectCodes) {
+  World w(5, 40);
+  for (NodeInfo& n : *w.topology.mutable_nodes()) n.set_data_listed(false);
+  const Placement delta = w.Price(Job("delta(quant(3))", "quant(6)")),
+                  direct = w.Price(Job("quant(3)", "quant(6)"));
+  EXPECT_LT(delta.again_step_s, 1.02 * direct.step_s);
+  EXPECT_GT(delta.first_step_s, 1.5 * delta.again_step_s);
+}
+
+// A codec's cores are those that compute, unless an accelerator computes.
+TEST(StepTime, CodecsTakeTheirSecondsFromTheCompute) {
+  const auto more = [](const std::string& device) {
+    World w(1000, 100, device);
+    const Placement predict = w.Price(Job("predict(quant(8, token))", "bf16")),
+                    quant = w.Price(Job("quant(8, token)", "bf16"));
+    return predict.step_s - quant.step_s;
+  };
+  const double each_s = kPredictSecondsPerElement * 4 * 128 * 128;
+  EXPECT_GT(more("cpu"), 0.8 * 64 * each_s) << "of each of 64 micro-batches";
+  EXPECT_LT(more("cuda:0"), 0.2 * 64 * each_s);
+}
+
+TEST(StepTime, TheTiedCodecIsTheFastest) {
+  const auto tied = [](double mbit, const char* wanted) {
+    JobSpec job = Job("bf16", "bf16");
+    job.mutable_compression()->set_tied(wanted);
+    World w(mbit, 100);
+    return w.Price(job);
+  };
+  EXPECT_EQ(FormatCodec(tied(10000, "auto").tied), "bf16");
+  EXPECT_EQ(FormatCodec(tied(5, "auto").tied), "bf16 | zstd");
+  EXPECT_EQ(FormatCodec(tied(5, "fp16").tied), "fp16");
+  EXPECT_TRUE(tied(5, "fp16").tied_why.empty());
+  const Placement best = tied(5, "auto");
+  for (const char* other : {"none", "bf16", "bf16 | zstd"})
+    EXPECT_LE(best.tied_s, tied(5, other).tied_s) << other;
+}
+
+}  // namespace
+}  // namespace isthmus::coordinator

@@ -1,0 +1,159 @@
+#include "daemon/state/part_dir.h"
+
+#include <filesystem>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/hash.h"
+#include "gtest/gtest.h"
+#include "tests/temp_directory.h"
+
+namespace isthmus::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+
+class PartDirTest : public testing::Test {
+ protected:
+  std::string root() const { return directory_.path() + "/checkpoints"; }
+  PartDir Dir(int64_t max_bytes = 0) {
+    return PartDir(root(), {max_bytes, {directory_.path() + "/codec-state"}, 0});
+  }
+  static PutCheckpointHeader Header(const std::string& job, int64_t step, uint64_t generation,
+                                    const std::string& bytes,
+                                    const std::string& file = "weights.safetensors") {
+    PutCheckpointHeader header;
+    header.set_job_id(job);
+    header.set_step(step);
+    header.set_generation(generation);
+    header.set_stage(1);
+    header.set_stages(3);
+    header.set_file(file);
+    header.set_checksum(Hash64(bytes));
+    return header;
+  }
+  static absl::Status Keep(PartDir* dir, const std::string& job, int64_t step, uint64_t generation,
+                           const std::string& bytes) {
+    return dir->Keep(Header(job, step, generation, bytes), bytes);
+  }
+
+  TempDirectory directory_;
+};
+
+TEST_F(PartDirTest, KeepsAndReads) {
+  PartDir dir = Dir();
+  EXPECT_TRUE(dir.Parts("job", 10).empty());
+  ASSERT_TRUE(Keep(&dir, "job", 10, 4, "abc").ok());
+  ASSERT_TRUE(dir.Keep(Header("job", 10, 4, "{}", "state.json"), "{}").ok());
+  const std::vector<LocalPart> parts = dir.Parts("job", 10);
+  ASSERT_EQ(parts.size(), 2u);
+  for (const LocalPart& part : parts) {
+    EXPECT_EQ(part.generation(), 4u);
+    EXPECT_EQ(part.stage(), 1);
+    EXPECT_EQ(part.stages(), 3);
+    const std::string bytes = part.file() == "state.json" ? "{}" : "abc";
+    EXPECT_EQ(part.bytes(), static_cast<int64_t>(bytes.size()));
+    EXPECT_EQ(part.checksum(), Hash64(bytes));
+    EXPECT_EQ(Dir().Read("job", 10, part).value(), bytes) << "by the next process, too";
+  }
+  EXPECT_TRUE(dir.Parts("job", 11).empty());
+  EXPECT_TRUE(dir.Parts("other", 10).empty());
+}
+
+TEST_F(PartDirTest, ADamagedFileIsRemoved) {
+  PartDir dir = Dir();
+  ASSERT_TRUE(Keep(&dir, "job", 10, 4, "abc").ok());
+  const LocalPart part = dir.Parts("job", 10).at(0);
+  for (const auto& file : fs::recursive_directory_iterator(root()))
+    if (file.is_regular_file()) fs::resize_file(file.path(), 2);
+  EXPECT_EQ(dir.Read("job", 10, part).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(dir.Parts("job", 10).empty());
+  EXPECT_EQ(dir.Read("job", 10, part).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(PartDirTest, AFileOfAnotherSizeIsNotRead) {
+  PartDir dir = Dir();
+  ASSERT_TRUE(Keep(&dir, "job", 10, 4, "abc").ok());
+  for (const auto& file : fs::recursive_directory_iterator(root()))
+    if (file.is_regular_file()) fs::resize_file(file.path(), uintmax_t{1} << 40);  // sparse
+  EXPECT_TRUE(dir.Parts("job", 10).empty());
+  for (const auto& file : fs::recursive_directory_iterator(root()))
+    EXPECT_FALSE(file.is_regular_file()) << file.path() << " is removed";
+}
+
+TEST_F(PartDirTest, TheNewestGenerationOfAStepCounts) {
+  PartDir dir = Dir();
+  ASSERT_TRUE(Keep(&dir, "job", 10, 12, "new").ok());
+  ASSERT_TRUE(Keep(&dir, "job", 10, 9, "old").ok());
+  ASSERT_EQ(dir.Parts("job", 10).size(), 1u);
+  EXPECT_EQ(dir.Parts("job", 10)[0].generation(), 12u);
+}
+
+TEST_F(PartDirTest, TheLastTwoStepsOfAJobStay) {
+  PartDir dir = Dir();
+  for (int64_t step : {5, 10, 15, 100}) ASSERT_TRUE(Keep(&dir, "job", step, 1, "abc").ok());
+  EXPECT_TRUE(dir.Parts("job", 5).empty());
+  EXPECT_TRUE(dir.Parts("job", 10).empty());
+  EXPECT_EQ(dir.Parts("job", 15).size(), 1u);
+  EXPECT_EQ(dir.Parts("job", 100).size(), 1u);
+}
+
+TEST_F(PartDirTest, AResumeDropsWhatComesAfterIt) {
+  PartDir dir = Dir();
+  for (int64_t step : {10, 20}) ASSERT_TRUE(Keep(&dir, "job", step, 1, "abc").ok());
+  dir.Begin("job", 10);
+  EXPECT_TRUE(dir.Parts("job", 20).empty());
+  ASSERT_TRUE(Keep(&dir, "job", 15, 2, "def").ok());
+  EXPECT_EQ(dir.Parts("job", 10).size(), 1u);
+}
+
+TEST_F(PartDirTest, TheOldestJobsGo) {
+  PartDir dir = Dir();
+  for (int i = 0; i < 6; ++i) {
+    const std::string job = absl::StrCat("job-", i);
+    ASSERT_TRUE(Keep(&dir, job, 10, 1, "abc").ok());
+    fs::last_write_time(absl::StrCat(root(), "/", job),
+                        fs::file_time_type::clock::now() - std::chrono::hours(100 - i));
+  }
+  dir.Begin("job-9", 0);
+  for (int i = 0; i < 6; ++i)
+    EXPECT_EQ(dir.Parts(absl::StrCat("job-", i), 10).size(), i < 3 ? 0u : 1u) << i;
+}
+
+TEST_F(PartDirTest, StaysWithinItsBytesWithWhatLiesBeside) {
+  PartDir dir = Dir(1000);
+  const std::string big(300, 'x');
+  ASSERT_TRUE(Keep(&dir, "other", 1, 1, big).ok());
+  ASSERT_TRUE(Keep(&dir, "job", 10, 2, big).ok());
+  ASSERT_TRUE(Keep(&dir, "job", 20, 2, big).ok());
+  ASSERT_TRUE(Keep(&dir, "job", 20, 2, big + "y").ok()) << "another job's make room";
+  EXPECT_TRUE(dir.Parts("other", 1).empty());
+  EXPECT_EQ(dir.Parts("job", 10).size(), 1u);
+  fs::create_directories(directory_.path() + "/codec-state");
+  PartDir states(directory_.path() + "/codec-state", {0, {}, 0});
+  ASSERT_TRUE(Keep(&states, "job", 1, 1, std::string(350, 's')).ok());
+  const absl::Status full = Keep(&dir, "job", 20, 2, big + "z");
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(full.message().find("of 301 bytes"), absl::string_view::npos) << full;
+  EXPECT_TRUE(dir.Parts("job", 10).empty()) << "an older step makes room";
+  EXPECT_EQ(dir.Parts("job", 20).size(), 2u);
+}
+
+TEST_F(PartDirTest, LeavesTheFileSystemSomeRoom) {
+  PartDir dir(root(), {0, {}, int64_t{1} << 62});
+  EXPECT_EQ(Keep(&dir, "job", 1, 1, "abc").code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(PartDirTest, NamesLeadNowhereElse) {
+  PartDir dir = Dir();
+  for (const char* job : {"", "..", "a/b", ".hidden"}) {
+    EXPECT_EQ(Keep(&dir, job, 1, 1, "abc").code(), absl::StatusCode::kInvalidArgument) << job;
+    dir.Begin(job, 0);
+    EXPECT_TRUE(dir.Parts(job, 1).empty());
+  }
+  EXPECT_EQ(dir.Keep(Header("job", 1, 1, "abc", "../x"), "abc").code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace isthmus::daemon

@@ -1,0 +1,240 @@
+#include "proto/job/job_defaults.h"
+
+#include <functional>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace isthmus {
+namespace {
+
+JobSpec SmallJob() {
+  JobSpec job;
+  job.set_name("bible");
+  job.mutable_model()->set_layers(4);
+  job.mutable_model()->set_hidden(64);
+  job.mutable_model()->set_heads(4);
+  job.mutable_model()->set_context(64);
+  job.mutable_data()->set_path("bible.txt");
+  job.mutable_recipe()->set_steps(100);
+  job.mutable_recipe()->set_global_batch(16);
+  job.mutable_recipe()->set_micro_batch(4);
+  job.mutable_recipe()->set_learning_rate(1e-3);
+  return job;
+}
+
+TEST(JobDefaults, FillsWhatIsUnsetAndKeepsWhatIsSet) {
+  JobSpec job = SmallJob();
+  job.mutable_recipe()->set_weight_decay(0);
+  FillDefaults(&job);
+  EXPECT_EQ(job.recipe().weight_decay(), 0);
+  EXPECT_EQ(job.recipe().warmup_steps(), 5);
+  EXPECT_EQ(job.model().vocabulary(), 256);
+  EXPECT_EQ(job.compression().forward(), "auto");
+  EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
+}
+
+// A run without codecs stays exact: its tied gradient goes in fp32.
+TEST(JobDefaults, TheTiedGradientIsChosenUnlessNothingIsCompressed) {
+  const auto tied = [](const char* forward, const char* backward) {
+    JobSpec job = SmallJob();
+    if (forward != nullptr) job.mutable_compression()->set_forward(forward);
+    if (backward != nullptr) job.mutable_compression()->set_backward(backward);
+    FillDefaults(&job);
+    EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
+    return job.compression().tied();
+  };
+  EXPECT_EQ(tied(nullptr, nullptr), "auto");
+  EXPECT_EQ(tied("none", "quant(4)"), "auto");
+  EXPECT_EQ(tied("bf16", "none"), "auto");
+  EXPECT_EQ(tied("none", "none"), "none");
+  JobSpec job = SmallJob();
+  FillDefaults(&job);
+  EXPECT_EQ(job.compression().min_bits(), 4);
+}
+
+TEST(JobDefaults, TheNormsEpsilonIsThatOfTheModelReadIn) {
+  JobSpec job = SmallJob();
+  FillDefaults(&job);
+  EXPECT_EQ(job.model().norm_epsilon(), 1e-5);
+  JobSpec read = SmallJob();
+  read.mutable_model()->set_init_from("gpt2");
+  FillDefaults(&read);
+  EXPECT_FALSE(read.model().has_norm_epsilon());
+  EXPECT_EQ(NormEpsilon(read.model()), 1e-5);
+  EXPECT_TRUE(ValidateJob(read).ok());
+}
+
+TEST(JobDefaults, EachBadFieldIsNamed) {
+  const std::pair<std::function<void(JobSpec*)>, const char*> cases[] = {
+      {[](JobSpec* j) { j->set_name("Bad Name"); }, "name"},
+      {[](JobSpec* j) { j->mutable_model()->set_hidden(65); }, "model.hidden"},
+      {[](JobSpec* j) { j->mutable_model()->set_norm_epsilon(0); }, "model.norm_epsilon"},
+      {[](JobSpec* j) { j->mutable_model()->set_norm_epsilon(2); }, "model.norm_epsilon"},
+      {[](JobSpec* j) { j->mutable_model()->set_layers(0); }, "model.layers"},
+      {[](JobSpec* j) { j->mutable_data()->clear_path(); }, "data.path"},
+      {[](JobSpec* j) { j->mutable_recipe()->set_micro_batch(17); }, "recipe.micro_batch"},
+      {[](JobSpec* j) { j->mutable_recipe()->set_learning_rate(0); }, "recipe.learning_rate"},
+      {[](JobSpec* j) { j->mutable_strategy()->set_stages(5); }, "strategy.stages"},
+      {[](JobSpec* j) { j->mutable_strategy()->add_layers_per_stage(3); },
+       "strategy.layers_per_stage"},
+      {[](JobSpec* j) { j->mutable_compression()->set_forward("quant(9)"); },
+       "compression.forward"},
+      {[](JobSpec* j) { j->mutable_compression()->set_min_bits(1); }, "compression.min_bits"},
+      {[](JobSpec* j) { j->mutable_compression()->set_min_bits(9); }, "compression.min_bits"},
+      {[](JobSpec* j) { j->mutable_compression()->set_tied("quant(4)"); }, "compression.tied"},
+      {[](JobSpec* j) { j->mutable_compression()->set_backward("delta(quant(4))"); },
+       "compression.backward"},
+      {[](JobSpec* j) { j->mutable_compression()->set_tied("quant(8)"); }, "compression.tied"},
+      {[](JobSpec* j) { j->mutable_compression()->set_backward("autoencoder(2)"); },
+       "compression.backward"},
+      {[](JobSpec* j) { j->mutable_compression()->set_evaluation("autoencoder(2)"); },
+       "compression.evaluation"},
+      {[](JobSpec* j) { j->mutable_compression()->set_forward("autoencoder(60000)"); },
+       "compression.forward"},
+      {[](JobSpec* j) { j->mutable_compression()->set_forward("kept"); }, "compression.forward"},
+      {[](JobSpec* j) { j->mutable_compression()->set_evaluation("kept"); },
+       "compression.evaluation"},
+      {[](JobSpec* j) { j->mutable_compression()->set_backward("kept"); }, "compression.backward"},
+      {[](JobSpec* j) { j->mutable_checkpoint()->set_keep(0); }, "checkpoint.keep"},
+  };
+  for (const auto& [spoil, field] : cases) {
+    JobSpec job = SmallJob();
+    spoil(&job);
+    FillDefaults(&job);
+    absl::Status status = ValidateJob(job);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field;
+    EXPECT_THAT(std::string(status.message()), testing::StartsWith(field));
+  }
+}
+
+TEST(JobDefaults, GradientsMayBePredicted) {
+  JobSpec job = SmallJob();
+  job.mutable_compression()->set_forward("predict(quant(2, token), context=3)");
+  job.mutable_compression()->set_backward("predict(quant(4, token), context=2, next)");
+  FillDefaults(&job);
+  EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
+}
+
+// Messages about the codecs of a job of three stages.
+struct Exception {
+  int boundary;
+  const char* forward;  // or null
+  const char* backward;
+};
+std::vector<std::string> CodecErrors(const char* forward, const char* backward,
+                                     const std::vector<Exception>& exceptions) {
+  JobSpec job = SmallJob();
+  job.mutable_strategy()->set_stages(3);
+  job.mutable_compression()->set_forward(forward);
+  job.mutable_compression()->set_backward(backward);
+  for (const Exception& e : exceptions) {
+    BoundaryCodec* b = job.mutable_compression()->add_boundaries();
+    b->set_boundary(e.boundary);
+    if (e.forward != nullptr) b->set_forward(e.forward);
+    if (e.backward != nullptr) b->set_backward(e.backward);
+  }
+  FillDefaults(&job);
+  std::vector<std::string> messages;
+  for (const absl::Status& error : JobErrors(job)) messages.emplace_back(error.message());
+  return messages;
+}
+
+TEST(JobDefaults, KeptNeedsAForwardCodecThatKeepsPlaces) {
+  using testing::ElementsAre;
+  using testing::IsEmpty;
+  using testing::StartsWith;
+  for (const char* forward : {"topk(0.1)", "topk(0.1, global) | zstd", "randomk(0.1, scaled)"})
+    EXPECT_THAT(CodecErrors(forward, "kept(quant(8)) | zstd", {}), IsEmpty()) << forward;
+  for (const char* forward : {"none", "auto", "quant(4)", "delta(topk(0.1))", "ef(topk(0.1))",
+                              "cocktail(0.1, 0.2, 4)", "randomk(0.5, values=topk(0.1))"}) {
+    EXPECT_THAT(CodecErrors(forward, "kept", {}),
+                ElementsAre(StartsWith("compression.backward: 'kept' sends gradients at the places "
+                                       "that the forward codec kept, and compression.forward is '" +
+                                       std::string(forward) + "', which keeps none; name topk")))
+        << forward;
+  }
+}
+
+TEST(JobDefaults, KeptIsCheckedBoundaryByBoundary) {
+  using testing::ElementsAre;
+  using testing::HasSubstr;
+  using testing::IsEmpty;
+  EXPECT_THAT(CodecErrors("none", "none", {{1, "topk(0.1)", "kept"}}), IsEmpty());
+  EXPECT_THAT(CodecErrors("topk(0.1)", "kept", {{1, "none", "quant(8)"}}), IsEmpty());
+  EXPECT_THAT(
+      CodecErrors("none", "kept", {{0, "topk(0.1)", nullptr}, {1, "randomk(0.1)", nullptr}}),
+      IsEmpty());
+  EXPECT_THAT(CodecErrors("none", "kept", {{0, "topk(0.1)", nullptr}}),
+              ElementsAre(HasSubstr("compression.forward is 'none'")));
+  EXPECT_THAT(
+      CodecErrors("topk(0.1)", "kept", {{1, "quant(4)", nullptr}}),
+      ElementsAre(HasSubstr("compression.backward: 'kept' sends gradients at the places that the "
+                            "forward codec kept, and compression.boundaries[0].forward is "
+                            "'quant(4)'")));
+  EXPECT_THAT(CodecErrors("none", "none", {{0, nullptr, "none"}, {1, nullptr, "kept(bf16)"}}),
+              ElementsAre(testing::StartsWith("compression.boundaries[1].backward: 'kept(bf16)'")));
+  // A codec that does not parse is named once.
+  EXPECT_THAT(CodecErrors("topk(2)", "kept", {}),
+              ElementsAre(testing::StartsWith("compression.forward: codec 'topk(2)'")));
+  EXPECT_THAT(CodecErrors("autoo", "none", {}), ElementsAre(testing::EndsWith("; or auto")));
+}
+
+TEST(JobDefaults, AFaultIsNamedOnceThoughOthersAreMeasuredByIt) {
+  const std::pair<std::function<void(JobSpec*)>, const char*> cases[] = {
+      {[](JobSpec* j) { j->mutable_recipe()->set_steps(-5); }, "recipe.steps: "},
+      {[](JobSpec* j) { j->mutable_recipe()->set_global_batch(-16); }, "recipe.global_batch: "},
+      {[](JobSpec* j) { j->mutable_recipe()->set_learning_rate(-1); }, "recipe.learning_rate: "},
+      {[](JobSpec* j) { j->mutable_model()->set_layers(-4); }, "model.layers: "},
+  };
+  for (const auto& [spoil, field] : cases) {
+    JobSpec job = SmallJob();
+    job.mutable_strategy()->set_stages(2);
+    FillDefaults(&job);
+    spoil(&job);
+    std::vector<std::string> messages;
+    for (const absl::Status& error : JobErrors(job)) messages.emplace_back(error.message());
+    EXPECT_THAT(messages, testing::ElementsAre(testing::StartsWith(field)));
+  }
+}
+
+TEST(JobDefaults, ABoundaryNamedTwiceIsRefused) {
+  using testing::ElementsAre;
+  EXPECT_THAT(CodecErrors("none", "none", {{0, "bf16", nullptr}, {1, "bf16", nullptr}}),
+              testing::IsEmpty());
+  const std::string fix = "put what is meant for it into one entry, and name another boundary here";
+  EXPECT_THAT(
+      CodecErrors(
+          "none", "none",
+          {{1, "bf16", nullptr}, {0, "fp16", nullptr}, {1, nullptr, "fp16"}, {1, "bf16", nullptr}}),
+      ElementsAre("compression.boundaries[2].boundary: boundary 1 has an entry already, "
+                  "compression.boundaries[0]: " +
+                      fix,
+                  "compression.boundaries[3].boundary: boundary 1 has an entry already, "
+                  "compression.boundaries[0]: " +
+                      fix));
+}
+
+TEST(JobDefaults, AllErrorsAreListed) {
+  JobSpec job = SmallJob();
+  job.mutable_model()->set_heads(0);
+  job.mutable_recipe()->set_steps(0);
+  job.mutable_recipe()->set_beta1(2);
+  job.mutable_compression()->set_evaluation("quant(9)");
+  BoundaryCodec* boundary = job.mutable_compression()->add_boundaries();
+  boundary->set_boundary(300);
+  boundary->set_backward("delta(quant(4))");
+  FillDefaults(&job);
+  std::vector<std::string> messages;
+  for (const absl::Status& error : JobErrors(job)) messages.emplace_back(error.message());
+  EXPECT_THAT(messages,
+              testing::ElementsAre(testing::StartsWith("model.heads: "),
+                                   testing::StartsWith("recipe.steps: "),
+                                   testing::StartsWith("recipe.beta1: "),
+                                   testing::StartsWith("compression.evaluation: "),
+                                   testing::StartsWith("compression.boundaries[0].boundary: "),
+                                   testing::StartsWith("compression.boundaries[0].backward: ")));
+}
+
+}  // namespace
+}  // namespace isthmus

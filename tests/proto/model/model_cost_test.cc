@@ -1,0 +1,60 @@
+#include "proto/model/model_cost.h"
+
+#include <gtest/gtest.h>
+
+namespace isthmus {
+namespace {
+
+ModelSpec Model(int layers, int hidden, int heads, int context, int vocabulary) {
+  ModelSpec m;
+  m.set_layers(layers);
+  m.set_hidden(hidden);
+  m.set_heads(heads);
+  m.set_context(context);
+  m.set_vocabulary(vocabulary);
+  return m;
+}
+
+TEST(ModelCost, CountsTheParametersOfThePublishedGpt2) {
+  EXPECT_EQ(ParameterCount(Model(12, 768, 12, 1024, 50257)), 124439808);
+  EXPECT_EQ(ParameterCount(Model(48, 1600, 25, 1024, 50257)), 1557611200);
+}
+
+TEST(ModelCost, StagesAddUpToTheModelPlusTheTiedCopy) {
+  const ModelSpec m = Model(6, 128, 4, 64, 256);
+  const PartCost whole = StageCost(m, 0, 6, 3);
+  PartCost sum = StageCost(m, 0, 1, 3);
+  sum += StageCost(m, 1, 4, 3);
+  sum += StageCost(m, 4, 6, 3);
+  EXPECT_EQ(sum.parameters, whole.parameters + 256 * 128);
+  EXPECT_DOUBLE_EQ(sum.flops(), whole.flops());
+  EXPECT_EQ(sum.activation_bytes, whole.activation_bytes);
+}
+
+TEST(ModelCost, ForwardIsTwoOperationsAParameterAndTokenForWideModels) {
+  const ModelSpec m = Model(1, 4096, 32, 128, 256);
+  const PartCost block = BlockCost(m, 2);
+  const double two_per_parameter = 2.0 * block.parameters * 2 * 128;
+  EXPECT_NEAR(block.forward_flops / two_per_parameter, 1.0,
+              0.02);  // attention and elementwise work are small here
+  EXPECT_NEAR(block.backward_flops / block.forward_flops, 2.0, 0.02);
+}
+
+TEST(ModelCost, MemoryGrowsWithMicroBatchesInFlight) {
+  const ModelSpec m = Model(4, 128, 4, 64, 256);
+  const int64_t one = StageMemoryBytes(m, 0, 2, 8, 1), three = StageMemoryBytes(m, 0, 2, 8, 3);
+  EXPECT_GE(three - one, 2 * StageCost(m, 0, 2, 8).activation_bytes);
+  EXPECT_GE(one, 16 * StageCost(m, 0, 2, 8).parameters);
+}
+
+// 1654 MiB were planned where 2275 were resident: a checkpoint holds a copy of all but gradients.
+TEST(ModelCost, MemoryHoldsACheckpointThatIsBeingStored) {
+  const ModelSpec m = Model(4, 512, 4, 8, 4096);
+  for (int stage = 0; stage < 2; ++stage) {
+    const PartCost cost = StageCost(m, 2 * stage, 2 * stage + 2, 1);
+    EXPECT_GE(StageMemoryBytes(m, 2 * stage, 2 * stage + 2, 1, 1), (16 + 12) * cost.parameters);
+  }
+}
+
+}  // namespace
+}  // namespace isthmus

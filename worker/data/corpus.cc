@@ -1,0 +1,312 @@
+#include "worker/data/corpus.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <filesystem>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/hash.h"
+#include "base/rng.h"
+#include "base/status.h"
+#include "proto/data/data_files.h"
+#include "proto/data/data_position.h"
+#include "worker/data/file_look.h"
+#include "worker/data/watched_file.h"
+
+namespace isthmus::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxShards = 65536;
+
+// Opening reads at most this much of the contents, for the fingerprint and the check of token ids.
+// A longer corpus is read in evenly spaced blocks; the stage checks the ids of each micro-batch
+// again (and ends the session with the sample's place).
+constexpr int64_t kScanBytes = int64_t{1} << 30;
+constexpr int64_t kScanBlockBytes = int64_t{1} << 20;
+constexpr int64_t kLookBytes = 256 << 10;  // of each file, for what its contents look like
+
+// The tokens of one file: [first_token, first_token + tokens) of the corpus, from byte `offset` of
+// the file on.
+struct Shard {
+  std::unique_ptr<WatchedFile> file;
+  int64_t offset = 0;
+  int64_t first_token = 0;
+  int64_t tokens = 0;
+};
+
+// A file in its whole, as far as it can be what the job says.
+absl::StatusOr<Shard> OpenShard(const std::string& path, bool as_tokens) {
+  Shard shard;
+  ASSIGN_OR_RETURN(shard.file, WatchedFile::Open(path));
+  ASSIGN_OR_RETURN(const FileLook look, LookAt(*shard.file, kLookBytes));
+  if (!look.problem.empty() && (as_tokens || !IsPlainFormat(look.format)))
+    return absl::InvalidArgumentError(absl::StrCat(path, ", ", look.problem));
+  if (as_tokens) shard.offset = look.offset;
+  shard.tokens = (shard.file->bytes() - shard.offset) / (as_tokens ? 2 : 1);
+  return shard;
+}
+
+// Job files come from elsewhere: they may not name files outside the data directory. (Symbolic
+// links in it are its owner's choice.)
+absl::Status CheckPath(const std::string& path, const std::string& data_dir) {
+  if (path.empty()) return absl::InvalidArgumentError("data.path is empty");
+  if (path[0] == '/') {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data.path '", path, "' is absolute; give it relative to the daemon's --data-dir (",
+        data_dir, ")"));
+  }
+  for (absl::string_view part : absl::StrSplit(path, '/')) {
+    if (part == "..") {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "data.path '", path, "' leaves the daemon's --data-dir (", data_dir, "): remove '..'"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The file itself, or the .bin files of a directory in name order.
+absl::StatusOr<std::vector<std::string>> ListFiles(const std::string& full, bool tokens) {
+  std::error_code error;
+  const fs::file_status status = fs::status(full, error);
+  if (!fs::exists(status)) {
+    return absl::NotFoundError(absl::StrCat(
+        full, " does not exist on this host; put it there or name another --data-dir"));
+  }
+  if (!fs::is_directory(status)) return std::vector<std::string>{full};
+  if (!tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(full,
+                     " is a directory; data.format bytes wants one text file (data.format: tokens "
+                     "reads a directory of .bin shards)"));
+  }
+  std::vector<std::string> files;
+  for (fs::directory_iterator it(full, error), end; !error && it != end; it.increment(error)) {
+    if (IsShard(it->path().filename().string())) files.push_back(it->path().string());
+    if (files.size() > kMaxShards)
+      return absl::InvalidArgumentError(
+          absl::StrCat(full, " has more than ", kMaxShards, " shards"));
+  }
+  if (error) return absl::InternalError(absl::StrCat("cannot list ", full, ": ", error.message()));
+  if (files.empty()) return absl::NotFoundError(absl::StrCat(full, " has no .bin shards"));
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Shards that are read as if they were one file.
+struct Text {
+  std::vector<Shard> shards;  // none empty
+  int64_t tokens = 0;
+  void Add(Shard shard) {
+    if (shard.tokens == 0) return;
+    shard.first_token = tokens;
+    tokens += shard.tokens;
+    shards.push_back(std::move(shard));
+  }
+  const Shard& ShardOf(int64_t token) const {
+    const auto after =
+        std::upper_bound(shards.begin(), shards.end(), token,
+                         [](int64_t t, const Shard& s) { return t < s.first_token; });
+    return *std::prev(after);
+  }
+};
+
+class FileCorpus : public Corpus {
+ public:
+  // `validation`: null where it is the last share of `all`.
+  FileCorpus(Text all, std::unique_ptr<Text> validation, const JobSpec& job)
+      : all_(std::move(all)),
+        validation_(std::move(validation)),
+        token_bytes_(job.data().format() == "tokens" ? 2 : 1),
+        context_(job.model().context()),
+        counts_(validation_ != nullptr
+                    ? CutOwnValidation(all_.tokens, validation_->tokens, context_)
+                    : CutSamples(all_.tokens, context_, job.data().validation_share())) {}
+
+  int64_t train_samples() const override { return counts_.train; }
+  int64_t validation_samples() const override { return counts_.validation; }
+  int64_t context() const override { return context_; }
+  uint64_t fingerprint() const override { return fingerprint_; }
+  int64_t tokens() const { return all_.tokens; }
+
+  absl::Status Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const override {
+    assert(id < counts_.train + counts_.validation);
+    const bool own = validation_ != nullptr && id >= counts_.train;
+    const int64_t sample = own ? id - counts_.train : id;
+    std::vector<uint16_t> all(context_ + 1);
+    RETURN_IF_ERROR(ReadTokens(own ? *validation_ : all_, sample * context_, absl::MakeSpan(all)));
+    if (tokens != nullptr) std::copy(all.begin(), all.end() - 1, tokens);
+    if (targets != nullptr) std::copy(all.begin() + 1, all.end(), targets);
+    return absl::OkStatus();
+  }
+
+  // Fingerprint, and the first id beyond `vocabulary` in what is read.
+  absl::Status Scan(int64_t vocabulary) {
+    Hasher hasher;
+    RETURN_IF_ERROR(ScanText(all_, vocabulary, &hasher));
+    hasher.Update(&token_bytes_, sizeof token_bytes_);
+    if (validation_ != nullptr) RETURN_IF_ERROR(ScanText(*validation_, vocabulary, &hasher));
+    fingerprint_ = hasher.Digest();
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status ScanText(const Text& text, int64_t vocabulary, Hasher* hasher) const {
+    const int64_t bytes = text.tokens * token_bytes_;
+    const int64_t blocks = (bytes + kScanBlockBytes - 1) / kScanBlockBytes;
+    const int64_t read = std::min(blocks, kScanBytes / kScanBlockBytes);
+    for (int64_t i = 0; i < read; ++i) {
+      const int64_t block =
+          read == blocks ? i : i * (blocks - 1) / (read - 1);  // the first and the last among them
+      const int64_t first = block * kScanBlockBytes / token_bytes_;
+      const int64_t end = std::min(text.tokens, first + kScanBlockBytes / token_bytes_);
+      RETURN_IF_ERROR(ScanBlock(text, first, end, vocabulary, hasher));
+    }
+    hasher->Update(&text.tokens, sizeof text.tokens);
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadTokens(const Text& text, int64_t first, absl::Span<uint16_t> out) const {
+    std::string bytes;
+    while (!out.empty()) {
+      const Shard& shard = text.ShardOf(first);
+      const int64_t index = first - shard.first_token;
+      const int64_t n = std::min<int64_t>(out.size(), shard.tokens - index);
+      RETURN_IF_ERROR(ReadBytes(shard, index, n, &bytes));
+      if (token_bytes_ == 2) {
+        std::memcpy(out.data(), bytes.data(), bytes.size());
+      } else {
+        for (int64_t i = 0; i < n; ++i) out[i] = static_cast<unsigned char>(bytes[i]);
+      }
+      out.remove_prefix(n);
+      first += n;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadBytes(const Shard& shard, int64_t index, int64_t tokens,
+                         std::string* bytes) const {
+    bytes->resize(tokens * token_bytes_);
+    return shard.file->Read(shard.offset + index * token_bytes_, tokens * token_bytes_,
+                            &(*bytes)[0]);
+  }
+
+  absl::Status ScanBlock(const Text& text, int64_t first, int64_t end, int64_t vocabulary,
+                         Hasher* hasher) const {
+    std::string bytes;
+    while (first < end) {
+      const Shard& shard = text.ShardOf(first);
+      const int64_t index = first - shard.first_token,
+                    n = std::min(end - first, shard.tokens - index);
+      RETURN_IF_ERROR(ReadBytes(shard, index, n, &bytes));
+      hasher->Update(bytes.data(), bytes.size());
+      if (token_bytes_ == 2) RETURN_IF_ERROR(CheckIds(shard, index, bytes, vocabulary));
+      first += n;
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status CheckIds(const Shard& shard, int64_t index, const std::string& bytes,
+                               int64_t vocabulary) {
+    std::vector<uint16_t> ids(bytes.size() / 2);
+    std::memcpy(ids.data(), bytes.data(), bytes.size());
+    uint16_t highest = 0;
+    for (uint16_t id : ids) highest = std::max(highest, id);
+    if (highest < vocabulary) return absl::OkStatus();
+    const auto beyond =
+        std::find_if(ids.begin(), ids.end(), [&](uint16_t id) { return id >= vocabulary; });
+    return absl::InvalidArgumentError(absl::StrCat(
+        shard.file->path(), ", offset ", shard.offset + 2 * (index + (beyond - ids.begin())),
+        ": token ", *beyond, " is beyond model.vocabulary (", vocabulary,
+        "); raise it or use the data's own tokeniser"));
+  }
+
+  const Text all_;
+  const std::unique_ptr<const Text> validation_;
+  const int64_t token_bytes_;
+  const int64_t context_;
+  const SampleCounts counts_;
+  uint64_t fingerprint_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir,
+                                                   const JobSpec& job) {
+  const std::string& path = job.data().path();
+  const bool as_tokens = job.data().format() == "tokens";
+  if (job.model().context() < 1 || job.recipe().global_batch() < 1)
+    return absl::InvalidArgumentError(
+        "the job's model.context and recipe.global_batch must be positive");
+  RETURN_IF_ERROR(CheckPath(path, data_dir));
+  const std::string full = (fs::path(data_dir) / path).string();
+  ASSIGN_OR_RETURN(const std::vector<std::string> files, ListFiles(full, as_tokens));
+  const bool directory = fs::is_directory(full);
+  Text all;
+  std::unique_ptr<Text> validation;
+  for (const std::string& file : files) {
+    ASSIGN_OR_RETURN(Shard shard, OpenShard(file, as_tokens));
+    if (directory && IsValidationShard(fs::path(file).filename().string())) {
+      if (validation == nullptr) validation = std::make_unique<Text>();
+      validation->Add(std::move(shard));
+    } else {
+      all.Add(std::move(shard));
+    }
+  }
+  if (all.tokens == 0 && validation != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        full, " holds validation shards alone (", fs::path(files[0]).filename().string(),
+        "): put the training shards there as well, or name one file"));
+  }
+  auto corpus = std::make_unique<FileCorpus>(std::move(all), std::move(validation), job);
+  if (corpus->train_samples() < job.recipe().global_batch()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        full, " is too small: ", corpus->tokens(), " tokens make ", corpus->train_samples(),
+        " training samples of context ", corpus->context(), " and ", corpus->validation_samples(),
+        " for validation, but one step needs recipe.global_batch = ", job.recipe().global_batch(),
+        " training samples"));
+  }
+  if (corpus->train_samples() + corpus->validation_samples() >= int64_t{1} << 32) {
+    return absl::InvalidArgumentError(absl::StrCat(full, " has more than 2^32 samples of context ",
+                                                   corpus->context(),
+                                                   "; raise model.context or use fewer shards"));
+  }
+  RETURN_IF_ERROR(corpus->Scan(job.model().vocabulary()));
+  return corpus;
+}
+
+SampleOrder::SampleOrder(uint64_t seed, int64_t samples, int64_t global_batch, int64_t start_step,
+                         const DataPosition& start)
+    : seed_(seed),
+      samples_(samples),
+      global_batch_(global_batch),
+      start_step_(start_step),
+      start_(start) {
+  assert(global_batch_ > 0 && samples_ >= global_batch_);  // OpenCorpus refuses less
+}
+
+DataPosition SampleOrder::At(int64_t step) const {
+  assert(step >= start_step_);
+  return Advance(start_, samples_, global_batch_, step - start_step_);
+}
+
+std::vector<uint32_t> SampleOrder::Step(int64_t step) {
+  const DataPosition at = NextStep(At(step), samples_, global_batch_);
+  if (at.epoch() != epoch_) {
+    permutation_.resize(samples_);
+    std::iota(permutation_.begin(), permutation_.end(), 0u);
+    for (int64_t i = samples_ - 1; i > 0; --i) {  // Fisher-Yates
+      std::swap(permutation_[i], permutation_[RandomBelow(seed_, at.epoch(), i, i + 1)]);
+    }
+    epoch_ = at.epoch();
+  }
+  const auto begin = permutation_.begin() + at.offset();
+  return std::vector<uint32_t>(begin, begin + global_batch_);
+}
+
+}  // namespace isthmus::worker

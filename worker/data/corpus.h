@@ -1,0 +1,70 @@
+// The training text: UTF-8 bytes or uint16 tokens, cut into samples of `context` + 1 tokens (sample
+// i covers tokens [i * context, (i + 1) * context], its targets are shifted by one). Sample ids are
+// these positions: stable across epochs, restarts and re-partition. The last `validation_share` of
+// the samples is the validation split; in a directory with shards that are called val
+// (proto/data/data_files.h) these are it. Its ids follow the training ids.
+// Thread: const methods from any thread.
+#ifndef ISTHMUS_WORKER_DATA_CORPUS_H_
+#define ISTHMUS_WORKER_DATA_CORPUS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "proto/job.pb.h"
+#include "proto/plan.pb.h"
+
+namespace isthmus::worker {
+
+class Corpus {
+ public:
+  virtual ~Corpus() = default;
+  virtual int64_t train_samples() const = 0;
+  virtual int64_t validation_samples() const = 0;
+  virtual int64_t context() const = 0;
+  // Writes context() tokens and targets of sample `id`, 0 <= id < train_samples() +
+  // validation_samples(). Either may be null. An error names the file and what to do: it could not
+  // be read, or holds other bytes than when it was opened (worker/data/watched_file.h).
+  virtual absl::Status Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const = 0;
+  // Hash of the length and of the contents: stages that read data must agree.
+  virtual uint64_t fingerprint() const = 0;
+};
+
+// `job` has its defaults. The samples run over the .bin shards of a directory, in name order, as if
+// they were one file; validation shards as another one. NotFound names the path; InvalidArgument a
+// path outside `data_dir` (links inside it are followed), contents that are not of data.format
+// (worker/data/file_look.h), a token beyond the vocabulary (file and offset), or too few samples
+// for one global batch. Reads the contents once, at most 1 GiB: beyond that, token ids are checked
+// in evenly spaced blocks only, and the first stage checks them again.
+absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir, const JobSpec& job);
+
+// The order of samples: a permutation of [0, samples) for each epoch, a function of (seed, epoch).
+// A step takes the next global_batch ids of it (proto/data/data_position.h); a remainder smaller
+// than that is left out (no id twice in a step).
+class SampleOrder {
+ public:
+  // Steps from `start_step` on, before which the data stand at `start`.
+  SampleOrder(uint64_t seed, int64_t samples, int64_t global_batch, int64_t start_step = 0,
+              const DataPosition& start = DataPosition());
+  // The ids of step `step` (0-based, from start_step on), global_batch of them.
+  std::vector<uint32_t> Step(int64_t step);
+  // Before `step`.
+  DataPosition At(int64_t step) const;
+
+ private:
+  uint64_t seed_;
+  int64_t samples_;
+  int64_t global_batch_;
+  int64_t start_step_;
+  DataPosition start_;
+  int64_t epoch_ = -1;
+  std::vector<uint32_t> permutation_;  // of epoch_
+};
+
+}  // namespace isthmus::worker
+
+#endif  // ISTHMUS_WORKER_DATA_CORPUS_H_

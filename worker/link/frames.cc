@@ -1,0 +1,232 @@
+#include "worker/link/frames.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/hash.h"
+#include "base/status.h"
+#include "proto/codec/codec_text.h"
+
+namespace isthmus::worker {
+namespace {
+
+template <typename T>
+void Add(Hasher* hasher, T value) {
+  hasher->Update(&value, sizeof value);
+}
+
+const char* KindName(FrameHeader::Kind kind) {
+  switch (kind) {
+    case FrameHeader::ACTIVATION:
+      return "activation";
+    case FrameHeader::GRADIENT:
+      return "gradient";
+    case FrameHeader::TIED_GRADIENT:
+      return "tied embedding gradient";
+    case FrameHeader::VOTE:
+      return "vote";
+    case FrameHeader::DECISION:
+      return "decision";
+    case FrameHeader::EVAL_ACTIVATION:
+      return "validation activation";
+    case FrameHeader::BUFFER_HASH:
+      return "buffer hash";
+    case FrameHeader::CODEC_STATE:
+      return "offer of codec states";
+    default:
+      return "frame of an unknown kind";
+  }
+}
+
+bool HasMicro(FrameHeader::Kind kind) {
+  return kind == FrameHeader::ACTIVATION || kind == FrameHeader::GRADIENT ||
+         kind == FrameHeader::EVAL_ACTIVATION;
+}
+
+absl::Status CheckShape(const SessionPlan& plan, const LinkPlan& link,
+                        const ExpectedFrame& expected, const FrameHeader& h) {
+  const TensorDims want = FrameDims(plan, link, expected);
+  const bool eval = expected.kind == FrameHeader::EVAL_ACTIVATION;
+  const bool good =
+      h.shape_size() == 3 && h.shape(1) == want.positions && h.shape(2) == want.hidden &&
+      (eval ? h.shape(0) >= 0 && h.shape(0) <= want.samples : h.shape(0) == want.samples);
+  if (!good) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shape ", absl::StrJoin(h.shape(), "x"), " where the plan has ",
+                     eval ? "at most " : "", want.samples, "x", want.positions, "x", want.hidden));
+  }
+  const int64_t ids = expected.kind == FrameHeader::TIED_GRADIENT ? 0 : h.shape(0);
+  if (h.sample_ids_size() != ids) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(h.sample_ids_size(), " sample ids for ", ids, " samples"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+uint64_t FrameChecksum(const FrameHeader& h, absl::string_view payload) {
+  Hasher hasher;
+  Add(&hasher, static_cast<uint64_t>(h.job_id().size()));
+  hasher.Update(h.job_id().data(), h.job_id().size());
+  Add(&hasher, h.generation());
+  Add(&hasher, h.step());
+  Add(&hasher, h.micro());
+  Add(&hasher, static_cast<int32_t>(h.kind()));
+  Add(&hasher, static_cast<uint64_t>(h.sample_ids_size()));
+  hasher.Update(h.sample_ids().data(), h.sample_ids_size() * sizeof(uint32_t));
+  Add(&hasher, static_cast<uint64_t>(h.shape_size()));
+  hasher.Update(h.shape().data(), h.shape_size() * sizeof(int64_t));
+  Add(&hasher, h.codec());
+  Add(&hasher, h.state_version());
+  Add(&hasher, h.payload_bytes());
+  Add(&hasher, h.buffer_hash());
+  const Vote& v = h.vote();
+  Add(&hasher, v.norm_sq());
+  const uint8_t flags[6] = {h.has_vote(),   v.finite(), v.stop(),
+                            v.checkpoint(), v.busy(),   v.commit()};
+  hasher.Update(flags, sizeof flags);
+  if (h.has_codec_state()) {
+    Add(&hasher, h.codec_state().up());
+    Add(&hasher, h.codec_state().down());
+  }
+  return Hash64(payload, hasher.Digest());
+}
+
+void SealFrame(const Plan& plan, Frame* frame) {
+  FrameHeader& h = frame->header;
+  h.set_job_id(plan.job_id());
+  h.set_generation(plan.generation());
+  h.set_payload_bytes(frame->payload.size());
+  h.set_checksum(FrameChecksum(h, frame->payload));
+}
+
+std::string FrameName(FrameHeader::Kind kind, int64_t step, int32_t micro) {
+  if (HasMicro(kind))
+    return absl::StrCat(KindName(kind), " of micro-batch ", micro, ", step ", step);
+  return absl::StrCat(KindName(kind), " of step ", step);
+}
+
+bool HasTensor(FrameHeader::Kind kind) {
+  return HasMicro(kind) || kind == FrameHeader::TIED_GRADIENT;
+}
+
+const CodecSpec& FrameCodec(const SessionPlan& plan, const LinkPlan& link, FrameHeader::Kind kind) {
+  switch (kind) {
+    case FrameHeader::ACTIVATION:
+      return link.forward();
+    case FrameHeader::GRADIENT:
+      return link.backward();
+    case FrameHeader::EVAL_ACTIVATION:
+      return link.evaluation();
+    case FrameHeader::TIED_GRADIENT:
+      return plan.tied_codec();
+    default:
+      return CodecSpec::default_instance();
+  }
+}
+
+TensorDims FrameDims(const SessionPlan& plan, const LinkPlan& link, const ExpectedFrame& expected) {
+  if (!HasTensor(expected.kind)) return {};
+  if (expected.kind == FrameHeader::TIED_GRADIENT) return plan.tied_dims();
+  if (expected.kind == FrameHeader::EVAL_ACTIVATION)
+    return plan.boundary_dims(link, plan.job().recipe().micro_batch());
+  return plan.boundary_dims(link, plan.samples(expected.micro));
+}
+
+int64_t MaxPayloadBytes(const SessionPlan& plan, const LinkPlan& link,
+                        const ExpectedFrame& expected) {
+  if (!HasTensor(expected.kind)) return 0;
+  return MaxEncodedBytes(FrameCodec(plan, link, expected.kind), FrameDims(plan, link, expected));
+}
+
+absl::Status CheckFrame(const SessionPlan& plan, const LinkPlan& link,
+                        const ExpectedFrame& expected, const Frame& frame) {
+  const FrameHeader& h = frame.header;
+  if (h.payload_bytes() != frame.payload.size() ||
+      h.checksum() != FrameChecksum(h, frame.payload)) {
+    return absl::DataLossError(absl::StrCat("the checksum of the ",
+                                            FrameName(expected.kind, expected.step, expected.micro),
+                                            " is wrong"));
+  }
+  if (h.job_id() != plan.plan().job_id() || h.generation() != plan.plan().generation()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a frame of job ", h.job_id().substr(0, 64), " generation ", h.generation(),
+                     " where generation ", plan.plan().generation(), " runs"));
+  }
+  if (h.kind() != expected.kind || h.step() != expected.step || h.micro() != expected.micro) {
+    return absl::DataLossError(absl::StrCat("the ", FrameName(h.kind(), h.step(), h.micro()),
+                                            " came where the ",
+                                            FrameName(expected.kind, expected.step, expected.micro),
+                                            " was due: a frame was lost, repeated or overtaken"));
+  }
+  if (HasTensor(expected.kind)) {
+    const CodecSpec& spec = FrameCodec(plan, link, expected.kind);
+    if (h.codec() != CodecId(spec)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the peer built another codec than ", FormatCodec(spec)));
+    }
+    RETURN_IF_ERROR(CheckShape(plan, link, expected, h));
+    if (!h.has_vote()) return absl::OkStatus();
+    const bool leaves = expected.kind == FrameHeader::EVAL_ACTIVATION && h.shape(0) == 0;
+    return leaves ? absl::OkStatus()
+                  : absl::InvalidArgumentError("a frame with a tensor and a vote");
+  }
+  const bool votes = expected.kind == FrameHeader::VOTE || expected.kind == FrameHeader::DECISION;
+  const bool offers = expected.kind == FrameHeader::CODEC_STATE;
+  if (votes != h.has_vote() || offers != h.has_codec_state() || !frame.payload.empty())
+    return absl::InvalidArgumentError("a control frame with wrong contents");
+  return absl::OkStatus();
+}
+
+bool SendsBufferHash(const SessionPlan& plan, const LinkPlan& link, bool up) {
+  return plan.job().compression().check_buffers() && link.kind() == LinkPlan::BOUNDARY &&
+         IsStateful(up ? link.forward() : link.backward());
+}
+
+FrameSequence::FrameSequence(const SessionPlan& plan, const LinkPlan& link)
+    : plan_(plan), step_(plan.plan().start_step()) {
+  if (link.kind() == LinkPlan::TIED) {
+    train_.push_back({FrameHeader::TIED_GRADIENT, 0});
+    return;
+  }
+  const bool from_below = link.upper() == plan.stage();
+  for (const Action& a : plan.mine().train()) {
+    if (from_below && a.op() == Action::RECV_ACT)
+      train_.push_back({FrameHeader::ACTIVATION, a.micro()});
+    if (!from_below && a.op() == Action::RECV_GRAD)
+      train_.push_back({FrameHeader::GRADIENT, a.micro()});
+  }
+  if (SendsBufferHash(plan, link, from_below)) train_.push_back({FrameHeader::BUFFER_HASH, 0});
+  train_.push_back({from_below ? FrameHeader::DECISION : FrameHeader::VOTE, 0});
+  for (const Action& a : plan.mine().eval()) {
+    if (from_below && a.op() == Action::RECV_ACT)
+      eval_.push_back({FrameHeader::EVAL_ACTIVATION, a.micro()});
+  }
+}
+
+void FrameSequence::LeaveEval() {
+  if (in_eval_) at_ = eval_.size();
+}
+
+std::optional<ExpectedFrame> FrameSequence::Next() {
+  if (stopped_) return std::nullopt;
+  const std::vector<Item>* items = in_eval_ ? &eval_ : &train_;
+  if (at_ == items->size()) {
+    at_ = 0;
+    if (!in_eval_ && !eval_.empty() && plan_.EvalAfter(step_)) {
+      in_eval_ = true;
+    } else {
+      in_eval_ = false;
+      ++step_;
+    }
+    items = in_eval_ ? &eval_ : &train_;
+  }
+  if (!in_eval_ && step_ >= plan_.end_step()) return std::nullopt;
+  const Item& item = (*items)[at_++];
+  return ExpectedFrame{item.kind, step_, item.micro};
+}
+
+}  // namespace isthmus::worker

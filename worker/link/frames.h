@@ -1,0 +1,90 @@
+// What must be true of a frame before anything is done with it, and the order in which frames must
+// come. Thread: pure functions; a FrameSequence has one owner.
+#ifndef ISTHMUS_WORKER_LINK_FRAMES_H_
+#define ISTHMUS_WORKER_LINK_FRAMES_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "proto/peer.pb.h"
+#include "worker/link/link.h"
+#include "worker/session_plan.h"
+
+namespace isthmus::worker {
+
+// XXH3-64 of the payload, seeded with the XXH3-64 of every other field of the header: a flipped bit
+// in a vote, a sample id or a shape is found as surely as one in the payload.
+uint64_t FrameChecksum(const FrameHeader& header, absl::string_view payload);
+
+// Fills job, generation, payload_bytes and checksum; everything else is there already.
+void SealFrame(const Plan& plan, Frame* frame);
+
+struct ExpectedFrame {
+  FrameHeader::Kind kind = FrameHeader::ACTIVATION;
+  int64_t step = 0;
+  int32_t micro = 0;
+};
+
+std::string FrameName(FrameHeader::Kind kind, int64_t step,
+                      int32_t micro);  // "activation of micro-batch 3, step 17"
+
+// The codec of the frames of `kind` on `link`; NONE for frames without a tensor.
+const CodecSpec& FrameCodec(const SessionPlan& plan, const LinkPlan& link, FrameHeader::Kind kind);
+bool HasTensor(FrameHeader::Kind kind);
+
+// Shape of the tensor of `expected`; in validation passes the largest allowed (the header says how
+// many samples there are).
+TensorDims FrameDims(const SessionPlan& plan, const LinkPlan& link, const ExpectedFrame& expected);
+
+// Bound on the payload of a frame: memory is bounded by the plan, not by the peer.
+int64_t MaxPayloadBytes(const SessionPlan& plan, const LinkPlan& link,
+                        const ExpectedFrame& expected);
+
+// FailedPrecondition: another job or generation. DataLoss: not the frame that must come next (lost,
+// repeated, out of order), a wrong checksum. InvalidArgument: a codec or shape that the plan does
+// not have. The message says which, expected and found.
+absl::Status CheckFrame(const SessionPlan& plan, const LinkPlan& link,
+                        const ExpectedFrame& expected, const Frame& frame);
+
+// The frames that must come in over one link, in order: both ends follow the plan, so the next
+// frame is always known.
+//   from below: the activations of a step, [hash of the sender's buffers], the decision,
+//   [activations of a validation pass] from above: the gradients of a step, [hash], the vote tied
+//   link:  one gradient a step
+// An activation of a validation pass without samples, with a vote that says stop, ends the pass.
+class FrameSequence {
+ public:
+  FrameSequence(const SessionPlan& plan, const LinkPlan& link);
+
+  // nullopt: nothing more will come.
+  std::optional<ExpectedFrame> Next();
+  // The decision of the step just read says stop: nothing comes after it.
+  void Stop() { stopped_ = true; }
+  // The rest of the validation pass does not come.
+  void LeaveEval();
+
+ private:
+  struct Item {
+    FrameHeader::Kind kind;
+    int32_t micro;
+  };
+
+  const SessionPlan& plan_;
+  std::vector<Item> train_;
+  std::vector<Item> eval_;
+  int64_t step_;
+  bool in_eval_ = false;
+  bool stopped_ = false;
+  size_t at_ = 0;
+};
+
+// True if each step's frames of this direction are followed by a BUFFER_HASH. `up`: lower -> upper.
+bool SendsBufferHash(const SessionPlan& plan, const LinkPlan& link, bool up);
+
+}  // namespace isthmus::worker
+
+#endif  // ISTHMUS_WORKER_LINK_FRAMES_H_

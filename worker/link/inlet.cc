@@ -1,0 +1,246 @@
+#include "worker/link/inlet.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/rng.h"
+#include "base/status.h"
+#include "proto/codec/codec_pair.h"
+#include "proto/codec/codec_text.h"
+
+namespace isthmus::worker {
+namespace {
+
+// A link may be silent while the whole pipeline computes; the compute thread's own waits have the
+// deadlines, and its end wakes the inlet.
+constexpr absl::Duration kSilence = absl::Hours(24);
+
+bool IsOrderlyEnd(const absl::Status& status) {
+  return absl::IsOutOfRange(status) || absl::IsCancelled(status);
+}
+
+}  // namespace
+
+compress::CodecOptions MakeCodecOptions(const SessionPlan& plan, const LinkPlan& link,
+                                        const CodecSpec& spec, bool up,
+                                        const std::string& spill_directory) {
+  const bool tied = link.kind() == LinkPlan::TIED;
+  const TensorDims dims =
+      tied ? plan.tied_dims() : plan.boundary_dims(link, plan.job().recipe().micro_batch());
+  compress::CodecOptions options;
+  options.seed = RandomBits(plan.job().seed(), Hash64(link.id()), up ? 1 : 2);
+  options.positions = dims.positions;
+  options.hidden = dims.hidden;
+  options.max_samples = dims.samples;
+  options.buffer_memory_bytes = plan.job().compression().buffer_memory_bytes();
+  options.buffer_disk_bytes = plan.job().compression().buffer_disk_bytes();
+  options.distinct_samples = plan.plan().train_samples();
+  if (IsStateful(spec)) options.spill_directory = spill_directory;
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, const LinkPlan& link,
+                                                   const std::string& spill_directory,
+                                                   CodecStateStore* states, PlacesBoard* places) {
+  std::unique_ptr<Inlet> inlet(new Inlet(plan, link));
+  const bool from_below = link.upper() == plan.stage();
+  const bool tied = link.kind() == LinkPlan::TIED;
+  const CodecSpec& spec = tied ? plan.tied_codec() : from_below ? link.forward() : link.backward();
+  const compress::CodecOptions codec =
+      MakeCodecOptions(plan, link, spec, from_below, spill_directory);
+  ASSIGN_OR_RETURN(inlet->decoder_, ResumableCodec<compress::Decoder>::Make(
+                                        plan, link, spec, from_below, codec, states));
+  if (!tied) {
+    inlet->prefetch_order_ = PrefetchOrder::Make(
+        plan, from_below ? FrameHeader::ACTIVATION : FrameHeader::GRADIENT, spec, codec);
+  }
+  inlet->places_ = NeedsPlaces(spec) ? places : nullptr;
+  if (NeedsPlaces(spec) && places == nullptr)
+    return absl::InternalError(absl::StrCat(inlet->Name(), ": no places for ", FormatCodec(spec)));
+  if (!tied && from_below) {
+    const compress::CodecOptions options =
+        MakeCodecOptions(plan, link, link.evaluation(), from_below, "");
+    ASSIGN_OR_RETURN(inlet->eval_decoder_, compress::MakeDecoder(link.evaluation(), options));
+  }
+  return inlet;
+}
+
+Inlet::Inlet(const SessionPlan& plan, const LinkPlan& link)
+    : plan_(plan),
+      link_plan_(link),
+      from_below_(link.kind() == LinkPlan::BOUNDARY && link.upper() == plan.stage()),
+      sequence_(plan, link),
+      queue_(plan.queue_limit(link)) {}
+
+Inlet::~Inlet() { Join(); }
+
+void Inlet::Start(Link* link, FailSession fail) {
+  link_ = link;
+  fail_ = std::move(fail);
+  thread_ = std::thread([this] {
+    Run();
+    MutexLock lock(&mutex_);
+    done_ = true;
+    done_changed_.SignalAll();
+  });
+}
+
+absl::StatusOr<Inbound> Inlet::Pop(absl::Duration timeout) {
+  absl::StatusOr<Inbound> item = queue_.Pop(timeout);
+  if (absl::IsDeadlineExceeded(item.status())) {
+    return absl::DeadlineExceededError(
+        absl::StrCat(Name(), ": nothing came for ", absl::FormatDuration(timeout)));
+  }
+  return item;
+}
+
+bool Inlet::WaitDone(absl::Duration timeout) {
+  const auto deadline = SteadyAfter(timeout);
+  MutexLock lock(&mutex_);
+  while (!done_ && thread_.joinable()) {
+    if (!done_changed_.WaitUntil(&mutex_, deadline)) return done_;
+  }
+  return true;
+}
+
+void Inlet::Join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void Inlet::Run() {
+  if (prefetch_order_ != nullptr) decoder_->Prefetch(prefetch_order_->First());
+  while (std::optional<ExpectedFrame> expected = sequence_.Next()) {
+    absl::StatusOr<Frame> frame =
+        link_->Receive(MaxPayloadBytes(plan_, link_plan_, *expected), kSilence);
+    if (!frame.ok()) return Lost(frame.status());
+    if (ending_)
+      return fail_(absl::DataLossError(absl::StrCat(Name(), ": a frame came after the last one")));
+    if (absl::Status s = Take(*expected, *std::move(frame)); !s.ok()) {
+      return fail_(Annotate(
+          s,
+          absl::StrCat(Name(), ", ", FrameName(expected->kind, expected->step, expected->micro))));
+    }
+  }
+  queue_.Close(absl::FailedPreconditionError(absl::StrCat(Name(), ": nothing more is due")));
+  AwaitEnd();
+}
+
+void Inlet::Lost(const absl::Status& status) {
+  if (ending_) return queue_.Close(absl::CancelledError("the session ends"));
+  const absl::Status lost = Annotate(status, Name());
+  // An orderly end may overtake the decision that makes it right (it comes along another chain of
+  // links): an error only if the compute thread still wants a frame.
+  if (!IsOrderlyEnd(status)) fail_(lost);
+  queue_.Close(
+      absl::AbortedError(absl::StrCat(Name(), ": the peer ended early: ", status.message())));
+}
+
+void Inlet::AwaitEnd() {
+  int64_t max_payload = 0;
+  for (FrameHeader::Kind kind : {FrameHeader::ACTIVATION, FrameHeader::EVAL_ACTIVATION,
+                                 FrameHeader::GRADIENT, FrameHeader::TIED_GRADIENT}) {
+    max_payload = std::max(max_payload, MaxPayloadBytes(plan_, link_plan_, {kind, 0, 0}));
+  }
+  if (link_->Receive(max_payload, kSilence).ok()) {
+    fail_(absl::DataLossError(absl::StrCat(Name(), ": a frame came after the last one")));
+  }
+}
+
+absl::Status Inlet::Take(const ExpectedFrame& expected, Frame frame) {
+  RETURN_IF_ERROR(CheckFrame(plan_, link_plan_, expected, frame));
+  if (expected.kind == FrameHeader::BUFFER_HASH) return CompareHash(frame.header);
+  Inbound item;
+  if (HasTensor(expected.kind)) {
+    RETURN_IF_ERROR(CheckIds(expected, frame.header));
+    RETURN_IF_ERROR(Decode(expected, frame, &item));
+  }
+  if (expected.kind == FrameHeader::DECISION && frame.header.vote().stop()) sequence_.Stop();
+  if (expected.kind == FrameHeader::EVAL_ACTIVATION && frame.header.vote().stop())
+    sequence_.LeaveEval();
+  const bool checkpoint = frame.header.vote().checkpoint();
+  item.header = std::move(frame.header);
+  queue_.Push(std::move(item), absl::InfiniteDuration())
+      .IgnoreError();  // it fails only once the session has ended
+  SaveState(expected, checkpoint);
+  const bool trained =
+      expected.kind == FrameHeader::ACTIVATION || expected.kind == FrameHeader::GRADIENT;
+  if (prefetch_order_ != nullptr && trained)
+    decoder_->Prefetch(prefetch_order_->After(expected.step, expected.micro));
+  return absl::OkStatus();
+}
+
+void Inlet::StepDecided(int64_t step, bool checkpoint) {
+  if (from_below_ || !decoder_.keeps()) return;
+  decisions_.Push({step, checkpoint}, absl::ZeroDuration())
+      .IgnoreError();  // the thread took the last one before the frames of this step
+}
+
+// `checkpoint` is of a decision from below.
+void Inlet::SaveState(const ExpectedFrame& expected, bool checkpoint) {
+  const bool last_of_step = expected.kind == FrameHeader::DECISION ||
+                            expected.kind == FrameHeader::VOTE ||
+                            expected.kind == FrameHeader::TIED_GRADIENT;
+  if (!last_of_step || !decoder_.keeps()) return;
+  if (!from_below_) {
+    const absl::StatusOr<StepDecision> decision = decisions_.Pop(absl::InfiniteDuration());
+    if (!decision.ok()) return;  // the session ends
+    checkpoint = decision->checkpoint && decision->step == expected.step;
+  }
+  if (checkpoint) decoder_.Save(expected.step + 1);
+}
+
+// No sample twice in a step: the delta buffers of the two ends would part.
+absl::Status Inlet::CheckIds(const ExpectedFrame& expected, const FrameHeader& header) {
+  const int64_t step = 2 * expected.step + (expected.kind == FrameHeader::EVAL_ACTIVATION);
+  if (step != ids_step_) ids_of_step_.clear();
+  ids_step_ = step;
+  for (uint32_t id : header.sample_ids()) {
+    if (!ids_of_step_.insert(id).second)
+      return absl::DataLossError(absl::StrCat("sample ", id, " came twice in one step"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Inlet::Decode(const ExpectedFrame& expected, const Frame& frame, Inbound* out) {
+  const FrameHeader& h = frame.header;
+  Tensor& tensor = out->tensor;
+  tensor.dims = {h.shape(0), h.shape(1), h.shape(2)};
+  if (tensor.dims.samples == 0)
+    return absl::OkStatus();  // a validation micro-batch beyond the last sample
+  ScopedTimer timer(&meter_.codec_ns);
+  tensor.data.resize(tensor.dims.elements());
+  compress::Decoder* decoder =
+      expected.kind == FrameHeader::EVAL_ACTIVATION ? eval_decoder_.get() : decoder_.get();
+  compress::FrameContext context;
+  context.sample_ids = {h.sample_ids().data(), static_cast<size_t>(h.sample_ids_size())};
+  context.step = h.step();
+  context.micro = h.micro();
+  std::vector<uint32_t> places;
+  if (places_ != nullptr) {
+    ASSIGN_OR_RETURN(places, places_->Take(h.step(), h.micro()));
+    context.places = places;
+  }
+  const compress::MutableTensorView view{tensor.data.data(), compress::DType::kF32,
+                                         compress::Device::kCpu, tensor.dims};
+  RETURN_IF_ERROR(decoder->Decode(frame.payload, h.state_version(), context, view));
+  const absl::Span<const uint32_t> tokens = decoder->token_ids();
+  out->token_ids.assign(tokens.begin(), tokens.end());
+  if (expected.kind == FrameHeader::ACTIVATION && NeedsPlaces(link_plan_.backward()))
+    out->places.assign(decoder->places().begin(), decoder->places().end());
+  if (decoder == decoder_.get()) meter_.Publish(decoder_->stats());
+  return absl::OkStatus();
+}
+
+absl::Status Inlet::CompareHash(const FrameHeader& header) {
+  ASSIGN_OR_RETURN(const uint64_t mine, decoder_->StateHash());
+  if (mine == header.buffer_hash()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("the delta buffers of the two ends differ after step ",
+                                          header.step(), " (", absl::Hex(mine), " here, ",
+                                          absl::Hex(header.buffer_hash()), " there)"));
+}
+
+}  // namespace isthmus::worker

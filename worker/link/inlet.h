@@ -1,0 +1,129 @@
+// Inlet: the thread that takes frames off one link, checks and decodes them, and hands tensors to
+// the compute thread through a bounded queue.
+//
+// It knows which frame must come next (FrameSequence); any other one ends the session. It owns the
+// decoders of its direction. After the last frame it reads on to the peer's orderly end, so that a
+// surplus frame is an error as well. Thread: Make, Start, Pop, ExpectEnd, WaitDone and Join on the
+// compute thread; Abort from any.
+#ifndef ISTHMUS_WORKER_LINK_INLET_H_
+#define ISTHMUS_WORKER_LINK_INLET_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "base/queue.h"
+#include "compress/codec.h"
+#include "worker/link/frames.h"
+#include "worker/link/link.h"
+#include "worker/link/prefetch_order.h"
+#include "worker/link/resumable_codec.h"
+#include "worker/meter.h"
+#include "worker/places_board.h"
+#include "worker/session_plan.h"
+#include "worker/tensor.h"
+
+namespace isthmus::worker {
+
+// Ends the session with its first error. Thread: any.
+using FailSession = std::function<void(absl::Status)>;
+
+struct Inbound {
+  FrameHeader header;
+  Tensor tensor;                    // decoded; empty for votes and decisions
+  std::vector<uint32_t> token_ids;  // that the codec brought along (predict); else empty
+  std::vector<uint32_t> places;     // of an activation whose gradient goes by `kept`; else empty
+};
+
+// Options of the codecs of one direction of one link, the same at both ends. `up`: lower -> upper.
+// `spill_directory` is for codecs that keep state; empty: no spill file.
+compress::CodecOptions MakeCodecOptions(const SessionPlan& plan, const LinkPlan& link,
+                                        const CodecSpec& spec, bool up,
+                                        const std::string& spill_directory);
+
+class Inlet {
+ public:
+  // `plan` and `link` outlive the inlet. Unimplemented, ResourceExhausted: from the codecs.
+  // `states`: where the decoder's state goes with checkpoints; null: nowhere. It outlives the
+  // inlet, and so does `places`: of the link's outlet, where gradients come by `kept`.
+  static absl::StatusOr<std::unique_ptr<Inlet>> Make(const SessionPlan& plan, const LinkPlan& link,
+                                                     const std::string& spill_directory,
+                                                     CodecStateStore* states = nullptr,
+                                                     PlacesBoard* places = nullptr);
+  ~Inlet();
+
+  void Start(Link* link, FailSession fail);
+
+  // The next frame that carries something for the compute thread, in order.
+  // DeadlineExceeded: nothing for `timeout`; the message names the peer.
+  absl::StatusOr<Inbound> Pop(absl::Duration timeout);
+
+  // What was decided at the end of `step`. After the last frame of each step from above, or of the
+  // tied link, the thread waits for it, so that a state is saved before any frame of the next step
+  // is decoded; none comes from a peer that follows the plan. From below the decision is a frame.
+  void StepDecided(int64_t step, bool checkpoint);
+
+  void ExpectEnd() {
+    ending_ = true;
+  }  // the session stops: whatever the link says from now on is no error
+  bool WaitDone(absl::Duration timeout);  // true: the peer's end was seen, or the link failed
+  void Abort(absl::Status why) {
+    decisions_.Abort(why);
+    queue_.Abort(std::move(why));
+  }
+  void Join();
+
+  ResumableCodec<compress::Decoder>* decoder() { return &decoder_; }  // before Start alone
+
+  const Meter& meter() const { return meter_; }
+
+ private:
+  struct StepDecision {
+    int64_t step = 0;
+    bool checkpoint = false;
+  };
+  Inlet(const SessionPlan& plan, const LinkPlan& link);
+  void Run();
+  absl::Status Take(const ExpectedFrame& expected, Frame frame);
+  absl::Status CheckIds(const ExpectedFrame& expected, const FrameHeader& header);
+  absl::Status Decode(const ExpectedFrame& expected, const Frame& frame, Inbound* out);
+  void SaveState(const ExpectedFrame& expected, bool checkpoint);
+  absl::Status CompareHash(const FrameHeader& header);
+  void AwaitEnd();
+  void Lost(const absl::Status& status);
+  std::string Name() const { return plan_.DescribeLink(link_plan_); }
+
+  const SessionPlan& plan_;
+  const LinkPlan& link_plan_;
+  const bool from_below_;   // a boundary's decisions come as frames
+  FrameSequence sequence_;  // inlet thread, as all below but the queue
+  ResumableCodec<compress::Decoder> decoder_;
+  std::unique_ptr<compress::Decoder> eval_decoder_;  // from below alone
+  std::unique_ptr<PrefetchOrder> prefetch_order_;    // null: nothing to read ahead
+  PlacesBoard* places_ = nullptr;                    // of a boundary, from above, by `kept`
+  std::unordered_set<uint32_t> ids_of_step_;
+  int64_t ids_step_ = -1;
+  Link* link_ = nullptr;
+  FailSession fail_;
+  BoundedQueue<Inbound> queue_;
+  BoundedQueue<StepDecision> decisions_{1};
+  Meter meter_;
+  std::atomic<bool> ending_{false};
+  Mutex mutex_;
+  CondVar done_changed_;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace isthmus::worker
+
+#endif  // ISTHMUS_WORKER_LINK_INLET_H_

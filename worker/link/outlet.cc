@@ -1,0 +1,169 @@
+#include "worker/link/outlet.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "proto/codec/codec_pair.h"
+#include "proto/codec/codec_text.h"
+#include "worker/link/frames.h"
+
+namespace isthmus::worker {
+
+absl::StatusOr<std::unique_ptr<Outlet>> Outlet::Make(const SessionPlan& plan, const LinkPlan& link,
+                                                     const std::string& spill_directory,
+                                                     CodecStateStore* states, PlacesBoard* places) {
+  std::unique_ptr<Outlet> outlet(new Outlet(plan, link));
+  if (link.kind() == LinkPlan::TIED) return outlet;  // its frames come encoded
+  const CodecSpec& spec = outlet->up_ ? link.forward() : link.backward();
+  const compress::CodecOptions options =
+      MakeCodecOptions(plan, link, spec, outlet->up_, spill_directory);
+  ASSIGN_OR_RETURN(outlet->encoder_, ResumableCodec<compress::Encoder>::Make(
+                                         plan, link, spec, outlet->up_, options, states));
+  outlet->prefetch_order_ = PrefetchOrder::Make(
+      plan, outlet->up_ ? FrameHeader::ACTIVATION : FrameHeader::GRADIENT, spec, options);
+  if (outlet->up_ && NeedsPlaces(link.backward())) {
+    if (places == nullptr) {
+      return absl::InternalError(absl::StrCat(outlet->Name(), ": nowhere to keep the places for ",
+                                              FormatCodec(link.backward())));
+    }
+    outlet->places_ = places;
+  }
+  if (outlet->up_) {
+    const compress::CodecOptions eval = MakeCodecOptions(plan, link, link.evaluation(), true, "");
+    ASSIGN_OR_RETURN(outlet->eval_encoder_, compress::MakeEncoder(link.evaluation(), eval));
+  }
+  return outlet;
+}
+
+Outlet::Outlet(const SessionPlan& plan, const LinkPlan& link)
+    : plan_(plan),
+      link_plan_(link),
+      up_(link.lower() == plan.stage()),
+      queue_(plan.queue_limit(link)) {}
+
+Outlet::~Outlet() { Join(); }
+
+void Outlet::Start(Link* link, FailSession fail, std::function<void()> sent) {
+  link_ = link;
+  bytes_before_ = link->wire_bytes_sent();
+  fail_ = std::move(fail);
+  after_send_ = std::move(sent);
+  thread_ = std::thread([this] { Run(); });
+}
+
+absl::Status Outlet::Push(Outbound item) {
+  const absl::Duration timeout = item.timeout;
+  const int frames = item.save_state > 0 ? 0 : 1;
+  absl::Status status = queue_.Push(std::move(item), timeout);
+  if (status.ok()) pushed_ += frames;
+  if (!absl::IsDeadlineExceeded(status)) return status;
+  return absl::DeadlineExceededError(
+      absl::StrCat(Name(), ": nothing could be sent for ", absl::FormatDuration(timeout)));
+}
+
+absl::Status Outlet::SaveState(int64_t step, absl::Duration timeout) {
+  if (!encoder_.keeps()) return absl::OkStatus();
+  Outbound item;
+  item.timeout = timeout;
+  item.save_state = step;
+  return Push(std::move(item));
+}
+
+void Outlet::Join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void Outlet::Run() {
+  if (prefetch_order_ != nullptr) encoder_->Prefetch(prefetch_order_->First());
+  for (;;) {
+    absl::StatusOr<Outbound> item = queue_.Pop(absl::InfiniteDuration());
+    if (!item.ok()) break;  // by Close or Abort
+    if (item->save_state > 0) {
+      encoder_.Save(item->save_state);
+      continue;
+    }
+    const int64_t step = item->header.step();
+    const std::string name = FrameName(item->header.kind(), step, item->header.micro());
+    const Reading before(meter_);
+    if (absl::Status s = SendOne(*std::move(item)); !s.ok()) {
+      return fail_(Annotate(s, absl::StrCat(Name(), ", ", name)));
+    }
+    {
+      MutexLock lock(&mutex_);
+      sent_of_step_[step].Add(Reading(meter_), before);
+    }
+    ++sent_;
+    if (after_send_) after_send_();
+  }
+  if (absl::Status s = link_->Finish(plan_.drain_timeout()); !s.ok()) {
+    LogDebug(Name(), ": not finished in order: ",
+             s.message());  // the session has ended already, well or badly
+  }
+}
+
+Reading Outlet::TakeSent(int64_t step) {
+  MutexLock lock(&mutex_);
+  const auto found = sent_of_step_.find(step);
+  if (found == sent_of_step_.end()) return Reading();
+  const Reading sent = found->second;
+  sent_of_step_.erase(found);
+  return sent;
+}
+
+absl::Status Outlet::SendOne(Outbound item) {
+  FrameHeader& h = item.header;
+  if (h.kind() == FrameHeader::BUFFER_HASH) {
+    ASSIGN_OR_RETURN(const uint64_t hash, encoder_->StateHash());
+    h.set_buffer_hash(hash);
+  }
+  // What an uncompressed boundary would carry: an autoencoder's channels count as compressed.
+  const TensorDims& d = item.tensor.dims;
+  const int64_t raw_bytes =
+      4 * (link_plan_.kind() == LinkPlan::TIED ? d : plan_.model_dims(d.samples)).elements();
+  if (HasTensor(h.kind())) {
+    h.set_codec(CodecId(FrameCodec(plan_, link_plan_, h.kind())));
+    for (int64_t n :
+         {item.tensor.dims.samples, item.tensor.dims.positions, item.tensor.dims.hidden})
+      h.add_shape(n);
+    if (!item.encoded) RETURN_IF_ERROR(Encode(&item));
+  }
+  Frame frame;
+  frame.header = std::move(h);
+  frame.payload = std::move(item.payload);
+  SealFrame(plan_.plan(), &frame);
+  RETURN_IF_ERROR(link_->Send(std::move(frame), item.timeout));
+  meter_.raw_bytes += raw_bytes;
+  meter_.wire_bytes = link_->wire_bytes_sent() - bytes_before_;
+  return absl::OkStatus();
+}
+
+absl::Status Outlet::Encode(Outbound* item) {
+  if (item->tensor.dims.samples == 0)
+    return absl::OkStatus();  // a validation micro-batch beyond the last sample
+  ScopedTimer timer(&meter_.codec_ns);
+  FrameHeader& h = item->header;
+  compress::Encoder* encoder =
+      h.kind() == FrameHeader::EVAL_ACTIVATION ? eval_encoder_.get() : encoder_.get();
+  compress::FrameContext context;
+  context.sample_ids = {h.sample_ids().data(), static_cast<size_t>(h.sample_ids_size())};
+  context.step = h.step();
+  context.micro = h.micro();
+  context.token_ids = item->token_ids;
+  context.places = item->places;
+  const compress::TensorView view{item->tensor.data.data(), compress::DType::kF32,
+                                  compress::Device::kCpu, item->tensor.dims};
+  RETURN_IF_ERROR(encoder->Encode(view, context, &item->payload));
+  h.set_state_version(encoder->version());
+  if (places_ != nullptr && h.kind() == FrameHeader::ACTIVATION)
+    RETURN_IF_ERROR(places_->Put(h.step(), h.micro(), encoder->places()));
+  item->tensor.data = {};
+  if (encoder != encoder_.get()) return absl::OkStatus();
+  meter_.Publish(encoder_->stats());
+  // Read while the frame is sent and the next one computed.
+  if (prefetch_order_ != nullptr) encoder_->Prefetch(prefetch_order_->After(h.step(), h.micro()));
+  return absl::OkStatus();
+}
+
+}  // namespace isthmus::worker
