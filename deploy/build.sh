@@ -48,4 +48,9 @@ cmake --preset "$preset" "${torch_args[@]}" > /tmp/isthmus-configure.$$ 2>&1 || 
   die $EXIT_FAILURE "cmake could not configure, the reason is above; deploy/setup.sh installs every package that may be missing"
 }
 rm -f /tmp/isthmus-configure.$$
-"${run[@]}" cmake --build --preset "$preset" -j "$jobs" ${targets[@]+--target "${targets[@]}"}
+build() { "${run[@]}" cmake --build --preset "$preset" -j "$1" ${targets[@]+--target "${targets[@]}"}; }
+# What failed for want of memory passes with one compiler alone; what is wrong fails again.
+build "$jobs" || {
+  say "a step failed, its lines are above; once more with one job, in case the machine was short of memory"
+  build 1
+}
