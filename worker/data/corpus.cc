@@ -15,6 +15,7 @@
 #include "proto/data/data_files.h"
 #include "proto/data/data_position.h"
 #include "worker/data/file_look.h"
+#include "worker/data/permutation.h"
 #include "worker/data/watched_file.h"
 
 namespace isthmus::worker {
@@ -281,12 +282,13 @@ absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir,
 }
 
 SampleOrder::SampleOrder(uint64_t seed, int64_t samples, int64_t global_batch, int64_t start_step,
-                         const DataPosition& start)
+                         const DataPosition& start, int64_t most_shuffled)
     : seed_(seed),
       samples_(samples),
       global_batch_(global_batch),
       start_step_(start_step),
-      start_(start) {
+      start_(start),
+      most_shuffled_(most_shuffled) {
   assert(global_batch_ > 0 && samples_ >= global_batch_);  // OpenCorpus refuses less
 }
 
@@ -295,18 +297,26 @@ DataPosition SampleOrder::At(int64_t step) const {
   return Advance(start_, samples_, global_batch_, step - start_step_);
 }
 
+void SampleOrder::Shuffle(int64_t epoch) {
+  if (epoch == epoch_) return;
+  permutation_.resize(samples_);
+  std::iota(permutation_.begin(), permutation_.end(), 0u);
+  for (int64_t i = samples_ - 1; i > 0; --i)  // Fisher-Yates
+    std::swap(permutation_[i], permutation_[RandomBelow(seed_, epoch, i, i + 1)]);
+  epoch_ = epoch;
+}
+
 std::vector<uint32_t> SampleOrder::Step(int64_t step) {
   const DataPosition at = NextStep(At(step), samples_, global_batch_);
-  if (at.epoch() != epoch_) {
-    permutation_.resize(samples_);
-    std::iota(permutation_.begin(), permutation_.end(), 0u);
-    for (int64_t i = samples_ - 1; i > 0; --i) {  // Fisher-Yates
-      std::swap(permutation_[i], permutation_[RandomBelow(seed_, at.epoch(), i, i + 1)]);
-    }
-    epoch_ = at.epoch();
+  if (samples_ <= most_shuffled_) {
+    Shuffle(at.epoch());
+    const auto begin = permutation_.begin() + at.offset();
+    return std::vector<uint32_t>(begin, begin + global_batch_);
   }
-  const auto begin = permutation_.begin() + at.offset();
-  return std::vector<uint32_t>(begin, begin + global_batch_);
+  std::vector<uint32_t> ids(global_batch_);
+  for (int64_t i = 0; i < global_batch_; ++i)
+    ids[i] = static_cast<uint32_t>(PermutedAt(seed_, at.epoch(), samples_, at.offset() + i));
+  return ids;
 }
 
 }  // namespace isthmus::worker

@@ -44,25 +44,34 @@ absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir, 
 
 // The order of samples: a permutation of [0, samples) for each epoch, a function of (seed, epoch).
 // A step takes the next global_batch ids of it (proto/data/data_position.h); a remainder smaller
-// than that is left out (no id twice in a step).
+// than that is left out (no id twice in a step). Up to kMostShuffled samples an epoch is shuffled
+// when its first step is asked for (Fisher-Yates; 64 MiB and about a second at most); beyond that
+// the ids are computed as they are asked for (worker/data/permutation.h), so that a step costs the
+// same however large the text is. Every stage has to make the same choice, and so has a resume.
 class SampleOrder {
  public:
-  // Steps from `start_step` on, before which the data stand at `start`.
+  static constexpr int64_t kMostShuffled = int64_t{1} << 24;
+
+  // Steps from `start_step` on, before which the data stand at `start`. `most_shuffled` is another
+  // one in tests alone.
   SampleOrder(uint64_t seed, int64_t samples, int64_t global_batch, int64_t start_step = 0,
-              const DataPosition& start = DataPosition());
+              const DataPosition& start = DataPosition(), int64_t most_shuffled = kMostShuffled);
   // The ids of step `step` (0-based, from start_step on), global_batch of them.
   std::vector<uint32_t> Step(int64_t step);
   // Before `step`.
   DataPosition At(int64_t step) const;
 
  private:
+  void Shuffle(int64_t epoch);
+
   uint64_t seed_;
   int64_t samples_;
   int64_t global_batch_;
   int64_t start_step_;
   DataPosition start_;
+  int64_t most_shuffled_;
   int64_t epoch_ = -1;
-  std::vector<uint32_t> permutation_;  // of epoch_
+  std::vector<uint32_t> permutation_;  // of epoch_; empty where ids are computed
 };
 
 }  // namespace isthmus::worker

@@ -275,6 +275,42 @@ TEST(SampleOrder, AConstantBatchHasTheStepsItAlwaysHad) {
   }
 }
 
+// Above the bound ids are computed; positions and passes are the same.
+TEST(SampleOrder, EveryEpochOfALargeTextIsAPermutationOfItsOwn) {
+  constexpr int64_t kSamples = 1003, kBatch = 7, kSteps = kSamples / kBatch;
+  SampleOrder order(7, kSamples, kBatch, 0, DataPosition(), kSamples - 1);
+  SampleOrder shuffled(7, kSamples, kBatch, 0, DataPosition(), kSamples);
+  std::vector<uint32_t> epochs[2];
+  for (int64_t step = 0; step < 2 * kSteps; ++step) {
+    const std::vector<uint32_t> ids = order.Step(step);
+    ASSERT_EQ(ids.size(), static_cast<size_t>(kBatch));
+    epochs[step / kSteps].insert(epochs[step / kSteps].end(), ids.begin(), ids.end());
+    EXPECT_EQ(order.At(step).epoch(), shuffled.At(step).epoch());
+    EXPECT_EQ(order.At(step).offset(), shuffled.At(step).offset());
+  }
+  for (const auto& ids : epochs) {
+    EXPECT_EQ(std::set<uint32_t>(ids.begin(), ids.end()).size(), kSteps * kBatch);
+    EXPECT_LT(*std::max_element(ids.begin(), ids.end()), kSamples);
+    EXPECT_FALSE(std::is_sorted(ids.begin(), ids.end()));
+  }
+  EXPECT_NE(epochs[0], epochs[1]);
+  EXPECT_NE(order.Step(0), shuffled.Step(0));  // the bound decides
+  SampleOrder resumed(7, kSamples, kBatch, 100, order.At(100), kSamples - 1);
+  EXPECT_EQ(resumed.Step(150), order.Step(150));
+}
+
+// A shuffle of the most samples that a corpus may have would take 17 GB of memory, and minutes.
+TEST(SampleOrder, TheLargestTextCostsNoMemory) {
+  constexpr int64_t kSamples = (int64_t{1} << 32) - 1;
+  SampleOrder order(7, kSamples, 4);
+  std::vector<uint32_t> ids;
+  for (int64_t step : {int64_t{0}, kSamples / 4 - 1, kSamples / 4, 3 * (kSamples / 4)}) {
+    for (uint32_t id : order.Step(step)) ids.push_back(id);
+  }
+  EXPECT_EQ(std::set<uint32_t>(ids.begin(), ids.end()).size(), 16u);
+  EXPECT_EQ(order.At(kSamples / 4 + 1).epoch(), 1);
+}
+
 TEST(SampleOrder, AnotherBatchGoesOnWhereTheDataStand) {
   constexpr int64_t kSamples = 100;
   SampleOrder before(7, kSamples, 8);
