@@ -16,6 +16,7 @@ sys.path = [p for p in sys.path if os.path.realpath(p or ".") != os.path.dirname
 
 import argparse  # noqa: E402
 import csv  # noqa: E402
+import io  # noqa: E402
 import socket  # noqa: E402
 import struct  # noqa: E402
 import time  # noqa: E402
@@ -93,22 +94,67 @@ def scalars_of(row):
     return out
 
 
-def convert(rows, out):
-    """Writes an event for each row as it comes. Returns how many."""
-    count = 0
-    for row in rows:
-        if count == 0 and not {"step", "unix_ms"} <= set(row):
-            die("the input has no columns step and unix_ms: it is what `isthmus logs JOB --csv` prints")
-        try:
-            step, wall = int(row["step"]), int(row["unix_ms"]) / 1000
-        except (TypeError, ValueError):
-            die(f"line {count + 2} is no record: {dict(row)}")
-        try:
-            out.write(tf_record(event(wall, step, scalars=scalars_of(row))))
-        except (OverflowError, struct.error):
-            die(f"line {count + 2} has a number beyond 32 bits")
-        out.flush()
-        count += 1
+def open_source(path):
+    """The input as text; line ends of any kind. A byte order mark, as editors and spreadsheets put it, is skipped."""
+    if path == "-":
+        if sys.stdin is None:
+            die("standard input is closed; pipe the output of `isthmus logs JOB --csv` in, or name a file")
+        return io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig")
+    try:
+        return open(path, encoding="utf-8-sig")
+    except OSError as error:
+        die(f"can't read {path}: {error.strerror}; name a file that `isthmus logs JOB --csv` has written, or - for standard input")
+
+
+def rows_of(source, name):
+    """Each row with its line, by the names of its columns. What is no record of a job ends the program."""
+    reader = csv.DictReader(source, strict=True)
+    try:
+        if not {"step", "unix_ms"} <= set(reader.fieldnames or ()):
+            die(f"{name} has no columns step and unix_ms: it is no output of `isthmus logs JOB --csv`")
+        for row in reader:
+            if None in row or None in row.values():
+                die(f"{name}, line {reader.line_num}: {'more' if None in row else 'fewer'} fields than the first line names; "
+                    "write it again with `isthmus logs JOB --csv`")
+            yield reader.line_num, row
+    except (UnicodeDecodeError, csv.Error) as error:
+        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
+        die(f"{name}, near line {reader.line_num + 1}: this is no CSV ({reason}); give it the output of `isthmus logs JOB --csv`")
+
+
+def record(row, where):
+    """A row as a record of the event file."""
+    try:
+        step, wall = int(row["step"]), int(row["unix_ms"]) / 1000
+    except (ValueError, OverflowError):
+        die(f"{where}: step and unix_ms must be whole numbers, and are {row['step'][:40]!r} and {row['unix_ms'][:40]!r}")
+    if not 0 <= step < 1 << 63:
+        die(f"{where}: the step {row['step'][:40]} is out of range")
+    try:
+        return tf_record(event(wall, step, scalars=scalars_of(row)))
+    except (OverflowError, struct.error):
+        die(f"{where}: a number is beyond 32 bits, and event files hold no larger ones")
+
+
+def convert(rows, name, open_out):
+    """Writes an event for each row as it comes, to a file that is opened at the first one. Returns how many."""
+    out, count = None, 0
+    try:
+        for line, row in rows:
+            data = record(row, f"{name}, line {line}")
+            if out is None:
+                out = open_out()
+                out.write(tf_record(event(time.time(), version="brain.Event:2")))
+            out.write(data)
+            out.flush()
+            count += 1
+    except SystemExit:
+        if out is not None:  # the corrected input is converted from its beginning
+            os.remove(out.name)
+        raise
+    finally:
+        if out is not None:
+            out.close()
     return count
 
 
@@ -117,20 +163,23 @@ def main():
     parser.add_argument("csv", nargs="?", default="-")
     parser.add_argument("--out", required=True)
     args = parser.parse_args()
-    try:
-        source = sys.stdin if args.csv == "-" else open(args.csv, newline="")
+    if os.path.exists(args.out) and not os.path.isdir(args.out):
+        die(f"--out {args.out} is a file; name the directory that TensorBoard is given, it may be new")
+    name = "standard input" if args.csv == "-" else args.csv
+    path = os.path.join(args.out, f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}")
+
+    def open_out():
         os.makedirs(args.out, exist_ok=True)
-        path = os.path.join(args.out, f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}")
-        with source, open(path, "wb") as out:
-            out.write(tf_record(event(time.time(), version="brain.Event:2")))
-            count = convert(csv.DictReader(source), out)
+        return open(path, "xb")
+    try:
+        with open_source(args.csv) as source:
+            count = convert(rows_of(source, name), name, open_out)
     except OSError as error:
-        die(f"{error.filename}: {error.strerror}")
+        die(f"{error.filename or name}: {error.strerror}")
     except KeyboardInterrupt:
         sys.exit(130)
     if count == 0:
-        os.remove(path)
-        die("there are no records")
+        die(f"{name} has no records: the job has committed no step yet")
     print(f"{path}: {count} steps")
 
 

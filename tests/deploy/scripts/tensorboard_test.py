@@ -55,10 +55,13 @@ class TensorBoardTest(unittest.TestCase):
         self.addCleanup(temporary.cleanup)
         self.dir = temporary.name
 
-    def convert(self, text, code=0):
-        done = subprocess.run([sys.executable, SCRIPT, "--out", os.path.join(self.dir, "run")], input=text, capture_output=True, text=True, timeout=60)
-        self.assertEqual(done.returncode, code, done.stderr)
-        return done.stdout + done.stderr
+    def convert(self, text, code=0, out="run", source=()):
+        data = text if isinstance(text, bytes) else text.encode()
+        done = subprocess.run([sys.executable, SCRIPT, "--out", os.path.join(self.dir, out), *source], input=data, capture_output=True, timeout=60)
+        said = (done.stdout + done.stderr).decode()
+        self.assertEqual(done.returncode, code, said)
+        self.assertEqual(len(said.splitlines()), 1, said)
+        return said
 
     def events(self):
         return list(records(glob.glob(os.path.join(self.dir, "run", "events.out.tfevents.*"))[0]))
@@ -84,10 +87,37 @@ class TensorBoardTest(unittest.TestCase):
         self.assertEqual(texts[3], 'wall_time: 1700000002.5 step: 2 summary { value { tag: "tokens_per_s" } } ')
 
     def test_what_is_no_record_is_refused(self):
-        self.assertIn("isthmus logs JOB --csv", self.convert("a,b\n1,2\n", code=2))
-        self.assertIn("no records", self.convert("step,unix_ms\n", code=2))
-        self.assertIn("line 2", self.convert("step,unix_ms\nx,1\n", code=2))
-        self.assertEqual(glob.glob(os.path.join(self.dir, "none", "*")), [])
+        """In one sentence, with the line, and nothing is left of what was converted before it."""
+        head = "step,loss,unix_ms\n1,5.5,1700000000500\n"
+        cases = [("a,b\n1,2\n", "isthmus logs JOB --csv"), ("", "isthmus logs JOB --csv"), ("step,unix_ms\n", "no records"),
+                 ("step,unix_ms\nx,1\n", "standard input, line 2"), (head + "2,1,1,1\n", "line 3: more fields"), (head + "2,1\n", "line 3: fewer fields"),
+                 (head + f"2,1,{'9' * 400}\n", "line 3: step and unix_ms"), (head + f"{'9' * 30},1,1\n", "out of range"), (head + "-1,1,1\n", "out of range"),
+                 (head + "2,1e300,1\n", "beyond 32 bits"), (head.encode() + b"\xa3\xff\n", "not UTF-8"), ("step,unix_ms\n".encode("utf-16"), "not UTF-8"),
+                 (head + '2,"1\n', "this is no CSV"), (head + f"2,{'1' * 200000},1\n", "this is no CSV")]
+        for text, words in cases:
+            with self.subTest(words=words, text=text[:80]):
+                self.assertIn(words, self.convert(text, code=2))
+                self.assertEqual(glob.glob(os.path.join(self.dir, "run", "*")), [])
+
+    def test_lines_may_end_in_any_way(self):
+        for end in ("\r", "\r\n", "\n"):
+            out = f"run{ord(end[0])}{len(end)}"
+            self.assertIn("3 steps", self.convert(CSV.replace("\n", end), out=out))
+            path = os.path.join(self.dir, "records.csv")
+            with open(path, "wb") as f:
+                f.write(b"\xef\xbb\xbf" + CSV.replace("\n", end).encode())
+            self.assertIn("3 steps", self.convert("", out=out + "f", source=[path]))
+
+    def test_files_where_directories_are_wanted_and_the_other_way_round(self):
+        path = os.path.join(self.dir, "file")
+        with open(path, "w") as f:
+            f.write(CSV)
+        self.assertIn("file is a file; name the directory", self.convert(CSV, code=2, out="file"))
+        with open(path) as f:
+            self.assertEqual(f.read(), CSV)
+        self.assertIn("can't read " + self.dir, self.convert("", code=2, source=[self.dir]))
+        self.assertIn("can't read none: No such file", self.convert("", code=2, source=["none"]))
+        self.assertFalse(os.path.exists(os.path.join(self.dir, "run")))
 
     def test_a_file_is_read_as_well(self):
         path = os.path.join(self.dir, "records.csv")

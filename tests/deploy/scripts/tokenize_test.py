@@ -43,6 +43,8 @@ class TokenizeTest(unittest.TestCase):
         done = subprocess.run([sys.executable, os.path.join(ROOT, "deploy", "tokenize.py"), *arguments, "--out", self.out],
                               capture_output=True, text=True, timeout=100)
         self.assertEqual(done.returncode, code, done.stderr + done.stdout)
+        if code:
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
         return done.stdout if code == 0 else done.stderr
 
     def tokenizer(self, folder=None):
@@ -70,6 +72,24 @@ class TokenizeTest(unittest.TestCase):
         self.out = os.path.join(self.dir, "large")
         self.run_it(self.text, "--tokenizer", folder)
         self.assertEqual(read_shard(os.path.join(self.out, "train.bin"))[:-1], trained.encode(large).ids)
+
+    def test_long_lines_are_cut_at_blanks(self):
+        """Old line ends and a text in one line are read in pieces too; one that has no place to cut it is refused, not held in memory."""
+        self.run_it(self.text, "--vocabulary", "400")
+        folder = os.path.join(self.out, "tokenizer")
+        trained = self.tokenizer()
+        for name, words in (("returns", "word  next\u2003end.\r"), ("spaces", "word\u00a0next  end. ")):
+            large = words * ((5 << 18) // len(words))
+            self.write(self.text, large)
+            self.out = os.path.join(self.dir, name)
+            self.run_it(self.text, "--tokenizer", folder)
+            self.assertEqual(read_shard(os.path.join(self.out, "train.bin"))[:-1], trained.encode(large).ids)
+        self.write(self.text, "x" * (5 << 20))
+        self.out = os.path.join(self.dir, "none")
+        said = self.run_it(self.text, "--tokenizer", folder, code=2)
+        self.assertIn("text.txt has 4194304 characters without", said)
+        self.assertIn("break it into lines", said)
+        self.assertFalse(os.path.exists(self.out))
 
     def test_validation_and_small_shards(self):
         self.run_it(self.text, "--vocabulary", "300", "--validation", "0.1", "--shard-tokens", "4000")
@@ -107,6 +127,73 @@ class TokenizeTest(unittest.TestCase):
         self.assertIn("70000 tokens", said)
         self.assertIn("65536 at most", said)
         self.assertIn("65536", self.run_it(self.text, "--vocabulary", "65537", code=2))
+        self.assertFalse(os.path.exists(self.out))
+
+    def test_numbers_are_decimal_digits_in_their_range(self):
+        for flag, values in (("--vocabulary", ("0", "256", "65537", "-5", "+300", "0x200", "1" * 30, "")), ("--shard-tokens", ("0", "1", str(2 ** 31), "1e6", " 30"))):
+            for value in values:
+                said = self.run_it(self.text, f"{flag}={value}", code=2)
+                self.assertIn(f"{flag} {value}: must be a whole number from", said)
+        self.assertFalse(os.path.exists(self.out))
+
+    def test_files_and_directories_in_the_place_of_the_other(self):
+        self.assertIn("is a directory", self.run_it(self.dir, code=2))
+        fifo = os.path.join(self.dir, "fifo")
+        os.mkfifo(fifo)
+        self.assertIn("no regular file", self.run_it(fifo, code=2))
+        self.assertIn("text.txt is no directory", self.run_it(self.text, "--tokenizer", self.text, code=2))
+        os.makedirs(os.path.join(self.out, "train.bin"))
+        self.assertIn("train.bin is a directory", self.run_it(self.text, "--force", code=2))
+        self.out = os.path.join(self.dir, "other")
+        os.mkdir(self.out)
+        self.write(os.path.join(self.out, "tokenizer"), "")
+        self.assertIn("tokenizer is a file", self.run_it(self.text, "--force", code=2))
+        self.out = self.text
+        self.assertIn("text.txt is a file: name a directory", self.run_it(self.text, "--force", code=2))
+        with open(self.text, encoding="utf-8", newline="") as f:
+            self.assertEqual(f.read(), TEXT)
+
+    def test_what_is_refused_writes_over_nothing(self):
+        """With --force too: the text may lie in --out, and a text that turns out bad at its end leaves the old shards."""
+        self.run_it(self.text, "--vocabulary", "300")
+        old = {}
+        for name in ("train.bin", "tokenizer/tokenizer.json"):
+            with open(os.path.join(self.out, name), "rb") as f:
+                old[name] = f.read()
+        bad = os.path.join(self.dir, "bad.txt")
+        with open(bad, "wb") as f:
+            f.write(b"good " * 100 + b"\xff")
+        nul = os.path.join(self.dir, "nul.txt")
+        self.write(nul, "a\0b\0")
+        inside = os.path.join(self.out, "train_text.bin")
+        self.write(inside, TEXT)
+        link = os.path.join(self.dir, "link.txt")
+        os.symlink(inside, link)
+        tokenizer = os.path.join(self.out, "tokenizer")
+        for text, words in ((bad, "bad.txt is not UTF-8"), (nul, "nul.txt holds NUL"), (inside, "written over"), (link, "written over"),
+                            (os.path.join(tokenizer, "tokenizer.json"), "written over")):
+            self.assertIn(words, self.run_it(text, "--vocabulary", "300", "--force", code=2))
+            self.assertIn(words, self.run_it(self.text, text, "--tokenizer", tokenizer, "--force", code=2))
+        self.write(bad, "")
+        self.assertIn("too few", self.run_it(bad, "--tokenizer", tokenizer, "--force", code=2))
+        for name, data in old.items():
+            with open(os.path.join(self.out, name), "rb") as f:
+                self.assertEqual(f.read(), data, name)
+        with open(inside, encoding="utf-8", newline="") as f:
+            self.assertEqual(f.read(), TEXT)
+
+    def test_a_tokenizer_in_out_may_be_used_again(self):
+        self.run_it(self.text, "--vocabulary", "300")
+        before = read_shard(os.path.join(self.out, "train.bin"))
+        self.run_it(self.text, "--tokenizer", os.path.join(self.out, "tokenizer"), "--force")
+        self.assertEqual(read_shard(os.path.join(self.out, "train.bin")), before)
+
+    def test_a_tokenizer_that_does_not_serve_is_refused(self):
+        folder = os.path.join(self.dir, "odd")
+        os.mkdir(folder)
+        for model, words in ((tokenizers.models.BPE(), "has no tokens"), (tokenizers.models.WordLevel({"a": 0}, unk_token="?"), "can't be encoded")):
+            tokenizers.Tokenizer(model).save(os.path.join(folder, "tokenizer.json"))
+            self.assertIn(words, self.run_it(self.text, "--tokenizer", folder, code=2))
         self.assertFalse(os.path.exists(self.out))
 
     def test_wrong_usage_is_refused_in_words(self):
