@@ -28,10 +28,17 @@
 
 namespace isthmus {
 
+// The same error, payloads included, in other words.
+inline absl::Status Reword(const absl::Status& status, absl::string_view message) {
+  absl::Status out(status.code(), message);
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { out.SetPayload(url, payload); });
+  return out;
+}
+
 // The same error with `context: ` in front of its message; OK stays OK.
 inline absl::Status Annotate(const absl::Status& status, absl::string_view context) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
+  return status.ok() ? status : Reword(status, absl::StrCat(context, ": ", status.message()));
 }
 
 }  // namespace isthmus

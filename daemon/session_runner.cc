@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "proto/data/data_contents.h"
+#include "proto/failure_cause.h"
 
 namespace isthmus::daemon {
 namespace {
@@ -53,6 +54,7 @@ void SessionRunner::Failed(const Plan& plan, int stage, int64_t step, const absl
   event.set_step(step);
   event.set_message(std::string(why.message()));
   event.set_code(static_cast<int>(why.code()));
+  *event.mutable_cause() = MakeCause(FailureCause::SESSION_FAILED, stage, options_.node_id, step);
   options_.observer->OnEvent(event);
 }
 

@@ -1,11 +1,12 @@
 #include "worker/failure.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "proto/failure_cause.h"
 
 namespace isthmus::worker {
 namespace {
 
-constexpr absl::string_view kOrigin = "session failed at ";
 constexpr size_t kLongestMessage = 2000;  // it travels in a control message
 
 const char* Advice(const absl::Status& cause) {
@@ -33,13 +34,13 @@ const char* Advice(const absl::Status& cause) {
 }  // namespace
 
 absl::Status DescribeFailure(const SessionPlan& plan, int64_t step, const absl::Status& cause) {
-  const absl::string_view message = cause.message();
-  const size_t origin = message.rfind(kOrigin);
-  const std::string text = origin != absl::string_view::npos
-                               ? std::string(message.substr(origin))
-                               : absl::StrCat(kOrigin, plan.Describe(plan.stage()), ", step ", step,
-                                              ": ", message, Advice(cause));
-  return absl::Status(cause.code(), text.substr(0, kLongestMessage));
+  if (const auto told = CauseOf(cause); told.has_value())
+    return Reword(cause, told->story().substr(0, kLongestMessage));
+  const std::string text = absl::StrCat("session failed at ", plan.Describe(plan.stage()),
+                                        ", step ", step, ": ", cause.message(), Advice(cause));
+  return WithCause(absl::Status(cause.code(), text.substr(0, kLongestMessage)),
+                   MakeCause(FailureCause::SESSION_FAILED, plan.stage(),
+                             plan.plan().stages(plan.stage()).node_id(), step));
 }
 
 }  // namespace isthmus::worker

@@ -11,9 +11,9 @@
 
 namespace isthmus::worker {
 
-// `cause` as seen here -> the session's status. A cause that carries a peer's story (it came
-// through a cancelled link) stays that story: the first stage that failed is named, not every one
-// on the way.
+// `cause` as seen here -> the session's status, with a FailureCause (proto/failure_cause.h). A
+// status that has one already (it came through a cancelled link) keeps it and its story: the first
+// stage that failed is named, not every one on the way.
 absl::Status DescribeFailure(const SessionPlan& plan, int64_t step, const absl::Status& cause);
 
 }  // namespace isthmus::worker

@@ -10,6 +10,7 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "proto/codec/codec_pair.h"
+#include "proto/failure_cause.h"
 #include "worker/checkpoint.h"
 #include "worker/executor.h"
 #include "worker/failure.h"
@@ -335,6 +336,7 @@ void SessionImpl::Emit(SessionEvent::State state, const absl::Status& status) {
   event.set_message(state == SessionEvent::PREPARED ? codec_states_
                                                     : std::string(status.message()));
   event.set_code(static_cast<int>(status.code()));
+  if (state == SessionEvent::FAILED) *event.mutable_cause() = CauseBeside(status);
   if (state == SessionEvent::PREPARED && o_.corpus != nullptr)
     event.set_corpus_fingerprint(o_.corpus->fingerprint());
   o_.observer->OnEvent(event);

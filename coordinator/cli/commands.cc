@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
@@ -138,13 +137,9 @@ int WatchToEnd(Session* session, const std::string& job, bool json, const std::s
     if (!json) console->Out(absl::StrCat("\nsummary: ", summary_file, "\n"));
   }
   const int code = EndedWell(summary.status) ? kExitOk : kExitJobNotDone;
-  if (code != kExitOk) {
-    const std::string reason = Printable(summary.status.reason());
-    const bool says_how = absl::StrContains(reason, "--resume");
-    console->Err(absl::StrCat(
-        "isthmus: the job ended ", StateName(summary.status.state()), ": ", reason,
-        says_how ? "" : ". Go on from its newest checkpoint: isthmus submit JOB.yaml --resume",
-        "\n"));
+  if (code != kExitOk) {  // the reason says how to go on
+    console->Err(absl::StrCat("isthmus: the job ended ", StateName(summary.status.state()), ": ",
+                              Printable(summary.status.reason()), "\n"));
   }
   return code;
 }

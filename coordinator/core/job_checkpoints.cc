@@ -1,7 +1,6 @@
 // The half of JobTable that knows what is stored of jobs: checkpoints, and which could not be.
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/jobs.h"
 #include "proto/job/job_state.h"
@@ -9,9 +8,7 @@
 namespace isthmus::coordinator {
 namespace {
 
-// Warnings of this file begin so: they are told apart from others in a stored status.
 constexpr char kNotStored[] = "checkpoints are not stored: ";
-constexpr char kHeld[] = "the last checkpoint is held and tried again: ";
 constexpr int kOverduePeriods = 3;  // one is under way, the next one due
 
 // What would be lost if the job ended now: a sentence.
@@ -38,7 +35,7 @@ void JobTable::OnCheckpoint(const std::string& job_id, int64_t step, absl::Time 
   job->progressed = now;
   if (step >= job->status.steps()) Revive(job, now);  // all was done while nobody was heard
   if (job->active()) SetStep(job, std::max(job->status.step(), step));
-  if (job->active() && absl::StartsWith(job->status.reason(), kHeld))
+  if (job->active() && job->status.cause().kind() == FailureCause::CHECKPOINT_HELD)
     SetState(job, job->status.state(), "", now);
   Touch(job);
   MaybeFinish(job, now);
@@ -58,7 +55,10 @@ bool JobTable::OnCheckpointFailed(const std::string& job_id, uint64_t generation
   job->checkpoint_trouble = absl::StrCat(kNotStored, "that of step ", step,
                                          more > 0 ? absl::StrCat(" and ", more, " before it") : "",
                                          " could not be: ", why, ". ", FallBack(s));
-  if (AtItsEnd(s)) SetState(job, s.state(), absl::StrCat(kHeld, why), now);
+  if (AtItsEnd(s)) {
+    SetState(job, s.state(), absl::StrCat("the last checkpoint is held and tried again: ", why),
+             now, MakeCause(FailureCause::CHECKPOINT_HELD, -1, "", step));
+  }
   Touch(job);
   return first;
 }
@@ -79,10 +79,13 @@ void JobTable::CheckOverdue(Job* job) {
 }
 
 void JobTable::RestoreTrouble(Job* job) {
-  for (const std::string& warning : job->status.warnings()) {
-    if (absl::StartsWith(warning, kNotStored)) job->checkpoint_trouble = warning;
-  }
-  job->status.clear_warnings();
+  JobStatus& s = job->status;
+  job->checkpoint_trouble = s.checkpoint_trouble();
+  // Stored by an older version: the last warning is the checkpoints', if one has failed.
+  if (job->checkpoint_trouble.empty() && s.failed_checkpoints() > 0 && !s.warnings().empty())
+    job->checkpoint_trouble = *s.warnings().rbegin();
+  s.clear_warnings();
+  s.clear_checkpoint_trouble();
 }
 
 absl::Status JobTable::Remove(const std::string& id) {

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
@@ -15,6 +14,20 @@ constexpr size_t kMaxLeavingBytes = 100;  // of a reason
 
 std::string Who(const Job& job, int stage) {
   return absl::StrCat("stage ", stage, " on daemon ", job.plan.stages(stage).node_name());
+}
+
+FailureCause CauseAt(const Job& job, FailureCause::Kind kind, int stage) {
+  return MakeCause(kind, stage, job.plan.stages(stage).node_id(), job.status.step());
+}
+
+// As its daemon tells it, if that names a rank of this plan; else it is the daemon's own.
+FailureCause CauseOfEvent(const Job& job, const SessionEvent& event, int stage) {
+  FailureCause cause = event.cause();
+  const bool sound = cause.kind() == FailureCause::SESSION_FAILED && cause.rank() >= 0 &&
+                     cause.rank() < job.plan.stages_size() &&
+                     cause.node() == job.plan.stages(cause.rank()).node_id();
+  if (!sound) cause = CauseAt(job, FailureCause::SESSION_FAILED, stage);
+  return MakeCause(cause.kind(), cause.rank(), cause.node(), cause.step());
 }
 
 void Append(Commands* out, Commands more) {
@@ -42,7 +55,7 @@ Commands JobTable::CheckData(Job* job, absl::Time now) {
     if (first < 0) first = s;
     if (job->stages[s].fingerprint != job->stages[first].fingerprint) {
       return Fail(
-          job,
+          job, CauseAt(*job, FailureCause::DATA_DIFFERS, s),
           absl::StrCat(Who(*job, first), " and ", Who(*job, s), " read different data at '",
                        job->spec.data().path(), "': put the same file into both --data-dir"),
           "", now);
@@ -79,7 +92,7 @@ Commands JobTable::OnEvent(const std::string& node_id, const SessionEvent& event
     case SessionEvent::FAILED:
       if (s.ended) return {};
       s.ended = true;
-      return Fail(job,
+      return Fail(job, CauseOfEvent(*job, event, stage),
                   absl::StrCat(Who(*job, stage), " failed at step ", event.step(), ": ",
                                event.message().substr(0, kMaxReasonBytes / 2)),
                   node_id, now);
@@ -154,7 +167,7 @@ Commands JobTable::OnRegistered(const std::string& node_id, const isthmus::Regis
     MaybeFinish(&job, now);
     if (!job.active()) continue;
     if (restarted && !s.confirm_by.has_value()) {
-      Append(&out, Fail(&job,
+      Append(&out, Fail(&job, CauseAt(job, FailureCause::SESSION_GONE, stage),
                         absl::StrCat("daemon ", request.node().name(),
                                      " restarted and its session (stage ", stage, ") is gone"),
                         node_id, now));
@@ -186,7 +199,8 @@ Commands JobTable::OnLeaving(const std::string& node_id, const Leaving& leaving,
     job.leaving = reason;
     job.leaving_node = node_id;
     if (job.status.state() == JOB_STARTING) {
-      Append(&out, Fail(&job, "it had not started", "", now));
+      Append(&out, Fail(&job, CauseAt(job, FailureCause::DAEMON_LEFT, stage), "it had not started",
+                        "", now));
       continue;
     }
     Append(&out, BeginStop(&job, reason,
@@ -229,7 +243,7 @@ Commands JobTable::TickJob(Job* job, const Membership& members, absl::Time now) 
     const std::string& node = job->plan.stages(i).node_id();
     if (s.ended) continue;
     if (s.idle && s.confirm_by.has_value() && now >= *s.confirm_by) {
-      return Fail(job,
+      return Fail(job, CauseAt(*job, FailureCause::SESSION_GONE, i),
                   absl::StrCat("daemon ", job->plan.stages(i).node_name(),
                                " came back without its session"),
                   node, now);
@@ -243,12 +257,13 @@ Commands JobTable::TickJob(Job* job, const Membership& members, absl::Time now) 
         if (!job->stages[i].prepared)
           absl::StrAppend(&missing, missing.empty() ? "" : ", ", Who(*job, i));
       }
-      return Fail(job,
+      return Fail(job, MakeCause(FailureCause::NOT_READY),
                   absl::StrCat("not ready in time: ", missing, " (see the log of that daemon)"), "",
                   now);
     }
     if (job->status.state() == JOB_STOPPING)
-      return Fail(job, "its daemons did not finish in time", "", now);
+      return Fail(job, MakeCause(FailureCause::NOT_ENDED), "its daemons did not finish in time", "",
+                  now);
   }
   return TickStalls(job, members, now);
 }
@@ -276,16 +291,18 @@ Commands JobTable::TickStalls(Job* job, const Membership& members, absl::Time no
     if (still <= limit) s.stall_reported = false;
   }
   if (worst < 0) {
-    if (absl::StartsWith(job->status.reason(), "no progress")) SetState(job, JOB_RUNNING, "", now);
+    if (job->status.cause().kind() == FailureCause::NO_PROGRESS)
+      SetState(job, JOB_RUNNING, "", now);
     return {};
   }
   const std::string words =
       absl::StrCat("no progress of ", Who(*job, worst), " for ", DurationWords(longest),
                    " though its heartbeats come (step deadline ", DurationWords(limit), ")");
-  if (longest > 2 * limit) return Fail(job, words, "", now);
+  const FailureCause cause = CauseAt(*job, FailureCause::NO_PROGRESS, worst);
+  if (longest > 2 * limit) return Fail(job, cause, words, "", now);
   if (!job->stages[worst].stall_reported) {
     job->stages[worst].stall_reported = true;
-    SetState(job, JOB_RUNNING, words, now);
+    SetState(job, JOB_RUNNING, words, now, cause);
   }
   return {};
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/core/format.h"
@@ -47,23 +46,24 @@ Commands JobTable::OnStreamGone(const std::string& node_id, absl::Time now) {
     const int stage = StageOf(job, node_id);
     if (stage < 0 || job.stages.empty()) continue;
     if (job.active() && job.leaving_node == node_id && !job.stages[stage].ended) {
-      for (Command& c : Fail(&job, "its time was over", node_id, now)) out.push_back(std::move(c));
+      const FailureCause cause =
+          MakeCause(FailureCause::DAEMON_LEFT, stage, node_id, job.status.step());
+      for (Command& c : Fail(&job, cause, "its time was over", node_id, now))
+        out.push_back(std::move(c));
       continue;
     }
     if (job.active()) {
       job.stages[stage].gone_since = now;
     } else if (job.failed_at.has_value() && now - *job.failed_at <= options_.blame &&
-               !job.stages[stage].ended &&
+               !job.stages[stage].ended && !CalledLost(job.status.cause(), node_id) &&
                (job.status.state() == JOB_PAUSED || job.status.state() == JOB_FAILED)) {
-      const std::string words =
-          absl::StrCat("daemon ", job.plan.stages(stage).node_name(), " is lost");
-      if (!absl::StrContains(job.status.reason(), words)) {
-        job.status.set_reason(absl::StrCat(words, " (its connection ended ",
-                                           DurationWords(now - *job.failed_at), " after); ",
-                                           job.status.reason())
-                                  .substr(0, kMaxReasonBytes));
-        Touch(&job);
-      }
+      job.status.mutable_cause()->add_lost(node_id);
+      job.status.set_reason(absl::StrCat("daemon ", job.plan.stages(stage).node_name(),
+                                         " is lost (its connection ended ",
+                                         DurationWords(now - *job.failed_at), " after); ",
+                                         job.status.reason())
+                                .substr(0, kMaxReasonBytes));
+      Touch(&job);
     }
   }
   return out;
@@ -111,6 +111,7 @@ Commands JobTable::TickGone(Job* job, const Membership& members, absl::Time now)
   int lost = -1, heard = 0;
   absl::Time alone_since = absl::InfinitePast();
   std::vector<std::string> names;
+  FailureCause all = MakeCause(FailureCause::DAEMONS_LOST, -1, "", job->status.step());
   for (int i = 0; i < static_cast<int>(job->stages.size()); ++i) {
     const StageState& s = job->stages[i];
     const Member* member = members.Find(job->plan.stages(i).node_id());
@@ -122,6 +123,7 @@ Commands JobTable::TickGone(Job* job, const Membership& members, absl::Time now)
     heard += !Gone(s);
     if (!Gone(s)) continue;
     names.push_back(absl::StrCat("daemon ", job->plan.stages(i).node_name(), " is lost"));
+    all.add_lost(job->plan.stages(i).node_id());
     alone_since = std::max(alone_since, *s.gone_since);
     if (lost < 0 || *s.gone_since < *job->stages[lost].gone_since) lost = i;
   }
@@ -131,14 +133,17 @@ Commands JobTable::TickGone(Job* job, const Membership& members, absl::Time now)
   if (gone >= options_.lease) MaybeFinish(job, now);
   const bool runs = job->status.state() == JOB_RUNNING;
   const std::string& node = job->plan.stages(lost).node_id();
+  const std::string name = absl::StrCat("daemon ", job->plan.stages(lost).node_name());
   const std::string held = absl::StrCat("; it held stage ", lost);
+  FailureCause one = MakeCause(FailureCause::DAEMONS_LOST, lost, node, job->status.step());
+  one.add_lost(node);
   if (job->status.state() == JOB_STARTING && gone >= options_.lease) {
-    return Fail(job, absl::StrCat(names[0], ": not heard for ", DurationWords(gone), held), node,
-                now);
+    return Fail(job, one, absl::StrCat(name, " is lost: not heard for ", DurationWords(gone), held),
+                node, now);
   }
   if (runs && heard > 0 && gone >= options_.lease && still >= Patience(*job, options_.lease)) {
-    return Fail(job,
-                absl::StrCat("daemon ", job->plan.stages(lost).node_name(),
+    return Fail(job, one,
+                absl::StrCat(name,
                              s.confirm_by.has_value()
                                  ? " did not come back after the coordinator's restart"
                                  : absl::StrCat(" is lost: not heard for ", DurationWords(gone)),
@@ -148,7 +153,7 @@ Commands JobTable::TickGone(Job* job, const Membership& members, absl::Time now)
   }
   if (heard > 0 || !runs || now - alone_since < options_.unheard) return {};
   Commands out =
-      Fail(job,
+      Fail(job, all,
            absl::StrCat("nobody of the job was heard for ", DurationWords(now - alone_since), ": ",
                         absl::StrJoin(names, ", "),
                         ". If their sessions train on, the job goes on when they are back"),

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
@@ -30,6 +29,10 @@ std::string CheckpointWords(const Job& job) {
 }
 
 }  // namespace
+
+bool CalledLost(const FailureCause& cause, const std::string& node_id) {
+  return std::find(cause.lost().begin(), cause.lost().end(), node_id) != cause.lost().end();
+}
 
 Command StopCommand(const std::string& node_id, const std::string& job_id, uint64_t generation,
                     bool graceful, const std::string& reason) {
@@ -109,7 +112,10 @@ JobStatus JobTable::Status(const Job& job, absl::Time now) const {
   for (const BoundaryTotals& t : job.boundaries) *s.add_boundaries() = t;
   for (std::string& warning : GoneWarnings(job, options_.lease, now))
     s.add_warnings(std::move(warning));
-  if (!job.checkpoint_trouble.empty()) s.add_warnings(job.checkpoint_trouble);
+  if (!job.checkpoint_trouble.empty()) {
+    s.add_warnings(job.checkpoint_trouble);
+    s.set_checkpoint_trouble(job.checkpoint_trouble);
+  }
   if (job.running_since.has_value())
     s.set_elapsed_s(s.elapsed_s() + absl::ToDoubleSeconds(now - *job.running_since));
   double tokens = 0, seconds = 0;
@@ -148,7 +154,8 @@ void JobTable::GiveBackRecords(std::vector<StoredRecord> records) {
   while (static_cast<int>(unsaved_.size()) > kMaxUnsavedRecords) unsaved_.pop_front();
 }
 
-void JobTable::SetState(Job* job, JobState state, const std::string& reason, absl::Time now) {
+void JobTable::SetState(Job* job, JobState state, const std::string& reason, absl::Time now,
+                        const FailureCause& cause) {
   const bool runs = state == JOB_RUNNING || state == JOB_STOPPING;
   if (runs && !job->running_since.has_value()) job->running_since = now;
   if (!runs && job->running_since.has_value()) {
@@ -159,6 +166,11 @@ void JobTable::SetState(Job* job, JobState state, const std::string& reason, abs
   if (state != JOB_STARTING && state != JOB_STOPPING) job->deadline.reset();
   job->status.set_state(state);
   job->status.set_reason(reason.substr(0, kMaxReasonBytes));
+  if (cause.kind() == FailureCause::UNTOLD) {
+    job->status.clear_cause();
+  } else {
+    *job->status.mutable_cause() = cause;
+  }
   job->ended_at = job->ended() ? std::optional<absl::Time>(job->ended_at.value_or(now))
                                : std::optional<absl::Time>();
   Touch(job);
@@ -302,6 +314,7 @@ void JobTable::Restore(Job job, int64_t next_record_step, absl::Time now) {
     if (job.status.state() == JOB_RUNNING) job.deadline.reset();
     job.status.set_reason(
         "the coordinator restarted; waiting for the daemons of the job to come back");
+    job.status.clear_cause();
   }
   RestoreTrouble(&job);
   if (job.ended()) job.ended_at = now;
@@ -322,17 +335,18 @@ Commands JobTable::TellAll(const Job& job, bool graceful, const std::string& rea
   return out;
 }
 
-Commands JobTable::Fail(Job* job, const std::string& reason, const std::string& except_node,
-                        absl::Time now) {
+Commands JobTable::Fail(Job* job, FailureCause cause, const std::string& reason,
+                        const std::string& except_node, absl::Time now) {
   Commands out = TellAll(*job, false, reason, except_node);
   std::string words = reason;
   for (int s = 0; s < job->plan.stages_size();
        ++s) {  // a daemon that just vanished is the likelier cause
     const StageState& stage = job->stages[s];
-    const std::string& name = job->plan.stages(s).node_name();
+    const StagePlan& at = job->plan.stages(s);
     if (stage.gone_since.has_value() && !stage.ended && !stage.confirm_by.has_value() &&
-        !absl::StrContains(words, absl::StrCat("daemon ", name, " is lost"))) {
-      words = absl::StrCat("daemon ", name, " is lost (its connection ended ",
+        !CalledLost(cause, at.node_id())) {
+      cause.add_lost(at.node_id());
+      words = absl::StrCat("daemon ", at.node_name(), " is lost (its connection ended ",
                            DurationWords(now - *stage.gone_since), " before this); ", words);
     }
   }
@@ -348,7 +362,7 @@ Commands JobTable::Fail(Job* job, const std::string& reason, const std::string& 
     SetState(job, JOB_PAUSED,
              absl::StrCat(job->leaving, " before the job had ended in good order: ", words, "; ",
                           CheckpointWords(*job)),
-             now);
+             now, cause);
     return out;
   }
   const JobState state = stopping                             ? JOB_STOPPED
@@ -357,7 +371,7 @@ Commands JobTable::Fail(Job* job, const std::string& reason, const std::string& 
   SetState(job, state,
            absl::StrCat(stopping ? "stopped, but not in good order: " : "", words, "; ",
                         CheckpointWords(*job)),
-           now);
+           now, cause);
   return out;
 }
 
@@ -409,7 +423,8 @@ absl::StatusOr<Commands> JobTable::Stop(const std::string& id, bool at_once, abs
   Job* job = Mutable(id);
   if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
   if (job->status.state() == JOB_PENDING) {
-    SetState(job, JOB_STOPPED, "stopped by the user before it started", now);
+    SetState(job, JOB_STOPPED,
+             absl::StrCat("stopped by the user before it started; ", CheckpointWords(*job)), now);
     return Commands();
   }
   if (!job->active()) {

@@ -1,6 +1,7 @@
 // What became of each job. A core of values: `now` (monotonic) and `unix_ms` are parameters; what
 // is to be said to daemons comes back as Commands, what is to be stored as TakeDirty and
-// TakeRecords. Each change of state carries a reason in words.
+// TakeRecords. Each change of state carries a reason in words and, where something went wrong, its
+// FailureCause: the words are for people, nothing here reads them.
 //
 //   PENDING -> STARTING -> RUNNING -> FINISHED
 //                 |           |-----> STOPPING -> STOPPED
@@ -30,6 +31,7 @@
 #include "coordinator/core/membership.h"
 #include "coordinator/core/records.h"
 #include "proto/control.pb.h"
+#include "proto/failure_cause.h"
 #include "proto/plan.pb.h"
 
 namespace isthmus::coordinator {
@@ -122,6 +124,8 @@ struct StoredRecord {
   JobRecord record;
 };
 
+bool CalledLost(const FailureCause& cause, const std::string& node_id);
+
 class JobTable {
  public:
   explicit JobTable(JobOptions options = {}) : options_(options) {}
@@ -198,9 +202,10 @@ class JobTable {
   Job* Current(const std::string& job_id, uint64_t generation);
   static int StageOf(const Job& job, const std::string& node_id);
   void Touch(Job* job);
-  void SetState(Job* job, JobState state, const std::string& reason, absl::Time now);
-  Commands Fail(Job* job, const std::string& reason, const std::string& except_node,
-                absl::Time now);
+  void SetState(Job* job, JobState state, const std::string& reason, absl::Time now,
+                const FailureCause& cause = {});
+  Commands Fail(Job* job, FailureCause cause, const std::string& reason,
+                const std::string& except_node, absl::Time now);
   Commands TellAll(const Job& job, bool graceful, const std::string& reason,
                    const std::string& except_node) const;
   Commands BeginStop(Job* job, const std::string& reason, const std::string& words, absl::Time now);

@@ -5,10 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "base/utf8.h"
+#include "daemon/net/link_error.h"
 
 namespace isthmus::daemon {
 namespace {
@@ -16,7 +15,6 @@ namespace {
 constexpr size_t kGrpcPrefixBytes = 5;
 constexpr size_t kHttp2FrameBytes = 16384;  // gRPC's default largest DATA frame
 constexpr size_t kHttp2HeaderBytes = 9;
-constexpr size_t kMaxReasonBytes = 2'000;  // has to fit into gRPC's trailing metadata
 
 // Frames that came while Finish waited and that nobody has asked for yet.
 constexpr size_t kMaxStash = 8;
@@ -24,26 +22,6 @@ constexpr int64_t kMaxStashedPayload = 64 << 20;  // where Receive was never cal
 
 // A peer that says why it ends does so right before or after its writes fail.
 constexpr std::chrono::milliseconds kReasonWait{300};
-
-// The last message of an end that stops: "CODE: why", so that the peer knows the code too.
-std::string ErrorText(const absl::Status& why) {
-  return absl::StrCat(absl::StatusCodeToString(why.code()), ": ", why.message());
-}
-
-absl::Status ParseError(absl::string_view text) {
-  text = text.substr(0, kMaxReasonBytes);
-  absl::StatusCode code = absl::StatusCode::kAborted;
-  for (int each = 1; each <= 16; ++each) {
-    const auto candidate = static_cast<absl::StatusCode>(each);
-    if (absl::ConsumePrefix(&text, absl::StrCat(absl::StatusCodeToString(candidate), ": "))) {
-      code = candidate;
-      break;
-    }
-  }
-  // OutOfRange is the orderly end: a peer can't claim it with an error.
-  if (code == absl::StatusCode::kOutOfRange) code = absl::StatusCode::kAborted;
-  return absl::Status(code, absl::StrCat("the peer ended the link: ", text));
-}
 
 int64_t WireBytes(const LinkChunk& chunk) {
   const size_t message = chunk.ByteSizeLong() + kGrpcPrefixBytes;
@@ -182,7 +160,7 @@ absl::StatusOr<worker::Frame> GrpcLink::ReadFrame(int64_t max_payload_bytes,
     if (watch != nullptr) watch->Touch();
     switch (chunk.what_case()) {
       case LinkChunk::kError:
-        return ParseError(chunk.error());
+        return ErrorOf(chunk);
       case LinkChunk::kEnd:
         if (assembler_.in_frame())
           return absl::InvalidArgumentError("the peer finished in the middle of a frame");
@@ -223,7 +201,7 @@ absl::Status GrpcLink::Fail(absl::Status why) {
   MutexLock lock(&mutex_);
   if (!error_.ok()) return error_;
   if (ended_) return absl::CancelledError("done");
-  error_ = absl::Status(why.code(), why.message().substr(0, kMaxReasonBytes));
+  error_ = Reword(why, why.message().substr(0, kMaxReasonBytes));
   failed_.store(true, std::memory_order_release);
   changed_.SignalAll();
   if (stream_->kill_tells_why()) {
@@ -246,7 +224,7 @@ void GrpcLink::SayGoodbye() {
   bool read = false;
   {
     MutexLock lock(&mutex_);
-    last.set_error(ToUtf8(ErrorText(error_)));
+    last = ErrorChunk(error_);
     while (writing_ && changed_.WaitUntil(&mutex_, deadline)) {
     }
     write = !writing_ && !end_sent_;

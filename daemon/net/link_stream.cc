@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/rpc/channel.h"
+#include "daemon/net/link_error.h"
 #include "grpc/grpc.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -29,7 +30,7 @@ class ClientStream : public LinkStream {
   bool kill_tells_why() const override { return false; }
 
   absl::Status WhyBroken() override {
-    std::call_once(ended_, [this] { result_ = rpc::FromGrpc(stream_->Finish()); });
+    std::call_once(ended_, [this] { result_ = FromTrailer(rpc::FromGrpc(stream_->Finish())); });
     // OutOfRange is the orderly end of a link: a peer can't claim it with a status.
     if (result_.ok() || absl::IsOutOfRange(result_))
       return absl::UnavailableError("the peer closed the link too early");
@@ -39,7 +40,7 @@ class ClientStream : public LinkStream {
   absl::Status End(const absl::Status& mine) override {
     std::call_once(ended_, [this] {
       stream_->WritesDone();
-      result_ = rpc::FromGrpc(stream_->Finish());
+      result_ = FromTrailer(rpc::FromGrpc(stream_->Finish()));
     });
     return result_;
   }
@@ -64,7 +65,7 @@ class ServerStream : public LinkStream {
 
   // ServerContext::TryCancel would send a fixed message instead of `why`.
   void Kill(const absl::Status& why) override {
-    const grpc::Status status = rpc::ToGrpc(why);
+    const grpc::Status status = rpc::ToGrpc(ToTrailer(why));
     MutexLock lock(&call_->mutex);
     if (call_->ended) return;
     grpc_call_cancel_with_status(call_->context->c_call(),

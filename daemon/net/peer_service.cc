@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/link_rate.h"
 #include "base/rpc/channel.h"
+#include "daemon/net/link_error.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -54,7 +55,7 @@ class Service final : public Peer::Service {
     MutexLock lock(&call->mutex);
     while (!call->ended)
       call->changed.Wait(&call->mutex);  // the session's links end by their own deadlines
-    return rpc::ToGrpc(call->result);
+    return rpc::ToGrpc(ToTrailer(call->result));
   }
 
   grpc::Status Echo(grpc::ServerContext* context, const ProbeRequest* request,

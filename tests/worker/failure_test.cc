@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/status.h"
+#include "proto/failure_cause.h"
 #include "tests/worker/world.h"
 
 namespace isthmus::worker {
@@ -26,10 +28,23 @@ TEST(DescribeFailure, APeersStoryStaysItsOwn) {
   const auto plan = SessionPlan::Make(MakePlan(WorldShape()), 0).value();
   const auto upper = SessionPlan::Make(MakePlan(WorldShape()), 1).value();
   const absl::Status origin = DescribeFailure(*upper, 17, absl::InternalError("out of luck"));
-  const absl::Status seen(
-      absl::StatusCode::kAborted,
-      absl::StrCat("link b0 with stage 1: the peer ended the link: ", origin.message()));
-  EXPECT_EQ(DescribeFailure(*plan, 18, seen).message(), origin.message());
+  const absl::Status seen = Annotate(Annotate(origin, "the peer ended the link"), "link b0");
+  const absl::Status told = DescribeFailure(*plan, 18, seen);
+  EXPECT_EQ(told.message(), origin.message());
+  EXPECT_EQ(CauseOf(told)->kind(), FailureCause::SESSION_FAILED);
+  EXPECT_EQ(CauseOf(told)->rank(), 1);
+  EXPECT_EQ(CauseOf(told)->node(), plan->plan().stages(1).node_id());
+  EXPECT_EQ(CauseOf(told)->step(), 17);
+  // What carries the cause may say what it likes.
+  EXPECT_EQ(DescribeFailure(*plan, 18, Reword(seen, "gone")).message(), origin.message());
+}
+
+TEST(DescribeFailure, WordsThatLookLikeAPeersStoryAreNone) {
+  const auto plan = SessionPlan::Make(MakePlan(WorldShape()), 0).value();
+  const absl::Status told = DescribeFailure(
+      *plan, 18, absl::InternalError("a file called session failed at stage 1, step 3: x"));
+  EXPECT_EQ(CauseOf(told)->rank(), 0);
+  EXPECT_THAT(told.message(), HasSubstr("a file called session failed"));
 }
 
 TEST(DescribeFailure, MessagesAreBounded) {

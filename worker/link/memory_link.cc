@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/status.h"
 
 namespace isthmus::worker {
 namespace {
@@ -116,9 +117,7 @@ class MemoryChannel {
   absl::Status End(int end, absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (why.ok()) why = absl::CancelledError("done");
     if (error_[end].ok()) {
-      if (error_[1 - end].ok())
-        error_[1 - end] =
-            absl::Status(why.code(), absl::StrCat("the peer ended the link: ", why.message()));
+      if (error_[1 - end].ok()) error_[1 - end] = Annotate(why, "the peer ended the link");
       error_[end] = std::move(why);
     }
     changed_.SignalAll();

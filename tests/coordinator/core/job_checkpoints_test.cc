@@ -91,6 +91,7 @@ TEST_F(JobCheckpointsTest, AtTheEndTheReasonSaysThatItIsHeld) {
   EXPECT_TRUE(Fails(100));
   EXPECT_EQ(Status().state(), JOB_RUNNING);
   EXPECT_EQ(Status().reason(), "the last checkpoint is held and tried again: the disk is full");
+  EXPECT_EQ(Status().cause().kind(), FailureCause::CHECKPOINT_HELD);
   jobs_.OnCheckpoint("bible-1", 100, At(5));
   EXPECT_EQ(Status().reason(), "");
   Tell(SessionEvent::FINISHED, 1, 100);
@@ -120,12 +121,24 @@ TEST_F(JobCheckpointsTest, ARestartOfTheCoordinatorKeepsItAndANewGenerationDrops
   Fails(10);
   const std::string words = Warning();
   Job stored = *jobs_.Find("bible-1");
-  stored.status = Status();
-  stored.status.add_warnings("of another kind, made anew each time");
-  stored.checkpoint_trouble.clear();
-  JobTable after;
-  after.Restore(stored, 12, At(9));
-  EXPECT_THAT(after.Status(*after.Find("bible-1"), At(9)).warnings(), ElementsAre(words));
+  const auto restored = [&](const JobStatus& status) {
+    stored.status = status;
+    stored.checkpoint_trouble.clear();
+    JobTable after;
+    after.Restore(stored, 12, At(9));
+    return after.Status(*after.Find("bible-1"), At(9));
+  };
+  JobStatus status = Status();
+  status.mutable_warnings()->Clear();
+  status.add_warnings("of another kind, made anew each time");
+  status.add_warnings(words);
+  EXPECT_THAT(restored(status).warnings(), ElementsAre(words));
+  status.clear_checkpoint_trouble();
+  EXPECT_THAT(restored(status).warnings(), ElementsAre(words)) << "stored by an older version";
+  status.set_warnings(1, "in other words");
+  EXPECT_THAT(restored(status).checkpoint_trouble(), "in other words");
+  status.set_failed_checkpoints(0);
+  EXPECT_THAT(restored(status).warnings(), IsEmpty());
   Tell(SessionEvent::FAILED);
   EXPECT_THAT(Status().warnings(), ElementsAre(words)) << "what was lost, and why";
   Run(2);

@@ -81,6 +81,7 @@ class JobsTest : public ::testing::Test {
     ASSERT_EQ(State(), JOB_RUNNING);
   }
   JobState State() { return jobs_.Find("bible-1")->status.state(); }
+  FailureCause Cause() { return jobs_.Find("bible-1")->status.cause(); }
   std::string Reason() { return jobs_.Find("bible-1")->status.reason(); }
   isthmus::Register Back(int stage, uint64_t generation) {
     isthmus::Register r;
@@ -408,6 +409,8 @@ TEST_F(JobsTest, AStalledComputeThreadIsReportedThenEnds) {
     } else if (s <= 46) {
       EXPECT_THAT(Reason(), HasSubstr("no progress of stage 1 on daemon name1 for")) << s;
       EXPECT_EQ(State(), JOB_RUNNING);
+      EXPECT_EQ(Cause().kind(), FailureCause::NO_PROGRESS);
+      EXPECT_EQ(Cause().node(), "n1");
     } else {
       EXPECT_EQ(State(), JOB_FAILED);
     }

@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "gtest/gtest.h"
+#include "proto/failure_cause.h"
 #include "tests/daemon/net/loopback_cluster.h"
 
 namespace isthmus::daemon {
@@ -162,11 +163,14 @@ TEST_F(GrpcLinkTest, CancelOfEitherEndReachesThePeerWithItsReason) {
     absl::Status own;
     std::thread reader([&] { seen = peer->Receive(kMaxPayload, kLong).status(); });
     std::thread blocked([&] { own = mine->Receive(kMaxPayload, kLong).status(); });
-    mine->Cancel(absl::InternalError("the disk of node-a is full"));
+    mine->Cancel(WithCause(absl::InternalError("the disk of node-a is full"),
+                           MakeCause(FailureCause::SESSION_FAILED, 3, "node-a", 17)));
     reader.join();
     blocked.join();
     EXPECT_NE(seen.message().find("the disk of node-a is full"), absl::string_view::npos) << seen;
-    EXPECT_EQ(own, absl::InternalError("the disk of node-a is full"));
+    EXPECT_EQ(CauseBeside(seen).rank(), 3) << "by a last message or by a trailer";
+    EXPECT_EQ(CauseBeside(seen).node(), "node-a");
+    EXPECT_EQ(own.message(), "the disk of node-a is full");
     EXPECT_EQ(mine->Send(MakeFrame(1, 1), kLong), own);
     EXPECT_EQ(peer->Send(MakeFrame(1, 1), kLong), seen);
     EXPECT_EQ(peer->Finish(kLong), seen);

@@ -137,9 +137,10 @@ TEST_F(HostileTest, BrokenFramesEndTheLink) {
 
 TEST_F(HostileTest, TheCodeOfAnErrorIsKeptButItCantClaimAnOrderlyEnd) {
   LinkChunk error;
-  error.set_error("RESOURCE_EXHAUSTED: the disk is full");
+  error.set_error("the disk is full");
+  error.set_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
   EXPECT_EQ(ServeAndReceive({Hello(), error}).code(), absl::StatusCode::kResourceExhausted);
-  error.set_error("OUT_OF_RANGE: all well");
+  error.set_code(static_cast<int>(absl::StatusCode::kOutOfRange));
   EXPECT_EQ(ServeAndReceive({Hello(), error}).code(), absl::StatusCode::kAborted);
 }
 
