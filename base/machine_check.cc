@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <netdb.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -213,6 +215,13 @@ Finding LookAtDisk(const std::string& path) {
   }
   return JudgeDisk(path.empty() ? "." : path,
                    static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize));
+}
+
+int Processors() {
+  int processors = static_cast<int>(std::thread::hardware_concurrency());
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) processors = CPU_COUNT(&set);
+  return std::max(processors, 1);
 }
 
 Finding LookAtTun() {

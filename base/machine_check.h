@@ -45,6 +45,8 @@ Finding LookAtThreads();
 Finding LookAtClock();
 // Of `path`, or of the nearest folder above it that is there.
 Finding LookAtDisk(const std::string& path);
+// Processors that this process may run on: more compute threads than these only wait for another.
+int Processors();
 // That root and /dev/net/tun are there, as isthmus-wan needs them: never more than a warning.
 Finding LookAtTun();
 // That a server can listen on HOST:PORT.

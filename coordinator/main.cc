@@ -13,6 +13,7 @@
 #include "base/http.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "base/number_flag.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/library_logs.h"
 #include "coordinator/service/coordinator.h"
@@ -127,12 +128,13 @@ int main(int argc, char** argv) {
                  "HOST:PORT of /metrics, /healthz and /sd (Prometheus service discovery); '' "
                  "switches it off")
       ->capture_default_str();
-  app.add_option(
-         "--lease", flags.lease_s,
-         "seconds without a heartbeat after which a daemon counts as lost and is in no new "
-         "plan; heartbeats come five times as often. Raise it for connections that fail for "
-         "longer")
-      ->check(CLI::Range(5, 300))
+  isthmus::Real(
+      app.add_option(
+          "--lease", flags.lease_s,
+          "seconds without a heartbeat after which a daemon counts as lost and is in no new "
+          "plan; heartbeats come five times as often. Raise it for connections that fail for "
+          "longer"),
+      5, 300)
       ->capture_default_str();
   app.add_option("--log-level", flags.log_level, "debug | info | warning | error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))

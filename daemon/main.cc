@@ -15,6 +15,8 @@
 #include "base/clock.h"
 #include "base/end_signals.h"
 #include "base/log.h"
+#include "base/machine_check.h"
+#include "base/number_flag.h"
 #include "base/rpc/library_logs.h"
 #include "base/status.h"
 #include "daemon/daemon.h"
@@ -79,18 +81,19 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "identity, spill files and codec states; one daemon each")
       ->required();
   app->add_option("--data-dir", o.data_dir, "where the jobs' data paths start")->required();
-  app->add_option("--threads", o.threads, "compute threads [all it may use]")
-      ->check(CLI::Range(1, 1024));
+  Whole(app->add_option("--threads", o.threads,
+                        "compute threads, at most this host's processors [all it may use]"),
+        1, Processors());
   app->add_option("--memory", flags->bytes.memory,
                   "bytes it may use, for example 4GiB [80 % of the host's or the container's]")
       ->check(NotEmpty());
   app->add_option("--disk", flags->bytes.disk,
                   "bytes it may use under --state-dir [90 % of what is free]")
       ->check(NotEmpty());
-  app->add_option("--grace", flags->grace_s,
-                  "seconds after SIGTERM for a session to finish its step and store its "
-                  "checkpoint; whoever ends this program has to wait 3 s longer")
-      ->check(CLI::Range(0.0, 86400.0))
+  Real(app->add_option("--grace", flags->grace_s,
+                       "seconds after SIGTERM for a session to finish its step and store its "
+                       "checkpoint; whoever ends this program has to wait 3 s longer"),
+       0, 86400)
       ->capture_default_str();
   app->add_option("--device", o.device, "cpu, cuda or cuda:N")->capture_default_str();
   app->add_flag("--use-proxy", o.use_proxy,

@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <netdb.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
@@ -14,7 +13,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -22,6 +20,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/machine_check.h"
 
 namespace isthmus::daemon {
 namespace {
@@ -129,9 +128,7 @@ int CgroupCpus(absl::string_view text) {
 }
 
 int UsableThreads() {
-  int threads = static_cast<int>(std::thread::hardware_concurrency());
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) threads = CPU_COUNT(&set);
+  int threads = Processors();
   const int64_t quota = TightestOfCgroups(
       "cpu.max", [](const std::string& text) { return int64_t{CgroupCpus(text)}; });
   if (quota > 0) threads = std::min<int>(threads, static_cast<int>(quota));

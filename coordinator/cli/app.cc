@@ -1,16 +1,16 @@
 #include "coordinator/cli/app.h"
 
 #include <CLI/CLI.hpp>
-#include <cmath>
 #include <functional>
 #include <optional>
 #include <set>
 #include <sstream>
 #include <string>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/machine_check.h"
+#include "base/number_flag.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/doctor/doctor.h"
 #include "coordinator/cli/exit_code.h"
@@ -112,14 +112,13 @@ class App {
         ->expected(1)
         ->take_all();
   }
+  static void Step(CLI::Option* option) { Whole(option, 0, uint64_t{1} << 40)->type_name("STEP"); }
   void ResumeOptions(CLI::App* command, bool* resume, std::optional<int64_t>* step) {
     command->add_flag("--resume", *resume,
                       "go on from the newest checkpoint of the job of that name");
-    command
-        ->add_option("--step", *step,
-                     "with --resume: from the checkpoint of that step (isthmus checkpoints JOB)")
-        ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
-        ->type_name("STEP");
+    Step(command->add_option(
+        "--step", *step,
+        "with --resume: from the checkpoint of that step (isthmus checkpoints JOB)"));
   }
 
   void AddCluster() {
@@ -128,17 +127,10 @@ class App {
           a_.nodes.json = a_.json;
           return RunNodes(a_.client, a_.nodes, console_);
         });
-    nodes
-        ->add_option("--wait", a_.nodes.wait,
-                     "until so many daemons are alive and their links measured")
-        ->check(CLI::Range(1, 10000));
-    nodes->add_option("--timeout", a_.nodes.timeout_s, "seconds to wait")
-        ->check(CLI::Range(0.0, 86400.0))
-        ->check([](const std::string& text) {  // Range takes NaN
-          double seconds = 0;
-          const bool number = absl::SimpleAtod(text, &seconds) && !std::isnan(seconds);
-          return number ? std::string() : absl::StrCat("'", text, "' is no number of seconds");
-        })
+    Whole(nodes->add_option("--wait", a_.nodes.wait,
+                            "until so many daemons are alive and their links measured"),
+          1, 10000);
+    Real(nodes->add_option("--timeout", a_.nodes.timeout_s, "seconds to wait"), 0, 86400)
         ->capture_default_str();
     nodes->footer("\nExamples:\n  isthmus nodes\n  isthmus nodes --wait 4 --timeout 60");
     CLI::App* plan = Command("plan", "who would hold what, with which codecs, and why", [this] {
@@ -189,9 +181,7 @@ class App {
     JobArgument(logs, &a_.logs.job);
     logs->add_flag("-f,--follow", a_.logs.follow, "go on until the job ends");
     logs->add_flag("--csv", a_.logs.csv, "as CSV, for spreadsheets and deploy/tensorboard.py");
-    logs->add_option("--from", a_.logs.from_step, "the first step; the job's first is 1")
-        ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
-        ->type_name("STEP");
+    Step(logs->add_option("--from", a_.logs.from_step, "the first step; the job's first is 1"));
     logs->footer(
         "\nSteps count from 1, as `status` and `watch` count: so many are committed after it. "
         "TOKENS/S "
@@ -215,8 +205,8 @@ class App {
         });
     JobArgument(out, &a_.export_dir.job);
     out->add_option("DIR", a_.export_dir.dir, "where to")->required();
-    out->add_option("--step", a_.export_dir.step, "the checkpoint of that step (else the newest)")
-        ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+    Step(out->add_option("--step", a_.export_dir.step,
+                         "the checkpoint of that step (else the newest)"));
     out->add_option("--tokenizer", a_.export_dir.tokenizer,
                     "directory of the tokenizer to put beside the weights [model.init_from's]")
         ->type_name("DIR");
@@ -239,14 +229,14 @@ class App {
         ->required();
     generate->add_option("PROMPT", a_.generate.prompt, "the beginning of the text");
     for (const GenerateFlag& flag : GenerateFlags()) {
-      generated_.push_back(
+      CLI::Option* option =
           flag.value.empty()
               ? generate->add_flag(flag.name, flag.what)
-              : generate->add_option(flag.name, unused_, flag.what)->type_name(flag.value));
+              : generate->add_option(flag.name, unused_, flag.what)->type_name(flag.value);
+      if (flag.judge) flag.judge(option);
+      generated_.push_back(option);
     }
-    generate->add_option("--step", a_.generate.step, "of a job: the checkpoint of that step")
-        ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
-        ->type_name("STEP");
+    Step(generate->add_option("--step", a_.generate.step, "of a job: the checkpoint of that step"));
     generate->add_option("--tokenizer", a_.generate.tokenizer, "of a job: as with `export`")
         ->type_name("DIR");
     generate->footer(
@@ -350,17 +340,19 @@ class App {
         });
     TestnetOptions& t = a_.testnet;
     FileArgument(testnet, &t.job_file);
-    testnet->add_option("--nodes", t.nodes, "daemons (with --links: the first ones of the table)")
-        ->check(CLI::Range(1, 200));
+    Whole(testnet->add_option("--nodes", t.nodes,
+                              "daemons (with --links: the first ones of the table)"),
+          1, 200);
     testnet->add_option("--links", t.links, "link table: a preset or a CSV file")
         ->type_name("PRESET|FILE");
     testnet->add_option("--rate", t.rate, "of every link, such as 20Mbit")->type_name("RATE");
     testnet->add_option("--delay", t.delay, "one way, such as 25ms")->type_name("DELAY");
     testnet->add_option("--jitter", t.jitter, "such as 1ms")->type_name("JITTER");
     testnet->add_option("--loss", t.loss, "share of packets, such as 0.1%")->type_name("LOSS");
-    testnet->add_option("--mtu", t.mtu, "largest packet; 9000 costs the least CPU")
+    Whole(testnet->add_option("--mtu", t.mtu, "largest packet; 9000 costs the least CPU"), 576,
+          9000)
         ->capture_default_str();
-    testnet->add_option("--seed", t.seed, "of losses and jitter")->capture_default_str();
+    Whole(testnet->add_option("--seed", t.seed, "of losses and jitter"), 0)->capture_default_str();
     testnet->add_option("--data-dir", t.data_dir, "folder of the training data")
         ->type_name("DIR")
         ->capture_default_str();
@@ -368,12 +360,14 @@ class App {
         ->type_name("DIR");
     testnet->add_option("--summary", t.summary_file, "write the final figures there")
         ->type_name("FILE");
-    testnet->add_option("--threads", t.threads, "compute threads a daemon")
-        ->check(CLI::Range(1, 1024))
+    Whole(testnet->add_option("--threads", t.threads,
+                              "compute threads a daemon, at most this machine's processors"),
+          1, Processors())
         ->capture_default_str();
-    testnet
-        ->add_option("--ready-timeout", t.ready_timeout_s,
-                     "seconds until all daemons have measured their links; 0: by their number")
+    Real(testnet->add_option(
+             "--ready-timeout", t.ready_timeout_s,
+             "seconds until all daemons have measured their links; 0: by their number"),
+         0, 86400)
         ->capture_default_str();
     testnet->add_flag("--http", t.http, "serve the metrics pages on the emulated network");
     testnet->add_flag("--keep", t.keep, "leave everything running after the job, until Ctrl-C");

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/number_flag.h"
 #include "deploy/testnet/control.h"
 #include "deploy/testnet/link_table.h"
 #include "deploy/testnet/netns.h"
@@ -228,19 +229,20 @@ int Main(int argc, char** argv) {
   CLI::App app{kDescription};
   app.footer(kFooter);
   app.add_option("--links", a.links, "a preset's name or a CSV file")->type_name("PRESET|FILE");
-  app.add_option("--nodes", a.nodes, "how many nodes (with --links: the first N of the table)")
-      ->check(CLI::Range(1, kMaxNodes));
+  Whole(
+      app.add_option("--nodes", a.nodes, "how many nodes (with --links: the first N of the table)"),
+      1, kMaxNodes);
   AddLinkFigures(&app, &a);
   app.add_option("--run-dir", a.run_dir,
                  "where wan.json and wan-stats.json go (else a temporary one)")
       ->type_name("DIR");
-  app.add_option("--mtu", a.mtu, "largest IP packet; 9000 costs the least CPU")
-      ->check(CLI::Range(kMinMtu, kMaxMtu))
+  Whole(app.add_option("--mtu", a.mtu, "largest IP packet; 9000 costs the least CPU"), kMinMtu,
+        kMaxMtu)
       ->capture_default_str();
-  app.add_option("--seed", a.seed, "of losses and jitter")->capture_default_str();
-  app.add_option("--queue", a.queue_bytes,
-                 "bytes that may wait for a link (0: 200 ms of its rate, at least 64 KiB)")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+  Whole(app.add_option("--seed", a.seed, "of losses and jitter"), 0)->capture_default_str();
+  Whole(app.add_option("--queue", a.queue_bytes,
+                       "bytes that may wait for a link (0: 200 ms of its rate, at least 64 KiB)"),
+        0, uint64_t{1} << 40);
 
   CLI::App* exec = app.add_subcommand("exec", "run a command on a node: exec NODE -- COMMAND...");
   AddRunDir(exec, &a);
@@ -261,7 +263,7 @@ int Main(int argc, char** argv) {
   CLI::App* presets = app.add_subcommand("presets", "list the link tables that come with Isthmus");
   CLI::App* show = app.add_subcommand("show", "print a link table in full");
   show->add_option("PRESET|FILE", a.links, "which")->required();
-  show->add_option("--nodes", a.nodes, "the first N nodes")->check(CLI::Range(1, kMaxNodes));
+  Whole(show->add_option("--nodes", a.nodes, "the first N nodes"), 1, kMaxNodes);
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", std::string("isthmus-wan ") + ISTHMUS_VERSION);
 

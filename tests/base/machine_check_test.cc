@@ -1,6 +1,7 @@
 #include "base/machine_check.h"
 
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -87,6 +88,20 @@ TEST(MachineCheck, FindingsAsTextAndAsJson) {
   EXPECT_THAT(FindingsJson(findings), HasSubstr("\"worst\": \"warn\""));
   EXPECT_THAT(FindingsJson(findings), HasSubstr(R"("text": "a \"bad\" one")"));
   EXPECT_EQ(Worst({}), Finding::kOk);
+}
+
+// As many as taskset and the container leave to this process.
+TEST(MachineCheck, ProcessorsAreThoseOfTheMask) {
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  EXPECT_EQ(Processors(), CPU_COUNT(&before));
+  int first = 0;
+  while (!CPU_ISSET(first, &before)) ++first;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  EXPECT_EQ(Processors(), 1);
+  ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
 }  // namespace

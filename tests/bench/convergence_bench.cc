@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/number_flag.h"
 #include "tests/rank/gpt_world.h"
 
 namespace isthmus::worker {
@@ -40,21 +41,15 @@ struct Options {
 };
 
 void AddFlags(CLI::App* app, Options* o) {
-  app->add_option("STEPS", o->steps, "steps of each run")
-      ->check(CLI::Range(1, 1'000'000))
+  Whole(app->add_option("STEPS", o->steps, "steps of each run"), 1, 1'000'000)
       ->capture_default_str();
-  app->add_option("SAMPLES", o->samples, "samples of the text; an epoch has a sixteenth of it")
-      ->check(CLI::Range(kGlobalBatch, 1'000'000))
+  Whole(
+      app->add_option("SAMPLES", o->samples, "samples of the text; an epoch has a sixteenth of it"),
+      kGlobalBatch, 1'000'000)
       ->capture_default_str();
-  app->add_option("LEARNING_RATE", o->learning_rate)
-      ->check(CLI::Range(1e-9, 1.0))
-      ->capture_default_str();
-  app->add_option("SEEDS", o->seeds, "runs of each codec")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app->add_option("STAGES", o->stages, "of one layer each")
-      ->check(CLI::Range(2, 64))
-      ->capture_default_str();
+  Real(app->add_option("LEARNING_RATE", o->learning_rate), 1e-9, 1)->capture_default_str();
+  Whole(app->add_option("SEEDS", o->seeds, "runs of each codec"), 1, 1000)->capture_default_str();
+  Whole(app->add_option("STAGES", o->stages, "of one layer each"), 2, 64)->capture_default_str();
 }
 
 void Compare(const Options& o) {

@@ -22,6 +22,7 @@
 
 #include "absl/strings/str_split.h"
 #include "base/log.h"
+#include "base/number_flag.h"
 #include "compress/codec.h"
 #include "proto/codec/codec_text.h"
 #include "tests/rank/gpt_world.h"
@@ -291,10 +292,10 @@ void Losses(WorldShape shape, const Corpus& corpus, const Options& o) {
 void AddFlags(CLI::App* app, Options* o) {
   app->add_option("TEXT", o->path, "the text to train on")->required()->check(CLI::ExistingFile);
   app->add_option("FORWARD/BACKWARD", o->settings, "pairs of codecs [a table of twelve]");
-  app->add_option("--steps", o->steps, "steps of each run")
-      ->check(CLI::Range(1, 1'000'000))
+  Whole(app->add_option("--steps", o->steps, "steps of each run"), 1, 1'000'000)
       ->capture_default_str();
-  app->add_option("--seeds", o->seeds, "a run of each, such as 1,2,3")->delimiter(',');
+  Whole(app->add_option("--seeds", o->seeds, "a run of each, such as 1,2,3")->delimiter(','), 0,
+        INT32_MAX);
   app->add_option("--device", o->device, "cpu, cuda or cuda:N")->capture_default_str();
   app->add_flag("--errors", o->errors,
                 "how far decoders are from what was sent, instead of losses");

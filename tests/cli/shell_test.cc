@@ -2,6 +2,7 @@
 // groff judge those of `isthmus`.
 #include <CLI/CLI.hpp>
 
+#include "base/number_flag.h"
 #include "coordinator/cli/shell/command_table.h"
 #include "coordinator/cli/shell/completion.h"
 #include "coordinator/cli/shell/man_page.h"
@@ -21,7 +22,7 @@ class ShellTest : public testing::Test {
     app_.add_option("--port", text_, "where it's at")->envname("BOAT_PORT")->capture_default_str();
     CLI::App* go = app_.add_subcommand("go", "sail [now]: off");
     go->add_option("FILE", text_, "a chart")->required();
-    go->add_option("-k,--knots", number_, "how fast")->check(CLI::Range(1, 9));
+    Whole(go->add_option("-k,--knots", number_, "how fast"), 1, 9);
     go->add_option("--to", list_, "a port of call")->type_name("PLACE")->expected(1)->take_all();
     go->add_flag("--fast", flag_, "all sails");
     go->footer("\n.Example: 'boat' go\\");
@@ -58,7 +59,7 @@ TEST_F(ShellTest, TheTableHasAllThatTheHelpHas) {
 TEST_F(ShellTest, EveryShellKnowsCommandsAndOptions) {
   const std::string bash = Completion(table_, "bash").value();
   EXPECT_THAT(bash, HasSubstr("complete -o filenames -F _boat boat"));
-  EXPECT_THAT(bash, HasSubstr("compgen -W 'go stop --help -h --port'"));
+  EXPECT_THAT(bash, HasSubstr("compgen -W 'go stop -h --help --port'"));
   EXPECT_THAT(bash, HasSubstr("compgen -f"));
   const std::string zsh = Completion(table_, "zsh").value();
   EXPECT_THAT(zsh, HasSubstr("#compdef boat"));

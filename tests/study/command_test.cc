@@ -86,7 +86,7 @@ TEST_F(CommandTest, BadInputNamesThingPlaceAndFix) {
   expect({"--boundaries", "early,mid"}, "'mid' is no choice of boundaries; they are early, late");
   expect({"--steps", "0"}, "--steps");
   expect({"--stages", "7"}, "strategy.stages: '7' is not allowed; it must be at most");
-  expect({"--passes", "nan"}, "--passes: 'nan' is no number from 0.01 to 1e+06");
+  expect({"--passes", "nan"}, "--passes: 'nan' is no number from 0.01 to 1000000");
   expect({"--delay", "nan"}, "--delay: 'nan' is no number from 0 to 10000");
   expect({"--nonsense"}, "--nonsense");
   expect({"/nonexistent.json"}, "there is no job file /nonexistent.json", false);

@@ -64,6 +64,8 @@ MUTEX = re.compile(r"\b(std::(recursive_|shared_|timed_)?mutex|absl::Mutex|std::
 HAND_DEADLINE = re.compile(r"\bnow\(\)\s*\+\s*absl::ToChrono")
 # Waits and ages are steady (base/clock.h). What people read may have the wall clock, as Unix time.
 WALL_CLOCK = re.compile(r"(?<!ToUnixMillis\()absl::Now\(\)|\bsystem_clock\b|\bCLOCK_REALTIME\b|\bgettimeofday\b")
+# Takes 030 for 24, 0x1e and +30 for numbers, NaN for one in any range.
+LOOSE_NUMBER = re.compile(r"\bCLI::(Range|Bound|PositiveNumber|NonNegativeNumber|Number)\b")
 SLEEP = re.compile(r"\b(sleep_for|sleep_until|absl::SleepFor|usleep)\b")
 UNFINISHED = re.compile(r"\b(TO[D]O|FIX[M]E|XX[X]|HA[C]K)\b|^(<{7}|>{7}) ", re.M)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]', re.M)
@@ -206,6 +208,19 @@ def check_tests_exist(tree, found):
             found.capped("untested", path, 1, 1, f"no file in tests/ includes \"{header}\"; each .cc has a test")
 
 
+def check_tests_are_built(tree, found):
+    """A test file that no target lists is never run, and nobody misses it."""
+    for path in tree.cpp:
+        if not path.startswith("tests/") or not path.endswith("_test.cc"):
+            continue
+        folder = os.path.dirname(path)
+        while folder and f"{folder}/CMakeLists.txt" not in tree.text:
+            folder = os.path.dirname(folder)
+        lists = tree.text.get(f"{folder}/CMakeLists.txt")
+        if lists is not None and not re.search(rf"(?<![\w/]){re.escape(os.path.relpath(path, folder))}\b", lists):
+            found.error(path, 1, f"{folder}/CMakeLists.txt does not name it: it is never built")
+
+
 def check_words(tree, found):
     for path, text in sorted(tree.text.items()):
         for match in UNFINISHED.finditer(text):
@@ -228,6 +243,8 @@ def check_words(tree, found):
                             f"{match.group(0)}: a wall clock that is set moves it; waits, deadlines and ages take base/clock.h")
         for match in HAND_DEADLINE.finditer(code) if path != "base/clock.h" else ():
             found.error(path, line_of(code, match.start()), "a sum that overflows with an infinite timeout; SteadyAfter of base/clock.h has a bound")
+        for match in LOOSE_NUMBER.finditer(code):
+            found.error(path, line_of(code, match.start()), f"{match.group(0)} reads numbers as CLI11 does; Whole and Real are in base/number_flag.h")
         sleeps = SLEEP.findall(code)
         if sleeps and path.startswith("tests/") and not path.startswith(("tests/bench/", "tests/e2e/")):
             found.capped("sleeps", path, len(sleeps), line_of(code, SLEEP.search(code).start()),
@@ -295,7 +312,7 @@ def check_documents(tree, found):
                 found.error(path, line_of(text, match.start()), f"the link to {target} leads nowhere")
 
 
-CHECKS = [check_includes, check_sizes, check_tests_exist, check_words, check_headers, check_format, check_documents]
+CHECKS = [check_includes, check_sizes, check_tests_exist, check_tests_are_built, check_words, check_headers, check_format, check_documents]
 
 
 def fix(root):

@@ -88,6 +88,14 @@ class TidyTest(unittest.TestCase):
     def test_sleep(self):
         self.refuses({"tests/base/a_test.cc": "void F() { std::this_thread::sleep_for(x); }\n"}, "wait for the event")
 
+    def test_loose_number(self):
+        self.refuses({"worker/a.cc": "void F() { o->check(CLI::Range(1, 9)); }\n"}, "base/number_flag.h")
+
+    def test_a_test_that_is_not_built(self):
+        self.refuses({"tests/base/CMakeLists.txt": "isthmus_test(base_test SOURCES x/a_test.cc)\n", "tests/base/a_test.cc": "int a;\n"}, "never built")
+        _, output = tidy({"tests/base/CMakeLists.txt": "isthmus_test(base_test SOURCES x/a_test.cc)\n", "tests/base/x/a_test.cc": "int a;\n"})
+        self.assertNotIn("never built", output)
+
     def test_guard(self):
         self.refuses({"base/a.h": HEADER.format(guard="BASE_B", body="")}, "its include guard is ISTHMUS_BASE_A_H_")
 

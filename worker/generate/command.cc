@@ -7,9 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/machine_check.h"
+#include "base/number_flag.h"
 #include "base/status.h"
+#include "proto/model/sampling_limits.h"
 #include "worker/generate/sampler.h"
 #include "worker/generate/tokenizer.h"
 
@@ -53,23 +55,20 @@ void AddFlags(CLI::App* app, Flags* f) {
   app->add_option("DIR", f->dir, "the model: config.json, model.safetensors, tokenizer files")
       ->required();
   app->add_option("PROMPT", f->prompt, "the beginning of the text; '' for none");
-  app->add_option("--tokens", f->generate.tokens, "at most so many new ones")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+  Whole(app->add_option("--tokens", f->generate.tokens, "at most so many new ones"), 1,
+        kMaxNewTokens)
       ->capture_default_str();
-  app->add_option("--temperature", s.temperature, "less keeps closer to the likeliest")
-      ->check([](const std::string& text) {  // Range takes NaN
-        double value = 0;
-        const bool good = absl::SimpleAtod(text, &value) && value >= 0.001 && value <= 1000;
-        return good ? std::string() : absl::StrCat("'", text, "' is no number from 0.001 to 1000");
-      })
+  Real(app->add_option("--temperature", s.temperature, "less keeps closer to the likeliest"),
+       kMinTemperature, kMaxTemperature)
       ->capture_default_str();
-  app->add_option("--top-k", s.top_k, "choose among so many likeliest tokens; 0: among all")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
+  Whole(app->add_option("--top-k", s.top_k, "choose among so many likeliest tokens; 0: among all"),
+        0, kMaxTopK)
       ->capture_default_str();
-  app->add_option("--seed", s.seed, "of the choice")->capture_default_str();
+  Whole(app->add_option("--seed", s.seed, "of the choice"), 0)->capture_default_str();
   app->add_flag("--greedy", s.greedy, "always the likeliest token");
-  app->add_option("--threads", f->threads, "of the computation; 0: all cores")
-      ->check(CLI::Range(0, 1024))
+  Whole(app->add_option("--threads", f->threads,
+                        "of the computation, at most this machine's processors; 0: all of them"),
+        0, Processors())
       ->capture_default_str();
   app->add_flag("--json", f->json, "prompt, text and token ids as one JSON object");
   app->set_version_flag("--version", std::string("isthmus-generate ") + ISTHMUS_VERSION);

@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "base/machine_check.h"
 #include "base/mutex.h"
+#include "base/number_flag.h"
 #include "base/status.h"
 #include "proto/job/job_defaults.h"
 #include "worker/study/study.h"
@@ -92,18 +92,6 @@ int ExitCodeFor(const absl::Status& status) {
   }
 }
 
-// A number from `least` to `most`: CLI::Range takes NaN.
-CLI::Validator Between(double least, double most) {
-  const std::string range = absl::StrFormat("%g to %g", least, most);
-  return CLI::Validator(
-      [=](const std::string& text) {
-        double value = 0;
-        const bool good = absl::SimpleAtod(text, &value) && value >= least && value <= most;
-        return good ? std::string() : absl::StrCat("'", text, "' is no number from ", range);
-      },
-      range);
-}
-
 void AddGridFlags(CLI::App* app, Flags* f) {
   app->add_option("--codec", f->codecs,
                   "a setting, FORWARD / BACKWARD; again for more [one of each kind]")
@@ -113,8 +101,7 @@ void AddGridFlags(CLI::App* app, Flags* f) {
   app->add_option("--boundaries", f->boundaries,
                   "which of them have the codecs: early, late, all [all three]")
       ->type_name("LIST");
-  app->add_option("--seeds", f->seeds, "seeds of each cell, from 1 [3]")
-      ->check(CLI::Range(size_t{1}, kMaxSeeds));
+  Whole(app->add_option("--seeds", f->seeds, "seeds of each cell, from 1 [3]"), 1, kMaxSeeds);
   app->add_flag("--quick", f->quick,
                 "40 steps, one seed, four settings, all boundaries, where nothing else is named");
 }
@@ -124,28 +111,25 @@ void AddFlags(CLI::App* app, Flags* f) {
                   "a job to train (YAML through `isthmus study`, JSON here) [a small GPT on "
                   "bible.txt]");
   AddGridFlags(app, f);
-  app->add_option("--steps", f->steps, "[the job's recipe.steps]")
-      ->check(CLI::Range(int64_t{1}, int64_t{1000000}));
-  app->add_option("--stages", f->stages, "[the job's strategy.stages, else 3]")
-      ->check(CLI::Range(2, 64));
-  app->add_option("--passes", f->passes,
-                  "over the data: so few samples are used (delta codecs need more than one)")
-      ->check(Between(0.01, 1e6))
-      ->type_name("FLOAT")
+  Whole(app->add_option("--steps", f->steps, "[the job's recipe.steps]"), 1, 1000000);
+  Whole(app->add_option("--stages", f->stages, "[the job's strategy.stages, else 3]"), 2, 64);
+  Real(app->add_option("--passes", f->passes,
+                       "over the data: so few samples are used (delta codecs need more than one)"),
+       0.01, 1e6)
       ->capture_default_str();
-  app->add_option("--rank-samples", f->rank_samples, "samples that the rank test takes; 0: no test")
-      ->check(CLI::Range(0, 4096))
+  Whole(app->add_option("--rank-samples", f->rank_samples,
+                        "samples that the rank test takes; 0: no test"),
+        0, 4096)
       ->capture_default_str();
-  app->add_option("--delay", f->delay_ms, "ms, one way, of the predicted links")
-      ->check(Between(0, 10000))
-      ->type_name("FLOAT")
+  Real(app->add_option("--delay", f->delay_ms, "ms, one way, of the predicted links"), 0, 10000)
       ->capture_default_str();
   app->add_option("--data-dir", f->data_dir, "folder of the training data")->capture_default_str();
   app->add_option("--out", f->out, "directory of the results")
       ->type_name("DIR")
       ->capture_default_str();
-  app->add_option("--threads", f->threads, "compute threads of each stage")
-      ->check(CLI::Range(1, 1024))
+  Whole(app->add_option("--threads", f->threads,
+                        "compute threads of each stage, at most this machine's processors"),
+        1, Processors())
       ->capture_default_str();
   app->add_option("--device", f->device, "cpu, cuda or cuda:N")->capture_default_str();
   app->add_flag("--json", f->json, "the table as JSON on stdout");

@@ -357,7 +357,7 @@ class Mapper {
       }
       case FieldDescriptor::CPPTYPE_UINT64: {
         uint64_t value = 0;
-        if (!absl::SimpleAtoi(text, &value)) {
+        if (absl::StartsWith(text, "+") || !absl::SimpleAtoi(text, &value)) {
           ASSIGN_OR_RETURN(const int64_t parsed, ParseWholeNumber(text));
           if (parsed < 0)
             return absl::InvalidArgumentError(
@@ -389,9 +389,11 @@ std::string FormatJobFileError(absl::string_view file, const JobFileError& error
 
 absl::StatusOr<int64_t> ParseWholeNumber(absl::string_view text) {
   int64_t value = 0;
-  if (absl::SimpleAtoi(text, &value)) return value;
+  const bool plain = text.find_first_not_of("0123456789.eE+-") == absl::string_view::npos &&
+                     !absl::StartsWith(text, "+");
+  if (plain && absl::SimpleAtoi(text, &value)) return value;
   double real = 0;
-  if (!absl::SimpleAtod(text, &real) || !std::isfinite(real)) {
+  if (!plain || !absl::SimpleAtod(text, &real) || !std::isfinite(real)) {
     return absl::InvalidArgumentError(absl::StrCat("'", Shown(text), "' is not a whole number"));
   }
   if (real != std::floor(real))

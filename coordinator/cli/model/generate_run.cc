@@ -1,6 +1,7 @@
 #include "coordinator/cli/model/generate_run.h"
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -8,11 +9,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/machine_check.h"
+#include "base/number_flag.h"
 #include "base/status.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/interrupt.h"
 #include "coordinator/cli/testnet/process.h"
+#include "proto/model/sampling_limits.h"
 
 namespace isthmus::cli {
 namespace {
@@ -68,12 +72,19 @@ absl::StatusOr<int> RunSampler(const std::string& dir, const GenerateRunOptions&
 }  // namespace
 
 std::vector<GenerateFlag> GenerateFlags() {
-  return {{"--tokens", "COUNT", "at most so many new tokens [200]"},
-          {"--temperature", "NUMBER", "less keeps closer to the likeliest [0.8]"},
-          {"--top-k", "COUNT", "choose among so many likeliest tokens; 0: among all [200]"},
-          {"--seed", "NUMBER", "of the choice [1]"},
+  const auto whole = [](uint64_t least, uint64_t most) {
+    return [least, most](CLI::Option* option) { Whole(option, least, most); };
+  };
+  const auto real = [](CLI::Option* o) { Real(o, kMinTemperature, kMaxTemperature); };
+  return {{"--tokens", "COUNT", "at most so many new tokens [200]", whole(1, kMaxNewTokens)},
+          {"--temperature", "NUMBER", "less keeps closer to the likeliest [0.8]", real},
+          {"--top-k", "COUNT", "choose among so many likeliest tokens; 0: among all [200]",
+           whole(0, kMaxTopK)},
+          {"--seed", "NUMBER", "of the choice [1]", whole(0, UINT64_MAX)},
           {"--greedy", "", "always the likeliest token"},
-          {"--threads", "COUNT", "of the computation; 0: all cores [0]"}};
+          {"--threads", "COUNT",
+           "of the computation, at most this machine's processors; 0: all of them [0]",
+           whole(0, Processors())}};
 }
 
 int RunGenerate(const ClientOptions& client, const GenerateRunOptions& options, Console* console) {

@@ -4,11 +4,16 @@
 #ifndef ISTHMUS_COORDINATOR_CLI_MODEL_GENERATE_RUN_H_
 #define ISTHMUS_COORDINATOR_CLI_MODEL_GENERATE_RUN_H_
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "coordinator/cli/client.h"
 #include "coordinator/cli/view/console.h"
+
+namespace CLI {
+class Option;
+}
 
 namespace isthmus::cli {
 
@@ -20,11 +25,13 @@ struct GenerateRunOptions {
   std::vector<std::string> arguments;  // for isthmus-generate: "--tokens", "100", ...
 };
 
-// Options that are passed on as they are; isthmus-generate has their defaults and judges them.
+// Options that are passed on; isthmus-generate has their defaults.
 struct GenerateFlag {
   std::string name;
   std::string value;  // empty: it takes none
   std::string what;
+  // Refuses what isthmus-generate would, before a model is fetched for it; may be null.
+  std::function<void(CLI::Option*)> judge = nullptr;
 };
 std::vector<GenerateFlag> GenerateFlags();
 

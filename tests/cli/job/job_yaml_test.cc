@@ -181,6 +181,9 @@ TEST(JobYaml, Numbers) {
   EXPECT_FALSE(ParseWholeNumber("1e300").ok());
   EXPECT_FALSE(ParseWholeNumber("nan").ok());
   EXPECT_FALSE(ParseWholeNumber("").ok());
+  EXPECT_EQ(ParseWholeNumber("030").value(), 30);  // not octal
+  for (const char* text : {"0x1e", "+30", " 30", "+1e3", "1_000", "inf"})
+    EXPECT_FALSE(ParseWholeNumber(text).ok()) << text;
   EXPECT_EQ(ParseByteSize("1048576").value(), 1048576);
   EXPECT_EQ(ParseByteSize("512KiB").value(), 524288);
   EXPECT_EQ(ParseByteSize("1.5 GiB").value(), 1610612736);
