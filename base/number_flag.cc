@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/number_text.h"
 
 namespace isthmus {
 namespace {
@@ -16,12 +17,6 @@ bool HasOnly(const std::string& text, const char* characters) {
 // What the help says; also read by TableOf (coordinator/cli/shell/command_table.h).
 std::string RangeName(const char* type, const std::string& least, const std::string& most) {
   return absl::StrCat(type, " in [", least, " - ", most, "]");
-}
-
-std::string Number(double value) {
-  const bool whole =
-      value > -1e15 && value < 1e15 && value == static_cast<double>(static_cast<int64_t>(value));
-  return whole ? absl::StrCat(static_cast<int64_t>(value)) : absl::StrCat(value);
 }
 
 }  // namespace
@@ -48,10 +43,11 @@ CLI::Option* Real(CLI::Option* option, double least, double most) {
     const bool good = HasOnly(text, "0123456789.eE+-") && text[0] != '+' &&
                       absl::SimpleAtod(text, &value) && value >= least && value <= most;
     return good ? std::string()
-                : absl::StrCat("'", text, "' is no number from ", Number(least), " to ",
-                               Number(most));
+                : absl::StrCat("'", text, "' is no number from ", NumberText(least), " to ",
+                               NumberText(most));
   };
-  return option->transform(CLI::Validator(read, RangeName("FLOAT", Number(least), Number(most))));
+  return option->transform(
+      CLI::Validator(read, RangeName("FLOAT", NumberText(least), NumberText(most))));
 }
 
 }  // namespace isthmus

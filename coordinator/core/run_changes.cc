@@ -8,12 +8,13 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/number_text.h"
 #include "base/status.h"
 #include "proto/data/data_position.h"
+#include "proto/job/field_text.h"
 #include "proto/job/job_defaults.h"
 #include "proto/model/recipe.h"
 
@@ -48,42 +49,6 @@ bool IsOfTheManner(absl::string_view path) {
          path == "recipe.eval_samples" || path == "data.path";  // the text has a row of its own
 }
 
-std::string Number(double value) {
-  const std::string text = absl::StrCat(value);
-  double back = 0;
-  return absl::SimpleAtod(text, &back) && back == value ? text : absl::StrFormat("%.17g", value);
-}
-
-std::string Value(const Message& message, const FieldDescriptor* field, int index) {
-  const auto* r = message.GetReflection();
-  const bool list = index >= 0;
-  switch (field->cpp_type()) {
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return r->GetBool(message, field) ? "true" : "false";
-    case FieldDescriptor::CPPTYPE_DOUBLE:
-      return Number(r->GetDouble(message, field));
-    case FieldDescriptor::CPPTYPE_STRING:
-      return list ? r->GetRepeatedString(message, field, index) : r->GetString(message, field);
-    case FieldDescriptor::CPPTYPE_INT32:
-      return absl::StrCat(list ? r->GetRepeatedInt32(message, field, index)
-                               : r->GetInt32(message, field));
-    case FieldDescriptor::CPPTYPE_UINT64:
-      return absl::StrCat(r->GetUInt64(message, field));
-    case FieldDescriptor::CPPTYPE_INT64:
-      return absl::StrCat(r->GetInt64(message, field));
-    default:
-      return r->GetRepeatedMessage(message, field, index).ShortDebugString();
-  }
-}
-
-std::string Text(const Message& message, const FieldDescriptor* field) {
-  if (!field->is_repeated()) return Value(message, field, -1);
-  std::vector<std::string> items;
-  for (int i = 0; i < message.GetReflection()->FieldSize(message, field); ++i)
-    items.push_back(Value(message, field, i));
-  return absl::StrCat("[", absl::StrJoin(items, ", "), "]");
-}
-
 // Every field whose text differs, by its path, in the order of job.proto.
 void Differences(const Message& before, const Message& after, const std::string& prefix,
                  std::vector<FieldChange>* out) {
@@ -98,8 +63,8 @@ void Differences(const Message& before, const Message& after, const std::string&
     }
     FieldChange change;
     change.set_field(path);
-    change.set_before(Text(before, field));
-    change.set_after(Text(after, field));
+    change.set_before(FieldText(before, field));
+    change.set_after(FieldText(after, field));
     const bool chosen = path == "compression.tied" && change.after() == "auto";  // by the planner
     if (change.before() != change.after() && !IsSkipped(path) && !chosen)
       out->push_back(std::move(change));
@@ -190,10 +155,10 @@ absl::Status SameModel(const ModelSpec& a, const ModelSpec& b) {
   const auto* type = ModelSpec::descriptor();
   for (int i = 0; i < type->field_count(); ++i) {
     const FieldDescriptor* field = type->field(i);
-    std::string was = Text(a, field), is = Text(b, field);
+    std::string was = FieldText(a, field), is = FieldText(b, field);
     if (field->number() == ModelSpec::kNormEpsilonFieldNumber) {
-      was = Number(NormEpsilon(a));
-      is = Number(NormEpsilon(b));
+      was = NumberText(NormEpsilon(a));
+      is = NumberText(NormEpsilon(b));
     }
     if (was == is || field->number() == ModelSpec::kInitFromFieldNumber) continue;
     return absl::FailedPreconditionError(absl::StrCat("resume: model.", field->name(), " is ", is,

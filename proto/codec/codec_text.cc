@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/suggest.h"
 #include "proto/codec/codec_grammar.h"
 #include "proto/codec/codec_size.h"
 
@@ -40,7 +41,9 @@ class Parser {
     CodecSpec spec;
     if (FindCodecForm(name) == nullptr) {
       at_ = start;
-      return Expected(absl::StrCat("a codec: ", CodecList()));
+      std::vector<std::string> names;
+      for (const CodecForm& form : CodecForms()) names.emplace_back(form.name);
+      return Expected(absl::StrCat("a codec", Meant(name, names), ": ", CodecList()));
     }
     if (name == "bf16") {
       spec.set_kind(CodecSpec::BF16);
@@ -75,6 +78,7 @@ class Parser {
   // contradicts it is in `said`; else nothing, which is none.
   std::string Option(absl::string_view codec, std::vector<std::string>* said = nullptr) {
     const std::string word = Word();
+    word_ = word;
     if (FindCodecOption(codec, word) == nullptr) return "";
     if (said == nullptr) return word;
     for (const std::string& before : *said) {
@@ -92,7 +96,16 @@ class Parser {
   }
   absl::Status ExpectedOption(absl::string_view codec) const {
     if (!clash_.empty()) return Expected(clash_);
-    return Expected(absl::StrCat("an option: ", CodecOptionList(codec)));
+    std::vector<std::string> words;
+    for (const CodecOption& option : FindCodecForm(codec)->options)
+      words.emplace_back(option.word());
+    const bool known = FindCodecOption(codec, word_) != nullptr;  // its value is the fault
+    return Expected(
+        absl::StrCat("an option", known ? "" : Meant(word_, words), ": ", CodecOptionList(codec)));
+  }
+  static std::string Meant(absl::string_view word, const std::vector<std::string>& words) {
+    const std::string meant = DidYouMean(word, words);
+    return meant.empty() ? "" : absl::StrCat(" (", meant, ")");
   }
 
   absl::StatusOr<CodecSpec> Quant() {
@@ -347,6 +360,7 @@ class Parser {
   absl::string_view text_;
   size_t at_ = 0;
   bool channel_said_ = false;  // by a quant
+  std::string word_;           // the option that was read last
   std::string clash_;          // what may be said of options that do not go together
 };
 

@@ -4,7 +4,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
@@ -26,6 +28,25 @@ std::string NormalDataPath(absl::string_view path) {
     if (!part.empty() && part != ".") parts.push_back(part);
   }
   return absl::StrJoin(parts, "/");
+}
+
+absl::Status CheckDataPath(absl::string_view path) {
+  const char* must = nullptr;
+  if (path.empty()) {
+    must = "a file or directory under each daemon's --data-dir";
+  } else if (absl::StrContains(path, '\0')) {
+    must = "a path, which holds no NUL character";
+  } else if (path[0] == '/') {
+    must = "relative to each daemon's --data-dir, without a '/' before it";
+  } else {
+    for (absl::string_view part : absl::StrSplit(path, '/')) {
+      if (part == "..") must = "inside each daemon's --data-dir; remove '..'";
+    }
+  }
+  if (must == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("data.path: '", absl::StrReplaceAll(path, {{absl::string_view("\0", 1), "\\0"}}),
+                   "' is not allowed; it must be ", must));
 }
 
 bool IsShard(absl::string_view name) { return absl::EndsWith(name, ".bin"); }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 namespace isthmus {
@@ -23,6 +24,10 @@ bool IsPlainFormat(absl::string_view format);
 
 // "./a//b/" is "a/b"; the data directory itself is "".
 std::string NormalDataPath(absl::string_view path);
+
+// A job's data.path: a file or directory below each daemon's data directory. Job files come from
+// elsewhere: they may not name what lies outside. (Symbolic links in it are its owner's choice.)
+absl::Status CheckDataPath(absl::string_view path);
 
 bool IsShard(absl::string_view name);  // by its ending, .bin
 

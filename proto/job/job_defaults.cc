@@ -9,10 +9,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/number_text.h"
 #include "base/status.h"
+#include "base/suggest.h"
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
+#include "proto/data/data_files.h"
 
 namespace isthmus {
 namespace {
@@ -42,7 +45,8 @@ class Errors {
 
 absl::Status CheckRange(absl::string_view field, double value, double low, double high) {
   if (std::isfinite(value) && value >= low && value <= high) return absl::OkStatus();
-  return Bad(field, value, absl::StrCat("from ", low, " to ", high));
+  return Bad(field, NumberText(value),
+             absl::StrCat("from ", NumberText(low), " to ", NumberText(high)));
 }
 
 absl::Status CheckOneOf(absl::string_view field, const std::string& value,
@@ -52,7 +56,8 @@ absl::Status CheckOneOf(absl::string_view field, const std::string& value,
     if (value == a) return absl::OkStatus();
     absl::StrAppend(&list, list.empty() ? "" : ", ", "'", a, "'");
   }
-  return Bad(field, value, list);
+  const std::string meant = DidYouMean(value, {allowed.begin(), allowed.end()});
+  return Bad(field, value, absl::StrCat(list, meant.empty() ? "" : "; ", meant));
 }
 
 absl::Status CheckCodec(absl::string_view field, const std::string& text, bool may_be_auto) {
@@ -60,17 +65,21 @@ absl::Status CheckCodec(absl::string_view field, const std::string& text, bool m
   absl::StatusOr<CodecSpec> spec = ParseCodec(text);
   if (spec.ok()) return absl::OkStatus();
   const bool is_word = text.find('(') == std::string::npos;  // it may have been meant for auto
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", spec.status().message(),
-                                                 may_be_auto && is_word ? "; or auto" : ""));
+  const std::string meant = DidYouMean(text, {"auto"});
+  const std::string or_auto = absl::StrCat("; or auto", meant.empty() ? "" : "; ", meant);
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": ", spec.status().message(), may_be_auto && is_word ? or_auto : ""));
 }
 
-void ValidateModel(const ModelSpec& m, Errors* errors) {
+// `format_known`: of the data; the default vocabulary follows from it.
+void ValidateModel(const ModelSpec& m, bool format_known, Errors* errors) {
   errors->Add(CheckOneOf("model.family", m.family(), {"gpt2"}));
   errors->Add(CheckRange("model.layers", m.layers(), 1, 1000));
   errors->Add(CheckRange("model.hidden", m.hidden(), 1, 65536));
   const bool heads_ok = errors->Add(CheckRange("model.heads", m.heads(), 1, 1024));
   errors->Add(CheckRange("model.context", m.context(), 1, 65536));
-  errors->Add(CheckRange("model.vocabulary", m.vocabulary(), 2, 65536));
+  if (format_known || m.has_vocabulary())
+    errors->Add(CheckRange("model.vocabulary", m.vocabulary(), 2, 65536));
   errors->Add(CheckRange("model.norm_epsilon", NormEpsilon(m), kMinNormEpsilon, kMaxNormEpsilon));
   if (heads_ok && m.hidden() % m.heads() != 0) {
     errors->Add(Bad("model.hidden", m.hidden(),
@@ -302,10 +311,10 @@ std::vector<absl::Status> JobErrors(const JobSpec& job) {
   std::vector<absl::Status> list;
   Errors errors(&list);
   errors.Add(ValidateName(job.name()));
-  ValidateModel(job.model(), &errors);
-  if (job.data().path().empty())
-    errors.Add(Bad("data.path", "", "a file or directory under each daemon's --data-dir"));
-  errors.Add(CheckOneOf("data.format", job.data().format(), {"bytes", "tokens"}));
+  const absl::Status format = CheckOneOf("data.format", job.data().format(), {"bytes", "tokens"});
+  ValidateModel(job.model(), format.ok(), &errors);
+  errors.Add(CheckDataPath(job.data().path()));
+  errors.Add(format);
   if (job.data().format() == "bytes" && job.model().vocabulary() < 256) {
     errors.Add(
         Bad("model.vocabulary", job.model().vocabulary(), "at least 256 for data.format bytes"));

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/status.h"
@@ -51,24 +50,6 @@ absl::StatusOr<Shard> OpenShard(const std::string& path, bool as_tokens) {
   if (as_tokens) shard.offset = look.offset;
   shard.tokens = (shard.file->bytes() - shard.offset) / (as_tokens ? 2 : 1);
   return shard;
-}
-
-// Job files come from elsewhere: they may not name files outside the data directory. (Symbolic
-// links in it are its owner's choice.)
-absl::Status CheckPath(const std::string& path, const std::string& data_dir) {
-  if (path.empty()) return absl::InvalidArgumentError("data.path is empty");
-  if (path[0] == '/') {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "data.path '", path, "' is absolute; give it relative to the daemon's --data-dir (",
-        data_dir, ")"));
-  }
-  for (absl::string_view part : absl::StrSplit(path, '/')) {
-    if (part == "..") {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "data.path '", path, "' leaves the daemon's --data-dir (", data_dir, "): remove '..'"));
-    }
-  }
-  return absl::OkStatus();
 }
 
 // The file itself, or the .bin files of a directory in name order.
@@ -244,7 +225,7 @@ absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir,
   if (job.model().context() < 1 || job.recipe().global_batch() < 1)
     return absl::InvalidArgumentError(
         "the job's model.context and recipe.global_batch must be positive");
-  RETURN_IF_ERROR(CheckPath(path, data_dir));
+  RETURN_IF_ERROR(CheckDataPath(path));
   const std::string full = (fs::path(data_dir) / path).string();
   ASSIGN_OR_RETURN(const std::vector<std::string> files, ListFiles(full, as_tokens));
   const bool directory = fs::is_directory(full);

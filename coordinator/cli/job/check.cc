@@ -19,13 +19,14 @@ std::string ErrorJson(const JobFileError& error) {
                       ", \"message\": ", JsonString(error.message), "}");
 }
 
-std::string ReportJson(const std::string& file, const std::vector<JobFileError>& errors) {
+std::string ReportJson(const std::string& file, const std::vector<JobFileError>& errors,
+                       size_t more) {
   std::vector<std::string> lines;
   for (const JobFileError& error : errors) lines.push_back(ErrorJson(error));
   return absl::StrCat("{\n  \"file\": ", JsonString(file),
                       ",\n  \"valid\": ", errors.empty() ? "true" : "false", ",\n  \"errors\": [",
                       errors.empty() ? "" : absl::StrCat("\n", absl::StrJoin(lines, ",\n"), "\n  "),
-                      "]\n}\n");
+                      "],\n  \"more_errors\": ", more, "\n}\n");
 }
 
 }  // namespace
@@ -48,7 +49,8 @@ int RunCheck(const JobSource& source, bool json, Console* console) {
   }
   for (const JobFileError& error : file.errors)
     console->Err(absl::StrCat(FormatJobFileError(name, error), "\n"));
-  if (json) console->Out(ReportJson(name, file.errors));
+  if (file.more_errors > 0) console->Err(absl::StrCat(MoreErrors(file.more_errors), "\n"));
+  if (json) console->Out(ReportJson(name, file.errors, file.more_errors));
   if (!file.errors.empty()) return kExitUsage;
   if (!json) {
     const ModelSpec& model = file.job.model();

@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "proto/codec/codec_grammar.h"
 #include "proto/job.pb.h"
+#include "proto/job/field_text.h"
 #include "proto/job/job_defaults.h"
 
 namespace isthmus::cli {
@@ -124,31 +125,6 @@ JobSpec ExampleJob() {
   return job;
 }
 
-std::string ScalarText(const Message& message, const FieldDescriptor* field, int index) {
-  const auto* r = message.GetReflection();
-  const bool list = index >= 0;
-  switch (field->cpp_type()) {
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return r->GetBool(message, field) ? "true" : "false";
-    case FieldDescriptor::CPPTYPE_DOUBLE:
-      return absl::StrCat(r->GetDouble(message, field));
-    case FieldDescriptor::CPPTYPE_STRING:
-      return list ? r->GetRepeatedString(message, field, index) : r->GetString(message, field);
-    case FieldDescriptor::CPPTYPE_INT32:
-      return absl::StrCat(list ? r->GetRepeatedInt32(message, field, index)
-                               : r->GetInt32(message, field));
-    case FieldDescriptor::CPPTYPE_UINT64:
-      return absl::StrCat(r->GetUInt64(message, field));
-    default: {
-      const int64_t value = r->GetInt64(message, field);
-      constexpr int64_t kMiB = int64_t{1} << 20;
-      return absl::EndsWith(field->name(), "_bytes") && value % kMiB == 0
-                 ? absl::StrCat(value / kMiB, "MiB")
-                 : absl::StrCat(value);
-    }
-  }
-}
-
 class TemplateWriter {
  public:
   explicit TemplateWriter(std::vector<FieldDoc> docs) {
@@ -171,17 +147,7 @@ class TemplateWriter {
       Section(r->GetMessage(message, field), doc.path + ".", indent + "  ");
       return;
     }
-    std::string value;
-    if (field->is_repeated()) {
-      for (int i = 0; i < r->FieldSize(message, field); ++i) {
-        absl::StrAppend(&value, i == 0 ? "" : ", ",
-                        field->message_type() ? Inline(r->GetRepeatedMessage(message, field, i))
-                                              : ScalarText(message, field, i));
-      }
-      value = absl::StrCat("[", value, "]");
-    } else {
-      value = ScalarText(message, field, -1);
-    }
+    std::string value = FieldText(message, field);
     const bool required = doc.default_value == "required";
     if (!required && value.empty()) value = "DIR";
     std::string line = absl::StrCat(indent, required ? "" : "# ", field->name(), ": ", value);
@@ -195,19 +161,6 @@ class TemplateWriter {
       absl::StrAppend(&line, " # ", meaning);
     }
     absl::StrAppend(&text_, line, "\n");
-  }
-
-  static std::string Inline(const Message& message) {
-    std::string out;
-    for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
-      const FieldDescriptor* field = message.GetDescriptor()->field(i);
-      const std::string value = ScalarText(message, field, -1);
-      absl::StrAppend(&out, i == 0 ? "" : ", ", field->name(), ": ",
-                      field->cpp_type() == FieldDescriptor::CPPTYPE_STRING
-                          ? absl::StrCat("'", value, "'")
-                          : value);
-    }
-    return absl::StrCat("{", out, "}");
   }
 
   std::map<std::string, FieldDoc> docs_;

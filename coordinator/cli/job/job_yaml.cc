@@ -5,27 +5,24 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "base/suggest.h"
+#include "coordinator/cli/job/job_scalar.h"
 #include "coordinator/cli/job/standard_input.h"
 #include "coordinator/cli/job/yaml_tree.h"
-#include "coordinator/cli/suggest.h"
 #include "proto/job/job_defaults.h"
 
 namespace isthmus::cli {
@@ -35,33 +32,21 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-constexpr size_t kMaxTextBytes = 4096;
-constexpr double kMaxExact = 9007199254740992.0;  // 2^53
-
-std::string Shown(absl::string_view text) {
-  return text.size() <= 60 ? std::string(text) : absl::StrCat(text.substr(0, 57), "...");
-}
+// Checks of the first also read the second: where that was refused they would judge a default.
+constexpr std::pair<const char*, const char*> kReads[] = {
+    {"compression", "model.hidden"},
+    {"compression", "strategy.stages"},
+    {"compression.backward", "compression.forward"},
+    {"compression.boundaries", "compression.forward"},
+    {"compression.boundaries", "compression.backward"},
+    {"model.vocabulary", "data.format"},
+    {"model.vocabulary", "data.path"},  // its ending is the default format
+    {"strategy.stages", "strategy.layers_per_stage"},
+    {"strategy", "model.layers"},
+};
 
 std::string Join(absl::string_view path, absl::string_view name) {
   return path.empty() ? std::string(name) : absl::StrCat(path, ".", name);
-}
-
-bool IsBytes(const FieldDescriptor* field) { return absl::EndsWith(field->name(), "_bytes"); }
-bool IsShare(const FieldDescriptor* field) { return absl::EndsWith(field->name(), "_share"); }
-
-std::string TypeInWords(const FieldDescriptor* field) {
-  switch (field->cpp_type()) {
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return "true or false";
-    case FieldDescriptor::CPPTYPE_DOUBLE:
-      return IsShare(field) ? "a number such as 0.05, or a percentage such as 5%" : "a number";
-    case FieldDescriptor::CPPTYPE_STRING:
-      return "a text";
-    case FieldDescriptor::CPPTYPE_MESSAGE:
-      return "a section";
-    default:
-      return IsBytes(field) ? "a size such as 256MiB" : "a whole number";
-  }
 }
 
 std::vector<std::string> FieldNames(const Descriptor* type) {
@@ -109,15 +94,15 @@ class Mapper {
     flag_.clear();
   }
 
-  // At the end: defaults and the checks of proto/job/job_defaults.h, skipping what a section with
-  // errors would only repeat.
+  // At the end: defaults and the checks of proto/job/job_defaults.h, skipping what errors of the
+  // mapping would only repeat.
   void Validate() {
     FillDefaults(&out_->job);
     for (const absl::Status& status : JobErrors(out_->job)) {
       const absl::string_view message = status.message();
       const size_t colon = message.find(": ");
       const std::string path(message.substr(0, colon));
-      if (colon == absl::string_view::npos || SectionFailed(path)) continue;
+      if (colon == absl::string_view::npos || Failed(path)) continue;
       Add({0, 0, path, std::string(message.substr(colon + 2)), ""});
     }
     std::stable_sort(out_->errors.begin(), out_->errors.end(),
@@ -125,7 +110,6 @@ class Mapper {
                        return std::make_tuple(!a.flag.empty(), a.line, a.column) <
                               std::make_tuple(!b.flag.empty(), b.line, b.column);
                      });
-    if (out_->errors.size() > kMaxJobErrors) out_->errors.resize(kMaxJobErrors);
     for (const auto& [path, place] : places_)
       out_->places[path] = {place.line, place.column, path, "", place.flag};
   }
@@ -138,9 +122,15 @@ class Mapper {
   };
 
   void Error(const YamlNode& at, const std::string& path, std::string message) {
-    failed_.insert(path.substr(0, path.find('.')));
-    if (out_->errors.size() < kMaxJobErrors)
-      out_->errors.push_back({at.line, at.column, path, std::move(message), flag_});
+    if (!path.empty() || flag_.empty()) failed_.insert(path);
+    Keep({at.line, at.column, path, std::move(message), flag_});
+  }
+  void Keep(JobFileError error) {
+    if (out_->errors.size() < kMaxJobErrors) {
+      out_->errors.push_back(std::move(error));
+    } else {
+      ++out_->more_errors;
+    }
   }
 
   void SetField(const std::string& path, const YamlNode& value) {
@@ -150,8 +140,7 @@ class Mapper {
     for (size_t i = 0; i < keys.size(); ++i) {
       const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(keys[i]);
       if (field == nullptr) {
-        Error(value, Join(so_far, Shown(keys[i])),
-              UnknownKey(keys[i], message->GetDescriptor(), so_far));
+        UnknownKey(value, keys[i], message->GetDescriptor(), so_far);
         return;
       }
       so_far = Join(so_far, field->name());
@@ -171,12 +160,24 @@ class Mapper {
     }
   }
 
-  bool SectionFailed(const std::string& path) const {
-    const std::string section = path.substr(0, path.find('.'));
-    if (failed_.count("") > 0 || failed_.count(section) > 0) return true;
-    // The checks of these sections also read another one.
-    return (section == "strategy" && failed_.count("model") > 0) ||
-           (section == "model" && failed_.count("data") > 0);
+  // `path` is `above`, or stands below it.
+  static bool IsBelow(absl::string_view path, absl::string_view above) {
+    return above.empty() || (absl::ConsumePrefix(&path, above) &&
+                             (path.empty() || path[0] == '.' || path[0] == '['));
+  }
+
+  // What the checks say of `path` would follow from an error that was named already.
+  bool Failed(const std::string& path) const {
+    for (const std::string& failed : failed_) {
+      if (IsBelow(path, failed) || IsBelow(failed, path)) return true;
+      for (const auto& [checked, read] : kReads) {
+        if (IsBelow(path, checked) && IsBelow(failed, read)) return true;
+      }
+    }
+    for (const std::string& meant : meant_) {
+      if (IsBelow(path, meant) && places_.count(meant) == 0) return true;
+    }
+    return false;
   }
 
   // An error of JobErrors: finds its line, or that of the section the field should stand in.
@@ -192,7 +193,7 @@ class Mapper {
     error.line = place == places_.end() ? 1 : place->second.line;
     error.column = place == places_.end() ? 1 : place->second.column;
     if (place != places_.end()) error.flag = place->second.flag;
-    out_->errors.push_back(std::move(error));
+    Keep(std::move(error));
   }
 
   void MapMessage(const YamlNode& node, Message* message, const std::string& path) {
@@ -213,7 +214,7 @@ class Mapper {
       }
       const FieldDescriptor* field = type->FindFieldByName(key.scalar);
       if (field == nullptr) {
-        Error(key, Join(path, Shown(key.scalar)), UnknownKey(key.scalar, type, path));
+        UnknownKey(key, key.scalar, type, path);
         continue;
       }
       const std::string field_path = Join(path, field->name());
@@ -236,10 +237,22 @@ class Mapper {
     }
   }
 
-  std::string UnknownKey(const std::string& key, const Descriptor* type, const std::string& path) {
+  void UnknownKey(const YamlNode& at, const std::string& key, const Descriptor* type,
+                  const std::string& path) {
+    std::string meant;
+    Error(at, Join(path, Shown(key)), UnknownKeyWords(key, type, path, &meant));
+    if (!meant.empty()) meant_.insert(meant);
+  }
+
+  // `meant`: the path of the key that is nearest, if any.
+  static std::string UnknownKeyWords(const std::string& key, const Descriptor* type,
+                                     const std::string& path, std::string* meant) {
     const std::vector<std::string> here = FieldNames(type);
     const std::string near = Nearest(key, here);
-    if (!near.empty()) return absl::StrCat("unknown key; did you mean '", near, "'?");
+    if (!near.empty()) {
+      *meant = Join(path, near);
+      return absl::StrCat("unknown key; did you mean '", near, "'?");
+    }
     std::vector<std::pair<std::string, std::string>> all;
     CollectPaths(JobSpec::descriptor(), "", &all);
     std::vector<std::string> names;
@@ -247,6 +260,7 @@ class Mapper {
     const std::string elsewhere = Nearest(key, names);
     for (const auto& [name, section] : all) {
       if (name != elsewhere || elsewhere.empty()) continue;
+      *meant = Join(section, name);
       return absl::StrCat(
           "unknown key here; '", name, "' belongs ",
           section.empty() ? "at the top of the file" : absl::StrCat("under '", section, ":'"));
@@ -307,76 +321,11 @@ class Mapper {
     if (!status.ok()) Error(node, path, std::string(status.message()));
   }
 
-  static absl::Status Wrong(absl::string_view text, const FieldDescriptor* field) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", Shown(text), "' is not ", TypeInWords(field)));
-  }
-
-  static absl::Status SetScalar(const std::string& text, const FieldDescriptor* field,
-                                Message* message) {
-    const auto* reflection = message->GetReflection();
-    const bool list = field->is_repeated();
-    switch (field->cpp_type()) {
-      case FieldDescriptor::CPPTYPE_STRING:
-        if (text.size() > kMaxTextBytes) {
-          return absl::InvalidArgumentError(
-              absl::StrCat("has ", text.size(), " bytes; at most ", kMaxTextBytes));
-        }
-        list ? reflection->AddString(message, field, text)
-             : reflection->SetString(message, field, text);
-        return absl::OkStatus();
-      case FieldDescriptor::CPPTYPE_BOOL:
-        if (text != "true" && text != "false") return Wrong(text, field);
-        reflection->SetBool(message, field, text == "true");
-        return absl::OkStatus();
-      case FieldDescriptor::CPPTYPE_DOUBLE: {
-        absl::string_view digits = text;
-        const bool percent = absl::ConsumeSuffix(&digits, "%");
-        double value = 0;
-        if ((percent && !IsShare(field)) || !absl::SimpleAtod(digits, &value) ||
-            !std::isfinite(value))
-          return Wrong(text, field);
-        reflection->SetDouble(message, field, percent ? value / 100 : value);
-        return absl::OkStatus();
-      }
-      case FieldDescriptor::CPPTYPE_INT32: {
-        ASSIGN_OR_RETURN(const int64_t value, ParseWholeNumber(text));
-        if (value < std::numeric_limits<int32_t>::min() ||
-            value > std::numeric_limits<int32_t>::max()) {
-          return absl::InvalidArgumentError(absl::StrCat(value, " is too large for this field"));
-        }
-        list ? reflection->AddInt32(message, field, static_cast<int32_t>(value))
-             : reflection->SetInt32(message, field, static_cast<int32_t>(value));
-        return absl::OkStatus();
-      }
-      case FieldDescriptor::CPPTYPE_INT64: {
-        ASSIGN_OR_RETURN(const int64_t value,
-                         IsBytes(field) ? ParseByteSize(text) : ParseWholeNumber(text));
-        reflection->SetInt64(message, field, value);
-        return absl::OkStatus();
-      }
-      case FieldDescriptor::CPPTYPE_UINT64: {
-        uint64_t value = 0;
-        if (absl::StartsWith(text, "+") || !absl::SimpleAtoi(text, &value)) {
-          ASSIGN_OR_RETURN(const int64_t parsed, ParseWholeNumber(text));
-          if (parsed < 0)
-            return absl::InvalidArgumentError(
-                absl::StrCat(parsed, " is negative; it must be 0 or more"));
-          value = static_cast<uint64_t>(parsed);
-        }
-        reflection->SetUInt64(message, field, value);
-        return absl::OkStatus();
-      }
-      default:
-        return absl::UnimplementedError(
-            absl::StrCat("field type ", field->cpp_type_name(), " in job files"));
-    }
-  }
-
   JobFile* const out_;
   std::string flag_;  // the --set that is being mapped
   std::map<std::string, Place> places_;
-  std::set<std::string> failed_;  // first parts of the paths of errors
+  std::set<std::string> failed_;  // paths of errors; "" fails all
+  std::set<std::string> meant_;   // paths that an unknown key was probably meant for
 };
 
 }  // namespace
@@ -387,47 +336,8 @@ std::string FormatJobFileError(absl::string_view file, const JobFileError& error
   return absl::StrCat(place, ": ", error.path, error.path.empty() ? "" : ": ", error.message);
 }
 
-absl::StatusOr<int64_t> ParseWholeNumber(absl::string_view text) {
-  int64_t value = 0;
-  const bool plain = text.find_first_not_of("0123456789.eE+-") == absl::string_view::npos &&
-                     !absl::StartsWith(text, "+");
-  if (plain && absl::SimpleAtoi(text, &value)) return value;
-  double real = 0;
-  if (!plain || !absl::SimpleAtod(text, &real) || !std::isfinite(real)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", Shown(text), "' is not a whole number"));
-  }
-  if (real != std::floor(real))
-    return absl::InvalidArgumentError(absl::StrCat("must be a whole number, not ", Shown(text)));
-  if (std::abs(real) > kMaxExact)
-    return absl::InvalidArgumentError(absl::StrCat(Shown(text), " is too large"));
-  return static_cast<int64_t>(real);
-}
-
-absl::StatusOr<int64_t> ParseByteSize(absl::string_view text) {
-  const size_t unit_at = std::min(text.find_first_not_of("0123456789.eE+-"), text.size());
-  const absl::string_view digits = text.substr(0, unit_at);
-  const absl::string_view unit = absl::StripAsciiWhitespace(text.substr(unit_at));
-  static const std::map<absl::string_view, double> kUnits = {{"", 1},
-                                                             {"B", 1},
-                                                             {"kB", 1e3},
-                                                             {"KB", 1e3},
-                                                             {"MB", 1e6},
-                                                             {"GB", 1e9},
-                                                             {"TB", 1e12},
-                                                             {"KiB", 1024.0},
-                                                             {"MiB", 1048576.0},
-                                                             {"GiB", 1073741824.0},
-                                                             {"TiB", 1099511627776.0}};
-  const auto factor = kUnits.find(unit);
-  double value = 0;
-  if (factor == kUnits.end() || !absl::SimpleAtod(digits, &value) || !std::isfinite(value)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "'", Shown(text), "' is not a size; write bytes or a unit: 1048576, 512KiB, 256MiB, 2GB"));
-  }
-  const double bytes = std::round(value * factor->second);
-  if (bytes < 0 || bytes > kMaxExact)
-    return absl::InvalidArgumentError(absl::StrCat(Shown(text), " is out of range"));
-  return static_cast<int64_t>(bytes);
+std::string MoreErrors(size_t more) {
+  return more == 0 ? "" : absl::StrCat("and ", more, more == 1 ? " more error" : " more errors");
 }
 
 JobFile ParseJobYaml(absl::string_view text, const JobSettings& settings) {
@@ -482,7 +392,7 @@ absl::StatusOr<JobSpec> ReadJobFile(const JobSource& source) {
   std::vector<std::string> lines;
   for (const JobFileError& error : file.errors)
     lines.push_back(FormatJobFileError(JobFileName(source), error));
-  if (file.errors.size() >= kMaxJobErrors) lines.push_back("(there may be more)");
+  if (file.more_errors > 0) lines.push_back(MoreErrors(file.more_errors));
   return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
 }
 

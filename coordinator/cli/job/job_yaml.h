@@ -1,10 +1,9 @@
 // YAML job files, mapped strictly onto JobSpec by reflection: keys are field names, sections are
 // messages. An unknown or repeated key, a wrong type or a bad value is refused with
 // file:line:column, the field's path and, where there is one, the nearest valid key. All errors of
-// a file are reported, up to kMaxJobErrors.
+// a file are reported, up to kMaxJobErrors, and how many more there are.
 //
-// Values: whole numbers also as 1e6; fields ending in _bytes take 256MiB or 2GB; fields ending in
-// _share take 5%; true and false; text plain or in quotes; lists as [1, 2] or with dashes.
+// Values: scalars as in job_scalar.h; text plain or in quotes; lists as [1, 2] or with dashes.
 //
 // Thread: pure functions; ReadJobText and ReadJobFile read a file.
 #ifndef ISTHMUS_COORDINATOR_CLI_JOB_JOB_YAML_H_
@@ -35,9 +34,13 @@ struct JobFileError {
 // "job.yaml:12:3: recipe.learning_rate: message"; of a flag "--set recipe.steps=ten: message"
 std::string FormatJobFileError(absl::string_view file, const JobFileError& error);
 
+// "and 3 more errors"; "" for none.
+std::string MoreErrors(size_t more);
+
 struct JobFile {
   JobSpec job;                                 // defaults filled in; complete only without errors
-  std::vector<JobFileError> errors;            // in the order of the file
+  std::vector<JobFileError> errors;            // in the order of the file, kMaxJobErrors at most
+  size_t more_errors = 0;                      // that are left out there
   std::map<std::string, JobFileError> places;  // of each field given, without a message
 };
 
@@ -67,10 +70,6 @@ void ResolveInitFrom(const JobSource& source, JobSpec* job);
 
 // With ResolveInitFrom. NotFound or InvalidArgument; the message has every error, a line each.
 absl::StatusOr<JobSpec> ReadJobFile(const JobSource& source);
-
-// The scalar forms above. InvalidArgument says what is wrong with `text`.
-absl::StatusOr<int64_t> ParseWholeNumber(absl::string_view text);
-absl::StatusOr<int64_t> ParseByteSize(absl::string_view text);
 
 }  // namespace isthmus::cli
 

@@ -113,8 +113,22 @@ TEST(Check, EveryErrorHasItsPlace) {
   const auto json = nlohmann::json::parse(result.out);
   EXPECT_EQ(json["valid"], false);
   EXPECT_EQ(json["errors"].size(), 4u);
+  EXPECT_EQ(json["more_errors"], 0);
   EXPECT_EQ(json["errors"][0]["line"], 1);  // data, which is not there
   EXPECT_EQ(json["errors"][1]["line"], 2);
+}
+
+TEST(Check, ErrorsThatAreNotShownAreCounted) {
+  std::string text = kGood;
+  for (int i = 0; i < 30; ++i) text += "frobnicate" + std::to_string(i) + ": 1\n";
+  const PipedInput input(text);
+  const Result result = Check("-", true);
+  EXPECT_EQ(result.code, kExitUsage);
+  EXPECT_THAT(result.err, testing::EndsWith("\nand 10 more errors\n"));
+  EXPECT_EQ(nlohmann::json::parse(result.out)["errors"].size(), 20u);
+  EXPECT_EQ(nlohmann::json::parse(result.out)["more_errors"], 10);
+  EXPECT_THAT(std::string(ReadJobFile("-").status().message()),
+              testing::EndsWith("\nand 10 more errors"));
 }
 
 TEST(Check, ASetThatIsWrongIsNamed) {

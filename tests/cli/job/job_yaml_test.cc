@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -14,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/codec/codec_grammar.h"
 
 namespace isthmus::cli {
 namespace {
@@ -106,8 +108,10 @@ compression:
             R"y(1-63 lower-case letters, digits and '-'
 job.yaml:2:1: sed: unknown key; did you mean 'seed'?
 job.yaml:4:11: model.layers: 'four' is not a whole number
+job.yaml:5:11: model.hidden: '65' is not allowed; it must be a multiple of model.heads (4)
 job.yaml:8:3: model.learning_rate: unknown key here; 'learning_rate' belongs under 'recipe:'
 job.yaml:10:3: data.path: has no value; it must be a text (or delete the line)
+job.yaml:11:21: data.validation_share: '0.95' is not allowed; it must be from 0 to 0.9
 job.yaml:14:3: recipe.steps: given twice; the first is in line 13
 job.yaml:15:17: recipe.global_batch: must be a whole number, )y"
             R"y(but it stands in quotes; write 16 without them
@@ -115,6 +119,7 @@ job.yaml:16:16: recipe.micro_batch: must be a whole number, not a list
 job.yaml:17:18: recipe.learning_rate: '5%' is not a number
 job.yaml:18:11: strategy: this is a section of `key: value` lines )y"
             R"y(with the keys stages, layers_per_stage, schedule, queue_limit, in_flight, nodes
+job.yaml:20:12: compression.forward: codec 'quant(9)', column 8: expected bits from 1 to 8
 job.yaml:21:24: compression.buffer_memory_bytes: '1 gig' is not a size; write bytes )y"
             R"y(or a unit: 1048576, 512KiB, 256MiB, 2GB
 job.yaml:22:18: compression.check_buffers: 'yes' is not true or false)y");
@@ -146,6 +151,56 @@ job.yaml:13:31: compression.boundaries[0].backward: 'delta(quant(4))' is not all
       R"y(of itself to differ from (AQ-SGD, section 3))y");
 }
 
+// An error of one field hides what would follow from it, and nothing else.
+TEST(JobYaml, AllErrorsAreShown) {
+  EXPECT_EQ(Errors(R"y(name: Bible
+model: {layers: x, hidden: 65, heads: 4, context: 0}
+data: {path: ../bible.txt, format: byts}
+recipe: {stps: 100, global_batch: 16, micro_batch: 32, learning_rate: 1e-3, schedule: cosin}
+strategy: {stages: 3, schedule: 1fb1, layers_per_stage: [1, y]}
+compression: {forward: qunat(4), backward: "quant(4, tokn)", tied: bf61}
+)y"),
+            R"y(job.yaml:1:7: name: 'Bible' is not allowed; it must be 1-63 lower-case )y"
+            R"y(letters, digits and '-'
+job.yaml:2:17: model.layers: 'x' is not a whole number
+job.yaml:2:28: model.hidden: '65' is not allowed; it must be a multiple of model.heads (4)
+job.yaml:2:51: model.context: '0' is not allowed; it must be from 1 to 65536
+job.yaml:3:14: data.path: '../bible.txt' is not allowed; it must be inside each )y"
+            R"y(daemon's --data-dir; remove '..'
+job.yaml:3:36: data.format: 'byts' is not allowed; it must be 'bytes', 'tokens'; did )y"
+            R"y(you mean 'bytes'?
+job.yaml:4:10: recipe.stps: unknown key; did you mean 'steps'?
+job.yaml:4:52: recipe.micro_batch: '32' is not allowed; it must be from 1 to 16
+job.yaml:4:87: recipe.schedule: 'cosin' is not allowed; it must be 'cosine', 'linear', )y"
+            R"y('constant'; did you mean 'cosine'?
+job.yaml:5:61: strategy.layers_per_stage[1]: 'y' is not a whole number
+job.yaml:6:24: compression.forward: codec 'qunat(4)', column 1: expected a codec (did )y"
+            R"y(you mean 'quant'?): )y" +
+                CodecList() +
+                R"y(
+job.yaml:6:44: compression.backward: codec 'quant(4, tokn)', column 14: expected an )y"
+                R"y(option (did you mean 'token'?): )y" +
+                CodecOptionList("quant") +
+                R"y(
+job.yaml:6:68: compression.tied: 'bf61' is not allowed; it must be 'auto', 'none', )y"
+                R"y('bf16', 'fp16', 'none | zstd', 'bf16 | zstd', 'fp16 | zstd'; did you )y"
+                R"y(mean 'bf16'?)y");
+  // With the layers known, the schedule is judged too.
+  EXPECT_THAT(Errors(absl::StrCat(kGood, "strategy: {schedule: 1fb1}\n")),
+              HasSubstr("it must be '1f1b', 'gpipe'; did you mean '1f1b'?"));
+}
+
+TEST(JobYaml, PathsOutsideOfTheDataDirectoryAreRefused) {
+  for (const auto& [path, words] : {std::pair<const char*, const char*>("/etc/passwd", "relative"),
+                                    {"a/../../b", "remove '..'"},
+                                    {"\"a\\0b\"", "NUL character"}}) {
+    std::string text = kGood;
+    text.replace(text.find("bible.txt"), 9, path);
+    EXPECT_THAT(Errors(text), HasSubstr("job.yaml:4:9: data.path: ")) << path;
+    EXPECT_THAT(Errors(text), HasSubstr(words)) << path;
+  }
+}
+
 TEST(JobYaml, MissingSectionsAreNamed) {
   const std::string errors = Errors("name: bible\n");
   EXPECT_THAT(errors, HasSubstr("model.layers: missing; it must be from 1 to 1000"));
@@ -169,28 +224,14 @@ TEST(JobYaml, WholeFileErrors) {
 TEST(JobYaml, ErrorsAreBounded) {
   std::string text = kGood;
   for (int i = 0; i < 100; ++i) absl::StrAppend(&text, "zzzzzzzzzzzz", i, ": 1\n");
-  EXPECT_EQ(ParseJobYaml(text).errors.size(), kMaxJobErrors);
+  const JobFile file = ParseJobYaml(text);
+  EXPECT_EQ(file.errors.size(), kMaxJobErrors);
+  EXPECT_EQ(file.more_errors, 100 - kMaxJobErrors);
+  EXPECT_EQ(MoreErrors(0), "");
+  EXPECT_EQ(MoreErrors(1), "and 1 more error");
+  EXPECT_EQ(MoreErrors(80), "and 80 more errors");
   EXPECT_THAT(Errors(absl::StrCat("name: ", std::string(100000, 'x'), "\n")),
               HasSubstr("at most 4096"));
-}
-
-TEST(JobYaml, Numbers) {
-  EXPECT_EQ(ParseWholeNumber("-3").value(), -3);
-  EXPECT_EQ(ParseWholeNumber("1.5e3").value(), 1500);
-  EXPECT_FALSE(ParseWholeNumber("1.5").ok());
-  EXPECT_FALSE(ParseWholeNumber("1e300").ok());
-  EXPECT_FALSE(ParseWholeNumber("nan").ok());
-  EXPECT_FALSE(ParseWholeNumber("").ok());
-  EXPECT_EQ(ParseWholeNumber("030").value(), 30);  // not octal
-  for (const char* text : {"0x1e", "+30", " 30", "+1e3", "1_000", "inf"})
-    EXPECT_FALSE(ParseWholeNumber(text).ok()) << text;
-  EXPECT_EQ(ParseByteSize("1048576").value(), 1048576);
-  EXPECT_EQ(ParseByteSize("512KiB").value(), 524288);
-  EXPECT_EQ(ParseByteSize("1.5 GiB").value(), 1610612736);
-  EXPECT_EQ(ParseByteSize("2GB").value(), 2000000000);
-  EXPECT_FALSE(ParseByteSize("-1").ok());
-  EXPECT_FALSE(ParseByteSize("1 QB").ok());
-  EXPECT_FALSE(ParseByteSize("MiB").ok());
 }
 
 // A value that each field accepts, by type; fields with a narrower set of values have their own.

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/data/data_files.h"
 
 namespace isthmus {
 namespace {
@@ -177,7 +178,8 @@ TEST(JobDefaults, KeptIsCheckedBoundaryByBoundary) {
   // A codec that does not parse is named once.
   EXPECT_THAT(CodecErrors("topk(2)", "kept", {}),
               ElementsAre(testing::StartsWith("compression.forward: codec 'topk(2)'")));
-  EXPECT_THAT(CodecErrors("autoo", "none", {}), ElementsAre(testing::EndsWith("; or auto")));
+  EXPECT_THAT(CodecErrors("autoo", "none", {}),
+              ElementsAre(testing::EndsWith("; or auto; did you mean 'auto'?")));
 }
 
 TEST(JobDefaults, AFaultIsNamedOnceThoughOthersAreMeasuredByIt) {
@@ -234,6 +236,35 @@ TEST(JobDefaults, AllErrorsAreListed) {
                                    testing::StartsWith("compression.evaluation: "),
                                    testing::StartsWith("compression.boundaries[0].boundary: "),
                                    testing::StartsWith("compression.boundaries[0].backward: ")));
+}
+
+TEST(JobDefaults, LimitsAreWholeNumbers) {
+  JobSpec job = SmallJob();
+  job.mutable_recipe()->set_steps(2'000'000'000);
+  job.mutable_compression()->set_buffer_disk_bytes(-1);
+  FillDefaults(&job);
+  std::vector<std::string> messages;
+  for (const absl::Status& error : JobErrors(job)) messages.emplace_back(error.message());
+  EXPECT_THAT(messages,
+              testing::ElementsAre(
+                  "recipe.steps: '2000000000' is not allowed; it must be from 1 to 1000000000",
+                  "compression.buffer_disk_bytes: '-1' is not allowed; it must be from 0 to "
+                  "1000000000000000"));
+}
+
+TEST(JobDefaults, TheDataPathStaysInTheDataDirectory) {
+  JobSpec job = SmallJob();
+  FillDefaults(&job);
+  for (const char* path : {"a.txt", "a/b", "./a", "a..b/..c", "."}) {
+    job.mutable_data()->set_path(path);
+    EXPECT_TRUE(ValidateJob(job).ok()) << path;
+  }
+  for (const std::string& path : {std::string("/a"), std::string(".."), std::string("a/../b"),
+                                  std::string("a/.."), std::string("a\0b", 3), std::string()}) {
+    job.mutable_data()->set_path(path);
+    EXPECT_THAT(std::string(ValidateJob(job).message()), testing::StartsWith("data.path: '"));
+    EXPECT_EQ(ValidateJob(job), CheckDataPath(path));  // the words of the daemon
+  }
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
-#include "coordinator/cli/suggest.h"
+#include "base/suggest.h"
 
 #include "gtest/gtest.h"
 
-namespace isthmus::cli {
+namespace isthmus {
 namespace {
 
 TEST(Suggest, EditDistance) {
@@ -21,7 +21,9 @@ TEST(Suggest, NearestIgnoresCaseAndDashes) {
   EXPECT_EQ(Nearest("step", words), "steps");
   EXPECT_EQ(Nearest("colour", words), "");
   EXPECT_EQ(Nearest(std::string(100000, 'x'), words), "");
+  EXPECT_EQ(DidYouMean("stpes", words), "did you mean 'steps'?");
+  EXPECT_EQ(DidYouMean("", words), "");
 }
 
 }  // namespace
-}  // namespace isthmus::cli
+}  // namespace isthmus

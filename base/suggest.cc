@@ -1,11 +1,12 @@
-#include "coordinator/cli/suggest.h"
+#include "base/suggest.h"
 
 #include <algorithm>
 #include <array>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 
-namespace isthmus::cli {
+namespace isthmus {
 namespace {
 
 constexpr size_t kMaxWord = 64;
@@ -51,4 +52,9 @@ std::string Nearest(absl::string_view word, const std::vector<std::string>& cand
   return best;
 }
 
-}  // namespace isthmus::cli
+std::string DidYouMean(absl::string_view word, const std::vector<std::string>& candidates) {
+  const std::string near = Nearest(word, candidates);
+  return near.empty() ? "" : absl::StrCat("did you mean '", near, "'?");
+}
+
+}  // namespace isthmus
