@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/file/read_file.h"
 #include "base/status.h"
 
 namespace isthmus::testnet {
@@ -158,19 +159,6 @@ std::string LinksDir() {
   return ISTHMUS_TESTNET_LINKS_DIR;
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return absl::NotFoundError(absl::StrCat("can't read the link table ", path));
-  std::string text(kMaxTableBytes + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
-  if (text.size() > kMaxTableBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": a link table has at most ", kMaxTableBytes, " bytes"));
-  }
-  return text;
-}
-
 }  // namespace
 
 int LinkTable::Find(absl::string_view node) const {
@@ -242,7 +230,7 @@ absl::StatusOr<LinkTable> LoadLinkTable(const std::string& preset_or_path, int n
     }
     path = it->path;
   }
-  ASSIGN_OR_RETURN(std::string text, ReadFile(path));
+  ASSIGN_OR_RETURN(std::string text, ReadSmallFile(path, kMaxTableBytes));
   return ParseLinkTable(text, path, num_nodes);
 }
 

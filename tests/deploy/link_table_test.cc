@@ -152,6 +152,9 @@ TEST(LinkTable, EveryPresetLoadsAndSaysWhatItIs) {
   absl::StatusOr<LinkTable> none = LoadLinkTable("nowhere");
   EXPECT_THAT(std::string(none.status().message()), HasSubstr("regions"));
   EXPECT_EQ(LoadLinkTable("/nonexistent/x.csv").status().code(), absl::StatusCode::kNotFound);
+  // An endless device, and a FIFO that would wait for its writer, are no tables.
+  EXPECT_EQ(LoadLinkTable("/dev/zero").status().message(),
+            "can't read /dev/zero: it is not a regular file");
 }
 
 }  // namespace

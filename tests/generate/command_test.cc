@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -28,7 +29,7 @@ class CommandTest : public testing::Test {
     model.set_context(8);
     model.set_vocabulary(256);
     std::ofstream(dir_.path() + "/config.json") << Gpt2ConfigJson(model);
-    std::ofstream(dir_.path() + "/model.safetensors") << "weights";
+    std::ofstream(dir_.path() + "/model.safetensors") << WriteSafetensors({}, {}).value();
   }
 
   int Run(std::vector<std::string> arguments) {
@@ -88,7 +89,8 @@ TEST_F(CommandTest, BytesThatAreNoTextStayJson) {
 }
 
 TEST_F(CommandTest, WrongUsageIsRefused) {
-  for (const char* flag : {"--temperature=0", "--temperature=nan", "--top-k=-1", "--tokens=0"})
+  for (const char* flag : {"--temperature=0", "--temperature=nan", "--top-k=-1", "--tokens=0",
+                           "--seed=-1", "--threads=1024", "--seed=0x1"})
     EXPECT_EQ(Run({dir_.path(), "a", flag}), 2) << flag;
   EXPECT_EQ(Run({dir_.path() + "/nothing", "a"}), 2);
   EXPECT_THAT(err_, HasSubstr("nothing/config.json"));

@@ -1,11 +1,18 @@
 #include "worker/generate/model_dir.h"
 
-#include <fstream>
+#include <sys/stat.h>
 
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/model/gpt2_config.h"
 #include "tests/temp_directory.h"
+#include "worker/generate/tokenizer.h"
 
 namespace isthmus::generate {
 namespace {
@@ -60,10 +67,53 @@ TEST(ModelDir, MissingFilesAreNamed) {
   EXPECT_THAT(ReadModelDir(dir.path()).status().message(), HasSubstr("/config.json"));
   std::ofstream(dir.path() + "/config.json") << Gpt2ConfigJson(Model());
   EXPECT_THAT(ReadModelDir(dir.path()).status().message(), HasSubstr("no model.safetensors"));
-  std::ofstream(dir.path() + "/model.safetensors") << "weights";
-  EXPECT_EQ(ReadModelDir(dir.path())->weights, "weights");
+  const std::string weights = WriteSafetensors({{"a", "F32", {1}, "abcd"}}, {}).value();
+  std::ofstream(dir.path() + "/model.safetensors") << weights;
+  EXPECT_EQ(ReadModelDir(dir.path())->weights, weights);
   std::ofstream(dir.path() + "/generation_config.json") << R"({"eos_token_id": 3})";
   EXPECT_EQ(ReadModelDir(dir.path())->config.end, 3);
+}
+
+// Files of 1 TiB that are holes: reading one into memory would fail, or never end.
+TEST(ModelDir, WhatCanNotBeTheWeightsIsNotRead) {
+  const TempDirectory dir;
+  const std::string path = dir.path() + "/model.safetensors";
+  constexpr int64_t kBytes = int64_t{1} << 40;
+  std::ofstream(dir.path() + "/config.json") << Gpt2ConfigJson(Model());
+  const auto write = [&](const std::string& head) {
+    std::ofstream(path, std::ios::binary) << head;
+    std::filesystem::resize_file(path, kBytes);
+    const absl::Status status = ReadModelDir(dir.path()).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(write("junk, and junk"), HasSubstr(path));
+  EXPECT_THAT(write(std::string(8, '\0')), HasSubstr(path));
+  // A sound header of the right length, of a tensor that no model of this size has.
+  constexpr uint64_t kHeader = 120;
+  constexpr int64_t kData = kBytes - 8 - int64_t{kHeader};
+  std::string header = absl::StrCat("{\"a\": {\"dtype\": \"F32\", \"shape\": [", kData / 4,
+                                    "], \"data_offsets\": [0, ", kData, "]}}");
+  header.resize(kHeader, ' ');
+  const std::string head(reinterpret_cast<const char*>(&kHeader), sizeof kHeader);
+  EXPECT_THAT(write(head + header), HasSubstr("it is another model's"));
+  std::filesystem::remove(path);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THAT(std::string(ReadModelDir(dir.path()).status().message()),
+              HasSubstr("not a regular file"));
+}
+
+TEST(ModelDir, FilesThatAreNoneAreRefusedAtOnce) {
+  for (const char* name : {"config.json", "tokenizer.json"}) {
+    const TempDirectory dir;
+    std::ofstream(dir.path() + "/config.json") << Gpt2ConfigJson(Model());
+    const std::string path = dir.path() + "/" + name;
+    std::filesystem::remove(path);
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    const absl::Status status = name[0] == 'c' ? ReadModelDir(dir.path()).status()
+                                               : Tokenizer::Read(dir.path(), 256).status();
+    EXPECT_EQ(status.message(), "can't read " + path + ": it is not a regular file");
+  }
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ TEST_F(CommandTest, BadInputNamesThingPlaceAndFix) {
   expect({"--passes", "nan"}, "--passes: 'nan' is no number from 0.01 to 1000000");
   expect({"--delay", "nan"}, "--delay: 'nan' is no number from 0 to 10000");
   expect({"--nonsense"}, "--nonsense");
-  expect({"/nonexistent.json"}, "there is no job file /nonexistent.json", false);
+  expect({"/nonexistent.json"}, "can't read /nonexistent.json: No such file or directory", false);
   expect({"/x/job.yaml"}, "`isthmus study /x/job.yaml` reads YAML", false);
   expect({"--data-dir=/nonexistent"}, "deploy/fetch-data.sh", false);
   std::ofstream(dir_ + "/bad.json") << "{\"layers\": 3}";

@@ -1,13 +1,16 @@
 #include "worker/generate/model_dir.h"
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/file/random_access_file.h"
+#include "base/file/read_file.h"
+#include "base/safetensors.h"
 #include "base/status.h"
+#include "proto/model/model_cost.h"
 
 namespace isthmus::generate {
 namespace {
@@ -15,15 +18,32 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMaxVocabulary = 1 << 20;
+constexpr int64_t kMaxJsonBytes = 16 << 20;
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::error_code error;
-  const uintmax_t bytes = std::filesystem::file_size(path, error);
-  if (error) return absl::NotFoundError(absl::StrCat("can't read ", path, ": ", error.message()));
-  std::string text(bytes, '\0');
-  std::ifstream in(path, std::ios::binary);
-  in.read(text.data(), static_cast<std::streamsize>(bytes));
-  if (!in) return absl::NotFoundError(absl::StrCat("can't read ", path));
+// The most bytes that the tensors of such a model take: fp32, with a head of its own, and the masks
+// that older versions of transformers wrote.
+int64_t MostTensorBytes(const ModelSpec& m) {
+  const int64_t parameters = ParameterCount(m) + int64_t{m.vocabulary()} * m.hidden();
+  const int64_t mask = int64_t{m.context()} * m.context() + 1;
+  return 4 * (parameters + m.layers() * mask);
+}
+
+// Whole, once its header and its length say that it can be this model: it may be large.
+absl::StatusOr<std::string> ReadWeights(const std::string& path, const ModelSpec& model) {
+  const absl::StatusOr<RandomAccessFile> file = RandomAccessFile::Open(path);
+  if (!file.ok())
+    return absl::InvalidArgumentError(absl::StrCat("can't read: ", file.status().message()));
+  const auto places = ReadSafetensorsPlaces(*file);
+  if (!places.ok()) return Annotate(places.status(), path);
+  int64_t bytes = 0;
+  for (const auto& [name, place] : *places) bytes += place.bytes;
+  if (bytes > MostTensorBytes(model)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " holds tensors of ", bytes, " bytes, and the model that config.json ",
+                     "describes has at most ", MostTensorBytes(model), ": it is another model's"));
+  }
+  std::string text(static_cast<size_t>(file->bytes()), '\0');
+  RETURN_IF_ERROR(file->ReadAt(0, text.size(), text.data()));
   return text;
 }
 
@@ -70,9 +90,9 @@ absl::StatusOr<ModelConfig> ParseConfig(absl::string_view config_json) {
   ModelSpec& m = out.model;
   m.set_family("gpt2");
   m.set_layers(c.Number("n_layer", 1, 4096));
-  m.set_hidden(c.Number("n_embd", 1, 1 << 20));
-  m.set_heads(c.Number("n_head", 1, 1 << 16));
-  m.set_context(c.Number("n_positions", 1, 1 << 24));
+  m.set_hidden(c.Number("n_embd", 1, 1 << 16));
+  m.set_heads(c.Number("n_head", 1, 1 << 10));
+  m.set_context(c.Number("n_positions", 1, 1 << 16));
   m.set_vocabulary(c.Number("vocab_size", 2, kMaxVocabulary));
   c.Must("model_type", "gpt2");
   c.Must("activation_function", "gelu_new");
@@ -93,11 +113,12 @@ absl::StatusOr<ModelConfig> ParseConfig(absl::string_view config_json) {
 
 absl::StatusOr<ModelDir> ReadModelDir(const std::string& dir) {
   ModelDir out;
-  ASSIGN_OR_RETURN(const std::string config, ReadFile(dir + "/config.json"));
+  ASSIGN_OR_RETURN(const std::string config, ReadSmallFile(dir + "/config.json", kMaxJsonBytes));
   absl::StatusOr<ModelConfig> parsed = ParseConfig(config);
   if (!parsed.ok()) return Annotate(parsed.status(), dir + "/config.json");
   out.config = *std::move(parsed);
-  if (const auto generation = ReadFile(dir + "/generation_config.json"); generation.ok()) {
+  if (const auto generation = ReadSmallFile(dir + "/generation_config.json", kMaxJsonBytes);
+      generation.ok()) {
     const json file = json::parse(*generation, nullptr, false);
     const auto end = EndToken(file, out.config.model.vocabulary());
     if (end.has_value()) out.config.end = end;
@@ -110,7 +131,7 @@ absl::StatusOr<ModelDir> ReadModelDir(const std::string& dir) {
         " has no model.safetensors; weights in several files or pickled ones are not read: "
         "save the model with save_pretrained(DIR, safe_serialization=True, "
         "max_shard_size=\"100GB\")"));
-  ASSIGN_OR_RETURN(out.weights, ReadFile(weights));
+  ASSIGN_OR_RETURN(out.weights, ReadWeights(weights, out.config.model));
   return out;
 }
 

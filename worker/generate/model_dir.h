@@ -27,7 +27,8 @@ struct ModelDir {
   std::string weights;  // safetensors
 };
 
-// NotFound or InvalidArgument; the message names the file.
+// NotFound or InvalidArgument; the message names the file. Weights are read once their header is
+// sound and they are no larger than those of such a model: memory is bounded by config.json.
 absl::StatusOr<ModelDir> ReadModelDir(const std::string& dir);
 
 }  // namespace isthmus::generate

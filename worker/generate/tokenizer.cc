@@ -3,16 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/byte_alphabet.h"
+#include "base/file/read_file.h"
 #include "base/status.h"
 #include "worker/generate/pretokenize.h"
 
@@ -23,7 +22,7 @@ using nlohmann::json;
 
 constexpr int kBytes = 256;
 constexpr int64_t kMaxTokens = 1 << 24;
-constexpr uintmax_t kMaxFileBytes = 256 << 20;
+constexpr int64_t kMaxFileBytes = 256 << 20;
 
 // The bytes of a token as GPT-2 writes it.
 absl::StatusOr<std::string> BytesOf(const std::string& written) {
@@ -47,19 +46,6 @@ absl::StatusOr<std::string> BytesOf(const std::string& written) {
     out += byte->second;
   }
   return out;
-}
-
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  std::error_code error;
-  const uintmax_t size = std::filesystem::file_size(path, error);
-  if (error) return absl::NotFoundError(absl::StrCat("can't read ", path, ": ", error.message()));
-  if (size > kMaxFileBytes)
-    return absl::InvalidArgumentError(absl::StrCat(path, " is too large for a tokenizer"));
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) return absl::NotFoundError(absl::StrCat("can't read ", path));
-  return text.str();
 }
 
 // `value` of a section that may be null or missing.
@@ -198,12 +184,12 @@ absl::StatusOr<Tokenizer> Tokenizer::Read(const std::string& dir, int64_t vocabu
   };
   absl::StatusOr<Tokenizer> t = OfBytes();
   if (there("tokenizer.json")) {
-    ASSIGN_OR_RETURN(const std::string text, ReadText(dir + "/tokenizer.json"));
+    ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(dir + "/tokenizer.json", kMaxFileBytes));
     t = FromJson(text);
     if (!t.ok()) return Annotate(t.status(), dir + "/tokenizer.json");
   } else if (there("vocab.json") && there("merges.txt")) {
-    ASSIGN_OR_RETURN(const std::string vocab, ReadText(dir + "/vocab.json"));
-    ASSIGN_OR_RETURN(const std::string merges, ReadText(dir + "/merges.txt"));
+    ASSIGN_OR_RETURN(const std::string vocab, ReadSmallFile(dir + "/vocab.json", kMaxFileBytes));
+    ASSIGN_OR_RETURN(const std::string merges, ReadSmallFile(dir + "/merges.txt", kMaxFileBytes));
     t = FromVocabulary(vocab, merges);
     if (!t.ok()) return Annotate(t.status(), dir);
   } else if (vocabulary != kBytes) {

@@ -7,8 +7,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <numeric>
 #include <sstream>
@@ -17,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/file/read_file.h"
 #include "base/machine_check.h"
 #include "base/mutex.h"
 #include "base/number_flag.h"
@@ -143,11 +142,7 @@ absl::StatusOr<JobSpec> ReadJob(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": isthmus-study reads jobs as JSON; `isthmus study ", path, "` reads YAML"));
   }
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return absl::NotFoundError(absl::StrCat("there is no job file ", path));
-  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (text.size() > kMaxJobBytes)
-    return absl::InvalidArgumentError(absl::StrCat(path, ": too long for a job"));
+  ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxJobBytes));
   JobSpec job;
   if (const auto status = google::protobuf::util::JsonStringToMessage(text, &job); !status.ok()) {
     return absl::InvalidArgumentError(

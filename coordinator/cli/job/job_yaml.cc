@@ -4,10 +4,7 @@
 #include <google/protobuf/message.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
 #include <tuple>
@@ -18,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/file/read_file.h"
 #include "base/status.h"
 #include "base/suggest.h"
 #include "coordinator/cli/job/job_scalar.h"
@@ -369,17 +367,13 @@ std::string JobFileName(const JobSource& source) {
 
 absl::StatusOr<std::string> ReadJobText(const JobSource& source) {
   if (source.file == kStandardInput) return ReadStandardInput(kMaxYamlBytes + 1);
-  std::ifstream in(source.file, std::ios::binary);
-  if (!in)
-    return absl::NotFoundError(
-        absl::StrCat("can't open the job file ", source.file, ": ", std::strerror(errno)));
-  std::string text(kMaxYamlBytes + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (in.bad() || (in.fail() && !in.eof()))
-    return absl::NotFoundError(
-        absl::StrCat("can't read the job file ", source.file, ": ", std::strerror(errno)));
-  text.resize(static_cast<size_t>(in.gcount()));
-  return text;
+  const absl::StatusOr<std::string> text = ReadFileHead(source.file, kMaxYamlBytes + 1);
+  if (text.ok()) return text;
+  return absl::Status(
+      text.status().code(),
+      absl::StrCat(
+          "the job file: ", text.status().message(),
+          absl::IsInvalidArgument(text.status()) ? "; '-' in its place reads standard input" : ""));
 }
 
 absl::StatusOr<JobSpec> ReadJobFile(const JobSource& source) {

@@ -61,7 +61,8 @@ struct JobSource {
 
 // What messages call the file.
 std::string JobFileName(const JobSource& source);
-// Its text, at most kMaxYamlBytes + 1. NotFound: it can't be read.
+// Its text, at most kMaxYamlBytes + 1. NotFound: it can't be read; InvalidArgument: it is not a
+// regular file.
 absl::StatusOr<std::string> ReadJobText(const JobSource& source);
 
 // A model.init_from that is relative starts at the file's directory. It is made absolute, so that

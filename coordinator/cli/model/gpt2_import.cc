@@ -1,9 +1,6 @@
 #include "coordinator/cli/model/gpt2_import.h"
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -17,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/file/read_file.h"
 #include "base/safetensors.h"
 #include "base/status.h"
 #include "proto/job/job_defaults.h"
@@ -25,24 +23,10 @@ namespace isthmus::cli {
 namespace {
 
 constexpr size_t kMaxListed = 10;
-
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::error_code error;  // opening a pipe would wait for its writer
-  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
-    return absl::InvalidArgumentError(absl::StrCat("can't read ", path, ": it is not a file"));
-  std::ifstream in(path, std::ios::binary | std::ios::ate);
-  if (!in)
-    return absl::NotFoundError(absl::StrCat("can't open ", path, ": ", std::strerror(errno)));
-  std::string bytes(static_cast<size_t>(std::max<std::streamoff>(in.tellg(), 0)), '\0');
-  in.seekg(0);
-  in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (!in)
-    return absl::NotFoundError(absl::StrCat("can't read ", path, ": ", std::strerror(errno)));
-  return bytes;
-}
+constexpr int64_t kMaxJsonBytes = int64_t{64} << 20;  // config.json, or the index of shards
 
 absl::StatusOr<nlohmann::json> ReadJson(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxJsonBytes));
   nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object())
     return absl::InvalidArgumentError(absl::StrCat(path, " is not a JSON object"));
@@ -286,7 +270,8 @@ class Importer {
   absl::Status Take(const std::string& path) {
     absl::StatusOr<RandomAccessFile> opened = RandomAccessFile::Open(path);
     if (absl::IsFailedPrecondition(opened.status()))
-      return absl::InvalidArgumentError(absl::StrCat("can't read ", path, ": it is not a file"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("can't read ", path, ": it is not a regular file"));
     if (!opened.ok())
       return absl::NotFoundError(absl::StrCat("can't read: ", opened.status().message()));
     const auto file = std::make_shared<const RandomAccessFile>(*std::move(opened));

@@ -1,13 +1,12 @@
 #include "coordinator/cli/model/tokenizer_files.h"
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "base/byte_alphabet.h"
+#include "base/file/read_file.h"
 #include "base/status.h"
 
 namespace isthmus::cli {
@@ -26,19 +25,6 @@ constexpr const char* kNames[] = {"tokenizer.json",
 constexpr char kEndOfText[] = "<|endoftext|>";
 constexpr int32_t kGpt2Vocabulary = 50257;  // its last id ends a text
 
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  std::error_code error;
-  const auto bytes = static_cast<int64_t>(fs::file_size(path, error));
-  if (error) return absl::NotFoundError(absl::StrCat("can't read ", path, ": ", error.message()));
-  if (bytes > kMaxTokenizerBytes)
-    return absl::InvalidArgumentError(absl::StrCat(path, " is too large for a tokenizer"));
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) return absl::NotFoundError(absl::StrCat("can't read ", path));
-  return text.str();
-}
-
 // The tokenizer's files in `dir`; empty without a tokenizer there.
 absl::StatusOr<std::map<std::string, std::string>> ReadFiles(const std::string& dir) {
   std::map<std::string, std::string> files;
@@ -46,7 +32,7 @@ absl::StatusOr<std::map<std::string, std::string>> ReadFiles(const std::string& 
     const std::string path = absl::StrCat(dir, "/", name);
     std::error_code error;
     if (!fs::is_regular_file(path, error)) continue;
-    ASSIGN_OR_RETURN(files[name], ReadText(path));
+    ASSIGN_OR_RETURN(files[name], ReadSmallFile(path, kMaxTokenizerBytes));
   }
   const bool whole = files.count("tokenizer.json") > 0 ||
                      (files.count("vocab.json") > 0 && files.count("merges.txt") > 0);

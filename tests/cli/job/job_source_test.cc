@@ -1,6 +1,7 @@
 // Where jobs come from and what is said of them without a coordinator: standard input, `isthmus
 // check`, records as CSV.
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -129,6 +130,19 @@ TEST(Check, ErrorsThatAreNotShownAreCounted) {
   EXPECT_EQ(nlohmann::json::parse(result.out)["more_errors"], 10);
   EXPECT_THAT(std::string(ReadJobFile("-").status().message()),
               testing::EndsWith("\nand 10 more errors"));
+}
+
+// Opening a FIFO would wait for its writer.
+TEST(Check, WhatIsNotAFileIsRefusedAtOnce) {
+  const TempDirectory dir;
+  const std::string fifo = dir.path() + "/job.yaml";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const Result result = Check(fifo);
+  EXPECT_EQ(result.code, kExitUsage);
+  EXPECT_THAT(result.err, HasSubstr("the job file: can't read " + fifo +
+                                    ": it is not a regular file; '-' in its place reads standard"));
+  EXPECT_EQ(ReadJobFile(dir.path()).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Check(dir.path() + "/none").code, kExitUsage);
 }
 
 TEST(Check, ASetThatIsWrongIsNamed) {

@@ -298,7 +298,7 @@ TEST(JobYaml, TheExamplesAreValid) {
 
 TEST(JobYaml, ReadJobFile) {
   EXPECT_EQ(ReadJobFile("/nonexistent/job.yaml").status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(ReadJobFile("/").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ReadJobFile("/").status().code(), absl::StatusCode::kInvalidArgument);
   const std::string path = testing::TempDir() + "/isthmus_job_yaml_test.yaml";
   std::ofstream(path) << kGood;
   EXPECT_EQ(ReadJobFile(path)->name(), "bible");

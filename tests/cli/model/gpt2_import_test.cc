@@ -236,10 +236,10 @@ TEST_F(Gpt2ImportTest, WeightsThatAreNoFile) {
   const std::string path = dir_ + "/model.safetensors";
   std::filesystem::remove(path);
   std::filesystem::create_directory(path);
-  EXPECT_EQ(Error(), "can't read " + path + ": it is not a file");
+  EXPECT_EQ(Error(), "can't read " + path + ": it is not a regular file");
   std::filesystem::remove(path);
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  EXPECT_EQ(Error(), "can't read " + path + ": it is not a file") << "and does not wait";
+  EXPECT_EQ(Error(), "can't read " + path + ": it is not a regular file") << "and does not wait";
 }
 
 TEST_F(Gpt2ImportTest, WeightsThatAreNoNumbers) {
