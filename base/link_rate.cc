@@ -9,14 +9,14 @@ namespace {
 
 constexpr double kGrowFast = 4;  // next round, while rounds are short
 constexpr double kShortSeconds = 0.2;
-constexpr int64_t kMinMessageBytes = 1 << 10;
+constexpr int64_t kMinMessageBytes = 512;
 constexpr int64_t kMaxMessageBytes = 64 << 10;
 constexpr int kMessagesARound = 16;  // at least
 
 }  // namespace
 
 int64_t RateSearch::NextBytes(double seconds_left) const {
-  if (last_bytes_ == 0) return seconds_left > 0 ? std::min(kFirstBytes, max_bytes_) : 0;
+  if (last_bytes_ == 0) return !tried_ || seconds_left > 0 ? std::min(kFirstBytes, max_bytes_) : 0;
   const bool long_enough = last_elapsed_s_ >= kEnoughSeconds;
   const bool big_enough = last_bytes_ >= kEnoughBytes && !growing_;
   if (long_enough || big_enough || last_bytes_ >= max_bytes_) return 0;
@@ -25,6 +25,10 @@ int64_t RateSearch::NextBytes(double seconds_left) const {
       std::min(static_cast<int64_t>(static_cast<double>(last_bytes_) * factor), max_bytes_);
   if (rate_ > 0 && static_cast<double>(next) * 8 / rate_ > seconds_left) return 0;
   return next;
+}
+
+double RateSearch::Patience(double seconds_left) const {
+  return tried_ ? seconds_left : std::max(seconds_left, kFirstSeconds);
 }
 
 // What a link can have that needs `sender_s` for `bytes`: slow start, at its longest, doubles from
@@ -37,6 +41,7 @@ double RateSearch::MostBitsPerSecond(int64_t bytes, double sender_s) const {
 }
 
 void RateSearch::Add(const Round& round) {
+  tried_ = true;
   if (round.tail_bytes <= 0) return;
   const double rate =
       std::min(8.0 * static_cast<double>(round.tail_bytes) / std::max(round.tail_s, 1e-6),
@@ -48,6 +53,7 @@ void RateSearch::Add(const Round& round) {
 }
 
 void RateSearch::AddUnfinished(int64_t bytes, double spent_s) {
+  tried_ = true;
   rate_ = std::min(rate_, MostBitsPerSecond(bytes, spent_s));
 }
 

@@ -17,7 +17,8 @@ namespace isthmus {
 // Decides the sizes of the uploads and what rate they show. Pure.
 class RateSearch {
  public:
-  static constexpr int64_t kFirstBytes = 32 << 10;
+  static constexpr int64_t kFirstBytes = 8 << 10;   // a second at 64 kbit/s
+  static constexpr double kFirstSeconds = 5;        // that it may take, whatever is left
   static constexpr int64_t kEnoughBytes = 8 << 20;  // stop here if the rate no longer grows
   static constexpr int64_t kMaxBytes = 64 << 20;    // one round
   static constexpr double kEnoughSeconds = 1.0;
@@ -28,8 +29,11 @@ class RateSearch {
   explicit RateSearch(double round_trip_s = 0, int64_t max_bytes = kMaxBytes)
       : round_trip_s_(round_trip_s), max_bytes_(max_bytes) {}
 
-  // Bytes of the next round; 0: done, or no time for another one in `seconds_left`.
+  // Bytes of the next round; 0: done, or no time for another one in `seconds_left`. The first one
+  // is made in any case: a slow path is measured rather than given up.
   int64_t NextBytes(double seconds_left) const;
+  // How long that round may take.
+  double Patience(double seconds_left) const;
 
   // A round as the receiver saw it: `elapsed_s` from its first message to its last; the second half
   // of it were `tail_bytes` in `tail_s`, which count as the rate.
@@ -55,6 +59,7 @@ class RateSearch {
   int64_t last_bytes_ = 0;
   double last_elapsed_s_ = 0;
   double rate_ = 0;
+  bool tried_ = false;
   bool growing_ = true;
 };
 

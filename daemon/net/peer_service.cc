@@ -21,10 +21,7 @@ constexpr size_t kMaxNameBytes = 256;                  // job and link ids of a 
 constexpr int64_t kMaxReplyBytes = 3 << 20;            // of an Echo
 constexpr int64_t kMaxUploadBytes = int64_t{1} << 30;  // one Upload
 constexpr absl::Duration kMaxUploadTime = absl::Seconds(60);
-constexpr int kMaxProbes = 16;                 // at once
-constexpr int64_t kMinMessageBytes = 1 << 10;  // of a Download
-constexpr int64_t kMaxMessageBytes = 64 << 10;
-constexpr int kMessagesARound = 16;  // at least
+constexpr int kMaxProbes = 16;  // at once
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 
 class Service final : public Peer::Service {
@@ -115,8 +112,7 @@ class Service final : public Peer::Service {
                           absl::StrCat("reply_bytes must be 1 to ", kMaxUploadBytes));
     }
     Watchdog::Watch watch(options_.watchdog, kMaxUploadTime, [context] { context->TryCancel(); });
-    const int64_t message_bytes =
-        std::clamp(request.reply_bytes() / kMessagesARound, kMinMessageBytes, kMaxMessageBytes);
+    const int64_t message_bytes = ProbeMessageBytes(request.reply_bytes());
     ProbeReply message;
     message.mutable_padding()->resize(static_cast<size_t>(message_bytes));
     for (int64_t left = request.reply_bytes(); left > 0; left -= message_bytes) {

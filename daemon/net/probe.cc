@@ -23,6 +23,10 @@ constexpr absl::Duration kLongestDiagnosis = absl::Seconds(4);
 constexpr double kTimesASmallOne = 20;  // a large message may take so much longer
 constexpr int64_t kSmallBytes = 256;
 
+absl::Duration Patience(const RateSearch& search, absl::Time deadline) {
+  return absl::Seconds(search.Patience(absl::ToDoubleSeconds(deadline - SteadyNow())));
+}
+
 double Since(absl::Time start) { return absl::ToDoubleSeconds(SteadyNow() - start); }
 
 // One upload; OK with an unchanged search if the peer saw too little.
@@ -126,7 +130,14 @@ absl::Status Prober::Echo(grpc::Channel* channel, const std::string& peer_id, in
   request.mutable_padding()->resize(static_cast<size_t>(bytes));
   ProbeReply reply;
   Peer::Stub stub(std::shared_ptr<grpc::Channel>(channel, [](grpc::Channel*) {}));
-  return rpc::FromGrpc(stub.Echo(call.context(), request, &reply));
+  RETURN_IF_ERROR(rpc::FromGrpc(stub.Echo(call.context(), request, &reply)));
+  if (reply.node_id().empty() || peer_id.empty() || reply.node_id() == peer_id)
+    return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("another daemon answers there: identity ", reply.node_id().substr(0, 80),
+                   ", meant was identity ", peer_id,
+                   ". Two daemons advertise one address, or a port is forwarded to the wrong host: "
+                   "give each daemon its own --advertise HOST:PORT"));
 }
 
 absl::StatusOr<double> Prober::RoundTrip(grpc::Channel* channel, const NodeInfo& peer, int echos,
@@ -184,7 +195,7 @@ absl::StatusOr<double> Prober::Rate(grpc::Channel* channel, const NodeInfo& peer
   Peer::Stub stub(std::shared_ptr<grpc::Channel>(channel, [](grpc::Channel*) {}));
   while (const int64_t bytes =
              search.NextBytes(absl::ToDoubleSeconds(deadline - SteadyNow()) - round_trip_s)) {
-    Call call(this, deadline - SteadyNow());
+    Call call(this, Patience(search, deadline));
     const absl::Status status =
         download ? DownloadRound(&stub, call.context(), peer.id(), bytes, &search)
                  : UploadRound(&stub, call.context(), peer.id(), bytes, &search);
@@ -267,7 +278,7 @@ absl::StatusOr<CoordinatorPath> Prober::MeasurePath(const std::string& coordinat
     const absl::Time by = SteadyNow() + options.budget;
     while (const int64_t bytes =
                search.NextBytes(absl::ToDoubleSeconds(by - SteadyNow()) - best_s)) {
-      Call call(this, by - SteadyNow());
+      Call call(this, Patience(search, by));
       const absl::Status status =
           up ? UploadRound(stub.get(), call.context(), "", bytes, &search)
              : DownloadRound(stub.get(), call.context(), "", bytes, &search);

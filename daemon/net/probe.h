@@ -40,7 +40,8 @@ class Prober {
   static constexpr int64_t kLargeBytes = 4 << 10;  // more than any packet that must pass
 
   // links(0) is this daemon -> peer; a peer that can't be measured gives `error` in it, within the
-  // budget and kDiagnosis. With both_ways, links(1) is peer -> this daemon where that was measured.
+  // budget, kDiagnosis and the first round of each direction. With both_ways, links(1) is peer ->
+  // this daemon where that was measured.
   ProbeResult Measure(const std::string& my_id, const NodeInfo& peer, const ProbeOptions& options);
 
   // Does a message of kLargeBytes come through, there and back, to the daemon that is meant?

@@ -32,7 +32,7 @@ double Search(const Model& model, double budget_s, double* used_s) {
 }
 
 TEST(RateSearch, FindsSteadyRatesOverFiveDecades) {
-  for (double rate : {1e5, 1e6, 5e6, 2e7, 1e8, 1e9, 1e10}) {
+  for (double rate : {6.4e4, 1e5, 1e6, 5e6, 2e7, 1e8, 1e9, 1e10}) {
     double used = 0;
     EXPECT_NEAR(Search({rate, 0, 0}, 30, &used), rate, 0.01 * rate);
     EXPECT_LT(used, 10) << rate;
@@ -56,6 +56,23 @@ TEST(RateSearch, KeepsWithinItsBudget) {
                              RateSearch::kFirstBytes * 8 / 2e5 * 1.1));  // the first round is blind
     EXPECT_GT(rate, 0);
   }
+}
+
+// A host behind 200 kbit/s was refused: connecting and echoes took what its first round needed.
+TEST(RateSearch, ASlowPathIsMeasuredThoughNoTimeIsLeft) {
+  for (double rate : {6.4e4, 2e5}) {
+    double used = 0;
+    EXPECT_NEAR(Search({rate, 0, 0}, -1, &used), rate, 0.01 * rate);
+    EXPECT_LT(used, 1.1) << "one round";
+    const RateSearch search;
+    EXPECT_LT(RateSearch::kFirstBytes * 8 / rate, search.Patience(-1)) << "it may take that";
+  }
+  RateSearch search;
+  EXPECT_EQ(search.Patience(8), 8);
+  EXPECT_GT(search.NextBytes(-1), 0);
+  search.AddUnfinished(RateSearch::kFirstBytes, RateSearch::kFirstSeconds);
+  EXPECT_EQ(search.NextBytes(-1), 0) << "not again and again";
+  EXPECT_EQ(search.Patience(0.5), 0.5);
 }
 
 // 1 Mbit/s, 100 ms: a packet near the start was lost, so the receiver saw nothing for a second and
@@ -88,8 +105,8 @@ TEST(RateSearch, TheSendersClockLeavesAHonestRateAlone) {
 
 TEST(RateSearch, IgnoresRoundsThatShowNothing) {
   RateSearch search;
-  EXPECT_EQ(search.NextBytes(0), 0);
   search.Add({0, 1, 0, 1});
+  EXPECT_EQ(search.NextBytes(0), 0);
   ArrivalLog one;
   one.Add(1000, 1);
   search.Add(one.Round());
@@ -130,7 +147,7 @@ TEST(RateSearch, ARoundHasAtMostTheBytesThatAreAllowed) {
 }
 
 TEST(ProbeMessageBytes, ARoundHasSixteenMessagesOrMore) {
-  EXPECT_EQ(ProbeMessageBytes(0), 1 << 10);
+  EXPECT_EQ(ProbeMessageBytes(0), 512);
   EXPECT_EQ(ProbeMessageBytes(RateSearch::kFirstBytes), RateSearch::kFirstBytes / 16);
   EXPECT_EQ(ProbeMessageBytes(RateSearch::kMaxBytes), 64 << 10);
 }

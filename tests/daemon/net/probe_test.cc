@@ -6,7 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
+#include "proto/peer_service.grpc.pb.h"
 #include "tests/daemon/net/loopback_cluster.h"
 
 namespace isthmus::daemon {
@@ -70,6 +73,29 @@ TEST(Prober, AnotherDaemonAtTheAddressIsRefusedInWords) {
       << result.error();
   EXPECT_NE(result.error().find("--advertise"), std::string::npos);
   EXPECT_EQ(result.rate_bits_per_s(), 0);
+  server->Shutdown();
+}
+
+// A daemon that does not look at whom a question is for still says who it is.
+TEST(Prober, AnAnswerOfAnotherDaemonIsRefused) {
+  struct Careless final : Peer::Service {
+    grpc::Status Echo(grpc::ServerContext*, const ProbeRequest*, ProbeReply* reply) override {
+      reply->set_node_id("other-id");
+      return grpc::Status::OK;
+    }
+  } service;
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const auto server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  Prober prober;
+  const NodeInfo peer = PeerAt(absl::StrCat("127.0.0.1:", port));
+  const LinkMeasurement result = prober.Measure("me", peer, {}).links(0);
+  EXPECT_NE(result.error().find("identity other-id, meant was identity peer-id"), std::string::npos)
+      << result.error();
+  EXPECT_NE(result.error().find("--advertise"), std::string::npos);
   server->Shutdown();
 }
 
