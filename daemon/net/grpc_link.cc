@@ -16,8 +16,6 @@ constexpr size_t kGrpcPrefixBytes = 5;
 constexpr size_t kHttp2FrameBytes = 16384;  // gRPC's default largest DATA frame
 constexpr size_t kHttp2HeaderBytes = 9;
 
-// Frames that came while Finish waited and that nobody has asked for yet.
-constexpr size_t kMaxStash = 8;
 constexpr int64_t kMaxStashedPayload = 64 << 20;  // where Receive was never called
 
 // A peer that says why it ends does so right before or after its writes fail.
@@ -282,7 +280,16 @@ absl::Status GrpcLink::Finish(absl::Duration timeout) {
   RETURN_IF_ERROR(BeginWrite());
   // No Touch: the whole of it has this time.
   Watchdog::Watch watch(options_.watchdog, timeout, [this, timeout] {
-    Fail(Expired("waiting for the peer to finish", timeout)).IgnoreError();
+    bool full = false;
+    {
+      MutexLock lock(&mutex_);
+      full = stash_.size() >= kMaxStash;
+    }
+    Fail(Expired(full ? absl::StrCat("waiting for the peer to finish: ", kMaxStash,
+                                     " of its frames are here, the limit, and nobody takes them")
+                      : "waiting for the peer to finish",
+                 timeout))
+        .IgnoreError();
   });
   LinkChunk last;
   last.set_end(true);

@@ -38,6 +38,9 @@ struct GrpcLinkOptions {
 
 class GrpcLink : public worker::Link {
  public:
+  // Frames that came while Finish waited and that nobody has asked for yet.
+  static constexpr size_t kMaxStash = 8;
+
   // Hellos have been exchanged.
   GrpcLink(GrpcLinkOptions options, std::unique_ptr<LinkStream> stream);
   ~GrpcLink() override;

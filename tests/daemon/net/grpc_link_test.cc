@@ -225,6 +225,29 @@ TEST_F(GrpcLinkTest, FramesThatCameBeforeThePeersEndAreStillThereAfterFinish) {
             absl::StatusCode::kOutOfRange);
 }
 
+TEST_F(GrpcLinkTest, FinishReadsAheadAsManyFramesAsItsLimitSays) {
+  constexpr int kFrames = GrpcLink::kMaxStash + 2;
+  for (int i = 0; i < kFrames; ++i) ASSERT_TRUE(pair_.upper->Send(MakeFrame(i, 1000), kLong).ok());
+  std::thread upper([&] { EXPECT_TRUE(pair_.upper->Finish(kLong).ok()); });
+  std::thread lower([&] { EXPECT_TRUE(pair_.lower->Finish(kLong).ok()); });
+  for (int i = 0; i < kFrames; ++i) {  // each that is taken makes room for one
+    const auto got = pair_.lower->Receive(kMaxPayload, kLong);
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_TRUE(Same(*got, MakeFrame(i, 1000)));
+  }
+  upper.join();
+  lower.join();
+}
+
+TEST_F(GrpcLinkTest, FramesBeyondTheLimitThatNobodyTakesEndFinishByName) {
+  for (size_t i = 0; i < GrpcLink::kMaxStash + 1; ++i)
+    ASSERT_TRUE(pair_.upper->Send(MakeFrame(1, 1000), kLong).ok());
+  const absl::Status status = pair_.lower->Finish(absl::Seconds(1));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(status.message().find("8 of its frames are here, the limit"), absl::string_view::npos)
+      << status;
+}
+
 TEST_F(GrpcLinkTest, FinishAloneEndsAtItsDeadline) {
   EXPECT_EQ(pair_.lower->Finish(absl::Milliseconds(50)).code(),
             absl::StatusCode::kDeadlineExceeded);
