@@ -156,12 +156,9 @@ absl::Status CheckpointClient::Retry(const std::string& what, F attempt) {
 }
 
 absl::Status CheckpointClient::Put(const PutCheckpointHeader& header, absl::string_view bytes) {
-  PutCheckpointHeader full = header;
-  full.set_file_bytes(static_cast<int64_t>(bytes.size()));
-  full.set_checksum(Hash64(bytes));
   return Retry(absl::StrCat("storing ", header.file(), " of step ", header.step(), ", stage ",
                             header.stage()),
-               [&](Transfer* transfer) { return PutOnce(full, bytes, transfer); });
+               [&](Transfer* transfer) { return PutOnce(header, bytes, transfer); });
 }
 
 void CheckpointClient::Keep(const PutCheckpointHeader& header, absl::string_view bytes) {

@@ -36,7 +36,6 @@ DataFile Describe(const std::string& name, const worker::WatchedFile& file,
   out.set_path(name);
   out.set_bytes(file.bytes());
   out.set_format(look.format);
-  out.set_lowest_id(look.lowest_id);
   out.set_highest_id(look.highest_id);
   out.set_contents(look.contents);
   out.set_problem(look.problem);

@@ -188,19 +188,21 @@ PutCheckpointHeader CheckpointWriter::Header(const CheckpointParts& parts, const
 }
 
 absl::Status CheckpointWriter::Store(const CheckpointParts& parts) {
-  for (const auto& [file, bytes] : Files(parts)) store_->Keep(Header(parts, file, *bytes), *bytes);
-  if (!parts.tied.empty()) {
-    const std::string file = TiedFile(Hash64(parts.weights));
-    store_->Keep(Header(parts, file, parts.tied), parts.tied);
+  std::vector<PutCheckpointHeader> headers;
+  for (const auto& [file, bytes] : Files(parts)) {
+    headers.push_back(Header(parts, file, *bytes));
+    store_->Keep(headers.back(), *bytes);
   }
+  if (!parts.tied.empty())
+    store_->Keep(Header(parts, TiedFile(headers[0].checksum()), parts.tied), parts.tied);
   size_t done = 0;
-  absl::Status status = PutRest(parts, &done);
+  absl::Status status = PutRest(parts, headers, &done);
   if (!parts.last || !WorthHolding(status)) return status;
   LogWarning("the last checkpoint (", parts.step, ") of stage ", plan_.stage(),
              " is not stored yet: ", status.message(),
              ". It is held in memory and tried again for ", absl::FormatDuration(options_.hold));
   const auto give_up = SteadyAfter(options_.hold);
-  while (WorthHolding(status) && Pause(give_up)) status = PutRest(parts, &done);
+  while (WorthHolding(status) && Pause(give_up)) status = PutRest(parts, headers, &done);
   return status;
 }
 
@@ -214,11 +216,13 @@ bool CheckpointWriter::Pause(Clock::time_point give_up) {
 }
 
 // From file `*done` on: those before are there.
-absl::Status CheckpointWriter::PutRest(const CheckpointParts& parts, size_t* done) {
+absl::Status CheckpointWriter::PutRest(const CheckpointParts& parts,
+                                       const std::vector<PutCheckpointHeader>& headers,
+                                       size_t* done) {
   const auto files = Files(parts);
   for (; *done < files.size(); ++*done) {
     const auto& [file, bytes] = files[*done];
-    const absl::Status status = store_->Put(Header(parts, file, *bytes), *bytes);
+    const absl::Status status = store_->Put(headers[*done], *bytes);
     if (options_.progress != nullptr) ++*options_.progress;
     if (!status.ok())
       return Annotate(status, absl::StrCat("putting ", file, " of checkpoint ", parts.step));

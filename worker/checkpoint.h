@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -91,7 +92,8 @@ class CheckpointWriter {
  private:
   void Run();
   absl::Status Store(const CheckpointParts& parts);
-  absl::Status PutRest(const CheckpointParts& parts, size_t* done);
+  absl::Status PutRest(const CheckpointParts& parts,
+                       const std::vector<PutCheckpointHeader>& headers, size_t* done);
   bool Pause(std::chrono::steady_clock::time_point give_up);
   PutCheckpointHeader Header(const CheckpointParts& parts, const std::string& file,
                              const std::string& bytes) const;

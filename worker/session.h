@@ -42,8 +42,9 @@ inline std::string TiedFile(uint64_t weights_checksum) {
 class CheckpointStore {
  public:
   virtual ~CheckpointStore() = default;
-  // `file` is weights.safetensors, optimizer.safetensors or state.json. Atomic: a part is there
-  // whole or not at all.
+  // `file` is weights.safetensors, optimizer.safetensors or state.json; size and checksum are those
+  // of `bytes`, which nobody hashes again on this host. Atomic: a part is there whole or not at
+  // all.
   virtual absl::Status Put(const PutCheckpointHeader& header, absl::string_view bytes) = 0;
   // Keeps a file on this host's own disk, before it is Put: a resume on the same hosts with the
   // same cut then fetches nothing. `file` may be a TiedFile as well, which is not Put:

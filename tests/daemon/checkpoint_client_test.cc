@@ -27,8 +27,10 @@ std::string Bytes(size_t size) {
   return bytes;
 }
 
-PutCheckpointHeader Header() {
+PutCheckpointHeader Header(const std::string& bytes = "") {
   PutCheckpointHeader header;
+  header.set_file_bytes(static_cast<int64_t>(bytes.size()));
+  header.set_checksum(Hash64(bytes));
   header.set_job_id("job");
   header.set_step(100);
   header.set_stage(1);
@@ -57,7 +59,7 @@ TEST_F(CheckpointClientTest, PutsAndFetchesAllSizes) {
   for (size_t size :
        {size_t{0}, size_t{1}, size_t{256} << 10, (size_t{256} << 10) + 1, size_t{5} << 20}) {
     const std::string bytes = Bytes(size);
-    ASSERT_TRUE(client->Put(Header(), bytes).ok()) << size;
+    ASSERT_TRUE(client->Put(Header(bytes), bytes).ok()) << size;
     EXPECT_EQ(coordinator.files()["100/1/weights.safetensors"], bytes);
     coordinator.PutAnswer(bytes);
     const auto fetched = client->Fetch(FetchCheckpointRequest());
@@ -66,11 +68,21 @@ TEST_F(CheckpointClientTest, PutsAndFetchesAllSizes) {
   }
 }
 
+// The writer hashed them already: gigabytes, on the host that computes.
+TEST_F(CheckpointClientTest, BytesGoUnderTheChecksumOfTheirHeader) {
+  FakeCoordinator coordinator;
+  const auto client = Client(coordinator.address());
+  PutCheckpointHeader header = Header("abc");
+  header.set_checksum(header.checksum() + 1);
+  EXPECT_EQ(client->Put(header, "abc").code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(client->Put(Header("abc"), "abc").ok());
+}
+
 TEST_F(CheckpointClientTest, TriesAgainWhileTheCoordinatorIsAway) {
   FakeCoordinator coordinator;
   const auto client = Client(coordinator.address());
   coordinator.FailBulk(3, absl::UnavailableError("restarting"));
-  EXPECT_TRUE(client->Put(Header(), "abc").ok());
+  EXPECT_TRUE(client->Put(Header("abc"), "abc").ok());
   EXPECT_EQ(coordinator.files().size(), 1u);
   coordinator.FailBulk(3, absl::UnavailableError("restarting"));
   coordinator.PutAnswer("xyz");
@@ -82,7 +94,7 @@ TEST_F(CheckpointClientTest, TriesAgainForAsLongAsTheSteadyClockSays) {
   const auto client = Client(coordinator.address());
   coordinator.FailBulk(3, absl::UnavailableError("restarting"));
   const LeapingWallClock clock;
-  const absl::Status put = client->Put(Header(), "abc");
+  const absl::Status put = client->Put(Header("abc"), "abc");
   EXPECT_TRUE(put.ok()) << put;
 }
 
@@ -90,7 +102,7 @@ TEST_F(CheckpointClientTest, DoesNotRepeatWhatIsRefused) {
   FakeCoordinator coordinator;
   const auto client = Client(coordinator.address());
   coordinator.FailBulk(1, absl::FailedPreconditionError("generation 3 is out of date"));
-  const absl::Status status = client->Put(Header(), "abc");
+  const absl::Status status = client->Put(Header("abc"), "abc");
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(status.message().find("generation 3"), absl::string_view::npos);
   EXPECT_NE(status.message().find("weights.safetensors of step 100"), absl::string_view::npos)
@@ -100,7 +112,7 @@ TEST_F(CheckpointClientTest, DoesNotRepeatWhatIsRefused) {
 
 TEST_F(CheckpointClientTest, GivesUpInTheEnd) {
   const auto client = Client("127.0.0.1:1");
-  EXPECT_EQ(client->Put(Header(), "abc").code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(client->Put(Header("abc"), "abc").code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(CheckpointClientTest, ADamagedOrTooBigAnswerIsAnError) {
@@ -130,15 +142,14 @@ TEST_F(CheckpointClientTest, WhatIsOnThisDiskIsNotFetched) {
   options.watchdog = &watchdog_;
   options.parts = &parts;
   CheckpointClient client(options);
-  PutCheckpointHeader header = Header();
   const std::string own = Tensors({{"a", "1111"}, {"b", "2222"}});
-  header.set_checksum(Hash64(own));
+  PutCheckpointHeader header = Header(own);
   client.Keep(header, own);
   const std::string tied = Tensors({{"wte", "3333"}, {"wte.exp_avg", "4444"}});
   header.set_file(worker::TiedFile(Hash64(own)));
   header.set_checksum(Hash64(tied));
   client.Keep(header, tied);
-  ASSERT_TRUE(client.Put(Header(), own).ok());
+  ASSERT_TRUE(client.Put(Header(own), own).ok());
   const int64_t sent = client.bytes_moved();
   EXPECT_EQ(sent, static_cast<int64_t>(own.size()));
 
@@ -159,8 +170,7 @@ TEST_F(CheckpointClientTest, WhatIsOnThisDiskIsNotFetched) {
     CheckpointClientOptions with = options;
     with.parts = &elsewhere;
     CheckpointClient other(with);
-    PutCheckpointHeader foreign = Header();
-    foreign.set_checksum(Hash64(own));
+    PutCheckpointHeader foreign = Header(own);
     other.Keep(foreign, own);
     foreign.set_checksum(Hash64(tied));
     foreign.set_file(worker::TiedFile(Hash64("other weights")));
@@ -169,9 +179,9 @@ TEST_F(CheckpointClientTest, WhatIsOnThisDiskIsNotFetched) {
     EXPECT_EQ(other.Fetch(request).value(), "fetched");
   }
   request.set_tensors(0, "a");
-  ASSERT_TRUE(client.Put(Header(), "of another run").ok());
+  ASSERT_TRUE(client.Put(Header("of another run"), "of another run").ok());
   EXPECT_EQ(client.Fetch(request).value(), "fetched") << "the coordinator's is another one";
-  ASSERT_TRUE(client.Put(Header(), own).ok());
+  ASSERT_TRUE(client.Put(Header(own), own).ok());
   EXPECT_NE(client.Fetch(request).value(), "fetched");
   for (const auto& file : std::filesystem::recursive_directory_iterator(directory.path())) {
     if (!file.is_regular_file()) continue;
@@ -188,7 +198,7 @@ TEST_F(CheckpointClientTest, ProgressIsWhatNoAttemptHadMoved) {
   const auto client = Client(coordinator.address());
   const std::string bytes = Bytes(1'000'000);
   coordinator.FailBulk(3, absl::UnavailableError("restarting"));
-  ASSERT_TRUE(client->Put(Header(), bytes).ok());
+  ASSERT_TRUE(client->Put(Header(bytes), bytes).ok());
   EXPECT_EQ(client->bytes_moved(), 1'000'000);
   coordinator.PutAnswer(bytes);
   ASSERT_TRUE(client->Fetch(FetchCheckpointRequest()).ok());
@@ -203,7 +213,7 @@ TEST_F(CheckpointClientTest, CancelEndsWaitsNowAndLater) {
   options.watchdog = &watchdog_;
   CheckpointClient client(options);
   absl::Status status;
-  std::thread putting([&] { status = client.Put(Header(), "abc"); });
+  std::thread putting([&] { status = client.Put(Header("abc"), "abc"); });
   client.Cancel(absl::CancelledError("stop"));
   putting.join();
   EXPECT_EQ(status.message(), "stop");

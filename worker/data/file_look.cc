@@ -121,7 +121,7 @@ struct Words {
   int64_t count = 0;  // a place
   int64_t zeros[4] = {}, upper[4] = {};
   bool text = true, low_bytes_zero = true;
-  uint16_t lowest = 0xffff, highest = 0;
+  uint16_t highest = 0;
   uint32_t highest32 = 0;
 
   void Add(const char* bytes, int64_t size) {
@@ -133,7 +133,6 @@ struct Words {
         zeros[k] += w[k] == 0;
         upper[k] += w[k] < kUpperHalves;
         low_bytes_zero = low_bytes_zero && (w[k] & 0xff) == 0;
-        lowest = std::min(lowest, w[k]);
         highest = std::max(highest, w[k]);
       }
       highest32 = std::max({highest32, w[0] | uint32_t{w[1]} << 16, w[2] | uint32_t{w[3]} << 16});
@@ -141,7 +140,6 @@ struct Words {
     uint16_t w;
     for (int64_t i = size / 8 * 8; i + 2 <= size; i += 2) {  // the file's end
       std::memcpy(&w, bytes + i, 2);
-      lowest = std::min(lowest, w);
       highest = std::max(highest, w);
     }
   }
@@ -226,7 +224,6 @@ absl::StatusOr<FileLook> LookAt(const WatchedFile& file, int64_t max_bytes) {
   look.contents = hasher.Digest();
   if (!headed) Judge(words, bytes, &look);
   if (look.format == kFormatUint16 && look.tokens > 0) {
-    look.lowest_id = words.lowest;
     look.highest_id = words.highest;
   } else if (look.format == kFormatUint32 || look.format == kFormatInt64) {
     look.highest_id = words.highest32;

@@ -13,11 +13,11 @@
 namespace isthmus::worker {
 
 struct FileLook {
-  std::string format;                     // proto/data/data_files.h
-  int64_t offset = 0;                     // of the first token: after a header
-  int64_t tokens = 0;                     // of the width that `format` says
-  int64_t lowest_id = 0, highest_id = 0;  // in the blocks that were read
-  uint64_t contents = 0;                  // hash of the size and of those blocks
+  std::string format;      // proto/data/data_files.h
+  int64_t offset = 0;      // of the first token: after a header
+  int64_t tokens = 0;      // of the width that `format` says
+  int64_t highest_id = 0;  // in the blocks that were read
+  uint64_t contents = 0;   // hash of the size and of those blocks
   // Why it can't be read as 16-bit token ids (or, with a format that is not a plain one, at all):
   // "offset N: " and words that end in what to do. Empty: nothing speaks against it.
   std::string problem;
