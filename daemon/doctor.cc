@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/rpc/channel.h"
+#include "daemon/flags.h"
 #include "daemon/resources.h"
 
 namespace isthmus::daemon {
@@ -38,8 +39,13 @@ Finding LookAtCoordinator(const DaemonOptions& options, absl::Duration patience)
 Finding LookAtData(const std::string& folder) {
   Finding f{Finding::kOk, "--data-dir", folder, ""};
   std::error_code error;
-  const bool empty = std::filesystem::is_empty(folder, error);
-  if (error) {
+  const absl::Status there = CheckDataDir(folder);
+  const bool empty = there.ok() && std::filesystem::is_empty(folder, error);
+  if (!there.ok()) {
+    f.level = Finding::kFail;
+    f.text = std::string(there.message());
+    f.cure = "make it, or name another one";
+  } else if (error) {
     f.level = Finding::kFail;
     f.text = absl::StrCat(folder, ": ", error.message());
     f.cure = "name a folder that this user may read";

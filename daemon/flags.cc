@@ -86,18 +86,6 @@ absl::Status CheckDialled(const std::string& flag, const std::string& address) {
   return absl::OkStatus();
 }
 
-absl::Status CheckDataDir(const std::string& path) {
-  struct stat info {};
-  if (stat(path.c_str(), &info) != 0) {
-    return Bad("--data-dir", path,
-               absl::StrCat(std::strerror(errno),
-                            "; it must be a directory, where the jobs' data "
-                            "paths start (it may be empty)"));
-  }
-  return S_ISDIR(info.st_mode) ? absl::OkStatus()
-                               : Bad("--data-dir", path, "is a file; give the directory it is in");
-}
-
 }  // namespace
 
 absl::Status ApplyByteFlags(const ByteFlags& bytes, DaemonOptions* options) {
@@ -111,8 +99,19 @@ absl::Status CheckFlags(const DaemonOptions& options) {
   if (!options.advertise.empty()) RETURN_IF_ERROR(CheckDialled("--advertise", options.advertise));
   if (!options.http.empty()) RETURN_IF_ERROR(rpc::CheckAddress("--http", options.http));
   RETURN_IF_ERROR(CheckName(options.name));
-  RETURN_IF_ERROR(CheckDevice(options.device));
-  return CheckDataDir(options.data_dir);
+  return CheckDevice(options.device);
+}
+
+absl::Status CheckDataDir(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) {
+    return Bad("--data-dir", path,
+               absl::StrCat(std::strerror(errno),
+                            "; it must be a directory, where the jobs' data "
+                            "paths start (it may be empty)"));
+  }
+  return S_ISDIR(info.st_mode) ? absl::OkStatus()
+                               : Bad("--data-dir", path, "is a file; give the directory it is in");
 }
 
 }  // namespace isthmus::daemon

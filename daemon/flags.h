@@ -20,7 +20,11 @@ struct ByteFlags {
 // names flag, value and what is possible.
 absl::Status ApplyByteFlags(const ByteFlags& bytes, DaemonOptions* options);
 
+// All but what lies on this host's disk.
 absl::Status CheckFlags(const DaemonOptions& options);
+
+// That --data-dir is a directory.
+absl::Status CheckDataDir(const std::string& path);
 
 }  // namespace isthmus::daemon
 

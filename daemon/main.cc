@@ -189,6 +189,7 @@ int Main(int argc, char** argv) {
   if (options.threads == 0) options.threads = UsableThreads();
   absl::Status usable = ApplyByteFlags(flags.bytes, &options);
   if (usable.ok()) usable = CheckFlags(options);
+  if (usable.ok() && !flags.doctor) usable = CheckDataDir(options.data_dir);
   if (!usable.ok()) return Fail(usable, kUsage);
   if (flags.doctor) return RunDoctor(options);
   if (const int64_t files = RaiseFileLimit(); files < kFewFiles) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "daemon/flags.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/temp_directory.h"
@@ -46,6 +47,24 @@ TEST(Doctor, LooksAtAllThatADaemonNeeds) {
   EXPECT_EQ(Of(findings, "--data-dir").level, Finding::kOk);
   EXPECT_EQ(Of(findings, "address for others").level, Finding::kWarn);
   EXPECT_THAT(Of(findings, "address for others").cure, HasSubstr("--advertise"));
+}
+
+// It ended the whole report, with one line.
+TEST(Doctor, ADataDirectoryThatIsNoneIsOneFindingOfAll) {
+  const TempDirectory dir;
+  std::ofstream(dir.path() + "/file") << "text";
+  DaemonOptions options;
+  options.listen = "127.0.0.1:0";
+  options.coordinator = "127.0.0.1:1";
+  options.state_dir = dir.path() + "/state";
+  for (const auto& [name, words] : {std::pair("nodir", "No such file"), {"file", "is a file"}}) {
+    options.data_dir = dir.path() + "/" + name;
+    EXPECT_TRUE(CheckFlags(options).ok()) << "the examination begins";
+    const std::vector<Finding> findings = Examine(options, absl::Milliseconds(100));
+    EXPECT_EQ(Of(findings, "--data-dir").level, Finding::kFail);
+    EXPECT_THAT(Of(findings, "--data-dir").text, HasSubstr(words));
+    Of(findings, "memory");
+  }
 }
 
 TEST(Doctor, AnAddressThatWasFoundOutIsNamed) {

@@ -100,10 +100,10 @@ TEST(DaemonFlags, Devices) {
 TEST(DaemonFlags, TheDataDirectoryMustBeOne) {
   DaemonOptions options = Good();
   options.data_dir = testing::TempDir() + "/not-there";
-  EXPECT_THAT(std::string(CheckFlags(options).message()), HasSubstr("No such file"));
+  EXPECT_THAT(std::string(CheckDataDir(options.data_dir).message()), HasSubstr("No such file"));
   options.data_dir = testing::TempDir() + "/flags_test_file";
   std::ofstream(options.data_dir) << "x";
-  EXPECT_THAT(std::string(CheckFlags(options).message()), HasSubstr("is a file"));
+  EXPECT_THAT(std::string(CheckDataDir(options.data_dir).message()), HasSubstr("is a file"));
   std::filesystem::remove(options.data_dir);
 }
 
