@@ -130,13 +130,15 @@ int WatchToEnd(Session* session, const std::string& job, bool json, const std::s
   }
   if (!status.ok()) return console->Fail(status);
   const Summary summary = MakeSummary(output.view().status(), output.view().records());
-  console->Out(json ? SummaryJson(summary) : absl::StrCat("\n", SummaryTable(summary)));
+  const int code = EndedWell(summary.status) ? kExitOk : kExitJobNotDone;
+  Summary shown = summary;
+  if (code != kExitOk) shown.status.clear_reason();  // the last line has it
+  console->Out(json ? SummaryJson(summary) : absl::StrCat("\n", SummaryTable(shown)));
   if (!summary_file.empty()) {
     const absl::Status written = WriteFileDurably(summary_file, SummaryJson(summary));
     if (!written.ok()) return console->Fail(written);
     if (!json) console->Out(absl::StrCat("\nsummary: ", summary_file, "\n"));
   }
-  const int code = EndedWell(summary.status) ? kExitOk : kExitJobNotDone;
   if (code != kExitOk) {  // the reason says how to go on
     console->Err(absl::StrCat("isthmus: the job ended ", StateName(summary.status.state()), ": ",
                               Printable(summary.status.reason()), "\n"));

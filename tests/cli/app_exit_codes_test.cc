@@ -97,11 +97,13 @@ TEST_F(AppTest, NodesWaitForACoordinatorThatIsNotThereYet) {
 
 TEST_F(AppTest, AJobThatPausesIsSix) {
   WatchReply paused = Records(0, 4, JOB_PAUSED);
-  paused.mutable_status()->set_reason("beta is lost");
+  paused.mutable_status()->set_reason("beta is \x1b[2J lost");
   fake_.streams = {{paused}};
   const Result result = Run({"watch", "bible"});
+  EXPECT_THAT(result.out, HasSubstr("paused at step 4"));
+  EXPECT_THAT(result.out, Not(HasSubstr("beta"))) << "a cause is told once";
   EXPECT_EQ(result.code, kExitJobNotDone);
-  EXPECT_THAT(result.err, HasSubstr("paused: beta is lost\n"));
+  EXPECT_THAT(result.err, HasSubstr("paused: beta is ?[2J lost\n"));
 }
 
 TEST_F(AppTest, AStopThatLostStepsIsSixAndAnOrderlyOneIsNot) {

@@ -88,7 +88,12 @@ std::string SummaryTable(const Summary& summary) {
   bytes.AddRow({"all", "", "", "", "", FormatBytes(static_cast<double>(summary.raw_bytes)),
                 FormatBytes(static_cast<double>(summary.wire_bytes)),
                 RatioText(summary.raw_bytes, summary.wire_bytes)});
-  return out + bytes.Render();
+  absl::StrAppend(&out, bytes.Render());
+  const int64_t from = s.boundaries(0).from_step();
+  if (from > 0)
+    absl::StrAppend(&out, "Bytes are counted from step ", from,
+                    " on, where the layers were cut anew.\n");
+  return out;
 }
 
 std::string SummaryJson(const Summary& summary) {
@@ -124,6 +129,7 @@ std::string SummaryJson(const Summary& summary) {
     boundary["from"] = b.from_node();
     boundary["to"] = b.to_node();
     boundary["codec"] = b.codec();
+    boundary["from_step"] = b.from_step();
     boundary["raw_bytes"] = b.raw_bytes();
     boundary["wire_bytes"] = b.wire_bytes();
     boundary["ratio"] = RatioJson(b.raw_bytes(), b.wire_bytes());

@@ -147,8 +147,9 @@ std::string NodesView(const ListNodesReply& reply) {
         node.block_forward_s() > 0 ? node.block_flops() / node.block_forward_s() / 1e9 : 0;
     nodes.AddRow(
         {node.name(),
-         status.alive() ? "alive"
-                        : absl::StrCat("lost ", FormatSeconds(status.heartbeat_age_s()), " ago"),
+         status.alive()
+             ? "alive"
+             : absl::StrCat("lost, last heard ", FormatSeconds(status.heartbeat_age_s()), " ago"),
          node.address(), node.device(), absl::StrCat(node.threads()), Bytes(node.memory_bytes()),
          Bytes(node.disk_bytes()), gflops > 0 ? FormatFixed(gflops, 1) : "measuring",
          PathWords(status.path()),
@@ -249,9 +250,12 @@ std::string CheckpointsView(const ListCheckpointsReply& reply, bool verified) {
   Table table({">STEP", ">SIZE", "STATE"});
   for (const CheckpointInfo& info : reply.checkpoints()) {
     table.AddRow({absl::StrCat(info.step()), Bytes(info.bytes()),
-                  !info.damage().empty() ? info.damage()
-                  : verified             ? "sound"
-                                         : "whole (--verify reads it)"});
+                  absl::StrCat(!info.damage().empty() ? info.damage()
+                               : verified             ? "sound"
+                                                      : "whole (--verify reads it)",
+                               info.left_behind() ? "; left behind: the job went on from an older "
+                                                    "one, a resume takes it with --step alone"
+                                                  : "")});
   }
   return absl::StrCat(table.Render(),
                       "\nGo on from one: isthmus submit JOB.yaml --resume --step STEP\n");

@@ -201,11 +201,13 @@ std::string WatchView::StateLine() {
                       status_.reason().empty() ? "" : ": ", Printable(status_.reason()), "\n");
 }
 
-// Records come after the status that they belong to: the end is told below the last step.
+// The end itself, with its cause, is told once, by the summary that follows.
 std::string WatchView::Finish() {
   if (options_.terminal) {
+    JobStatus status = status_;
+    if (IsEnd(status.state())) status.clear_reason();
     const std::string out =
-        Draw(WatchFrame(status_, records_, losses_, options_.width, options_.unicode));
+        Draw(WatchFrame(status, records_, losses_, options_.width, options_.unicode));
     drawn_lines_ = 0;
     return out;
   }
@@ -214,7 +216,6 @@ std::string WatchView::Finish() {
     printed_step_ = records_.back().step();
     out = absl::StrCat(WatchLine(status_, records_.back()), "\n");
   }
-  if (IsEnd(status_.state())) absl::StrAppend(&out, StateLine());
   return out;
 }
 

@@ -9,6 +9,7 @@ namespace isthmus::cli {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 JobStatus Finished() {
   JobStatus s;
@@ -80,6 +81,16 @@ TEST(Summary, Table) {
   EXPECT_THAT(
       text,
       HasSubstr("all                                             15.6 KiB  3.91 KiB   4.00\n"));
+}
+
+TEST(Summary, BytesOfANewCutSaySo) {
+  JobStatus status = Finished();
+  EXPECT_THAT(SummaryTable(MakeSummary(status, {})), Not(HasSubstr("counted from")));
+  for (BoundaryTotals& b : *status.mutable_boundaries()) b.set_from_step(120);
+  EXPECT_THAT(SummaryTable(MakeSummary(status, {})),
+              HasSubstr("Bytes are counted from step 120 on, where the layers were cut anew."));
+  const auto json = nlohmann::json::parse(SummaryJson(MakeSummary(status, {})));
+  EXPECT_EQ(json["boundaries"][1]["from_step"], 120);
 }
 
 TEST(Summary, JsonHasTheSameFigures) {

@@ -123,6 +123,16 @@ TEST(Views, JobsAndStatus) {
   EXPECT_THAT(status, HasSubstr("embedding, blocks 0-2"));
 }
 
+TEST(Views, CheckpointsOfARunThatWasLeftAreMarked) {
+  ListCheckpointsReply reply;
+  reply.add_checkpoints()->set_step(10);
+  reply.add_checkpoints()->set_step(20);
+  reply.mutable_checkpoints(1)->set_left_behind(true);
+  const std::string text = CheckpointsView(reply, true);
+  EXPECT_THAT(text, HasSubstr("10    0 B  sound\n"));
+  EXPECT_THAT(text, HasSubstr("20    0 B  sound; left behind: the job went on from an older one"));
+}
+
 TEST(Views, RecordColumnsStandUnderTheirHeader) {
   JobRecord record;
   record.set_step(12);
