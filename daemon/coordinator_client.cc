@@ -267,6 +267,12 @@ void CoordinatorClient::Dispatch(const CoordinatorMessage& message) {
     case CoordinatorMessage::kMeasureCompute:
       options_.listener->OnMeasureCompute();
       return;
+    case CoordinatorMessage::kPutKept:
+      options_.listener->OnPutKept(message.put_kept());
+      return;
+    case CoordinatorMessage::kRemovedJob:
+      options_.listener->OnRemovedJob(message.removed_job());
+      return;
     case CoordinatorMessage::kRefuse: {
       MutexLock lock(&mutex_);
       refused_ = absl::FailedPreconditionError(

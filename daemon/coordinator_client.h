@@ -42,6 +42,8 @@ class CoordinatorListener {
   virtual void OnStop(const StopSession& stop) = 0;
   virtual void OnProbe(const ProbeRequestList& probe) = 0;
   virtual void OnMeasureCompute() = 0;
+  virtual void OnPutKept(const KeptPart& part) = 0;
+  virtual void OnRemovedJob(const std::string& job_id) = 0;
 };
 
 struct CoordinatorClientOptions {

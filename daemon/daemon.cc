@@ -40,6 +40,22 @@ std::string HostName() {
 
 }  // namespace
 
+std::string EventWords(const SessionEvent& event) {
+  const std::string at = absl::StrCat(" after step ", event.step());
+  switch (event.state()) {
+    case SessionEvent::PREPARED:
+      return absl::StrCat("ready to go on", at);
+    case SessionEvent::RUNNING:
+      return absl::StrCat("runs", at);
+    case SessionEvent::CHECKPOINTED:
+      return absl::StrCat("this host's part of checkpoint ", event.step(), " is stored");
+    case SessionEvent::FINISHED:
+      return absl::StrCat("this host's session ended in good order", at);
+    default:
+      return absl::StrCat("session ended: ", event.message());
+  }
+}
+
 Daemon::Daemon(DaemonOptions options, StateDir state)
     : options_(std::move(options)),
       state_(std::move(state)),
@@ -213,6 +229,8 @@ Register Daemon::MakeRegister() {
     MutexLock lock(&data_mutex_);
     data_ = data;
     data_told_ = data.SerializeAsString();
+    *message.mutable_kept() = runner_->kept();
+    kept_told_ = message.kept().SerializeAsString();
     path_told_ = false;
   }
   const SessionRunner::Running running = runner_->running();
@@ -259,6 +277,11 @@ Heartbeat Daemon::MakeHeartbeat() {
     data_told_ = std::move(data);
     *heartbeat.mutable_data() = data_;
   }
+  const KeptParts kept = runner_->kept();
+  if (std::string bytes = kept.SerializeAsString(); bytes != kept_told_) {
+    kept_told_ = std::move(bytes);
+    *heartbeat.mutable_kept() = kept;
+  }
   if (!path_told_ && path_.ByteSizeLong() > 0) {
     path_told_ = true;
     *heartbeat.mutable_path() = path_;
@@ -269,6 +292,10 @@ Heartbeat Daemon::MakeHeartbeat() {
 void Daemon::OnStart(const Plan& plan) { runner_->Start(plan); }
 
 void Daemon::OnStop(const StopSession& stop) { runner_->Stop(stop); }
+
+void Daemon::OnPutKept(const KeptPart& part) { runner_->PutKept(part); }
+
+void Daemon::OnRemovedJob(const std::string& job_id) { runner_->OnRemoved(job_id); }
 
 void Daemon::OnProbe(const ProbeRequestList& probe) {
   const absl::Status status = probes_.Push(probe, absl::ZeroDuration());
@@ -371,10 +398,9 @@ void Daemon::OnStep(const StepRecord& record) {
 
 void Daemon::OnEvent(const SessionEvent& event) {
   if (event.state() == SessionEvent::FAILED) {
-    LogWarning("job ", event.job_id(), ": session ended: ", event.message());
+    LogWarning("job ", event.job_id(), ": ", EventWords(event));
   } else {
-    LogInfo("job ", event.job_id(), ": ", SessionEvent::State_Name(event.state()), " at step ",
-            event.step());
+    LogInfo("job ", event.job_id(), ": ", EventWords(event));
   }
   DaemonMessage message;
   *message.mutable_session() = event;

@@ -50,6 +50,9 @@ struct DaemonOptions {
   decltype(SessionRunnerOptions::open_corpus) open_corpus;
 };
 
+// Of a session on this host, for its log. Whether the job is done the coordinator decides.
+std::string EventWords(const SessionEvent& event);
+
 class Daemon : private CoordinatorListener, private worker::SessionObserver {
  public:
   Daemon(DaemonOptions options, StateDir state);
@@ -90,6 +93,8 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
   void OnStop(const StopSession& stop) override;
   void OnProbe(const ProbeRequestList& probe) override;
   void OnMeasureCompute() override;
+  void OnPutKept(const KeptPart& part) override;
+  void OnRemovedJob(const std::string& job_id) override;
   void OnStep(const StepRecord& record) override;
   void OnEvent(const SessionEvent& event) override;
   void ProbeLoop();
@@ -130,6 +135,7 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
   CondVar data_changed_;
   DataListing data_ ABSL_GUARDED_BY(data_mutex_);       // as last seen
   std::string data_told_ ABSL_GUARDED_BY(data_mutex_);  // the one last told, serialised
+  std::string kept_told_ ABSL_GUARDED_BY(data_mutex_);
   CoordinatorPath path_ ABSL_GUARDED_BY(data_mutex_);
   bool path_told_ ABSL_GUARDED_BY(data_mutex_) = true;
   std::chrono::steady_clock::time_point

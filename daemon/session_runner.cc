@@ -30,6 +30,7 @@ SessionRunner::SessionRunner(SessionRunnerOptions options)
       parts_(options_.state_dir + "/checkpoints",
              {options_.disk_bytes,
               {options_.state_dir + "/codec-state", options_.state_dir + "/spill"}}) {
+  sender_ = std::make_unique<PartSender>(&parts_, options_.checkpoints, options_.health);
   thread_ = options_.health->Spawn("session", [this] { Loop(); });
 }
 
@@ -91,6 +92,7 @@ void SessionRunner::Start(const Plan& plan) {
             absl::StrCat("generation ", plan.generation(), " takes its place")));
       }
       next_ = plan;
+      sender_->BreakOff("a session begins");
       changed_.SignalAll();
     }
   }
@@ -148,6 +150,17 @@ void SessionRunner::Leave(const std::string& reason) {
   Stop(stop);
 }
 
+void SessionRunner::PutKept(const KeptPart& part) {
+  if (idle()) sender_->Ask(part);
+}
+
+void SessionRunner::OnRemoved(const std::string& job_id) {
+  if (running().job_id == job_id) return;  // it can't be
+  LogInfo("job ", job_id, " was removed: what this host keeps of it goes");
+  parts_.Remove(job_id);
+  codec_states_.RemoveJob(job_id);
+}
+
 bool SessionRunner::idle() const {
   MutexLock lock(&mutex_);
   return current_ == nullptr && !next_.has_value();
@@ -155,6 +168,7 @@ bool SessionRunner::idle() const {
 
 bool SessionRunner::Shutdown(const absl::Status& why, absl::Duration patience) {
   const auto deadline = SteadyAfter(patience);
+  sender_->Stop();
   {
     MutexLock lock(&mutex_);
     shutdown_ = true;

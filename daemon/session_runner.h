@@ -23,6 +23,7 @@
 #include "daemon/net/dial_board.h"
 #include "daemon/net/link_opener.h"
 #include "daemon/net/watchdog.h"
+#include "daemon/part_sender.h"
 #include "daemon/state/codec_state_dir.h"
 #include "worker/session.h"
 
@@ -80,7 +81,11 @@ class SessionRunner {
     int64_t checkpoint_bytes = 0;  // that its checkpoints have moved to and from the coordinator
   };
   Running running() const;
-  uint64_t newest_generation() const;  // of all that were to start; 0: none yet
+
+  KeptParts kept() const { return parts_.Whole(); }  // of checkpoints, on this host's disk
+  void PutKept(const KeptPart& part);                // nothing while a session runs
+  void OnRemoved(const std::string& job_id);         // what is kept of it goes
+  uint64_t newest_generation() const;                // of all that were to start; 0: none yet
 
  private:
   // What can be stopped of the session that is being built or runs.
@@ -106,6 +111,7 @@ class SessionRunner {
   const SessionRunnerOptions options_;
   CodecStateDir codec_states_;
   PartDir parts_;
+  std::unique_ptr<PartSender> sender_;
   mutable Mutex mutex_;
   CondVar changed_;
   std::unique_ptr<Current> current_ ABSL_GUARDED_BY(mutex_);

@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "coordinator/core/jobs.h"
 #include "proto/job/job_state.h"
 
@@ -29,34 +31,115 @@ bool AtItsEnd(const JobStatus& s) {
 void JobTable::OnCheckpoint(const std::string& job_id, int64_t step, absl::Time now) {
   Job* job = Mutable(job_id);
   if (job == nullptr || step < job->status.checkpoint_step()) return;
+  const std::string words = CheckpointWords(*job);
   job->status.set_checkpoint_step(step);
   job->status.set_failed_checkpoints(0);
   job->checkpoint_trouble.clear();
+  if (step >= job->kept_step) job->kept_step = -1;
   job->progressed = now;
   if (step >= job->status.steps()) Revive(job, now);  // all was done while nobody was heard
   if (job->active()) SetStep(job, std::max(job->status.step(), step));
   if (job->active() && job->status.cause().kind() == FailureCause::CHECKPOINT_HELD)
     SetState(job, job->status.state(), "", now);
+  if (job->ended()) CameLate(job, words, now);
   Touch(job);
   MaybeFinish(job, now);
 }
 
+// A checkpoint became whole after the job had ended: less is lost than its reason says. `words`:
+// CheckpointWords before.
+void JobTable::CameLate(Job* job, const std::string& words, absl::Time now) {
+  JobStatus& s = job->status;
+  if (s.state() == JOB_FINISHED) return;
+  if (s.checkpoint_step() >= s.steps()) {
+    EndInOrder(job, "", now);
+    return;
+  }
+  absl::string_view reason = s.reason();
+  if (!absl::ConsumeSuffix(&reason, words)) return;
+  SetState(job, s.state() == JOB_FAILED ? JOB_PAUSED : s.state(),
+           absl::StrCat(reason, CheckpointWords(*job)), now, FailureCause(s.cause()));
+}
+
+// ---- what daemons keep ----
+
+void JobTable::OnKept(const std::string& node_id, const KeptParts& all) {
+  kept_.Told(node_id, all);
+}
+
+std::string KeptWords(const Job& job) {
+  std::vector<std::string> names;
+  for (const StagePlan& stage : job.plan.stages()) names.push_back(stage.node_name());
+  return absl::StrCat("the parts of checkpoint ", job.kept_step, " lie on the disks of ",
+                      absl::StrJoin(names, ", "),
+                      job.kept_waits.empty()
+                          ? " and are on their way here: a resume goes on from it once it is whole"
+                          : absl::StrCat("; they come here by themselves, but ", job.kept_waits));
+}
+
+// Why the parts of job.kept_step can't be had now, in words; empty: they can.
+std::string JobTable::KeptWaits(const Job& job, const Membership& members) const {
+  for (const StagePlan& stage : job.plan.stages()) {
+    const Member* member = members.Find(stage.node_id());
+    if (member == nullptr || !member->alive())
+      return absl::StrCat("daemon ", stage.node_name(), " is not connected");
+    if (member->heartbeat.generation() != 0 || JobOn(stage.node_id()) != nullptr)
+      return absl::StrCat("daemon ", stage.node_name(), " works for a job");
+  }
+  return "";
+}
+
+Commands JobTable::TickKept(Job* job, const Membership& members, absl::Time now) {
+  const JobStatus& s = job->status;
+  const bool may = job->ended() && job->plan.generation() == s.generation();
+  const int64_t step =
+      may ? kept_.NewestWhole(job->plan, std::max<int64_t>(0, s.checkpoint_step())) : -1;
+  const bool news = step != job->kept_step;
+  job->kept_step = step;
+  const std::string waits = step < 0 ? "" : KeptWaits(*job, members);
+  if (news || waits != job->kept_waits) Touch(job);
+  job->kept_waits = waits;
+  if (step < 0 || !waits.empty()) return {};
+  if (!news && job->kept_asked.has_value() && now - *job->kept_asked < options_.ask_kept) return {};
+  job->kept_asked = now;
+  Commands out;
+  for (int i = 0; i < job->plan.stages_size(); ++i) {
+    Command& c = out.emplace_back();
+    c.node_id = job->plan.stages(i).node_id();
+    KeptPart* part = c.message.mutable_put_kept();
+    part->set_job_id(job->id);
+    part->set_step(step);
+    part->set_generation(s.generation());
+    part->set_stage(i);
+    part->set_stages(job->plan.stages_size());
+  }
+  return out;
+}
+
 bool JobTable::OnCheckpointFailed(const std::string& job_id, uint64_t generation, int64_t step,
-                                  const std::string& why, absl::Time now) {
+                                  int stage, const std::string& why, absl::Time now) {
   Job* job = Current(job_id, generation);
   if (job == nullptr || !job->active() || step <= job->status.checkpoint_step()) return false;
   JobStatus& s = job->status;
   const bool first = step > job->failed_checkpoint;
   if (first) {  // else a further part of it, or another try
     job->failed_checkpoint = step;
+    job->failed_parts.clear();
     s.set_failed_checkpoints(s.failed_checkpoints() + 1);
   }
+  // Stages try again in turn: each has its say once, or the words would change with every try.
+  job->failed_parts[stage] = why;
+  std::vector<std::string> whys;
+  for (const auto& [of, words] : job->failed_parts) {
+    if (std::find(whys.begin(), whys.end(), words) == whys.end()) whys.push_back(words);
+  }
+  const std::string all = absl::StrJoin(whys, "; ");
   const int64_t more = s.failed_checkpoints() - 1;
   job->checkpoint_trouble = absl::StrCat(kNotStored, "that of step ", step,
                                          more > 0 ? absl::StrCat(" and ", more, " before it") : "",
-                                         " could not be: ", why, ". ", FallBack(s));
+                                         " could not be: ", all, ". ", FallBack(s));
   if (AtItsEnd(s)) {
-    SetState(job, s.state(), absl::StrCat("the last checkpoint is held and tried again: ", why),
+    SetState(job, s.state(), absl::StrCat("the last checkpoint is held and tried again: ", all),
              now, MakeCause(FailureCause::CHECKPOINT_HELD, -1, "", step));
   }
   Touch(job);
@@ -100,8 +183,21 @@ absl::Status JobTable::Remove(const std::string& id) {
   return absl::OkStatus();
 }
 
-void JobTable::Drop(const std::string& id) {
+void JobTable::SetRemoved(const std::string& id) {
   dirty_.forgotten.insert(id);
+  RestoreRemoved({id});
+}
+
+void JobTable::RestoreRemoved(const std::vector<std::string>& ids) {
+  for (const std::string& id : ids) {
+    if (removed_.insert(id).second) removed_in_order_.push_back(id);
+  }
+  for (; static_cast<int>(removed_.size()) > kMaxRemoved; removed_in_order_.pop_front())
+    removed_.erase(removed_in_order_.front());
+}
+
+void JobTable::Drop(const std::string& id) {
+  SetRemoved(id);
   dirty_.changed.erase(id);
   dirty_.new_plan.erase(id);
   unsaved_.erase(std::remove_if(unsaved_.begin(), unsaved_.end(),

@@ -143,12 +143,13 @@ absl::Status JobTable::OnStep(const std::string& node_id, const StepRecord& reco
 Commands JobTable::OnRegistered(const std::string& node_id, const isthmus::Register& request,
                                 bool restarted, absl::Time now) {
   Commands out;
+  kept_.Told(node_id, request.kept());
   const uint64_t generation = request.running_generation();
   for (auto& [id, job] : jobs_) {
     const int stage = StageOf(job, node_id);
     if (stage < 0) continue;
     const bool ran_alone =
-        request.running_job_id() == id && job.out_of_touch &&
+        request.running_job_id() == id && job.status.out_of_touch() &&
         (generation == job.status.generation() || (generation == 0 && !restarted));
     if (!job.active() && !(ran_alone && Revive(&job, now))) continue;
     StageState& s = job.stages[stage];
@@ -218,8 +219,14 @@ Commands JobTable::OnLeaving(const std::string& node_id, const Leaving& leaving,
 Commands JobTable::Tick(const Membership& members, absl::Time now) {
   Commands out;
   for (auto& [id, job] : jobs_) {
-    if (job.active()) Append(&out, TickJob(&job, members, now));
+    Append(&out, job.active() ? TickJob(&job, members, now) : TickKept(&job, members, now));
   }
+  for (const auto& [node_id, job_id] : kept_.TakeUseless(removed_)) {
+    Command& c = out.emplace_back();
+    c.node_id = node_id;
+    c.message.set_removed_job(job_id);
+  }
+  kept_.Forget(members);
   return out;
 }
 

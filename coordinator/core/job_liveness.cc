@@ -96,11 +96,12 @@ void JobTable::Forgive(absl::Duration pause) {
 
 // Its sessions ran while nobody was heard: the job goes on under its generation.
 bool JobTable::Revive(Job* job, absl::Time now) {
-  if (!job->out_of_touch || !NameIsFree(job->spec.name()).ok()) return false;
-  job->out_of_touch = false;
+  if (!job->status.out_of_touch() || !NameIsFree(job->spec.name()).ok()) return false;
+  job->status.set_out_of_touch(false);
   job->failed_at.reset();
   job->progressed = now;
   for (StageState& s : job->stages) {
+    s.prepared = true;
     if (!s.ended) s.gone_since = now;
   }
   SetState(job, JOB_RUNNING, "", now);
@@ -158,7 +159,7 @@ Commands JobTable::TickGone(Job* job, const Membership& members, absl::Time now)
                         absl::StrJoin(names, ", "),
                         ". If their sessions train on, the job goes on when they are back"),
            "", now);
-  job->out_of_touch = job->failed_at.has_value();
+  job->status.set_out_of_touch(job->failed_at.has_value());
   return out;
 }
 

@@ -10,7 +10,6 @@
 #include "proto/job/job_state.h"
 
 namespace isthmus::coordinator {
-namespace {
 
 std::string CheckpointWords(const Job& job) {
   const int64_t kept = job.status.checkpoint_step();
@@ -27,8 +26,6 @@ std::string CheckpointWords(const Job& job) {
                : "",
       ": submit --resume goes on from there");
 }
-
-}  // namespace
 
 bool CalledLost(const FailureCause& cause, const std::string& node_id) {
   return std::find(cause.lost().begin(), cause.lost().end(), node_id) != cause.lost().end();
@@ -116,6 +113,7 @@ JobStatus JobTable::Status(const Job& job, absl::Time now) const {
     s.add_warnings(job.checkpoint_trouble);
     s.set_checkpoint_trouble(job.checkpoint_trouble);
   }
+  if (job.kept_step >= 0) s.add_warnings(KeptWords(job));
   if (job.running_since.has_value())
     s.set_elapsed_s(s.elapsed_s() + absl::ToDoubleSeconds(now - *job.running_since));
   double tokens = 0, seconds = 0;
@@ -242,7 +240,7 @@ void JobTable::SetWaiting(const std::string& id, const JobSpec& spec, int64_t ch
   if (job == nullptr || !job->ended()) return;
   job->spec = spec;
   job->wait_for_nodes = true;
-  job->out_of_touch = false;
+  job->status.set_out_of_touch(false);
   job->status.set_steps(spec.recipe().steps());
   job->status.set_checkpoint_step(checkpoint_step);
   job->status.set_state(JOB_PENDING);
@@ -259,6 +257,7 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
     return absl::InternalError(
         absl::StrCat("generation ", plan.generation(), " is not above ", job->status.generation()));
   }
+  if (!SameCut(job->plan, plan)) job->boundaries.clear();
   job->plan = plan;
   job->spec = plan.job();
   job->wait_for_nodes = false;
@@ -266,8 +265,10 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   job->merger = RecordMerger(plan.generation(), plan.stages_size(), plan.start_step());
   job->failed_at.reset();
   job->progressed = now;
-  job->out_of_touch = false;
-  job->failed_checkpoint = -1;
+  job->kept_step = job->failed_checkpoint = -1;
+  job->failed_parts.clear();
+  job->kept_waits.clear();
+  job->kept_asked.reset();
   job->checkpoint_trouble.clear();
   job->stop_reason = job->leaving = job->leaving_node = "";
   while (!job->recent.empty() && job->recent.back().record.step() >= plan.start_step())
@@ -283,6 +284,7 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   s.set_steps(plan.job().recipe().steps());
   s.set_checkpoint_step(plan.from_checkpoint() ? plan.start_step() : -1);
   s.set_failed_checkpoints(0);
+  s.set_out_of_touch(false);
   SetState(job, JOB_STARTING,
            absl::StrCat("waiting for ", plan.stages_size(), " daemons to get ready"), now);
   job->deadline = now + absl::Milliseconds(plan.deadlines().open_ms()) + options_.start_margin;

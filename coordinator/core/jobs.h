@@ -28,6 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "coordinator/core/kept_table.h"
 #include "coordinator/core/membership.h"
 #include "coordinator/core/records.h"
 #include "proto/control.pb.h"
@@ -39,6 +40,7 @@ namespace isthmus::coordinator {
 constexpr int kMaxJobs = 1000;              // listed; the oldest ended ones make room
 constexpr int kRecentRecords = 512;         // of a job in memory
 constexpr int kMaxUnsavedRecords = 100000;  // of all jobs, should the disk refuse them
+constexpr int kMaxRemoved = 10000;          // ids that are remembered; those of the oldest go first
 constexpr size_t kMaxReasonBytes = 2000;
 constexpr int kRateWindow = 20;  // records that tokens/s and ETA look at
 
@@ -54,6 +56,8 @@ struct JobOptions {
       absl::Seconds(15);  // a stream that ends so soon after a failure is named in its reason
   absl::Duration attention =
       absl::Hours(24);  // a paused or failed job is held up to people for so long
+  absl::Duration ask_kept =
+      absl::Minutes(1);  // daemons are asked again for the parts of a checkpoint that they keep
 };
 
 // False before the first step.
@@ -100,11 +104,16 @@ struct Job {
   std::optional<absl::Time> failed_at;
   std::optional<absl::Time> ended_at;  // after a restart of the coordinator: that
   absl::Time progressed;               // the last sign that a daemon of this generation gets on
-  bool out_of_touch = false;       // paused because nobody was heard: its sessions may still run
-  int64_t failed_checkpoint = -1;  // the largest step of those that could not be stored
-  std::string stop_reason;         // STOPPING: as its daemons are told
-  std::string leaving;             // STOPPING because of a daemon that ends: in words ...
-  std::string leaving_node;        // ... and its id
+  int64_t failed_checkpoint = -1;      // the largest step of those that could not be stored ...
+  std::map<int, std::string> failed_parts;  // ... and why, by stage
+  // Ended: the step of a checkpoint beyond the stored ones all of whose parts daemons keep; -1:
+  // none. `kept_waits`: for what, in words; empty: the daemons are asked for it.
+  int64_t kept_step = -1;
+  std::string kept_waits;
+  std::optional<absl::Time> kept_asked;
+  std::string stop_reason;   // STOPPING: as its daemons are told
+  std::string leaving;       // STOPPING because of a daemon that ends: in words ...
+  std::string leaving_node;  // ... and its id
   std::deque<NumberedRecord> recent;
   uint64_t last_record = 0;  // number of the last one in `recent`
   uint64_t version = 0;      // grows with every change
@@ -115,6 +124,12 @@ struct Job {
   }
   bool ended() const { return !active() && status.state() != JOB_PENDING; }
 };
+
+// What a resume goes on from and what is lost, in words.
+std::string CheckpointWords(const Job& job);
+
+// Of a job with a kept_step: which checkpoint daemons keep and how it gets here, in words.
+std::string KeptWords(const Job& job);
 
 // Of an active job: a line for each daemon that has not been heard for longer than `patience`.
 std::vector<std::string> GoneWarnings(const Job& job, absl::Duration patience, absl::Time now);
@@ -159,8 +174,13 @@ class JobTable {
   void OnCheckpoint(const std::string& job_id, int64_t step, absl::Time now);
   // A part of one can't be stored here, `why` in words: a warning until the next one is whole.
   // True: it is the first word of this checkpoint.
-  bool OnCheckpointFailed(const std::string& job_id, uint64_t generation, int64_t step,
+  bool OnCheckpointFailed(const std::string& job_id, uint64_t generation, int64_t step, int stage,
                           const std::string& why, absl::Time now);
+
+  // All parts of checkpoints that a daemon keeps on its disk. Once a job has ended and all parts of
+  // a newer checkpoint than the stored ones are kept by daemons that are there and idle, Tick asks
+  // for them; a daemon that keeps parts of a removed job is told so.
+  void OnKept(const std::string& node_id, const KeptParts& all);
 
   // A daemon was told to end: the job on it is stopped in good order, and is PAUSED then.
   Commands OnLeaving(const std::string& node_id, const Leaving& leaving, absl::Time now);
@@ -170,12 +190,14 @@ class JobTable {
 
   // Forgets a job that has ended. FailedPrecondition: it has not, and what to do.
   absl::Status Remove(const std::string& id);
+  void SetRemoved(const std::string& id);  // one that is not known here, or no longer
 
   // Deadlines, stalls, unconfirmed daemons.
   Commands Tick(const Membership& members, absl::Time now);
 
   // A job from the store. One that was active waits for its daemons (JobOptions.confirm).
   void Restore(Job job, int64_t next_record_step, absl::Time now);
+  void RestoreRemoved(const std::vector<std::string>& ids);  // the oldest first
 
   // By id, or the newest of that name.
   const Job* Find(const std::string& id_or_name) const;
@@ -191,7 +213,8 @@ class JobTable {
   struct Dirty {
     std::set<std::string> changed;
     std::set<std::string> new_plan;   // of these
-    std::set<std::string> forgotten;  // made room, or were removed: drop them in the store
+    std::set<std::string> forgotten;  // made room, or were removed: the store drops them and
+                                      // remembers their ids
   };
   Dirty TakeDirty();
   std::vector<StoredRecord> TakeRecords();
@@ -222,11 +245,17 @@ class JobTable {
   bool Revive(Job* job, absl::Time now);
   void CheckOverdue(Job* job);
   static void RestoreTrouble(Job* job);
+  void CameLate(Job* job, const std::string& words, absl::Time now);
+  Commands TickKept(Job* job, const Membership& members, absl::Time now);
+  std::string KeptWaits(const Job& job, const Membership& members) const;
   void Drop(const std::string& id);
   void Forget();
 
   const JobOptions options_;
   std::map<std::string, Job> jobs_;
+  KeptTable kept_;
+  std::set<std::string> removed_;             // ids are never used twice
+  std::deque<std::string> removed_in_order_;  // the oldest first
   Dirty dirty_;
   std::deque<StoredRecord> unsaved_;
 };

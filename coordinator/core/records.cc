@@ -114,6 +114,13 @@ void RecordMerger::MarkDone(int64_t step) {
   pending_.erase(pending_.begin(), pending_.lower_bound(next_step_));
 }
 
+bool SameCut(const Plan& a, const Plan& b) {
+  return std::equal(a.stages().begin(), a.stages().end(), b.stages().begin(), b.stages().end(),
+                    [](const StagePlan& x, const StagePlan& y) {
+                      return x.first_layer() == y.first_layer() && x.end_layer() == y.end_layer();
+                    });
+}
+
 void AddBytes(const StepRecord& record, const Plan& plan, std::vector<BoundaryTotals>* totals) {
   for (const DirectionBytes& d : record.directions()) {
     const auto link = std::find_if(plan.links().begin(), plan.links().end(),
@@ -126,6 +133,7 @@ void AddBytes(const StepRecord& record, const Plan& plan, std::vector<BoundaryTo
       it = totals->insert(totals->end(), BoundaryTotals());
       it->set_link_id(d.link_id());
       it->set_forward(d.forward());
+      it->set_from_step(plan.start_step());
     }
     it->set_from_node(plan.stages(d.forward() ? link->lower() : link->upper()).node_name());
     it->set_to_node(plan.stages(d.forward() ? link->upper() : link->lower()).node_name());

@@ -59,8 +59,11 @@ class RecordMerger {
 absl::Status CheckStepRecord(const StepRecord& record);
 constexpr int kMaxDirections = 16;
 
+// Whether the boundaries of both lie between the same layers: else bytes over them don't add up.
+bool SameCut(const Plan& a, const Plan& b);
+
 // Adds the record's bytes to the totals of the links of `plan`; unknown links are left out. Keeps
-// totals in link order, forward first.
+// totals in link order, forward first; new ones are counted from the plan's start on.
 void AddBytes(const StepRecord& record, const Plan& plan, std::vector<BoundaryTotals>* totals);
 
 }  // namespace isthmus::coordinator

@@ -72,15 +72,14 @@ absl::Status Coordinator::LoadStore() {
     job.status.set_checkpoint_step(checkpoints_->Head(job.id, since, job.status.checkpoint_step()));
     // The plan and the state are one batch, so they agree; a job that was active has its plan.
     if (!job.active()) logged_states_[job.id] = StateWords(job);
-    if (job.active()) {
-      ++active;
-      live.insert({job.id, job.status.generation()});
-    }
+    active += job.active();
+    if (job.active() || job.status.out_of_touch()) live.insert({job.id, job.status.generation()});
     jobs_.Restore(
         std::move(job),
         std::max(stored.next_record_step, stored.plan.has_value() ? stored.plan->start_step() : 0),
         now);
   }
+  jobs_.RestoreRemoved(contents.removed);
   checkpoints_->DropPartials(live);
   for (const NodeInfo& node : contents.nodes) {
     members_.Restore(node, now);
@@ -188,6 +187,8 @@ absl::Status Coordinator::OnMessage(Session* session, const DaemonMessage& messa
   switch (message.what_case()) {
     case DaemonMessage::kHeartbeat:
       if (message.heartbeat().has_data()) new_nodes_.insert(session->node_id);  // to be stored
+      if (message.heartbeat().has_kept())
+        jobs_.OnKept(session->node_id, message.heartbeat().kept());
       return members_.OnHeartbeat(session->node_id, session->stream, message.heartbeat(), now);
     case DaemonMessage::kProbeResult: {
       const absl::Status taken = links_.OnResult(session->node_id, message.probe_result(), now);

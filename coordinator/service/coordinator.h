@@ -66,7 +66,8 @@ struct CoordinatorOptions {
   absl::Duration wait_for_data =
       absl::Seconds(6);  // of Submit and MakePlan, for what daemons tell of files that just came
   absl::Duration wait_for_daemons =
-      absl::Seconds(15);  // of Submit, until daemons have ended their last session
+      absl::Seconds(15);  // of Submit, until daemons have ended their last session, or have put
+                          // what they keep of the checkpoint to go on from
   absl::Duration first_message =
       absl::Seconds(10);  // a stream that has not registered by then is ended
   absl::Duration try_pending = absl::Seconds(2);
@@ -221,6 +222,7 @@ class Coordinator {
   absl::StatusOr<StartRequest> PrepareResume(const JobSpec& job, const std::string& name,
                                              std::optional<int64_t> step,
                                              const Cancelled& cancelled);
+  absl::Status WaitForKept(const std::string& name, const Cancelled& cancelled);
   // Where the data stand and what has changed since the checkpoint of `start`. `ran`: the job as it
   // ran last.
   absl::Status TakeUpCheckpoint(const JobSpec& ran, StartRequest* start);

@@ -65,7 +65,7 @@ NodeStatus Coordinator::DescribeNode(const Member& member, absl::Time now) {
   *out.mutable_node() = member.node;
   out.mutable_node()->clear_data_files();
   out.set_alive(member.alive());
-  out.set_heartbeat_age_s(absl::ToDoubleSeconds(now - member.last_heartbeat));
+  out.set_heartbeat_age_s(absl::ToDoubleSeconds(member.silent(now)));
   out.set_stage(-1);
   if (member.path.ByteSizeLong() > 0) *out.mutable_path() = member.path;
   const Job* job = jobs_.JobOn(member.node.id());

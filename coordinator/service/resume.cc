@@ -1,8 +1,10 @@
 // The part of Coordinator that goes on from checkpoints.
 #include <algorithm>
+#include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "coordinator/planner/job_data.h"
 #include "coordinator/service/coordinator.h"
@@ -12,6 +14,11 @@
 #include "proto/job/job_state.h"
 
 namespace isthmus::coordinator {
+namespace {
+
+constexpr absl::Duration kLookAtKept = absl::Milliseconds(500);
+
+}  // namespace
 
 absl::StatusOr<int64_t> Coordinator::ChooseCheckpoint(const std::string& job_id, int64_t head,
                                                       std::optional<int64_t> step) {
@@ -63,12 +70,33 @@ absl::Status Coordinator::TakeUpCheckpoint(const JobSpec& ran, StartRequest* sta
   return absl::OkStatus();
 }
 
+// The newest checkpoint of a job may be on its way from the disks of its daemons: it is worth a
+// moment. FailedPrecondition: it is not here by then.
+absl::Status Coordinator::WaitForKept(const std::string& name, const Cancelled& cancelled) {
+  const auto until = SteadyAfter(options_.wait_for_daemons);
+  MutexLock lock(&mutex_);
+  for (;;) {
+    const Job* job = jobs_.Find(name);
+    if (job == nullptr || job->kept_step < 0 || !job->kept_waits.empty()) return absl::OkStatus();
+    if (stopping_ || cancelled() || std::chrono::steady_clock::now() >= until) {
+      const int64_t stored = job->status.checkpoint_step();
+      return absl::FailedPreconditionError(absl::StrCat(
+          "resume: ", KeptWords(*job), ". Try again when `isthmus status ", job->id,
+          "` shows checkpoint ", job->kept_step,
+          stored < 0 ? ""
+                     : absl::StrCat(", or go on from the older one now with --step ", stored)));
+    }
+    changed_.WaitUntil(&mutex_, std::min(until, SteadyAfter(kLookAtKept)));
+  }
+}
+
 absl::StatusOr<Coordinator::StartRequest> Coordinator::PrepareResume(const JobSpec& spec,
                                                                      const std::string& name,
                                                                      std::optional<int64_t> step,
                                                                      const Cancelled& cancelled) {
   StartRequest start;
   start.kind = StartRequest::kResume;
+  if (!step.has_value()) RETURN_IF_ERROR(WaitForKept(name, cancelled));
   JobSpec stored, ran;  // what is to be gone on with, what ran last
   int64_t head = -1;
   {

@@ -265,7 +265,7 @@ class BulkService final : public Bulk::Service {
           .IgnoreError();
     };
     absl::Status status;
-    while (status.ok() && reader->Read(&chunk)) {
+    while (status.ok() && !(*part)->is_here() && reader->Read(&chunk)) {
       status = chunk.has_header() ? absl::InvalidArgumentError("checkpoint part: a second header")
                                   : (*part)->Append(chunk.data());
     }
@@ -273,8 +273,9 @@ class BulkService final : public Bulk::Service {
     const absl::StatusOr<bool> complete = coordinator_->FinishPart(header, part->get(), status);
     if (!status.ok()) return Reply(status);
     if (!complete.ok()) return Reply(complete.status());
-    CounterAdd("isthmus_checkpoint_bytes_total", "Bytes of checkpoint parts taken.", {},
-               static_cast<double>(header.file_bytes()));
+    if (!(*part)->is_here())
+      CounterAdd("isthmus_checkpoint_bytes_total", "Bytes of checkpoint parts taken.", {},
+                 static_cast<double>(header.file_bytes()));
     reply->set_complete(*complete);
     return grpc::Status::OK;
   }

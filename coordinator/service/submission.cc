@@ -80,10 +80,10 @@ PlannerInput Coordinator::Snapshot(const StartRequest& request, bool with_busy) 
   for (const auto& [id, m] : members_.members()) {
     const Job* job = jobs_.JobOn(id);
     if (!m.alive()) {
-      in.absent.push_back(
-          m.connected()
-              ? absl::StrCat(m.node.name(), " registered and is not heard yet")
-              : absl::StrCat(m.node.name(), " is lost since ", DurationWords(now - m.lost_since)));
+      in.absent.push_back(m.connected()
+                              ? absl::StrCat(m.node.name(), " registered and is not heard yet")
+                              : absl::StrCat(m.node.name(), " is lost, last heard ",
+                                             DurationWords(m.silent(now)), " ago"));
     } else if (m.leaving) {
       in.absent.push_back(absl::StrCat(m.node.name(), " is ending"));
     } else if (job != nullptr && !with_busy) {

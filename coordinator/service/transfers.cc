@@ -43,7 +43,7 @@ absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> Coordinator::BeginPart(
     }
     if (puts_ >= kMaxPuts)
       return absl::UnavailableError(
-          "the coordinator takes as many checkpoint parts as it can: try again");
+          absl::StrCat("the coordinator takes ", kMaxPuts, " checkpoint parts at once: try again"));
     ++puts_;
     put_jobs_.insert(header.job_id());
   }
@@ -66,7 +66,7 @@ void Coordinator::NotStored(const PutCheckpointHeader& header, const absl::Statu
   if (absl::IsDataLoss(why) || absl::IsCancelled(why) || absl::IsInvalidArgument(why)) return;
   MutexLock lock(&mutex_);
   const bool first = jobs_.OnCheckpointFailed(header.job_id(), header.generation(), header.step(),
-                                              std::string(why.message()), Now());
+                                              header.stage(), std::string(why.message()), Now());
   if (first)
     LogWarning("job ", header.job_id(), ", checkpoint ", header.step(), ": ", why.message());
   changed_.SignalAll();
@@ -102,13 +102,17 @@ absl::StatusOr<bool> Coordinator::FinishPart(const PutCheckpointHeader& header,
 absl::StatusOr<ListCheckpointsReply> Coordinator::Checkpoints(const ListCheckpointsRequest& request,
                                                               const Cancelled& cancelled) {
   std::string id = request.job();
+  CheckpointStore::Run run;
   {
     MutexLock lock(&mutex_);
     const Job* job = jobs_.Find(request.job());
-    if (job != nullptr) id = job->id;
+    if (job != nullptr) {
+      id = job->id;
+      run = {job->plan.generation(), job->plan.start_step()};
+    }
     if (job == nullptr && checkpoints_->Steps(id).empty()) return NoJob(id);
   }
-  ASSIGN_OR_RETURN(auto list, checkpoints_->List(id, request.verify(), cancelled));
+  ASSIGN_OR_RETURN(auto list, checkpoints_->List(id, run, request.verify(), cancelled));
   ListCheckpointsReply reply;
   for (CheckpointInfo& info : list) *reply.add_checkpoints() = std::move(info);
   return reply;
@@ -125,15 +129,14 @@ absl::StatusOr<RemoveJobReply> Coordinator::RemoveJob(const RemoveJobRequest& re
     reply.set_job_id(known ? job->id : request.job());
     if (!known && (!orphan || request.keep_checkpoints())) return NoJob(request.job());
     if (!request.keep_checkpoints()) RETURN_IF_ERROR(checkpoints_->NotRead(reply.job_id()));
-    if (known) {
-      // Its checkpoints go below, where their bytes are counted.
-      keep_checkpoints_.insert(reply.job_id());
-      const absl::Status removed = jobs_.Remove(reply.job_id());
-      if (!removed.ok()) keep_checkpoints_.erase(reply.job_id());
-      RETURN_IF_ERROR(removed);
-    }
+    // Its checkpoints go below, where their bytes are counted.
+    keep_checkpoints_.insert(reply.job_id());
+    const absl::Status removed = known ? jobs_.Remove(reply.job_id()) : absl::OkStatus();
+    if (!known) jobs_.SetRemoved(reply.job_id());
+    if (!removed.ok()) keep_checkpoints_.erase(reply.job_id());
+    RETURN_IF_ERROR(removed);
   }
-  if (known) RETURN_IF_ERROR(WaitForFlush());
+  RETURN_IF_ERROR(WaitForFlush());
   if (!request.keep_checkpoints()) {
     ASSIGN_OR_RETURN(const int64_t freed, checkpoints_->RemoveJob(reply.job_id()));
     reply.set_freed_bytes(freed);
@@ -166,7 +169,7 @@ void Coordinator::SweepCheckpoints(const std::vector<std::string>& forgotten) {
         continue;
       }
       const Job* job = jobs_.Find(it->first);
-      if (put_jobs_.count(it->first) > 0 || (job != nullptr && job->out_of_touch)) {
+      if (put_jobs_.count(it->first) > 0 || (job != nullptr && job->status.out_of_touch())) {
         it->second = now + options_.parts_patience;  // its sessions may still run
         ++it;
         continue;

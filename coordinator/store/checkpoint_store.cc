@@ -149,7 +149,10 @@ absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> CheckpointStore::Begin(
   std::string stage_dir;
   {
     MutexLock lock(&mutex_);
-    if (IsWhole(header)) return part;  // sent again after a lost answer
+    if (IsHere(header)) {  // sent again after a lost answer, or because another part was missing
+      part->is_here_ = true;
+      return part;
+    }
     DropPartialsIf(header.job_id(), [&](int64_t step, uint64_t generation, const std::string& at) {
       return generation == header.generation() && step < header.step() &&
              !StageIsWhole(absl::StrCat(at, "/", StageName(header.stage())));
@@ -184,23 +187,27 @@ CheckpointStore::Part::~Part() {
 }
 
 absl::Status CheckpointStore::Part::Append(absl::string_view data) {
+  if (is_here_) return absl::OkStatus();
   bytes_ += static_cast<int64_t>(data.size());
   if (bytes_ > header_.file_bytes()) {
     return absl::DataLossError(absl::StrCat("checkpoint part ", header_.file(),
                                             ": more bytes than the ", header_.file_bytes(),
                                             " announced"));
   }
-  if (temporary_.empty()) return absl::OkStatus();
   hasher_.Update(data.data(), data.size());
   return WriteFully(fd_, data, temporary_);
 }
 
 absl::StatusOr<bool> CheckpointStore::Part::Finish() {
+  if (is_here_) {
+    MutexLock lock(&store_->mutex_);
+    if (store_->IsWhole(header_)) return true;
+    return store_->Publish(header_);
+  }
   if (bytes_ != header_.file_bytes()) {
     return absl::DataLossError(absl::StrCat("checkpoint part ", header_.file(), " ended after ",
                                             bytes_, " of ", header_.file_bytes(), " bytes"));
   }
-  if (temporary_.empty()) return true;
   if (hasher_.Digest() != header_.checksum()) {
     return absl::DataLossError(absl::StrCat("checkpoint part ", header_.file(),
                                             ": its checksum differs from the one announced"));
@@ -229,6 +236,14 @@ bool CheckpointStore::IsWhole(const PutCheckpointHeader& header) const {
   if (job == whole_.end()) return false;
   auto step = job->second.find(header.step());
   return step != job->second.end() && step->second.generation == header.generation();
+}
+
+bool CheckpointStore::IsHere(const PutCheckpointHeader& header) const {
+  if (IsWhole(header)) return true;
+  const std::string path = absl::StrCat(JobDir(header.job_id()), "/", PartialName(header), "/",
+                                        StageName(header.stage()), "/", header.file());
+  const auto known = checksums_.find(path);
+  return known != checksums_.end() && known->second == header.checksum();
 }
 
 absl::StatusOr<bool> CheckpointStore::Publish(const PutCheckpointHeader& header) {
@@ -396,9 +411,10 @@ absl::Status CheckpointStore::Verify(const std::string& job_id, int64_t step,
 }
 
 absl::StatusOr<std::vector<CheckpointInfo>> CheckpointStore::List(const std::string& job_id,
-                                                                  bool verify,
+                                                                  const Run& run, bool verify,
                                                                   const Cancelled& cancelled) {
   std::vector<CheckpointInfo> list;
+  std::vector<Run> later = {run};  // where runs went on at the latest, as far as is known
   for (int64_t step : Newest(job_id, std::numeric_limits<int>::max())) {
     const absl::Status status = Check(job_id, step, verify, cancelled);
     if (absl::IsCancelled(status)) return status;
@@ -409,6 +425,10 @@ absl::StatusOr<std::vector<CheckpointInfo>> CheckpointStore::List(const std::str
     info.set_step(step);
     info.set_bytes(whole->bytes);
     info.set_damage(status.ok() ? whole->damage : std::string(status.message()));
+    info.set_left_behind(std::any_of(later.begin(), later.end(), [&](const Run& r) {
+      return r.generation > whole->generation && r.start_step < step;
+    }));
+    later.push_back({whole->generation, step});
   }
   return list;
 }

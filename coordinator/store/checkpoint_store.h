@@ -51,6 +51,8 @@ class CheckpointStore {
   class Part {
    public:
     ~Part();  // removes what was not finished
+    // The same file is here already: its data need not come, and those that do are dropped.
+    bool is_here() const { return is_here_; }
     absl::Status Append(absl::string_view data);
     // True if its checkpoint is whole now. DataLoss: size or checksum differ from the header.
     absl::StatusOr<bool> Finish();
@@ -61,7 +63,8 @@ class CheckpointStore {
         : store_(store), header_(std::move(header)) {}
     CheckpointStore* const store_;
     const PutCheckpointHeader header_;
-    std::string temporary_;  // empty: the checkpoint is whole already, the data are dropped
+    bool is_here_ = false;
+    std::string temporary_;
     int fd_ = -1;
     int64_t bytes_ = 0;
     Hasher hasher_;
@@ -100,10 +103,16 @@ class CheckpointStore {
   // FailedPrecondition as of Read, if the whole checkpoint is not what its manifest says.
   absl::Status Verify(const std::string& job_id, int64_t step, const Cancelled& cancelled);
 
-  // What is known of the whole ones, the newest first; with `verify` each file is read.
+  // The run that a job is at: its generation and the step that it began at.
+  struct Run {
+    uint64_t generation = 0;
+    int64_t start_step = 0;
+  };
+  // What is known of the whole ones, the newest first; with `verify` each file is read. Left behind
+  // are those of runs before `run`, or before that of a later checkpoint, beyond where it went on.
   // Cancelled: the caller has gone.
-  absl::StatusOr<std::vector<CheckpointInfo>> List(const std::string& job_id, bool verify,
-                                                   const Cancelled& cancelled);
+  absl::StatusOr<std::vector<CheckpointInfo>> List(const std::string& job_id, const Run& run,
+                                                   bool verify, const Cancelled& cancelled);
 
   // The last `keep` whole ones stay; a damaged one does not count, so that the last sound one is
   // never removed, nor is one that is being read. Of a run that went on from an older one, those
@@ -133,6 +142,7 @@ class CheckpointStore {
   void Fault(const char* point) const;
   std::string JobDir(const std::string& job_id) const;
   bool IsWhole(const PutCheckpointHeader& header) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsHere(const PutCheckpointHeader& header) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<bool> Publish(const PutCheckpointHeader& header)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string StepDir(const std::string& job_id, int64_t step) const;

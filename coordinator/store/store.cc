@@ -30,6 +30,9 @@ CREATE TABLE links (
   PRIMARY KEY (from_id, to_id)) WITHOUT ROWID;
 )";
 
+// Of later programs of this version: an earlier one does without.
+constexpr char kAdded[] = "CREATE TABLE IF NOT EXISTS removed_jobs (id TEXT UNIQUE NOT NULL)";
+
 constexpr char kMoveAway[] =
     ". Move it away, with its -wal and -shm, to start without it: jobs and records are lost, "
     "checkpoints are files beside it and stay";
@@ -213,6 +216,13 @@ class SqliteStore : public Store {
     }
     RETURN_IF_ERROR(ReadAll("reading the daemons", "SELECT data FROM nodes", &out.nodes));
     RETURN_IF_ERROR(ReadAll("reading the links", "SELECT data FROM links", &out.links));
+    Statement removed(reader_.get(), "reading the removed jobs",
+                      "SELECT id FROM removed_jobs ORDER BY rowid");
+    for (;;) {
+      ASSIGN_OR_RETURN(const bool row, removed.Step());
+      if (!row) break;
+      out.removed.push_back(removed.ColumnBytes(0));
+    }
     return out;
   }
 
@@ -265,6 +275,13 @@ class SqliteStore : public Store {
       const std::string doing = absl::StrCat("dropping job ", id);
       RETURN_IF_ERROR(Statement(db, doing, "DELETE FROM jobs WHERE id = ?").Text(id).Run());
       RETURN_IF_ERROR(Statement(db, doing, "DELETE FROM records WHERE job_id = ?").Text(id).Run());
+      RETURN_IF_ERROR(
+          Statement(db, doing, "INSERT OR REPLACE INTO removed_jobs VALUES (?)").Text(id).Run());
+      RETURN_IF_ERROR(Statement(db, doing,
+                                "DELETE FROM removed_jobs WHERE rowid <= "
+                                "(SELECT max(rowid) FROM removed_jobs) - ?")
+                          .Int(kMaxRemoved)
+                          .Run());
     }
     for (const auto& [id, step] : batch.truncated) {
       RETURN_IF_ERROR(Statement(db, absl::StrCat("dropping records of job ", id),
@@ -351,6 +368,7 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& state_dir)
   const std::string path = state_dir + "/coordinator.db";
   ASSIGN_OR_RETURN(Database writer, Connect(path));
   RETURN_IF_ERROR(MakeSchema(writer.get()));
+  RETURN_IF_ERROR(Execute(writer.get(), "making its tables", kAdded));
   ASSIGN_OR_RETURN(Database reader, Connect(path));
   return std::unique_ptr<Store>(new SqliteStore(std::move(writer), std::move(reader)));
 }

@@ -37,7 +37,7 @@ struct StoredJob {
 
 struct StoreBatch {
   std::vector<StoredJob> jobs;
-  std::vector<std::string> forgotten;  // jobs to drop, with their records
+  std::vector<std::string> forgotten;  // jobs to drop, with their records; their ids are kept
   std::vector<std::pair<std::string, int64_t>>
       truncated;  // (job, step): drop its records from step on, before `records` are added
   std::vector<StoredRecord> records;
@@ -53,6 +53,7 @@ struct StoreContents {
   std::vector<StoredJob> jobs;  // in order of submission
   std::vector<NodeInfo> nodes;
   std::vector<LinkMeasurement> links;
+  std::vector<std::string> removed;  // the last kMaxRemoved jobs that were dropped, in that order
 };
 
 class Store {

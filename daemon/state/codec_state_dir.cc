@@ -269,6 +269,10 @@ absl::StatusOr<std::string> CodecStateDir::PathOf(const worker::CodecStateKey& k
   return absl::StrCat(root_, "/", key.job_id, "/", key.name, "-", key.step);
 }
 
+void CodecStateDir::RemoveJob(const std::string& job_id) const {
+  if (IsFileName(job_id)) Remove(absl::StrCat(root_, "/", job_id));
+}
+
 void CodecStateDir::Begin(const std::string& job_id, int64_t step) {
   RemoveOldJobs(job_id);
   if (!IsFileName(job_id)) return;

@@ -29,6 +29,7 @@ class CodecStateDir : public worker::CodecStateStore {
       : root_(std::move(root)), max_bytes_(max_bytes) {}
 
   void Begin(const std::string& job_id, int64_t step) override;
+  void RemoveJob(const std::string& job_id) const;  // everything of one that was removed
   // ResourceExhausted: the file system is nearly full, or what must stay takes max_bytes.
   // FailedPrecondition: a file in the place of a directory. InvalidArgument: not a name for a file.
   absl::StatusOr<std::unique_ptr<Writer>> Create(const worker::CodecStateKey& key) override;

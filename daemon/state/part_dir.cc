@@ -5,11 +5,13 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <set>
 #include <system_error>
 #include <tuple>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -24,6 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxNameBytes = 128;
+constexpr const char* kFiles[kCheckpointFiles] = {"weights.safetensors", "optimizer.safetensors",
+                                                  "state.json"};
 
 // Names come from the coordinator: nothing in them may lead out of the directory.
 bool IsFileName(const std::string& name) {
@@ -42,7 +46,7 @@ std::vector<std::string> NamesIn(const std::string& directory) {
   return names;
 }
 
-void Remove(const std::string& path) {
+void RemoveAll(const std::string& path) {
   std::error_code error;
   fs::remove_all(path, error);
   if (error) LogWarning("can't remove ", path, ": ", error.message());
@@ -115,16 +119,63 @@ std::vector<std::string> JobsIn(const std::string& root, const std::string& exce
 
 }  // namespace
 
+bool IsCheckpointFile(const std::string& file) {
+  return std::find(std::begin(kFiles), std::end(kFiles), file) != std::end(kFiles);
+}
+
+PartDir::PartDir(std::string root, Options options)
+    : root_(std::move(root)), options_(std::move(options)) {
+  MutexLock lock(&mutex_);
+  Look();
+}
+
+void PartDir::Look() const {
+  KeptParts all;
+  for (const std::string& job_id : JobsIn(root_, "")) {
+    const std::string job_dir = absl::StrCat(root_, "/", job_id);
+    for (const Kept& kept : KeptIn(job_dir)) {
+      std::set<std::string> files;
+      for (const std::string& name : NamesIn(absl::StrCat(job_dir, "/", kept.name))) {
+        for (const char* file : kFiles) {
+          if (absl::StartsWith(name, absl::StrCat(file, "."))) files.insert(file);
+        }
+      }
+      if (files.size() < kCheckpointFiles) continue;
+      KeptPart& part = *all.add_parts();
+      part.set_job_id(job_id);
+      part.set_step(kept.step);
+      part.set_generation(kept.generation);
+      part.set_stage(kept.stage);
+      part.set_stages(kept.stages);
+    }
+  }
+  MutexLock lock(&kept_mutex_);
+  kept_ = std::move(all);
+}
+
+KeptParts PartDir::Whole() const {
+  MutexLock lock(&kept_mutex_);
+  return kept_;
+}
+
+void PartDir::Remove(const std::string& job_id) {
+  if (!IsFileName(job_id)) return;
+  MutexLock lock(&mutex_);
+  RemoveAll(absl::StrCat(root_, "/", job_id));
+  Look();
+}
+
 void PartDir::Begin(const std::string& job_id, int64_t step) {
   if (!IsFileName(job_id)) return;
   MutexLock lock(&mutex_);
   const std::string job_dir = absl::StrCat(root_, "/", job_id);
   for (const Kept& kept : KeptIn(job_dir)) {
-    if (kept.step > step) Remove(absl::StrCat(job_dir, "/", kept.name));
+    if (kept.step > step) RemoveAll(absl::StrCat(job_dir, "/", kept.name));
   }
   const std::vector<std::string> others = JobsIn(root_, job_id);
   for (size_t i = 0; i + kKeptJobs <= others.size(); ++i)
-    Remove(absl::StrCat(root_, "/", others[i]));
+    RemoveAll(absl::StrCat(root_, "/", others[i]));
+  Look();
 }
 
 absl::Status PartDir::MakeRoom(const std::string& job_id, const std::string& part_dir,
@@ -142,13 +193,13 @@ absl::Status PartDir::MakeRoom(const std::string& job_id, const std::string& par
   for (size_t i = 0; i < mine.size(); ++i) {
     const std::string path = absl::StrCat(job_dir, "/", mine[i].name);
     if (i + kKeptSteps <= mine.size()) {
-      Remove(path);
+      RemoveAll(path);
     } else {
       dispensable.push_back(path);
     }
   }
   auto next = dispensable.begin();
-  for (;; Remove(*next++)) {
+  for (;; RemoveAll(*next++)) {
     const int64_t left =
         std::min(FreeBytes(root_) - options_.free_bytes,
                  options_.max_bytes > 0 ? options_.max_bytes - beside - BytesBelow(root_)
@@ -167,6 +218,12 @@ absl::Status PartDir::Keep(const PutCheckpointHeader& header, absl::string_view 
                                                    "' is not a name for a directory"));
   }
   MutexLock lock(&mutex_);
+  const absl::Status kept = KeepFile(header, bytes);
+  Look();  // others may have made room, too
+  return kept;
+}
+
+absl::Status PartDir::KeepFile(const PutCheckpointHeader& header, absl::string_view bytes) {
   const std::string part_dir =
       DirectoryName(header.step(), header.generation(), header.stage(), header.stages());
   const std::string job_dir = absl::StrCat(root_, "/", header.job_id());
@@ -209,7 +266,8 @@ std::vector<LocalPart> PartDir::Parts(const std::string& job_id, int64_t step) c
     const uintmax_t size = fs::file_size(path, gone);
     if (gone || size != static_cast<uintmax_t>(bytes)) {
       LogWarning(path, " has not the ", bytes, " bytes of its name: it is removed");
-      Remove(path);
+      RemoveAll(path);
+      Look();
       continue;
     }
     part.set_generation(newest->generation);
@@ -237,7 +295,8 @@ absl::StatusOr<std::string> PartDir::Read(const std::string& job_id, int64_t ste
   file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   bytes.resize(static_cast<size_t>(file.gcount()));
   if (Hash64(bytes) == part.checksum()) return bytes;
-  Remove(path);
+  RemoveAll(path);
+  Look();
   return absl::DataLossError(
       absl::StrCat(path, " is damaged: its ", bytes.size(), " bytes have another checksum"));
 }

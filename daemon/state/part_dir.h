@@ -26,6 +26,9 @@
 
 namespace isthmus::daemon {
 
+constexpr int kCheckpointFiles = 3;  // that a stage puts of a checkpoint
+bool IsCheckpointFile(const std::string& file);
+
 class PartDir {
  public:
   static constexpr size_t kKeptSteps = 2;  // the newest may never become whole at the coordinator
@@ -39,8 +42,7 @@ class PartDir {
   };
   // `root` need not be there yet.
   explicit PartDir(std::string root) : PartDir(std::move(root), Options()) {}
-  PartDir(std::string root, Options options)
-      : root_(std::move(root)), options_(std::move(options)) {}
+  PartDir(std::string root, Options options);
 
   // A session of the job begins at `step`: parts of later steps go (they are of a generation that
   // ended), and those of the oldest jobs.
@@ -48,6 +50,12 @@ class PartDir {
 
   // ResourceExhausted: no room for it. InvalidArgument: not a name for a file.
   absl::Status Keep(const PutCheckpointHeader& header, absl::string_view bytes);
+
+  // Everything of a job that was removed.
+  void Remove(const std::string& job_id);
+
+  // The checkpoints of which all of this host's files are there. Never waits for the disk.
+  KeptParts Whole() const;
 
   // What lies there of a step, of its newest generation; `have` for the coordinator.
   std::vector<LocalPart> Parts(const std::string& job_id, int64_t step) const;
@@ -57,12 +65,19 @@ class PartDir {
                                    const LocalPart& part) const;
 
  private:
+  absl::Status KeepFile(const PutCheckpointHeader& header, absl::string_view bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MakeRoom(const std::string& job_id, const std::string& part_dir, int64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string root_;
   const Options options_;
+  // Of the files below root_; what Keep and others change ends with it.
+  void Look() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   mutable Mutex mutex_;  // of the files below root_
+  mutable Mutex kept_mutex_;
+  mutable KeptParts kept_ ABSL_GUARDED_BY(kept_mutex_);
 };
 
 }  // namespace isthmus::daemon

@@ -33,6 +33,8 @@ class Listener : public CoordinatorListener {
   void OnStop(const StopSession& stop) override { stops += stop.graceful() ? 1 : 100; }
   void OnProbe(const ProbeRequestList& probe) override { peers += probe.peers_size(); }
   void OnMeasureCompute() override { ++measures; }
+  void OnPutKept(const KeptPart& part) override { put_kept = part.step(); }
+  void OnRemovedJob(const std::string& job_id) override { removed = !job_id.empty(); }
 
   std::atomic<int64_t> beats{0};
   std::atomic<uint64_t> generation{0};
@@ -40,6 +42,8 @@ class Listener : public CoordinatorListener {
   std::atomic<int> peers{0};
   std::atomic<int> measures{0};
   std::atomic<int> links{0};
+  std::atomic<int64_t> put_kept{0};
+  std::atomic<bool> removed{false};
 };
 
 class CoordinatorClientTest : public testing::Test {
@@ -101,14 +105,21 @@ TEST_F(CoordinatorClientTest, PassesOnWhatTheCoordinatorSays) {
   start.mutable_start()->set_generation(9);
   CoordinatorMessage stop;
   stop.mutable_stop()->set_graceful(true);
+  CoordinatorMessage put_kept;
+  put_kept.mutable_put_kept()->set_step(30);
+  CoordinatorMessage removed;
+  removed.set_removed_job("job");
   CoordinatorMessage probe;
   probe.mutable_probe()->add_peers();
-  for (const auto& message : {start, stop, probe, CoordinatorMessage()}) coordinator.Say(message);
+  for (const auto& message : {start, stop, put_kept, removed, probe, CoordinatorMessage()})
+    coordinator.Say(message);
   const absl::Time deadline = absl::Now() + absl::Seconds(30);
   while (listener_.peers == 0 && absl::Now() < deadline) std::this_thread::yield();
   EXPECT_EQ(listener_.generation, 9u);
   EXPECT_EQ(listener_.stops, 1);
   EXPECT_EQ(listener_.peers, 1);
+  EXPECT_EQ(listener_.put_kept, 30);
+  EXPECT_TRUE(listener_.removed);
 }
 
 // F1: started before the coordinator, it joins when that comes. What happened before is told then.

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/hash.h"
 #include "base/metrics.h"
+#include "daemon/state/part_dir.h"
 #include "gtest/gtest.h"
 #include "tests/daemon/fake_coordinator.h"
 #include "tests/daemon/fake_session.h"
@@ -277,6 +279,61 @@ TEST_F(DaemonTest, MeasuresItsPathToTheCoordinatorOnce) {
   coordinator.BreakSessions();
   ASSERT_TRUE(coordinator.WaitFor([&](const auto& messages) { return told(messages) == 2; }));
   EXPECT_EQ(coordinator.probe_bytes(), bytes);
+}
+
+// It was killed between keeping its part and putting it: the part is told, put when it is asked
+// for, and goes when its job was removed.
+TEST_F(DaemonTest, OffersThePartsThatItKeeps) {
+  PutCheckpointHeader header;
+  header.set_job_id("job-7");
+  header.set_generation(4);
+  header.set_step(30);
+  header.set_stages(2);
+  header.set_file_bytes(3);
+  header.set_checksum(Hash64("abc"));
+  {
+    PartDir parts(path_ + "/state/checkpoints", {0, {}, 0});
+    for (const char* file : {"weights.safetensors", "optimizer.safetensors", "state.json"}) {
+      header.set_file(file);
+      ASSERT_TRUE(parts.Keep(header, "abc").ok());
+    }
+  }
+  std::filesystem::create_directories(path_ + "/state/codec-state/job-7");
+  FakeCoordinator coordinator;
+  StartDaemon(coordinator.address());
+  ASSERT_TRUE(coordinator.WaitFor(Registered));
+  const Register registered = coordinator.messages()[0].register_();
+  ASSERT_EQ(registered.kept().parts_size(), 1);
+  EXPECT_EQ(registered.kept().parts(0).step(), 30);
+  CoordinatorMessage say;
+  *say.mutable_put_kept() = registered.kept().parts(0);
+  coordinator.Say(say);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (coordinator.files().size() < 3 && std::chrono::steady_clock::now() < until)
+    std::this_thread::yield();
+  EXPECT_EQ(coordinator.files()["30/0/state.json"], "abc");
+  say.set_removed_job("job-7");
+  coordinator.Say(say);
+  EXPECT_TRUE(coordinator.WaitFor([](const auto& messages) {
+    return std::any_of(messages.begin(), messages.end(), [](const DaemonMessage& message) {
+      return message.heartbeat().has_kept() && message.heartbeat().kept().parts().empty();
+    });
+  }));
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/state/checkpoints/job-7"));
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/state/codec-state/job-7"));
+}
+
+// The log said FINISHED for jobs that were stopped half way.
+TEST(EventWords, AreOfTheSessionNotOfTheJob) {
+  SessionEvent event;
+  event.set_state(SessionEvent::FINISHED);
+  event.set_step(7);
+  EXPECT_EQ(EventWords(event), "this host's session ended in good order after step 7");
+  event.set_state(SessionEvent::CHECKPOINTED);
+  EXPECT_EQ(EventWords(event), "this host's part of checkpoint 7 is stored");
+  event.set_state(SessionEvent::FAILED);
+  event.set_message("link b0 broke");
+  EXPECT_EQ(EventWords(event), "session ended: link b0 broke");
 }
 
 TEST_F(DaemonTest, LeavesInGoodOrder) {

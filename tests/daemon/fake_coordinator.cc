@@ -197,6 +197,11 @@ void FakeCoordinator::FailBulk(int times, absl::Status status) {
   state_->bulk_failure = std::move(status);
 }
 
+int FakeCoordinator::failures_left() const {
+  MutexLock lock(&state_->mutex);
+  return state_->bulk_failures;
+}
+
 void FakeCoordinator::BreakSessions() {
   MutexLock lock(&state_->mutex);
   for (grpc::ServerContext* context : state_->contexts) context->TryCancel();

@@ -25,6 +25,7 @@ class FakeCoordinator {
   void set_refuse(const std::string& why);  // answer of every registration
   void set_heartbeat_ms(int64_t ms);
   void FailBulk(int times, absl::Status status);  // the next bulk calls end so
+  int failures_left() const;                      // of those
   void BreakSessions();                           // drops the Session streams
 
   // Says it on the newest Session stream.

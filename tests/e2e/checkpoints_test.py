@@ -59,6 +59,29 @@ class CheckpointsTest(unittest.TestCase):
         self.assertEqual(int(status["failed_checkpoints"]), 0)
         self.assertEqual(status["warnings"], [])
 
+    def test_one_that_only_the_daemons_keep_comes_in_when_they_are_back_and_goes_with_its_job(self):
+        cluster = self.cluster()
+        state = self.small_disk(cluster, 100)
+        cluster.start(2)
+        filler = os.path.join(state, "filler")
+        with open(filler, "wb") as f:
+            f.write(bytes(60 << 20))
+        cluster.submit(cluster.job(recipe__steps=60, checkpoint__every=20))
+        cluster.wait_state({"running"}, step=60)  # its last checkpoint is held
+        self.assertEqual(int(cluster.status()["checkpoint_step"]), -1)
+        cluster.daemons["d1"].kill()
+        os.remove(filler)
+        cluster.start_daemon("d1")  # its session is gone, its part is not
+        status = cluster.wait_state({"finished"})
+        self.assertEqual(int(status["checkpoint_step"]), 60)
+        self.assertEqual(status["reason"], "all 60 steps are done")
+        self.assertEqual(cluster.cli("checkpoints", "job", "--verify")[0], 0)
+        self.assertEqual(cluster.cli("export", "job", os.path.join(cluster.dir, "model"))[0], 0)
+        kept = [os.path.join(cluster.dir, d, "checkpoints", status["job_id"]) for d in ("d0", "d1")]
+        self.assertTrue(all(os.path.exists(k) for k in kept), kept)
+        self.assertEqual(cluster.cli("rm", "job")[0], 0)
+        cluster.wait_for(lambda: not any(os.path.exists(k) for k in kept))
+
     def test_a_damaged_one_names_the_sound_ones_and_an_older_one_goes_on(self):
         cluster = self.cluster().start(2)
         job = cluster.job(recipe__steps=20, checkpoint__every=5)

@@ -158,6 +158,13 @@ class Cluster:
             time.sleep(0.1)
         raise AssertionError(f"job {job} is {status} after {seconds} s, not {states}\n{self.logs()}")
 
+    def wait_for(self, condition, seconds=60):
+        end = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > end:
+                raise AssertionError(f"not within {seconds} s\n{self.logs()}")
+            time.sleep(0.1)
+
     def losses(self, job="job"):
         """{steps before it: loss}: the first step is 0 here, as lists count."""
         code, out, err = self.cli("logs", job, "--json")

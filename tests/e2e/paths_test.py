@@ -12,10 +12,10 @@ from harness import BIN, Cluster, Program, main
 class WanCluster(Cluster):
     """Nodes n0, n1, ... of the WAN emulator: the coordinator on n0, a daemon on each of the others."""
 
-    def __init__(self, nodes):
+    def __init__(self, nodes, rate="50Mbit"):
         super().__init__()
         self.run_dir = tempfile.mkdtemp(prefix="isthmus-wan-", dir=self.dir)
-        wan = Program("wan", [f"{BIN}/isthmus-wan", "--nodes", str(nodes), "--rate", "50Mbit", "--delay", "2ms", "--run-dir",
+        wan = Program("wan", [f"{BIN}/isthmus-wan", "--nodes", str(nodes), "--rate", rate, "--delay", "2ms", "--run-dir",
                               self.run_dir], os.path.join(self.dir, "wan.log"))
         self.programs.append(wan)
         wan.wait_for("ready", 30)
@@ -104,6 +104,19 @@ class PathsTest(unittest.TestCase):
         while cluster.cli("plan", cluster.job("again", strategy__nodes=["d1", "d2"]))[0] != 0:
             self.assertLess(time.monotonic(), end, cluster.logs())
             time.sleep(2)
+
+    @unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/net/tun"), "the emulator needs root and /dev/net/tun")
+    def test_a_slow_link_is_measured_rather_than_refused(self):
+        for rate, least in (("64kbit", 3e4), ("200kbit", 1e5)):
+            cluster = self.cluster(3, rate, kind=WanCluster)
+            self.assertEqual(cluster.cli("nodes", "--wait", "2", "--timeout", "90")[0], 0, cluster.logs())
+            links = json.loads(cluster.cli("nodes", "--json")[1])["links"]
+            self.assertEqual(len(links), 2, links)
+            for link in links:
+                self.assertEqual(link.get("error", ""), "", links)
+                self.assertGreater(float(link["rate_bits_per_s"]), least, links)
+                self.assertLess(float(link["rate_bits_per_s"]), 4 * least, links)
+            cluster.close()
 
 
 if __name__ == "__main__":

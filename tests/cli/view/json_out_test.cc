@@ -15,7 +15,7 @@ TEST(JsonOut, EveryFieldIsThereWithItsName) {
   totals.set_raw_bytes(int64_t{1} << 40);
   EXPECT_EQ(ToJson(totals, false),
             R"({"link_id":"b0","direction":"forward","from_node":"","to_node":"","codec":"",)"
-            R"("raw_bytes":1099511627776,"wire_bytes":0})");
+            R"("raw_bytes":1099511627776,"wire_bytes":0,"from_step":0})");
 }
 
 TEST(JsonOut, PrettyNestsAndNamesEnums) {

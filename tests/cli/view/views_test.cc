@@ -129,8 +129,8 @@ TEST(Views, CheckpointsOfARunThatWasLeftAreMarked) {
   reply.add_checkpoints()->set_step(20);
   reply.mutable_checkpoints(1)->set_left_behind(true);
   const std::string text = CheckpointsView(reply, true);
-  EXPECT_THAT(text, HasSubstr("10    0 B  sound\n"));
-  EXPECT_THAT(text, HasSubstr("20    0 B  sound; left behind: the job went on from an older one"));
+  EXPECT_THAT(text, HasSubstr("10   0 B  sound\n"));
+  EXPECT_THAT(text, HasSubstr("20   0 B  sound; left behind: the job went on from an older one"));
 }
 
 TEST(Views, RecordColumnsStandUnderTheirHeader) {

@@ -24,6 +24,7 @@ class JobCheckpointsTest : public ::testing::Test {
     plan.mutable_job()->mutable_recipe()->set_steps(100);
     plan.mutable_job()->mutable_checkpoint()->set_every(10);
     plan.add_stages()->set_node_id("n0");
+    plan.mutable_stages(0)->set_node_name("n0");
     plan.mutable_deadlines()->set_step_ms(20000);
     return plan;
   }
@@ -49,8 +50,9 @@ class JobCheckpointsTest : public ::testing::Test {
       ASSERT_TRUE(jobs_.OnStep("n0", r, At(2), 1000).ok());
     }
   }
-  bool Fails(int64_t step, const std::string& why = "the disk is full", uint64_t generation = 1) {
-    return jobs_.OnCheckpointFailed("bible-1", generation, step, why, At(3));
+  bool Fails(int64_t step, const std::string& why = "the disk is full", uint64_t generation = 1,
+             int stage = 0) {
+    return jobs_.OnCheckpointFailed("bible-1", generation, step, stage, why, At(3));
   }
   JobStatus Status() { return jobs_.Status(*jobs_.Find("bible-1"), At(4)); }
   std::string Warning() { return Status().warnings_size() == 1 ? Status().warnings(0) : ""; }
@@ -96,6 +98,24 @@ TEST_F(JobCheckpointsTest, AtTheEndTheReasonSaysThatItIsHeld) {
   EXPECT_EQ(Status().reason(), "");
   Tell(SessionEvent::FINISHED, 1, 100);
   EXPECT_EQ(Status().state(), JOB_FINISHED);
+}
+
+// Two stages that tried again in turn made a line in the log each time.
+TEST_F(JobCheckpointsTest, TheReasonOfAHeldOneChangesWithTheSetOfCausesAlone) {
+  StepsUntil(100);
+  Fails(100, "6 MB are too many", 1, 1);
+  EXPECT_THAT(Status().reason(), testing::EndsWith("tried again: 6 MB are too many"));
+  Fails(100, "5 MB are too many", 1, 0);
+  const std::string both = Status().reason();
+  EXPECT_THAT(both, testing::EndsWith("tried again: 5 MB are too many; 6 MB are too many"));
+  for (int i = 0; i < 3; ++i) {
+    Fails(100, "6 MB are too many", 1, 1);
+    EXPECT_EQ(Status().reason(), both);
+    Fails(100, "5 MB are too many", 1, 0);
+    EXPECT_EQ(Status().reason(), both);
+  }
+  Fails(100, "6 MB are too many", 1, 0);
+  EXPECT_THAT(Status().reason(), testing::EndsWith("tried again: 6 MB are too many"));
 }
 
 TEST_F(JobCheckpointsTest, AlsoWhenItIsStopped) {
@@ -145,6 +165,147 @@ TEST_F(JobCheckpointsTest, ARestartOfTheCoordinatorKeepsItAndANewGenerationDrops
   EXPECT_THAT(Status().warnings(), IsEmpty());
   EXPECT_EQ(Status().failed_checkpoints(), 0);
   EXPECT_EQ(Status().checkpoint_step(), -1);
+}
+
+// A daemon was killed between keeping its part and putting it: what it keeps is no loss.
+class KeptCheckpointTest : public JobCheckpointsTest {
+ protected:
+  void Join(double s, uint64_t stream, uint64_t generation = 0) {
+    isthmus::Register hello;
+    hello.mutable_node()->set_id("n0");
+    hello.mutable_node()->set_name("n0");
+    hello.mutable_node()->set_address("n0:1");
+    hello.set_instance("p");
+    ASSERT_EQ(members_.Register(hello, stream, At(s), At(s)).kind, RegisterDecision::kAccepted);
+    Heartbeat beat;
+    beat.set_generation(generation);
+    ASSERT_TRUE(members_.OnHeartbeat("n0", stream, beat, At(s)).ok());
+  }
+  static KeptParts Kept(const std::vector<int64_t>& steps, uint64_t generation = 1) {
+    KeptParts all;
+    for (int64_t step : steps) {
+      KeptPart& part = *all.add_parts();
+      part.set_job_id("bible-1");
+      part.set_step(step);
+      part.set_generation(generation);
+      part.set_stages(1);
+    }
+    return all;
+  }
+  // Steps of the checkpoints that are asked for.
+  std::vector<int64_t> Asked(double s) {
+    std::vector<int64_t> steps;
+    for (const Command& c : jobs_.Tick(members_, At(s))) {
+      EXPECT_EQ(c.node_id, "n0");
+      if (c.message.has_put_kept()) steps.push_back(c.message.put_kept().step());
+    }
+    return steps;
+  }
+  Membership members_;
+};
+
+TEST_F(KeptCheckpointTest, IsAskedForOnceItsJobHasEndedAndMakesItsLossGood) {
+  StepsUntil(35);
+  jobs_.OnCheckpoint("bible-1", 20, At(3));
+  jobs_.OnKept("n0", Kept({20, 30}));
+  Join(3, 1, 1);
+  EXPECT_THAT(Asked(3), IsEmpty()) << "it runs: its session puts it";
+  Tell(SessionEvent::FAILED, 1, 35);
+  EXPECT_THAT(Status().reason(), HasSubstr("its last checkpoint is of step 20 (the 15 steps after "
+                                           "it are lost)"));
+  EXPECT_THAT(Asked(4), IsEmpty());
+  EXPECT_THAT(Warning(), HasSubstr("daemon n0 works for a job")) << "its heartbeat says so";
+  Join(5, 2);
+  EXPECT_THAT(Asked(5), ElementsAre(30));
+  EXPECT_THAT(Warning(), HasSubstr("the parts of checkpoint 30 lie on the disks of"));
+  EXPECT_THAT(Asked(64), IsEmpty());
+  EXPECT_THAT(Asked(65), ElementsAre(30)) << "once a minute";
+  jobs_.OnCheckpoint("bible-1", 30, At(66));
+  EXPECT_THAT(Status().warnings(), IsEmpty()) << "at once: a resume may begin";
+  EXPECT_THAT(Status().reason(), HasSubstr("its last checkpoint is of step 30 (the 5 steps after "
+                                           "it are lost)"));
+  EXPECT_EQ(Status().state(), JOB_PAUSED);
+  EXPECT_THAT(Asked(200), IsEmpty());
+  EXPECT_THAT(Status().warnings(), IsEmpty());
+}
+
+TEST_F(KeptCheckpointTest, WaitsForADaemonThatIsAwayAndSaysSo) {
+  StepsUntil(12);
+  Join(2, 7);
+  jobs_.OnKept("n0", Kept({10}));
+  members_.OnStreamGone("n0", 7, At(3));
+  Tell(SessionEvent::FAILED, 1, 12);
+  EXPECT_EQ(Status().state(), JOB_FAILED);
+  EXPECT_THAT(Asked(4), IsEmpty());
+  EXPECT_THAT(Warning(), HasSubstr("they come here by themselves, but daemon n0 is not connected"));
+  Join(500, 8);
+  EXPECT_THAT(Asked(500), ElementsAre(10));
+  jobs_.OnCheckpoint("bible-1", 10, At(501));
+  EXPECT_EQ(Status().state(), JOB_PAUSED) << "it has a checkpoint to go on from";
+  EXPECT_THAT(Status().reason(), HasSubstr("its last checkpoint is of step 10"));
+}
+
+TEST_F(KeptCheckpointTest, TheLastOneFinishesTheJob) {
+  StepsUntil(100);
+  jobs_.OnCheckpoint("bible-1", 90, At(3));
+  Tell(SessionEvent::FAILED, 1, 100);
+  EXPECT_EQ(Status().state(), JOB_PAUSED);
+  Join(5, 1);
+  jobs_.OnKept("n0", Kept({100}));
+  EXPECT_THAT(Asked(5), ElementsAre(100));
+  jobs_.OnCheckpoint("bible-1", 100, At(6));
+  EXPECT_EQ(Status().state(), JOB_FINISHED);
+  EXPECT_EQ(Status().reason(), "all 100 steps are done");
+}
+
+TEST_F(KeptCheckpointTest, ThoseOfAnotherGenerationAreNotAskedFor) {
+  StepsUntil(12);
+  Tell(SessionEvent::FAILED, 1, 12);
+  Run(2);
+  Tell(SessionEvent::FAILED, 2, 0);
+  Join(5, 1);
+  jobs_.OnKept("n0", Kept({10}));
+  EXPECT_THAT(Asked(5), IsEmpty());
+  EXPECT_THAT(Status().warnings(), IsEmpty());
+}
+
+// Only of a job that was removed: one that is not known may be of a database that is new.
+TEST_F(KeptCheckpointTest, GoesWithItsJob) {
+  Tell(SessionEvent::FAILED);
+  Join(5, 1);
+  KeptParts all = Kept({10});
+  *all.add_parts() = all.parts(0);
+  all.mutable_parts(1)->set_job_id("unknown-5");
+  jobs_.OnKept("n0", all);
+  const auto told = [&](JobTable* jobs, double s) {
+    std::vector<std::string> removed;
+    for (const Command& c : jobs->Tick(members_, At(s))) {
+      if (!c.message.removed_job().empty()) removed.push_back(c.message.removed_job());
+    }
+    return removed;
+  };
+  EXPECT_THAT(told(&jobs_, 5), IsEmpty());
+  ASSERT_TRUE(jobs_.Remove("bible-1").ok());
+  EXPECT_THAT(told(&jobs_, 6), ElementsAre("bible-1"));
+  EXPECT_THAT(told(&jobs_, 7), IsEmpty());
+  JobTable after;  // a restart
+  after.RestoreRemoved({"bible-1"});
+  isthmus::Register hello;
+  hello.mutable_node()->set_id("n0");
+  *hello.mutable_kept() = all;
+  after.OnRegistered("n0", hello, false, At(8));
+  EXPECT_THAT(told(&after, 8), ElementsAre("bible-1"));
+}
+
+TEST_F(JobCheckpointsTest, AsManyRemovedJobsAreRememberedAsTheLimitSays) {
+  std::vector<std::string> ids;
+  for (int i = 0; i <= kMaxRemoved; ++i) ids.push_back("job-" + std::to_string(i));
+  jobs_.RestoreRemoved(ids);
+  jobs_.RestoreRemoved({ids[5]});
+  KeptParts all;
+  for (const std::string& id : {ids[0], ids[1], ids[kMaxRemoved]}) all.add_parts()->set_job_id(id);
+  jobs_.OnKept("n0", all);
+  EXPECT_EQ(jobs_.Tick(Membership(), At(5)).size(), 2u) << "the oldest one is forgotten";
 }
 
 TEST_F(JobCheckpointsTest, OnlyAJobThatHasEndedIsRemoved) {

@@ -291,6 +291,44 @@ TEST_F(JobsTest, ResumeDropsTheRecordsItWillMakeAgain) {
   EXPECT_EQ(job->status.state(), JOB_RUNNING);
 }
 
+// After a resume with fewer stages the table mixed the bytes of both cuts.
+TEST_F(JobsTest, BytesOfBoundariesAreCountedAnewWhereTheCutIsAnother) {
+  const auto plan_of = [&](uint64_t generation, int64_t start, int middle) {
+    Plan plan = MakePlan(generation, start);
+    plan.mutable_stages(0)->set_end_layer(middle);
+    plan.mutable_stages(1)->set_first_layer(middle);
+    plan.add_links()->set_id("b0");
+    plan.mutable_links(0)->set_upper(1);
+    return plan;
+  };
+  const auto run = [&](const Plan& plan) {
+    ASSERT_TRUE(jobs_.Start("bible-1", plan, At(0)).ok());
+    for (int stage = 0; stage < kStages; ++stage) {
+      StepRecord r;
+      r.set_job_id("bible-1");
+      r.set_generation(plan.generation());
+      r.set_step(plan.start_step());
+      r.set_stage(stage);
+      if (stage == 0) {
+        r.add_directions()->set_link_id("b0");
+        r.mutable_directions(0)->set_wire_bytes(10);
+      }
+      ASSERT_TRUE(jobs_.OnStep(Node(stage), r, At(1), 1000).ok());
+    }
+    Tell(0, SessionEvent::FAILED, 2, plan.start_step() + 1, plan.generation());
+    ASSERT_EQ(jobs_.Status(*jobs_.Find("bible-1"), At(2)).boundaries_size(), 1);
+  };
+  const auto bytes = [&] { return jobs_.Status(*jobs_.Find("bible-1"), At(2)).boundaries(0); };
+  ASSERT_TRUE(jobs_.Add("bible-1", 1, Spec(), false, 77).ok());
+  run(plan_of(1, 0, 4));
+  run(plan_of(2, 1, 4));
+  EXPECT_EQ(bytes().wire_bytes(), 20);
+  EXPECT_EQ(bytes().from_step(), 0);
+  run(plan_of(3, 2, 5));
+  EXPECT_EQ(bytes().wire_bytes(), 10);
+  EXPECT_EQ(bytes().from_step(), 2);
+}
+
 TEST_F(JobsTest, OneLiveJobOfAName) {
   Run();
   EXPECT_EQ(jobs_.Add("bible-2", 2, Spec(), false, 0).code(), absl::StatusCode::kAlreadyExists);

@@ -158,6 +158,27 @@ TEST_F(LivenessTest, SessionsThatTrainedOnForHoursAreNotThrownBack) {
   TrainOn({0, 1, 2}, 5004, 5100);
 }
 
+// That its sessions may still run is known over a restart of the coordinator.
+TEST_F(LivenessTest, SessionsComeBackThoughTheCoordinatorRestartedMeanwhile) {
+  for (int stage = 0; stage < kStages; ++stage) Cut(stage, 10);
+  ASSERT_THAT(jobs_.Tick(members_, At(70)), SizeIs(kStages));
+  const Job& job = *jobs_.Find("bible-1");
+  EXPECT_TRUE(jobs_.Status(job, At(70)).out_of_touch());
+  Job stored;  // as the store has it
+  stored.id = job.id;
+  stored.number = job.number;
+  stored.spec = job.spec;
+  stored.plan = job.plan;
+  stored.status = jobs_.Status(job, At(70));
+  JobTable after;
+  after.Restore(stored, 0, At(0));
+  EXPECT_THAT(after.OnRegistered("n2", Hello(2, 1), false, At(5)), IsEmpty());
+  EXPECT_EQ(after.Find("bible-1")->status.state(), JOB_RUNNING);
+  EXPECT_FALSE(after.Find("bible-1")->status.out_of_touch());
+  for (int stage : {0, 1})
+    EXPECT_THAT(after.OnRegistered(Node(stage), Hello(stage, 1), false, At(8)), IsEmpty());
+}
+
 TEST_F(LivenessTest, AResumeByTheUserEndsWhatComesBackLater) {
   for (int stage = 0; stage < kStages; ++stage) Cut(stage, 10);
   ASSERT_THAT(jobs_.Tick(members_, At(70)), SizeIs(kStages));

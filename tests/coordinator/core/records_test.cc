@@ -112,6 +112,30 @@ TEST(AddBytes, TotalsFollowTheLinksOfThePlan) {
   EXPECT_EQ(totals[0].raw_bytes(), 20);
   EXPECT_EQ(totals[1].from_node(), "home");
   EXPECT_EQ(totals[1].wire_bytes(), 10);
+  EXPECT_EQ(totals[0].from_step(), 0);
+  totals.clear();
+  plan.set_start_step(40);
+  AddBytes(r, plan, &totals);
+  plan.set_start_step(60);  // a resume of the same cut
+  AddBytes(r, plan, &totals);
+  EXPECT_EQ(totals[0].from_step(), 40);
+  EXPECT_EQ(totals[0].raw_bytes(), 20);
+}
+
+TEST(SameCut, IsOfTheLayersAlone) {
+  Plan a;
+  a.add_stages()->set_end_layer(4);
+  a.add_stages()->set_first_layer(4);
+  a.mutable_stages(1)->set_end_layer(8);
+  Plan b = a;
+  b.mutable_stages(0)->set_node_name("elsewhere");
+  EXPECT_TRUE(SameCut(a, b));
+  b.mutable_stages(0)->set_end_layer(5);
+  EXPECT_FALSE(SameCut(a, b));
+  b = a;
+  b.mutable_stages()->RemoveLast();
+  EXPECT_FALSE(SameCut(a, b));
+  EXPECT_FALSE(SameCut(Plan(), a));
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ FakeDaemon::FakeDaemon(Options options)
   hello.mutable_register_()->set_running_generation(options_.running_generation);
   hello.mutable_register_()->set_running_job_id(options_.running_job_id);
   hello.mutable_register_()->set_newest_generation(options_.newest_generation);
+  *hello.mutable_register_()->mutable_kept() = options_.kept;
   stream_->calls->Write(hello);
   CoordinatorMessage answer;
   if (!stream_->calls->Read(&answer)) {
@@ -112,6 +113,10 @@ void FakeDaemon::ReadLoop() {
   while (stream_->calls->Read(&message)) {
     if (message.has_start()) starts_.Push(message.start(), absl::ZeroDuration()).IgnoreError();
     if (message.has_stop()) stops_.Push(message.stop(), absl::ZeroDuration()).IgnoreError();
+    if (message.has_put_kept())
+      put_kept_.Push(message.put_kept(), absl::ZeroDuration()).IgnoreError();
+    if (!message.removed_job().empty())
+      removed_.Push(message.removed_job(), absl::ZeroDuration()).IgnoreError();
     if (message.has_measure_compute()) {
       ++measures_;
       DaemonMessage answer;
@@ -136,6 +141,8 @@ void FakeDaemon::ReadLoop() {
   }
   starts_.Close(absl::CancelledError("the stream ended"));
   stops_.Close(absl::CancelledError("the stream ended"));
+  put_kept_.Close(absl::CancelledError("the stream ended"));
+  removed_.Close(absl::CancelledError("the stream ended"));
 }
 
 void FakeDaemon::BeatLoop() {
@@ -153,6 +160,12 @@ void FakeDaemon::BeatLoop() {
 }
 
 absl::StatusOr<Plan> FakeDaemon::NextStart(absl::Duration timeout) { return starts_.Pop(timeout); }
+absl::StatusOr<KeptPart> FakeDaemon::NextPutKept(absl::Duration timeout) {
+  return put_kept_.Pop(timeout);
+}
+absl::StatusOr<std::string> FakeDaemon::NextRemoved(absl::Duration timeout) {
+  return removed_.Pop(timeout);
+}
 absl::StatusOr<StopSession> FakeDaemon::NextStop(absl::Duration timeout) {
   return stops_.Pop(timeout);
 }

@@ -28,6 +28,7 @@ class FakeDaemon {
     bool answer_probes = true;
     double faster_when_idle = 1;  // what it answers when it is asked to measure its compute
     bool heartbeats = true;
+    KeptParts kept;
   };
   explicit FakeDaemon(Options options);
   ~FakeDaemon();  // Vanish
@@ -44,6 +45,8 @@ class FakeDaemon {
 
   absl::StatusOr<Plan> NextStart(absl::Duration timeout = absl::Seconds(20));
   absl::StatusOr<StopSession> NextStop(absl::Duration timeout = absl::Seconds(20));
+  absl::StatusOr<KeptPart> NextPutKept(absl::Duration timeout = absl::Seconds(20));
+  absl::StatusOr<std::string> NextRemoved(absl::Duration timeout = absl::Seconds(20));
   int probes() const { return probes_; }
   int measures() const { return measures_; }
 
@@ -61,6 +64,8 @@ class FakeDaemon {
   std::atomic<int> measures_{0};
   BoundedQueue<Plan> starts_{16};
   BoundedQueue<StopSession> stops_{16};
+  BoundedQueue<KeptPart> put_kept_{16};
+  BoundedQueue<std::string> removed_{16};
   Mutex mutex_;
   CondVar ended_;
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;

@@ -49,6 +49,7 @@ class ServiceTest : public ::testing::Test {
     options.parts_patience = absl::Milliseconds(200);
     options.wait_for_links = absl::Seconds(20);
     options.wait_for_data = wait_for_data_;
+    options.wait_for_daemons = wait_for_daemons_;
     coordinator_ = Coordinator::Open(options).value();
     server_ = Server::Start(absl::StrCat("127.0.0.1:", port_), coordinator_.get()).value();
     port_ = server_->port();
@@ -249,6 +250,7 @@ class ServiceTest : public ::testing::Test {
   absl::Duration flush_every_ = absl::Milliseconds(50);
   int port_ = 0;
   absl::Duration wait_for_data_ = absl::ZeroDuration();
+  absl::Duration wait_for_daemons_ = absl::Seconds(15);
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;

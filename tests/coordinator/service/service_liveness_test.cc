@@ -40,6 +40,8 @@ TEST_F(ServiceTest, AJobOfWhichNobodyIsHeardIsPausedAndGoesOnIfItsDaemonsTrained
   Open();
   EXPECT_TRUE(Becomes(JOB_FAILED));
   EXPECT_THAT(Status().reason(), HasSubstr("nobody of the job was heard for"));
+  Close();  // a second restart forgets nothing of it
+  Open();
   const auto trained_on = [&](FakeDaemon::Options* o) {
     o->running_generation = plan.generation();
     o->running_job_id = plan.job_id();
@@ -66,7 +68,7 @@ TEST_F(ServiceTest, ALostConnectionToTheCoordinatorEndsNoSession) {
   JobSpec other = TwoStages();
   other.set_name("other");
   other.mutable_strategy()->set_stages(1);
-  EXPECT_THAT(std::string(Submit(other).status().message()), HasSubstr("a is lost since"))
+  EXPECT_THAT(std::string(Submit(other).status().message()), HasSubstr("a is lost, last heard"))
       << "no plan counts on it meanwhile";
   a = Daemon("a", [&](FakeDaemon::Options* o) {
     o->running_generation = plan.generation();

@@ -62,6 +62,23 @@ TEST_F(CheckpointStoreTest, APartSentAgainIsTaken) {
   EXPECT_FALSE(fs::exists(JobDir() + "/partial-00000005-g1-of2"));
 }
 
+// Of one that is here already the header is enough, however much of the rest is missing.
+TEST_F(CheckpointStoreTest, APartThatIsHereNeedsNoBytes) {
+  auto store = Open();
+  EXPECT_FALSE(Put(store.get(), 5, 0, kFiles[0], 1).value());
+  const std::string same = Contents(kFiles[0], 0, 1), other = Contents(kFiles[0], 0, 2);
+  auto part = store->Begin(Header(5, 0, kFiles[0], same)).value();
+  EXPECT_TRUE(part->is_here());
+  EXPECT_FALSE(part->Finish().value()) << "stage 1 has put nothing";
+  part = store->Begin(Header(5, 0, kFiles[0], other)).value();
+  EXPECT_FALSE(part->is_here());
+  EXPECT_EQ(part->Finish().status().code(), absl::StatusCode::kDataLoss);
+  PutAll(store.get(), 5, 1);
+  part = store->Begin(Header(5, 0, kFiles[0], same)).value();
+  EXPECT_TRUE(part->is_here());
+  EXPECT_TRUE(part->Finish().value());
+}
+
 // Once the last part was seen in place by one stage's call while another's still synced the
 // directory: it was gone from under it.
 TEST_F(CheckpointStoreTest, AllStagesPutAtOnce) {
@@ -275,11 +292,30 @@ TEST_F(CheckpointStoreTest, ADamagedOneSaysWhichOthersAreSound) {
       absl::StrAppend(&text, c.step(), c.damage().empty() ? " " : "! ");
     return text;
   };
-  EXPECT_EQ(names(fresh->List("job-1", false, nullptr).value()), "40 30 20 10 ");
-  EXPECT_EQ(names(fresh->List("job-1", true, nullptr).value()), "40! 30 20! 10 ");
-  EXPECT_GT(fresh->List("job-1", false, nullptr)->at(0).bytes(), 100);
-  EXPECT_EQ(fresh->List("job-1", true, [] { return true; }).status().code(),
+  EXPECT_EQ(names(fresh->List("job-1", {}, false, nullptr).value()), "40 30 20 10 ");
+  EXPECT_EQ(names(fresh->List("job-1", {}, true, nullptr).value()), "40! 30 20! 10 ");
+  EXPECT_GT(fresh->List("job-1", {}, false, nullptr)->at(0).bytes(), 100);
+  EXPECT_EQ(fresh->List("job-1", {}, true, [] { return true; }).status().code(),
             absl::StatusCode::kCancelled);
+}
+
+// What a resume does not take by itself looked like all others in the list.
+TEST_F(CheckpointStoreTest, ThoseOfARunThatWasLeftAreMarked) {
+  auto store = Open();
+  for (int64_t step : {10, 20, 30}) PutAll(store.get(), step, 1, 1);
+  const auto left = [&](const CheckpointStore::Run& run) {
+    std::vector<int64_t> steps;
+    for (const CheckpointInfo& c : store->List("job-1", run, false, nullptr).value())
+      if (c.left_behind()) steps.push_back(c.step());
+    return steps;
+  };
+  EXPECT_THAT(left({1, 0}), IsEmpty());
+  EXPECT_THAT(left({2, 10}), ElementsAre(30, 20)) << "a run that has stored nothing yet";
+  PutAll(store.get(), 15, 1, 2);
+  PutAll(store.get(), 25, 1, 2);
+  EXPECT_THAT(left({2, 10}), ElementsAre(30, 20));
+  EXPECT_THAT(left({}), ElementsAre(30, 20)) << "by what is stored alone";
+  EXPECT_THAT(left({3, 25}), ElementsAre(30, 20));
 }
 
 TEST_F(CheckpointStoreTest, AnAnswerGoesOnThoughItsFilesAreRemoved) {

@@ -18,6 +18,7 @@
 namespace isthmus::coordinator {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -94,6 +95,31 @@ TEST_F(StoreTest, RecordsAreReadInPagesReplacedAndTruncated) {
   forget.forgotten = {"j"};
   ASSERT_TRUE(store->Write(forget).ok());
   EXPECT_THAT(store->Records("j", 0, 100).value(), SizeIs(0));
+}
+
+// Ids are never used twice: what daemons keep of a removed job is of no use.
+TEST_F(StoreTest, RemovedJobsAreRememberedUpToALimit) {
+  auto store = Open();
+  StoreBatch batch;
+  batch.forgotten = {"b-2", "a-1", "b-2"};
+  ASSERT_TRUE(store->Write(batch).ok());
+  EXPECT_THAT(Open()->Load()->removed, ElementsAre("a-1", "b-2")) << "in the order of removal";
+  batch.forgotten.clear();
+  for (int i = 0; i < kMaxRemoved; ++i) batch.forgotten.push_back(absl::StrCat("c-", i));
+  ASSERT_TRUE(store->Write(batch).ok());
+  const std::vector<std::string> removed = store->Load()->removed;
+  EXPECT_THAT(removed, SizeIs(kMaxRemoved));
+  EXPECT_EQ(removed[0], "c-0");
+}
+
+// A database of an earlier program of this version has no table of them.
+TEST_F(StoreTest, AnEarlierDatabaseLearnsToRememberRemovedJobs) {
+  Open();
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open((scratch_.path() + "/coordinator.db").c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, "DROP TABLE removed_jobs", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(db);
+  EXPECT_THAT(Open()->Load()->removed, SizeIs(0));
 }
 
 TEST_F(StoreTest, RecordsOfAJobAreBounded) {

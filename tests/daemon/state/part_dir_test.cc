@@ -60,6 +60,41 @@ TEST_F(PartDirTest, KeepsAndReads) {
   EXPECT_TRUE(dir.Parts("other", 10).empty());
 }
 
+TEST_F(PartDirTest, TellsWhichCheckpointsAreWholeHere) {
+  PartDir dir = Dir();
+  EXPECT_EQ(dir.Whole().parts_size(), 0);
+  const auto keep_all = [&](const std::string& job, int64_t step) {
+    for (const char* file : {"weights.safetensors", "optimizer.safetensors", "state.json"}) {
+      EXPECT_EQ(dir.Whole().ShortDebugString().find(absl::StrCat("step: ", step, " ")),
+                std::string::npos)
+          << "not before all of its files are there";
+      ASSERT_TRUE(dir.Keep(Header(job, step, 4, "abc", file), "abc").ok());
+    }
+  };
+  keep_all("job", 10);
+  ASSERT_EQ(dir.Whole().parts_size(), 1);
+  const KeptPart part = dir.Whole().parts(0);
+  EXPECT_EQ(part.job_id(), "job");
+  EXPECT_EQ(part.step(), 10);
+  EXPECT_EQ(part.generation(), 4u);
+  EXPECT_EQ(part.stage(), 1);
+  EXPECT_EQ(part.stages(), 3);
+  EXPECT_EQ(Dir().Whole().ShortDebugString(), dir.Whole().ShortDebugString()) << "the next process";
+  keep_all("job", 20);
+  keep_all("other", 30);
+  EXPECT_EQ(dir.Whole().parts_size(), 3);
+  dir.Begin("job", 10);
+  EXPECT_EQ(dir.Whole().parts_size(), 2);
+  dir.Remove("other");
+  dir.Remove("..");
+  ASSERT_EQ(dir.Whole().parts_size(), 1);
+  EXPECT_FALSE(fs::exists(root() + "/other"));
+  for (const auto& file : fs::recursive_directory_iterator(root()))
+    if (file.is_regular_file()) fs::resize_file(file.path(), 2);
+  EXPECT_TRUE(dir.Parts("job", 10).empty());
+  EXPECT_EQ(dir.Whole().parts_size(), 0) << "what is damaged is not offered";
+}
+
 TEST_F(PartDirTest, ADamagedFileIsRemoved) {
   PartDir dir = Dir();
   ASSERT_TRUE(Keep(&dir, "job", 10, 4, "abc").ok());

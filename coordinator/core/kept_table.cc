@@ -1,0 +1,60 @@
+#include "coordinator/core/kept_table.h"
+
+#include <algorithm>
+
+namespace isthmus::coordinator {
+
+void KeptTable::Told(const std::string& node_id, const KeptParts& all) {
+  for (auto job = parts_.begin(); job != parts_.end();) {
+    job->second.erase(node_id);
+    job = job->second.empty() ? parts_.erase(job) : std::next(job);
+  }
+  for (int i = 0; i < std::min(kMaxParts, all.parts_size()); ++i)
+    parts_[all.parts(i).job_id()][node_id].push_back(all.parts(i));
+}
+
+void KeptTable::Forget(const Membership& members) {
+  for (auto job = parts_.begin(); job != parts_.end();) {
+    for (auto node = job->second.begin(); node != job->second.end();)
+      node = members.Find(node->first) == nullptr ? job->second.erase(node) : std::next(node);
+    job = job->second.empty() ? parts_.erase(job) : std::next(job);
+  }
+}
+
+int64_t KeptTable::NewestWhole(const Plan& plan, int64_t step) const {
+  const auto job = parts_.find(plan.job_id());
+  if (job == parts_.end()) return -1;
+  std::map<int64_t, int> stages;  // that are kept of a step
+  for (int s = 0; s < plan.stages_size(); ++s) {
+    const auto node = job->second.find(plan.stages(s).node_id());
+    if (node == job->second.end()) return -1;
+    std::set<int64_t> steps;
+    for (const KeptPart& part : node->second) {
+      if (part.step() > step && part.generation() == plan.generation() && part.stage() == s &&
+          part.stages() == plan.stages_size())
+        steps.insert(part.step());
+    }
+    for (int64_t kept : steps) ++stages[kept];
+  }
+  int64_t newest = -1;
+  for (const auto& [kept, count] : stages) {
+    if (count == plan.stages_size()) newest = kept;
+  }
+  return newest;
+}
+
+std::vector<std::pair<std::string, std::string>> KeptTable::TakeUseless(
+    const std::set<std::string>& removed) {
+  std::vector<std::pair<std::string, std::string>> useless;
+  for (auto job = parts_.begin(); job != parts_.end();) {
+    if (removed.count(job->first) == 0) {
+      ++job;
+      continue;
+    }
+    for (const auto& [node, parts] : job->second) useless.emplace_back(node, job->first);
+    job = parts_.erase(job);
+  }
+  return useless;
+}
+
+}  // namespace isthmus::coordinator

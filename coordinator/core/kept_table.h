@@ -1,0 +1,43 @@
+// Which parts of checkpoints the daemons keep on their own disks, as they told. A checkpoint all of
+// whose parts are kept is not lost, whatever the coordinator has of it. A core of values. Thread:
+// one owner. Bounds: kMaxParts of a daemon.
+#ifndef ISTHMUS_COORDINATOR_CORE_KEPT_TABLE_H_
+#define ISTHMUS_COORDINATOR_CORE_KEPT_TABLE_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/core/membership.h"
+#include "proto/control.pb.h"
+#include "proto/plan.pb.h"
+
+namespace isthmus::coordinator {
+
+class KeptTable {
+ public:
+  static constexpr int kMaxParts = 64;  // further ones that a daemon names are left out
+
+  void Told(const std::string& node_id, const KeptParts& all);  // instead of what it told before
+
+  void Forget(const Membership& members);  // what daemons told that are no longer listed
+
+  // The largest step beyond `step` of which the daemon of each stage of `plan` keeps its part as
+  // that plan's session wrote it; -1: none.
+  int64_t NewestWhole(const Plan& plan, int64_t step) const;
+
+  // Who keeps parts of jobs of `removed`, as (daemon, job); named once for each time it is told.
+  std::vector<std::pair<std::string, std::string>> TakeUseless(
+      const std::set<std::string>& removed);
+
+ private:
+  // By job and daemon.
+  std::map<std::string, std::map<std::string, std::vector<KeptPart>>> parts_;
+};
+
+}  // namespace isthmus::coordinator
+
+#endif  // ISTHMUS_COORDINATOR_CORE_KEPT_TABLE_H_

@@ -1,0 +1,106 @@
+#include "coordinator/core/kept_table.h"
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+KeptPart Part(int64_t step, int stage, uint64_t generation = 7, int stages = 2) {
+  KeptPart part;
+  part.set_job_id("bible-1");
+  part.set_step(step);
+  part.set_generation(generation);
+  part.set_stage(stage);
+  part.set_stages(stages);
+  return part;
+}
+
+KeptParts Parts(const std::vector<KeptPart>& parts) {
+  KeptParts all;
+  for (const KeptPart& part : parts) *all.add_parts() = part;
+  return all;
+}
+
+class KeptTableTest : public ::testing::Test {
+ protected:
+  KeptTableTest() {
+    plan_.set_job_id("bible-1");
+    plan_.set_generation(7);
+    plan_.add_stages()->set_node_id("a");
+    plan_.add_stages()->set_node_id("b");
+  }
+  Plan plan_;
+  KeptTable kept_;
+};
+
+TEST_F(KeptTableTest, WholeIsWhatEachDaemonOfThePlanKeepsOfItsStage) {
+  EXPECT_EQ(kept_.NewestWhole(plan_, 0), -1);
+  kept_.Told("a", Parts({Part(10, 0), Part(20, 0)}));
+  EXPECT_EQ(kept_.NewestWhole(plan_, 0), -1);
+  kept_.Told("b", Parts({Part(10, 1)}));
+  EXPECT_EQ(kept_.NewestWhole(plan_, 0), 10);
+  EXPECT_EQ(kept_.NewestWhole(plan_, 10), -1) << "the coordinator has that";
+  kept_.Told("b", Parts({Part(10, 1), Part(20, 1)}));
+  EXPECT_EQ(kept_.NewestWhole(plan_, 0), 20);
+  kept_.Told("a", Parts({}));
+  EXPECT_EQ(kept_.NewestWhole(plan_, 0), -1) << "what was told before counts no longer";
+}
+
+TEST_F(KeptTableTest, PartsOfAnotherCutOrRunAreNone) {
+  kept_.Told("a", Parts({Part(10, 0)}));
+  for (const KeptPart& other : {Part(10, 0), Part(10, 1, 6), Part(10, 1, 7, 3), Part(11, 1)}) {
+    kept_.Told("b", Parts({other, other}));
+    EXPECT_EQ(kept_.NewestWhole(plan_, 0), -1) << other.ShortDebugString();
+  }
+  kept_.Told("c", Parts({Part(10, 1)}));
+  EXPECT_EQ(kept_.NewestWhole(plan_, 0), -1) << "c has no stage";
+}
+
+TEST_F(KeptTableTest, UselessPartsAreNamedOnceForEachTimeTheyAreTold) {
+  KeptPart other = Part(10, 0);
+  other.set_job_id("other-2");
+  kept_.Told("a", Parts({Part(10, 0), Part(20, 0), other}));
+  kept_.Told("b", Parts({Part(10, 1)}));
+  EXPECT_THAT(kept_.TakeUseless({"elsewhere-3"}), IsEmpty());
+  EXPECT_THAT(kept_.TakeUseless({"bible-1"}),
+              UnorderedElementsAre(std::pair("a", "bible-1"), std::pair("b", "bible-1")));
+  EXPECT_THAT(kept_.TakeUseless({"bible-1"}), IsEmpty());
+  kept_.Told("b", Parts({Part(10, 1)}));
+  EXPECT_THAT(kept_.TakeUseless({"bible-1"}), UnorderedElementsAre(std::pair("b", "bible-1")));
+  EXPECT_THAT(kept_.TakeUseless({"other-2"}), UnorderedElementsAre(std::pair("a", "other-2")));
+}
+
+TEST_F(KeptTableTest, DaemonsThatAreNoLongerListedAreForgotten) {
+  kept_.Told("a", Parts({Part(10, 0)}));
+  kept_.Told("b", Parts({Part(10, 1)}));
+  Membership members;
+  for (const char* id : {"a", "b"}) {
+    NodeInfo node;
+    node.set_id(id);
+    node.set_name(id);
+    node.set_address(absl::StrCat(id, ":1"));
+    members.Restore(node, absl::UnixEpoch());
+  }
+  kept_.Forget(members);
+  EXPECT_EQ(kept_.NewestWhole(plan_, 0), 10) << "they are away, and may come back";
+  kept_.Forget(Membership());
+  EXPECT_EQ(kept_.NewestWhole(plan_, 0), -1);
+}
+
+TEST_F(KeptTableTest, ADaemonThatNamesManyIsHeardInPart) {
+  KeptParts all;
+  for (int64_t step = 1; step <= KeptTable::kMaxParts + 1; ++step) *all.add_parts() = Part(step, 0);
+  kept_.Told("a", all);
+  plan_.mutable_stages()->RemoveLast();
+  for (KeptPart& part : *all.mutable_parts()) part.set_stages(1);
+  kept_.Told("a", all);
+  EXPECT_EQ(kept_.NewestWhole(plan_, 0), KeptTable::kMaxParts);
+}
+
+}  // namespace
+}  // namespace isthmus::coordinator

@@ -1,0 +1,146 @@
+// Checkpoints that daemons keep and the coordinator has not got whole, over loopback.
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/coordinator/service/service_fixture.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+class KeptCheckpointsTest : public ServiceTest {
+ protected:
+  static KeptParts Kept(const Plan& plan, int64_t step, int stage) {
+    KeptParts all;
+    KeptPart& part = *all.add_parts();
+    part.set_job_id(plan.job_id());
+    part.set_generation(plan.generation());
+    part.set_step(step);
+    part.set_stage(stage);
+    part.set_stages(plan.stages_size());
+    return all;
+  }
+  // A job with checkpoint 2, whose daemon b is killed after step 5; a keeps its part of 4.
+  Plan LoseB() {
+    a_ = Daemon("a");
+    b_ = Daemon("b");
+    const Plan plan = StartTwo(a_.get(), b_.get(), TwoStages());
+    EXPECT_TRUE(PutAll(plan, 2));
+    for (int step = 0; step < 5; ++step) {
+      for (FakeDaemon* d : {a_.get(), b_.get()}) d->Step(plan, step, 5);
+    }
+    EXPECT_TRUE(Eventually([&] { return Status().step() == 5; }));
+    DaemonMessage beat;
+    beat.mutable_heartbeat()->set_generation(plan.generation());
+    *beat.mutable_heartbeat()->mutable_kept() = Kept(plan, 4, 0);
+    a_->Send(beat);
+    b_->Vanish();
+    a_->Event(plan, SessionEvent::FAILED, 5, "link b0: the other end is gone");
+    a_->SetGeneration(0);
+    EXPECT_TRUE(Becomes(JOB_PAUSED));
+    return plan;
+  }
+  // It keeps its part, and both are asked.
+  void BringBackB(const Plan& plan) {
+    b_ = Daemon("b", [&](FakeDaemon::Options* o) {
+      o->instance = "again";
+      o->kept = Kept(plan, 4, 1);
+    });
+    for (FakeDaemon* d : {a_.get(), b_.get()}) EXPECT_EQ(d->NextPutKept()->step(), 4);
+  }
+  absl::Status Remove(const std::string& job) {
+    RemoveJobRequest request;
+    request.set_job(job);
+    return Call<RemoveJobRequest, RemoveJobReply>(&Jobs::Stub::Remove, request).status();
+  }
+  std::unique_ptr<FakeDaemon> a_, b_;
+};
+
+// kill -9 between keeping a part and putting it: the steps after the last stored checkpoint were
+// lost, though every part lay on a disk.
+TEST_F(KeptCheckpointsTest, ADaemonThatComesBackWithItsPartMakesTheCheckpointWhole) {
+  Close();
+  wait_for_daemons_ = absl::ZeroDuration();
+  Open();
+  const Plan plan = LoseB();
+  EXPECT_THAT(Status().reason(), HasSubstr("of step 2 (the 3 steps after it are lost)"));
+  BringBackB(plan);
+  const absl::Status early = Submit(TwoStages(), true).status();
+  EXPECT_EQ(early.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(early.message()), HasSubstr("the parts of checkpoint 4 lie on the disks "
+                                                      "of a, b and are on their way here"));
+  EXPECT_THAT(std::string(early.message()), HasSubstr("--step 2"));
+  EXPECT_TRUE(PutAll(plan, 4));
+  EXPECT_EQ(Status().checkpoint_step(), 4);
+  EXPECT_THAT(Status().reason(), HasSubstr("of step 4 (the 1 step after it is lost)"));
+  const auto resumed = Submit(TwoStages(), true);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(a_->NextStart()->start_step(), 4);
+}
+
+TEST_F(KeptCheckpointsTest, AResumeWaitsForIt) {
+  const Plan plan = LoseB();
+  BringBackB(plan);
+  absl::StatusOr<SubmitReply> resumed;
+  std::thread user([&] { resumed = Submit(TwoStages(), true); });
+  EXPECT_TRUE(PutAll(plan, 4));
+  user.join();
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(a_->NextStart()->start_step(), 4);
+}
+
+// A daemon puts its part again because that of another one was missing: nothing is sent twice.
+TEST_F(KeptCheckpointsTest, APartThatIsHereIsTakenWithoutItsBytes) {
+  auto a = Daemon("a"), b = Daemon("b");
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  const std::string weights = WriteSafetensors({{"w", "F32", {1}, "1234"}}, {}).value();
+  EXPECT_EQ(Put(plan, 2, 0, "weights.safetensors", weights).value(), false);
+  const auto announce = [&](const std::string& bytes) {
+    grpc::ClientContext context;
+    PutCheckpointReply reply;
+    const auto writer = bulk_->PutCheckpoint(&context, &reply);
+    PutCheckpointChunk chunk;
+    *chunk.mutable_header() = Header(plan, 2, 0, "weights.safetensors", bytes);
+    writer->Write(chunk);
+    writer->WritesDone();
+    return rpc::FromGrpc(writer->Finish());
+  };
+  EXPECT_TRUE(announce(weights).ok());
+  EXPECT_EQ(announce("another one").code(), absl::StatusCode::kDataLoss) << "its bytes are missing";
+  EXPECT_TRUE(PutAll(plan, 2));
+}
+
+TEST_F(KeptCheckpointsTest, OfARemovedJobTheyGoAndOfAnUnknownOneTheyStay) {
+  auto a = Daemon("a"), b = Daemon("b");
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  for (FakeDaemon* d : {a.get(), b.get()}) {
+    d->Event(plan, SessionEvent::FAILED, 0, "the test says so");
+    d->SetGeneration(0);
+  }
+  EXPECT_TRUE(Becomes(JOB_FAILED));
+  DaemonMessage beat;
+  *beat.mutable_heartbeat()->mutable_kept() = Kept(plan, 4, 0);
+  a->Send(beat);
+  a->Send(DaemonMessage(beat));
+  ASSERT_TRUE(Remove("bible").ok());
+  EXPECT_EQ(a->NextRemoved().value(), plan.job_id());
+  a.reset();
+  Close();
+  Open();
+  Plan unknown = plan;
+  unknown.set_job_id("elsewhere-1");
+  a = Daemon("a", [&](FakeDaemon::Options* o) {
+    o->kept = Kept(unknown, 4, 0);
+    o->kept.MergeFrom(Kept(plan, 4, 0));
+  });
+  EXPECT_EQ(a->NextRemoved().value(), plan.job_id()) << "it is known after a restart";
+  EXPECT_FALSE(a->NextRemoved(absl::Milliseconds(200)).ok());
+}
+
+}  // namespace
+}  // namespace isthmus::coordinator
