@@ -202,8 +202,8 @@ int Main(int argc, char** argv) {
 
   const engine::EngineOptions engine{options.device, options.threads};
   options.make_session = worker::MakeSession;
-  options.make_stage = [engine](const Plan& plan, int stage) {
-    return engine::MakeGpt2Stage(plan, stage, engine);
+  options.make_stage = [engine](const Plan& plan, int rank) {
+    return engine::MakeGpt2Stage(plan, rank, engine);
   };
   options.open_corpus = worker::OpenCorpus;
   options.measure_compute = [engine]() -> absl::StatusOr<ComputeTimes> {

@@ -18,8 +18,9 @@ namespace {
 
 constexpr size_t kMaxJobs = 64;
 
-bool ReadsData(const Plan& plan, int stage) {
-  return stage == 0 || stage + 1 == plan.stages_size();
+bool ReadsData(const Plan& plan, int rank) {
+  const RankPlan& r = plan.ranks(rank);
+  return r.first_layer() == 0 || r.end_layer() == plan.job().model().layers();
 }
 
 }  // namespace
@@ -39,23 +40,23 @@ SessionRunner::~SessionRunner() {
     thread_.detach();
 }
 
-int SessionRunner::StageOf(const Plan& plan) const {
-  for (int stage = 0; stage < plan.stages_size(); ++stage) {
-    if (plan.stages(stage).node_id() == options_.node_id) return stage;
+int SessionRunner::RankOf(const Plan& plan) const {
+  for (int rank = 0; rank < plan.ranks_size(); ++rank) {
+    if (plan.ranks(rank).node_id() == options_.node_id) return rank;
   }
   return -1;
 }
 
-void SessionRunner::Failed(const Plan& plan, int stage, int64_t step, const absl::Status& why) {
+void SessionRunner::Failed(const Plan& plan, int rank, int64_t step, const absl::Status& why) {
   SessionEvent event;
   event.set_job_id(plan.job_id());
   event.set_generation(plan.generation());
-  event.set_stage(stage);
+  event.set_rank(rank);
   event.set_state(SessionEvent::FAILED);
   event.set_step(step);
   event.set_message(std::string(why.message()));
   event.set_code(static_cast<int>(why.code()));
-  *event.mutable_cause() = MakeCause(FailureCause::SESSION_FAILED, stage, options_.node_id, step);
+  *event.mutable_cause() = MakeCause(FailureCause::SESSION_FAILED, rank, options_.node_id, step);
   options_.observer->OnEvent(event);
 }
 
@@ -96,7 +97,7 @@ void SessionRunner::Start(const Plan& plan) {
       changed_.SignalAll();
     }
   }
-  if (!refused.ok()) Failed(plan, StageOf(plan), plan.start_step(), refused);
+  if (!refused.ok()) Failed(plan, RankOf(plan), plan.start_step(), refused);
 }
 
 void SessionRunner::Stop(const StopSession& stop) {
@@ -114,7 +115,7 @@ void SessionRunner::Stop(const StopSession& stop) {
     if (current_ != nullptr && meant(current_->plan)) StopCurrent(stop);
   }
   if (never_started.has_value()) {
-    Failed(*never_started, StageOf(*never_started), never_started->start_step(),
+    Failed(*never_started, RankOf(*never_started), never_started->start_step(),
            absl::CancelledError(absl::StrCat("stopped before it started: ", stop.reason())));
   }
 }
@@ -195,7 +196,8 @@ SessionRunner::Running SessionRunner::running() const {
   if (current_ == nullptr) return running;
   running.job_id = current_->plan.job_id();
   running.generation = current_->plan.generation();
-  running.stage = current_->stage;
+  running.rank = current_->rank;
+  if (running.rank >= 0) running.stage = current_->plan.ranks(running.rank).stage();
   running.step = current_->plan.start_step();
   if (current_->checkpoints != nullptr)
     running.checkpoint_bytes = current_->checkpoints->bytes_moved();
@@ -247,20 +249,20 @@ void SessionRunner::RunOne(Current* current) {
   } catch (const std::exception& exception) {
     status = absl::InternalError(absl::StrCat("an exception left the session: ", exception.what()));
   }
-  // The coordinator takes it as this stage's: nothing of the session may be there yet.
-  Failed(plan, StageOf(plan), plan.start_step(), status);
+  // The coordinator takes it as this rank's: nothing of the session may be there yet.
+  Failed(plan, RankOf(plan), plan.start_step(), status);
 }
 
 absl::Status SessionRunner::Build(Current* current) {
   const Plan& plan = current->plan;
-  const int stage = StageOf(plan);
-  if (stage < 0) {
+  const int rank = RankOf(plan);
+  if (rank < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the plan has no stage for this daemon (", options_.node_id, ")"));
+        absl::StrCat("the plan has no rank for this daemon (", options_.node_id, ")"));
   }
   std::unique_ptr<worker::Corpus> corpus;
   uint64_t contents = 0;
-  if (ReadsData(plan, stage)) {
+  if (ReadsData(plan, rank)) {
     if (options_.list_data)
       contents = DataContents(plan.job().data(), options_.list_data().files());
     ASSIGN_OR_RETURN(corpus, options_.open_corpus(options_.data_dir, plan.job()));
@@ -284,7 +286,7 @@ absl::Status SessionRunner::Build(Current* current) {
 
   worker::SessionOptions session_options;
   session_options.plan = plan;
-  session_options.stage = stage;
+  session_options.rank = rank;
   session_options.spill_directory = spill;
   session_options.links = links.get();
   session_options.checkpoints = store.get();
@@ -296,7 +298,7 @@ absl::Status SessionRunner::Build(Current* current) {
   ASSIGN_OR_RETURN(auto session, options_.make_session(std::move(session_options)));
 
   MutexLock lock(&mutex_);
-  current->stage = stage;
+  current->rank = rank;
   current->corpus = std::move(corpus);
   current->links = std::move(links);
   current->checkpoints = std::move(store);

@@ -75,6 +75,7 @@ class SessionRunner {
   struct Running {
     std::string job_id;  // empty: nothing runs
     uint64_t generation = 0;
+    int rank = -1;
     int stage = -1;
     int64_t progress = 0;
     int64_t step = 0;
@@ -91,7 +92,7 @@ class SessionRunner {
   // What can be stopped of the session that is being built or runs.
   struct Current {
     Plan plan;
-    int stage = -1;
+    int rank = -1;
     std::unique_ptr<GrpcLinkOpener> links;
     std::unique_ptr<CheckpointClient> checkpoints;
     std::unique_ptr<worker::Corpus> corpus;
@@ -105,8 +106,8 @@ class SessionRunner {
   absl::Status Build(Current* current);
   void StopCurrent(const StopSession& stop) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CancelCurrent(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Failed(const Plan& plan, int stage, int64_t step, const absl::Status& why);
-  int StageOf(const Plan& plan) const;
+  void Failed(const Plan& plan, int rank, int64_t step, const absl::Status& why);
+  int RankOf(const Plan& plan) const;
 
   const SessionRunnerOptions options_;
   CodecStateDir codec_states_;

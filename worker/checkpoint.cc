@@ -51,7 +51,7 @@ CheckpointState StateOf(const SessionPlan& plan, int64_t step, int64_t skipped,
   state.step = step;
   state.skipped_steps = skipped;
   state.generation = plan.plan().generation();
-  state.stage = plan.stage();
+  state.stage = plan.mine().stage();
   state.stages = plan.stages();
   state.job = plan.job();
   state.position = corpus.position;
@@ -162,7 +162,7 @@ void CheckpointWriter::Run() {
     if (!parts.ok()) return;
     const absl::Status status = Store(*parts);
     if (!status.ok()) {
-      LogWarning("checkpoint ", parts->step, " of stage ", plan_.stage(),
+      LogWarning("checkpoint ", parts->step, " of stage ", plan_.mine().stage(),
                  " was not stored: ", status.message());
     }
     *parts = CheckpointParts();
@@ -179,7 +179,7 @@ PutCheckpointHeader CheckpointWriter::Header(const CheckpointParts& parts, const
   header.set_job_id(plan_.plan().job_id());
   header.set_generation(plan_.plan().generation());
   header.set_step(parts.step);
-  header.set_stage(plan_.stage());
+  header.set_stage(plan_.mine().stage());
   header.set_stages(plan_.stages());
   header.set_file(file);
   header.set_file_bytes(static_cast<int64_t>(bytes.size()));
@@ -198,7 +198,7 @@ absl::Status CheckpointWriter::Store(const CheckpointParts& parts) {
   size_t done = 0;
   absl::Status status = PutRest(parts, headers, &done);
   if (!parts.last || !WorthHolding(status)) return status;
-  LogWarning("the last checkpoint (", parts.step, ") of stage ", plan_.stage(),
+  LogWarning("the last checkpoint (", parts.step, ") of stage ", plan_.mine().stage(),
              " is not stored yet: ", status.message(),
              ". It is held in memory and tried again for ", absl::FormatDuration(options_.hold));
   const auto give_up = SteadyAfter(options_.hold);
@@ -230,7 +230,7 @@ absl::Status CheckpointWriter::PutRest(const CheckpointParts& parts,
   SessionEvent event;
   event.set_job_id(plan_.plan().job_id());
   event.set_generation(plan_.plan().generation());
-  event.set_stage(plan_.stage());
+  event.set_rank(plan_.rank());
   event.set_state(SessionEvent::CHECKPOINTED);
   event.set_step(parts.step);
   observer_->OnEvent(event);

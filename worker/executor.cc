@@ -23,10 +23,11 @@ absl::Status Unexpected(absl::string_view what) {
 absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const SessionPlan& plan,
                                                          ExecutorOptions options, int64_t skipped) {
   std::unique_ptr<Executor> executor(new Executor(plan, std::move(options), skipped));
-  if (plan.tied() != nullptr) {
-    ASSIGN_OR_RETURN(executor->tied_, TiedExchange::Make(plan, executor->o_.states));
+  executor->groups_.resize(plan.plan().groups_size());
+  for (int g : plan.groups()) {
+    ASSIGN_OR_RETURN(executor->groups_[g], GroupReduction::Make(plan, g, executor->o_.states));
   }
-  if (!plan.first() && !plan.last()) return executor;
+  if (!plan.reads_data()) return executor;
   const Corpus& corpus = *executor->o_.corpus;
   const RecipeSpec& recipe = plan.job().recipe();
   if (corpus.context() != plan.job().model().context()) {
@@ -54,6 +55,8 @@ absl::Status Executor::Begin(int64_t step) {
   step_ = step;
   loss_sum_ = 0;
   finite_ = true;
+  wishes_.reset();
+  heard_.reset();
   result_ = StepResult();
   result_.learning_rate = LearningRate(plan_.job().recipe(), step);
   for (Slot& slot : slots_) slot = Slot();
@@ -72,27 +75,93 @@ absl::StatusOr<StepResult> Executor::RunStep(int64_t step) {
 }
 
 absl::Status Executor::Do(const Action& action) {
-  const int micro = action.micro();
   switch (action.op()) {
-    case Action::RECV_ACT:
-      return ReceiveActivation(micro, true);
     case Action::FWD:
-      return Forward(micro, true, &loss_sum_);
-    case Action::SEND_ACT:
-      return SendActivation(micro, true);
-    case Action::RECV_GRAD:
-      return ReceiveGradient(micro);
+      return Forward(action.micro(), true, &loss_sum_);
     case Action::BWD:
-      return Backward(micro);
-    case Action::SEND_GRAD:
-      return SendGradient(micro);
-    case Action::SYNC:
-      return Sync();
+      return Backward(action.micro());
+    case Action::SEND:
+      return Send(action);
+    case Action::RECV:
+      return Receive(action);
+    case Action::OFFER:
+    case Action::REDUCE:
+    case Action::COLLECT:
+      return Reduction(action);
+    case Action::DECIDE: {
+      ScopedTimer timer(&result_.times.sync_ns);
+      Wish();
+      const Vote all = OwnVote();
+      return Decided(Decide(all, o_.checkpoint_due(step_, all), step_ + 1 >= plan_.end_step()), -1);
+    }
     case Action::STEP:
       return Step();
     default:
       return Unexpected("of an unknown kind");
   }
+}
+
+absl::Status Executor::Send(const Action& action) {
+  switch (action.what()) {
+    case FrameHeader::ACTIVATION:
+    case FrameHeader::EVAL_ACTIVATION:
+      return SendActivation(action);
+    case FrameHeader::GRADIENT:
+      return SendGradient(action);
+    default:
+      break;
+  }
+  ScopedTimer timer(&result_.times.sync_ns);
+  switch (action.what()) {
+    case FrameHeader::BUFFER_HASH:
+      return o_.ports[action.link()].out->Push(NewFrame(FrameHeader::BUFFER_HASH, 0));
+    case FrameHeader::VOTE:
+      Wish();
+      return SendVote(action, OwnVote());
+    case FrameHeader::DECISION:
+      return SendVote(action, result_.decision);
+    default:
+      return Unexpected("a frame that is not sent by itself");
+  }
+}
+
+absl::Status Executor::Receive(const Action& action) {
+  switch (action.what()) {
+    case FrameHeader::ACTIVATION:
+    case FrameHeader::EVAL_ACTIVATION:
+      return ReceiveActivation(action);
+    case FrameHeader::GRADIENT:
+      return ReceiveGradient(action);
+    case FrameHeader::BUFFER_HASH:
+    case FrameHeader::VOTE:
+    case FrameHeader::DECISION:
+      break;
+    default:
+      return Unexpected("a frame that is not received by itself");
+  }
+  ScopedTimer timer(&result_.times.sync_ns);
+  if (action.what() == FrameHeader::VOTE) Wish();
+  ASSIGN_OR_RETURN(const Inbound item, Pop(o_.ports[action.link()], action.what(), 0));
+  if (action.what() == FrameHeader::BUFFER_HASH) return absl::OkStatus();  // the inlet compared it
+  const Vote& vote = item.header.vote();
+  if (action.what() == FrameHeader::DECISION) return Decided(vote, action.link());
+  heard_ = heard_.has_value() ? MergeVotes(*heard_, vote) : vote;
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Reduction(const Action& action) {
+  ScopedTimer timer(&result_.times.sync_ns);
+  const auto port = [this](int peer) -> const Port& {
+    return o_.ports[plan_.index_of(plan_.group_link(peer))];
+  };
+  GroupWires wires;
+  wires.new_frame = [this] { return NewFrame(FrameHeader::CONTRIBUTION, 0); };
+  wires.send = [&](int peer, Outbound frame) { return port(peer).out->Push(std::move(frame)); };
+  wires.receive = [&](int peer, FrameHeader::Kind kind) { return Pop(port(peer), kind, 0); };
+  GroupReduction& group = *groups_[action.group()];
+  if (action.op() == Action::OFFER) return group.Offer(o_.stage, step_, wires);
+  if (action.op() == Action::REDUCE) return group.Reduce(o_.stage, step_, wires);
+  return group.Collect(o_.stage, wires);
 }
 
 absl::StatusOr<EvalResult> Executor::RunEval(int64_t step) {
@@ -106,41 +175,41 @@ absl::StatusOr<EvalResult> Executor::RunEval(int64_t step) {
     ++*o_.progress;
   }
   EvalResult result;
-  result.has_loss = plan_.last() && samples > 0;
+  result.has_loss = plan_.has_head() && samples > 0;
   if (result.has_loss)
     result.loss = loss_sum / static_cast<double>(samples * plan_.job().model().context());
   return result;
 }
 
-// Stage 0 says it, the others hear it in place of the micro-batch's activation and pass it on.
+// A rank that embeds says it, the others of its chain hear it in place of the micro-batch's
+// activation and pass it on.
 absl::StatusOr<bool> Executor::LeavesEval(const Action& action) {
   if (action.op() != Action::FWD) return false;
-  if (!(plan_.first() ? o_.leave_eval() : slots_[action.micro()].leave)) return false;
-  if (plan_.last()) return true;
+  if (!(plan_.embeds() ? o_.leave_eval() : slots_[action.micro()].leave)) return false;
+  if (plan_.has_head()) return true;
   Outbound item = NewFrame(FrameHeader::EVAL_ACTIVATION, action.micro());
   item.header.mutable_vote()->set_stop(true);
-  item.tensor = Tensor{plan_.boundary_dims(*plan_.upper(), 0), {}};
-  RETURN_IF_ERROR(PushTimed(o_.upper, std::move(item)));
+  item.tensor = Tensor{plan_.boundary_dims(*plan_.above(), 0), {}};
+  RETURN_IF_ERROR(PushTimed(o_.ports[plan_.index_of(*plan_.above())], std::move(item)));
   return true;
 }
 
 absl::Status Executor::DoEval(const Action& action, double* loss_sum, int64_t* samples) {
-  const int micro = action.micro();
   switch (action.op()) {
-    case Action::RECV_ACT:
-      return ReceiveActivation(micro, false);
-    case Action::SEND_ACT:
-      return SendActivation(micro, false);
+    case Action::RECV:
+      return Receive(action);
+    case Action::SEND:
+      return Send(action);
     case Action::FWD:
-      RETURN_IF_ERROR(Forward(micro, false, loss_sum));
-      *samples += slots_[micro].ids.size();
+      RETURN_IF_ERROR(Forward(action.micro(), false, loss_sum));
+      *samples += slots_[action.micro()].ids.size();
       return absl::OkStatus();
     default:
       return Unexpected("a training action in a validation pass");
   }
 }
 
-// First and last stage read the data themselves, in the same order.
+// The ranks that read data do so themselves, in the same order.
 void Executor::FillIds(int micro, bool train) {
   std::vector<uint32_t>& ids = slots_[micro].ids;
   if (!train) {
@@ -191,30 +260,30 @@ absl::Status Executor::PushTimed(const Port& port, Outbound item) {
   return Annotate(port.out->Push(std::move(item)), absl::StrCat("sending the ", name));
 }
 
-absl::Status Executor::ReceiveActivation(int micro, bool train) {
+absl::Status Executor::ReceiveActivation(const Action& action) {
   ScopedTimer timer(&result_.times.recv_wait_ns);
-  ASSIGN_OR_RETURN(
-      Inbound item,
-      Pop(o_.lower, train ? FrameHeader::ACTIVATION : FrameHeader::EVAL_ACTIVATION, micro));
+  const int micro = action.micro();
+  const bool train = action.what() == FrameHeader::ACTIVATION;
+  ASSIGN_OR_RETURN(Inbound item, Pop(o_.ports[action.link()], action.what(), micro));
   Slot& slot = slots_[micro];
   slot.ids.assign(item.header.sample_ids().begin(), item.header.sample_ids().end());
   slot.activation = std::move(item.tensor);
   slot.token_ids = std::move(item.token_ids);
   slot.places = std::move(item.places);
   slot.leave = item.header.vote().stop();
-  if (!plan_.last() || slot.leave) return absl::OkStatus();
+  if (!plan_.has_head() || slot.leave) return absl::OkStatus();
   const std::vector<uint32_t> theirs = slot.ids;
   FillIds(micro, train);
   if (theirs == slot.ids) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "the ", FrameName(item.header.kind(), step_, micro),
       " is of other samples than the last stage reads: ", plan_.job().data().path(),
-      " is not the same file on ", plan_.Describe(0), " and ", plan_.Describe(plan_.stage())));
+      " is not the same file on the first stage's host and on ", plan_.Describe(plan_.rank())));
 }
 
 absl::Status Executor::Forward(int micro, bool train, double* loss_sum) {
   Slot& slot = slots_[micro];
-  if (plan_.first()) FillIds(micro, train);
+  if (plan_.embeds()) FillIds(micro, train);
   MicroBatch batch;
   batch.micro = micro;
   batch.samples = slot.ids.size();
@@ -222,10 +291,10 @@ absl::Status Executor::Forward(int micro, bool train, double* loss_sum) {
   batch.loss_scale = 1.0 / static_cast<double>(plan_.tokens_per_step());
   batch.train = train;
   if (batch.samples == 0) {  // a validation micro-batch beyond the last sample
-    if (!plan_.last()) slot.activation = Tensor{plan_.boundary_dims(*plan_.upper(), 0), {}};
+    if (!plan_.has_head()) slot.activation = Tensor{plan_.boundary_dims(*plan_.above(), 0), {}};
     return absl::OkStatus();
   }
-  if (plan_.first() || plan_.last()) {
+  if (plan_.embeds() || plan_.has_head()) {
     const size_t tokens = batch.samples * batch.positions;
     tokens_.resize(tokens);
     targets_.resize(tokens);
@@ -233,32 +302,33 @@ absl::Status Executor::Forward(int micro, bool train, double* loss_sum) {
       RETURN_IF_ERROR(o_.corpus->Read(slot.ids[i], tokens_.data() + i * batch.positions,
                                       targets_.data() + i * batch.positions));
     }
-    if (plan_.first()) batch.tokens = tokens_;
-    if (plan_.first() && plan_.passes_token_ids())
+    if (plan_.embeds()) batch.tokens = tokens_;
+    if (plan_.embeds() && plan_.passes_token_ids())
       slot.token_ids.assign(tokens_.begin(), tokens_.end());
-    if (plan_.last()) batch.targets = targets_;
+    if (plan_.has_head()) batch.targets = targets_;
   }
   ScopedTimer timer(&result_.times.compute_ns);
   ASSIGN_OR_RETURN(ForwardResult out, o_.stage->Forward(batch, std::move(slot.activation)));
   slot.activation = std::move(out.activation);
-  if (!plan_.last()) return absl::OkStatus();
+  if (!plan_.has_head()) return absl::OkStatus();
   *loss_sum += out.loss_sum;
   if (!std::isfinite(out.loss_sum)) finite_ = false;
   return absl::OkStatus();
 }
 
-absl::Status Executor::SendActivation(int micro, bool train) {
-  Slot& slot = slots_[micro];
-  Outbound item = NewFrame(train ? FrameHeader::ACTIVATION : FrameHeader::EVAL_ACTIVATION, micro);
+absl::Status Executor::SendActivation(const Action& action) {
+  Slot& slot = slots_[action.micro()];
+  Outbound item = NewFrame(action.what(), action.micro());
   item.header.mutable_sample_ids()->Add(slot.ids.begin(), slot.ids.end());
   item.tensor = std::move(slot.activation);
   item.token_ids = slot.token_ids;
-  return PushTimed(o_.upper, std::move(item));
+  return PushTimed(o_.ports[action.link()], std::move(item));
 }
 
-absl::Status Executor::ReceiveGradient(int micro) {
+absl::Status Executor::ReceiveGradient(const Action& action) {
   ScopedTimer timer(&result_.times.recv_wait_ns);
-  ASSIGN_OR_RETURN(Inbound item, Pop(o_.upper, FrameHeader::GRADIENT, micro));
+  const int micro = action.micro();
+  ASSIGN_OR_RETURN(Inbound item, Pop(o_.ports[action.link()], FrameHeader::GRADIENT, micro));
   Slot& slot = slots_[micro];
   const auto& ids = item.header.sample_ids();
   if (!std::equal(ids.begin(), ids.end(), slot.ids.begin(), slot.ids.end())) {
@@ -276,88 +346,62 @@ absl::Status Executor::Backward(int micro) {
   return absl::OkStatus();
 }
 
-absl::Status Executor::SendGradient(int micro) {
-  Slot& slot = slots_[micro];
-  Outbound item = NewFrame(FrameHeader::GRADIENT, micro);
+absl::Status Executor::SendGradient(const Action& action) {
+  Slot& slot = slots_[action.micro()];
+  Outbound item = NewFrame(FrameHeader::GRADIENT, action.micro());
   item.header.mutable_sample_ids()->Add(slot.ids.begin(), slot.ids.end());
   item.tensor = std::move(slot.gradient);
   item.token_ids = std::move(slot.token_ids);
   item.places = std::move(slot.places);
-  return PushTimed(o_.lower, std::move(item));
+  return PushTimed(o_.ports[action.link()], std::move(item));
 }
 
-absl::Status Executor::SendHash(const Port& port) {
-  if (port.out == nullptr || !SendsBufferHash(plan_, port.out->link_plan(), port.out->up()))
-    return absl::OkStatus();
-  return port.out->Push(NewFrame(FrameHeader::BUFFER_HASH, 0));
-}
-
-absl::Status Executor::SendVote(const Port& port, FrameHeader::Kind kind, const Vote& vote) {
-  Outbound item = NewFrame(kind, 0);
+absl::Status Executor::SendVote(const Action& action, const Vote& vote) {
+  Outbound item = NewFrame(action.what(), 0);
   *item.header.mutable_vote() = vote;
-  return Annotate(port.out->Push(std::move(item)),
-                  absl::StrCat("sending the ", FrameName(kind, step_, 0)));
+  return Annotate(o_.ports[action.link()].out->Push(std::move(item)),
+                  absl::StrCat("sending the ", FrameName(action.what(), step_, 0)));
 }
 
-// The last stage's vote does not depend on the tied sum (it counts on the first stage), so it
-// leaves before the exchange is complete.
-absl::Status Executor::Sync() {
-  ScopedTimer timer(&result_.times.sync_ns);
-  RETURN_IF_ERROR(SendHash(o_.upper));
-  RETURN_IF_ERROR(SendHash(o_.lower));
-  if (tied_ != nullptr) {
-    ASSIGN_OR_RETURN(Tensor mine, o_.stage->TiedGradient());
-    Outbound frame = NewFrame(FrameHeader::TIED_GRADIENT, 0);
-    RETURN_IF_ERROR(tied_->Offer(std::move(mine), step_, &frame));
-    RETURN_IF_ERROR(o_.tied.out->Push(std::move(frame)));
-  }
-  const auto exchange = [this]() -> absl::Status {
-    if (tied_ == nullptr) return absl::OkStatus();
-    ASSIGN_OR_RETURN(Inbound item, Pop(o_.tied, FrameHeader::TIED_GRADIENT, 0));
-    ASSIGN_OR_RETURN(const Tensor sum, tied_->Add(std::move(item.tensor)));
-    return o_.stage->SetTiedGradient(sum);
-  };
-  if (plan_.first()) RETURN_IF_ERROR(exchange());
-  StepRequests requests = o_.requests(step_);
-  requests.finite = finite_;
-  Vote above;
-  if (!plan_.last()) {
-    ASSIGN_OR_RETURN(const Inbound item, Pop(o_.upper, FrameHeader::VOTE, 0));
-    above = item.header.vote();
-  }
-  const Vote vote = CombineVote(plan_.last() ? nullptr : &above, o_.stage->Norm(), requests);
-  if (plan_.first())
-    return Decision(Decide(vote, o_.checkpoint_due(step_, vote), step_ + 1 >= plan_.end_step()));
-  RETURN_IF_ERROR(SendVote(o_.lower, FrameHeader::VOTE, vote));
-  if (plan_.last()) RETURN_IF_ERROR(exchange());
-  ASSIGN_OR_RETURN(const Inbound item, Pop(o_.lower, FrameHeader::DECISION, 0));
-  return Decision(item.header.vote());
+// Before it waits for others' votes: the store may end meanwhile.
+void Executor::Wish() {
+  if (!wishes_.has_value()) wishes_ = o_.requests(step_);
 }
 
-absl::Status Executor::Decision(const Vote& all) {
-  result_.decision = all;
-  if (all.stop()) EndInlets();  // before the stage above can know of it and end its links
-  if (!plan_.last()) RETURN_IF_ERROR(SendVote(o_.upper, FrameHeader::DECISION, all));
-  return TellCodecs(all.checkpoint());
+Vote Executor::OwnVote() {
+  wishes_->finite = finite_;
+  return CombineVote(heard_.has_value() ? &*heard_ : nullptr, o_.stage->Norm(), *wishes_);
+}
+
+// `from_link`: it came over that link; -1: it was made here.
+absl::Status Executor::Decided(const Vote& decision, int from_link) {
+  result_.decision = decision;
+  if (!decision.stop()) return absl::OkStatus();
+  // Before another rank can know of it and end its links.
+  for (size_t l = 0; l < o_.ports.size(); ++l) {
+    if (o_.ports[l].in != nullptr && static_cast<int>(l) != from_link) o_.ports[l].in->ExpectEnd();
+  }
+  return absl::OkStatus();
 }
 
 // The states of the codecs belong to the checkpoint: nothing of the next step has passed them yet.
 absl::Status Executor::TellCodecs(bool checkpoint) {
-  for (const Port* port : {&o_.lower, &o_.upper, &o_.tied}) {
-    if (port->in != nullptr) port->in->StepDecided(step_, checkpoint);
-    if (checkpoint && port->out != nullptr)
-      RETURN_IF_ERROR(port->out->SaveState(step_ + 1, plan_.timeout(step_)));
+  for (const Port& port : o_.ports) {
+    if (port.in != nullptr) port.in->StepDecided(step_, checkpoint);
+    if (checkpoint && port.out != nullptr)
+      RETURN_IF_ERROR(port.out->SaveState(step_ + 1, plan_.timeout(step_)));
   }
-  if (checkpoint && tied_ != nullptr) tied_->encoder()->Save(step_ + 1);
+  for (const auto& group : groups_) {
+    if (checkpoint && group != nullptr) group->SaveStates(step_ + 1);
+  }
   return absl::OkStatus();
 }
 
-void Executor::EndInlets() {
-  if (o_.upper.in != nullptr) o_.upper.in->ExpectEnd();
-  if (o_.tied.in != nullptr) o_.tied.in->ExpectEnd();
-}
-
 absl::Status Executor::Step() {
+  {
+    ScopedTimer timer(&result_.times.sync_ns);
+    RETURN_IF_ERROR(TellCodecs(result_.decision.checkpoint()));
+  }
   ScopedTimer timer(&result_.times.compute_ns);
   if (!result_.decision.commit()) {
     o_.stage->Discard();

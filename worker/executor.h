@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,8 +19,8 @@
 #include "worker/link/outlet.h"
 #include "worker/session_plan.h"
 #include "worker/stage.h"
-#include "worker/tied.h"
-#include "worker/vote.h"
+#include "worker/sync/group_reduction.h"
+#include "worker/sync/vote.h"
 
 namespace isthmus::worker {
 
@@ -30,16 +31,17 @@ struct Port {
 
 struct ExecutorOptions {
   Stage* stage = nullptr;             // all pointers outlive the executor
-  const Corpus* corpus = nullptr;     // first and last stage
-  CodecStateStore* states = nullptr;  // of the tied gradient's codec; null: not kept
-  Port lower, upper, tied;
-  // Asked once a step, when this stage's own gradients are complete: what it wishes of the vote
+  const Corpus* corpus = nullptr;     // ranks that read data
+  CodecStateStore* states = nullptr;  // of the groups' codecs; null: not kept
+  std::vector<Port> ports;            // by index in plan.links; empty where the link ends elsewhere
+  // Asked once a step, when this rank's own gradients are complete: what it wishes of the vote
   // (but for `finite`).
   std::function<StepRequests(int64_t step)> requests;
-  // Stage 0: whether a checkpoint is due after this step, by the interval or owed. Given the vote
-  // of all.
+  // The rank that decides: whether a checkpoint is due after this step, by the interval or owed.
+  // Given the vote of all.
   std::function<bool(int64_t step, const Vote& all)> checkpoint_due;
-  // Stage 0, before each micro-batch of a validation pass: true leaves it, on all stages.
+  // A rank that embeds, before each micro-batch of a validation pass: true leaves it, on the whole
+  // chain.
   std::function<bool()> leave_eval;
   std::atomic<int64_t>* progress = nullptr;  // grows with every finished action
 };
@@ -53,13 +55,13 @@ struct StepTimes {
 
 struct StepResult {
   Vote decision;
-  double loss = 0;  // last stage: mean over the tokens of the step
+  double loss = 0;  // with the head: sum over the tokens of the step by their number
   double learning_rate = 0;
   StepTimes times;
 };
 
 struct EvalResult {
-  bool has_loss = false;  // last stage, if there are validation samples
+  bool has_loss = false;  // with the head, if there are validation samples
   double loss = 0;        // mean over their tokens
 };
 
@@ -73,15 +75,13 @@ class Executor {
   // One training step, to its commit or skip. The first error is final.
   absl::StatusOr<StepResult> RunStep(int64_t step);
 
-  // The validation pass after `step`: changes nothing of the training state. One that stage 0
-  // leaves has no loss.
+  // The validation pass after `step`: changes nothing of the training state. One that is left
+  // has no loss.
   absl::StatusOr<EvalResult> RunEval(int64_t step);
 
   int64_t skipped() const { return skipped_; }
-  // Of the tied gradient; null where there is none. Before the first step alone.
-  ResumableCodec<compress::Encoder>* tied_encoder() {
-    return tied_ != nullptr ? tied_->encoder() : nullptr;
-  }
+  // Before the first step alone.
+  const std::vector<std::unique_ptr<GroupReduction>>& groups() const { return groups_; }
 
  private:
   struct Slot {  // what a micro-batch holds between its actions
@@ -98,34 +98,38 @@ class Executor {
   absl::Status Do(const Action& action);
   absl::Status DoEval(const Action& action, double* loss_sum, int64_t* samples);
   absl::StatusOr<bool> LeavesEval(const Action& action);
-  absl::Status ReceiveActivation(int micro, bool train);
+  absl::Status Send(const Action& action);
+  absl::Status Receive(const Action& action);
+  absl::Status ReceiveActivation(const Action& action);
   absl::Status Forward(int micro, bool train, double* loss_sum);
-  absl::Status SendActivation(int micro, bool train);
-  absl::Status ReceiveGradient(int micro);
+  absl::Status SendActivation(const Action& action);
+  absl::Status ReceiveGradient(const Action& action);
   absl::Status Backward(int micro);
-  absl::Status SendGradient(int micro);
-  absl::Status Sync();
-  absl::Status Decision(const Vote& all);
+  absl::Status SendGradient(const Action& action);
+  absl::Status Reduction(const Action& action);
+  void Wish();
+  Vote OwnVote();
+  absl::Status Decided(const Vote& decision, int from_link);
   absl::Status TellCodecs(bool checkpoint);
   absl::Status Step();
-  absl::Status SendHash(const Port& port);
-  absl::Status SendVote(const Port& port, FrameHeader::Kind kind, const Vote& vote);
+  absl::Status SendVote(const Action& action, const Vote& vote);
   absl::Status PushTimed(const Port& port, Outbound item);
   absl::StatusOr<Inbound> Pop(const Port& port, FrameHeader::Kind kind, int micro);
   Outbound NewFrame(FrameHeader::Kind kind, int micro) const;
   void FillIds(int micro, bool train);
-  void EndInlets();
   std::vector<uint32_t> EvalIds(int micro) const;
 
   const SessionPlan& plan_;
   ExecutorOptions o_;
-  std::unique_ptr<TiedExchange> tied_;  // first and last stage, if they differ
-  std::unique_ptr<SampleOrder> order_;  // first and last stage
+  std::vector<std::unique_ptr<GroupReduction>> groups_;  // by index in plan.groups; null: not in it
+  std::unique_ptr<SampleOrder> order_;                   // ranks that read data
   std::vector<uint32_t> step_ids_;
   std::vector<Slot> slots_;
   int64_t step_ = 0;
   double loss_sum_ = 0;
   bool finite_ = true;
+  std::optional<StepRequests> wishes_;  // of this step
+  std::optional<Vote> heard_;           // votes that came in this step
   int64_t skipped_ = 0;
   int64_t skipped_in_a_row_ = 0;
   StepResult result_;

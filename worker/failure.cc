@@ -36,11 +36,11 @@ const char* Advice(const absl::Status& cause) {
 absl::Status DescribeFailure(const SessionPlan& plan, int64_t step, const absl::Status& cause) {
   if (const auto told = CauseOf(cause); told.has_value())
     return Reword(cause, told->story().substr(0, kLongestMessage));
-  const std::string text = absl::StrCat("session failed at ", plan.Describe(plan.stage()),
-                                        ", step ", step, ": ", cause.message(), Advice(cause));
-  return WithCause(absl::Status(cause.code(), text.substr(0, kLongestMessage)),
-                   MakeCause(FailureCause::SESSION_FAILED, plan.stage(),
-                             plan.plan().stages(plan.stage()).node_id(), step));
+  const std::string text = absl::StrCat("session failed at ", plan.Describe(plan.rank()), ", step ",
+                                        step, ": ", cause.message(), Advice(cause));
+  return WithCause(
+      absl::Status(cause.code(), text.substr(0, kLongestMessage)),
+      MakeCause(FailureCause::SESSION_FAILED, plan.rank(), plan.mine().node_id(), step));
 }
 
 }  // namespace isthmus::worker

@@ -9,8 +9,9 @@ namespace isthmus::worker {
 size_t PlacesBoard::LimitOf(const SessionPlan& plan) {
   int64_t under_way = 0, most = 1;
   for (const Action& action : plan.mine().train()) {
-    if (action.op() == Action::SEND_ACT) most = std::max(most, ++under_way);
-    if (action.op() == Action::RECV_GRAD) --under_way;
+    if (action.op() == Action::SEND && action.what() == FrameHeader::ACTIVATION)
+      most = std::max(most, ++under_way);
+    if (action.op() == Action::RECV && action.what() == FrameHeader::GRADIENT) --under_way;
   }
   return static_cast<size_t>(most);
 }

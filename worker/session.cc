@@ -59,11 +59,10 @@ class SessionImpl : public Session {
   void JoinAll();
   void Fail(absl::Status cause);
   absl::Status failure() const;
-  bool ReadsData() const { return plan_->first() || plan_->last(); }
   StepRequests MakeRequests(int64_t step);
   bool CheckpointDue(int64_t step, const Vote& all);
   void Emit(SessionEvent::State state, const absl::Status& status = absl::OkStatus());
-  Port PortOf(const LinkPlan* link) const;
+  std::vector<Port> Ports() const;
 
   const std::unique_ptr<const SessionPlan> plan_;
   const SessionOptions o_;
@@ -109,20 +108,18 @@ absl::Status SessionImpl::Run() {
 absl::Status SessionImpl::Prepare() {
   RETURN_IF_ERROR(failure());
   RETURN_IF_ERROR(OpenLinks());
-  ASSIGN_OR_RETURN(stage_, o_.make_stage(plan_->plan(), plan_->stage()));
+  ASSIGN_OR_RETURN(stage_, o_.make_stage(plan_->plan(), plan_->rank()));
   ++progress_;
   ASSIGN_OR_RETURN(const CheckpointState loaded,
                    LoadCheckpoint(*plan_, o_.checkpoints, stage_.get()));
-  if (ReadsData()) RETURN_IF_ERROR(CheckSameText(*plan_, loaded, o_.corpus->fingerprint()));
+  if (plan_->reads_data()) RETURN_IF_ERROR(CheckSameText(*plan_, loaded, o_.corpus->fingerprint()));
   ++progress_;
   MakeWriter();
   ExecutorOptions options;
   options.stage = stage_.get();
   options.corpus = o_.corpus;
   options.states = o_.codec_states;
-  options.lower = PortOf(plan_->lower());
-  options.upper = PortOf(plan_->upper());
-  options.tied = PortOf(plan_->tied());
+  options.ports = Ports();
   options.requests = [this](int64_t step) { return MakeRequests(step); };
   options.checkpoint_due = [this](int64_t step, const Vote& all) {
     return CheckpointDue(step, all);
@@ -150,21 +147,19 @@ void SessionImpl::MakeWriter() {
   writer_ = std::move(writer);
 }
 
-// The one above first: it waits for this end's dial, and so the chain comes up from its top without
-// waiting in a circle.
+// In the plan's order: every rank has the same, so nobody waits in a circle.
 absl::Status SessionImpl::OpenLinks() {
-  for (const LinkPlan* link : {plan_->upper(), plan_->lower(), plan_->tied()}) {
-    if (link == nullptr) continue;
+  for (const LinkPlan* link : plan_->links()) {
     Line line;
     line.plan = link;
-    if (link == plan_->upper() && NeedsPlaces(link->backward()))
+    if (link == plan_->above() && NeedsPlaces(link->backward()))
       line.places = std::make_unique<PlacesBoard>(PlacesBoard::LimitOf(*plan_));
     ASSIGN_OR_RETURN(line.in, Inlet::Make(*plan_, *link, o_.spill_directory, o_.codec_states,
                                           line.places.get()));
     ASSIGN_OR_RETURN(line.out, Outlet::Make(*plan_, *link, o_.spill_directory, o_.codec_states,
                                             line.places.get()));
     absl::StatusOr<std::unique_ptr<Link>> opened =
-        o_.links->Open(plan_->plan(), *link, plan_->stage(), plan_->open_timeout());
+        o_.links->Open(plan_->plan(), *link, plan_->rank(), plan_->open_timeout());
     if (!opened.ok())
       return Annotate(opened.status(), absl::StrCat("opening ", plan_->DescribeLink(*link)));
     line.link = *std::move(opened);
@@ -178,36 +173,44 @@ absl::Status SessionImpl::OpenLinks() {
   return absl::OkStatus();
 }
 
-// Those of the checkpoint, as far as this stage and its neighbours have the same.
+// Those of the checkpoint: of boundaries as far as both ends have the same, of groups what is here.
 absl::Status SessionImpl::TakeUpCodecStates() {
   const int64_t step = plan_->plan().start_step();
   if (o_.codec_states != nullptr) o_.codec_states->Begin(plan_->plan().job_id(), step);
   std::vector<StateExchange> exchanges;
   for (Line& line : lines_) {
-    const bool tied = line.plan->kind() == LinkPlan::TIED;
-    exchanges.emplace_back(*plan_, *line.plan, line.link.get(),
-                           tied ? executor_->tied_encoder() : line.out->encoder(),
+    if (line.plan->kind() != LinkPlan::BOUNDARY) continue;
+    exchanges.emplace_back(*plan_, *line.plan, line.link.get(), line.out->encoder(),
                            line.in->decoder());
   }
+  const auto tell = [&](const std::string& words) {
+    ++progress_;
+    if (words.empty()) return;
+    LogInfo("codec states of checkpoint ", step, ", ", words);
+    absl::StrAppend(&codec_states_, codec_states_.empty() ? "codec states: " : ", ", words);
+  };
   for (StateExchange& exchange : exchanges) {
     RETURN_IF_ERROR(exchange.Offer());
     ++progress_;
   }
   for (StateExchange& exchange : exchanges) {
     ASSIGN_OR_RETURN(const std::string words, exchange.Settle());
-    ++progress_;
-    if (words.empty()) continue;
-    LogInfo("codec states of checkpoint ", step, ", ", words);
-    absl::StrAppend(&codec_states_, codec_states_.empty() ? "codec states: " : ", ", words);
+    tell(words);
+  }
+  if (!plan_->plan().from_checkpoint() || step == 0) return absl::OkStatus();
+  for (const auto& group : executor_->groups()) {
+    if (group == nullptr) continue;
+    ASSIGN_OR_RETURN(const std::string words, group->LoadStates());
+    tell(words);
   }
   return absl::OkStatus();
 }
 
-Port SessionImpl::PortOf(const LinkPlan* link) const {
-  for (const Line& line : lines_) {
-    if (line.plan == link) return Port{line.in.get(), line.out.get()};
-  }
-  return Port{};
+std::vector<Port> SessionImpl::Ports() const {
+  std::vector<Port> ports(plan_->plan().links_size());
+  for (const Line& line : lines_)
+    ports[plan_->index_of(*line.plan)] = Port{line.in.get(), line.out.get()};
+  return ports;
 }
 
 absl::Status SessionImpl::RunSteps() {
@@ -262,7 +265,7 @@ absl::Status SessionImpl::SaveCheckpoint(bool last) {
   last_unsaved_ = !writer_->WaitIdle(absl::ZeroDuration());
   if (last_unsaved_) return absl::OkStatus();
   CorpusPosition corpus;
-  if (ReadsData()) {
+  if (plan_->reads_data()) {
     corpus.position = plan_->MakeOrder(o_.corpus->train_samples()).At(step_);
     corpus.fingerprint = o_.corpus->fingerprint();
     corpus.contents = o_.data_contents;
@@ -330,7 +333,7 @@ void SessionImpl::Emit(SessionEvent::State state, const absl::Status& status) {
   SessionEvent event;
   event.set_job_id(plan_->plan().job_id());
   event.set_generation(plan_->plan().generation());
-  event.set_stage(plan_->stage());
+  event.set_rank(plan_->rank());
   event.set_state(state);
   event.set_step(step_);
   event.set_message(state == SessionEvent::PREPARED ? codec_states_
@@ -346,16 +349,16 @@ void SessionImpl::Emit(SessionEvent::State state, const absl::Status& status) {
 
 absl::StatusOr<std::unique_ptr<Session>> MakeSession(SessionOptions options) {
   ASSIGN_OR_RETURN(std::unique_ptr<const SessionPlan> plan,
-                   SessionPlan::Make(options.plan, options.stage));
+                   SessionPlan::Make(options.plan, options.rank));
   if (options.observer == nullptr || options.checkpoints == nullptr || !options.make_stage) {
     return absl::InvalidArgumentError(
         "a session needs an observer, a checkpoint store and a stage factory");
   }
-  if (plan->stages() > 1 && options.links == nullptr)
-    return absl::InvalidArgumentError("a session of several stages needs links");
-  if ((plan->first() || plan->last()) && options.corpus == nullptr) {
+  if (!plan->links().empty() && options.links == nullptr)
+    return absl::InvalidArgumentError("a session of several ranks needs links");
+  if (plan->reads_data() && options.corpus == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("stage ", options.stage, " reads the text, and there is none"));
+        absl::StrCat(plan->Describe(options.rank), " reads the text, and there is none"));
   }
   return std::make_unique<SessionImpl>(std::move(plan), std::move(options));
 }

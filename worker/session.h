@@ -5,8 +5,8 @@
 //   bounded queue -> outlet thread (encode) -> link
 //
 // Run() is the compute thread. Every wait ends by a deadline of the plan. A step commits on every
-// stage or on none: the exchange of the gradient norm (votes down the chain to stage 0, its
-// decision back up) is what the optimisers wait for. Thread: Run on one thread; RequestStop,
+// rank or on none: the exchange of the gradient norm (votes to the one that decides, its decision
+// back) is what the optimisers wait for. Thread: Run on one thread; RequestStop,
 // RequestCheckpoint, Cancel and progress from any.
 #ifndef ISTHMUS_WORKER_SESSION_H_
 #define ISTHMUS_WORKER_SESSION_H_
@@ -65,18 +65,18 @@ class SessionObserver {
 };
 
 using StageFactory =
-    std::function<absl::StatusOr<std::unique_ptr<Stage>>(const Plan& plan, int stage)>;
+    std::function<absl::StatusOr<std::unique_ptr<Stage>>(const Plan& plan, int rank)>;
 
 struct SessionOptions {
   Plan plan;
-  int stage = 0;                // index into plan.stages
+  int rank = 0;                 // index into plan.ranks
   std::string spill_directory;  // it exists; for the delta buffers' spill files; empty: none
   LinkOpener* links = nullptr;  // the pointers outlive the session
   CheckpointStore* checkpoints = nullptr;
   absl::Duration hold_last = absl::Minutes(30);  // the last checkpoint is tried again for so long
   CodecStateStore* codec_states = nullptr;       // null: none are kept
   SessionObserver* observer = nullptr;
-  const Corpus* corpus = nullptr;  // needed on the first and the last stage
+  const Corpus* corpus = nullptr;  // needed on ranks that read data
   uint64_t data_contents = 0;      // DataContents of its files, for the checkpoints; 0: not known
   StageFactory make_stage;
 };

@@ -1,16 +1,17 @@
 #include "worker/session_plan.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
 #include "proto/data/data_position.h"
-#include "proto/plan/schedule.h"
+#include "proto/plan/actions.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::worker {
 namespace {
@@ -20,19 +21,21 @@ absl::Status Wrong(absl::string_view what) {
       "the plan can't be run: ", what, ". This is a fault of the coordinator that made it"));
 }
 
-int CountForwards(const StagePlan& stage) {
-  return std::count_if(stage.eval().begin(), stage.eval().end(),
-                       [](const Action& a) { return a.op() == Action::FWD; });
+// Of two links that end at one rank, the one that every rank opens first.
+bool OpensBefore(const LinkPlan& a, const LinkPlan& b) {
+  const bool a_boundary = a.kind() == LinkPlan::BOUNDARY;
+  const bool b_boundary = b.kind() == LinkPlan::BOUNDARY;
+  if (a_boundary != b_boundary) return a_boundary;
+  const auto ends = [](const LinkPlan& l) { return std::make_pair(l.lower(), l.upper()); };
+  return a_boundary ? ends(b) < ends(a) : ends(a) < ends(b);
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<const SessionPlan>> SessionPlan::Make(Plan plan, int stage) {
-  if (stage < 0 || stage >= plan.stages_size()) {
-    return Wrong(
-        absl::StrCat("it has ", plan.stages_size(), " stages and this one would be stage ", stage));
-  }
-  std::unique_ptr<SessionPlan> made(new SessionPlan(std::move(plan), stage));
+absl::StatusOr<std::unique_ptr<const SessionPlan>> SessionPlan::Make(Plan plan, int rank) {
+  if (rank < 0 || rank >= plan.ranks_size())
+    return Wrong(absl::StrCat("it has ", plan.ranks_size(), " ranks and this one would be ", rank));
+  std::unique_ptr<SessionPlan> made(new SessionPlan(std::move(plan), rank));
   RETURN_IF_ERROR(made->Check());
   return made;
 }
@@ -53,47 +56,76 @@ absl::Status SessionPlan::Check() {
   const Deadlines& d = plan_.deadlines();
   if (d.open_ms() <= 0 || d.first_step_ms() <= 0 || d.step_ms() <= 0 || d.drain_ms() <= 0)
     return Wrong("a deadline is not set");
-  micros_ = (recipe.global_batch() + recipe.micro_batch() - 1) / recipe.micro_batch();
-  for (const LinkPlan& link : plan_.links()) {
-    if (link.kind() == LinkPlan::BOUNDARY && link.upper() != link.lower() + 1) {
-      return Wrong(absl::StrCat("boundary ", link.id(), " joins stages ", link.lower(), " and ",
-                                link.upper()));
+  for (const RankPlan& rank : plan_.ranks()) {
+    if (rank.first_layer() < 0 || rank.end_layer() <= rank.first_layer() ||
+        rank.end_layer() > model.layers()) {
+      return Wrong(absl::StrCat("stage ", rank.stage(), " holds layers ", rank.first_layer(),
+                                " to ", rank.end_layer(), " of ", model.layers()));
     }
-    if (link.kind() == LinkPlan::TIED) {
-      if (link.lower() == stage_ || link.upper() == stage_) tied_ = &link;
-    } else if (link.upper() == stage_) {
-      lower_ = &link;
-    } else if (link.lower() == stage_) {
-      upper_ = &link;
-    }
+    stages_ = std::max(stages_, rank.stage() + 1);
   }
-  if (!first() && lower_ == nullptr)
-    return Wrong(absl::StrCat("there is no link below stage ", stage_));
-  if (!last() && upper_ == nullptr)
-    return Wrong(absl::StrCat("there is no link above stage ", stage_));
-  const bool needs_tied = stages() > 1 && (first() || last());
-  if (needs_tied != (tied_ != nullptr))
-    return Wrong(absl::StrCat("the tied link of stage ", stage_,
-                              needs_tied ? " is missing" : " should not be there"));
+  RETURN_IF_ERROR(CheckLinks());
   RETURN_IF_ERROR(CheckCodecs());
-  return CheckActions();
+  return CheckLists();
+}
+
+absl::Status SessionPlan::CheckLinks() {
+  for (const LinkPlan& link : plan_.links()) {
+    const bool there = link.lower() >= 0 && link.lower() < plan_.ranks_size() &&
+                       link.upper() >= 0 && link.upper() < plan_.ranks_size();
+    const bool boundary = link.kind() == LinkPlan::BOUNDARY;
+    if (!there ||
+        (boundary ? plan_.ranks(link.lower()).end_layer() != plan_.ranks(link.upper()).first_layer()
+                  : link.lower() >= link.upper())) {
+      return Wrong(absl::StrCat(boundary ? "boundary " : "link ", link.id(), " joins ranks ",
+                                link.lower(), " and ", link.upper()));
+    }
+    if (link.lower() != rank_ && link.upper() != rank_) continue;
+    links_.push_back(&link);
+    if (!boundary) continue;
+    const LinkPlan*& mine = link.upper() == rank_ ? below_ : above_;
+    if (mine != nullptr) return Wrong(absl::StrCat(link.id(), " and ", mine->id(), " are one"));
+    mine = &link;
+  }
+  std::sort(links_.begin(), links_.end(),
+            [](const LinkPlan* a, const LinkPlan* b) { return OpensBefore(*a, *b); });
+  if (embeds() != (below_ == nullptr))
+    return Wrong(absl::StrCat("stage ", mine().stage(),
+                              embeds() ? " has a link below" : " has no link below"));
+  if (has_head() != (above_ == nullptr))
+    return Wrong(absl::StrCat("stage ", mine().stage(),
+                              has_head() ? " has a link above" : " has no link above"));
+  bool tied = false;
+  for (int g = 0; g < plan_.groups_size(); ++g) {
+    const GroupPlan& group = plan_.groups(g);
+    if (absl::Status s = CheckGroup(plan_, group); !s.ok()) return Wrong(s.message());
+    if (PositionIn(group, rank_) < 0) continue;
+    groups_.push_back(g);
+    tied = tied || group.tensors() == GroupPlan::TIED;
+  }
+  if (tied != (embeds() != has_head()))
+    return Wrong(absl::StrCat("the tied group of stage ", mine().stage(),
+                              tied ? " should not be there" : " is missing"));
+  return absl::OkStatus();
 }
 
 absl::Status SessionPlan::CheckCodecs() {
-  bool known = true;  // the token ids, on the stage below the link
+  // The token ids are known on the ranks that embed, and above links whose codec passes them on.
+  std::vector<bool> known(plan_.ranks_size());
+  for (int r = 0; r < plan_.ranks_size(); ++r) known[r] = plan_.ranks(r).first_layer() == 0;
   for (const LinkPlan& link : plan_.links()) {
     if (link.kind() != LinkPlan::BOUNDARY) continue;
     const bool forward = NeedsTokenIds(link.forward());
-    if ((forward && !known) || (NeedsTokenIds(link.backward()) && !forward)) {
+    if ((forward && !known[link.lower()]) || (NeedsTokenIds(link.backward()) && !forward)) {
       return Wrong(absl::StrCat(
           "predict on ", link.id(),
           " needs token ids, which only predict on every forward direction from the first "
           "stage on passes along"));
     }
-    known = forward;
-    if (link.lower() == 0) passes_token_ids_ = forward;
+    known[link.upper()] = forward;
   }
-  for (const LinkPlan* link : {lower_, upper_}) {
+  passes_token_ids_ = embeds() && above_ != nullptr && NeedsTokenIds(above_->forward());
+  for (const LinkPlan* link : {below_, above_}) {
     if (link == nullptr) continue;
     for (const CodecSpec* spec : {&link->backward(), &link->evaluation()}) {
       if (spec->kind() == CodecSpec::AUTOENCODER)
@@ -113,35 +145,38 @@ absl::Status SessionPlan::CheckCodecs() {
         return Wrong(absl::StrCat(link->id(), ": ", s.message()));
     }
   }
-  if (!job().compression().tied().empty()) {
-    ASSIGN_OR_RETURN(tied_codec_, ParseCodec(job().compression().tied()));
-    if (IsStateful(tied_codec_)) return Wrong("the codec of the tied gradient keeps state");
-    if (NeedsPlaces(tied_codec_)) return Wrong("the tied gradient has no places for a kept");
-  }
   return absl::OkStatus();
 }
 
-absl::Status SessionPlan::CheckActions() {
-  std::vector<StageActions> train;
-  for (const StagePlan& stage : plan_.stages()) {
-    train.emplace_back(stage.train().begin(), stage.train().end());
-    const int passes = CountForwards(stage);
-    if (stage.stage() == 0) eval_micros_ = passes;
-    if (passes != eval_micros_) return Wrong("the stages' validation lists differ in length");
-  }
+absl::Status SessionPlan::CheckLists() {
+  micros_ = CountForwards({mine().train().begin(), mine().train().end()});
+  eval_micros_ = CountForwards({mine().eval().begin(), mine().eval().end()});
   const RecipeSpec& r = job().recipe();
+  const int64_t wanted = (r.global_batch() + r.micro_batch() - 1) / r.micro_batch();
+  if (micros_ != wanted)
+    return Wrong(absl::StrCat("a step has ", micros_, " micro-batches, the batch is ", wanted));
   if (static_cast<int64_t>(eval_micros_) * r.micro_batch() < r.eval_samples()) {
     return Wrong(absl::StrCat("the validation lists hold ", eval_micros_, " micro-batches for ",
                               r.eval_samples(), " samples"));
   }
-  int limit = std::numeric_limits<int>::max();
-  for (const LinkPlan& link : plan_.links()) limit = std::min(limit, queue_limit(link));
-  if (absl::Status s = CheckSchedule(train, micros_, limit); !s.ok()) return Wrong(s.message());
+  if (absl::Status s = CheckActions(plan_); !s.ok()) return Wrong(s.message());
   return absl::OkStatus();
 }
 
-int SessionPlan::queue_limit(const LinkPlan& link) const {
-  return std::max(1, link.queue_limit() > 0 ? link.queue_limit() : job().strategy().queue_limit());
+int SessionPlan::queue_limit(const LinkPlan& link) const { return QueueLimit(plan_, link); }
+
+int SessionPlan::index_of(const LinkPlan& link) const {
+  for (int l = 0; l < plan_.links_size(); ++l) {
+    if (&plan_.links(l) == &link) return l;
+  }
+  return -1;
+}
+
+const LinkPlan& SessionPlan::group_link(int peer) const {
+  for (const LinkPlan* link : links_) {
+    if (link->kind() == LinkPlan::GROUP && this->peer(*link) == peer) return *link;
+  }
+  Fatal(__FILE__, __LINE__, "a checked plan has a link between every two ranks of a group");
 }
 
 int64_t SessionPlan::samples(int micro) const {
@@ -185,16 +220,17 @@ absl::Duration SessionPlan::timeout(int64_t step) const {
   return wait;
 }
 
-std::string SessionPlan::Describe(int stage) const {
-  const StagePlan& s = plan_.stages(stage);
-  std::string text =
-      absl::StrCat("stage ", stage, " (", s.node_name().empty() ? s.node_id() : s.node_name());
-  if (!s.address().empty()) absl::StrAppend(&text, ", ", s.address());
+std::string SessionPlan::Describe(int rank) const {
+  const RankPlan& r = plan_.ranks(rank);
+  std::string text = absl::StrCat("stage ", r.stage());
+  if (plan_.ranks_size() > stages_) absl::StrAppend(&text, " of replica ", r.replica());
+  absl::StrAppend(&text, " (", r.node_name().empty() ? r.node_id() : r.node_name());
+  if (!r.address().empty()) absl::StrAppend(&text, ", ", r.address());
   return text + ")";
 }
 
 std::string SessionPlan::DescribeLink(const LinkPlan& link) const {
-  return absl::StrCat("link ", link.id(), " with ", Describe(peer_stage(link)));
+  return absl::StrCat("link ", link.id(), " with ", Describe(peer(link)));
 }
 
 }  // namespace isthmus::worker

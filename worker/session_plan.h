@@ -1,4 +1,4 @@
-// A plan as one stage sees it: its neighbours, links, codecs, shapes, deadlines. Checked once, then
+// A plan as one rank sees it: its links, groups, codecs, shapes, deadlines. Checked once, then
 // read by every thread of a session. Thread: immutable.
 #ifndef ISTHMUS_WORKER_SESSION_PLAN_H_
 #define ISTHMUS_WORKER_SESSION_PLAN_H_
@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,22 +22,28 @@ class SessionPlan {
  public:
   // InvalidArgument names what is missing or does not fit: a bug of the planner or of a
   // hand-written plan, found before any link opens.
-  static absl::StatusOr<std::unique_ptr<const SessionPlan>> Make(Plan plan, int stage);
+  static absl::StatusOr<std::unique_ptr<const SessionPlan>> Make(Plan plan, int rank);
 
   const Plan& plan() const { return plan_; }
   const JobSpec& job() const { return plan_.job(); }
-  const StagePlan& mine() const { return plan_.stages(stage_); }
-  int stage() const { return stage_; }
-  int stages() const { return plan_.stages_size(); }
-  bool first() const { return stage_ == 0; }
-  bool last() const { return stage_ + 1 == stages(); }
+  const RankPlan& mine() const { return plan_.ranks(rank_); }
+  int rank() const { return rank_; }
+  int stages() const { return stages_; }  // of each replica
 
-  const LinkPlan* lower() const { return lower_; }  // to stage - 1; null on the first
-  const LinkPlan* upper() const { return upper_; }  // to stage + 1; null on the last
-  const LinkPlan* tied() const {
-    return tied_;
-  }  // first <-> last; null on others, and with one stage
-  const CodecSpec& tied_codec() const { return tied_codec_; }
+  // This rank embeds tokens, and has the head and the loss. Both read the data.
+  bool embeds() const { return mine().first_layer() == 0; }
+  bool has_head() const { return mine().end_layer() == job().model().layers(); }
+  bool reads_data() const { return embeds() || has_head(); }
+
+  // All links that end here, in the order in which every rank opens them, so that nobody waits in
+  // a circle: boundaries from the top down, then those of groups.
+  const std::vector<const LinkPlan*>& links() const { return links_; }
+  const LinkPlan* below() const { return below_; }  // the boundaries; null: there is none
+  const LinkPlan* above() const { return above_; }
+  const std::vector<int>& groups() const { return groups_; }  // indices in plan.groups
+  int index_of(const LinkPlan& link) const;                   // in plan.links
+  // The link to another rank of a group.
+  const LinkPlan& group_link(int peer) const;
 
   // A codec above the first stage needs the token ids: they travel with the activations.
   bool passes_token_ids() const { return passes_token_ids_; }
@@ -51,7 +59,6 @@ class SessionPlan {
   TensorDims boundary_dims(const LinkPlan& boundary, int64_t samples) const {
     return WireDims(boundary.forward(), model_dims(samples));
   }
-  TensorDims tied_dims() const { return {1, job().model().vocabulary(), job().model().hidden()}; }
   int64_t tokens_per_step() const;
   // The samples of each step from plan.start_step on, in a text of `train_samples`.
   SampleOrder MakeOrder(int64_t train_samples) const;
@@ -65,24 +72,26 @@ class SessionPlan {
   absl::Duration open_timeout() const { return absl::Milliseconds(plan_.deadlines().open_ms()); }
   absl::Duration drain_timeout() const { return absl::Milliseconds(plan_.deadlines().drain_ms()); }
 
-  int peer_stage(const LinkPlan& link) const {
-    return link.lower() == stage_ ? link.upper() : link.lower();
+  int peer(const LinkPlan& link) const {
+    return link.lower() == rank_ ? link.upper() : link.lower();
   }
-  std::string Describe(int stage) const;                 // "stage 1 (node-b, 10.0.0.2:7071)"
+  std::string Describe(int rank) const;                  // "stage 1 (node-b, 10.0.0.2:7071)"
   std::string DescribeLink(const LinkPlan& link) const;  // "link b0 with stage 1 (node-b, ...)"
 
  private:
-  SessionPlan(Plan plan, int stage) : plan_(std::move(plan)), stage_(stage) {}
+  SessionPlan(Plan plan, int rank) : plan_(std::move(plan)), rank_(rank) {}
   absl::Status Check();
+  absl::Status CheckLinks();
   absl::Status CheckCodecs();
-  absl::Status CheckActions();
+  absl::Status CheckLists();
 
   const Plan plan_;
-  const int stage_;
-  const LinkPlan* lower_ = nullptr;
-  const LinkPlan* upper_ = nullptr;
-  const LinkPlan* tied_ = nullptr;
-  CodecSpec tied_codec_;
+  const int rank_;
+  int stages_ = 0;
+  std::vector<const LinkPlan*> links_;
+  const LinkPlan* below_ = nullptr;
+  const LinkPlan* above_ = nullptr;
+  std::vector<int> groups_;
   bool passes_token_ids_ = false;
   int micros_ = 0;
   int eval_micros_ = 0;

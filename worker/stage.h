@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "proto/plan.pb.h"
 #include "worker/tensor.h"
 
 namespace isthmus::worker {
@@ -57,11 +58,15 @@ class Stage {
   // stage).
   virtual absl::StatusOr<Tensor> Backward(int32_t micro, Tensor gradient) = 0;
 
-  // Gradient of the tied embedding as it adds up here: 1 x vocabulary x hidden. First and last
-  // stage only, and only if they differ.
-  virtual absl::StatusOr<Tensor> TiedGradient() = 0;
-  // Replaces it by the sum of both ends. Both ends must pass bit-identical sums.
-  virtual absl::Status SetTiedGradient(const Tensor& sum) = 0;
+  // The gradients of a set of the stage's parameters, one after the other in a fixed order: the
+  // same on every rank of a group. TIED is there only where another stage has a copy of the tied
+  // embedding. Elements of [first, first + size); those of parameters without a gradient are 0.
+  // InvalidArgument: a range beyond Elements.
+  virtual int64_t Elements(GroupPlan::Tensors set) const = 0;
+  virtual absl::Status ReadGradient(GroupPlan::Tensors set, int64_t first,
+                                    absl::Span<float> out) = 0;
+  virtual absl::Status WriteGradient(GroupPlan::Tensors set, int64_t first,
+                                     absl::Span<const float> in) = 0;
 
   virtual GradientNorm Norm() = 0;
   virtual absl::Status Apply(const OptimizerStep& step) = 0;  // updates weights, clears gradients

@@ -12,8 +12,8 @@ StepRecord StepRecorder::End(int64_t step, const StepResult& result) {
   record.set_job_id(plan_.plan().job_id());
   record.set_generation(plan_.plan().generation());
   record.set_step(step);
-  record.set_stage(plan_.stage());
-  record.set_has_loss(plan_.last());
+  record.set_rank(plan_.rank());
+  record.set_has_loss(plan_.has_head());
   record.set_loss(result.loss);
   record.set_tokens(plan_.tokens_per_step());
   record.set_step_s(

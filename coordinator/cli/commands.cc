@@ -272,10 +272,10 @@ int RunSubmit(const ClientOptions& client, const SubmitOptions& options, Console
   } else if (!options.json) {
     console->Out(absl::StrCat(
         "submitted ", Printable(reply->job_id()),
-        reply->plan().stages().empty()
+        reply->plan().ranks().empty()
             ? ""
-            : absl::StrCat(": ", reply->plan().stages_size(),
-                           reply->plan().stages_size() == 1 ? " stage" : " stages", ", predicted ",
+            : absl::StrCat(": ", reply->plan().ranks_size(),
+                           reply->plan().ranks_size() == 1 ? " stage" : " stages", ", predicted ",
                            FormatSeconds(reply->plan().predicted_step_s()), " a step"),
         "\n"));
     console->Out(OneStageNote(*job, reply->plan()));

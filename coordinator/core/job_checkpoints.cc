@@ -69,7 +69,7 @@ void JobTable::OnKept(const std::string& node_id, const KeptParts& all) {
 
 std::string KeptWords(const Job& job) {
   std::vector<std::string> names;
-  for (const StagePlan& stage : job.plan.stages()) names.push_back(stage.node_name());
+  for (const RankPlan& stage : job.plan.ranks()) names.push_back(stage.node_name());
   return absl::StrCat("the parts of checkpoint ", job.kept_step, " lie on the disks of ",
                       absl::StrJoin(names, ", "),
                       job.kept_waits.empty()
@@ -79,7 +79,7 @@ std::string KeptWords(const Job& job) {
 
 // Why the parts of job.kept_step can't be had now, in words; empty: they can.
 std::string JobTable::KeptWaits(const Job& job, const Membership& members) const {
-  for (const StagePlan& stage : job.plan.stages()) {
+  for (const RankPlan& stage : job.plan.ranks()) {
     const Member* member = members.Find(stage.node_id());
     if (member == nullptr || !member->alive())
       return absl::StrCat("daemon ", stage.node_name(), " is not connected");
@@ -103,15 +103,15 @@ Commands JobTable::TickKept(Job* job, const Membership& members, absl::Time now)
   if (!news && job->kept_asked.has_value() && now - *job->kept_asked < options_.ask_kept) return {};
   job->kept_asked = now;
   Commands out;
-  for (int i = 0; i < job->plan.stages_size(); ++i) {
+  for (int i = 0; i < job->plan.ranks_size(); ++i) {
     Command& c = out.emplace_back();
-    c.node_id = job->plan.stages(i).node_id();
+    c.node_id = job->plan.ranks(i).node_id();
     KeptPart* part = c.message.mutable_put_kept();
     part->set_job_id(job->id);
     part->set_step(step);
     part->set_generation(s.generation());
     part->set_stage(i);
-    part->set_stages(job->plan.stages_size());
+    part->set_stages(job->plan.ranks_size());
   }
   return out;
 }

@@ -13,19 +13,19 @@ namespace {
 constexpr size_t kMaxLeavingBytes = 100;  // of a reason
 
 std::string Who(const Job& job, int stage) {
-  return absl::StrCat("stage ", stage, " on daemon ", job.plan.stages(stage).node_name());
+  return absl::StrCat("stage ", stage, " on daemon ", job.plan.ranks(stage).node_name());
 }
 
 FailureCause CauseAt(const Job& job, FailureCause::Kind kind, int stage) {
-  return MakeCause(kind, stage, job.plan.stages(stage).node_id(), job.status.step());
+  return MakeCause(kind, stage, job.plan.ranks(stage).node_id(), job.status.step());
 }
 
 // As its daemon tells it, if that names a rank of this plan; else it is the daemon's own.
 FailureCause CauseOfEvent(const Job& job, const SessionEvent& event, int stage) {
   FailureCause cause = event.cause();
   const bool sound = cause.kind() == FailureCause::SESSION_FAILED && cause.rank() >= 0 &&
-                     cause.rank() < job.plan.stages_size() &&
-                     cause.node() == job.plan.stages(cause.rank()).node_id();
+                     cause.rank() < job.plan.ranks_size() &&
+                     cause.node() == job.plan.ranks(cause.rank()).node_id();
   if (!sound) cause = CauseAt(job, FailureCause::SESSION_FAILED, stage);
   return MakeCause(cause.kind(), cause.rank(), cause.node(), cause.step());
 }
@@ -68,7 +68,7 @@ Commands JobTable::OnEvent(const std::string& node_id, const SessionEvent& event
   Job* job = Current(event.job_id(), event.generation());
   if (job == nullptr || !job->active()) return {};
   const int stage = StageOf(*job, node_id);
-  if (stage < 0 || stage != event.stage()) return {};
+  if (stage < 0 || stage != event.rank()) return {};
   StageState& s = job->stages[stage];
   Confirm(job, stage, now);
   job->progressed = now;
@@ -109,8 +109,8 @@ absl::Status JobTable::OnStep(const std::string& node_id, const StepRecord& reco
                                             "' generation ", record.generation(),
                                             ", which is not current"));
   const int stage = StageOf(*job, node_id);
-  if (stage < 0 || stage != record.stage())
-    return absl::InvalidArgumentError(absl::StrCat("step record of stage ", record.stage(),
+  if (stage < 0 || stage != record.rank())
+    return absl::InvalidArgumentError(absl::StrCat("step record of stage ", record.rank(),
                                                    " from a daemon that does not hold it"));
   if (job->active()) {
     Confirm(job, stage, now);
@@ -193,7 +193,7 @@ Commands JobTable::OnLeaving(const std::string& node_id, const Leaving& leaving,
     if (!job.active() || stage < 0 || job.stages[stage].ended) continue;
     if (job.status.state() == JOB_STOPPING) continue;  // it ends in good order already
     const std::string reason =
-        absl::StrCat("daemon ", job.plan.stages(stage).node_name(), " left (",
+        absl::StrCat("daemon ", job.plan.ranks(stage).node_name(), " left (",
                      leaving.reason().empty() ? "it was told to end"
                                               : leaving.reason().substr(0, kMaxLeavingBytes),
                      ")");
@@ -238,7 +238,7 @@ bool JobTable::Moves(const Job& job, const Membership& members, absl::Time now) 
       std::max(options_.start_margin, absl::Milliseconds(job.plan.deadlines().checkpoint_ms()));
   for (int i = 0; i < static_cast<int>(job.stages.size()); ++i) {
     if (job.stages[i].ended || (starting && job.stages[i].prepared)) continue;
-    if (members.Moves(job.plan.stages(i).node_id(), job.status.generation(), patience, now))
+    if (members.Moves(job.plan.ranks(i).node_id(), job.status.generation(), patience, now))
       return true;
   }
   return false;
@@ -247,13 +247,13 @@ bool JobTable::Moves(const Job& job, const Membership& members, absl::Time now) 
 Commands JobTable::TickJob(Job* job, const Membership& members, absl::Time now) {
   for (int i = 0; i < static_cast<int>(job->stages.size()); ++i) {
     const StageState& s = job->stages[i];
-    const std::string& node = job->plan.stages(i).node_id();
+    const std::string& node = job->plan.ranks(i).node_id();
     if (s.ended) continue;
     if (s.idle && s.confirm_by.has_value() && now >= *s.confirm_by) {
-      return Fail(job, CauseAt(*job, FailureCause::SESSION_GONE, i),
-                  absl::StrCat("daemon ", job->plan.stages(i).node_name(),
-                               " came back without its session"),
-                  node, now);
+      return Fail(
+          job, CauseAt(*job, FailureCause::SESSION_GONE, i),
+          absl::StrCat("daemon ", job->plan.ranks(i).node_name(), " came back without its session"),
+          node, now);
     }
   }
   if (Commands out = TickGone(job, members, now); !out.empty() || !job->active()) return out;
@@ -290,7 +290,7 @@ Commands JobTable::TickStalls(Job* job, const Membership& members, absl::Time no
     StageState& s = job->stages[i];
     if (s.ended) continue;
     const absl::Duration still =
-        members.NoProgressFor(job->plan.stages(i).node_id(), job->status.generation(), now);
+        members.NoProgressFor(job->plan.ranks(i).node_id(), job->status.generation(), now);
     if (still > longest) {
       longest = still;
       worst = i;

@@ -31,7 +31,7 @@ std::vector<std::string> GoneWarnings(const Job& job, absl::Duration patience, a
   for (size_t i = 0; i < job.stages.size(); ++i) {
     const StageState& s = job.stages[i];
     if (!Gone(s) || now - *s.gone_since < patience) continue;
-    out.push_back(absl::StrCat("daemon ", job.plan.stages(static_cast<int>(i)).node_name(),
+    out.push_back(absl::StrCat("daemon ", job.plan.ranks(static_cast<int>(i)).node_name(),
                                " is silent: nothing was heard of it for ",
                                DurationWords(now - *s.gone_since),
                                "; its session is taken to train on as long as others of the job "
@@ -58,7 +58,7 @@ Commands JobTable::OnStreamGone(const std::string& node_id, absl::Time now) {
                !job.stages[stage].ended && !CalledLost(job.status.cause(), node_id) &&
                (job.status.state() == JOB_PAUSED || job.status.state() == JOB_FAILED)) {
       job.status.mutable_cause()->add_lost(node_id);
-      job.status.set_reason(absl::StrCat("daemon ", job.plan.stages(stage).node_name(),
+      job.status.set_reason(absl::StrCat("daemon ", job.plan.ranks(stage).node_name(),
                                          " is lost (its connection ended ",
                                          DurationWords(now - *job.failed_at), " after); ",
                                          job.status.reason())
@@ -115,7 +115,7 @@ Commands JobTable::TickGone(Job* job, const Membership& members, absl::Time now)
   FailureCause all = MakeCause(FailureCause::DAEMONS_LOST, -1, "", job->status.step());
   for (int i = 0; i < static_cast<int>(job->stages.size()); ++i) {
     const StageState& s = job->stages[i];
-    const Member* member = members.Find(job->plan.stages(i).node_id());
+    const Member* member = members.Find(job->plan.ranks(i).node_id());
     if (member != nullptr && member->has_heartbeat &&
         member->heartbeat.generation() == job->status.generation())
       job->progressed = std::max(job->progressed, member->progress_changed);
@@ -123,8 +123,8 @@ Commands JobTable::TickGone(Job* job, const Membership& members, absl::Time now)
     if (s.confirm_by.has_value() && now < *s.confirm_by) return {};  // the time after a restart
     heard += !Gone(s);
     if (!Gone(s)) continue;
-    names.push_back(absl::StrCat("daemon ", job->plan.stages(i).node_name(), " is lost"));
-    all.add_lost(job->plan.stages(i).node_id());
+    names.push_back(absl::StrCat("daemon ", job->plan.ranks(i).node_name(), " is lost"));
+    all.add_lost(job->plan.ranks(i).node_id());
     alone_since = std::max(alone_since, *s.gone_since);
     if (lost < 0 || *s.gone_since < *job->stages[lost].gone_since) lost = i;
   }
@@ -133,8 +133,8 @@ Commands JobTable::TickGone(Job* job, const Membership& members, absl::Time now)
   const absl::Duration gone = now - *s.gone_since, still = now - job->progressed;
   if (gone >= options_.lease) MaybeFinish(job, now);
   const bool runs = job->status.state() == JOB_RUNNING;
-  const std::string& node = job->plan.stages(lost).node_id();
-  const std::string name = absl::StrCat("daemon ", job->plan.stages(lost).node_name());
+  const std::string& node = job->plan.ranks(lost).node_id();
+  const std::string name = absl::StrCat("daemon ", job->plan.ranks(lost).node_name());
   const std::string held = absl::StrCat("; it held stage ", lost);
   FailureCause one = MakeCause(FailureCause::DAEMONS_LOST, lost, node, job->status.step());
   one.add_lost(node);

@@ -68,8 +68,8 @@ const Job* JobTable::Find(const std::string& id_or_name) const {
 }
 
 int JobTable::StageOf(const Job& job, const std::string& node_id) {
-  for (int s = 0; s < job.plan.stages_size(); ++s) {
-    if (job.plan.stages(s).node_id() == node_id) return s;
+  for (int s = 0; s < job.plan.ranks_size(); ++s) {
+    if (job.plan.ranks(s).node_id() == node_id) return s;
   }
   return -1;
 }
@@ -85,7 +85,7 @@ std::set<std::string> JobTable::Working() const {
   std::set<std::string> ids;
   for (const auto& [id, job] : jobs_) {
     if (!job.active()) continue;
-    for (const StagePlan& stage : job.plan.stages()) ids.insert(stage.node_id());
+    for (const RankPlan& stage : job.plan.ranks()) ids.insert(stage.node_id());
   }
   return ids;
 }
@@ -261,8 +261,8 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   job->plan = plan;
   job->spec = plan.job();
   job->wait_for_nodes = false;
-  job->stages.assign(plan.stages_size(), StageState());
-  job->merger = RecordMerger(plan.generation(), plan.stages_size(), plan.start_step());
+  job->stages.assign(plan.ranks_size(), StageState());
+  job->merger = RecordMerger(plan.generation(), plan.ranks_size(), plan.start_step());
   job->failed_at.reset();
   job->progressed = now;
   job->kept_step = job->failed_checkpoint = -1;
@@ -286,11 +286,11 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   s.set_failed_checkpoints(0);
   s.set_out_of_touch(false);
   SetState(job, JOB_STARTING,
-           absl::StrCat("waiting for ", plan.stages_size(), " daemons to get ready"), now);
+           absl::StrCat("waiting for ", plan.ranks_size(), " daemons to get ready"), now);
   job->deadline = now + absl::Milliseconds(plan.deadlines().open_ms()) + options_.start_margin;
   dirty_.new_plan.insert(id);
   Commands commands;
-  for (const StagePlan& stage : plan.stages()) {
+  for (const RankPlan& stage : plan.ranks()) {
     Command c;
     c.node_id = stage.node_id();
     *c.message.mutable_start() = plan;
@@ -300,8 +300,8 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
 }
 
 void JobTable::Restore(Job job, int64_t next_record_step, absl::Time now) {
-  job.stages.assign(job.plan.stages_size(), StageState());
-  job.merger = RecordMerger(job.status.generation(), job.plan.stages_size(), next_record_step);
+  job.stages.assign(job.plan.ranks_size(), StageState());
+  job.merger = RecordMerger(job.status.generation(), job.plan.ranks_size(), next_record_step);
   if (job.active()) {
     for (StageState& stage : job.stages) {
       stage.prepared = job.status.state() != JOB_STARTING;
@@ -329,8 +329,8 @@ void JobTable::Restore(Job job, int64_t next_record_step, absl::Time now) {
 Commands JobTable::TellAll(const Job& job, bool graceful, const std::string& reason,
                            const std::string& except_node) const {
   Commands out;
-  for (int s = 0; s < job.plan.stages_size(); ++s) {
-    const std::string& node = job.plan.stages(s).node_id();
+  for (int s = 0; s < job.plan.ranks_size(); ++s) {
+    const std::string& node = job.plan.ranks(s).node_id();
     if (node == except_node || job.stages[s].ended) continue;
     out.push_back(StopCommand(node, job.id, job.status.generation(), graceful, reason));
   }
@@ -341,10 +341,10 @@ Commands JobTable::Fail(Job* job, FailureCause cause, const std::string& reason,
                         const std::string& except_node, absl::Time now) {
   Commands out = TellAll(*job, false, reason, except_node);
   std::string words = reason;
-  for (int s = 0; s < job->plan.stages_size();
+  for (int s = 0; s < job->plan.ranks_size();
        ++s) {  // a daemon that just vanished is the likelier cause
     const StageState& stage = job->stages[s];
-    const StagePlan& at = job->plan.stages(s);
+    const RankPlan& at = job->plan.ranks(s);
     if (stage.gone_since.has_value() && !stage.ended && !stage.confirm_by.has_value() &&
         !CalledLost(cause, at.node_id())) {
       cause.add_lost(at.node_id());

@@ -25,20 +25,20 @@ int64_t KeptTable::NewestWhole(const Plan& plan, int64_t step) const {
   const auto job = parts_.find(plan.job_id());
   if (job == parts_.end()) return -1;
   std::map<int64_t, int> stages;  // that are kept of a step
-  for (int s = 0; s < plan.stages_size(); ++s) {
-    const auto node = job->second.find(plan.stages(s).node_id());
+  for (int s = 0; s < plan.ranks_size(); ++s) {
+    const auto node = job->second.find(plan.ranks(s).node_id());
     if (node == job->second.end()) return -1;
     std::set<int64_t> steps;
     for (const KeptPart& part : node->second) {
       if (part.step() > step && part.generation() == plan.generation() && part.stage() == s &&
-          part.stages() == plan.stages_size())
+          part.stages() == plan.ranks_size())
         steps.insert(part.step());
     }
     for (int64_t kept : steps) ++stages[kept];
   }
   int64_t newest = -1;
   for (const auto& [kept, count] : stages) {
-    if (count == plan.stages_size()) newest = kept;
+    if (count == plan.ranks_size()) newest = kept;
   }
   return newest;
 }

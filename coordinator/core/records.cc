@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "proto/codec/codec_text.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -79,15 +80,15 @@ absl::StatusOr<std::optional<MergedStep>> RecordMerger::Add(const StepRecord& re
                                                    record.generation(),
                                                    "; the job runs generation ", generation_));
   }
-  if (record.stage() < 0 || record.stage() >= stages_) {
+  if (record.rank() < 0 || record.rank() >= stages_) {
     return absl::InvalidArgumentError(
-        absl::StrCat("step record of stage ", record.stage(), "; the plan has ", stages_));
+        absl::StrCat("step record of stage ", record.rank(), "; the plan has ", stages_));
   }
   const int64_t step = record.step();
   if (step < next_step_ || ahead_.count(step) > 0)
     return std::optional<MergedStep>();  // sent again
   auto& stages = pending_[step];
-  stages.emplace(record.stage(), record);
+  stages.emplace(record.rank(), record);
   if (static_cast<int>(stages.size()) == stages_) {
     MergedStep merged;
     merged.record = Merge(stages);
@@ -115,8 +116,8 @@ void RecordMerger::MarkDone(int64_t step) {
 }
 
 bool SameCut(const Plan& a, const Plan& b) {
-  return std::equal(a.stages().begin(), a.stages().end(), b.stages().begin(), b.stages().end(),
-                    [](const StagePlan& x, const StagePlan& y) {
+  return std::equal(a.ranks().begin(), a.ranks().end(), b.ranks().begin(), b.ranks().end(),
+                    [](const RankPlan& x, const RankPlan& y) {
                       return x.first_layer() == y.first_layer() && x.end_layer() == y.end_layer();
                     });
 }
@@ -135,9 +136,9 @@ void AddBytes(const StepRecord& record, const Plan& plan, std::vector<BoundaryTo
       it->set_forward(d.forward());
       it->set_from_step(plan.start_step());
     }
-    it->set_from_node(plan.stages(d.forward() ? link->lower() : link->upper()).node_name());
-    it->set_to_node(plan.stages(d.forward() ? link->upper() : link->lower()).node_name());
-    it->set_codec(FormatCodec(d.forward() ? link->forward() : link->backward()));
+    it->set_from_node(plan.ranks(d.forward() ? link->lower() : link->upper()).node_name());
+    it->set_to_node(plan.ranks(d.forward() ? link->upper() : link->lower()).node_name());
+    it->set_codec(FormatCodec(DirectionCodec(plan, *link, d.forward())));
     it->set_raw_bytes(it->raw_bytes() + d.raw_bytes());
     it->set_wire_bytes(it->wire_bytes() + d.wire_bytes());
   }

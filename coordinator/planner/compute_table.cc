@@ -38,7 +38,7 @@ double Middle(std::vector<double> values) {
 
 }  // namespace
 
-double PredictedComputeSeconds(const Plan& plan, const StagePlan& stage, const NodeInfo& node) {
+double PredictedComputeSeconds(const Plan& plan, const RankPlan& stage, const NodeInfo& node) {
   const RecipeSpec& recipe = plan.job().recipe();
   return StageTime(plan.job(), node, stage.first_layer(), stage.end_layer()).sum() *
          recipe.global_batch() / recipe.micro_batch();
@@ -184,10 +184,10 @@ void ComputeTable::OnStep(const NodeInfo& node, const Plan& plan, const StepReco
   if (it == entries_.end() || !record.committed() || record.step() <= plan.start_step() ||
       record.generation() != plan.generation())
     return;
-  const auto stage = std::find_if(plan.stages().begin(), plan.stages().end(),
-                                  [&](const StagePlan& s) { return s.node_id() == node.id(); });
+  const auto stage = std::find_if(plan.ranks().begin(), plan.ranks().end(),
+                                  [&](const RankPlan& s) { return s.node_id() == node.id(); });
   const std::optional<ComputeTimes> figure = FigureOf(it->second);
-  if (stage == plan.stages().end() || !figure.has_value()) return;
+  if (stage == plan.ranks().end() || !figure.has_value()) return;
   NodeInfo measured = node;
   measured.set_block_forward_s(figure->block_forward_s());
   measured.set_block_backward_s(figure->block_backward_s());

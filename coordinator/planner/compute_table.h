@@ -47,7 +47,7 @@ constexpr double kStepWeight = 0.1;        // of the newest step in the factor
 constexpr int kStepsForComputeFactor = 3;  // before it counts
 
 // Seconds that a step's passes take on a stage by its daemon's reference block.
-double PredictedComputeSeconds(const Plan& plan, const StagePlan& stage, const NodeInfo& node);
+double PredictedComputeSeconds(const Plan& plan, const RankPlan& stage, const NodeInfo& node);
 
 class ComputeTable {
  public:

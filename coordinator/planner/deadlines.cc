@@ -27,7 +27,7 @@ constexpr double kUnmeasuredBitsPerSecond = 1e7;  // at most, of a path nobody h
 constexpr double kUnderWayBytes = 1 << 20;        // of a transfer, that nobody sees arrive
 constexpr double kCheckpointWords = 1.0;          // a checkpoint of more seconds is explained
 
-double ParameterBytes(const Plan& plan, const StagePlan& stage) {
+double ParameterBytes(const Plan& plan, const RankPlan& stage) {
   return static_cast<double>(
       StageCost(plan.job().model(), stage.first_layer(), stage.end_layer(), 1).parameter_bytes());
 }
@@ -46,7 +46,7 @@ Transfer TransferOf(const Plan& plan, const DeadlineInput& in, bool up) {
   t.measured = true;
   std::vector<double> rates, bytes;
   double widest = 0;
-  for (const StagePlan& stage : plan.stages()) {
+  for (const RankPlan& stage : plan.ranks()) {
     const auto path = in.paths->find(stage.node_id());
     double rate = 0;
     if (path != in.paths->end())
@@ -114,7 +114,7 @@ PlannedDeadlines MakeDeadlines(const Plan& plan, const DeadlineInput& in) {
       "; a checkpoint may take as long as its bytes move, at most ",
       FormatSeconds(d->checkpoint_ms() / 1e3), " without one"));
   if (store.measured && store.seconds >= kCheckpointWords) {
-    const StagePlan& slowest = plan.stages(store.slowest_stage);
+    const RankPlan& slowest = plan.ranks(store.slowest_stage);
     out.explanation.push_back(absl::StrCat(
         "a checkpoint: ", FormatBytes(store.bytes), ", about ", FormatSeconds(store.seconds),
         " to the coordinator, all stages at once (slowest path: ",

@@ -15,7 +15,8 @@
 #include "proto/data/data_files.h"
 #include "proto/job/job_defaults.h"
 #include "proto/model/model_cost.h"
-#include "proto/plan/schedule.h"
+#include "proto/plan/actions.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -67,8 +68,10 @@ class Writer {
     if (p_.data.known) plan.set_train_samples(p_.data.train_samples);
     plan.set_predicted_step_s(p_.step_s);
     if (HasDelta(p_)) plan.set_first_visits(p_.first_visits);
-    RETURN_IF_ERROR(WriteStages());
+    WriteRanks();
     WriteLinks();
+    AddTiedGroup(p_.tied, &plan);
+    RETURN_IF_ERROR(WriteActions(p_.warmups, &plan));
     WriteDeadlines();
     Explain();
     WarnAll();
@@ -85,28 +88,19 @@ class Writer {
   void Say(std::string line) { out_.plan.add_explanation(std::move(line)); }
   const std::string& Name(int stage) const { return p_.nodes[stage]->name(); }
 
-  absl::Status WriteStages() {
-    const int micros = Micros(in_.job), limit = in_.job.strategy().queue_limit();
-    ASSIGN_OR_RETURN(const std::vector<StageActions> train,
-                     BuildSchedule(in_.job.strategy().schedule(), stages_, micros, p_.warmups));
-    RETURN_IF_ERROR(CheckSchedule(train, micros, limit));
-    const RecipeSpec& r = in_.job.recipe();
-    const std::vector<StageActions> eval =
-        BuildEvalSchedule(stages_, (r.eval_samples() + r.micro_batch() - 1) / r.micro_batch());
+  void WriteRanks() {
+    const int micros = Micros(in_.job);
     for (int s = 0, first = 0; s < stages_; first += p_.layers[s], ++s) {
-      StagePlan* stage = out_.plan.add_stages();
-      stage->set_stage(s);
-      stage->set_node_id(p_.nodes[s]->id());
-      stage->set_node_name(Name(s));
-      stage->set_address(p_.nodes[s]->address());
-      stage->set_first_layer(first);
-      stage->set_end_layer(first + p_.layers[s]);
-      *stage->mutable_train() = {train[s].begin(), train[s].end()};
-      *stage->mutable_eval() = {eval[s].begin(), eval[s].end()};
-      stage->set_predicted_step_s(p_.compute[s].sum() * micros);
-      stage->set_memory_bytes(p_.bytes[s]);
+      RankPlan* rank = out_.plan.add_ranks();
+      rank->set_stage(s);
+      rank->set_node_id(p_.nodes[s]->id());
+      rank->set_node_name(Name(s));
+      rank->set_address(p_.nodes[s]->address());
+      rank->set_first_layer(first);
+      rank->set_end_layer(first + p_.layers[s]);
+      rank->set_predicted_step_s(p_.compute[s].sum() * micros);
+      rank->set_memory_bytes(p_.bytes[s]);
     }
-    return absl::OkStatus();
   }
 
   LinkPlan* AddLink(const std::string& id, LinkPlan::Kind kind, int lower, int upper,
@@ -144,8 +138,7 @@ class Writer {
       *link->mutable_evaluation() = choice.evaluation;
     }
     if (stages_ == 1) return;
-    LinkPlan* tied = AddLink("tied", LinkPlan::TIED, 0, stages_ - 1, p_.tied_up, p_.tied_down);
-    *tied->mutable_forward() = *tied->mutable_backward() = p_.tied;
+    AddLink(kTiedGroup, LinkPlan::GROUP, 0, stages_ - 1, p_.tied_up, p_.tied_down);
   }
 
   void WriteDeadlines() {
@@ -187,7 +180,7 @@ class Writer {
                        " % shorter"));
     if (!found_.moved_why.empty()) Say(found_.moved_why);
     for (int s = 0; s < stages_; ++s) {
-      const StagePlan& stage = out_.plan.stages(s);
+      const RankPlan& stage = out_.plan.ranks(s);
       Say(absl::StrCat("stage ", s, " on ", Name(s), ": layers ", stage.first_layer(), "-",
                        stage.end_layer() - 1, ", ", FormatSeconds(p_.compute[s].forward_s),
                        " forward + ", FormatSeconds(p_.compute[s].backward_s),

@@ -56,7 +56,7 @@ JobSpec WithPreviousCodecs(const PlannerInput& input) {
 }
 
 std::string PreviousNames(const Plan& previous) {
-  return absl::StrJoin(previous.stages(), ", ", [](std::string* out, const StagePlan& s) {
+  return absl::StrJoin(previous.ranks(), ", ", [](std::string* out, const RankPlan& s) {
     absl::StrAppend(out, s.node_name());
   });
 }
@@ -67,16 +67,16 @@ absl::StatusOr<Placement> PricePrevious(const PlannerInput& input, const JobSpec
                                         const std::vector<const NodeInfo*>& nodes,
                                         const LinkIndex& links) {
   const StrategySpec& strategy = input.job.strategy();
-  const int stages = input.previous.stages_size();
+  const int stages = input.previous.ranks_size();
   const auto otherwise = [](const char* field) {
     return absl::FailedPreconditionError(absl::StrCat("the job says otherwise now (", field, ")"));
   };
   if (strategy.stages() != 0 && strategy.stages() != stages) return otherwise("strategy.stages");
-  if (input.previous.stages(stages - 1).end_layer() != input.job.model().layers())
+  if (input.previous.ranks(stages - 1).end_layer() != input.job.model().layers())
     return otherwise("model.layers");
   std::vector<const NodeInfo*> order;
   std::vector<int> layers;
-  for (const StagePlan& s : input.previous.stages()) {
+  for (const RankPlan& s : input.previous.ranks()) {
     const auto node = std::find_if(nodes.begin(), nodes.end(),
                                    [&](const NodeInfo* n) { return n->id() == s.node_id(); });
     if (node == nodes.end()) {
@@ -102,7 +102,7 @@ std::string Layers(int first, int end) {
 
 // "n1 (layers 0-2), n2 (layer 3)"
 std::string CutOf(const Plan& previous) {
-  return absl::StrJoin(previous.stages(), ", ", [](std::string* out, const StagePlan& s) {
+  return absl::StrJoin(previous.ranks(), ", ", [](std::string* out, const RankPlan& s) {
     absl::StrAppend(out, s.node_name(), " (", Layers(s.first_layer(), s.end_layer()), ")");
   });
 }
@@ -118,7 +118,7 @@ std::string CutOf(const Placement& p) {
 
 bool SameDaemons(const Plan& previous, const Placement& p) {
   std::set<std::string> was, is;
-  for (const StagePlan& s : previous.stages()) was.insert(s.node_id());
+  for (const RankPlan& s : previous.ranks()) was.insert(s.node_id());
   for (const NodeInfo* node : p.nodes) is.insert(node->id());
   return was == is;
 }
@@ -142,7 +142,7 @@ std::string Figures(const Placement& was, const Placement& best) {
 std::string TooSlow(const PlannerInput& input, const Placement& was, const Placement& best,
                     double accepted) {
   std::vector<int> layers;
-  for (const StagePlan& s : input.previous.stages())
+  for (const RankPlan& s : input.previous.ranks())
     layers.push_back(s.end_layer() - s.first_layer());
   return absl::StrCat(
       "by the newest figures of daemons (", Figures(was, best), ") and links a step would take ",
@@ -159,7 +159,7 @@ std::string TooSlow(const PlannerInput& input, const Placement& was, const Place
 // Measurements differ a little each time; what the daemons keep of a job is worth more than that.
 void KeepPrevious(const PlannerInput& input, const std::vector<const NodeInfo*>& nodes,
                   const LinkIndex& links, Found* found) {
-  if (input.previous.stages().empty()) return;
+  if (input.previous.ranks().empty()) return;
   std::string why;
   for (const bool codecs : {true, false}) {
     absl::StatusOr<Placement> previous =

@@ -137,17 +137,18 @@ struct PipelineSeconds {
 absl::StatusOr<PipelineSeconds> Pipeline(const JobSpec& job, const Placement& p,
                                          const std::vector<int>& warmups) {
   const int stages = p.nodes.size();
-  ASSIGN_OR_RETURN(const std::vector<StageActions> schedule,
+  ASSIGN_OR_RETURN(const std::vector<ActionList> schedule,
                    BuildSchedule(job.strategy().schedule(), stages, Micros(job), warmups));
+  const Wiring wiring = Wiring::Chain(stages);
   // A boundary holds frames in the queues of both its ends.
   const int limit = 2 * job.strategy().queue_limit();
   PipelineSeconds s;
   ASSIGN_OR_RETURN(const Simulation again,
-                   SimulateSchedule(schedule, limit, Costs(p, Visits::kAgain)));
+                   Simulate(schedule, wiring, limit, Costs(p, Visits::kAgain)));
   s.first = s.again = s.mean = again.makespan_s;
   if (!HasDelta(p)) return s;
   ASSIGN_OR_RETURN(const Simulation first,
-                   SimulateSchedule(schedule, limit, Costs(p, Visits::kFirst)));
+                   Simulate(schedule, wiring, limit, Costs(p, Visits::kFirst)));
   s.first = first.makespan_s;
   s.mean = p.first_visits * s.first + (1 - p.first_visits) * s.again;
   return s;

@@ -244,9 +244,9 @@ void Coordinator::DoubtLinks(const SessionEvent& failed) {
   const bool late = failed.code() == static_cast<int>(absl::StatusCode::kDeadlineExceeded);
   if (job->status.state() != JOB_STARTING && !late) return;
   for (const LinkPlan& link : job->plan.links()) {
-    if (link.lower() == failed.stage() || link.upper() == failed.stage())
-      links_.Doubt(job->plan.stages(link.lower()).node_id(),
-                   job->plan.stages(link.upper()).node_id());
+    if (link.lower() == failed.rank() || link.upper() == failed.rank())
+      links_.Doubt(job->plan.ranks(link.lower()).node_id(),
+                   job->plan.ranks(link.upper()).node_id());
   }
 }
 

@@ -71,7 +71,7 @@ NodeStatus Coordinator::DescribeNode(const Member& member, absl::Time now) {
   const Job* job = jobs_.JobOn(member.node.id());
   if (job != nullptr) {
     out.set_job_id(job->id);
-    for (const StagePlan& s : job->plan.stages()) {
+    for (const RankPlan& s : job->plan.ranks()) {
       if (s.node_id() == member.node.id()) out.set_stage(s.stage());
     }
     const absl::Duration still =

@@ -14,6 +14,7 @@
 #include "coordinator/service/coordinator.h"
 #include "proto/job/job_defaults.h"
 #include "proto/job/job_state.h"
+#include "proto/plan/actions.h"
 #include "proto/plan/schedule.h"
 
 namespace isthmus::coordinator {
@@ -190,11 +191,11 @@ absl::StatusOr<PlanReply> Coordinator::MakePlan(const PlanRequest& asked,
   }
   RETURN_IF_ERROR(planned.status());
   PlanReply reply;
-  std::vector<StageActions> schedule;
-  for (const StagePlan& s : planned->plan.stages())
-    schedule.emplace_back(s.train().begin(), s.train().end());
-  for (std::string& line :
-       SchedulePicture(schedule, request.spec.strategy().queue_limit(), kGridColumns))
+  std::vector<ActionList> schedule;
+  for (int r = 0; r < planned->plan.ranks_size(); ++r)
+    schedule.push_back(TrainOf(planned->plan, r));
+  for (std::string& line : SchedulePicture(schedule, Wiring::Of(planned->plan),
+                                           request.spec.strategy().queue_limit(), kGridColumns))
     *reply.add_schedule_grid() = std::move(line);
   for (std::string& w : planned->warnings) *reply.add_warnings() = std::move(w);
   *reply.mutable_plan() = std::move(planned->plan);
@@ -279,7 +280,7 @@ absl::StatusOr<PlannedJob> Coordinator::PlanAndStart(const StartRequest& request
     {
       MutexLock lock(&mutex_);
       last = absl::OkStatus();
-      for (const StagePlan& s : planned.plan.stages()) {
+      for (const RankPlan& s : planned.plan.ranks()) {
         const Member* m = members_.Find(s.node_id());
         if (m == nullptr || !m->alive() || m->leaving || jobs_.JobOn(s.node_id()) != nullptr) {
           last = absl::UnavailableError(absl::StrCat(

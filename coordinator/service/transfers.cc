@@ -37,9 +37,9 @@ absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> Coordinator::BeginPart(
           header.generation(), ": ",
           job == nullptr ? "there is no such job"
                          : absl::StrCat("the job is at generation ", job->status.generation())));
-    } else if (header.stages() != job->plan.stages_size()) {
+    } else if (header.stages() != job->plan.ranks_size()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "checkpoint part: ", header.stages(), " stages; the plan has ", job->plan.stages_size()));
+          "checkpoint part: ", header.stages(), " stages; the plan has ", job->plan.ranks_size()));
     }
     if (puts_ >= kMaxPuts)
       return absl::UnavailableError(

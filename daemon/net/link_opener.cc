@@ -25,7 +25,7 @@ absl::Duration Left(Clock::time_point deadline) {
   return absl::FromChrono(deadline - Clock::now());
 }
 
-std::string LinkName(const LinkPlan& link, const StagePlan& peer) {
+std::string LinkName(const LinkPlan& link, const RankPlan& peer) {
   return absl::StrCat("link ", link.id(), " to stage ", peer.stage(), " (node ", peer.node_name(),
                       ", ", peer.address(), ")");
 }
@@ -56,7 +56,7 @@ absl::StatusOr<int64_t> PeerChunkBytes(const LinkHello& hello) {
 }  // namespace
 
 LinkChunk GrpcLinkOpener::Hello(const Plan& plan, const LinkPlan& link,
-                                const StagePlan& peer) const {
+                                const RankPlan& peer) const {
   LinkChunk chunk;
   LinkHello* hello = chunk.mutable_hello();
   hello->set_job_id(plan.job_id());
@@ -98,19 +98,19 @@ bool GrpcLinkOpener::ExchangeHellos(LinkStream* stream, const LinkChunk& hello, 
 
 absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Open(const Plan& plan,
                                                                    const LinkPlan& link,
-                                                                   int my_stage,
+                                                                   int my_rank,
                                                                    absl::Duration timeout) {
   RETURN_IF_ERROR(cancelled());
-  const bool lower = my_stage == link.lower();
+  const bool lower = my_rank == link.lower();
   const bool dials = lower != link.upper_dials();
   const int other = lower ? link.upper() : link.lower();
-  if ((!lower && my_stage != link.upper()) || other < 0 || other >= plan.stages_size() ||
-      other == my_stage) {
+  if ((!lower && my_rank != link.upper()) || other < 0 || other >= plan.ranks_size() ||
+      other == my_rank) {
     return absl::InvalidArgumentError(
-        absl::StrCat("link ", link.id(), " joins stages ", link.lower(), " and ", link.upper(),
-                     " of ", plan.stages_size(), ": stage ", my_stage, " can't open it"));
+        absl::StrCat("link ", link.id(), " joins ranks ", link.lower(), " and ", link.upper(),
+                     " of ", plan.ranks_size(), ": rank ", my_rank, " can't open it"));
   }
-  const StagePlan& peer = plan.stages(other);
+  const RankPlan& peer = plan.ranks(other);
   auto opened = dials ? Dial(plan, link, peer, timeout) : Serve(plan, link, peer, timeout);
   if (!opened.ok()) return Annotate(opened.status(), LinkName(link, peer));
   return opened;
@@ -118,7 +118,7 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Open(const Plan& p
 
 absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Dial(const Plan& plan,
                                                                    const LinkPlan& link,
-                                                                   const StagePlan& peer,
+                                                                   const RankPlan& peer,
                                                                    absl::Duration timeout) {
   const auto deadline = SteadyAfter(timeout);
   rpc::ChannelOptions channel_options;
@@ -175,7 +175,7 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Dial(const Plan& p
 
 absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Serve(const Plan& plan,
                                                                     const LinkPlan& link,
-                                                                    const StagePlan& peer,
+                                                                    const RankPlan& peer,
                                                                     absl::Duration timeout) {
   const auto deadline = SteadyAfter(timeout);
   auto dial = options_.board->Await(plan.job_id(), plan.generation(), link.id(), timeout);

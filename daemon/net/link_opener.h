@@ -28,7 +28,7 @@ class GrpcLinkOpener : public worker::LinkOpener {
   explicit GrpcLinkOpener(LinkOpenerOptions options) : options_(std::move(options)) {}
 
   absl::StatusOr<std::unique_ptr<worker::Link>> Open(const Plan& plan, const LinkPlan& link,
-                                                     int my_stage, absl::Duration timeout) override;
+                                                     int my_rank, absl::Duration timeout) override;
 
   // Opens that wait end with `why` within half a second, later ones at once. Final: a new session
   // gets a new opener.
@@ -36,12 +36,11 @@ class GrpcLinkOpener : public worker::LinkOpener {
 
  private:
   absl::StatusOr<std::unique_ptr<worker::Link>> Dial(const Plan& plan, const LinkPlan& link,
-                                                     const StagePlan& peer, absl::Duration timeout);
+                                                     const RankPlan& peer, absl::Duration timeout);
   absl::StatusOr<std::unique_ptr<worker::Link>> Serve(const Plan& plan, const LinkPlan& link,
-                                                      const StagePlan& peer,
-                                                      absl::Duration timeout);
+                                                      const RankPlan& peer, absl::Duration timeout);
   bool ExchangeHellos(LinkStream* stream, const LinkChunk& hello, LinkChunk* answer);
-  LinkChunk Hello(const Plan& plan, const LinkPlan& link, const StagePlan& peer) const;
+  LinkChunk Hello(const Plan& plan, const LinkPlan& link, const RankPlan& peer) const;
   absl::Status cancelled() const;
 
   const LinkOpenerOptions options_;

@@ -198,7 +198,7 @@ class TapOpener : public LinkOpener {
   absl::StatusOr<std::unique_ptr<Link>> Open(const Plan& plan, const LinkPlan& link, int my_stage,
                                              absl::Duration timeout) override {
     absl::StatusOr<std::unique_ptr<Link>> made = hub_.Open(plan, link, my_stage, timeout);
-    if (!made.ok() || link.kind() == LinkPlan::TIED) return made;
+    if (!made.ok() || link.kind() == LinkPlan::GROUP) return made;
     std::vector<Probes>& side = link.upper() == my_stage ? forward : backward;
     return std::make_unique<TapLink>(*std::move(made), corpus_,
                                      &side[static_cast<size_t>(link.lower())]);

@@ -76,13 +76,13 @@ TEST_F(AppTest, ErrorsOfTheFileComeBeforeThoseOfTheNetwork) {
 TEST_F(AppTest, NodesPlanListStatusStop) {
   fake_.nodes.add_nodes()->mutable_node()->set_name("alpha");
   fake_.jobs.add_jobs()->set_job_id("bible-1");
-  fake_.plan.mutable_plan()->add_stages()->set_node_name("alpha");
+  fake_.plan.mutable_plan()->add_ranks()->set_node_name("alpha");
   EXPECT_THAT(Run({"nodes"}).out, HasSubstr("alpha"));
   EXPECT_EQ(nlohmann::json::parse(Run({"nodes", "--json"}).out)["nodes"][0]["node"]["name"],
             "alpha");
   EXPECT_THAT(Run({"plan", Job()}).out, HasSubstr("alpha"));
   EXPECT_EQ(
-      nlohmann::json::parse(Run({"plan", Job(), "--json"}).out)["plan"]["stages"][0]["node_name"],
+      nlohmann::json::parse(Run({"plan", Job(), "--json"}).out)["plan"]["ranks"][0]["node_name"],
       "alpha");
   EXPECT_THAT(Run({"list"}).out, HasSubstr("bible-1"));
   EXPECT_EQ(nlohmann::json::parse(Run({"list", "--json"}).out)["jobs"][0]["job_id"], "bible-1");

@@ -71,7 +71,7 @@ class DaemonTest : public testing::Test {
     Plan plan;
     plan.set_job_id("job");
     plan.set_generation(generation);
-    plan.add_stages()->set_node_id(daemon_->node_id());
+    plan.add_ranks()->set_node_id(daemon_->node_id());
     return plan;
   }
 

@@ -23,7 +23,7 @@ class FakeSession : public worker::Session {
     record.set_job_id(options_.plan.job_id());
     record.set_generation(options_.plan.generation());
     record.set_step(0);
-    record.set_stage(options_.stage);
+    record.set_rank(options_.rank);
     options_.observer->OnStep(record);
     absl::Status end;
     {
@@ -53,7 +53,7 @@ class FakeSession : public worker::Session {
     SessionEvent event;
     event.set_job_id(options_.plan.job_id());
     event.set_generation(options_.plan.generation());
-    event.set_stage(options_.stage);
+    event.set_rank(options_.rank);
     event.set_state(state);
     event.set_message(std::string(status.message()));
     options_.observer->OnEvent(event);

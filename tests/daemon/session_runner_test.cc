@@ -38,7 +38,7 @@ class Observer : public worker::SessionObserver {
   int StageOf(SessionEvent::State state, uint64_t generation) {
     MutexLock lock(&mutex_);
     for (const SessionEvent& event : events_) {
-      if (event.state() == state && event.generation() == generation) return event.stage();
+      if (event.state() == state && event.generation() == generation) return event.rank();
     }
     return -2;
   }
@@ -89,7 +89,7 @@ class SessionRunnerTest : public testing::Test {
     Plan plan;
     plan.set_job_id(job);
     plan.set_generation(generation);
-    plan.add_stages()->set_node_id("me");
+    plan.add_ranks()->set_node_id("me");
     return plan;
   }
   void Stop(bool graceful, uint64_t generation = 0) {
@@ -199,9 +199,9 @@ TEST_F(SessionRunnerTest, WhatCantRunIsToldAndTheNextOneRuns) {
   EXPECT_NE(observer_.WaitFor(SessionEvent::FAILED, 1).find("/missing: no such file"),
             std::string::npos);
   Plan not_mine = MakePlan(2);
-  not_mine.mutable_stages(0)->set_node_id("someone else");
+  not_mine.mutable_ranks(0)->set_node_id("someone else");
   runner_->Start(not_mine);
-  EXPECT_NE(observer_.WaitFor(SessionEvent::FAILED, 2).find("no stage for this daemon"),
+  EXPECT_NE(observer_.WaitFor(SessionEvent::FAILED, 2).find("no rank for this daemon"),
             std::string::npos);
   Plan unmakeable = MakePlan(3);
   unmakeable.mutable_job()->set_name("unmakeable");

@@ -33,7 +33,7 @@ using Floats = std::map<std::string, std::vector<float>>;
 
 Plan WithAutoencoders(const JobSpec& job, const std::vector<int>& cut, const std::string& codec) {
   Plan plan = MakePlan(job, cut);
-  for (int b = 0; b + 1 < plan.stages_size(); ++b) {
+  for (int b = 0; b + 1 < plan.ranks_size(); ++b) {
     LinkPlan* link = plan.add_links();
     link->set_lower(b);
     link->set_upper(b + 1);

@@ -11,6 +11,7 @@
 #include "base/safetensors.h"
 #include "proto/model/model_cost.h"
 #include "tests/engine/pipeline.h"
+#include "worker/engine/parameters.h"
 
 namespace isthmus::engine {
 namespace {
@@ -247,13 +248,42 @@ TEST(Gpt2Stage, DiscardForgetsGradientsAndKeptMicroBatches) {
   EXPECT_EQ(a.ExportWeights(), b.ExportWeights());
 }
 
+// Parts of any size, across the ends of parameters.
+TEST(Gpt2Stage, GradientsAreReadAndWrittenInParts) {
+  for (int rank : {0, 1}) {
+    Pipeline p(MakePlan(TinyJob(), {2, 2}));
+    p.Gradients(0);
+    worker::Stage& stage = p.stage(rank);
+    EXPECT_EQ(stage.Elements(GroupPlan::TIED), 50 * 32);
+    for (const GroupPlan::Tensors set : {GroupPlan::TIED, GroupPlan::OWN}) {
+      const int64_t elements = stage.Elements(set);
+      std::vector<float> whole(elements);
+      ASSERT_TRUE(stage.ReadGradient(set, 0, absl::MakeSpan(whole)).ok());
+      std::vector<float> twice = whole;
+      for (float& x : twice) x *= 2;
+      const double before = stage.Norm().sum_squares;
+      for (int64_t at = 0; at < elements; at += 777) {
+        const int64_t n = std::min<int64_t>(777, elements - at);
+        std::vector<float> part(n);
+        ASSERT_TRUE(stage.ReadGradient(set, at, absl::MakeSpan(part)).ok());
+        EXPECT_EQ(part, std::vector<float>(whole.begin() + at, whole.begin() + at + n));
+        ASSERT_TRUE(stage.WriteGradient(set, at, {twice.data() + at, static_cast<size_t>(n)}).ok());
+      }
+      ASSERT_TRUE(stage.ReadGradient(set, 0, absl::MakeSpan(whole)).ok());
+      EXPECT_EQ(whole, twice);
+      if (rank == 0 || set == GroupPlan::OWN) {
+        EXPECT_GT(stage.Norm().sum_squares, before);
+      }
+    }
+  }
+}
+
 TEST(Gpt2Stage, ANonFiniteGradientIsReported) {
   Pipeline p(MakePlan(TinyJob(), {2, 2}));
-  Tensor bad = Tensor::Zeros({1, 50, 32});
-  bad.data[3] = std::numeric_limits<float>::infinity();
-  ASSERT_TRUE(p.stage(0).SetTiedGradient(bad).ok());
+  const std::vector<float> bad = {std::numeric_limits<float>::infinity()};
+  ASSERT_TRUE(p.stage(0).WriteGradient(GroupPlan::TIED, 3, bad).ok());
   EXPECT_FALSE(p.stage(0).Norm().finite);
-  ASSERT_TRUE(p.stage(1).SetTiedGradient(bad).ok());
+  ASSERT_TRUE(p.stage(1).WriteGradient(GroupPlan::TIED, 3, bad).ok());
   EXPECT_TRUE(p.stage(1).Norm().finite);  // the tied embedding counts on the first stage alone
 }
 
@@ -281,14 +311,17 @@ TEST(Gpt2Stage, WrongCallsGiveAStatus) {
             absl::StatusCode::kInvalidArgument);
   batch.positions = 17;
   EXPECT_EQ(p.stage(0).Forward(batch, {}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(p.stage(0).SetTiedGradient(Tensor::Zeros({1, 2, 3})).code(),
+  std::vector<float> numbers(1601);
+  EXPECT_EQ(p.stage(0).ReadGradient(GroupPlan::TIED, 0, absl::MakeSpan(numbers)).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(p.stage(0).WriteGradient(GroupPlan::TIED, -1, {numbers.data(), 1}).code(),
             absl::StatusCode::kInvalidArgument);
 
   Pipeline alone(MakePlan(TinyJob(), {4}));
-  EXPECT_EQ(alone.stage(0).TiedGradient().status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(alone.stage(0).Elements(GroupPlan::TIED), 0) << "there is no second copy";
   EXPECT_EQ(MakeGpt2Stage(MakePlan(TinyJob(), {4}), 1, {}).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(MakeGpt2Stage(MakePlan(TinyJob(), {2, 1}), 0, {}).status().code(),
+  EXPECT_EQ(MakeGpt2Stage(MakePlan(TinyJob(), {2, 3}), 1, {}).status().code(),
             absl::StatusCode::kInvalidArgument);
   EngineOptions options;
   options.device = "tpu";

@@ -63,7 +63,7 @@ Plan MakePlan(const JobSpec& job, const std::vector<int>& cut) {
   *plan.mutable_job() = job;
   int layer = 0;
   for (size_t i = 0; i < cut.size(); ++i) {
-    StagePlan* s = plan.add_stages();
+    RankPlan* s = plan.add_ranks();
     s->set_stage(static_cast<int>(i));
     s->set_first_layer(layer);
     layer += cut[i];
@@ -76,7 +76,7 @@ Pipeline::Pipeline(const Plan& plan, int threads, const std::string& device) : p
   EngineOptions options;
   options.device = device;
   options.threads = threads;
-  for (int i = 0; i < plan.stages_size(); ++i)
+  for (int i = 0; i < plan.ranks_size(); ++i)
     stages_.push_back(Value(MakeGpt2Stage(plan, i, options)));
 }
 
@@ -146,11 +146,12 @@ double Pipeline::Gradients(int64_t step, bool interleaved) {
     if (!interleaved) Backward(micro);
   }
   if (stages_.size() > 1) {
-    Tensor sum = Value(stages_.front()->TiedGradient());
-    const Tensor other = Value(stages_.back()->TiedGradient());
-    for (size_t i = 0; i < sum.data.size(); ++i) sum.data[i] += other.data[i];
-    Check(stages_.front()->SetTiedGradient(sum));
-    Check(stages_.back()->SetTiedGradient(sum));
+    std::vector<float> sum(stages_.front()->Elements(GroupPlan::TIED)), other = sum;
+    Check(stages_.front()->ReadGradient(GroupPlan::TIED, 0, absl::MakeSpan(sum)));
+    Check(stages_.back()->ReadGradient(GroupPlan::TIED, 0, absl::MakeSpan(other)));
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += other[i];
+    Check(stages_.front()->WriteGradient(GroupPlan::TIED, 0, sum));
+    Check(stages_.back()->WriteGradient(GroupPlan::TIED, 0, sum));
   }
   return loss;
 }

@@ -47,12 +47,12 @@ const std::vector<Due>& AllDue() {
     auto* due = new std::vector<Due>;
     for (int stage : {1, 0}) {
       const SessionPlan* plan = StageOf(stage).release();
-      for (const LinkPlan* link : {plan->lower(), plan->upper(), plan->tied()}) {
-        if (link == nullptr) continue;
+      for (const LinkPlan* link : plan->links()) {
         FrameSequence sequence(*plan, *link);
         for (auto next = sequence.Next(); next && next->step == 0; next = sequence.Next())
           due->push_back({plan, link, *next});
-        if (link != plan->tied()) due->push_back({plan, link, {FrameHeader::CODEC_STATE, 0, 0}});
+        if (link->kind() == LinkPlan::BOUNDARY)
+          due->push_back({plan, link, {FrameHeader::CODEC_STATE, 0, 0}});
       }
     }
     return due;
@@ -88,7 +88,9 @@ void Check(const Due& due, const Frame& frame) {
   context.step = h.step();
   context.micro = h.micro();
   std::unique_ptr<compress::Decoder> decoder =
-      compress::MakeDecoder(FrameCodec(*due.plan, *due.link, h.kind()), OptionsOf(most)).value();
+      compress::MakeDecoder(FrameCodec(*due.plan, *due.link, h.kind(), due.frame.group),
+                            OptionsOf(most))
+          .value();
   decoder
       ->Decode(frame.payload, h.state_version(), context,
                {y.data(), compress::DType::kF32, compress::Device::kCpu, dims})
@@ -116,16 +118,17 @@ Frame Good(const Due& due) {
   h.set_kind(due.frame.kind);
   h.set_step(due.frame.step);
   h.set_micro(due.frame.micro);
+  h.set_group(due.frame.group);
   if (h.kind() == FrameHeader::VOTE || h.kind() == FrameHeader::DECISION)
     h.mutable_vote()->set_norm_sq(2);
   if (h.kind() == FrameHeader::CODEC_STATE) h.mutable_codec_state()->set_up(3);
   if (HasTensor(h.kind())) {
     const TensorDims dims = FrameDims(*due.plan, *due.link, due.frame);
     for (int64_t n : {dims.samples, dims.positions, dims.hidden}) h.add_shape(n);
-    const bool tied = h.kind() == FrameHeader::TIED_GRADIENT;
-    for (int64_t i = 0; i < dims.samples && !tied; ++i)
+    const bool of_group = OfGroup(h.kind());
+    for (int64_t i = 0; i < dims.samples && !of_group; ++i)
       h.add_sample_ids(static_cast<uint32_t>(10 * due.frame.micro + i));
-    const CodecSpec& spec = FrameCodec(*due.plan, *due.link, h.kind());
+    const CodecSpec& spec = FrameCodec(*due.plan, *due.link, h.kind(), due.frame.group);
     h.set_codec(CodecId(spec));
     std::vector<float> x(static_cast<size_t>(dims.elements()));
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7) * 0.25f - 0.5f;

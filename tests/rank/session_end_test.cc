@@ -288,7 +288,7 @@ TEST(SessionEnd, AnotherTextOnTheLastStageIsNoticed) {
   for (int i = 0; i < 2; ++i) {
     SessionOptions options;
     options.plan = plan;
-    options.stage = i;
+    options.rank = i;
     options.links = &hub;
     options.checkpoints = &store;
     options.observer = &observers[i];
@@ -329,7 +329,7 @@ TEST(SessionEnd, ATextThatChangesEndsTheSessionInWords) {
     for (int i = 0; i < 2; ++i) {
       SessionOptions options;
       options.plan = plan;
-      options.stage = i;
+      options.rank = i;
       options.links = &hub;
       options.checkpoints = &store;
       options.observer = &observers[i];

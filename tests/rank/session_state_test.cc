@@ -241,8 +241,8 @@ TEST(SessionState, AnotherCutOrCodecStartsOver) {
   Interrupted moved;
   moved.First(shape, 2 * kEvery);
   Plan plan = MakePlan(shape, 2, 2 * kEvery);
-  plan.mutable_stages(0)->set_end_layer(plan.stages(0).end_layer() + 1);
-  plan.mutable_stages(1)->set_first_layer(plan.stages(0).end_layer());
+  plan.mutable_ranks(0)->set_end_layer(plan.ranks(0).end_layer() + 1);
+  plan.mutable_ranks(1)->set_first_layer(plan.ranks(0).end_layer());
   World::Options options;
   options.store = &moved.store;
   options.codec_states = &moved.states;

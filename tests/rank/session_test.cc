@@ -128,7 +128,7 @@ TEST(Session, RecordsAndEventsTellTheWholeStory) {
     for (int step = 0; step < shape.steps; ++step) {
       const StepRecord& r = records[step];
       EXPECT_EQ(r.step(), step);
-      EXPECT_EQ(r.stage(), stage);
+      EXPECT_EQ(r.rank(), stage);
       EXPECT_EQ(r.has_loss(), stage == 2);
       EXPECT_TRUE(r.committed());
       EXPECT_EQ(r.tokens(), 7 * 3);

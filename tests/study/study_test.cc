@@ -196,8 +196,8 @@ TEST_F(StudyTest, TheExplicitCutOfTheJobIsKept) {
   for (int n : {1, 4, 1}) options_.job.mutable_strategy()->add_layers_per_stage(n);
   const auto plan = MakeCellPlan(options_.job, Cell(), 10);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->stages(1).first_layer(), 1);
-  EXPECT_EQ(plan->stages(1).end_layer(), 5);
+  EXPECT_EQ(plan->ranks(1).first_layer(), 1);
+  EXPECT_EQ(plan->ranks(1).end_layer(), 5);
   EXPECT_EQ(plan->links_size(), 3);
 }
 

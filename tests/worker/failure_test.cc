@@ -33,7 +33,7 @@ TEST(DescribeFailure, APeersStoryStaysItsOwn) {
   EXPECT_EQ(told.message(), origin.message());
   EXPECT_EQ(CauseOf(told)->kind(), FailureCause::SESSION_FAILED);
   EXPECT_EQ(CauseOf(told)->rank(), 1);
-  EXPECT_EQ(CauseOf(told)->node(), plan->plan().stages(1).node_id());
+  EXPECT_EQ(CauseOf(told)->node(), plan->plan().ranks(1).node_id());
   EXPECT_EQ(CauseOf(told)->step(), 17);
   // What carries the cause may say what it likes.
   EXPECT_EQ(DescribeFailure(*plan, 18, Reword(seen, "gone")).message(), origin.message());

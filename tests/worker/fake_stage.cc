@@ -28,17 +28,17 @@ struct Parameter {
 
 class FakeStage : public Stage {
  public:
-  FakeStage(const Plan& plan, int stage, StageHook hook)
+  FakeStage(const Plan& plan, int rank, StageHook hook)
       : hook_(std::move(hook)),
-        stage_(stage),
+        rank_(rank),
         step_(plan.start_step()),
         hidden_(plan.job().model().hidden()),
         vocabulary_(plan.job().model().vocabulary()),
-        first_(stage == 0),
-        last_(stage + 1 == plan.stages_size()) {
+        first_(plan.ranks(rank).first_layer() == 0),
+        last_(plan.ranks(rank).end_layer() == plan.job().model().layers()) {
     const uint64_t seed = plan.job().seed();
     if (first_ || last_) Add("wte", vocabulary_ * hidden_, seed);
-    for (int l = plan.stages(stage).first_layer(); l < plan.stages(stage).end_layer(); ++l) {
+    for (int l = plan.ranks(rank).first_layer(); l < plan.ranks(rank).end_layer(); ++l) {
       layers_.push_back(absl::StrCat("h.", l));
       Add(layers_.back(), hidden_, seed);
     }
@@ -127,12 +127,19 @@ class FakeStage : public Stage {
     return Tensor{};
   }
 
-  absl::StatusOr<Tensor> TiedGradient() override {
-    return ToTensor(params_["wte"].gradient, {1, vocabulary_, hidden_});
+  int64_t Elements(GroupPlan::Tensors set) const override {
+    int64_t elements = 0;
+    for (const auto& [name, p] : params_) elements += In(name, set) ? p.gradient.size() : 0;
+    return elements;
   }
-  absl::Status SetTiedGradient(const Tensor& sum) override {
-    for (size_t i = 0; i < sum.data.size(); ++i) params_["wte"].gradient[i] = ToInt(sum.data[i]);
-    return absl::OkStatus();
+  absl::Status ReadGradient(GroupPlan::Tensors set, int64_t first, absl::Span<float> out) override {
+    return ForRange(set, first, out.size(),
+                    [&](int64_t& gradient, int64_t at) { out[at] = static_cast<float>(gradient); });
+  }
+  absl::Status WriteGradient(GroupPlan::Tensors set, int64_t first,
+                             absl::Span<const float> in) override {
+    return ForRange(set, first, in.size(),
+                    [&](int64_t& gradient, int64_t at) { gradient = ToInt(in[at]); });
   }
 
   GradientNorm Norm() override {
@@ -205,9 +212,29 @@ class FakeStage : public Stage {
     p.momentum.resize(size);
   }
 
+  bool In(const std::string& name, GroupPlan::Tensors set) const {
+    const bool tied = name == "wte" && first_ != last_;
+    return tied == (set == GroupPlan::TIED);
+  }
+
+  template <typename Use>
+  absl::Status ForRange(GroupPlan::Tensors set, int64_t first, int64_t size, Use use) {
+    if (first < 0 || first + size > Elements(set))
+      return absl::InvalidArgumentError("fake: a range beyond the elements");
+    int64_t element = 0;
+    for (auto& [name, p] : params_) {
+      if (!In(name, set)) continue;
+      for (int64_t& gradient : p.gradient) {
+        if (element >= first && element < first + size) use(gradient, element - first);
+        ++element;
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<StageFault> Hook(const std::string& operation) {
     if (hook_ == nullptr) return StageFault{};
-    return hook_(stage_, step_, operation);
+    return hook_(rank_, step_, operation);
   }
 
   static Tensor ToTensor(const Values& values, TensorDims dims) {
@@ -250,7 +277,7 @@ class FakeStage : public Stage {
   }
 
   const StageHook hook_;
-  const int stage_;
+  const int rank_;
   int64_t step_;
   const int64_t hidden_, vocabulary_;
   const bool first_, last_;
@@ -262,8 +289,8 @@ class FakeStage : public Stage {
 }  // namespace
 
 StageFactory FakeStages(StageHook hook) {
-  return [hook](const Plan& plan, int stage) -> absl::StatusOr<std::unique_ptr<Stage>> {
-    return std::make_unique<FakeStage>(plan, stage, hook);
+  return [hook](const Plan& plan, int rank) -> absl::StatusOr<std::unique_ptr<Stage>> {
+    return std::make_unique<FakeStage>(plan, rank, hook);
   };
 }
 

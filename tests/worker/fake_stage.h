@@ -25,8 +25,8 @@ struct StageFault {
   bool loss_is_nan = false;
   bool norm_is_infinite = false;
 };
-using StageHook = std::function<absl::StatusOr<StageFault>(int stage, int64_t step,
-                                                           const std::string& operation)>;
+using StageHook =
+    std::function<absl::StatusOr<StageFault>(int rank, int64_t step, const std::string& operation)>;
 
 StageFactory FakeStages(StageHook hook = nullptr);
 

@@ -11,25 +11,36 @@
 namespace isthmus::worker {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
-TEST(SessionPlan, SeesItsNeighbours) {
+std::vector<std::string> LinksOf(const SessionPlan& plan) {
+  std::vector<std::string> ids;
+  for (const LinkPlan* link : plan.links()) ids.push_back(link->id());
+  return ids;
+}
+
+TEST(SessionPlan, SeesItsLinksAndGroups) {
   WorldShape shape;
   shape.stages = 3;
   const auto first = SessionPlan::Make(MakePlan(shape), 0).value();
-  EXPECT_TRUE(first->first());
-  EXPECT_EQ(first->lower(), nullptr);
-  EXPECT_EQ(first->upper()->id(), "b0");
-  EXPECT_EQ(first->tied()->id(), "tied");
+  EXPECT_TRUE(first->embeds() && first->reads_data() && !first->has_head());
+  EXPECT_EQ(first->below(), nullptr);
+  EXPECT_EQ(first->above()->id(), "b0");
+  EXPECT_THAT(LinksOf(*first), ElementsAre("b0", "tied"));
+  EXPECT_THAT(first->groups(), ElementsAre(0));
+  EXPECT_EQ(first->group_link(2).id(), "tied");
   const auto middle = SessionPlan::Make(MakePlan(shape), 1).value();
-  EXPECT_EQ(middle->lower()->id(), "b0");
-  EXPECT_EQ(middle->upper()->id(), "b1");
-  EXPECT_EQ(middle->tied(), nullptr);
-  EXPECT_EQ(middle->DescribeLink(*middle->upper()), "link b1 with stage 2 (node-2, 10.0.0.3:7071)");
+  EXPECT_FALSE(middle->reads_data());
+  EXPECT_THAT(LinksOf(*middle), ElementsAre("b1", "b0")) << "from the top down, as all open them";
+  EXPECT_EQ(middle->index_of(*middle->above()), 1);
+  EXPECT_THAT(middle->groups(), IsEmpty());
+  EXPECT_EQ(middle->DescribeLink(*middle->above()), "link b1 with stage 2 (node-2, 10.0.0.3:7071)");
   shape.stages = 1;
   const auto only = SessionPlan::Make(MakePlan(shape), 0).value();
-  EXPECT_TRUE(only->first() && only->last());
-  EXPECT_EQ(only->tied(), nullptr);
+  EXPECT_TRUE(only->embeds() && only->has_head());
+  EXPECT_THAT(LinksOf(*only), IsEmpty());
 }
 
 TEST(SessionPlan, CountsMicroBatches) {
@@ -80,9 +91,20 @@ TEST(SessionPlan, RefusesWhatCannotRun) {
   const std::pair<const char*, std::function<void(Plan*)>> cases[] = {
       {"a deadline is not set", [](Plan* p) { p->mutable_deadlines()->clear_step_ms(); }},
       {"it starts at step 7 of 6", [](Plan* p) { p->set_start_step(7); }},
-      {"no link above stage 0", [](Plan* p) { p->mutable_links()->DeleteSubrange(0, 1); }},
-      {"tied link of stage 0 is missing", [](Plan* p) { p->mutable_links()->RemoveLast(); }},
-      {"joins stages 0 and 2", [](Plan* p) { p->mutable_links(0)->set_upper(2); }},
+      {"stage 0 has no link above", [](Plan* p) { p->mutable_links()->DeleteSubrange(0, 1); }},
+      {"tied group of stage 0 is missing", [](Plan* p) { p->clear_groups(); }},
+      {"there is no link to rank 0 for tied", [](Plan* p) { p->mutable_links()->RemoveLast(); }},
+      {"boundary b0 joins ranks 0 and 2", [](Plan* p) { p->mutable_links(0)->set_upper(2); }},
+      {"boundary b0 joins ranks 0 and 0", [](Plan* p) { p->mutable_links(0)->set_upper(0); }},
+      {"stage 0 holds layers 0 to 0", [](Plan* p) { p->mutable_ranks(0)->set_end_layer(0); }},
+      {"group tied: the plan has 2 ranks, none is 5",
+       [](Plan* p) { p->mutable_groups(0)->set_ranks(1, 5); }},
+      {"group tied: rank 0 is in it twice", [](Plan* p) { p->mutable_groups(0)->set_ranks(1, 0); }},
+      {"group tied: its tensors have no size", [](Plan* p) { p->mutable_groups(0)->clear_rows(); }},
+      {"the codec delta(quant(3)) can't be used in a group",
+       [](Plan* p) {
+         *p->mutable_groups(0)->mutable_contribution() = ParseCodec("delta(quant(3))").value();
+       }},
       {"evaluation codec of b0 keeps state",
        [](Plan* p) {
          *p->mutable_links(0)->mutable_evaluation() = ParseCodec("delta(quant(3))").value();
@@ -107,13 +129,13 @@ TEST(SessionPlan, RefusesWhatCannotRun) {
          *p->mutable_links(0)->mutable_forward() = ParseCodec("topk(0.5)").value();
          *p->mutable_links(0)->mutable_backward() = ParseCodec("kept").value();
        }},
-      {"no places for a kept",
-       [](Plan* p) { p->mutable_job()->mutable_compression()->set_tied("kept"); }},
-      {"validation lists differ", [](Plan* p) { p->mutable_stages(1)->clear_eval(); }},
+      {"the codec kept can't be used in a group",
+       [](Plan* p) { *p->mutable_groups(0)->mutable_contribution() = ParseCodec("kept").value(); }},
+      {"is sent and not received", [](Plan* p) { p->mutable_ranks(1)->clear_eval(); }},
       {"validation lists hold 3",
        [](Plan* p) { p->mutable_job()->mutable_recipe()->set_eval_samples(7); }},
       {"the plan can't be run",
-       [](Plan* p) { p->mutable_stages(1)->mutable_train()->RemoveLast(); }},
+       [](Plan* p) { p->mutable_ranks(1)->mutable_train()->RemoveLast(); }},
       {"the batch has no size",
        [](Plan* p) { p->mutable_job()->mutable_recipe()->set_micro_batch(0); }},
       {"the model has no size", [](Plan* p) { p->mutable_job()->mutable_model()->clear_hidden(); }},
@@ -123,7 +145,7 @@ TEST(SessionPlan, RefusesWhatCannotRun) {
     change(&plan);
     const absl::Status status = SessionPlan::Make(plan, 0).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << message;
-    EXPECT_THAT(status.message(), HasSubstr(message));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
   }
   EXPECT_FALSE(SessionPlan::Make(MakePlan(WorldShape()), 2).ok());
   EXPECT_FALSE(SessionPlan::Make(MakePlan(WorldShape()), -1).ok());

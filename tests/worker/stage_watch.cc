@@ -34,8 +34,14 @@ class StageWatch::Watched : public Stage {
     }
     return below;
   }
-  absl::StatusOr<Tensor> TiedGradient() override { return stage_->TiedGradient(); }
-  absl::Status SetTiedGradient(const Tensor& sum) override { return stage_->SetTiedGradient(sum); }
+  int64_t Elements(GroupPlan::Tensors set) const override { return stage_->Elements(set); }
+  absl::Status ReadGradient(GroupPlan::Tensors set, int64_t first, absl::Span<float> out) override {
+    return stage_->ReadGradient(set, first, out);
+  }
+  absl::Status WriteGradient(GroupPlan::Tensors set, int64_t first,
+                             absl::Span<const float> in) override {
+    return stage_->WriteGradient(set, first, in);
+  }
   GradientNorm Norm() override { return stage_->Norm(); }
   absl::Status Apply(const OptimizerStep& step) override {
     ++step_;
@@ -67,7 +73,7 @@ class StageWatch::Watched : public Stage {
 StageFactory StageWatch::Around(StageFactory inner) {
   return [this, inner](const Plan& plan, int stage) -> absl::StatusOr<std::unique_ptr<Stage>> {
     ASSIGN_OR_RETURN(std::unique_ptr<Stage> made, inner(plan, stage));
-    return std::make_unique<Watched>(this, std::move(made), stage, plan.stages_size(),
+    return std::make_unique<Watched>(this, std::move(made), stage, plan.ranks_size(),
                                      plan.start_step());
   };
 }

@@ -11,7 +11,8 @@
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
 #include "proto/job/job_defaults.h"
-#include "proto/plan/schedule.h"
+#include "proto/plan/actions.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::worker {
 namespace {
@@ -57,13 +58,13 @@ LinkPlan MakeLink(const WorldShape& s, const JobSpec& job, const std::string& id
                   int upper) {
   LinkPlan link;
   link.set_id(id);
-  link.set_kind(id == "tied" ? LinkPlan::TIED : LinkPlan::BOUNDARY);
+  link.set_kind(id == "tied" ? LinkPlan::GROUP : LinkPlan::BOUNDARY);
   link.set_lower(lower);
   link.set_upper(upper);
   link.set_window_bytes(1 << 20);
   link.set_chunk_bytes(64 << 10);
   link.set_queue_limit(s.queue_limit);
-  if (id == "tied") return link;
+  if (link.kind() == LinkPlan::GROUP) return link;
   *link.mutable_forward() = ParseCodec(job.compression().forward()).value();
   *link.mutable_backward() =
       BindBackward(link.forward(), ParseCodec(job.compression().backward()).value()).value();
@@ -85,23 +86,20 @@ Plan MakePlan(const WorldShape& s, uint64_t generation, int64_t start_step) {
   d->set_first_step_ms(s.step_ms);
   d->set_step_ms(s.step_ms);
   d->set_drain_ms(s.step_ms);
-  const int micros = (s.global_batch + s.micro_batch - 1) / s.micro_batch;
-  const int eval_micros = (s.eval_samples + s.micro_batch - 1) / s.micro_batch;
-  const auto train = BuildSchedule(s.schedule, s.stages, micros).value();
-  const auto eval = BuildEvalSchedule(s.stages, eval_micros);
   for (int i = 0; i < s.stages; ++i) {
-    StagePlan* stage = plan.add_stages();
-    stage->set_stage(i);
-    stage->set_node_id(absl::StrCat("id-", i));
-    stage->set_node_name(absl::StrCat("node-", i));
-    stage->set_address(absl::StrCat("10.0.0.", i + 1, ":7071"));
-    stage->set_first_layer(s.layers * i / s.stages);
-    stage->set_end_layer(s.layers * (i + 1) / s.stages);
-    stage->mutable_train()->Add(train[i].begin(), train[i].end());
-    stage->mutable_eval()->Add(eval[i].begin(), eval[i].end());
+    RankPlan* rank = plan.add_ranks();
+    rank->set_stage(i);
+    rank->set_node_id(absl::StrCat("id-", i));
+    rank->set_node_name(absl::StrCat("node-", i));
+    rank->set_address(absl::StrCat("10.0.0.", i + 1, ":7071"));
+    rank->set_first_layer(s.layers * i / s.stages);
+    rank->set_end_layer(s.layers * (i + 1) / s.stages);
     if (i > 0) *plan.add_links() = MakeLink(s, plan.job(), absl::StrCat("b", i - 1), i - 1, i);
   }
   if (s.stages > 1) *plan.add_links() = MakeLink(s, plan.job(), "tied", 0, s.stages - 1);
+  AddTiedGroup(ParseCodec(plan.job().compression().tied()).value(), &plan);
+  const absl::Status written = WriteActions({}, &plan);
+  if (!written.ok()) Fatal(__FILE__, __LINE__, written.message());
   return plan;
 }
 
@@ -231,25 +229,27 @@ World::World(Plan plan, Options options) : plan_(std::move(plan)), o_(std::move(
   if (o_.store == nullptr) o_.store = &own_store_;
   if (o_.corpus == nullptr) o_.corpus = own_corpus_.get();
   if (o_.make_stage == nullptr) o_.make_stage = FakeStages();
-  const int stages = plan_.stages_size();
-  for (int i = 0; i < stages; ++i) {
+  const int ranks = plan_.ranks_size();
+  for (int i = 0; i < ranks; ++i) {
     observers_.push_back(std::make_unique<RecordingObserver>());
     SessionOptions session;
     session.plan = plan_;
-    session.stage = i;
+    session.rank = i;
     session.spill_directory = o_.spill_directory;
     session.links = o_.links;
     session.checkpoints = o_.store;
     session.hold_last = o_.hold_last;
     session.codec_states = o_.codec_states;
     session.observer = observers_.back().get();
-    session.corpus = i == 0 || i + 1 == stages ? o_.corpus : nullptr;
+    const RankPlan& rank = plan_.ranks(i);
+    const bool reads = rank.first_layer() == 0 || rank.end_layer() == m.layers();
+    session.corpus = reads ? o_.corpus : nullptr;
     session.make_stage = o_.make_stage;
     absl::StatusOr<std::unique_ptr<Session>> made = MakeSession(std::move(session));
     if (!made.ok()) Fatal(__FILE__, __LINE__, made.status().message());
     sessions_.push_back(*std::move(made));
   }
-  results_.resize(stages);
+  results_.resize(ranks);
 }
 
 World::~World() { Join(); }

@@ -8,7 +8,6 @@
 #include <c10/core/GradMode.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <map>
 #include <utility>
@@ -25,6 +24,7 @@
 #include "worker/engine/adamw.h"
 #include "worker/engine/blocks.h"
 #include "worker/engine/gpt2_parameters.h"
+#include "worker/engine/parameters.h"
 #include "worker/engine/runtime.h"
 
 namespace isthmus::engine {
@@ -40,13 +40,6 @@ constexpr char kPrefix[] = "transformer.";
 constexpr char kAverage[] = ".exp_avg";
 constexpr char kAverageOfSquares[] = ".exp_avg_sq";
 
-struct Parameter {
-  ParameterSpec spec;
-  at::Tensor value;  // a leaf; its grad() adds up
-  AdamWState state;
-  bool tied = false;  // one of two copies of the token embedding
-};
-
 // A micro-batch between Forward and Backward.
 struct Kept {
   at::Tensor input;   // a leaf; not on the first stage
@@ -55,10 +48,10 @@ struct Kept {
   TensorDims in, out;  // of what came and of what goes, in the boundaries' channels
 };
 
-// The autoencoder of a boundary, or none: channels 0.
-int AutoencoderChannels(const Plan& plan, int lower_stage) {
+// The channels of the autoencoder at the boundary below, or above, a rank; 0: none.
+int AutoencoderChannels(const Plan& plan, int rank, bool below) {
   for (const LinkPlan& link : plan.links()) {
-    if (link.kind() == LinkPlan::BOUNDARY && link.lower() == lower_stage &&
+    if (link.kind() == LinkPlan::BOUNDARY && (below ? link.upper() : link.lower()) == rank &&
         link.forward().kind() == CodecSpec::AUTOENCODER)
       return link.forward().channels();
   }
@@ -71,12 +64,12 @@ std::string Text(const TensorDims& d) {
 
 class Gpt2Stage : public worker::Stage {
  public:
-  Gpt2Stage(const Plan& plan, int stage, c10::Device device)
+  Gpt2Stage(const Plan& plan, int rank, c10::Device device)
       : model_(plan.job().model()),
         norm_epsilon_(NormEpsilon(model_)),
         recipe_(plan.job().recipe()),
-        first_layer_(plan.stages(stage).first_layer()),
-        end_layer_(plan.stages(stage).end_layer()),
+        first_layer_(plan.ranks(rank).first_layer()),
+        end_layer_(plan.ranks(rank).end_layer()),
         first_(first_layer_ == 0),
         last_(end_layer_ == model_.layers()),
         device_(device) {
@@ -86,11 +79,11 @@ class Gpt2Stage : public worker::Stage {
     optimizer_.weight_decay = recipe_.weight_decay();
     for (ParameterSpec& spec : StageParameters(model_, first_layer_, end_layer_))
       AddParameter(std::move(spec), plan.job().seed());
-    if (const int channels = first_ ? 0 : AutoencoderChannels(plan, stage - 1)) {
+    if (const int channels = AutoencoderChannels(plan, rank, true)) {
       in_width_ = channels;
       decoder_ = AddParameter(BoundaryDecoder(model_, first_layer_, channels), plan.job().seed());
     }
-    if (const int channels = last_ ? 0 : AutoencoderChannels(plan, stage)) {
+    if (const int channels = AutoencoderChannels(plan, rank, false)) {
       out_width_ = channels;
       encoder_ = AddParameter(BoundaryEncoder(model_, end_layer_, channels), plan.job().seed());
     }
@@ -122,27 +115,17 @@ class Gpt2Stage : public worker::Stage {
         [&]() -> absl::StatusOr<Tensor> { return DoBackward(kept, std::move(gradient)); });
   }
 
-  absl::StatusOr<Tensor> TiedGradient() override {
-    ASSIGN_OR_RETURN(Parameter * tied, Tied());
-    return Guarded("gradient of the tied embedding", [&]() -> absl::StatusOr<Tensor> {
-      const TensorDims dims = TiedDims();
-      const at::Tensor& grad = tied->value.grad();
-      return grad.defined() ? ToWorker(grad, dims) : Tensor::Zeros(dims);
-    });
+  int64_t Elements(GroupPlan::Tensors set) const override { return ElementsOf(parameters_, set); }
+
+  absl::Status ReadGradient(GroupPlan::Tensors set, int64_t first, absl::Span<float> out) override {
+    return Guarded("reading gradients",
+                   [&] { return ReadGradients(parameters_, set, first, out); });
   }
 
-  absl::Status SetTiedGradient(const Tensor& sum) override {
-    ASSIGN_OR_RETURN(Parameter * tied, Tied());
-    if (!Fits(sum, TiedDims())) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "sum of the tied gradients is ", Text(sum.dims), ", expected ", Text(TiedDims())));
-    }
-    return Guarded("gradient of the tied embedding", [&]() -> absl::Status {
-      const at::Tensor host = at::empty(tied->spec.shape, at::kFloat);
-      std::memcpy(host.data_ptr<float>(), sum.data.data(), sum.data.size() * sizeof(float));
-      tied->value.mutable_grad() = host.to(device_);
-      return absl::OkStatus();
-    });
+  absl::Status WriteGradient(GroupPlan::Tensors set, int64_t first,
+                             absl::Span<const float> in) override {
+    return Guarded("writing gradients",
+                   [&] { return WriteGradients(set, first, in, &parameters_); });
   }
 
   GradientNorm Norm() override {
@@ -253,17 +236,6 @@ class Gpt2Stage : public worker::Stage {
   }
 
   bool Exports(const Parameter& p) const { return !p.tied || first_; }
-  TensorDims TiedDims() const { return {1, model_.vocabulary(), model_.hidden()}; }
-
-  absl::StatusOr<Parameter*> Tied() {
-    for (Parameter& p : parameters_) {
-      if (p.tied) return &p;
-    }
-    return absl::FailedPreconditionError(
-        "this stage has no copy of a tied embedding: only the first and the last of several stages "
-        "do");
-  }
-
   static bool Fits(const Tensor& t, const TensorDims& d) {
     return t.dims.samples == d.samples && t.dims.positions == d.positions &&
            t.dims.hidden == d.hidden && static_cast<int64_t>(t.data.size()) == d.elements();
@@ -459,10 +431,10 @@ class Gpt2Stage : public worker::Stage {
   int64_t mask_positions_ = -1;
 };
 
-absl::Status CheckPlan(const Plan& plan, int stage) {
-  if (stage < 0 || stage >= plan.stages_size()) {
+absl::Status CheckPlan(const Plan& plan, int rank) {
+  if (rank < 0 || rank >= plan.ranks_size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the plan has ", plan.stages_size(), " stages, none is ", stage));
+        absl::StrCat("the plan has ", plan.ranks_size(), " ranks, none is ", rank));
   }
   const ModelSpec& m = plan.job().model();
   if (m.layers() < 1 || m.hidden() < 1 || m.heads() < 1 || m.hidden() % m.heads() != 0 ||
@@ -470,30 +442,24 @@ absl::Status CheckPlan(const Plan& plan, int stage) {
     return absl::InvalidArgumentError(
         absl::StrCat("the plan's model makes no sense: ", m.ShortDebugString()));
   }
-  int next = 0;
-  for (const StagePlan& s : plan.stages()) {
-    if (s.first_layer() != next || s.end_layer() <= s.first_layer()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the plan's stage ", s.stage(), " holds layers ", s.first_layer(), " to ",
-                       s.end_layer(), "; expected it to start at ", next));
-    }
-    next = s.end_layer();
+  const RankPlan& r = plan.ranks(rank);
+  if (r.first_layer() < 0 || r.end_layer() <= r.first_layer() || r.end_layer() > m.layers()) {
+    return absl::InvalidArgumentError(absl::StrCat("the plan's stage ", r.stage(), " holds layers ",
+                                                   r.first_layer(), " to ", r.end_layer(), " of ",
+                                                   m.layers()));
   }
-  if (next != m.layers())
-    return absl::InvalidArgumentError(
-        absl::StrCat("the plan's stages end at layer ", next, " of ", m.layers()));
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<worker::Stage>> MakeGpt2Stage(const Plan& plan, int stage,
+absl::StatusOr<std::unique_ptr<worker::Stage>> MakeGpt2Stage(const Plan& plan, int rank,
                                                              const EngineOptions& options) {
-  RETURN_IF_ERROR(CheckPlan(plan, stage));
+  RETURN_IF_ERROR(CheckPlan(plan, rank));
   return Guarded("making the stage", [&]() -> absl::StatusOr<std::unique_ptr<worker::Stage>> {
     ASSIGN_OR_RETURN(const c10::Device device, ParseDevice(options.device));
     SetThreads(options.threads);
-    return std::make_unique<Gpt2Stage>(plan, stage, device);
+    return std::make_unique<Gpt2Stage>(plan, rank, device);
   });
 }
 

@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/status.h"
 #include "proto/codec/codec_text.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::worker {
 namespace {
@@ -23,8 +24,10 @@ const char* KindName(FrameHeader::Kind kind) {
       return "activation";
     case FrameHeader::GRADIENT:
       return "gradient";
-    case FrameHeader::TIED_GRADIENT:
-      return "tied embedding gradient";
+    case FrameHeader::CONTRIBUTION:
+      return "contribution to a reduction";
+    case FrameHeader::SUM:
+      return "sum of a reduction";
     case FrameHeader::VOTE:
       return "vote";
     case FrameHeader::DECISION:
@@ -57,7 +60,7 @@ absl::Status CheckShape(const SessionPlan& plan, const LinkPlan& link,
         absl::StrCat("shape ", absl::StrJoin(h.shape(), "x"), " where the plan has ",
                      eval ? "at most " : "", want.samples, "x", want.positions, "x", want.hidden));
   }
-  const int64_t ids = expected.kind == FrameHeader::TIED_GRADIENT ? 0 : h.shape(0);
+  const int64_t ids = OfGroup(expected.kind) ? 0 : h.shape(0);
   if (h.sample_ids_size() != ids) {
     return absl::InvalidArgumentError(
         absl::StrCat(h.sample_ids_size(), " sample ids for ", ids, " samples"));
@@ -83,6 +86,7 @@ uint64_t FrameChecksum(const FrameHeader& h, absl::string_view payload) {
   Add(&hasher, h.state_version());
   Add(&hasher, h.payload_bytes());
   Add(&hasher, h.buffer_hash());
+  Add(&hasher, h.group());
   const Vote& v = h.vote();
   Add(&hasher, v.norm_sq());
   const uint8_t flags[6] = {h.has_vote(),   v.finite(), v.stop(),
@@ -109,11 +113,14 @@ std::string FrameName(FrameHeader::Kind kind, int64_t step, int32_t micro) {
   return absl::StrCat(KindName(kind), " of step ", step);
 }
 
-bool HasTensor(FrameHeader::Kind kind) {
-  return HasMicro(kind) || kind == FrameHeader::TIED_GRADIENT;
+bool HasTensor(FrameHeader::Kind kind) { return HasMicro(kind) || OfGroup(kind); }
+
+bool OfGroup(FrameHeader::Kind kind) {
+  return kind == FrameHeader::CONTRIBUTION || kind == FrameHeader::SUM;
 }
 
-const CodecSpec& FrameCodec(const SessionPlan& plan, const LinkPlan& link, FrameHeader::Kind kind) {
+const CodecSpec& FrameCodec(const SessionPlan& plan, const LinkPlan& link, FrameHeader::Kind kind,
+                            int group) {
   switch (kind) {
     case FrameHeader::ACTIVATION:
       return link.forward();
@@ -121,8 +128,10 @@ const CodecSpec& FrameCodec(const SessionPlan& plan, const LinkPlan& link, Frame
       return link.backward();
     case FrameHeader::EVAL_ACTIVATION:
       return link.evaluation();
-    case FrameHeader::TIED_GRADIENT:
-      return plan.tied_codec();
+    case FrameHeader::CONTRIBUTION:
+      return plan.plan().groups(group).contribution();
+    case FrameHeader::SUM:
+      return plan.plan().groups(group).sum();
     default:
       return CodecSpec::default_instance();
   }
@@ -130,7 +139,11 @@ const CodecSpec& FrameCodec(const SessionPlan& plan, const LinkPlan& link, Frame
 
 TensorDims FrameDims(const SessionPlan& plan, const LinkPlan& link, const ExpectedFrame& expected) {
   if (!HasTensor(expected.kind)) return {};
-  if (expected.kind == FrameHeader::TIED_GRADIENT) return plan.tied_dims();
+  if (OfGroup(expected.kind)) {
+    const GroupPlan& group = plan.plan().groups(expected.group);
+    return {1, FrameRows(group, expected.kind, plan.peer(link), plan.rank()).count(),
+            group.width()};
+  }
   if (expected.kind == FrameHeader::EVAL_ACTIVATION)
     return plan.boundary_dims(link, plan.job().recipe().micro_batch());
   return plan.boundary_dims(link, plan.samples(expected.micro));
@@ -139,7 +152,8 @@ TensorDims FrameDims(const SessionPlan& plan, const LinkPlan& link, const Expect
 int64_t MaxPayloadBytes(const SessionPlan& plan, const LinkPlan& link,
                         const ExpectedFrame& expected) {
   if (!HasTensor(expected.kind)) return 0;
-  return MaxEncodedBytes(FrameCodec(plan, link, expected.kind), FrameDims(plan, link, expected));
+  return MaxEncodedBytes(FrameCodec(plan, link, expected.kind, expected.group),
+                         FrameDims(plan, link, expected));
 }
 
 absl::Status CheckFrame(const SessionPlan& plan, const LinkPlan& link,
@@ -156,14 +170,15 @@ absl::Status CheckFrame(const SessionPlan& plan, const LinkPlan& link,
         absl::StrCat("a frame of job ", h.job_id().substr(0, 64), " generation ", h.generation(),
                      " where generation ", plan.plan().generation(), " runs"));
   }
-  if (h.kind() != expected.kind || h.step() != expected.step || h.micro() != expected.micro) {
+  if (h.kind() != expected.kind || h.step() != expected.step || h.micro() != expected.micro ||
+      h.group() != expected.group) {
     return absl::DataLossError(absl::StrCat("the ", FrameName(h.kind(), h.step(), h.micro()),
                                             " came where the ",
                                             FrameName(expected.kind, expected.step, expected.micro),
                                             " was due: a frame was lost, repeated or overtaken"));
   }
   if (HasTensor(expected.kind)) {
-    const CodecSpec& spec = FrameCodec(plan, link, expected.kind);
+    const CodecSpec& spec = FrameCodec(plan, link, expected.kind, expected.group);
     if (h.codec() != CodecId(spec)) {
       return absl::InvalidArgumentError(
           absl::StrCat("the peer built another codec than ", FormatCodec(spec)));
@@ -181,30 +196,37 @@ absl::Status CheckFrame(const SessionPlan& plan, const LinkPlan& link,
   return absl::OkStatus();
 }
 
-bool SendsBufferHash(const SessionPlan& plan, const LinkPlan& link, bool up) {
-  return plan.job().compression().check_buffers() && link.kind() == LinkPlan::BOUNDARY &&
-         IsStateful(up ? link.forward() : link.backward());
-}
-
 FrameSequence::FrameSequence(const SessionPlan& plan, const LinkPlan& link)
     : plan_(plan), step_(plan.plan().start_step()) {
-  if (link.kind() == LinkPlan::TIED) {
-    train_.push_back({FrameHeader::TIED_GRADIENT, 0});
-    return;
-  }
-  const bool from_below = link.upper() == plan.stage();
+  const int index = plan.index_of(link), peer = plan.peer(link);
+  const auto shares = [&](int group) {
+    return link.kind() == LinkPlan::GROUP && PositionIn(plan.plan().groups(group), peer) >= 0;
+  };
   for (const Action& a : plan.mine().train()) {
-    if (from_below && a.op() == Action::RECV_ACT)
-      train_.push_back({FrameHeader::ACTIVATION, a.micro()});
-    if (!from_below && a.op() == Action::RECV_GRAD)
-      train_.push_back({FrameHeader::GRADIENT, a.micro()});
+    if (a.op() == Action::RECV && a.link() == index) train_.push_back({a.what(), a.micro(), 0});
+    if (a.op() == Action::REDUCE && shares(a.group()))
+      train_.push_back({FrameHeader::CONTRIBUTION, 0, a.group()});
+    if (a.op() == Action::COLLECT && shares(a.group()))
+      train_.push_back({FrameHeader::SUM, 0, a.group()});
   }
-  if (SendsBufferHash(plan, link, from_below)) train_.push_back({FrameHeader::BUFFER_HASH, 0});
-  train_.push_back({from_below ? FrameHeader::DECISION : FrameHeader::VOTE, 0});
   for (const Action& a : plan.mine().eval()) {
-    if (from_below && a.op() == Action::RECV_ACT)
-      eval_.push_back({FrameHeader::EVAL_ACTIVATION, a.micro()});
+    if (a.op() == Action::RECV && a.link() == index) eval_.push_back({a.what(), a.micro(), 0});
   }
+  decides_ = std::any_of(train_.begin(), train_.end(),
+                         [](const Item& item) { return item.kind == FrameHeader::DECISION; });
+}
+
+std::vector<ExpectedFrame> FrameSequence::Each() const {
+  std::vector<ExpectedFrame> each;
+  for (const std::vector<Item>* items : {&train_, &eval_}) {
+    for (const Item& item : *items) {
+      const bool known = std::any_of(each.begin(), each.end(), [&](const ExpectedFrame& e) {
+        return e.kind == item.kind && e.group == item.group;
+      });
+      if (!known) each.push_back({item.kind, 0, item.micro, item.group, false});
+    }
+  }
+  return each;
 }
 
 void FrameSequence::LeaveEval() {
@@ -212,7 +234,7 @@ void FrameSequence::LeaveEval() {
 }
 
 std::optional<ExpectedFrame> FrameSequence::Next() {
-  if (stopped_) return std::nullopt;
+  if (stopped_ || train_.empty()) return std::nullopt;
   const std::vector<Item>* items = in_eval_ ? &eval_ : &train_;
   if (at_ == items->size()) {
     at_ = 0;
@@ -226,7 +248,7 @@ std::optional<ExpectedFrame> FrameSequence::Next() {
   }
   if (!in_eval_ && step_ >= plan_.end_step()) return std::nullopt;
   const Item& item = (*items)[at_++];
-  return ExpectedFrame{item.kind, step_, item.micro};
+  return ExpectedFrame{item.kind, step_, item.micro, item.group, !in_eval_ && at_ == items->size()};
 }
 
 }  // namespace isthmus::worker

@@ -27,17 +27,22 @@ struct ExpectedFrame {
   FrameHeader::Kind kind = FrameHeader::ACTIVATION;
   int64_t step = 0;
   int32_t micro = 0;
+  int32_t group = 0;
+  bool last_of_step = false;  // on this link
 };
 
 std::string FrameName(FrameHeader::Kind kind, int64_t step,
                       int32_t micro);  // "activation of micro-batch 3, step 17"
 
-// The codec of the frames of `kind` on `link`; NONE for frames without a tensor.
-const CodecSpec& FrameCodec(const SessionPlan& plan, const LinkPlan& link, FrameHeader::Kind kind);
+// The codec of the frames of `kind` on `link`, or of `group`; NONE for frames without a tensor.
+const CodecSpec& FrameCodec(const SessionPlan& plan, const LinkPlan& link, FrameHeader::Kind kind,
+                            int group = 0);
 bool HasTensor(FrameHeader::Kind kind);
+// CONTRIBUTION and SUM.
+bool OfGroup(FrameHeader::Kind kind);
 
-// Shape of the tensor of `expected`; in validation passes the largest allowed (the header says how
-// many samples there are).
+// Shape of the tensor of `expected`, which comes in over `link`; in validation passes the largest
+// allowed (the header says how many samples there are).
 TensorDims FrameDims(const SessionPlan& plan, const LinkPlan& link, const ExpectedFrame& expected);
 
 // Bound on the payload of a frame: memory is bounded by the plan, not by the peer.
@@ -50,12 +55,9 @@ int64_t MaxPayloadBytes(const SessionPlan& plan, const LinkPlan& link,
 absl::Status CheckFrame(const SessionPlan& plan, const LinkPlan& link,
                         const ExpectedFrame& expected, const Frame& frame);
 
-// The frames that must come in over one link, in order: both ends follow the plan, so the next
-// frame is always known.
-//   from below: the activations of a step, [hash of the sender's buffers], the decision,
-//   [activations of a validation pass] from above: the gradients of a step, [hash], the vote tied
-//   link:  one gradient a step
-// An activation of a validation pass without samples, with a vote that says stop, ends the pass.
+// The frames that must come in over one link, in order: what this rank's action lists receive on
+// it. Both ends follow the plan, so the next frame is always known. An activation of a validation
+// pass without samples, with a vote that says stop, ends the pass.
 class FrameSequence {
  public:
   FrameSequence(const SessionPlan& plan, const LinkPlan& link);
@@ -66,11 +68,16 @@ class FrameSequence {
   void Stop() { stopped_ = true; }
   // The rest of the validation pass does not come.
   void LeaveEval();
+  // Decisions come over this link.
+  bool decides() const { return decides_; }
+  // One of each kind that comes: for bounds.
+  std::vector<ExpectedFrame> Each() const;
 
  private:
   struct Item {
     FrameHeader::Kind kind;
     int32_t micro;
+    int32_t group;
   };
 
   const SessionPlan& plan_;
@@ -79,11 +86,9 @@ class FrameSequence {
   int64_t step_;
   bool in_eval_ = false;
   bool stopped_ = false;
+  bool decides_ = false;
   size_t at_ = 0;
 };
-
-// True if each step's frames of this direction are followed by a BUFFER_HASH. `up`: lower -> upper.
-bool SendsBufferHash(const SessionPlan& plan, const LinkPlan& link, bool up);
 
 }  // namespace isthmus::worker
 

@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/rng.h"
 #include "base/status.h"
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
+#include "worker/link/codec_options.h"
 
 namespace isthmus::worker {
 namespace {
@@ -25,45 +25,35 @@ bool IsOrderlyEnd(const absl::Status& status) {
 
 }  // namespace
 
-compress::CodecOptions MakeCodecOptions(const SessionPlan& plan, const LinkPlan& link,
-                                        const CodecSpec& spec, bool up,
-                                        const std::string& spill_directory) {
-  const bool tied = link.kind() == LinkPlan::TIED;
-  const TensorDims dims =
-      tied ? plan.tied_dims() : plan.boundary_dims(link, plan.job().recipe().micro_batch());
-  compress::CodecOptions options;
-  options.seed = RandomBits(plan.job().seed(), Hash64(link.id()), up ? 1 : 2);
-  options.positions = dims.positions;
-  options.hidden = dims.hidden;
-  options.max_samples = dims.samples;
-  options.buffer_memory_bytes = plan.job().compression().buffer_memory_bytes();
-  options.buffer_disk_bytes = plan.job().compression().buffer_disk_bytes();
-  options.distinct_samples = plan.plan().train_samples();
-  if (IsStateful(spec)) options.spill_directory = spill_directory;
-  return options;
-}
-
 absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, const LinkPlan& link,
                                                    const std::string& spill_directory,
                                                    CodecStateStore* states, PlacesBoard* places) {
   std::unique_ptr<Inlet> inlet(new Inlet(plan, link));
-  const bool from_below = link.upper() == plan.stage();
-  const bool tied = link.kind() == LinkPlan::TIED;
-  const CodecSpec& spec = tied ? plan.tied_codec() : from_below ? link.forward() : link.backward();
-  const compress::CodecOptions codec =
-      MakeCodecOptions(plan, link, spec, from_below, spill_directory);
-  ASSIGN_OR_RETURN(inlet->decoder_, ResumableCodec<compress::Decoder>::Make(
-                                        plan, link, spec, from_below, codec, states));
-  if (!tied) {
-    inlet->prefetch_order_ = PrefetchOrder::Make(
-        plan, from_below ? FrameHeader::ACTIVATION : FrameHeader::GRADIENT, spec, codec);
+  if (link.kind() == LinkPlan::GROUP) {
+    for (const ExpectedFrame& frame : inlet->sequence_.Each()) {
+      if (!OfGroup(frame.kind) || FrameDims(plan, link, frame).positions == 0) continue;
+      ASSIGN_OR_RETURN((inlet->group_decoders_[{frame.kind, frame.group}]),
+                       compress::MakeDecoder(FrameCodec(plan, link, frame.kind, frame.group),
+                                             GroupCodecOptions(plan, frame.group, frame.kind,
+                                                               plan.peer(link), plan.rank())));
+    }
+    return inlet;
   }
+  const bool from_below = inlet->from_below_;
+  const CodecSpec& spec = from_below ? link.forward() : link.backward();
+  const compress::CodecOptions codec =
+      BoundaryCodecOptions(plan, link, spec, from_below, spill_directory);
+  ASSIGN_OR_RETURN(inlet->decoder_,
+                   ResumableCodec<compress::Decoder>::Make(
+                       plan, CodecPlace::Boundary(plan, link, from_below), spec, codec, states));
+  inlet->prefetch_order_ = PrefetchOrder::Make(
+      plan, from_below ? FrameHeader::ACTIVATION : FrameHeader::GRADIENT, spec, codec);
   inlet->places_ = NeedsPlaces(spec) ? places : nullptr;
   if (NeedsPlaces(spec) && places == nullptr)
     return absl::InternalError(absl::StrCat(inlet->Name(), ": no places for ", FormatCodec(spec)));
-  if (!tied && from_below) {
+  if (from_below) {
     const compress::CodecOptions options =
-        MakeCodecOptions(plan, link, link.evaluation(), from_below, "");
+        BoundaryCodecOptions(plan, link, link.evaluation(), from_below, "");
     ASSIGN_OR_RETURN(inlet->eval_decoder_, compress::MakeDecoder(link.evaluation(), options));
   }
   return inlet;
@@ -72,7 +62,7 @@ absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, cons
 Inlet::Inlet(const SessionPlan& plan, const LinkPlan& link)
     : plan_(plan),
       link_plan_(link),
-      from_below_(link.kind() == LinkPlan::BOUNDARY && link.upper() == plan.stage()),
+      from_below_(link.kind() == LinkPlan::BOUNDARY && link.upper() == plan.rank()),
       sequence_(plan, link),
       queue_(plan.queue_limit(link)) {}
 
@@ -141,10 +131,8 @@ void Inlet::Lost(const absl::Status& status) {
 
 void Inlet::AwaitEnd() {
   int64_t max_payload = 0;
-  for (FrameHeader::Kind kind : {FrameHeader::ACTIVATION, FrameHeader::EVAL_ACTIVATION,
-                                 FrameHeader::GRADIENT, FrameHeader::TIED_GRADIENT}) {
-    max_payload = std::max(max_payload, MaxPayloadBytes(plan_, link_plan_, {kind, 0, 0}));
-  }
+  for (const ExpectedFrame& each : sequence_.Each())
+    max_payload = std::max(max_payload, MaxPayloadBytes(plan_, link_plan_, each));
   if (link_->Receive(max_payload, kSilence).ok()) {
     fail_(absl::DataLossError(absl::StrCat(Name(), ": a frame came after the last one")));
   }
@@ -152,7 +140,7 @@ void Inlet::AwaitEnd() {
 
 absl::Status Inlet::Take(const ExpectedFrame& expected, Frame frame) {
   RETURN_IF_ERROR(CheckFrame(plan_, link_plan_, expected, frame));
-  if (expected.kind == FrameHeader::BUFFER_HASH) return CompareHash(frame.header);
+  if (expected.kind == FrameHeader::BUFFER_HASH) RETURN_IF_ERROR(CompareHash(frame.header));
   Inbound item;
   if (HasTensor(expected.kind)) {
     RETURN_IF_ERROR(CheckIds(expected, frame.header));
@@ -174,18 +162,15 @@ absl::Status Inlet::Take(const ExpectedFrame& expected, Frame frame) {
 }
 
 void Inlet::StepDecided(int64_t step, bool checkpoint) {
-  if (from_below_ || !decoder_.keeps()) return;
+  if (sequence_.decides() || !decoder_.keeps()) return;
   decisions_.Push({step, checkpoint}, absl::ZeroDuration())
       .IgnoreError();  // the thread took the last one before the frames of this step
 }
 
-// `checkpoint` is of a decision from below.
+// `checkpoint` is of a decision that came.
 void Inlet::SaveState(const ExpectedFrame& expected, bool checkpoint) {
-  const bool last_of_step = expected.kind == FrameHeader::DECISION ||
-                            expected.kind == FrameHeader::VOTE ||
-                            expected.kind == FrameHeader::TIED_GRADIENT;
-  if (!last_of_step || !decoder_.keeps()) return;
-  if (!from_below_) {
+  if (!expected.last_of_step || !decoder_.keeps()) return;
+  if (!sequence_.decides()) {
     const absl::StatusOr<StepDecision> decision = decisions_.Pop(absl::InfiniteDuration());
     if (!decision.ok()) return;  // the session ends
     checkpoint = decision->checkpoint && decision->step == expected.step;
@@ -205,16 +190,21 @@ absl::Status Inlet::CheckIds(const ExpectedFrame& expected, const FrameHeader& h
   return absl::OkStatus();
 }
 
+compress::Decoder* Inlet::DecoderOf(const ExpectedFrame& expected) {
+  if (OfGroup(expected.kind)) return group_decoders_[{expected.kind, expected.group}].get();
+  if (expected.kind == FrameHeader::EVAL_ACTIVATION) return eval_decoder_.get();
+  return decoder_.get();
+}
+
 absl::Status Inlet::Decode(const ExpectedFrame& expected, const Frame& frame, Inbound* out) {
   const FrameHeader& h = frame.header;
   Tensor& tensor = out->tensor;
   tensor.dims = {h.shape(0), h.shape(1), h.shape(2)};
-  if (tensor.dims.samples == 0)
-    return absl::OkStatus();  // a validation micro-batch beyond the last sample
+  if (tensor.dims.elements() == 0)
+    return absl::OkStatus();  // a validation micro-batch beyond the last sample, a part of no rows
   ScopedTimer timer(&meter_.codec_ns);
   tensor.data.resize(tensor.dims.elements());
-  compress::Decoder* decoder =
-      expected.kind == FrameHeader::EVAL_ACTIVATION ? eval_decoder_.get() : decoder_.get();
+  compress::Decoder* decoder = DecoderOf(expected);
   compress::FrameContext context;
   context.sample_ids = {h.sample_ids().data(), static_cast<size_t>(h.sample_ids_size())};
   context.step = h.step();
@@ -227,6 +217,7 @@ absl::Status Inlet::Decode(const ExpectedFrame& expected, const Frame& frame, In
   const compress::MutableTensorView view{tensor.data.data(), compress::DType::kF32,
                                          compress::Device::kCpu, tensor.dims};
   RETURN_IF_ERROR(decoder->Decode(frame.payload, h.state_version(), context, view));
+  if (OfGroup(expected.kind)) return absl::OkStatus();
   const absl::Span<const uint32_t> tokens = decoder->token_ids();
   out->token_ids.assign(tokens.begin(), tokens.end());
   if (expected.kind == FrameHeader::ACTIVATION && NeedsPlaces(link_plan_.backward()))

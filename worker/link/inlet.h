@@ -10,11 +10,12 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -34,21 +35,12 @@
 
 namespace isthmus::worker {
 
-// Ends the session with its first error. Thread: any.
-using FailSession = std::function<void(absl::Status)>;
-
 struct Inbound {
   FrameHeader header;
   Tensor tensor;                    // decoded; empty for votes and decisions
   std::vector<uint32_t> token_ids;  // that the codec brought along (predict); else empty
   std::vector<uint32_t> places;     // of an activation whose gradient goes by `kept`; else empty
 };
-
-// Options of the codecs of one direction of one link, the same at both ends. `up`: lower -> upper.
-// `spill_directory` is for codecs that keep state; empty: no spill file.
-compress::CodecOptions MakeCodecOptions(const SessionPlan& plan, const LinkPlan& link,
-                                        const CodecSpec& spec, bool up,
-                                        const std::string& spill_directory);
 
 class Inlet {
  public:
@@ -67,9 +59,9 @@ class Inlet {
   // DeadlineExceeded: nothing for `timeout`; the message names the peer.
   absl::StatusOr<Inbound> Pop(absl::Duration timeout);
 
-  // What was decided at the end of `step`. After the last frame of each step from above, or of the
-  // tied link, the thread waits for it, so that a state is saved before any frame of the next step
-  // is decoded; none comes from a peer that follows the plan. From below the decision is a frame.
+  // What was decided at the end of `step`. After the last frame of each step on a link over which
+  // no decisions come, the thread waits for it, so that a state is saved before any frame of the
+  // next step is decoded; none comes from a peer that follows the plan.
   void StepDecided(int64_t step, bool checkpoint);
 
   void ExpectEnd() {
@@ -82,7 +74,8 @@ class Inlet {
   }
   void Join();
 
-  ResumableCodec<compress::Decoder>* decoder() { return &decoder_; }  // before Start alone
+  // Before Start alone. A group's link has none.
+  ResumableCodec<compress::Decoder>* decoder() { return &decoder_; }
 
   const Meter& meter() const { return meter_; }
 
@@ -95,6 +88,7 @@ class Inlet {
   void Run();
   absl::Status Take(const ExpectedFrame& expected, Frame frame);
   absl::Status CheckIds(const ExpectedFrame& expected, const FrameHeader& header);
+  compress::Decoder* DecoderOf(const ExpectedFrame& expected);
   absl::Status Decode(const ExpectedFrame& expected, const Frame& frame, Inbound* out);
   void SaveState(const ExpectedFrame& expected, bool checkpoint);
   absl::Status CompareHash(const FrameHeader& header);
@@ -104,12 +98,14 @@ class Inlet {
 
   const SessionPlan& plan_;
   const LinkPlan& link_plan_;
-  const bool from_below_;   // a boundary's decisions come as frames
+  const bool from_below_;   // of a boundary
   FrameSequence sequence_;  // inlet thread, as all below but the queue
   ResumableCodec<compress::Decoder> decoder_;
   std::unique_ptr<compress::Decoder> eval_decoder_;  // from below alone
-  std::unique_ptr<PrefetchOrder> prefetch_order_;    // null: nothing to read ahead
-  PlacesBoard* places_ = nullptr;                    // of a boundary, from above, by `kept`
+  // Of a group's frames, by kind and group; they keep no state.
+  std::map<std::pair<FrameHeader::Kind, int>, std::unique_ptr<compress::Decoder>> group_decoders_;
+  std::unique_ptr<PrefetchOrder> prefetch_order_;  // null: nothing to read ahead
+  PlacesBoard* places_ = nullptr;                  // of a boundary, from above, by `kept`
   std::unordered_set<uint32_t> ids_of_step_;
   int64_t ids_step_ = -1;
   Link* link_ = nullptr;

@@ -7,6 +7,7 @@
 #ifndef ISTHMUS_WORKER_LINK_LINK_H_
 #define ISTHMUS_WORKER_LINK_LINK_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -56,14 +57,17 @@ class Link {
   virtual int64_t wire_bytes_sent() const = 0;
 };
 
-// Opens the links of a plan: the lower stage dials, the upper one waits for the dial.
+// Ends the session with its first error. Thread: any.
+using FailSession = std::function<void(absl::Status)>;
+
+// Opens the links of a plan: the lower rank dials, the upper one waits for the dial.
 class LinkOpener {
  public:
   virtual ~LinkOpener() = default;
   // Unavailable names the peer's address; FailedPrecondition: the peer is at another generation (it
   // says which).
   virtual absl::StatusOr<std::unique_ptr<Link>> Open(const Plan& plan, const LinkPlan& link,
-                                                     int my_stage, absl::Duration timeout) = 0;
+                                                     int my_rank, absl::Duration timeout) = 0;
 };
 
 }  // namespace isthmus::worker

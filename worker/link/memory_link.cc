@@ -165,8 +165,8 @@ absl::Status OtherGeneration(const LinkPlan& link, uint64_t theirs, uint64_t min
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Link>> MemoryLinkHub::Open(const Plan& plan, const LinkPlan& link,
-                                                          int my_stage, absl::Duration timeout) {
-  const int end = my_stage == link.lower() ? 0 : 1;
+                                                          int my_rank, absl::Duration timeout) {
+  const int end = my_rank == link.lower() ? 0 : 1;
   const auto deadline = SteadyAfter(timeout);
   MutexLock lock(&mutex_);
   Waiter*& waiting = waiting_[{plan.job_id(), link.id()}];
@@ -177,7 +177,7 @@ absl::StatusOr<std::unique_ptr<Link>> MemoryLinkHub::Open(const Plan& plan, cons
     waiting = nullptr;
     changed_.SignalAll();
   }
-  if (waiting != nullptr && waiting->stage == my_stage) {
+  if (waiting != nullptr && waiting->rank == my_rank) {
     return absl::AlreadyExistsError(
         absl::StrCat("link ", link.id(), ": this end is being opened already"));
   }
@@ -191,14 +191,14 @@ absl::StatusOr<std::unique_ptr<Link>> MemoryLinkHub::Open(const Plan& plan, cons
   MemoryLinkOptions options = options_;
   if (options.window_bytes <= 0)
     options.window_bytes = link.window_bytes() > 0 ? link.window_bytes() : kDefaultWindowBytes;
-  Waiter me{plan.generation(), my_stage, std::make_shared<MemoryChannel>(options)};
+  Waiter me{plan.generation(), my_rank, std::make_shared<MemoryChannel>(options)};
   waiting = &me;
   while (!me.joined && me.newer_generation == 0) {
     if (changed_.WaitUntil(&mutex_, deadline)) continue;
     if (me.joined || me.newer_generation != 0) break;
     waiting_[{plan.job_id(), link.id()}] = nullptr;
     const int peer = end == 0 ? link.upper() : link.lower();
-    const std::string address = peer < plan.stages_size() ? plan.stages(peer).address() : "";
+    const std::string address = peer < plan.ranks_size() ? plan.ranks(peer).address() : "";
     return absl::UnavailableError(absl::StrCat("link ", link.id(), ": stage ", peer, " (", address,
                                                ") did not come within ",
                                                absl::FormatDuration(timeout)));

@@ -30,13 +30,13 @@ class MemoryLinkHub : public LinkOpener {
 
   // Waits for the other end. Unavailable after `timeout`; FailedPrecondition: the other end is at
   // another generation.
-  absl::StatusOr<std::unique_ptr<Link>> Open(const Plan& plan, const LinkPlan& link, int my_stage,
+  absl::StatusOr<std::unique_ptr<Link>> Open(const Plan& plan, const LinkPlan& link, int my_rank,
                                              absl::Duration timeout) override;
 
  private:
   struct Waiter {  // the end that came first; it lives on the stack of its Open
     uint64_t generation = 0;
-    int stage = 0;
+    int rank = 0;
     std::shared_ptr<class MemoryChannel> channel;  // both ends truly end its life
     bool joined = false;
     uint64_t newer_generation = 0;

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
+#include "worker/link/codec_options.h"
 #include "worker/link/frames.h"
 
 namespace isthmus::worker {
@@ -15,12 +16,13 @@ absl::StatusOr<std::unique_ptr<Outlet>> Outlet::Make(const SessionPlan& plan, co
                                                      const std::string& spill_directory,
                                                      CodecStateStore* states, PlacesBoard* places) {
   std::unique_ptr<Outlet> outlet(new Outlet(plan, link));
-  if (link.kind() == LinkPlan::TIED) return outlet;  // its frames come encoded
+  if (link.kind() == LinkPlan::GROUP) return outlet;  // its frames come encoded
   const CodecSpec& spec = outlet->up_ ? link.forward() : link.backward();
   const compress::CodecOptions options =
-      MakeCodecOptions(plan, link, spec, outlet->up_, spill_directory);
-  ASSIGN_OR_RETURN(outlet->encoder_, ResumableCodec<compress::Encoder>::Make(
-                                         plan, link, spec, outlet->up_, options, states));
+      BoundaryCodecOptions(plan, link, spec, outlet->up_, spill_directory);
+  ASSIGN_OR_RETURN(outlet->encoder_,
+                   ResumableCodec<compress::Encoder>::Make(
+                       plan, CodecPlace::Boundary(plan, link, outlet->up_), spec, options, states));
   outlet->prefetch_order_ = PrefetchOrder::Make(
       plan, outlet->up_ ? FrameHeader::ACTIVATION : FrameHeader::GRADIENT, spec, options);
   if (outlet->up_ && NeedsPlaces(link.backward())) {
@@ -31,7 +33,8 @@ absl::StatusOr<std::unique_ptr<Outlet>> Outlet::Make(const SessionPlan& plan, co
     outlet->places_ = places;
   }
   if (outlet->up_) {
-    const compress::CodecOptions eval = MakeCodecOptions(plan, link, link.evaluation(), true, "");
+    const compress::CodecOptions eval =
+        BoundaryCodecOptions(plan, link, link.evaluation(), true, "");
     ASSIGN_OR_RETURN(outlet->eval_encoder_, compress::MakeEncoder(link.evaluation(), eval));
   }
   return outlet;
@@ -40,7 +43,7 @@ absl::StatusOr<std::unique_ptr<Outlet>> Outlet::Make(const SessionPlan& plan, co
 Outlet::Outlet(const SessionPlan& plan, const LinkPlan& link)
     : plan_(plan),
       link_plan_(link),
-      up_(link.lower() == plan.stage()),
+      up_(link.lower() == plan.rank()),
       queue_(plan.queue_limit(link)) {}
 
 Outlet::~Outlet() { Join(); }
@@ -121,9 +124,9 @@ absl::Status Outlet::SendOne(Outbound item) {
   // What an uncompressed boundary would carry: an autoencoder's channels count as compressed.
   const TensorDims& d = item.tensor.dims;
   const int64_t raw_bytes =
-      4 * (link_plan_.kind() == LinkPlan::TIED ? d : plan_.model_dims(d.samples)).elements();
+      4 * (link_plan_.kind() == LinkPlan::GROUP ? d : plan_.model_dims(d.samples)).elements();
   if (HasTensor(h.kind())) {
-    h.set_codec(CodecId(FrameCodec(plan_, link_plan_, h.kind())));
+    h.set_codec(CodecId(FrameCodec(plan_, link_plan_, h.kind(), h.group())));
     for (int64_t n :
          {item.tensor.dims.samples, item.tensor.dims.positions, item.tensor.dims.hidden})
       h.add_shape(n);

@@ -18,11 +18,11 @@
 #include "base/mutex.h"
 #include "base/queue.h"
 #include "compress/codec.h"
-#include "worker/link/inlet.h"
 #include "worker/link/link.h"
 #include "worker/link/prefetch_order.h"
 #include "worker/link/resumable_codec.h"
 #include "worker/meter.h"
+#include "worker/places_board.h"
 #include "worker/session_plan.h"
 #include "worker/tensor.h"
 
@@ -33,7 +33,7 @@ struct Outbound {
   Tensor tensor;
   std::vector<uint32_t> token_ids;  // samples x positions, for codecs that need them (predict)
   std::vector<uint32_t> places;     // of the activation that this is the gradient of (kept)
-  bool encoded = false;             // payload and state_version are there already (tied gradient)
+  bool encoded = false;             // payload and state_version are there already (of a group)
   std::string payload;
   absl::Duration timeout;  // of the send
   int64_t save_state = 0;  // nothing is sent: the encoder's state is saved as of this step
@@ -66,7 +66,7 @@ class Outlet {
   void Abort(absl::Status why) { queue_.Abort(std::move(why)); }
   void Join();
 
-  // Before Start alone. On a tied link there is none: its frames come encoded.
+  // Before Start alone. A group's link has none: its frames come encoded.
   ResumableCodec<compress::Encoder>* encoder() { return &encoder_; }
 
   const Meter& meter() const { return meter_; }

@@ -27,12 +27,11 @@ std::unique_ptr<PrefetchOrder> PrefetchOrder::Make(const SessionPlan& plan, Fram
 
 PrefetchOrder::PrefetchOrder(const SessionPlan& plan, FrameHeader::Kind kind)
     : plan_(plan), order_(plan.MakeOrder(plan.plan().train_samples())) {
-  const bool forward = kind == FrameHeader::ACTIVATION;
   for (const Action& a : plan.mine().train()) {
-    const bool sent = a.op() == (forward ? Action::SEND_ACT : Action::SEND_GRAD);
-    const bool received = a.op() == (forward ? Action::RECV_ACT : Action::RECV_GRAD);
-    // A stage in the middle has both of each micro-batch, in the same order.
-    if ((sent || received) && std::find(micros_.begin(), micros_.end(), a.micro()) == micros_.end())
+    const bool moved = a.op() == Action::SEND || a.op() == Action::RECV;
+    // A stage in the middle receives and sends each micro-batch, in the same order.
+    if (moved && a.what() == kind &&
+        std::find(micros_.begin(), micros_.end(), a.micro()) == micros_.end())
       micros_.push_back(a.micro());
   }
 }

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "proto/codec/codec_text.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::worker {
 namespace {
@@ -75,17 +76,39 @@ absl::StatusOr<compress::LoadedCodec<compress::Decoder>> LoadFrom(
 
 }  // namespace
 
+CodecPlace CodecPlace::Boundary(const SessionPlan& plan, const LinkPlan& link, bool up) {
+  CodecPlace place;
+  place.file = absl::StrCat(link.id(), link.lower() == plan.rank() ? "-lower" : "-upper",
+                            up ? "-up" : "-down");
+  place.place = Hash64(absl::StrCat(plan.plan().job_id(), "\n", link.id(), "\n", up ? "up" : "down",
+                                    "\n", plan.plan().ranks(link.lower()).end_layer()));
+  place.words = absl::StrCat(plan.DescribeLink(link), up ? ", upwards" : ", downwards");
+  return place;
+}
+
+CodecPlace CodecPlace::Group(const SessionPlan& plan, int group, FrameHeader::Kind kind, int part) {
+  const GroupPlan& g = plan.plan().groups(group);
+  CodecPlace place;
+  place.file = absl::StrCat("group-", g.id(), "-", PositionIn(g, plan.rank()),
+                            kind == FrameHeader::SUM ? "-sum" : "");
+  if (part >= 0) absl::StrAppend(&place.file, "-to-", PositionIn(g, part));
+  place.place =
+      Hash64(absl::StrCat(plan.plan().job_id(), "\n", place.file, "\n", g.ranks_size(), "\n",
+                          plan.mine().first_layer(), "\n", plan.mine().end_layer()));
+  place.words = absl::StrCat("group ", g.id());
+  return place;
+}
+
 template <typename Codec>
 absl::StatusOr<ResumableCodec<Codec>> ResumableCodec<Codec>::Make(const SessionPlan& plan,
-                                                                  const LinkPlan& link,
-                                                                  const CodecSpec& spec, bool up,
+                                                                  CodecPlace place,
+                                                                  const CodecSpec& spec,
                                                                   compress::CodecOptions options,
                                                                   CodecStateStore* store) {
   ResumableCodec kept;
   kept.plan_ = &plan;
-  kept.link_ = &link;
+  kept.place_ = std::move(place);
   kept.spec_ = spec;
-  kept.up_ = up;
   kept.options_ = std::move(options);
   kept.store_ = store;
   RETURN_IF_ERROR(kept.Forget());
@@ -101,25 +124,12 @@ absl::Status ResumableCodec<Codec>::Forget() {
 
 template <typename Codec>
 CodecStateKey ResumableCodec<Codec>::Key(int64_t step) const {
-  return {plan_->plan().job_id(),
-          absl::StrCat(link_->id(), link_->lower() == plan_->stage() ? "-lower" : "-upper",
-                       up_ ? "-up" : "-down"),
-          step};
-}
-
-// The two ends of a direction, and no other boundary of any job, have the same.
-template <typename Codec>
-uint64_t ResumableCodec<Codec>::Place() const {
-  const int64_t layers_below =
-      link_->kind() == LinkPlan::TIED ? 0 : plan_->plan().stages(link_->lower()).end_layer();
-  return Hash64(absl::StrCat(plan_->plan().job_id(), "\n", link_->id(), "\n", up_ ? "up" : "down",
-                             "\n", layers_below));
+  return {plan_->plan().job_id(), place_.file, step};
 }
 
 template <typename Codec>
 std::string ResumableCodec<Codec>::Name() const {
-  return absl::StrCat(plan_->DescribeLink(*link_), up_ ? ", upwards, " : ", downwards, ",
-                      FormatCodec(spec_));
+  return absl::StrCat(place_.words, ", ", FormatCodec(spec_));
 }
 
 template <typename Codec>
@@ -128,7 +138,7 @@ absl::Status ResumableCodec<Codec>::TrySave(int64_t step) {
                    store_->Create(Key(step)));
   TimedSink sink(writer.get(), plan_->timeout(step) / kShareOfTimeout);
   compress::StateStamp stamp;
-  stamp.place = Place();
+  stamp.place = place_.place;
   stamp.step = step;
   stamp.generation = plan_->plan().generation();
   RETURN_IF_ERROR(compress::SaveState(codec_.get(), spec_, options_, stamp, &sink));
@@ -150,7 +160,7 @@ absl::StatusOr<compress::LoadedCodec<Codec>> ResumableCodec<Codec>::TryLoad() {
   const int64_t step = plan_->plan().start_step();
   ASSIGN_OR_RETURN(const std::unique_ptr<compress::StateSource> file, store_->Open(Key(step)));
   TimedSource source(file.get(), plan_->timeout(step) / kShareOfTimeout);
-  return LoadFrom(spec_, options_, Place(), step, &source, static_cast<Codec*>(nullptr));
+  return LoadFrom(spec_, options_, place_.place, step, &source, static_cast<Codec*>(nullptr));
 }
 
 template <typename Codec>

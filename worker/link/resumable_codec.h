@@ -20,16 +20,27 @@
 
 namespace isthmus::worker {
 
+// Where in a plan a codec is. No other codec of any job has the same.
+struct CodecPlace {
+  std::string file;    // of its state, within the job
+  uint64_t place = 0;  // the two ends of a direction have the same
+  std::string words;   // "link b0 with ..., upwards"
+
+  // One end of one direction of a boundary. `up`: lower -> upper.
+  static CodecPlace Boundary(const SessionPlan& plan, const LinkPlan& link, bool up);
+  // The encoder of what this rank sends to plan.groups(group); `part`: the rank whose part it is,
+  // or -1: all of it, or this rank's own sum.
+  static CodecPlace Group(const SessionPlan& plan, int group, FrameHeader::Kind kind, int part);
+};
+
 // `Codec` is compress::Encoder or compress::Decoder.
 template <typename Codec>
 class ResumableCodec {
  public:
   ResumableCodec() = default;  // none
-  // A new one for one end of one direction of `link`. `up`: lower -> upper. `store`: null: nothing
-  // is kept. Both pointers, `plan` and `link` outlive it.
-  static absl::StatusOr<ResumableCodec> Make(const SessionPlan& plan, const LinkPlan& link,
-                                             const CodecSpec& spec, bool up,
-                                             compress::CodecOptions options,
+  // A new one. `store`: null: nothing is kept. It and `plan` outlive it.
+  static absl::StatusOr<ResumableCodec> Make(const SessionPlan& plan, CodecPlace place,
+                                             const CodecSpec& spec, compress::CodecOptions options,
                                              CodecStateStore* store);
 
   Codec* get() const { return codec_.get(); }
@@ -50,15 +61,13 @@ class ResumableCodec {
 
  private:
   CodecStateKey Key(int64_t step) const;
-  uint64_t Place() const;
   std::string Name() const;
   absl::Status TrySave(int64_t step);
   absl::StatusOr<compress::LoadedCodec<Codec>> TryLoad();
 
   const SessionPlan* plan_ = nullptr;
-  const LinkPlan* link_ = nullptr;
+  CodecPlace place_;
   CodecSpec spec_;
-  bool up_ = false;
   compress::CodecOptions options_;
   CodecStateStore* store_ = nullptr;
   bool on_device_ = false;  // where it can't be saved

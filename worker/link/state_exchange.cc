@@ -24,19 +24,14 @@ StateExchange::StateExchange(const SessionPlan& plan, const LinkPlan& link, Link
       wire_(wire),
       encoder_(encoder),
       decoder_(decoder),
-      lower_(link.lower() == plan.stage()) {}
+      lower_(link.lower() == plan.rank()) {}
 
 // The same at both ends: it follows from the plan, and from what each end told when the link
 // opened.
 bool StateExchange::due() const {
-  const FrameHeader::Kind up =
-      link_.kind() == LinkPlan::TIED ? FrameHeader::TIED_GRADIENT : FrameHeader::ACTIVATION;
-  const FrameHeader::Kind down =
-      link_.kind() == LinkPlan::TIED ? FrameHeader::TIED_GRADIENT : FrameHeader::GRADIENT;
   return plan_.plan().from_checkpoint() && plan_.plan().start_step() > 0 &&
          wire_->peer_exchanges_codec_state() &&
-         (compress::KeepsState(FrameCodec(plan_, link_, up)) ||
-          compress::KeepsState(FrameCodec(plan_, link_, down)));
+         (compress::KeepsState(link_.forward()) || compress::KeepsState(link_.backward()));
 }
 
 absl::Status StateExchange::Offer() {
@@ -61,7 +56,9 @@ absl::StatusOr<std::string> StateExchange::Settle() {
   if (!frame.ok())
     return Annotate(frame.status(), absl::StrCat(plan_.DescribeLink(link_),
                                                  ": waiting for the peer's codec states"));
-  const ExpectedFrame expected{FrameHeader::CODEC_STATE, step, 0};
+  ExpectedFrame expected;
+  expected.kind = FrameHeader::CODEC_STATE;
+  expected.step = step;
   if (absl::Status s = CheckFrame(plan_, link_, expected, *frame); !s.ok())
     return Annotate(s, plan_.DescribeLink(link_));
   const CodecStateOffer& offer = frame->header.codec_state();

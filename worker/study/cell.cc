@@ -15,7 +15,8 @@
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
 #include "proto/job/job_defaults.h"
-#include "proto/plan/schedule.h"
+#include "proto/plan/actions.h"
+#include "proto/plan/groups.h"
 #include "worker/link/memory_link.h"
 
 namespace isthmus::study {
@@ -24,7 +25,6 @@ namespace {
 constexpr int64_t kWaitMs = 600000;  // stages share the machine: only a dead thread waits so long
 constexpr int64_t kWindowBytes = int64_t{64} << 20;
 constexpr int64_t kChunkBytes = 256 << 10;
-constexpr char kTied[] = "tied";
 
 // Keeps the weights of the last checkpoint.
 class WeightStore : public worker::CheckpointStore {
@@ -83,7 +83,7 @@ class StageObserver : public worker::SessionObserver {
 LinkPlan MakeLink(const JobSpec& job, const std::string& id, int lower, int upper) {
   LinkPlan link;
   link.set_id(id);
-  link.set_kind(id == kTied ? LinkPlan::TIED : LinkPlan::BOUNDARY);
+  link.set_kind(id == kTiedGroup ? LinkPlan::GROUP : LinkPlan::BOUNDARY);
   link.set_lower(lower);
   link.set_upper(upper);
   link.set_window_bytes(kWindowBytes);
@@ -140,7 +140,7 @@ void AddLinks(const Cell& cell, int stages, Plan* plan) {
     *link->mutable_backward() =
         BindBackward(cell.setting.forward, cell.setting.backward).value();  // no Obstacle
   }
-  *plan->add_links() = MakeLink(plan->job(), kTied, 0, stages - 1);
+  *plan->add_links() = MakeLink(plan->job(), kTiedGroup, 0, stages - 1);
 }
 
 using Observers = std::vector<std::unique_ptr<StageObserver>>;
@@ -173,7 +173,7 @@ void FillWire(const Observers& observers, int64_t micros_of_step, CellResult* re
     result->encode_s += observer->encode_s / steps;
     result->decode_s += observer->decode_s / steps;
     for (const auto& [key, bytes] : observer->directions) {
-      if (key.first == kTied) {
+      if (key.first == kTiedGroup) {
         result->wire.tied_bytes =
             std::max(result->wire.tied_bytes, static_cast<double>(bytes.wire_bytes()) / steps);
         continue;
@@ -224,20 +224,19 @@ absl::StatusOr<Plan> MakeCellPlan(const JobSpec& base, const Cell& cell, int64_t
   d->set_first_step_ms(kWaitMs);
   d->set_step_ms(kWaitMs);
   d->set_drain_ms(kWaitMs);
-  const RecipeSpec& r = job.recipe();
-  const int micros = (r.global_batch() + r.micro_batch() - 1) / r.micro_batch();
-  ASSIGN_OR_RETURN(const auto train, BuildSchedule(job.strategy().schedule(), stages, micros));
   const std::vector<int> layers = LayersOf(job);
   int next = 0;
   for (int i = 0; i < stages; ++i) {
-    StagePlan* stage = plan.add_stages();
+    RankPlan* stage = plan.add_ranks();
     stage->set_stage(i);
     stage->set_node_id(absl::StrCat("thread-", i));
     stage->set_first_layer(next);
     stage->set_end_layer(next += layers[i]);
-    stage->mutable_train()->Add(train[i].begin(), train[i].end());
   }
   AddLinks(cell, stages, &plan);
+  ASSIGN_OR_RETURN(const CodecSpec tied, ParseCodec(job.compression().tied()));
+  AddTiedGroup(tied, &plan);
+  RETURN_IF_ERROR(WriteActions({}, &plan));
   return plan;
 }
 
@@ -259,11 +258,11 @@ absl::StatusOr<CellResult> RunCell(const Plan& plan, const worker::Corpus& corpu
   Observers observers;
   std::vector<std::unique_ptr<worker::Session>> sessions;
   const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < plan.stages_size(); ++i) {
+  for (int i = 0; i < plan.ranks_size(); ++i) {
     observers.push_back(std::make_unique<StageObserver>(watch));
     worker::SessionOptions options;
     options.plan = plan;
-    options.stage = i;
+    options.rank = i;
     options.links = &hub;
     options.checkpoints = &store;
     options.observer = observers.back().get();

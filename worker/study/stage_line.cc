@@ -47,7 +47,7 @@ Tensor Centred(Tensor t) {
 absl::StatusOr<StageLine> StageLine::Make(const Plan& plan, const worker::StageFactory& make_stage,
                                           const worker::Corpus& corpus) {
   StageLine line(plan, corpus);
-  for (int i = 0; i < plan.stages_size(); ++i) {
+  for (int i = 0; i < plan.ranks_size(); ++i) {
     ASSIGN_OR_RETURN(std::unique_ptr<worker::Stage> stage, make_stage(plan, i));
     line.stages_.push_back(std::move(stage));
   }

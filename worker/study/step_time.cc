@@ -37,10 +37,10 @@ absl::StatusOr<double> StepSeconds(const StepShape& shape, const ComputeCost& co
   }
   const std::vector<int> warmups =
       WarmUpForwards(costs, shape.stages, shape.micros, shape.queue_limit);
-  ASSIGN_OR_RETURN(const std::vector<StageActions> actions,
+  ASSIGN_OR_RETURN(const std::vector<ActionList> actions,
                    BuildSchedule(shape.schedule, shape.stages, shape.micros, warmups));
   ASSIGN_OR_RETURN(const Simulation simulation,
-                   SimulateSchedule(actions, shape.queue_limit, costs));
+                   Simulate(actions, Wiring::Chain(shape.stages), shape.queue_limit, costs));
   if (shape.stages == 1) return simulation.makespan_s;
   const double tied_s = wire.tied_bytes * 8 / rate_bits_per_s + shape.delay_s;
   const double vote_s = 2 * (shape.stages - 1) * shape.delay_s;

@@ -14,13 +14,14 @@
 #include "coordinator/cli/view/summary.h"
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::cli {
 namespace {
 
 std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)); }
 
-std::string Layers(const StagePlan& stage, const ModelSpec& model) {
+std::string Layers(const RankPlan& stage, const ModelSpec& model) {
   std::string text = stage.end_layer() - stage.first_layer() == 1
                          ? absl::StrCat("block ", stage.first_layer())
                          : absl::StrCat("blocks ", stage.first_layer(), "-", stage.end_layer() - 1);
@@ -31,7 +32,7 @@ std::string Layers(const StagePlan& stage, const ModelSpec& model) {
 
 Table StageTable(const Plan& plan) {
   Table table({">STAGE", "NODE", "ADDRESS", "HOLDS", ">COMPUTE/STEP", ">MEMORY"});
-  for (const StagePlan& stage : plan.stages()) {
+  for (const RankPlan& stage : plan.ranks()) {
     table.AddRow({absl::StrCat(stage.stage()), stage.node_name(), stage.address(),
                   Layers(stage, plan.job().model()), FormatSeconds(stage.predicted_step_s()),
                   Bytes(stage.memory_bytes())});
@@ -40,13 +41,13 @@ Table StageTable(const Plan& plan) {
 }
 
 std::string StageName(const Plan& plan, int stage) {
-  return stage >= 0 && stage < plan.stages_size() ? plan.stages(stage).node_name()
-                                                  : absl::StrCat("stage ", stage);
+  return stage >= 0 && stage < plan.ranks_size() ? plan.ranks(stage).node_name()
+                                                 : absl::StrCat("stage ", stage);
 }
 
 // "delta(quant(4))", bytes of a full micro-batch on the wire and the time they take.
 void AddDirection(const Plan& plan, const LinkPlan& link, bool forward, Table* table) {
-  const CodecSpec& codec = forward ? link.forward() : link.backward();
+  const CodecSpec& codec = DirectionCodec(plan, link, forward);
   const double rate = forward ? link.rate_up_bits_per_s() : link.rate_down_bits_per_s();
   std::vector<std::string> row = {
       link.id(),
@@ -57,7 +58,7 @@ void AddDirection(const Plan& plan, const LinkPlan& link, bool forward, Table* t
       link.round_trip_s() > 0 ? FormatSeconds(link.round_trip_s()) : "unknown",
       Bytes(link.window_bytes()),
       FormatCodec(codec)};
-  if (link.kind() == LinkPlan::TIED) {
+  if (link.kind() == LinkPlan::GROUP) {
     row[3] = forward ? "tied, up" : "tied, down";
   } else if (ValidateCodec(codec).ok()) {
     const JobSpec& job = plan.job();
@@ -181,7 +182,7 @@ std::string PlanView(const PlanReply& reply) {
   const RecipeSpec& recipe = plan.job().recipe();
   const double tokens = static_cast<double>(recipe.global_batch()) * plan.job().model().context();
   std::string out = absl::StrCat("Plan of job ", Printable(plan.job().name()), ": ",
-                                 plan.stages_size(), plan.stages_size() == 1 ? " stage" : " stages",
+                                 plan.ranks_size(), plan.ranks_size() == 1 ? " stage" : " stages",
                                  ", ", plan.job().strategy().schedule(), ", predicted ",
                                  FormatSeconds(plan.predicted_step_s()), " a step");
   if (plan.predicted_step_s() > 0)
@@ -269,7 +270,7 @@ std::string JobStatusView(const JobStatus& status, const std::vector<JobRecord>&
   if (status.eta_s() > 0)
     absl::StrAppend(&out, "\nETA ", FormatSeconds(status.eta_s()), ", generation ",
                     status.generation(), "\n");
-  if (status.has_plan() && !status.plan().stages().empty())
+  if (status.has_plan() && !status.plan().ranks().empty())
     absl::StrAppend(&out, "\n", StageTable(status.plan()).Render());
   return out;
 }
@@ -299,7 +300,7 @@ std::string RecordLine(const JobRecord& r) {
 }
 
 std::string OneStageNote(const JobSpec& job, const Plan& plan) {
-  if (plan.stages_size() != 1 || job.strategy().stages() != 0 ||
+  if (plan.ranks_size() != 1 || job.strategy().stages() != 0 ||
       job.strategy().layers_per_stage_size() > 0)
     return "";
   std::vector<std::string> considered;  // "1 stage on ...", "2 stages on ...": see plan.explanation

@@ -26,7 +26,7 @@ PlanReply TwoStages() {
   plan->set_predicted_step_s(0.5);
   plan->set_first_visits(0.25);
   for (int i = 0; i < 2; ++i) {
-    StagePlan* stage = plan->add_stages();
+    RankPlan* stage = plan->add_ranks();
     stage->set_stage(i);
     stage->set_node_name(i == 0 ? "alpha" : "beta");
     stage->set_address("10.0.0.1:7071");
@@ -148,7 +148,7 @@ TEST(Views, RecordColumnsStandUnderTheirHeader) {
 TEST(Views, AJobOnOneOfSeveralDaemonsSaysWhy) {
   JobSpec job;
   Plan plan;
-  plan.add_stages();
+  plan.add_ranks();
   plan.add_explanation("model: 8 layers");
   plan.add_explanation("1 stage on n0: 0.35 s a step");
   plan.add_explanation("2 stages on n0, n1: 0.72 s a step");
@@ -162,7 +162,7 @@ TEST(Views, AJobOnOneOfSeveralDaemonsSaysWhy) {
   job.mutable_strategy()->set_stages(1);  // as asked
   EXPECT_EQ(OneStageNote(job, plan), "");
   job.mutable_strategy()->set_stages(0);
-  plan.add_stages();
+  plan.add_ranks();
   EXPECT_EQ(OneStageNote(job, plan), "");
 }
 

@@ -33,7 +33,7 @@ class JobCausesTest : public ::testing::Test {
     plan.set_generation(generation);
     *plan.mutable_job() = jobs_->Find(kJob)->spec;
     for (int s = 0; s < kStages; ++s) {
-      StagePlan* stage = plan.add_stages();
+      RankPlan* stage = plan.add_ranks();
       stage->set_node_id(absl::StrCat("n", s));
       stage->set_node_name(absl::StrCat("name", s));
     }
@@ -46,7 +46,7 @@ class JobCausesTest : public ::testing::Test {
     SessionEvent e;
     e.set_job_id(kJob);
     e.set_generation(generation);
-    e.set_stage(stage);
+    e.set_rank(stage);
     e.set_state(state);
     e.set_step(step);
     return e;

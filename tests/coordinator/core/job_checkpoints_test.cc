@@ -23,8 +23,8 @@ class JobCheckpointsTest : public ::testing::Test {
     plan.mutable_job()->set_name("bible");
     plan.mutable_job()->mutable_recipe()->set_steps(100);
     plan.mutable_job()->mutable_checkpoint()->set_every(10);
-    plan.add_stages()->set_node_id("n0");
-    plan.mutable_stages(0)->set_node_name("n0");
+    plan.add_ranks()->set_node_id("n0");
+    plan.mutable_ranks(0)->set_node_name("n0");
     plan.mutable_deadlines()->set_step_ms(20000);
     return plan;
   }

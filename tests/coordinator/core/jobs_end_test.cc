@@ -26,7 +26,7 @@ class JobsEndTest : public ::testing::Test {
     plan_.set_generation(1);
     *plan_.mutable_job() = spec;
     for (int s = 0; s < kStages; ++s) {
-      StagePlan* stage = plan_.add_stages();
+      RankPlan* stage = plan_.add_ranks();
       stage->set_node_id(absl::StrCat("n", s));
       stage->set_node_name(absl::StrCat("name", s));
       isthmus::Register request;
@@ -49,7 +49,7 @@ class JobsEndTest : public ::testing::Test {
     SessionEvent e;
     e.set_job_id(kJob);
     e.set_generation(1);
-    e.set_stage(stage);
+    e.set_rank(stage);
     e.set_state(state);
     e.set_step(step);
     e.set_message("the coordinator did not take checkpoint 100");
@@ -63,7 +63,7 @@ class JobsEndTest : public ::testing::Test {
         r.set_job_id(kJob);
         r.set_generation(1);
         r.set_step(step);
-        r.set_stage(s);
+        r.set_rank(s);
         r.set_has_loss(s + 1 == kStages);
         EXPECT_TRUE(jobs_.OnStep(absl::StrCat("n", s), r, At(2), 0).ok());
       }

@@ -33,7 +33,7 @@ class JobsTest : public ::testing::Test {
     *plan.mutable_job() = Spec();
     plan.set_start_step(start);
     for (int s = 0; s < kStages; ++s) {
-      StagePlan* stage = plan.add_stages();
+      RankPlan* stage = plan.add_ranks();
       stage->set_stage(s);
       stage->set_node_id(Node(s));
       stage->set_node_name("name" + std::to_string(s));
@@ -49,7 +49,7 @@ class JobsTest : public ::testing::Test {
     SessionEvent e;
     e.set_job_id("bible-1");
     e.set_generation(generation);
-    e.set_stage(stage);
+    e.set_rank(stage);
     e.set_state(state);
     e.set_step(step);
     return e;
@@ -64,7 +64,7 @@ class JobsTest : public ::testing::Test {
       r.set_job_id("bible-1");
       r.set_generation(generation);
       r.set_step(step);
-      r.set_stage(stage);
+      r.set_rank(stage);
       r.set_step_s(2);
       r.set_tokens(256);
       if (stage == kStages - 1) {
@@ -204,7 +204,7 @@ TEST_F(JobsTest, StaleGenerationsAndForeignStagesChangeNothing) {
   r.set_generation(9);
   EXPECT_FALSE(jobs_.OnStep("n0", r, At(2), 0).ok());
   r.set_generation(1);
-  r.set_stage(1);
+  r.set_rank(1);
   EXPECT_FALSE(jobs_.OnStep("n0", r, At(2), 0).ok());
   EXPECT_EQ(State(), JOB_RUNNING);
   const Commands out = jobs_.OnRegistered("n7", Back(7, 1), true, At(3));
@@ -295,8 +295,8 @@ TEST_F(JobsTest, ResumeDropsTheRecordsItWillMakeAgain) {
 TEST_F(JobsTest, BytesOfBoundariesAreCountedAnewWhereTheCutIsAnother) {
   const auto plan_of = [&](uint64_t generation, int64_t start, int middle) {
     Plan plan = MakePlan(generation, start);
-    plan.mutable_stages(0)->set_end_layer(middle);
-    plan.mutable_stages(1)->set_first_layer(middle);
+    plan.mutable_ranks(0)->set_end_layer(middle);
+    plan.mutable_ranks(1)->set_first_layer(middle);
     plan.add_links()->set_id("b0");
     plan.mutable_links(0)->set_upper(1);
     return plan;
@@ -308,7 +308,7 @@ TEST_F(JobsTest, BytesOfBoundariesAreCountedAnewWhereTheCutIsAnother) {
       r.set_job_id("bible-1");
       r.set_generation(plan.generation());
       r.set_step(plan.start_step());
-      r.set_stage(stage);
+      r.set_rank(stage);
       if (stage == 0) {
         r.add_directions()->set_link_id("b0");
         r.mutable_directions(0)->set_wire_bytes(10);

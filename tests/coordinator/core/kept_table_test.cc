@@ -31,8 +31,8 @@ class KeptTableTest : public ::testing::Test {
   KeptTableTest() {
     plan_.set_job_id("bible-1");
     plan_.set_generation(7);
-    plan_.add_stages()->set_node_id("a");
-    plan_.add_stages()->set_node_id("b");
+    plan_.add_ranks()->set_node_id("a");
+    plan_.add_ranks()->set_node_id("b");
   }
   Plan plan_;
   KeptTable kept_;
@@ -96,7 +96,7 @@ TEST_F(KeptTableTest, ADaemonThatNamesManyIsHeardInPart) {
   KeptParts all;
   for (int64_t step = 1; step <= KeptTable::kMaxParts + 1; ++step) *all.add_parts() = Part(step, 0);
   kept_.Told("a", all);
-  plan_.mutable_stages()->RemoveLast();
+  plan_.mutable_ranks()->RemoveLast();
   for (KeptPart& part : *all.mutable_parts()) part.set_stages(1);
   kept_.Told("a", all);
   EXPECT_EQ(kept_.NewestWhole(plan_, 0), KeptTable::kMaxParts);

@@ -42,7 +42,7 @@ class LivenessTest : public ::testing::Test {
     plan.set_generation(1);
     *plan.mutable_job() = spec;
     for (int s = 0; s < stages; ++s) {
-      StagePlan* stage = plan.add_stages();
+      RankPlan* stage = plan.add_ranks();
       stage->set_stage(s);
       stage->set_node_id(Node(s));
       stage->set_node_name("name" + std::to_string(s));
@@ -64,7 +64,7 @@ class LivenessTest : public ::testing::Test {
     SessionEvent e;
     e.set_job_id("bible-1");
     e.set_generation(1);
-    e.set_stage(stage);
+    e.set_rank(stage);
     e.set_state(state);
     return jobs_.OnEvent(Node(stage), e, At(s));
   }

@@ -12,7 +12,7 @@ StepRecord Record(int stage, int64_t step, uint64_t generation = 1) {
   StepRecord r;
   r.set_generation(generation);
   r.set_step(step);
-  r.set_stage(stage);
+  r.set_rank(stage);
   r.set_tokens(100);
   r.set_step_s(0.5 + stage);
   r.set_compute_s(0.25 * (stage + 1));
@@ -88,7 +88,7 @@ TEST(RecordMerger, ForeignAndBrokenRecordsAreRefused) {
 
 TEST(AddBytes, TotalsFollowTheLinksOfThePlan) {
   Plan plan;
-  for (const char* name : {"lab", "home"}) plan.add_stages()->set_node_name(name);
+  for (const char* name : {"lab", "home"}) plan.add_ranks()->set_node_name(name);
   LinkPlan* link = plan.add_links();
   link->set_id("b0");
   link->set_upper(1);
@@ -124,16 +124,16 @@ TEST(AddBytes, TotalsFollowTheLinksOfThePlan) {
 
 TEST(SameCut, IsOfTheLayersAlone) {
   Plan a;
-  a.add_stages()->set_end_layer(4);
-  a.add_stages()->set_first_layer(4);
-  a.mutable_stages(1)->set_end_layer(8);
+  a.add_ranks()->set_end_layer(4);
+  a.add_ranks()->set_first_layer(4);
+  a.mutable_ranks(1)->set_end_layer(8);
   Plan b = a;
-  b.mutable_stages(0)->set_node_name("elsewhere");
+  b.mutable_ranks(0)->set_node_name("elsewhere");
   EXPECT_TRUE(SameCut(a, b));
-  b.mutable_stages(0)->set_end_layer(5);
+  b.mutable_ranks(0)->set_end_layer(5);
   EXPECT_FALSE(SameCut(a, b));
   b = a;
-  b.mutable_stages()->RemoveLast();
+  b.mutable_ranks()->RemoveLast();
   EXPECT_FALSE(SameCut(a, b));
   EXPECT_FALSE(SameCut(Plan(), a));
 }

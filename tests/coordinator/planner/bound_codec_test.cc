@@ -31,17 +31,18 @@ PlannerInput KeptInput(double mbit) {
 }
 
 // Most micro-batches that a stage has sent up and not had back, by its action list.
-int UnderWay(const StagePlan& stage) {
+int UnderWay(const RankPlan& stage) {
   int now = 0, most = 0;
   for (const Action& action : stage.train()) {
-    if (action.op() == Action::SEND_ACT) most = std::max(most, ++now);
-    if (action.op() == Action::RECV_GRAD) --now;
+    if (action.op() == Action::SEND && action.what() == FrameHeader::ACTIVATION)
+      most = std::max(most, ++now);
+    if (action.op() == Action::RECV && action.what() == FrameHeader::GRADIENT) --now;
   }
   return most;
 }
 
 // Most whose activations a stage keeps.
-int Held(const StagePlan& stage) {
+int Held(const RankPlan& stage) {
   int now = 0, most = 0;
   for (const Action& action : stage.train()) {
     if (action.op() == Action::FWD) most = std::max(most, ++now);
@@ -50,7 +51,7 @@ int Held(const StagePlan& stage) {
   return most;
 }
 
-int64_t BytesWithoutPlaces(const JobSpec& job, const StagePlan& stage, int stages) {
+int64_t BytesWithoutPlaces(const JobSpec& job, const RankPlan& stage, int stages) {
   const int own = MicrosInFlight(job.strategy().schedule(), stages, stage.stage(), Micros(job));
   const auto bytes = [&](int micros) {
     return StageMemoryBytes(job.model(), stage.first_layer(), stage.end_layer(),
@@ -71,11 +72,11 @@ TEST(BoundCodec, ThePlacesOfAKeptAreInTheMemoryOfBothEnds) {
     const absl::StatusOr<PlannedJob> planned = MakePlan(in);
     ASSERT_TRUE(planned.ok()) << planned.status();
     const Plan& plan = planned->plan;
-    ASSERT_EQ(plan.stages_size(), 3);
-    const int b0 = UnderWay(plan.stages(0)), b1 = UnderWay(plan.stages(1));
+    ASSERT_EQ(plan.ranks_size(), 3);
+    const int b0 = UnderWay(plan.ranks(0)), b1 = UnderWay(plan.ranks(1));
     EXPECT_EQ(b0, schedule == "gpipe" ? 8 : mbit > 1000 ? 3 : 5) << "3 are 1f1b's own";
     const int64_t places[] = {b0 * each, (b0 + b1) * each, b1 * each};
-    for (const StagePlan& stage : plan.stages()) {
+    for (const RankPlan& stage : plan.ranks()) {
       EXPECT_EQ(stage.memory_bytes(), BytesWithoutPlaces(in.job, stage, 3) + places[stage.stage()])
           << schedule << " " << mbit << " Mbit/s, stage " << stage.stage();
     }
@@ -108,14 +109,14 @@ TEST(CodecMemory, ResidualsAreInTheMemoryOfTheSender) {
   const int64_t sample = 4 * 128 * 256;
   const int64_t more[] = {32 * sample, 32 * sample + 4 * sample, 4 * sample};
   for (int s = 0; s < 3; ++s)
-    EXPECT_EQ(with.stages(s).memory_bytes() - without.stages(s).memory_bytes(), more[s]) << s;
+    EXPECT_EQ(with.ranks(s).memory_bytes() - without.ranks(s).memory_bytes(), more[s]) << s;
   EXPECT_THAT(with.explanation(),
               Contains(HasSubstr("residuals: of ef(quant(4)) on boundary b0, 4.00 MiB on lab; of "
                                  "lep(quant(4)) on boundary b0, 512 KiB on home; of ef")));
   EXPECT_THAT(without.explanation(), Not(Contains(HasSubstr("residuals: "))));
-  in.topology.mutable_nodes(0)->set_memory_bytes(with.stages(0).memory_bytes());
+  in.topology.mutable_nodes(0)->set_memory_bytes(with.ranks(0).memory_bytes());
   EXPECT_TRUE(MakePlan(in).ok()) << MakePlan(in).status();
-  in.topology.mutable_nodes(0)->set_memory_bytes(with.stages(0).memory_bytes() - 1);
+  in.topology.mutable_nodes(0)->set_memory_bytes(with.ranks(0).memory_bytes() - 1);
   const absl::Status refused = MakePlan(in).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(refused.message(), HasSubstr("memory: the residuals of ef(quant(4)) on boundary b0 "
@@ -126,7 +127,7 @@ TEST(BoundCodec, PlacesThatDoNotFitAreRefused) {
   PlannerInput in = KeptInput(10000);
   FixStages(&in.job);
   in.job.mutable_strategy()->set_schedule("gpipe");
-  const int64_t need = MakePlan(in)->plan.stages(1).memory_bytes();
+  const int64_t need = MakePlan(in)->plan.ranks(1).memory_bytes();
   in.topology.mutable_nodes(1)->set_memory_bytes(need);
   EXPECT_TRUE(MakePlan(in).ok()) << MakePlan(in).status();
   in.topology.mutable_nodes(1)->set_memory_bytes(need - 1);
@@ -141,11 +142,11 @@ TEST(BoundCodec, MoreUnderWayAreHeldBackByTheMemoryOfTheStageAbove) {
   PlannerInput in = KeptInput(20);
   FixStages(&in.job);
   const Plan free = MakePlan(in)->plan;
-  in.topology.mutable_nodes(2)->set_memory_bytes(free.stages(2).memory_bytes() - 1);
+  in.topology.mutable_nodes(2)->set_memory_bytes(free.ranks(2).memory_bytes() - 1);
   const absl::StatusOr<PlannedJob> planned = MakePlan(in);
   ASSERT_TRUE(planned.ok()) << planned.status();
-  EXPECT_EQ(UnderWay(planned->plan.stages(1)), UnderWay(free.stages(1)) - 1);
-  EXPECT_LE(planned->plan.stages(2).memory_bytes(), in.topology.nodes(2).memory_bytes());
+  EXPECT_EQ(UnderWay(planned->plan.ranks(1)), UnderWay(free.ranks(1)) - 1);
+  EXPECT_LE(planned->plan.ranks(2).memory_bytes(), in.topology.nodes(2).memory_bytes());
   EXPECT_THAT(planned->plan.explanation(),
               Contains(HasSubstr("(the memory of office carries no more)")));
 }

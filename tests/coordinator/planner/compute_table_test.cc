@@ -52,7 +52,7 @@ class ComputeTableTest : public ::testing::Test {
     Plan plan;
     plan.set_generation(7);
     *plan.mutable_job() = MakeJob();
-    StagePlan* stage = plan.add_stages();
+    RankPlan* stage = plan.add_ranks();
     stage->set_node_id("id-" + name);
     stage->set_end_layer(6);
     return plan;
@@ -65,7 +65,7 @@ class ComputeTableTest : public ::testing::Test {
       r.set_generation(7);
       r.set_step(i);
       r.set_committed(true);
-      r.set_compute_s(times * PredictedComputeSeconds(plan, plan.stages(0), node) +
+      r.set_compute_s(times * PredictedComputeSeconds(plan, plan.ranks(0), node) +
                       kOptimizerSecondsPerParameter * 4.84e6);
       table_.OnStep(node, plan, r);
     }

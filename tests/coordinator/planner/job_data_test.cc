@@ -193,7 +193,7 @@ TEST_F(JobDataPlanTest, DaemonsWithTheSameDataAreTheEnds) {
   OtherContents(1, 6);
   const PlannedJob planned = MakePlan(in_).value();
   for (int end : {0, 3})
-    EXPECT_THAT(planned.plan.stages(end).node_name(), testing::AnyOf("cleo", "dora"));
+    EXPECT_THAT(planned.plan.ranks(end).node_name(), testing::AnyOf("cleo", "dora"));
   EXPECT_THAT(planned.warnings, Contains(HasSubstr("daemon anna can't be the first or the last")));
   EXPECT_THAT(planned.warnings, Contains(HasSubstr("daemon ben can't be the first or the last")));
   OtherContents(2, 7);

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
+#include "proto/plan/groups.h"
 #include "tests/coordinator/planner/topology.h"
 
 namespace isthmus::coordinator {
@@ -145,11 +146,11 @@ TEST_F(PlannerAutoTest, TheTiedGradientGoesInBf16AndThroughZstdWhereTheLinkIsSlo
     Rate(mbit);
     const isthmus::Plan plan = Plan().plan;
     const LinkPlan& link = plan.links(3);
-    EXPECT_EQ(link.kind(), LinkPlan::TIED);
-    EXPECT_EQ(FormatCodec(link.forward()), FormatCodec(link.backward()));
-    EXPECT_EQ(plan.job().compression().tied(), FormatCodec(link.forward()))
-        << "what the daemons read";
-    return FormatCodec(link.forward());
+    EXPECT_EQ(link.kind(), LinkPlan::GROUP);
+    const std::string codec = FormatCodec(plan.groups(0).contribution());
+    EXPECT_EQ(FormatCodec(DirectionCodec(plan, link, true)), codec);
+    EXPECT_EQ(plan.job().compression().tied(), codec) << "what a resume compares";
+    return codec;
   };
   EXPECT_EQ(tied(10000), "bf16");
   EXPECT_EQ(tied(20), "bf16 | zstd");

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
-#include "proto/plan/schedule.h"
+#include "proto/plan/actions.h"
 #include "tests/coordinator/planner/topology.h"
 
 namespace isthmus::coordinator {
@@ -87,16 +87,15 @@ PlannerInput Draw(uint64_t seed) {
 void CheckPlan(const PlannerInput& in, const PlannedJob& planned) {
   const Plan& plan = planned.plan;
   const JobSpec& job = plan.job();
-  const int stages = plan.stages_size();
+  const int stages = plan.ranks_size();
   ASSERT_GE(stages, 1);
   if (in.job.strategy().stages() != 0) {
     EXPECT_EQ(stages, in.job.strategy().stages());
   }
   EXPECT_EQ(plan.generation(), in.generation);
-  std::vector<StageActions> schedule;
   std::set<std::string> used;
   int next_layer = 0;
-  for (const StagePlan& s : plan.stages()) {
+  for (const RankPlan& s : plan.ranks()) {
     EXPECT_EQ(s.first_layer(), next_layer);
     EXPECT_GT(s.end_layer(), s.first_layer());
     next_layer = s.end_layer();
@@ -105,12 +104,9 @@ void CheckPlan(const PlannerInput& in, const PlannedJob& planned) {
                                    [&](const NodeInfo& n) { return n.id() == s.node_id(); });
     ASSERT_NE(node, in.topology.nodes().end());
     EXPECT_LE(s.memory_bytes(), node->memory_bytes());
-    schedule.emplace_back(s.train().begin(), s.train().end());
   }
   EXPECT_EQ(next_layer, job.model().layers());
-  const int micros =
-      (job.recipe().global_batch() + job.recipe().micro_batch() - 1) / job.recipe().micro_batch();
-  EXPECT_TRUE(CheckSchedule(schedule, micros, job.strategy().queue_limit()).ok());
+  EXPECT_TRUE(CheckActions(plan).ok()) << CheckActions(plan);
   ASSERT_EQ(plan.links_size(), stages == 1 ? 0 : stages);
   for (int b = 0; b + 1 < stages; ++b) {
     const LinkPlan& l = plan.links(b);
@@ -139,7 +135,7 @@ void CheckPlan(const PlannerInput& in, const PlannedJob& planned) {
   EXPECT_GT(plan.predicted_step_s(), 0);
   EXPECT_GE(plan.explanation_size(), 4);
   double slowest = 0;
-  for (const StagePlan& s : plan.stages()) slowest = std::max(slowest, s.predicted_step_s());
+  for (const RankPlan& s : plan.ranks()) slowest = std::max(slowest, s.predicted_step_s());
   EXPECT_GE(plan.predicted_step_s(), slowest * (1 - 1e-9))
       << "no step is faster than its slowest stage";
 }

@@ -31,7 +31,7 @@ class PlannerResumeTest : public ::testing::Test {
   }
   static std::vector<int> Layers(const isthmus::Plan& plan) {
     std::vector<int> n;
-    for (const StagePlan& s : plan.stages()) n.push_back(s.end_layer() - s.first_layer());
+    for (const RankPlan& s : plan.ranks()) n.push_back(s.end_layer() - s.first_layer());
     return n;
   }
   static std::string Forward(const isthmus::Plan& plan) {
@@ -53,7 +53,7 @@ class PlannerResumeTest : public ::testing::Test {
 TEST_F(PlannerResumeTest, AResumedJobStaysWhereItWas) {
   const auto order = [](const isthmus::Plan& plan) {
     std::vector<std::string> names;
-    for (const StagePlan& s : plan.stages()) names.push_back(s.node_name());
+    for (const RankPlan& s : plan.ranks()) names.push_back(s.node_name());
     return names;
   };
   in_.job.mutable_strategy()->set_stages(2);
@@ -75,7 +75,7 @@ TEST_F(PlannerResumeTest, AResumedJobStaysWhereItWas) {
   EXPECT_THAT(order(Plan().plan), Contains("c"));
   Nodes({MakeNode("a", 10.2), MakeNode("b", 10.0)}, 1000, 1);
   in_.job.mutable_strategy()->set_stages(1);  // the job says otherwise
-  EXPECT_EQ(Plan().plan.stages_size(), 1);
+  EXPECT_EQ(Plan().plan.ranks_size(), 1);
   in_.job.mutable_strategy()->set_stages(2);
   in_.job.mutable_strategy()->add_layers_per_stage(1);
   in_.job.mutable_strategy()->add_layers_per_stage(5);
@@ -102,7 +102,7 @@ TEST_F(PlannerResumeTest, AMoveIsToldWithItsReason) {
   in_.job.mutable_compression()->set_backward("quant(6)");
   Nodes({MakeNode("n1", 10), MakeNode("n2", 10), MakeNode("n3", 12.2)}, 10000, 0.1);
   const isthmus::Plan before = Plan().plan;
-  ASSERT_EQ(before.stages(2).node_name(), "n3");
+  ASSERT_EQ(before.ranks(2).node_name(), "n3");
   EXPECT_THAT(before.explanation(), Not(Contains(changed)));
   in_.previous = before;
   in_.start_step = 10;
@@ -112,7 +112,7 @@ TEST_F(PlannerResumeTest, AMoveIsToldWithItsReason) {
 
   Nodes({MakeNode("n1", 10), MakeNode("n2", 30), MakeNode("n3", 12.2)}, 10000, 0.1);
   const PlannedJob moved = Plan();
-  ASSERT_EQ(moved.plan.stages(2).node_name(), "n2");
+  ASSERT_EQ(moved.plan.ranks(2).node_name(), "n2");
   const auto slower =
       AllOf(changed, HasSubstr("n3 (layer 2); by the newest figures of daemons (n1 10, n2 30, "),
             HasSubstr("12.2 GFLOP/s) and links a step would take "), HasSubstr("n2 (layer 2), "),
@@ -130,12 +130,12 @@ TEST_F(PlannerResumeTest, AMoveIsToldWithItsReason) {
               Contains(AllOf(changed, HasSubstr("the job says otherwise now (strategy.stages)"))));
 
   in_.job.mutable_strategy()->set_stages(3);  // and what the plan tells one to do
-  for (const StagePlan& s : before.stages()) {
+  for (const RankPlan& s : before.ranks()) {
     in_.job.mutable_strategy()->add_nodes(s.node_name());
     in_.job.mutable_strategy()->add_layers_per_stage(1);
   }
   Nodes({MakeNode("n1", 10), MakeNode("n2", 30), MakeNode("n3", 12.2)}, 10000, 0.1);
-  EXPECT_EQ(Plan().plan.stages(2).node_name(), "n3");
+  EXPECT_EQ(Plan().plan.ranks(2).node_name(), "n3");
   EXPECT_THAT(Plan().warnings, Not(Contains(changed)));
 }
 
@@ -156,7 +156,7 @@ TEST_F(PlannerResumeTest, NoiseOfAMeasurementMovesNoJobOnItsOwnDaemons) {
       in_.previous = before;
       const isthmus::Plan kept = Plan().plan;
       EXPECT_EQ(Layers(kept), Layers(before)) << who << " x " << noise;
-      EXPECT_EQ(kept.stages(0).node_name(), before.stages(0).node_name()) << who << " x " << noise;
+      EXPECT_EQ(kept.ranks(0).node_name(), before.ranks(0).node_name()) << who << " x " << noise;
     }
   }
   // Where it is worth it, the message says which layers go where.

@@ -37,7 +37,7 @@ class PlannerTest : public ::testing::Test {
   absl::Status Refusal() { return MakePlan(in_).status(); }
   std::vector<int> Layers(const isthmus::Plan& plan) {
     std::vector<int> n;
-    for (const StagePlan& s : plan.stages()) n.push_back(s.end_layer() - s.first_layer());
+    for (const RankPlan& s : plan.ranks()) n.push_back(s.end_layer() - s.first_layer());
     return n;
   }
   static std::string Lines(const PlannedJob& p) {
@@ -86,10 +86,10 @@ TEST_F(PlannerTest, LinksAreHiddenByMoreMicroBatchesUnderWay) {
   EXPECT_THAT(Lines(published), HasSubstr("1f1b with 2, 1 micro-batches under way"));
   EXPECT_THAT(Lines(published), HasSubstr("strategy.in_flight 2 allows no more"));
   EXPECT_LT(free.plan.predicted_step_s(), 0.9 * published.plan.predicted_step_s());
-  EXPECT_GT(free.plan.stages(0).memory_bytes(), published.plan.stages(0).memory_bytes());
+  EXPECT_GT(free.plan.ranks(0).memory_bytes(), published.plan.ranks(0).memory_bytes());
   in_.job.mutable_strategy()->set_in_flight(0);
   for (NodeInfo& n : *in_.topology.mutable_nodes())
-    n.set_memory_bytes(published.plan.stages(n.name() == "home" ? 0 : 1).memory_bytes());
+    n.set_memory_bytes(published.plan.ranks(n.name() == "home" ? 0 : 1).memory_bytes());
   EXPECT_THAT(Lines(Plan()), HasSubstr("the memory of home carries no more"));
 }
 
@@ -127,15 +127,16 @@ TEST_F(PlannerTest, AFastLinkIsNotQuantised) {
     EXPECT_EQ(Backward(p.plan, b), "bf16");
     EXPECT_EQ(FormatCodec(p.plan.links(b).evaluation()), "bf16");
   }
-  EXPECT_EQ(Forward(p.plan, 3), "bf16") << "the tied embedding's gradient";
+  EXPECT_EQ(FormatCodec(p.plan.groups(0).contribution()), "bf16")
+      << "the tied embedding's gradient";
   EXPECT_THAT(p.warnings, IsEmpty());
 }
 
 TEST_F(PlannerTest, AutoTakesAsManyStagesAsPay) {
   Nodes({MakeNode("a", 1), MakeNode("b", 1), MakeNode("c", 1)}, 1000, 1);
-  EXPECT_EQ(Plan().plan.stages_size(), 3);
+  EXPECT_EQ(Plan().plan.ranks_size(), 3);
   Nodes({MakeNode("a", 100), MakeNode("b", 100), MakeNode("c", 100)}, 0.5, 200);
-  EXPECT_EQ(Plan().plan.stages_size(), 1);
+  EXPECT_EQ(Plan().plan.ranks_size(), 1);
 }
 
 TEST_F(PlannerTest, TheSlowDaemonGetsFewerLayers) {
@@ -143,7 +144,7 @@ TEST_F(PlannerTest, TheSlowDaemonGetsFewerLayers) {
   in_.job = MakeJob(8);
   in_.job.mutable_strategy()->set_stages(2);
   const PlannedJob p = Plan();
-  for (const StagePlan& s : p.plan.stages()) {
+  for (const RankPlan& s : p.plan.ranks()) {
     EXPECT_EQ(s.end_layer() - s.first_layer(), s.node_name() == "fast" ? 6 : 2);
   }
 }
@@ -175,19 +176,19 @@ TEST_F(PlannerTest, WhatTheJobSaysIsDone) {
   in_.start_step = 20;
   in_.from_checkpoint = true;
   const PlannedJob p = Plan();
-  EXPECT_EQ(p.plan.stages(0).node_name(), "c");
-  EXPECT_EQ(p.plan.stages(1).node_name(), "a");
+  EXPECT_EQ(p.plan.ranks(0).node_name(), "c");
+  EXPECT_EQ(p.plan.ranks(1).node_name(), "a");
   EXPECT_THAT(Layers(p.plan), ElementsAre(1, 5));
   EXPECT_EQ(Forward(p.plan), "delta(quant(3)) | zstd");
   EXPECT_EQ(Backward(p.plan), "quant(6)");
   EXPECT_EQ(FormatCodec(p.plan.links(0).evaluation()), "bf16");
-  EXPECT_EQ(p.plan.links(1).kind(), LinkPlan::TIED);
-  EXPECT_EQ(Forward(p.plan, 1), "bf16");
+  EXPECT_EQ(p.plan.links(1).kind(), LinkPlan::GROUP);
+  EXPECT_EQ(FormatCodec(p.plan.groups(0).contribution()), "bf16");
   EXPECT_EQ(p.plan.start_step(), 20);
   EXPECT_TRUE(p.plan.from_checkpoint());
   EXPECT_EQ(p.plan.generation(), 3u);
-  EXPECT_EQ(p.plan.stages(0).train(0).op(), Action::FWD);
-  EXPECT_EQ(p.plan.stages(0).train(14).op(), Action::FWD) << "gpipe: eight forwards first";
+  EXPECT_EQ(p.plan.ranks(0).train(0).op(), Action::FWD);
+  EXPECT_EQ(p.plan.ranks(0).train(14).op(), Action::FWD) << "gpipe: eight forwards first";
 }
 
 TEST_F(PlannerTest, ABoundaryMayDiffer) {
@@ -280,7 +281,7 @@ TEST_F(PlannerTest, MemoryMovesLayersToWhoHasRoom) {
   in_.job = MakeJob(24, 1024, 128);
   in_.job.mutable_strategy()->set_stages(2);
   const PlannedJob p = Plan();
-  for (const StagePlan& s : p.plan.stages()) {
+  for (const RankPlan& s : p.plan.ranks()) {
     if (s.node_name() == "small") {
       EXPECT_LE(s.memory_bytes(), int64_t{1} << 30);
       EXPECT_LT(s.end_layer() - s.first_layer(), 12);
@@ -297,7 +298,7 @@ TEST_F(PlannerTest, UnreachablePairsAreNamed) {
   EXPECT_THAT(Refusal().message(), HasSubstr("a -> b: connect 10.0.0.2:7071: timed out"));
   EXPECT_THAT(Refusal().message(), HasSubstr("b -> a: not measured yet"));
   in_.job.mutable_strategy()->set_stages(0);
-  EXPECT_EQ(Plan().plan.stages_size(), 1) << "one daemon needs no link";
+  EXPECT_EQ(Plan().plan.ranks_size(), 1) << "one daemon needs no link";
 }
 
 TEST_F(PlannerTest, DeltaBuffersThatDoNotFitAreRefusedOrNotChosen) {
@@ -343,7 +344,7 @@ TEST_F(PlannerTest, DeltaBuffersMayGoToDisk) {
   in_.job.mutable_compression()->set_forward("delta(quant(4))");
   const PlannedJob p = Plan();
   EXPECT_THAT(p.warnings, Contains(HasSubstr("go to a spill file on disk")));
-  for (const StagePlan& s : p.plan.stages())
+  for (const RankPlan& s : p.plan.ranks())
     EXPECT_LE(s.memory_bytes(), int64_t{s.node_name() == "a" ? 1 : 8} << 30) << s.node_name();
   EXPECT_LT(p.plan.job().compression().buffer_memory_bytes(), int64_t{1} << 30);
 }
@@ -395,14 +396,14 @@ TEST_F(PlannerTest, TablesOfPredictCountAsMemory) {
   in_.job.mutable_strategy()->set_in_flight(2);  // no more if there is memory, no fewer if not
   in_.job.mutable_compression()->set_forward("quant(4)");
   in_.job.mutable_compression()->set_backward("quant(4)");
-  const int64_t without = Plan().plan.stages(0).memory_bytes();
+  const int64_t without = Plan().plan.ranks(0).memory_bytes();
   in_.job.mutable_compression()->set_forward("predict(quant(4), context=4)");
   const JobSpec& job = in_.job;
   const int64_t tables =
       PredictorBytes(*ParseCodec(job.compression().forward()),
                      {job.recipe().micro_batch(), job.model().context(), job.model().hidden()},
                      job.model().vocabulary());
-  EXPECT_EQ(Plan().plan.stages(0).memory_bytes(), without + tables);
+  EXPECT_EQ(Plan().plan.ranks(0).memory_bytes(), without + tables);
   for (NodeInfo& n : *in_.topology.mutable_nodes()) n.set_memory_bytes(without + tables - 1);
   EXPECT_EQ(Refusal().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(Refusal().message(), HasSubstr("memory: the tables of predict(quant(4), context=4)"));
@@ -444,7 +445,7 @@ TEST_F(PlannerTest, UnmeasuredDaemonsAreNotUsed) {
   NodeInfo fresh = MakeNode("fresh", 10);
   fresh.set_block_forward_s(0);
   Nodes({MakeNode("a", 10), fresh});
-  EXPECT_EQ(Plan().plan.stages(0).node_name(), "a");
+  EXPECT_EQ(Plan().plan.ranks(0).node_name(), "a");
   in_.job.mutable_strategy()->set_stages(2);
   EXPECT_THAT(Refusal().message(), HasSubstr("fresh has not measured its compute"));
 }
@@ -454,7 +455,7 @@ TEST_F(PlannerTest, TheEndsOfThePipelineAreWhereTheDataIs) {
   empty.clear_data_files();
   Nodes({MakeNode("a", 10), empty, MakeNode("b", 10)}, 1000, 1);
   in_.job.mutable_strategy()->set_stages(3);
-  EXPECT_EQ(Plan().plan.stages(1).node_name(), "empty");
+  EXPECT_EQ(Plan().plan.ranks(1).node_name(), "empty");
 }
 
 TEST_F(PlannerTest, APlanThatNoMessageCarriesIsRefused) {

@@ -73,7 +73,7 @@ void FakeDaemon::Send(const DaemonMessage& message) {
 }
 
 int FakeDaemon::StageOf(const Plan& plan) const {
-  for (const StagePlan& s : plan.stages()) {
+  for (const RankPlan& s : plan.ranks()) {
     if (s.node_id() == options_.node.id()) return s.stage();
   }
   return -1;
@@ -85,7 +85,7 @@ void FakeDaemon::Event(const Plan& plan, SessionEvent::State state, int64_t step
   SessionEvent* e = m.mutable_session();
   e->set_job_id(plan.job_id());
   e->set_generation(plan.generation());
-  e->set_stage(StageOf(plan));
+  e->set_rank(StageOf(plan));
   e->set_state(state);
   e->set_step(step);
   e->set_message(text);
@@ -97,9 +97,9 @@ void FakeDaemon::Step(const Plan& plan, int64_t step, double loss, double comput
   StepRecord* r = m.mutable_step();
   r->set_job_id(plan.job_id());
   r->set_generation(plan.generation());
-  r->set_stage(StageOf(plan));
+  r->set_rank(StageOf(plan));
   r->set_step(step);
-  r->set_has_loss(StageOf(plan) + 1 == plan.stages_size());
+  r->set_has_loss(StageOf(plan) + 1 == plan.ranks_size());
   r->set_loss(loss);
   r->set_tokens(100);
   r->set_step_s(0.1);

@@ -22,7 +22,7 @@ class KeptCheckpointsTest : public ServiceTest {
     part.set_generation(plan.generation());
     part.set_step(step);
     part.set_stage(stage);
-    part.set_stages(plan.stages_size());
+    part.set_stages(plan.ranks_size());
     return all;
   }
   // A job with checkpoint 2, whose daemon b is killed after step 5; a keeps its part of 4.

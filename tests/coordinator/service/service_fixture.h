@@ -155,7 +155,7 @@ class ServiceTest : public ::testing::Test {
     h.set_generation(plan.generation());
     h.set_step(step);
     h.set_stage(stage);
-    h.set_stages(std::max(1, plan.stages_size()));
+    h.set_stages(std::max(1, plan.ranks_size()));
     h.set_file(file);
     h.set_file_bytes(static_cast<int64_t>(bytes.size()));
     h.set_checksum(Hash64(bytes));
@@ -185,7 +185,7 @@ class ServiceTest : public ::testing::Test {
     CheckpointState state;
     state.step = step;
     state.generation = plan.generation();
-    state.stages = plan.stages_size();
+    state.stages = plan.ranks_size();
     state.job = plan.job();
     const int64_t samples = plan.train_samples();
     state.position = Advance(StartOfData(plan, samples), samples,
@@ -195,7 +195,7 @@ class ServiceTest : public ::testing::Test {
   }
   bool PutAll(const Plan& plan, int64_t step) {
     bool complete = false;
-    for (int s = 0; s < plan.stages_size(); ++s) {
+    for (int s = 0; s < plan.ranks_size(); ++s) {
       const float value = 1;
       const std::string weights =
           WriteSafetensors(

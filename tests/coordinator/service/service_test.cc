@@ -146,7 +146,7 @@ TEST_F(ServiceTest, ComputeIsMeasuredAgainOnAnIdleHostAndByRealSteps) {
   EXPECT_TRUE(Eventually([&] { return gflops("a") == 40 && gflops("b") == 40; }));
   const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
   EXPECT_GT(a->measures(), 0);
-  const double predicted_s = plan.stages(0).predicted_step_s();
+  const double predicted_s = plan.ranks(0).predicted_step_s();
   EXPECT_GT(predicted_s, 0);
   // Steps that take three times as long: the next plan counts with it.
   for (int step = 0; step < 6; ++step) {
@@ -160,7 +160,7 @@ TEST_F(ServiceTest, ComputeIsMeasuredAgainOnAnIdleHostAndByRealSteps) {
   EXPECT_TRUE(Becomes(JOB_PAUSED));
   ASSERT_TRUE(Submit(TwoStages(), true).ok());
   const Plan again = a->NextStart().value();
-  EXPECT_NEAR(again.stages(0).predicted_step_s() / predicted_s, 3, 0.5);
+  EXPECT_NEAR(again.ranks(0).predicted_step_s() / predicted_s, 3, 0.5);
   a->Vanish();
   b->Vanish();
   Close();

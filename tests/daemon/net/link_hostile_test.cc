@@ -22,7 +22,7 @@ class HostileTest : public testing::Test {
  protected:
   HostileTest() : cluster_(2), plan_(TwoStagePlan()) {
     cluster_.Prepare(&plan_);
-    stub_ = Peer::NewStub(rpc::MakeChannel(plan_.stages(1).address(), {}));
+    stub_ = Peer::NewStub(rpc::MakeChannel(plan_.ranks(1).address(), {}));
   }
 
   LinkChunk Hello() const {

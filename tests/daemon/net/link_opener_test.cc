@@ -20,7 +20,7 @@ bool Says(const absl::Status& status, const std::string& word) {
 TEST(LinkOpener, NobodyAtTheAddressIsUnavailableAndNamed) {
   LoopbackCluster cluster(1);
   Plan plan = TwoStagePlan();
-  plan.mutable_stages(1)->set_address("127.0.0.1:1");
+  plan.mutable_ranks(1)->set_address("127.0.0.1:1");
   const auto link = cluster.opener(0)->Open(plan, plan.links(0), 0, absl::Milliseconds(300));
   EXPECT_EQ(link.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(Says(link.status(), "127.0.0.1:1") && Says(link.status(), "node-b")) << link.status();
@@ -94,7 +94,7 @@ TEST(LinkOpener, TheUpperStageDialsWhereThePlanSaysSo) {
   Plan plan = TwoStagePlan();
   cluster.Prepare(&plan);
   plan.mutable_links(0)->set_upper_dials(true);
-  plan.mutable_stages(1)->set_address("127.0.0.1:1");  // nobody can dial it
+  plan.mutable_ranks(1)->set_address("127.0.0.1:1");  // nobody can dial it
   absl::StatusOr<std::unique_ptr<worker::Link>> dialled = absl::UnknownError("");
   std::thread dial([&] { dialled = cluster.opener(1)->Open(plan, plan.links(0), 1, kLong); });
   const auto served = cluster.opener(0)->Open(plan, plan.links(0), 0, kLong);
@@ -113,7 +113,7 @@ TEST(LinkOpener, AnotherDaemonAtTheAddressIsRefusedInWords) {
   other.watchdog = &watchdog;
   const auto server = PeerServer::Start(other).value();
   Plan plan = TwoStagePlan();
-  plan.mutable_stages(1)->set_address(absl::StrCat("127.0.0.1:", server->port()));
+  plan.mutable_ranks(1)->set_address(absl::StrCat("127.0.0.1:", server->port()));
   const auto link = cluster.opener(0)->Open(plan, plan.links(0), 0, kLong);
   EXPECT_EQ(link.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(Says(link.status(), "another daemon answers there: other (identity other-id)"))

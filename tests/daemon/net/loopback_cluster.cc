@@ -28,8 +28,8 @@ LoopbackCluster::~LoopbackCluster() {
 }
 
 void LoopbackCluster::Prepare(Plan* plan) {
-  for (int stage = 0; stage < plan->stages_size(); ++stage) {
-    plan->mutable_stages(stage)->set_address(
+  for (int stage = 0; stage < plan->ranks_size(); ++stage) {
+    plan->mutable_ranks(stage)->set_address(
         absl::StrCat("127.0.0.1:", nodes_[stage]->server->port()));
     nodes_[stage]->board.SetSession(plan->job_id(), plan->generation());
   }
@@ -40,7 +40,7 @@ Plan TwoStagePlan() {
   plan.set_job_id("job-1");
   plan.set_generation(7);
   for (int stage = 0; stage < 2; ++stage) {
-    StagePlan* each = plan.add_stages();
+    RankPlan* each = plan.add_ranks();
     each->set_stage(stage);
     each->set_node_name(stage == 0 ? "node-a" : "node-b");
     each->set_node_id(absl::StrCat("id-", stage));

@@ -1,6 +1,6 @@
 // Real gRPC links between the stages of a plan, all in one process on loopback: for tests.
 //
-//   LoopbackCluster cluster(plan.stages_size());
+//   LoopbackCluster cluster(plan.ranks_size());
 //   cluster.Prepare(&plan);                       // addresses, and the generation that each stage
 //   accepts options.links = cluster.opener(stage);        // a worker::LinkOpener
 //

@@ -27,7 +27,7 @@ class FramesTest : public ::testing::Test {
     h.set_micro(3);  // the last one: 1 of 7 samples
     h.add_sample_ids(17);
     for (int64_t n : {1, 3, 4}) h.add_shape(n);
-    h.set_codec(CodecId(plan.lower()->forward()));
+    h.set_codec(CodecId(plan.below()->forward()));
     frame.payload = std::string(1 * 3 * 4 * 4, 'x');
     SealFrame(plan.plan(), &frame);
     return frame;
@@ -37,8 +37,8 @@ class FramesTest : public ::testing::Test {
 TEST_F(FramesTest, AGoodFramePasses) {
   const auto plan = PlanOf(WorldShape(), 1);
   const ExpectedFrame expected{FrameHeader::ACTIVATION, 5, 3};
-  EXPECT_TRUE(CheckFrame(*plan, *plan->lower(), expected, GoodActivation(*plan)).ok());
-  EXPECT_EQ(MaxPayloadBytes(*plan, *plan->lower(), expected), 48);
+  EXPECT_TRUE(CheckFrame(*plan, *plan->below(), expected, GoodActivation(*plan)).ok());
+  EXPECT_EQ(MaxPayloadBytes(*plan, *plan->below(), expected), 48);
 }
 
 TEST_F(FramesTest, EveryFieldIsUnderTheChecksum) {
@@ -65,7 +65,7 @@ TEST_F(FramesTest, EveryFieldIsUnderTheChecksum) {
     Frame frame = GoodActivation(*plan);
     change(&frame);
     const absl::Status status =
-        CheckFrame(*plan, *plan->lower(), {FrameHeader::ACTIVATION, 5, 3}, frame);
+        CheckFrame(*plan, *plan->below(), {FrameHeader::ACTIVATION, 5, 3}, frame);
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << frame.header.ShortDebugString();
   }
 }
@@ -76,7 +76,7 @@ TEST_F(FramesTest, ASealedFrameMayStillBeTheWrongOne) {
   Frame frame = GoodActivation(*plan);
   frame.header.set_micro(2);
   SealFrame(plan->plan(), &frame);
-  absl::Status status = CheckFrame(*plan, *plan->lower(), expected, frame);
+  absl::Status status = CheckFrame(*plan, *plan->below(), expected, frame);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(status.message(), HasSubstr("activation of micro-batch 2, step 5 came where the "
                                           "activation of micro-batch 3, step 5 was due"));
@@ -85,21 +85,21 @@ TEST_F(FramesTest, ASealedFrameMayStillBeTheWrongOne) {
   Plan stale = plan->plan();
   stale.set_generation(2);
   SealFrame(stale, &frame);
-  status = CheckFrame(*plan, *plan->lower(), expected, frame);
+  status = CheckFrame(*plan, *plan->below(), expected, frame);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("generation 2 where generation 3 runs"));
 
   frame = GoodActivation(*plan);
   frame.header.set_codec(1);
   SealFrame(plan->plan(), &frame);
-  EXPECT_EQ(CheckFrame(*plan, *plan->lower(), expected, frame).code(),
+  EXPECT_EQ(CheckFrame(*plan, *plan->below(), expected, frame).code(),
             absl::StatusCode::kInvalidArgument);
 
   frame = GoodActivation(*plan);
   frame.header.set_shape(0, 2);
   frame.header.add_sample_ids(4);
   SealFrame(plan->plan(), &frame);
-  EXPECT_EQ(CheckFrame(*plan, *plan->lower(), expected, frame).code(),
+  EXPECT_EQ(CheckFrame(*plan, *plan->below(), expected, frame).code(),
             absl::StatusCode::kInvalidArgument);
 }
 
@@ -109,14 +109,14 @@ TEST_F(FramesTest, ControlFramesCarryNothingElse) {
   frame.header.set_kind(FrameHeader::VOTE);
   SealFrame(plan->plan(), &frame);
   const ExpectedFrame expected{FrameHeader::VOTE, 0, 0};
-  EXPECT_FALSE(CheckFrame(*plan, *plan->upper(), expected, frame).ok());  // no vote in it
+  EXPECT_FALSE(CheckFrame(*plan, *plan->above(), expected, frame).ok());  // no vote in it
   frame.header.mutable_vote()->set_finite(true);
   SealFrame(plan->plan(), &frame);
-  EXPECT_TRUE(CheckFrame(*plan, *plan->upper(), expected, frame).ok());
+  EXPECT_TRUE(CheckFrame(*plan, *plan->above(), expected, frame).ok());
   frame.payload = "x";
   SealFrame(plan->plan(), &frame);
-  EXPECT_FALSE(CheckFrame(*plan, *plan->upper(), expected, frame).ok());
-  EXPECT_EQ(MaxPayloadBytes(*plan, *plan->upper(), expected), 0);
+  EXPECT_FALSE(CheckFrame(*plan, *plan->above(), expected, frame).ok());
+  EXPECT_EQ(MaxPayloadBytes(*plan, *plan->above(), expected), 0);
 }
 
 std::string Sequence(FrameSequence* sequence, int most = 100) {
@@ -124,7 +124,7 @@ std::string Sequence(FrameSequence* sequence, int most = 100) {
   for (int i = 0; i < most; ++i) {
     const std::optional<ExpectedFrame> e = sequence->Next();
     if (!e.has_value()) return text + "end";
-    const char* letters = "AGTVDELH";
+    const char* letters = "AG.VDELH.CS";
     text += std::string(1, letters[e->kind]) + std::to_string(e->step) +
             (e->kind <= 1 || e->kind == 5 ? "." + std::to_string(e->micro) : "") + " ";
   }
@@ -140,13 +140,13 @@ TEST_F(FramesTest, SequencesFollowThePlan) {
   shape.forward = "delta(quant(3))";
   shape.check_buffers = true;
   const auto middle = PlanOf(shape, 1);
-  FrameSequence below(*middle, *middle->lower());
+  FrameSequence below(*middle, *middle->below());
   EXPECT_EQ(Sequence(&below), "A0.0 A0.1 H0 D0 A1.0 A1.1 H1 D1 E1.0 end");
-  FrameSequence above(*middle, *middle->upper());
+  FrameSequence above(*middle, *middle->above());
   EXPECT_EQ(Sequence(&above), "G0.0 G0.1 V0 G1.0 G1.1 V1 end");
   const auto first = PlanOf(shape, 0);
-  FrameSequence tied(*first, *first->tied());
-  EXPECT_EQ(Sequence(&tied), "T0 T1 end");
+  FrameSequence tied(*first, first->group_link(2));
+  EXPECT_EQ(Sequence(&tied), "C0 C1 end");
 }
 
 TEST_F(FramesTest, SequencesStartAtTheCheckpointAndEndAtAStop) {
@@ -155,7 +155,7 @@ TEST_F(FramesTest, SequencesStartAtTheCheckpointAndEndAtAStop) {
   shape.global_batch = 2;
   shape.eval_every = 1;
   const auto last = PlanOf(shape, 1, 7);
-  FrameSequence below(*last, *last->lower());
+  FrameSequence below(*last, *last->below());
   EXPECT_EQ(Sequence(&below, 6), "A7.0 D7 E7.0 E7.1 E7.2 A8.0 ");
   EXPECT_EQ(Sequence(&below, 1), "D8 ");
   below.Stop();
@@ -173,19 +173,19 @@ TEST_F(FramesTest, AValidationPassMayBeLeft) {
   h.set_step(0);
   h.set_micro(1);
   for (int64_t n : {0, 3, 4}) h.add_shape(n);
-  h.set_codec(CodecId(plan->lower()->evaluation()));
+  h.set_codec(CodecId(plan->below()->evaluation()));
   h.mutable_vote()->set_stop(true);
   SealFrame(plan->plan(), &frame);
   const ExpectedFrame expected{FrameHeader::EVAL_ACTIVATION, 0, 1};
-  EXPECT_TRUE(CheckFrame(*plan, *plan->lower(), expected, frame).ok());
+  EXPECT_TRUE(CheckFrame(*plan, *plan->below(), expected, frame).ok());
   Frame activation = GoodActivation(*plan);
   activation.header.mutable_vote()->set_stop(true);
   SealFrame(plan->plan(), &activation);
   EXPECT_THAT(
-      CheckFrame(*plan, *plan->lower(), {FrameHeader::ACTIVATION, 5, 3}, activation).message(),
+      CheckFrame(*plan, *plan->below(), {FrameHeader::ACTIVATION, 5, 3}, activation).message(),
       HasSubstr("a tensor and a vote"));
 
-  FrameSequence sequence(*plan, *plan->lower());
+  FrameSequence sequence(*plan, *plan->below());
   std::optional<ExpectedFrame> next = sequence.Next();
   while (next->kind != FrameHeader::EVAL_ACTIVATION) next = sequence.Next();
   EXPECT_EQ(next->step, 0);

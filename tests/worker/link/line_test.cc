@@ -52,11 +52,11 @@ class LineTest : public ::testing::Test {
     lower_ = SessionPlan::Make(plan, 0).value();
     upper_ = SessionPlan::Make(plan, 1).value();
     std::thread dial(
-        [this] { low_ = hub_.Open(lower_->plan(), *lower_->upper(), 0, kLong).value(); });
-    up_ = hub_.Open(upper_->plan(), *upper_->lower(), 1, kLong).value();
+        [this] { low_ = hub_.Open(lower_->plan(), *lower_->above(), 0, kLong).value(); });
+    up_ = hub_.Open(upper_->plan(), *upper_->below(), 1, kLong).value();
     dial.join();
-    out_ = Outlet::Make(*lower_, *lower_->upper(), spill_directory).value();
-    in_ = Inlet::Make(*upper_, *upper_->lower(), spill_directory).value();
+    out_ = Outlet::Make(*lower_, *lower_->above(), spill_directory).value();
+    in_ = Inlet::Make(*upper_, *upper_->below(), spill_directory).value();
     out_->Start(low_.get(), [this](absl::Status s) { Failed(s); });
     in_->Start(up_.get(), [this](absl::Status s) { Failed(s); });
   }
@@ -94,7 +94,7 @@ class LineTest : public ::testing::Test {
     item.header.set_step(step);
     item.header.set_micro(micro);
     item.header.add_sample_ids(id);
-    item.tensor = Tensor::Zeros(lower_->boundary_dims(*lower_->upper(), 1));
+    item.tensor = Tensor::Zeros(lower_->boundary_dims(*lower_->above(), 1));
     for (float& x : item.tensor.data) x = value;
     item.timeout = kLong;
     return item;

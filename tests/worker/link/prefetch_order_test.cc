@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/worker/world.h"
+#include "worker/link/codec_options.h"
 #include "worker/link/inlet.h"
 
 namespace isthmus::worker {
@@ -24,9 +25,9 @@ class PrefetchOrderTest : public ::testing::Test {
     Plan plan = MakePlan(shape_, 1, start_step);
     plan.set_train_samples(train_samples);
     plan_ = SessionPlan::Make(plan, 1).value();
-    const LinkPlan& link = *plan_->lower();
+    const LinkPlan& link = *plan_->below();
     return PrefetchOrder::Make(*plan_, FrameHeader::ACTIVATION, link.forward(),
-                               MakeCodecOptions(*plan_, link, link.forward(), true, directory));
+                               BoundaryCodecOptions(*plan_, link, link.forward(), true, directory));
   }
   // All ids of the steps from `step` to `end`.
   std::vector<uint32_t> Steps(int64_t step, int64_t end) {

@@ -7,6 +7,7 @@
 
 #include "tests/worker/link/memory_states.h"
 #include "tests/worker/world.h"
+#include "worker/link/codec_options.h"
 #include "worker/link/inlet.h"
 
 namespace isthmus::worker {
@@ -48,12 +49,12 @@ class SlowStates : public CodecStateStore {
 struct End {
   End(WorldShape shape, int stage, int64_t start_step = 0)
       : plan(SessionPlan::Make(MakePlan(shape, 1, start_step), stage).value()),
-        link(stage == 0 ? *plan->upper() : *plan->lower()),
-        options(MakeCodecOptions(*plan, link, link.forward(), true, "")) {}
+        link(stage == 0 ? *plan->above() : *plan->below()),
+        options(BoundaryCodecOptions(*plan, link, link.forward(), true, "")) {}
 
   ResumableCodec<compress::Encoder> Encoder(CodecStateStore* states) const {
-    return *ResumableCodec<compress::Encoder>::Make(*plan, link, link.forward(), true, options,
-                                                    states);
+    return *ResumableCodec<compress::Encoder>::Make(*plan, CodecPlace::Boundary(*plan, link, true),
+                                                    link.forward(), options, states);
   }
 
   void Encode(ResumableCodec<compress::Encoder>* encoder) const {

@@ -7,6 +7,7 @@
 
 #include "tests/worker/link/memory_states.h"
 #include "tests/worker/world.h"
+#include "worker/link/codec_options.h"
 #include "worker/link/frames.h"
 #include "worker/link/inlet.h"
 
@@ -42,13 +43,13 @@ class StateExchangeTest : public ::testing::Test {
     WorldShape shape;
     shape.forward = codec;
     plan_ = SessionPlan::Make(MakePlan(shape, 2, start_step), 0).value();
-    const LinkPlan& link = *plan_->upper();
+    const LinkPlan& link = *plan_->above();
     encoder_ = *ResumableCodec<compress::Encoder>::Make(
-        *plan_, link, link.forward(), true,
-        MakeCodecOptions(*plan_, link, link.forward(), true, ""), &states_);
+        *plan_, CodecPlace::Boundary(*plan_, link, true), link.forward(),
+        BoundaryCodecOptions(*plan_, link, link.forward(), true, ""), &states_);
     decoder_ = *ResumableCodec<compress::Decoder>::Make(
-        *plan_, link, link.backward(), false,
-        MakeCodecOptions(*plan_, link, link.backward(), false, ""), &states_);
+        *plan_, CodecPlace::Boundary(*plan_, link, false), link.backward(),
+        BoundaryCodecOptions(*plan_, link, link.backward(), false, ""), &states_);
     if (saved) encoder_.Save(4);
     exchange_.emplace(*plan_, link, &wire_, &encoder_, &decoder_);
   }

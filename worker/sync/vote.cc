@@ -1,13 +1,23 @@
-#include "worker/vote.h"
+#include "worker/sync/vote.h"
 
 #include <cmath>
 
 namespace isthmus::worker {
 
-Vote CombineVote(const Vote* above, const GradientNorm& norm, const StepRequests& requests) {
+Vote MergeVotes(const Vote& a, const Vote& b) {
+  Vote vote = a;
+  vote.set_norm_sq(a.norm_sq() + b.norm_sq());
+  vote.set_finite(a.finite() && b.finite() && std::isfinite(vote.norm_sq()));
+  vote.set_stop(a.stop() || b.stop());
+  vote.set_checkpoint(a.checkpoint() || b.checkpoint());
+  vote.set_busy(a.busy() || b.busy());
+  return vote;
+}
+
+Vote CombineVote(const Vote* heard, const GradientNorm& norm, const StepRequests& requests) {
   Vote vote;
-  if (above != nullptr) vote = *above;
-  if (above == nullptr) vote.set_finite(true);
+  if (heard != nullptr) vote = *heard;
+  if (heard == nullptr) vote.set_finite(true);
   vote.set_commit(false);
   vote.set_norm_sq(vote.norm_sq() + norm.sum_squares);
   vote.set_finite(vote.finite() && norm.finite && requests.finite && std::isfinite(vote.norm_sq()));

@@ -1,4 +1,4 @@
-#include "worker/vote.h"
+#include "worker/sync/vote.h"
 
 #include <gtest/gtest.h>
 

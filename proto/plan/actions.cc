@@ -1,0 +1,362 @@
+#include "proto/plan/actions.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "proto/codec/codec_text.h"
+#include "proto/plan/schedule.h"
+
+namespace isthmus {
+namespace {
+
+int CeilDivide(int64_t a, int64_t b) { return b > 0 ? static_cast<int>((a + b - 1) / b) : 0; }
+
+bool Contains(const GroupPlan& group, int rank) {
+  return std::find(group.ranks().begin(), group.ranks().end(), rank) != group.ranks().end();
+}
+
+// Of the boundaries of `rank`, the one that it is the upper, or lower, end of; -1: none.
+int Boundary(const Plan& plan, int rank, bool below) {
+  for (int l = 0; l < plan.links_size(); ++l) {
+    const LinkPlan& link = plan.links(l);
+    if (link.kind() == LinkPlan::BOUNDARY && (below ? link.upper() : link.lower()) == rank)
+      return l;
+  }
+  return -1;
+}
+
+// Writes the end of a step on one rank.
+class EndOfStep {
+ public:
+  EndOfStep(const Plan& plan, const Wiring& wiring, int rank)
+      : plan_(plan),
+        wiring_(wiring),
+        rank_(rank),
+        below_(Boundary(plan, rank, true)),
+        above_(Boundary(plan, rank, false)) {
+    for (int r = 0; r < plan.ranks_size(); ++r) {
+      if (Boundary(plan, r, true) < 0) heads_.push_back(r);
+    }
+  }
+
+  absl::StatusOr<ActionList> Write() {
+    if (HasHash(above_, true)) Frame(Action::SEND, above_, FrameHeader::BUFFER_HASH);
+    if (HasHash(below_, false)) Frame(Action::SEND, below_, FrameHeader::BUFFER_HASH);
+    for (const Action::Op op : {Action::OFFER, Action::REDUCE, Action::COLLECT}) Reduce(op, true);
+    RETURN_IF_ERROR(Votes());
+    return std::move(list_);
+  }
+
+ private:
+  void Add(Action::Op op) { list_.emplace_back().set_op(op); }
+
+  void Frame(Action::Op op, int link, FrameHeader::Kind what) {
+    Add(op);
+    list_.back().set_link(link);
+    list_.back().set_what(what);
+  }
+
+  bool HasHash(int link, bool up) const {
+    if (link < 0 || !plan_.job().compression().check_buffers()) return false;
+    const LinkPlan& l = plan_.links(link);
+    return IsStateful(up ? l.forward() : l.backward());
+  }
+
+  // False: this rank's vote does not wait for the group.
+  bool Early(const GroupPlan& group) const {
+    return group.rule() != GroupPlan::EXCHANGE || group.tensors() != GroupPlan::TIED ||
+           CountsTiedNorm(plan_, rank_);
+  }
+
+  void Reduce(Action::Op op, bool early) {
+    for (int g = 0; g < plan_.groups_size(); ++g) {
+      const GroupPlan& group = plan_.groups(g);
+      if (!Contains(group, rank_)) continue;
+      if (op != Action::OFFER && Early(group) != early) continue;
+      if (op == Action::COLLECT && group.rule() != GroupPlan::SHARDED) continue;
+      Add(op);
+      list_.back().set_group(g);
+    }
+  }
+
+  absl::Status Votes() {
+    const int root = heads_.front();
+    int link = below_;  // towards the root
+    if (link < 0 && rank_ != root) {
+      link = wiring_.GroupLink(rank_, root);
+      if (link < 0)
+        return absl::InvalidArgumentError(
+            absl::StrCat("schedule: no link takes the votes of rank ", rank_, " to rank ", root));
+    }
+    std::vector<int> others;  // links away from the root
+    if (rank_ == root) {
+      for (size_t h = 1; h < heads_.size(); ++h)
+        others.push_back(wiring_.GroupLink(root, heads_[h]));
+    }
+    if (HasHash(above_, false)) Frame(Action::RECV, above_, FrameHeader::BUFFER_HASH);
+    if (above_ >= 0) Frame(Action::RECV, above_, FrameHeader::VOTE);
+    for (int other : others) Frame(Action::RECV, other, FrameHeader::VOTE);
+    if (rank_ == root) {
+      Add(Action::DECIDE);
+    } else {
+      Frame(Action::SEND, link, FrameHeader::VOTE);
+    }
+    Reduce(Action::REDUCE, false);
+    if (HasHash(below_, true)) Frame(Action::RECV, below_, FrameHeader::BUFFER_HASH);
+    if (rank_ != root) Frame(Action::RECV, link, FrameHeader::DECISION);
+    for (int other : others) Frame(Action::SEND, other, FrameHeader::DECISION);
+    if (above_ >= 0) Frame(Action::SEND, above_, FrameHeader::DECISION);
+    Add(Action::STEP);
+    return absl::OkStatus();
+  }
+
+  const Plan& plan_;
+  const Wiring& wiring_;
+  const int rank_;
+  const int below_, above_;
+  std::vector<int> heads_;  // first stages; the smallest rank decides
+  ActionList list_;
+};
+
+// What must come before what on one rank; how often each thing is done.
+class OrderCheck {
+ public:
+  OrderCheck(const Plan& plan, const Wiring& wiring, int rank)
+      : plan_(plan),
+        wiring_(wiring),
+        rank_(rank),
+        below_(Boundary(plan, rank, true)),
+        above_(Boundary(plan, rank, false)),
+        list_(TrainOf(plan, rank)),
+        micros_(CountForwards(list_)) {}
+
+  absl::Status Run() {
+    for (at_ = 0; at_ < list_.size(); ++at_) RETURN_IF_ERROR(Check(list_[at_]));
+    if (micros_ == 0) return Lacks("it has no FWD");
+    for (int m = 0; m < micros_; ++m) {
+      const int passes = Bit(Action::FWD) | Bit(Action::BWD);
+      if ((done_[m] & passes) != passes)
+        return Lacks(absl::StrCat("micro-batch ", m, " lacks its FWD or BWD"));
+    }
+    for (int g = 0; g < plan_.groups_size(); ++g) {
+      if (!Contains(plan_.groups(g), rank_)) continue;
+      if (reduced_[g] != (plan_.groups(g).rule() == GroupPlan::SHARDED ? 3 : 2))
+        return Lacks(absl::StrCat(plan_.groups(g).id(), " is not reduced"));
+    }
+    if (list_.empty() || list_.back().op() != Action::STEP) return Lacks("does not end with STEP");
+    return absl::OkStatus();
+  }
+
+  bool decides() const { return decides_; }
+
+ private:
+  enum Extra { kGot = 10, kSent = 11, kGotGradient = 12, kSentGradient = 13 };
+  static int Bit(int what) { return 1 << what; }
+
+  absl::Status Broken(absl::string_view why) const {
+    return absl::FailedPreconditionError(absl::StrCat("schedule: rank ", rank_, ", action ", at_,
+                                                      " (", ActionName(list_[at_], wiring_),
+                                                      "): ", why));
+  }
+  absl::Status Lacks(absl::string_view why) const {
+    return absl::FailedPreconditionError(absl::StrCat("schedule: rank ", rank_, ": ", why));
+  }
+
+  absl::Status Check(const Action& a) {
+    if (stepped_) return Broken("STEP ends a step");
+    switch (a.op()) {
+      case Action::FWD:
+      case Action::BWD:
+        return Pass(a);
+      case Action::SEND:
+      case Action::RECV:
+        return Frame(a);
+      case Action::OFFER:
+      case Action::REDUCE:
+      case Action::COLLECT:
+        return Reduction(a);
+      case Action::DECIDE:
+      case Action::STEP:
+        return Decision(a);
+      default:
+        return Broken("there is no such action");
+    }
+  }
+
+  absl::Status Once(const Action& a, int what, int before, absl::string_view first) {
+    if (a.micro() < 0 || a.micro() >= micros_)
+      return Broken(absl::StrCat("there are ", micros_, " micro-batches"));
+    int& bits = done_[a.micro()];
+    if ((bits & Bit(what)) != 0) return Broken("for the second time");
+    if (before >= 0 && (bits & Bit(before)) == 0) return Broken(absl::StrCat("before its ", first));
+    bits |= Bit(what);
+    return absl::OkStatus();
+  }
+
+  absl::Status Pass(const Action& a) {
+    if (offered_) return Broken("after a reduction began");
+    if (a.op() == Action::FWD)
+      return Once(a, Action::FWD, below_ >= 0 ? static_cast<int>(kGot) : -1, "activation came");
+    RETURN_IF_ERROR(Once(a, Action::BWD, Action::FWD, "FWD"));
+    if (above_ >= 0 && (done_[a.micro()] & Bit(kGotGradient)) == 0)
+      return Broken("before its gradient came");
+    return absl::OkStatus();
+  }
+
+  absl::Status Frame(const Action& a) {
+    const bool send = a.op() == Action::SEND;
+    switch (a.what()) {
+      case FrameHeader::ACTIVATION:
+        if (a.link() != (send ? above_ : below_)) return Broken("not the boundary it belongs to");
+        return send ? Once(a, kSent, Action::FWD, "FWD") : Once(a, kGot, -1, "");
+      case FrameHeader::GRADIENT:
+        if (a.link() != (send ? below_ : above_)) return Broken("not the boundary it belongs to");
+        return send ? Once(a, kSentGradient, Action::BWD, "BWD") : Once(a, kGotGradient, -1, "");
+      case FrameHeader::BUFFER_HASH:
+        return absl::OkStatus();
+      case FrameHeader::VOTE:
+        if (voted_) return Broken("after its own vote");
+        voted_ = send;
+        return absl::OkStatus();
+      case FrameHeader::DECISION:
+        if (send) return decided_ ? absl::OkStatus() : Broken("before it has one");
+        if (!voted_) return Broken("before its vote");
+        if (decided_) return Broken("for the second time");
+        decided_ = true;
+        return absl::OkStatus();
+      default:
+        return Broken("no frame of a step that is sent by itself");
+    }
+  }
+
+  absl::Status Reduction(const Action& a) {
+    const int groups = plan_.groups_size();
+    if (a.group() < 0 || a.group() >= groups)
+      return Broken(absl::StrCat("there are ", groups, " groups"));
+    int& stage = reduced_[a.group()];
+    const int wanted = a.op() == Action::OFFER ? 0 : a.op() == Action::REDUCE ? 1 : 2;
+    if (stage != wanted) return Broken("out of order");
+    if (a.op() == Action::COLLECT && plan_.groups(a.group()).rule() != GroupPlan::SHARDED)
+      return Broken("only a sharded group is collected");
+    ++stage;
+    offered_ = true;
+    return absl::OkStatus();
+  }
+
+  absl::Status Decision(const Action& a) {
+    if (a.op() == Action::STEP) {
+      stepped_ = true;
+      return decided_ ? absl::OkStatus() : Broken("before the decision");
+    }
+    if (voted_ || decided_) return Broken("this rank's vote has left already");
+    voted_ = decided_ = decides_ = true;
+    return absl::OkStatus();
+  }
+
+  const Plan& plan_;
+  const Wiring& wiring_;
+  const int rank_;
+  const int below_, above_;
+  const ActionList list_;
+  const int micros_;
+  size_t at_ = 0;
+  std::map<int, int> done_;     // of each micro-batch: bits of what was done
+  std::map<int, int> reduced_;  // of each group: how far it is
+  bool offered_ = false, voted_ = false, decided_ = false, decides_ = false, stepped_ = false;
+};
+
+absl::Status CheckEval(const Plan& plan, const Wiring& wiring, int rank) {
+  const int below = Boundary(plan, rank, true), above = Boundary(plan, rank, false);
+  for (const Action& a : plan.ranks(rank).eval()) {
+    const bool frame = a.op() == Action::SEND || a.op() == Action::RECV;
+    if (a.op() == Action::FWD) continue;
+    if (!frame || a.what() != FrameHeader::EVAL_ACTIVATION ||
+        a.link() != (a.op() == Action::SEND ? above : below)) {
+      return absl::FailedPreconditionError(absl::StrCat("schedule: rank ", rank, ": ",
+                                                        ActionName(a, wiring),
+                                                        " has no place in a validation pass"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+ActionList TrainOf(const Plan& plan, int rank) {
+  const auto& list = plan.ranks(rank).train();
+  return {list.begin(), list.end()};
+}
+
+int CountForwards(const ActionList& list) {
+  return static_cast<int>(std::count_if(list.begin(), list.end(),
+                                        [](const Action& a) { return a.op() == Action::FWD; }));
+}
+
+bool CountsTiedNorm(const Plan& plan, int rank) {
+  for (const GroupPlan& group : plan.groups()) {
+    if (group.tensors() == GroupPlan::TIED && Contains(group, rank)) return group.ranks(0) == rank;
+  }
+  return true;
+}
+
+int QueueLimit(const Plan& plan, const LinkPlan& link) {
+  return std::max(
+      1, link.queue_limit() > 0 ? link.queue_limit() : plan.job().strategy().queue_limit());
+}
+
+absl::Status WriteActions(const std::vector<int>& warmups, Plan* plan) {
+  const RecipeSpec& r = plan->job().recipe();
+  const int micros = CeilDivide(r.global_batch(), r.micro_batch());
+  const int eval_micros = CeilDivide(r.eval_samples(), r.micro_batch());
+  std::map<int, std::vector<int>> chains;  // by replica: its ranks, from the first stage on
+  for (int rank = 0; rank < plan->ranks_size(); ++rank)
+    chains[plan->ranks(rank).replica()].push_back(rank);
+  const Wiring wiring = Wiring::Of(*plan);
+  for (const auto& [replica, ranks] : chains) {
+    const int stages = static_cast<int>(ranks.size());
+    ASSIGN_OR_RETURN(auto train,
+                     BuildSchedule(plan->job().strategy().schedule(), stages, micros, warmups));
+    auto eval = BuildEvalSchedule(stages, eval_micros);
+    for (int s = 0; s < stages; ++s) {
+      RankPlan* rank = plan->mutable_ranks(ranks[s]);
+      for (ActionList* list : {&train[s], &eval[s]}) {
+        for (Action& a : *list) {
+          if (a.op() == Action::SEND || a.op() == Action::RECV)
+            a.set_link(Boundary(*plan, ranks[s], a.link() < s));
+        }
+      }
+      ASSIGN_OR_RETURN(const ActionList end, EndOfStep(*plan, wiring, ranks[s]).Write());
+      *rank->mutable_train() = {train[s].begin(), train[s].end()};
+      rank->mutable_train()->Add(end.begin(), end.end());
+      *rank->mutable_eval() = {eval[s].begin(), eval[s].end()};
+    }
+  }
+  return CheckActions(*plan);
+}
+
+absl::Status CheckActions(const Plan& plan) {
+  const Wiring wiring = Wiring::Of(plan);
+  int deciding = 0;
+  std::vector<ActionList> train, eval;
+  for (int r = 0; r < plan.ranks_size(); ++r) {
+    OrderCheck check(plan, wiring, r);
+    RETURN_IF_ERROR(check.Run());
+    RETURN_IF_ERROR(CheckEval(plan, wiring, r));
+    deciding += check.decides();
+    train.push_back(TrainOf(plan, r));
+    eval.emplace_back(plan.ranks(r).eval().begin(), plan.ranks(r).eval().end());
+  }
+  if (deciding != 1)
+    return absl::FailedPreconditionError(
+        absl::StrCat("schedule: ", deciding, " ranks decide, one must"));
+  const int limit = std::max(1, plan.job().strategy().queue_limit());
+  for (const std::vector<ActionList>& lists : {train, eval})
+    RETURN_IF_ERROR(Simulate(lists, wiring, limit, ScheduleCosts::Unit(wiring)).status());
+  return absl::OkStatus();
+}
+
+}  // namespace isthmus

@@ -1,0 +1,85 @@
+#include "proto/plan/groups.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "proto/codec/codec_pair.h"
+#include "proto/codec/codec_text.h"
+
+namespace isthmus {
+
+void AddTiedGroup(const CodecSpec& codec, Plan* plan) {
+  const ModelSpec& model = plan->job().model();
+  std::vector<int> ranks;
+  for (int r = 0; r < plan->ranks_size(); ++r) {
+    const bool first = plan->ranks(r).first_layer() == 0;
+    const bool last = plan->ranks(r).end_layer() == model.layers();
+    if (first != last) ranks.push_back(r);
+  }
+  if (ranks.size() < 2) return;
+  GroupPlan* group = plan->add_groups();
+  group->set_id(kTiedGroup);
+  group->mutable_ranks()->Add(ranks.begin(), ranks.end());
+  group->set_tensors(GroupPlan::TIED);
+  group->set_rule(ranks.size() == 2 ? GroupPlan::EXCHANGE : GroupPlan::SHARDED);
+  *group->mutable_contribution() = codec;
+  if (group->rule() == GroupPlan::SHARDED) *group->mutable_sum() = codec;
+  group->set_rows(model.vocabulary());
+  group->set_width(model.hidden());
+}
+
+int PositionIn(const GroupPlan& group, int rank) {
+  for (int i = 0; i < group.ranks_size(); ++i) {
+    if (group.ranks(i) == rank) return i;
+  }
+  return -1;
+}
+
+Rows OwnedRows(const GroupPlan& group, int position) {
+  const int64_t n = group.ranks_size();
+  return {group.rows() * position / n, group.rows() * (position + 1) / n};
+}
+
+Rows FrameRows(const GroupPlan& group, FrameHeader::Kind kind, int from, int to) {
+  if (kind == FrameHeader::SUM) return OwnedRows(group, PositionIn(group, from));
+  if (group.rule() == GroupPlan::SHARDED) return OwnedRows(group, PositionIn(group, to));
+  return {0, group.rows()};
+}
+
+const CodecSpec& DirectionCodec(const Plan& plan, const LinkPlan& link, bool forward) {
+  if (link.kind() == LinkPlan::BOUNDARY) return forward ? link.forward() : link.backward();
+  for (const GroupPlan& group : plan.groups()) {
+    if (PositionIn(group, link.lower()) >= 0 && PositionIn(group, link.upper()) >= 0)
+      return group.contribution();
+  }
+  return CodecSpec::default_instance();
+}
+
+absl::Status CheckGroup(const Plan& plan, const GroupPlan& group) {
+  const auto wrong = [&](absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat("group ", group.id(), ": ", what));
+  };
+  std::set<int> ranks;
+  for (int rank : group.ranks()) {
+    if (rank < 0 || rank >= plan.ranks_size())
+      return wrong(absl::StrCat("the plan has ", plan.ranks_size(), " ranks, none is ", rank));
+    if (!ranks.insert(rank).second) return wrong(absl::StrCat("rank ", rank, " is in it twice"));
+  }
+  if (ranks.size() < 2) return wrong("it has fewer than two ranks");
+  if (group.rows() <= 0 || group.width() <= 0) return wrong("its tensors have no size");
+  const bool sharded = group.rule() == GroupPlan::SHARDED;
+  if (!sharded && group.rule() != GroupPlan::EXCHANGE) return wrong("its rule is not known");
+  for (const CodecSpec* codec : {&group.contribution(), &group.sum()}) {
+    if (codec == &group.sum() && !sharded) continue;
+    if (absl::Status s = ValidateCodec(*codec); !s.ok()) return wrong(s.message());
+    if (IsStateful(*codec) || NeedsTokenIds(*codec) || NeedsPlaces(*codec) ||
+        codec->kind() == CodecSpec::AUTOENCODER)
+      return wrong(absl::StrCat("the codec ", FormatCodec(*codec), " can't be used in a group"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace isthmus

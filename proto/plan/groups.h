@@ -1,0 +1,44 @@
+// The groups of a plan, and which part of a group's tensors belongs to which rank.
+// Thread: pure functions.
+#ifndef ISTHMUS_PROTO_PLAN_GROUPS_H_
+#define ISTHMUS_PROTO_PLAN_GROUPS_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "proto/codec/codec_size.h"
+#include "proto/plan.pb.h"
+
+namespace isthmus {
+
+constexpr char kTiedGroup[] = "tied";
+
+// The group of the ranks that hold a copy of the tied embedding, if there are two or more:
+// vocabulary x hidden, contributions by `codec`.
+void AddTiedGroup(const CodecSpec& codec, Plan* plan);
+
+// Place of `rank` in group.ranks; -1: it is not in it.
+int PositionIn(const GroupPlan& group, int rank);
+
+// Rows [begin, end) of the part that the rank at `position` owns: equal parts, to a row.
+struct Rows {
+  int64_t begin = 0, end = 0;
+  int64_t count() const { return end - begin; }
+};
+Rows OwnedRows(const GroupPlan& group, int position);
+
+// Of a frame from the rank `from` to the rank `to`; kind CONTRIBUTION or SUM.
+Rows FrameRows(const GroupPlan& group, FrameHeader::Kind kind, int from, int to);
+
+// What a direction of `link` carries is encoded by: of a boundary its own codec, else that of the
+// contributions to the first group that both ends are in; NONE where only votes pass.
+const CodecSpec& DirectionCodec(const Plan& plan, const LinkPlan& link, bool forward);
+
+// InvalidArgument: ranks that are none, or twice in it, no size, or codecs that a group can't have.
+// A codec whose decoder follows its encoder (delta, predict) is one of them: a contribution goes
+// to several ranks, and a resume must not depend on all of them.
+absl::Status CheckGroup(const Plan& plan, const GroupPlan& group);
+
+}  // namespace isthmus
+
+#endif  // ISTHMUS_PROTO_PLAN_GROUPS_H_

@@ -1,0 +1,257 @@
+#include "worker/sync/group_reduction.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <deque>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "proto/codec/codec_text.h"
+#include "proto/plan/actions.h"
+#include "proto/plan/groups.h"
+#include "tests/worker/world.h"
+#include "worker/link/codec_options.h"
+#include "worker/link/frames.h"
+
+namespace isthmus::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A stage that is nothing but gradients.
+class Gradients : public Stage {
+ public:
+  explicit Gradients(std::vector<float> values) : values_(std::move(values)) {}
+  const std::vector<float>& values() const { return values_; }
+
+  int64_t Elements(GroupPlan::Tensors) const override { return values_.size(); }
+  absl::Status ReadGradient(GroupPlan::Tensors, int64_t first, absl::Span<float> out) override {
+    std::copy_n(values_.begin() + first, out.size(), out.begin());
+    return absl::OkStatus();
+  }
+  absl::Status WriteGradient(GroupPlan::Tensors, int64_t first,
+                             absl::Span<const float> in) override {
+    std::copy(in.begin(), in.end(), values_.begin() + first);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<ForwardResult> Forward(const MicroBatch&, Tensor) override { return None(); }
+  absl::StatusOr<Tensor> Backward(int32_t, Tensor) override { return None(); }
+  GradientNorm Norm() override { return {}; }
+  absl::Status Apply(const OptimizerStep&) override { return None(); }
+  void Discard() override {}
+  absl::StatusOr<std::string> ExportWeights() override { return None(); }
+  absl::StatusOr<std::string> ExportOptimizer() override { return None(); }
+  absl::StatusOr<std::string> ExportTied() override { return None(); }
+  std::vector<std::string> TensorNames() const override { return {}; }
+  absl::Status ImportWeights(absl::string_view) override { return None(); }
+  absl::Status ImportOptimizer(absl::string_view) override { return None(); }
+
+ private:
+  static absl::Status None() { return absl::UnimplementedError("gradients alone"); }
+  std::vector<float> values_;
+};
+
+// A plan of `ranks` pipelines of one stage each that share one group of rows x width.
+Plan GroupOf(int ranks, GroupPlan::Rule rule, const char* codec, int64_t rows, int64_t width) {
+  WorldShape shape;
+  shape.stages = 1;
+  Plan plan = MakePlan(shape);
+  for (int r = 1; r < ranks; ++r) {
+    *plan.add_ranks() = plan.ranks(0);
+    plan.mutable_ranks(r)->set_replica(r);
+  }
+  for (int a = 0; a < ranks; ++a) {
+    for (int b = a + 1; b < ranks; ++b) {
+      LinkPlan* link = plan.add_links();
+      link->set_id(absl::StrCat("g", a, "-", b));
+      link->set_kind(LinkPlan::GROUP);
+      link->set_lower(a);
+      link->set_upper(b);
+      link->set_queue_limit(4);
+    }
+  }
+  GroupPlan* group = plan.add_groups();
+  group->set_id("stage 0");
+  group->set_tensors(GroupPlan::OWN);
+  group->set_rule(rule);
+  for (int r = 0; r < ranks; ++r) group->add_ranks(r);
+  *group->mutable_contribution() = ParseCodec(codec).value();
+  *group->mutable_sum() = ParseCodec(codec).value();
+  group->set_rows(rows);
+  group->set_width(width);
+  const absl::Status written = WriteActions({}, &plan);
+  EXPECT_TRUE(written.ok()) << written;
+  return plan;
+}
+
+// All ranks of a group in one thread; frames are decoded as an inlet does.
+class Group {
+ public:
+  Group(const Plan& plan, const std::vector<std::vector<float>>& gradients) {
+    for (size_t r = 0; r < gradients.size(); ++r) {
+      plans_.push_back(SessionPlan::Make(plan, static_cast<int>(r)).value());
+      reductions_.push_back(GroupReduction::Make(*plans_.back(), 0).value());
+      stages_.push_back(std::make_unique<Gradients>(gradients[r]));
+    }
+  }
+
+  absl::Status Step(int64_t step) {
+    for (const Action::Op op : {Action::OFFER, Action::REDUCE, Action::COLLECT}) {
+      if (op == Action::COLLECT && group().rule() != GroupPlan::SHARDED) continue;
+      for (int r = 0; r < static_cast<int>(plans_.size()); ++r) {
+        const GroupWires wires = WiresOf(r);
+        Stage* stage = stages_[r].get();
+        RETURN_IF_ERROR(op == Action::OFFER    ? reductions_[r]->Offer(stage, step, wires)
+                        : op == Action::REDUCE ? reductions_[r]->Reduce(stage, step, wires)
+                                               : reductions_[r]->Collect(stage, wires));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const std::vector<float>& values(int rank) const { return stages_[rank]->values(); }
+  void Set(int rank, std::vector<float> values) {
+    stages_[rank] = std::make_unique<Gradients>(std::move(values));
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  const GroupPlan& group() const { return plans_[0]->plan().groups(0); }
+
+  GroupWires WiresOf(int rank) {
+    GroupWires wires;
+    wires.new_frame = [] { return Outbound(); };
+    wires.send = [this, rank](int peer, Outbound frame) {
+      bytes_ += frame.payload.size();
+      wire_[{rank, peer}].push_back(std::move(frame));
+      return absl::OkStatus();
+    };
+    wires.receive = [this, rank](int peer, FrameHeader::Kind kind) -> absl::StatusOr<Inbound> {
+      Outbound frame = std::move(wire_[{peer, rank}].front());
+      wire_[{peer, rank}].pop_front();
+      EXPECT_EQ(frame.header.kind(), kind);
+      Inbound item;
+      item.tensor = Tensor::Zeros(frame.tensor.dims);
+      if (item.tensor.data.empty()) return item;
+      auto decoder =
+          compress::MakeDecoder(kind == FrameHeader::SUM ? group().sum() : group().contribution(),
+                                GroupCodecOptions(*plans_[rank], 0, kind, peer, rank))
+              .value();
+      compress::FrameContext context;
+      context.step = frame.header.step();
+      const compress::MutableTensorView view{item.tensor.data.data(), compress::DType::kF32,
+                                             compress::Device::kCpu, item.tensor.dims};
+      RETURN_IF_ERROR(decoder->Decode(frame.payload, frame.header.state_version(), context, view));
+      return item;
+    };
+    return wires;
+  }
+
+  std::vector<std::unique_ptr<const SessionPlan>> plans_;
+  std::vector<std::unique_ptr<GroupReduction>> reductions_;
+  std::vector<std::unique_ptr<Gradients>> stages_;
+  std::map<std::pair<int, int>, std::deque<Outbound>> wire_;
+  int64_t bytes_ = 0;
+};
+
+std::vector<std::vector<float>> SomeGradients(int ranks, int64_t count) {
+  std::vector<std::vector<float>> all;
+  for (int r = 0; r < ranks; ++r) {
+    std::vector<float>& g = all.emplace_back();
+    for (int64_t i = 0; i < count; ++i)
+      g.push_back(std::sin(0.7f * static_cast<float>(i) + static_cast<float>(r)));
+  }
+  return all;
+}
+
+TEST(GroupReduction, AllRanksHoldTheSameBitsAndTheSum) {
+  for (const GroupPlan::Rule rule : {GroupPlan::EXCHANGE, GroupPlan::SHARDED}) {
+    for (int ranks : {2, 3, 5}) {
+      for (const char* codec : {"none", "bf16", "none | zstd", "quant(8)", "ef(topk(0.5))"}) {
+        const int64_t rows = 7, width = 8, count = rows * width - 3;  // the last row is not full
+        const auto gradients = SomeGradients(ranks, count);
+        Group group(GroupOf(ranks, rule, codec, rows, width), gradients);
+        const absl::Status done = group.Step(0);
+        ASSERT_TRUE(done.ok()) << codec << done;
+        for (int r = 1; r < ranks; ++r)
+          EXPECT_EQ(group.values(r), group.values(0)) << codec << " " << ranks << " " << rule;
+        if (std::string(codec).find("topk") != std::string::npos) continue;
+        const float near = codec[0] == 'n' ? 1e-5f : 0.03f * static_cast<float>(ranks);
+        for (int64_t i = 0; i < count; ++i) {
+          float sum = 0;
+          for (const auto& g : gradients) sum += g[i];
+          EXPECT_NEAR(group.values(0)[i], sum, near) << codec << " " << ranks << " " << rule;
+        }
+      }
+    }
+  }
+}
+
+// Two ends of a tied embedding: each adds the first's part and the last's, in that order.
+TEST(GroupReduction, AnExchangeAddsInTheOrderOfTheRanks) {
+  const std::vector<std::vector<float>> gradients = {{1e8f, 1}, {1, 1e-8f}, {-1e8f, 0}};
+  Group group(GroupOf(3, GroupPlan::EXCHANGE, "none", 1, 2), gradients);
+  ASSERT_TRUE(group.Step(0).ok());
+  EXPECT_EQ(group.values(2), (std::vector<float>{(1e8f + 1) - 1e8f, 1 + 1e-8f}));
+}
+
+// Fewer rows than ranks: some own nothing.
+TEST(GroupReduction, ARankMayOwnNothing) {
+  const auto gradients = SomeGradients(5, 6);
+  Group group(GroupOf(5, GroupPlan::SHARDED, "bf16", 2, 4), gradients);
+  ASSERT_TRUE(group.Step(0).ok());
+  for (int r = 1; r < 5; ++r) EXPECT_EQ(group.values(r), group.values(0));
+}
+
+// Reduce-scatter and all-gather: 2 (n - 1) / n of the tensors a rank, instead of n - 1 times them.
+TEST(GroupReduction, ShardedMovesLess) {
+  for (int ranks : {2, 4}) {
+    const auto gradients = SomeGradients(ranks, 64);
+    Group exchange(GroupOf(ranks, GroupPlan::EXCHANGE, "none", 8, 8), gradients);
+    Group sharded(GroupOf(ranks, GroupPlan::SHARDED, "none", 8, 8), gradients);
+    ASSERT_TRUE(exchange.Step(0).ok());
+    ASSERT_TRUE(sharded.Step(0).ok());
+    EXPECT_EQ(exchange.bytes(), ranks * (ranks - 1) * 256);
+    EXPECT_EQ(sharded.bytes(), 2 * (ranks - 1) * 256);
+  }
+}
+
+// Most tokens of a vocabulary do not occur in a step.
+TEST(GroupReduction, RowsOfZerosCostNothingWithZstd) {
+  std::vector<std::vector<float>> gradients(2, std::vector<float>(800, 0.0f));
+  gradients[0][0] = 0.3f;
+  Group group(GroupOf(2, GroupPlan::EXCHANGE, "none | zstd", 100, 8), gradients);
+  ASSERT_TRUE(group.Step(0).ok());
+  EXPECT_LT(group.bytes(), 128);
+  EXPECT_EQ(group.values(1)[0], 0.3f);
+}
+
+// What a step leaves out comes in the next ones: over many steps the sums meet the true ones.
+TEST(GroupReduction, ErrorFeedbackAtTheContributions) {
+  const auto gradients = SomeGradients(3, 32);
+  const Plan plan = GroupOf(3, GroupPlan::SHARDED, "ef(topk(0.25))", 4, 8);
+  std::vector<double> total(32);
+  constexpr int kSteps = 200;
+  Group group(plan, gradients);
+  for (int step = 0; step < kSteps; ++step) {
+    ASSERT_TRUE(group.Step(step).ok());
+    for (int i = 0; i < 32; ++i) total[i] += group.values(0)[i];
+    for (int r = 0; r < 3; ++r) group.Set(r, gradients[r]);
+  }
+  for (int i = 0; i < 32; ++i) {
+    double sum = 0;
+    for (const auto& g : gradients) sum += g[i];
+    EXPECT_NEAR(total[i] / kSteps, sum, 0.2) << i;
+  }
+}
+
+TEST(GroupReduction, AStageOfAnotherSizeIsAnError) {
+  Group group(GroupOf(2, GroupPlan::EXCHANGE, "none", 2, 4), SomeGradients(2, 4));
+  EXPECT_THAT(group.Step(0).message(), HasSubstr("the stage has 4 elements"));
+}
+
+}  // namespace
+}  // namespace isthmus::worker

@@ -1,0 +1,36 @@
+// The parameters of a stage, and sets of their gradients as one run of numbers (worker/stage.h).
+// Thread: pure functions over what the caller owns.
+#ifndef ISTHMUS_WORKER_ENGINE_PARAMETERS_H_
+#define ISTHMUS_WORKER_ENGINE_PARAMETERS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "proto/plan.pb.h"
+#include "worker/engine/adamw.h"
+#include "worker/engine/gpt2_parameters.h"
+
+namespace isthmus::engine {
+
+struct Parameter {
+  ParameterSpec spec;
+  at::Tensor value;  // a leaf; its grad() adds up
+  AdamWState state;
+  bool tied = false;  // one of two copies of the token embedding
+};
+
+int64_t ElementsOf(const std::vector<Parameter>& parameters, GroupPlan::Tensors set);
+
+// Elements [first, first + size) of the set. InvalidArgument: beyond it.
+absl::Status ReadGradients(const std::vector<Parameter>& parameters, GroupPlan::Tensors set,
+                           int64_t first, absl::Span<float> out);
+absl::Status WriteGradients(GroupPlan::Tensors set, int64_t first, absl::Span<const float> in,
+                            std::vector<Parameter>* parameters);
+
+}  // namespace isthmus::engine
+
+#endif  // ISTHMUS_WORKER_ENGINE_PARAMETERS_H_

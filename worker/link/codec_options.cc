@@ -1,0 +1,48 @@
+#include "worker/link/codec_options.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/hash.h"
+#include "base/rng.h"
+#include "proto/codec/codec_text.h"
+#include "proto/plan/groups.h"
+
+namespace isthmus::worker {
+namespace {
+
+compress::CodecOptions Options(const SessionPlan& plan, const TensorDims& dims) {
+  compress::CodecOptions options;
+  options.positions = dims.positions;
+  options.hidden = dims.hidden;
+  options.max_samples = dims.samples;
+  options.buffer_memory_bytes = plan.job().compression().buffer_memory_bytes();
+  options.buffer_disk_bytes = plan.job().compression().buffer_disk_bytes();
+  options.distinct_samples = plan.plan().train_samples();
+  return options;
+}
+
+}  // namespace
+
+compress::CodecOptions BoundaryCodecOptions(const SessionPlan& plan, const LinkPlan& link,
+                                            const CodecSpec& spec, bool up,
+                                            const std::string& spill_directory) {
+  compress::CodecOptions options =
+      Options(plan, plan.boundary_dims(link, plan.job().recipe().micro_batch()));
+  options.seed = RandomBits(plan.job().seed(), Hash64(link.id()), up ? 1 : 2);
+  if (IsStateful(spec)) options.spill_directory = spill_directory;
+  return options;
+}
+
+compress::CodecOptions GroupCodecOptions(const SessionPlan& plan, int group, FrameHeader::Kind kind,
+                                         int from, int to) {
+  const GroupPlan& g = plan.plan().groups(group);
+  compress::CodecOptions options =
+      Options(plan, {1, FrameRows(g, kind, from, to).count(), g.width()});
+  std::string what = g.id();
+  if (g.rule() == GroupPlan::SHARDED && kind == FrameHeader::CONTRIBUTION)
+    absl::StrAppend(&what, " part ", PositionIn(g, to));
+  if (kind == FrameHeader::SUM) absl::StrAppend(&what, " sum");
+  options.seed = RandomBits(plan.job().seed(), Hash64(what), PositionIn(g, from) + 1);
+  return options;
+}
+
+}  // namespace isthmus::worker

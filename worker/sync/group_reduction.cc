@@ -1,0 +1,183 @@
+#include "worker/sync/group_reduction.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "base/status.h"
+#include "proto/plan/groups.h"
+#include "worker/link/codec_options.h"
+
+namespace isthmus::worker {
+
+GroupReduction::GroupReduction(const SessionPlan& plan, int group)
+    : plan_(plan),
+      index_(group),
+      group_(plan.plan().groups(group)),
+      position_(PositionIn(group_, plan.rank())) {}
+
+absl::StatusOr<std::unique_ptr<GroupReduction>> GroupReduction::Make(const SessionPlan& plan,
+                                                                     int group,
+                                                                     CodecStateStore* states) {
+  std::unique_ptr<GroupReduction> made(new GroupReduction(plan, group));
+  if (!made->sharded()) {
+    ASSIGN_OR_RETURN(Channel all, made->MakeChannel(FrameHeader::CONTRIBUTION, -1, states));
+    made->contributions_.push_back(std::move(all));
+    return made;
+  }
+  for (int rank : made->group_.ranks()) {
+    Channel part;
+    if (rank != plan.rank()) {
+      ASSIGN_OR_RETURN(part, made->MakeChannel(FrameHeader::CONTRIBUTION, rank, states));
+    }
+    made->contributions_.push_back(std::move(part));
+  }
+  ASSIGN_OR_RETURN(made->sum_, made->MakeChannel(FrameHeader::SUM, -1, states));
+  return made;
+}
+
+absl::StatusOr<GroupReduction::Channel> GroupReduction::MakeChannel(FrameHeader::Kind kind,
+                                                                    int part,
+                                                                    CodecStateStore* states) {
+  Channel channel;
+  const int to = part >= 0 ? part : plan_.rank();
+  if (FrameRows(group_, kind, plan_.rank(), to).count() == 0) return channel;
+  const CodecSpec& codec = kind == FrameHeader::SUM ? group_.sum() : group_.contribution();
+  const compress::CodecOptions options = GroupCodecOptions(plan_, index_, kind, plan_.rank(), to);
+  ASSIGN_OR_RETURN(channel.encoder, ResumableCodec<compress::Encoder>::Make(
+                                        plan_, CodecPlace::Group(plan_, index_, kind, part), codec,
+                                        options, states));
+  const bool takes_own = part < 0 && codec.kind() != CodecSpec::NONE;
+  if (takes_own) {
+    ASSIGN_OR_RETURN(channel.decoder, compress::MakeDecoder(codec, options));
+  }
+  return channel;
+}
+
+absl::StatusOr<std::string> GroupReduction::LoadStates() {
+  int kept = 0, found = 0;
+  const auto load = [&](Channel* channel) -> absl::Status {
+    if (channel->encoder.get() == nullptr || !channel->encoder.keeps()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const uint64_t hash, channel->encoder.Load());
+    ++kept;
+    found += hash != 0;
+    return absl::OkStatus();
+  };
+  for (Channel& channel : contributions_) RETURN_IF_ERROR(load(&channel));
+  RETURN_IF_ERROR(load(&sum_));
+  if (kept == 0) return std::string();
+  return absl::StrCat(group_.id(), ": ", found == kept ? "goes on" : "new, its state is not here");
+}
+
+void GroupReduction::SaveStates(int64_t step) {
+  for (Channel& channel : contributions_) channel.encoder.Save(step);
+  sum_.encoder.Save(step);
+}
+
+absl::StatusOr<Outbound> GroupReduction::Encode(Channel* channel, FrameHeader::Kind kind,
+                                                int64_t step, float* data, int64_t rows,
+                                                const GroupWires& wires) {
+  Outbound frame = wires.new_frame();
+  frame.header.set_kind(kind);
+  frame.header.set_group(index_);
+  frame.encoded = true;
+  frame.tensor.dims = {1, rows, group_.width()};
+  if (rows == 0) return frame;
+  compress::FrameContext context;
+  context.step = step;
+  const compress::TensorView in{data, compress::DType::kF32, compress::Device::kCpu,
+                                frame.tensor.dims};
+  RETURN_IF_ERROR(channel->encoder->Encode(in, context, &frame.payload));
+  frame.header.set_state_version(channel->encoder->version());
+  if (channel->decoder == nullptr) return frame;
+  const compress::MutableTensorView out{data, compress::DType::kF32, compress::Device::kCpu,
+                                        frame.tensor.dims};
+  RETURN_IF_ERROR(
+      channel->decoder->Decode(frame.payload, frame.header.state_version(), context, out));
+  return frame;
+}
+
+absl::Status GroupReduction::SendToAll(Outbound frame, const GroupWires& wires) {
+  for (int rank : group_.ranks()) {
+    if (rank != plan_.rank()) RETURN_IF_ERROR(wires.send(rank, frame));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupReduction::Offer(Stage* stage, int64_t step, const GroupWires& wires) {
+  const int64_t width = group_.width(), room = group_.rows() * width;
+  elements_ = stage->Elements(group_.tensors());
+  if (elements_ > room || elements_ <= room - width) {
+    return absl::InternalError(absl::StrCat("group ", group_.id(), ": the stage has ", elements_,
+                                            " elements where the plan has ", group_.rows(), " x ",
+                                            width));
+  }
+  mine_.assign(room, 0);
+  RETURN_IF_ERROR(
+      stage->ReadGradient(group_.tensors(), 0, absl::MakeSpan(mine_.data(), elements_)));
+  if (!sharded()) {
+    ASSIGN_OR_RETURN(Outbound frame, Encode(&contributions_[0], FrameHeader::CONTRIBUTION, step,
+                                            mine_.data(), group_.rows(), wires));
+    return SendToAll(std::move(frame), wires);
+  }
+  for (int i = 0; i < group_.ranks_size(); ++i) {
+    if (i == position_) continue;
+    const Rows rows = OwnedRows(group_, i);
+    ASSIGN_OR_RETURN(Outbound frame,
+                     Encode(&contributions_[i], FrameHeader::CONTRIBUTION, step,
+                            mine_.data() + rows.begin * width, rows.count(), wires));
+    RETURN_IF_ERROR(wires.send(group_.ranks(i), std::move(frame)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupReduction::Reduce(Stage* stage, int64_t step, const GroupWires& wires) {
+  const Rows rows = sharded() ? OwnedRows(group_, position_) : Rows{0, group_.rows()};
+  const int64_t begin = rows.begin * group_.width(), count = rows.count() * group_.width();
+  std::vector<float> sum;
+  for (int i = 0; i < group_.ranks_size(); ++i) {
+    std::vector<float> part;
+    if (i == position_ && !sharded()) {
+      part = std::move(mine_);
+    } else if (i == position_) {
+      part.assign(mine_.begin() + begin, mine_.begin() + begin + count);
+    } else {
+      ASSIGN_OR_RETURN(Inbound item, wires.receive(group_.ranks(i), FrameHeader::CONTRIBUTION));
+      part = std::move(item.tensor.data);
+      if (static_cast<int64_t>(part.size()) != count)
+        return absl::InternalError(absl::StrCat("group ", group_.id(), ": parts of two sizes"));
+    }
+    if (i == 0) {
+      sum = std::move(part);
+      continue;
+    }
+    for (int64_t k = 0; k < count; ++k) sum[k] += part[k];
+  }
+  mine_ = {};
+  if (sharded()) {
+    ASSIGN_OR_RETURN(Outbound frame,
+                     Encode(&sum_, FrameHeader::SUM, step, sum.data(), rows.count(), wires));
+    RETURN_IF_ERROR(SendToAll(std::move(frame), wires));
+  }
+  return Write(stage, rows.begin, sum);
+}
+
+absl::Status GroupReduction::Collect(Stage* stage, const GroupWires& wires) {
+  for (int i = 0; i < group_.ranks_size(); ++i) {
+    if (i == position_) continue;
+    ASSIGN_OR_RETURN(const Inbound item, wires.receive(group_.ranks(i), FrameHeader::SUM));
+    RETURN_IF_ERROR(Write(stage, OwnedRows(group_, i).begin, item.tensor.data));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupReduction::Write(Stage* stage, int64_t first_row,
+                                   const std::vector<float>& values) {
+  const int64_t first = first_row * group_.width();
+  const int64_t count = std::min<int64_t>(values.size(), elements_ - first);  // without padding
+  if (count <= 0) return absl::OkStatus();
+  return stage->WriteGradient(group_.tensors(), first, absl::MakeConstSpan(values.data(), count));
+}
+
+}  // namespace isthmus::worker

@@ -1,0 +1,82 @@
+// The reduction of one group at the end of a step: gradients that several ranks hold a part of add
+// up, and all ranks of the group then hold the same bits, whatever the codec: each takes what was
+// decoded, of its own contribution too.
+//
+//   EXCHANGE  everyone sends all of its own to everyone; each adds up in the order of the ranks
+//   SHARDED   each rank owns some rows: it gets the others' contributions to them, adds them up in
+//             the order of the ranks and sends the sum back (reduce-scatter, then all-gather)
+// Contributions are decoded by the inlets. Thread: the compute thread.
+#ifndef ISTHMUS_WORKER_SYNC_GROUP_REDUCTION_H_
+#define ISTHMUS_WORKER_SYNC_GROUP_REDUCTION_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "compress/codec.h"
+#include "worker/link/inlet.h"
+#include "worker/link/outlet.h"
+#include "worker/link/resumable_codec.h"
+#include "worker/session_plan.h"
+#include "worker/stage.h"
+
+namespace isthmus::worker {
+
+// How a reduction reaches the other ranks of its group.
+struct GroupWires {
+  // Of `frame` everything but kind, group and what is encoded is there already.
+  std::function<Outbound()> new_frame;
+  std::function<absl::Status(int peer, Outbound frame)> send;
+  // The next frame of this kind from `peer`, decoded.
+  std::function<absl::StatusOr<Inbound>(int peer, FrameHeader::Kind kind)> receive;
+};
+
+class GroupReduction {
+ public:
+  // Of plan.groups(group), which this rank is in. `states`: where the encoders' states go with
+  // checkpoints; null: nowhere. `plan` and `states` outlive it.
+  static absl::StatusOr<std::unique_ptr<GroupReduction>> Make(const SessionPlan& plan, int group,
+                                                              CodecStateStore* states = nullptr);
+
+  // Takes up the encoders' states of plan.start_step; what became of them, in words. Empty: they
+  // keep none. A contribution carries no state that its decoder must have: no peer is asked.
+  absl::StatusOr<std::string> LoadStates();
+  void SaveStates(int64_t step);
+
+  // The actions of the same names. Internal: the stage's tensors are not those of the plan.
+  absl::Status Offer(Stage* stage, int64_t step, const GroupWires& wires);
+  absl::Status Reduce(Stage* stage, int64_t step, const GroupWires& wires);
+  absl::Status Collect(Stage* stage, const GroupWires& wires);
+
+ private:
+  // One thing that is encoded, and decoded again here where a rank takes its own.
+  struct Channel {
+    ResumableCodec<compress::Encoder> encoder;
+    std::unique_ptr<compress::Decoder> decoder;  // null: decoding changes nothing, or is not needed
+  };
+
+  GroupReduction(const SessionPlan& plan, int group);
+  bool sharded() const { return group_.rule() == GroupPlan::SHARDED; }
+  absl::StatusOr<Channel> MakeChannel(FrameHeader::Kind kind, int part, CodecStateStore* states);
+  absl::StatusOr<Outbound> Encode(Channel* channel, FrameHeader::Kind kind, int64_t step,
+                                  float* data, int64_t rows, const GroupWires& wires);
+  absl::Status SendToAll(Outbound frame, const GroupWires& wires);
+  absl::Status Write(Stage* stage, int64_t first_row, const std::vector<float>& values);
+
+  const SessionPlan& plan_;
+  const int index_;
+  const GroupPlan& group_;
+  const int position_;
+  std::vector<Channel> contributions_;  // EXCHANGE: one. SHARDED: of each position; none of its own
+  Channel sum_;                         // SHARDED
+  int64_t elements_ = 0;                // that the stage has
+  std::vector<float> mine_;             // between Offer and Reduce
+};
+
+}  // namespace isthmus::worker
+
+#endif  // ISTHMUS_WORKER_SYNC_GROUP_REDUCTION_H_
