@@ -174,6 +174,7 @@ class Coordinator {
     bool from_checkpoint = false;
     std::optional<DataPosition> data;  // before start_step; none: see Resume
     std::vector<FieldChange> changes;  // kResume: since the checkpoint was written
+    std::string given_up;  // kResume: a newer checkpoint that daemons keep, in words; empty: none
   };
 
   explicit Coordinator(CoordinatorOptions options);

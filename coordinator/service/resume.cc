@@ -113,6 +113,8 @@ absl::StatusOr<Coordinator::StartRequest> Coordinator::PrepareResume(const JobSp
     stored = job->spec;
     ran = job->plan.has_job() ? job->plan.job() : stored;
     head = job->status.checkpoint_step();
+    if (job->kept_step >= 0)
+      start.given_up = absl::StrCat("a newer checkpoint is given up: ", KeptWords(*job));
   }
   JobSpec asked = spec.model().layers() == 0 ? stored : spec;
   if (!asked.model().has_norm_epsilon())

@@ -197,6 +197,7 @@ absl::StatusOr<PlanReply> Coordinator::MakePlan(const PlanRequest& asked,
   for (std::string& line : SchedulePicture(schedule, Wiring::Of(planned->plan),
                                            request.spec.strategy().queue_limit(), kGridColumns))
     *reply.add_schedule_grid() = std::move(line);
+  if (!request.given_up.empty()) reply.add_warnings(request.given_up);
   for (std::string& w : planned->warnings) *reply.add_warnings() = std::move(w);
   *reply.mutable_plan() = std::move(planned->plan);
   *reply.mutable_changes() = {request.changes.begin(), request.changes.end()};
@@ -334,6 +335,7 @@ absl::StatusOr<SubmitReply> Coordinator::StartOrQueue(const SubmitRequest& reque
   absl::StatusOr<PlannedJob> planned = PlanAndStart(start);
   if (planned.ok()) {
     *reply.mutable_plan() = std::move(planned->plan);
+    if (!start.given_up.empty()) reply.add_warnings(start.given_up);
     for (std::string& w : planned->warnings) *reply.add_warnings() = std::move(w);
     return reply;
   }

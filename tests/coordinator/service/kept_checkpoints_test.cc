@@ -11,6 +11,7 @@
 namespace isthmus::coordinator {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 class KeptCheckpointsTest : public ServiceTest {
@@ -81,6 +82,20 @@ TEST_F(KeptCheckpointsTest, ADaemonThatComesBackWithItsPartMakesTheCheckpointWho
   const auto resumed = Submit(TwoStages(), true);
   ASSERT_TRUE(resumed.ok()) << resumed.status();
   EXPECT_EQ(a_->NextStart()->start_step(), 4);
+}
+
+TEST_F(KeptCheckpointsTest, GoingOnFromAnOlderOneSaysWhatIsGivenUp) {
+  const Plan plan = LoseB();
+  BringBackB(plan);
+  PlanRequest ask;
+  *ask.mutable_job() = TwoStages();
+  ask.set_resume(true);
+  ask.set_resume_step(2);
+  const auto answer = Call<PlanRequest, PlanReply>(&Jobs::Stub::MakePlan, ask);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->plan().start_step(), 2);
+  EXPECT_THAT(answer->warnings(), Contains(HasSubstr("a newer checkpoint is given up: the parts of "
+                                                     "checkpoint 4 lie on the disks of a, b")));
 }
 
 TEST_F(KeptCheckpointsTest, AResumeWaitsForIt) {
