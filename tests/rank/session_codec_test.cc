@@ -5,10 +5,12 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <string>
 #include <utility>
 
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
+#include "tests/rank/codec_witness.h"
 #include "tests/temp_directory.h"
 #include "tests/worker/world.h"
 #include "worker/session.h"
@@ -39,7 +41,7 @@ TEST(SessionCodec, EveryStatelessCodecRuns) {
   for (const char* codec : {"bf16", "quant(4)", "quant(1)", "quant(3, token)",
                             "quant(8, stochastic)", "quant(2, rms, symmetric) | zstd"}) {
     shape.forward = shape.backward = codec;
-    EXPECT_EQ(Losses(shape), Losses(shape)) << codec;  // the same twice
+    ExpectTheCodecsTensors(shape, true, true);
   }
 }
 
@@ -61,6 +63,7 @@ TEST(SessionCodec, DeltaBuffersStayIdenticalOverEpochs) {
       EXPECT_EQ(records.front().key_frames(), 7) << codec;  // cold
       EXPECT_LT(records.back().key_frames(), 7) << codec;   // warm
       EXPECT_GT(records.back().buffer_memory_bytes(), 0) << codec;
+      ExpectTheCodecsTensors(shape, true, true);
     }
   }
 }
@@ -83,7 +86,8 @@ TEST(SessionCodec, PredictorsStayIdentical) {
     shape.backward = backward;
     for (const char* schedule : {"1f1b", "gpipe"}) {
       shape.schedule = schedule;
-      EXPECT_EQ(Losses(shape), Losses(shape)) << forward << " " << backward << " " << schedule;
+      ExpectTheCodecsTensors(shape, std::string(forward) != "predict(none)",
+                             std::string(backward) != "none");
     }
   }
 }
@@ -95,7 +99,7 @@ TEST(SessionCodec, SparseAndFeedbackCodecsRun) {
   for (const char* codec :
        {"ef(quant(2))", "topk(0.25)", "randomk(0.5)", "lowrank(2)", "sign", "lep(topk(0.25))"}) {
     shape.backward = codec;
-    EXPECT_EQ(Losses(shape), Losses(shape)) << codec;
+    ExpectTheCodecsTensors(shape, false, true);
   }
 }
 

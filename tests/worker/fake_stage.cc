@@ -296,8 +296,8 @@ StageFactory FakeStages(StageHook hook) {
 
 absl::Status FakeCorpus::Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const {
   for (int64_t t = 0; t < context_; ++t) {
-    tokens[t] = RandomBelow(seed_, id, t, vocabulary_);
-    targets[t] = RandomBelow(seed_, id, t + 1, vocabulary_);
+    if (tokens != nullptr) tokens[t] = RandomBelow(seed_, id, t, vocabulary_);
+    if (targets != nullptr) targets[t] = RandomBelow(seed_, id, t + 1, vocabulary_);
   }
   return absl::OkStatus();
 }

@@ -20,7 +20,12 @@ class StageWatch::Watched : public Stage {
       MutexLock lock(&watch_->mutex_);
       watch_->passages_[{index_ - 1, step_, batch.micro}].activation = input;
     }
-    return stage_->Forward(batch, std::move(input));
+    ASSIGN_OR_RETURN(ForwardResult result, stage_->Forward(batch, std::move(input)));
+    if (batch.train && !last_) {
+      MutexLock lock(&watch_->mutex_);
+      watch_->passages_[{index_, step_, batch.micro}].activation_below = result.activation;
+    }
+    return result;
   }
   absl::StatusOr<Tensor> Backward(int32_t micro, Tensor gradient) override {
     if (!last_) {

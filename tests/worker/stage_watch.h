@@ -17,7 +17,8 @@ class StageWatch {
  public:
   // One micro-batch at one boundary, in training.
   struct Passage {
-    Tensor activation;         // as the stage above has it, decoded
+    Tensor activation_below;   // as the stage below makes it
+    Tensor activation;         // of that, as the stage above has it, decoded
     Tensor gradient_above;     // of that, as the stage above makes it
     Tensor gradient_received;  // as the stage below has it, decoded
   };
