@@ -5,11 +5,14 @@
 // prints the mean loss of the last two epochs, and its difference to fp32.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "base/number_flag.h"
 #include "tests/rank/gpt_world.h"
+#include "worker/data/corpus.h"
 
 namespace isthmus::worker {
 namespace {
@@ -52,7 +55,20 @@ void AddFlags(CLI::App* app, Options* o) {
   Whole(app->add_option("STAGES", o->stages, "of one layer each"), 2, 64)->capture_default_str();
 }
 
-void Compare(const Options& o) {
+// Samples that a delta codec sends in full: each that the run sees, once at each boundary. One that
+// only ever sent key frames would learn what fp32 learns.
+int64_t KeyFrames(const Setting& setting, const WorldShape& shape, int samples) {
+  if (!absl::StartsWith(setting.forward, "delta(")) return 0;
+  SampleOrder order(shape.seed, samples, shape.global_batch);
+  std::set<uint32_t> seen;
+  for (int64_t step = 0; step < shape.steps; ++step) {
+    for (uint32_t id : order.Step(step)) seen.insert(id);
+  }
+  return (shape.stages - 1) * static_cast<int64_t>(seen.size());
+}
+
+// False: a figure would not be that of its codec.
+bool Compare(const Options& o) {
   WorldShape shape = SmallGpt();
   shape.steps = o.steps;
   const int samples = o.samples;
@@ -79,6 +95,15 @@ void Compare(const Options& o) {
       shape.backward = setting.backward;
       const GptRun run = RunGpt(shape, corpus);
       const double last = MeanOfLast(run.losses, 2 * epoch);
+      const int64_t in_full = KeyFrames(setting, shape, samples);
+      if (run.key_frames != in_full) {
+        std::fprintf(stderr,
+                     "%s, seed %d: %lld samples were sent in full, not %lld: this is no figure of "
+                     "that codec\n",
+                     setting.name, seed + 1, static_cast<long long>(run.key_frames),
+                     static_cast<long long>(in_full));
+        return false;
+      }
       if (&setting == kSettings) fp32[seed] = last;
       loss += last / seeds;
       bytes += static_cast<double>(run.wire_bytes) / seeds;
@@ -89,6 +114,7 @@ void Compare(const Options& o) {
     std::printf("%-14s %8.4f %8.2f %s\n", setting.name, loss, bytes / 1e6, differences.c_str());
     std::fflush(stdout);
   }
+  return true;
 }
 
 int Main(int argc, char** argv) {
@@ -103,8 +129,7 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  Compare(options);
-  return 0;
+  return Compare(options) ? 0 : 1;
 }
 
 }  // namespace

@@ -28,6 +28,15 @@ class FlagsTest(unittest.TestCase):
                 self.assertEqual(done.returncode, 2, (program, arguments, done.stdout))
                 self.assertIn(arguments[-1], done.stderr)
 
+    def test_a_small_comparison_has_a_row_for_each_codec(self):
+        """Three epochs: convergence_bench ends with 1 where a delta codec sent other samples in full than each once."""
+        done = run("convergence_bench", "6", "32", "1e-3", "1", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = {line[:14].strip(): float(line.split()[-2]) for line in done.stdout.splitlines()[2:]}  # MB
+        self.assertEqual(len(rows), 7)
+        self.assertLess(rows["direct fw2bw4"], rows["delta  fw2bw4"])
+        self.assertLess(rows["delta  fw2bw4"], 0.5 * rows["fp32"])
+
     def test_a_run_of_no_steps_is_refused(self):
         with tempfile.NamedTemporaryFile() as text:
             for program, arguments in (("convergence_bench", ["0"]), ("convergence_bench", ["10", "15"]),

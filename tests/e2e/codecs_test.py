@@ -1,8 +1,10 @@
 """Every codec that a job file can name trains through real daemons; and a job crosses the emulated network."""
+import collections
 import json
 import math
 import os
 import re
+import statistics
 import subprocess
 import tempfile
 import unittest
@@ -29,6 +31,15 @@ JOBS = {
     "rates": [("predict(quant(6), rate=0.1)", "ef(sign(channel))"), ("quant(8)", "quant(6)"), ("bf16", "quant(8)")],
     "learned": [("autoencoder(16)", "none"), ("autoencoder(8, values=bf16)", "bf16"), ("quant(8)", "quant(8)")],
 }
+
+# Too coarse to learn more than frequencies in a few hundred steps; what sessions make of every codec, tests/rank/codec_witness.h checks bit by bit.
+COARSE = {"delta", "sparse", "state", "values"}
+LEARNING_STEPS, COARSE_STEPS = 240, 24
+
+
+def entropy(text):
+    """Of the frequencies of its bytes, in nats: a model whose lower stages get no gradients does not come below it."""
+    return -sum(n / len(text) * math.log(n / len(text)) for n in collections.Counter(text).values())
 
 
 def grammar():
@@ -74,18 +85,23 @@ class CodecsTest(unittest.TestCase):
             self.assertEqual(words - used[name], set(), name)
 
     def test_every_codec_trains_through_real_daemons(self):
-        cluster = Cluster(text=small_text(2600))  # three passes
+        text = small_text(2600)  # an epoch has 9 steps
+        cluster = Cluster(text=text)
         self.addCleanup(cluster.close)
         cluster.start(4)
         for name, codecs in JOBS.items():
             boundaries = [{"boundary": b, "forward": f, "backward": g} for b, (f, g) in enumerate(codecs)]
-            cluster.submit(cluster.job(name, strategy__stages=4, recipe__steps=24, checkpoint__every=0,
-                                       compression__boundaries=boundaries))
+            steps = COARSE_STEPS if name in COARSE else LEARNING_STEPS
+            cluster.submit(cluster.job(name, strategy__stages=4, recipe__steps=steps, recipe__learning_rate=2e-3, recipe__schedule="constant",
+                                       checkpoint__every=0, compression__boundaries=boundaries))
             status = cluster.wait_state({"finished"}, name)
             losses = cluster.losses(name)
-            self.assertEqual(len(losses), 24, name)
+            self.assertEqual(len(losses), steps, name)
             self.assertTrue(all(math.isfinite(loss) for loss in losses.values()), (name, losses))
-            self.assertLess(losses[23], losses[0], name)
+            if name in COARSE:
+                self.assertLess(losses[steps - 1], losses[0], name)
+            else:  # 0.8 to 1.3 here; without gradients from above 2.78
+                self.assertLess(statistics.mean(losses[step] for step in range(steps - 9, steps)), entropy(text) - 0.5, name)
             for b in status["boundaries"]:
                 self.assertGreater(int(b["wire_bytes"]), 0, (name, b))
 

@@ -111,6 +111,7 @@ GptRun RunGpt(const WorldShape& shape, const Corpus& corpus, LinkOpener* links,
   for (int stage = 0; stage < shape.stages; ++stage) {
     for (const StepRecord& r : world.observer(stage).records()) {
       if (r.has_validation_loss()) run.validation.push_back(r.validation_loss());
+      run.key_frames += r.key_frames();
       for (const DirectionBytes& d : r.directions()) {
         if (d.link_id() != "tied") run.wire_bytes += d.wire_bytes();
       }

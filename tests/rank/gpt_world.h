@@ -36,6 +36,7 @@ struct GptRun {
   std::vector<double> losses;  // of each step
   std::vector<double> validation;
   int64_t wire_bytes = 0;  // of all boundaries, both directions
+  int64_t key_frames = 0;  // samples that delta codecs sent in full, at all boundaries
   std::string weights;     // safetensors, merged over the stages
 };
 
