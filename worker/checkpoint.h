@@ -24,7 +24,8 @@
 #include "base/mutex.h"
 #include "base/queue.h"
 #include "proto/job/checkpoint_state.h"
-#include "worker/session.h"
+#include "worker/checkpoint_store.h"
+#include "worker/session_observer.h"
 #include "worker/session_plan.h"
 #include "worker/stage.h"
 

@@ -17,7 +17,7 @@
 #include "worker/executor.h"
 #include "worker/link/inlet.h"
 #include "worker/link/outlet.h"
-#include "worker/session.h"
+#include "worker/session_observer.h"
 #include "worker/session_plan.h"
 
 namespace isthmus::worker {

@@ -79,7 +79,7 @@ absl::Status PlacePlaces(const JobSpec& job, int boundary, const CodecSpec& back
 
 absl::Status PlaceResiduals(const JobSpec& job, int boundary, bool forward, const CodecSpec& codec,
                             const TensorDims& dims, Placement* p) {
-  const size_t s = static_cast<size_t>(boundary + (forward ? 0 : 1));
+  const int s = boundary + (forward ? 0 : 1);
   const int64_t bytes = ResidualBytes(codec, dims, job.recipe().global_batch());
   const int64_t free = std::max<int64_t>(0, p->nodes[s]->memory_bytes() - p->bytes[s]);
   if (bytes > free) {

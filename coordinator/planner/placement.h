@@ -1,6 +1,6 @@
-// One way to run a job: these daemons in this order with this cut. Prices it: codecs, seconds of a
-// step, buffers. The planner compares placements and writes the best one down as a Plan. Thread:
-// pure functions.
+// One way to run a job: these daemons in this order with this cut, and what it costs (pricing.h):
+// codecs, seconds of a step, buffers. The planner compares placements and writes the best one down
+// as a Plan. Thread: values and pure functions.
 #ifndef ISTHMUS_COORDINATOR_PLANNER_PLACEMENT_H_
 #define ISTHMUS_COORDINATOR_PLANNER_PLACEMENT_H_
 
@@ -8,10 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "coordinator/planner/codec_choice.h"
-#include "coordinator/planner/codec_search.h"
 #include "coordinator/planner/cost_model.h"
 #include "proto/job.pb.h"
 #include "proto/plan.pb.h"
@@ -66,6 +62,12 @@ struct Placement {
   double other_step_s = 0;     // ... and a step with it; 0: it does not fit the memory
 };
 
+struct Found {  // by the search
+  Placement best;
+  std::vector<std::string> considered;  // "2 stages: 1.80 s a step (lab, home)"
+  std::string moved_why;                // of a resumed job that does not stay where it was
+};
+
 // Of one boundary, from the job: "auto" or a codec.
 struct WantedCodecs {
   std::string forward, backward;
@@ -74,14 +76,6 @@ WantedCodecs WantedCodecsOf(const JobSpec& job, int boundary);
 
 // True if a boundary has delta buffers.
 bool HasDelta(const Placement& p);
-
-// `layers` empty: balanced. `effort`: how hard the codecs of `auto` are looked for. Errors say what
-// is missing: memory, disk, a link, data.
-absl::StatusOr<Placement> PricePlacement(const JobSpec& job,
-                                         const std::vector<const NodeInfo*>& nodes,
-                                         const std::vector<int>& layers, const LinkIndex& links,
-                                         const Remaining& remaining = {},
-                                         Effort effort = Effort::kThorough);
 
 }  // namespace isthmus::coordinator
 

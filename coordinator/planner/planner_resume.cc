@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
+#include "coordinator/planner/pricing.h"
 #include "proto/codec/codec_text.h"
 
 namespace isthmus::coordinator {

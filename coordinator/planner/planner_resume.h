@@ -5,7 +5,8 @@
 
 #include <vector>
 
-#include "coordinator/planner/search.h"
+#include "coordinator/planner/placement.h"
+#include "coordinator/planner/planner_input.h"
 
 namespace isthmus::coordinator {
 

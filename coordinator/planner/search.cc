@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "coordinator/planner/planner_resume.h"
+#include "coordinator/planner/pricing.h"
 #include "proto/codec/codec_text.h"
 
 namespace isthmus::coordinator {
@@ -214,8 +215,8 @@ absl::Status TooFew(const PlannerInput& input, const std::vector<const NodeInfo*
   std::vector<std::string> out = input.absent;
   out.insert(out.end(), unfit.begin(), unfit.end());
   return absl::FailedPreconditionError(absl::StrCat(
-      "daemons: ", Stages(stages), stages == 1 ? " needs" : " need", " as many daemons; ",
-      nodes.size(), nodes.size() == 1 ? " is" : " are", " free",
+      Stages(stages), stages == 1 ? " needs" : " need", " as many daemons; ", nodes.size(),
+      nodes.size() == 1 ? " is" : " are", " free",
       nodes.empty() ? ""
                     : absl::StrCat(" (",
                                    absl::StrJoin(nodes, ", ",
@@ -284,7 +285,7 @@ absl::StatusOr<std::vector<const NodeInfo*>> NamedNodes(const PlannerInput& inpu
       std::vector<std::string> there;
       for (const NodeInfo& n : input.topology.nodes()) there.push_back(n.name());
       return absl::FailedPreconditionError(absl::StrCat(
-          "daemons: strategy.nodes names '", name,
+          "strategy.nodes names '", name,
           "', which is not free; free are: ", there.empty() ? "none" : absl::StrJoin(there, ", "),
           input.absent.empty()
               ? ""

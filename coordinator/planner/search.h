@@ -3,20 +3,13 @@
 #ifndef ISTHMUS_COORDINATOR_PLANNER_SEARCH_H_
 #define ISTHMUS_COORDINATOR_PLANNER_SEARCH_H_
 
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "coordinator/planner/placement.h"
-#include "coordinator/planner/planner.h"
+#include "coordinator/planner/planner_input.h"
 
 namespace isthmus::coordinator {
-
-struct Found {
-  Placement best;
-  std::vector<std::string> considered;  // "2 stages: 1.80 s a step (lab, home)"
-  std::string moved_why;                // of a resumed job that does not stay where it was
-};
 
 absl::StatusOr<Found> FindPlacement(const PlannerInput& input, const LinkIndex& links);
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
+#include "coordinator/planner/codec_choice.h"
 #include "proto/codec/codec_text.h"
 #include "proto/model/model_cost.h"
 #include "proto/plan/schedule.h"

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "coordinator/planner/placement.h"
+#include "coordinator/planner/pricing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/codec/codec_size.h"
@@ -259,7 +259,7 @@ TEST_F(PlannerTest, RefusalsSayWhatIsMissing) {
 
   in_.start_step = 0;
   in_.topology.clear_nodes();
-  EXPECT_THAT(Refusal().message(), HasSubstr("daemons: 1 stage needs as many daemons; 0 are free"));
+  EXPECT_THAT(Refusal().message(), HasSubstr("1 stage needs as many daemons; 0 are free"));
 }
 
 TEST_F(PlannerTest, TooLittleMemorySaysHowManyBytes) {

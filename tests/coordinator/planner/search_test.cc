@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "coordinator/planner/placement.h"
 #include "coordinator/planner/planner.h"
+#include "coordinator/planner/pricing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/planner/topology.h"

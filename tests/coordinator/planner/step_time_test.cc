@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/planner/placement.h"
+#include "coordinator/planner/pricing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/codec/codec_text.h"

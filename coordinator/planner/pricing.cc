@@ -1,0 +1,310 @@
+#include "coordinator/planner/pricing.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "coordinator/core/format.h"
+#include "coordinator/planner/codec_memory.h"
+#include "coordinator/planner/step_time.h"
+#include "proto/codec/codec_pair.h"
+#include "proto/codec/codec_text.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+// Of a schedule with more passes than that only few choices of codecs are simulated.
+constexpr int kMostPassesSearched = 4096;
+
+TensorDims BoundaryDims(const JobSpec& job) {
+  return {job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
+}
+
+// A kept as the backward codec of `forward`.
+absl::Status Bind(const CodecSpec& forward, int boundary, CodecSpec* backward) {
+  absl::StatusOr<CodecSpec> bound = BindBackward(forward, *backward);
+  if (!bound.ok()) return Annotate(bound.status(), absl::StrCat("boundary b", boundary));
+  *backward = *std::move(bound);
+  return absl::OkStatus();
+}
+
+// The links of a boundary, without codecs.
+absl::StatusOr<BoundaryChoice> LinksOf(const Placement& p, int boundary, const LinkIndex& links) {
+  const NodeInfo &lower = *p.nodes[boundary], &upper = *p.nodes[boundary + 1];
+  BoundaryChoice choice;
+  choice.up = links.Get(lower.id(), upper.id());
+  choice.down = links.Get(upper.id(), lower.id());
+  for (const auto& [link, from, to] :
+       {std::tie(choice.up, lower, upper), std::tie(choice.down, upper, lower)}) {
+    if (!link.usable)
+      return absl::UnavailableError(
+          absl::StrCat("link: ", from.name(), " -> ", to.name(), ": ", link.why_not));
+  }
+  return choice;
+}
+
+// ---- what `auto` may choose ----
+
+// Bytes of the predicts of a daemon with `ends` ends of boundaries, both directions.
+int64_t TableBytes(const JobSpec& job, int ends) {
+  int64_t bytes = 0;
+  for (const char* text : {"predict(quant(8, token), context=3)",
+                           "predict(quant(8, token, symmetric), context=2, next)"})
+    bytes += PredictorBytes(*ParseCodec(text), BoundaryDims(job), job.model().vocabulary());
+  return ends * bytes;
+}
+
+CodecQuestion Question(const JobSpec& job, const Placement& p, int boundary, bool forward,
+                       bool states_fit) {
+  const LinkIndex::Link& link = forward ? p.boundaries[boundary].up : p.boundaries[boundary].down;
+  CodecQuestion q;
+  q.forward = forward;
+  q.rate_bits_per_s = link.rate_bits_per_s;
+  q.dims = BoundaryDims(job);
+  q.min_bits = job.compression().min_bits();
+  q.samples_known = p.data.known;
+  q.first_visits = p.first_visits;
+  CodecSpec delta;
+  delta.set_kind(CodecSpec::DELTA);
+  q.buffers_fit = p.data.known && CheckBuffers(job, p, boundary, delta).ok();
+  const int last = static_cast<int>(p.nodes.size()) - 1;
+  q.table_bytes = TableBytes(job, boundary > 0 || boundary + 1 < last ? 2 : 1);
+  q.free_bytes = FreeBytes(p, boundary);
+  q.states_fit = states_fit;
+  return q;
+}
+
+// The codecs that are compared in both directions of each boundary: one where the job names it.
+absl::StatusOr<std::vector<BoundaryOptions>> OptionsOf(const JobSpec& job, const Placement& p,
+                                                       bool states_fit) {
+  std::vector<BoundaryOptions> all;
+  for (int b = 0; b + 1 < static_cast<int>(p.nodes.size()); ++b) {
+    const WantedCodecs wanted = WantedCodecsOf(job, b);
+    BoundaryOptions options;
+    CodecQuestion q = Question(job, p, b, true, states_fit);
+    if (wanted.forward == "auto") {
+      options.forward = CodecOptions(q);
+      options.forward_left_out = LeftOut(q);
+    } else {
+      ASSIGN_OR_RETURN(const CodecSpec codec, ParseCodec(wanted.forward));
+      options.forward.push_back(OptionOf(q, codec));
+    }
+    q = Question(job, p, b, false, states_fit);
+    q.dims = WireDims(options.forward[0].codec, q.dims);  // an autoencoder is never one of several
+    if (wanted.backward == "auto") {
+      options.backward = CodecOptions(q);
+      options.backward_left_out = LeftOut(q);
+    } else {
+      ASSIGN_OR_RETURN(CodecSpec codec, ParseCodec(wanted.backward));
+      if (options.forward.size() == 1) RETURN_IF_ERROR(Bind(options.forward[0].codec, b, &codec));
+      options.backward.push_back(OptionOf(q, codec));
+    }
+    all.push_back(std::move(options));
+  }
+  return all;
+}
+
+// ---- a placement with given codecs ----
+
+// Why a direction has its codec, with the figures.
+std::string Why(const JobSpec& job, const Placement& p, int boundary, bool forward,
+                const std::string& left_out, bool tokens_come) {
+  const BoundaryChoice& choice = p.boundaries[boundary];
+  const WantedCodecs wanted = WantedCodecsOf(job, boundary);
+  const CodecSpec& codec = forward ? choice.forward : choice.backward;
+  const double rate = (forward ? choice.up : choice.down).rate_bits_per_s;
+  const double in_full_s = WireBytes(CodecSpec(), BoundaryDims(job), true) * 8 / rate;
+  std::string why = absl::StrCat(
+      FormatRate(rate), " measured, ", FormatSeconds(forward ? choice.up_s : choice.down_s),
+      " a micro-batch (", FormatSeconds(in_full_s), " in fp32), compute ",
+      FormatSeconds(p.slowest_s), " -> ", FormatCodec(codec),
+      NeedsPlaces(codec) ? absl::StrCat(" at the places of ", FormatCodec(choice.forward)) : "");
+  std::vector<std::string> notes;
+  if (HasBuffers(codec)) notes.push_back(VisitWords(codec, BoundaryDims(job), p.first_visits));
+  const bool by_auto = (forward ? wanted.forward : wanted.backward) == "auto";
+  if (!by_auto) absl::StrAppend(&why, " as the job says");
+  if (by_auto && (codec.kind() == CodecSpec::QUANT || codec.kind() == CodecSpec::PREDICT) &&
+      !left_out.empty())
+    notes.push_back(left_out);
+  if (by_auto && codec.kind() == CodecSpec::QUANT && !tokens_come)
+    notes.push_back("no predict: token ids do not come along");
+  if (by_auto && codec.kind() == CodecSpec::PREDICT)
+    notes.push_back(codec.inner().kind() != CodecSpec::QUANT ? "predict: passes the token ids on"
+                    : forward ? "predict: what the last tokens and the position foretell"
+                              : "predict: what the next token foretells of its gradient");
+  return notes.empty() ? why : absl::StrCat(why, " (", absl::StrJoin(notes, "; "), ")");
+}
+
+// The codecs of one boundary: what they take of link, cores and memory, and their price.
+absl::Status SetCodecs(const JobSpec& job, int boundary, const BoundaryOptions& options,
+                       const CodecPick& pick, bool in_words, Placement* p) {
+  BoundaryChoice& c = p->boundaries[boundary];
+  c.forward = options.forward[pick.forward].codec;
+  c.backward = options.backward[pick.backward].codec;
+  const TensorDims dims = BoundaryDims(job), narrow = WireDims(c.forward, dims);
+  const bool tokens_come = boundary == 0 || NeedsTokenIds(p->boundaries[boundary - 1].forward);
+  for (const bool up : {true, false}) {
+    const CodecSpec& codec = up ? c.forward : c.backward;
+    if (NeedsTokenIds(codec) && !(tokens_come && (up || NeedsTokenIds(c.forward)))) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "boundary b", boundary, ", ", up ? "forward " : "backward ", FormatCodec(codec),
+          ": predict needs the token ids, which come along only where each forward codec from the "
+          "first stage to here is a predict; on a link that needs none, predict(none) passes them "
+          "on"));
+    }
+    RETURN_IF_ERROR(PlaceState(job, boundary, up, codec, &c, p));
+  }
+  ASSIGN_OR_RETURN(c.evaluation, ParseCodec(job.compression().evaluation()));
+  if (c.forward.kind() == CodecSpec::NONE && WantedCodecsOf(job, boundary).forward == "auto")
+    c.evaluation = c.forward;
+  if (HasBuffers(c.forward) && p->data.known) {
+    RETURN_IF_ERROR(CheckBuffers(job, *p, boundary, c.forward));
+    p->buffer_bytes = std::max(p->buffer_bytes, BufferNeed(job, *p, c.forward));
+  }
+  const double rate = c.up.rate_bits_per_s;
+  c.up_s = MeanWireBytes(c.forward, dims, p->first_visits) * 8 / rate;
+  c.first_up_s = WireBytes(c.forward, dims, false) * 8 / rate;
+  c.again_up_s = WireBytes(c.forward, dims, true) * 8 / rate;
+  c.down_s = WireBytes(c.backward, narrow, true) * 8 / c.down.rate_bits_per_s;
+  c.fits = std::max(c.up_s, c.down_s) <= p->slowest_s;
+  c.forward_codec_s = CodecSeconds(c.forward, dims);
+  c.backward_codec_s = CodecSeconds(c.backward, narrow);
+  c.forward_core_s = c.forward_codec_s +
+                     kTransportSecondsPerByte * MeanWireBytes(c.forward, dims, p->first_visits);
+  c.backward_core_s =
+      c.backward_codec_s + kTransportSecondsPerByte * WireBytes(c.backward, narrow, true);
+  for (const bool up : {true, false}) {
+    const double loss = ExpectedLoss(up ? c.forward : c.backward, up).value_or(0);
+    p->loss += loss;
+    p->price += loss > 0 ? kQuantisedPrice + kStepsForLoss * loss : 0;
+  }
+  if (!in_words) return absl::OkStatus();
+  c.forward_why = Why(job, *p, boundary, true, options.forward_left_out, tokens_come);
+  c.backward_why = Why(job, *p, boundary, false, options.backward_left_out,
+                       tokens_come && NeedsTokenIds(c.forward));
+  return absl::OkStatus();
+}
+
+// `base` with these codecs, priced.
+absl::StatusOr<Placement> WithCodecs(const JobSpec& job, const Placement& base,
+                                     const std::vector<BoundaryOptions>& options,
+                                     const CodecPicks& picks, const LinkIndex& links,
+                                     bool in_words) {
+  Placement p = base;
+  for (size_t b = 0; b < picks.size(); ++b) {
+    RETURN_IF_ERROR(SetCodecs(job, static_cast<int>(b), options[b], picks[b], in_words, &p));
+  }
+  PlaceBuffers(job, &p);
+  RETURN_IF_ERROR(CheckSpill(job, p));
+  ChooseWarmUps(job, &p);
+  if (p.nodes.size() > 1) RETURN_IF_ERROR(PriceTied(job, links, &p));
+  RETURN_IF_ERROR(PriceStep(job, in_words, &p));
+  return p;
+}
+
+// ---- the codecs of `auto` ----
+
+// The picks where each `auto` is `kind`; nothing where that can't be.
+std::optional<CodecPicks> AllOf(const std::vector<BoundaryOptions>& options, CodecSpec::Kind kind) {
+  CodecPicks picks;
+  bool differs = false;
+  const auto find = [&](const std::vector<CodecOption>& of) {
+    const auto at = std::find_if(of.begin(), of.end(), [&](const CodecOption& o) {
+      return of.size() > 1 && o.codec.kind() == kind;
+    });
+    differs = differs || at != of.end();
+    return at == of.end() ? 0 : static_cast<size_t>(at - of.begin());
+  };
+  for (const BoundaryOptions& o : options) picks.push_back({find(o.forward), find(o.backward)});
+  return differs ? std::optional<CodecPicks>(picks) : std::nullopt;
+}
+
+// "codecs: a step of 4.1 s, 4.3 s with bf16 and 4.9 s with none wherever the job says auto; ..."
+std::string CodecsWhy(const JobSpec& job, const Placement& base, const Placement& p,
+                      const std::vector<BoundaryOptions>& options, const LinkIndex& links) {
+  std::vector<std::string> others;
+  for (const CodecSpec::Kind kind : {CodecSpec::BF16, CodecSpec::NONE}) {
+    const std::optional<CodecPicks> picks = AllOf(options, kind);
+    if (!picks.has_value()) return "";
+    const absl::StatusOr<Placement> other = WithCodecs(job, base, options, *picks, links, false);
+    if (other.ok())
+      others.push_back(absl::StrCat(FormatSeconds(other->step_s), " with ",
+                                    kind == CodecSpec::NONE ? "none" : "bf16"));
+  }
+  if (others.empty()) return "";
+  return absl::StrCat(
+      "codecs: a step of ", FormatSeconds(p.step_s), ", against ", absl::StrJoin(others, " and "),
+      " wherever the job says auto; expected price: ",
+      p.loss > 0 ? absl::StrCat("a loss ", FormatShare(p.loss), " higher, as much as ",
+                                FormatShare(kStepsForLoss * p.loss), " more steps")
+                 : "none that was measured",
+      " (compression.min_bits ", job.compression().min_bits(), ")");
+}
+
+absl::StatusOr<Placement> ChooseCodecs(const JobSpec& job, const Placement& base,
+                                       const LinkIndex& links, Effort effort) {
+  absl::StatusOr<Placement> chosen = absl::InternalError("no codecs were tried");
+  for (const bool states_fit : {true, false}) {
+    ASSIGN_OR_RETURN(const std::vector<BoundaryOptions> options, OptionsOf(job, base, states_fit));
+    const auto cost = [&](const CodecPicks& picks) {
+      const absl::StatusOr<Placement> p = WithCodecs(job, base, options, picks, links, false);
+      return p.ok() ? p->cost_s : kNever;
+    };
+    const int micros = Micros(job);
+    const bool long_one = micros * static_cast<int>(base.nodes.size()) > kMostPassesSearched;
+    const CodecPicks picks = SearchCodecs(options, micros, micros * base.slowest_s,
+                                          long_one ? Effort::kQuick : effort, cost);
+    chosen = WithCodecs(job, base, options, picks, links, effort == Effort::kThorough);
+    if (absl::IsResourceExhausted(chosen.status()))
+      continue;  // buffers and tables together do not fit: without them
+    if (chosen.ok() && effort == Effort::kThorough)
+      chosen->codecs_why = CodecsWhy(job, base, *chosen, options, links);
+    return chosen;
+  }
+  return chosen;
+}
+
+}  // namespace
+
+absl::StatusOr<Placement> PricePlacement(const JobSpec& job,
+                                         const std::vector<const NodeInfo*>& nodes,
+                                         const std::vector<int>& layers, const LinkIndex& links,
+                                         const Remaining& remaining, Effort effort) {
+  Placement p;
+  p.nodes = nodes;
+  const int stages = nodes.size();
+  for (const NodeInfo* node : nodes) {
+    if (!HasCompute(*node))
+      return absl::FailedPreconditionError(
+          absl::StrCat("daemon ", node->name(), " has not measured its compute"));
+  }
+  ASSIGN_OR_RETURN(p.data, CountSamples(job, *nodes.front()));
+  p.remaining = remaining;
+  p.first_visits = FirstVisits(job, p.data, remaining);
+  if (stages > 1) {
+    RETURN_IF_ERROR(CountSamples(job, *nodes.back()).status());
+    RETURN_IF_ERROR(SameData(job, *nodes.front(), *nodes.back()));
+  }
+  p.layers = layers;
+  if (layers.empty()) {
+    ASSIGN_OR_RETURN(p.layers, BalanceLayers(job, nodes));
+  } else {
+    RETURN_IF_ERROR(CheckMemory(job, nodes, layers));
+  }
+  for (int s = 0, first = 0; s < stages; first += p.layers[s], ++s) {
+    p.compute.push_back(StageTime(job, *nodes[s], first, first + p.layers[s]));
+    p.bytes.push_back(StageBytes(job, stages, s, first, first + p.layers[s]));
+    p.slowest_s = std::max(p.slowest_s, p.compute.back().sum());
+  }
+  for (int b = 0; b + 1 < stages; ++b) {
+    ASSIGN_OR_RETURN(BoundaryChoice choice, LinksOf(p, b, links));
+    p.boundaries.push_back(std::move(choice));
+  }
+  return ChooseCodecs(job, p, links, effort);
+}
+
+}  // namespace isthmus::coordinator

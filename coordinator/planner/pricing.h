@@ -1,0 +1,24 @@
+// Prices a placement: chooses the codecs of `auto`, predicts the seconds of a step, finds room for
+// buffers. Thread: pure functions.
+#ifndef ISTHMUS_COORDINATOR_PLANNER_PRICING_H_
+#define ISTHMUS_COORDINATOR_PLANNER_PRICING_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "coordinator/planner/codec_search.h"
+#include "coordinator/planner/placement.h"
+
+namespace isthmus::coordinator {
+
+// `layers` empty: balanced. `effort`: how hard the codecs of `auto` are looked for. Errors say what
+// is missing: memory, disk, a link, data.
+absl::StatusOr<Placement> PricePlacement(const JobSpec& job,
+                                         const std::vector<const NodeInfo*>& nodes,
+                                         const std::vector<int>& layers, const LinkIndex& links,
+                                         const Remaining& remaining = {},
+                                         Effort effort = Effort::kThorough);
+
+}  // namespace isthmus::coordinator
+
+#endif  // ISTHMUS_COORDINATOR_PLANNER_PRICING_H_
