@@ -16,8 +16,6 @@
 namespace isthmus::daemon {
 namespace {
 
-constexpr size_t kMaxJobs = 64;
-
 bool ReadsData(const Plan& plan, int rank) {
   const RankPlan& r = plan.ranks(rank);
   return r.first_layer() == 0 || r.end_layer() == plan.job().model().layers();
@@ -64,7 +62,7 @@ void SessionRunner::Start(const Plan& plan) {
   absl::Status refused;
   {
     MutexLock lock(&mutex_);
-    uint64_t& newest = newest_[plan.job_id()];
+    const uint64_t newest = fence_.Newest(plan.job_id());
     newest_of_all_ = std::max<uint64_t>(newest_of_all_, plan.generation());
     const bool runs = current_ != nullptr && current_->plan.job_id() == plan.job_id();
     if (shutdown_ || leaving_) {
@@ -80,13 +78,7 @@ void SessionRunner::Start(const Plan& plan) {
           absl::StrCat("this daemon runs job ", current_->plan.job_id(), ", generation ",
                        current_->plan.generation(), "; it runs one job at a time"));
     } else {
-      newest = plan.generation();
-      if (newest_.size() >
-          kMaxJobs) {  // ids are made in order of time: forget the oldest other one
-        auto oldest = newest_.begin();
-        if (oldest->first == plan.job_id()) ++oldest;
-        newest_.erase(oldest);
-      }
+      fence_.Accept(plan.job_id(), plan.generation());
       options_.board->SetSession(plan.job_id(), plan.generation());
       if (current_ != nullptr && current_->cancelled.ok() && (runs || !current_->stop)) {
         CancelCurrent(absl::CancelledError(

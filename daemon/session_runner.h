@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,6 +18,7 @@
 #include "absl/types/optional.h"
 #include "base/mutex.h"
 #include "daemon/checkpoint_client.h"
+#include "daemon/generation_fence.h"
 #include "daemon/health.h"
 #include "daemon/net/dial_board.h"
 #include "daemon/net/link_opener.h"
@@ -117,8 +117,7 @@ class SessionRunner {
   CondVar changed_;
   std::unique_ptr<Current> current_ ABSL_GUARDED_BY(mutex_);
   absl::optional<Plan> next_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, uint64_t> newest_
-      ABSL_GUARDED_BY(mutex_);  // generation seen, the last kMaxJobs jobs
+  GenerationFence fence_ ABSL_GUARDED_BY(mutex_);
   uint64_t newest_of_all_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t progress_base_ ABSL_GUARDED_BY(mutex_) = 0;  // of ended sessions: progress never falls
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
