@@ -64,13 +64,13 @@ absl::StatusOr<std::unique_ptr<HttpServer>> ServePages(const std::string& addres
   auto port = std::make_shared<int>(0);
   std::map<std::string, std::function<HttpReply()>> pages;
   pages["/metrics"] = [coordinator] {
-    coordinator->UpdateMetrics();
+    coordinator->gauges()->Update();
     return HttpReply{200, kMetricsContentType, RenderMetrics()};
   };
   pages["/healthz"] = [] { return HttpReply{200, "text/plain; charset=utf-8", "ok\n"}; };
   pages["/sd"] = [coordinator, address, port] {
     return HttpReply{200, "application/json",
-                     coordinator->ServiceDiscovery(OwnAddress(address, *port))};
+                     coordinator->queries()->ServiceDiscovery(OwnAddress(address, *port))};
   };
   auto server = HttpServer::Start(address, std::move(pages));
   if (server.ok()) *port = (*server)->port();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "proto/data/data_position.h"
@@ -190,7 +191,8 @@ void JobTable::Forget() {
       if (job.ended() && (oldest == nullptr || job.number < oldest->number)) oldest = &job;
     }
     if (oldest == nullptr) return;
-    Drop(std::string(oldest->id));
+    dirty_.made_room.push_back(oldest->id);
+    Drop(dirty_.made_room.back());
   }
 }
 
@@ -253,10 +255,7 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   if (job->active())
     return absl::FailedPreconditionError(
         absl::StrCat("job ", id, " runs already (generation ", job->status.generation(), ")"));
-  if (plan.generation() <= job->status.generation()) {
-    return absl::InternalError(
-        absl::StrCat("generation ", plan.generation(), " is not above ", job->status.generation()));
-  }
+  ISTHMUS_CHECK(plan.generation() > job->status.generation());  // the store never repeats one
   if (!SameCut(job->plan, plan)) job->boundaries.clear();
   job->plan = plan;
   job->spec = plan.job();
@@ -289,6 +288,7 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
            absl::StrCat("waiting for ", plan.ranks_size(), " daemons to get ready"), now);
   job->deadline = now + absl::Milliseconds(plan.deadlines().open_ms()) + options_.start_margin;
   dirty_.new_plan.insert(id);
+  dirty_.truncated.push_back({id, plan.start_step()});
   Commands commands;
   for (const RankPlan& stage : plan.ranks()) {
     Command c;

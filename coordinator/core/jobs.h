@@ -23,6 +23,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -153,7 +154,7 @@ class JobTable {
   absl::Status NameIsFree(const std::string& name) const;  // AlreadyExists: see Add
 
   // Sends `plan` (a new generation, complete) to its daemons: STARTING. The job is PENDING or has
-  // ended; its records from plan.start_step on are dropped here, and by the caller in the store.
+  // ended; its records from plan.start_step on are dropped (Dirty.truncated).
   absl::StatusOr<Commands> Start(const std::string& id, const Plan& plan, absl::Time now);
 
   // Why a PENDING job has not started, for its status.
@@ -212,9 +213,12 @@ class JobTable {
 
   struct Dirty {
     std::set<std::string> changed;
-    std::set<std::string> new_plan;   // of these
-    std::set<std::string> forgotten;  // made room, or were removed: the store drops them and
-                                      // remembers their ids
+    std::set<std::string> new_plan;      // of these
+    std::set<std::string> forgotten;     // made room, or were removed: the store drops them and
+                                         // remembers their ids
+    std::vector<std::string> made_room;  // of these
+    // (job, step): a new generation drops its records from step on.
+    std::vector<std::pair<std::string, int64_t>> truncated;
   };
   Dirty TakeDirty();
   std::vector<StoredRecord> TakeRecords();

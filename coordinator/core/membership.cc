@@ -145,6 +145,7 @@ RegisterDecision Membership::Register(const isthmus::Register& request, uint64_t
   member.forgiven = absl::ZeroDuration();
   member.has_heartbeat = false;
   member.leaving = false;
+  changed_.insert(node.id());
   return decision;
 }
 
@@ -191,6 +192,7 @@ absl::Status Membership::OnHeartbeat(const std::string& node_id, uint64_t stream
   if (heartbeat.has_data() && heartbeat.data().files_size() <= kMaxDataFiles) {
     *member.node.mutable_data_files() = heartbeat.data().files();
     member.node.set_data_listed(heartbeat.data().complete());
+    changed_.insert(node_id);
   }
   member.has_heartbeat = true;
   member.last_heartbeat = now;
@@ -204,6 +206,16 @@ void Membership::SetCompute(const std::string& node_id, const ComputeTimes& time
   it->second.node.set_block_forward_s(times.block_forward_s());
   it->second.node.set_block_backward_s(times.block_backward_s());
   it->second.node.set_block_flops(times.block_flops());
+  changed_.insert(node_id);
+}
+
+std::vector<NodeInfo> Membership::TakeChanged() {
+  std::vector<NodeInfo> nodes;
+  for (const std::string& id : changed_) {
+    if (const Member* member = Find(id)) nodes.push_back(member->node);
+  }
+  changed_.clear();
+  return nodes;
 }
 
 void Membership::OnLeaving(const std::string& node_id) {

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -126,6 +127,9 @@ class Membership {
   absl::Duration NoProgressFor(const std::string& node_id, uint64_t generation,
                                absl::Time now) const;
 
+  // Nodes as they are now, of those whose NodeInfo has changed since the last call: to be stored.
+  std::vector<NodeInfo> TakeChanged();
+
   // What metrics and lists of targets call each daemon, by identity, each name once: its own; with
   // the head of its identity where several have it. A lost daemon whose name an alive one has is
   // left out: that one took its place.
@@ -143,6 +147,7 @@ class Membership {
 
   const MembershipOptions options_;
   std::map<std::string, Member> members_;  // by identity
+  std::set<std::string> changed_;
 };
 
 // Why other hosts can't reach this address, in words; empty: nothing speaks against it. Loopback

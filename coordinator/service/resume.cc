@@ -1,14 +1,14 @@
-// The part of Coordinator that goes on from checkpoints.
+#include "coordinator/service/resume.h"
+
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "coordinator/planner/job_data.h"
-#include "coordinator/service/coordinator.h"
-#include "proto/data/data_contents.h"
+#include "coordinator/service/planner_view.h"
 #include "proto/job/checkpoint_state.h"
 #include "proto/job/job_defaults.h"
 #include "proto/job/job_state.h"
@@ -18,14 +18,28 @@ namespace {
 
 constexpr absl::Duration kLookAtKept = absl::Milliseconds(500);
 
+JobSpec AsItRan(const Job& job) { return job.plan.has_job() ? job.plan.job() : job.spec; }
+
 }  // namespace
 
-absl::StatusOr<int64_t> Coordinator::ChooseCheckpoint(const std::string& job_id, int64_t head,
-                                                      std::optional<int64_t> step) {
-  const std::vector<int64_t> have = checkpoints_->Steps(job_id);
+absl::StatusOr<JobSpec> CompleteJob(const JobSpec& job) {
+  if (job.ByteSizeLong() > static_cast<size_t>(kMaxJobBytes)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the job has ", job.ByteSizeLong(), " bytes; at most ", kMaxJobBytes, " are allowed"));
+  }
+  JobSpec full = job;
+  FillDefaults(&full);
+  full.mutable_model()->set_norm_epsilon(NormEpsilon(full.model()));
+  RETURN_IF_ERROR(ValidateJob(full));
+  return full;
+}
+
+absl::StatusOr<int64_t> Resumer::Choose(const std::string& job_id, int64_t head,
+                                        std::optional<int64_t> step) {
+  const std::vector<int64_t> have = store_->Steps(job_id);
   if (!step.has_value()) {
     if (std::find(have.begin(), have.end(), head) != have.end()) return head;
-    return checkpoints_->Newest(job_id);
+    return store_->Newest(job_id);
   }
   if (std::find(have.begin(), have.end(), *step) != have.end()) return *step;
   return absl::NotFoundError(absl::StrCat(
@@ -34,18 +48,7 @@ absl::StatusOr<int64_t> Coordinator::ChooseCheckpoint(const std::string& job_id,
                    : absl::StrCat("; there are those of steps ", absl::StrJoin(have, ", "))));
 }
 
-// Of the first daemon that lists the text: hosts with another one are found when they start.
-DataNow Coordinator::DataOf(const JobSpec& job) {
-  for (const auto& [id, member] : members_.members()) {
-    if (!member.alive()) continue;
-    const absl::StatusOr<DataSize> size = CountSamples(job, member.node);
-    if (!size.ok() || !size->known) continue;
-    return {size->train_samples, DataContents(job.data(), member.node.data_files())};
-  }
-  return {};
-}
-
-absl::Status Coordinator::TakeUpCheckpoint(const JobSpec& ran, StartRequest* start) {
+absl::Status Resumer::TakeUp(const JobSpec& ran, StartRequest* start) {
   if (!start->from_checkpoint || start->start_step == 0) {
     start->data = DataPosition();
     return absl::OkStatus();
@@ -55,16 +58,16 @@ absl::Status Coordinator::TakeUpCheckpoint(const JobSpec& ran, StartRequest* sta
   request.set_step(start->start_step);
   request.set_what("state");
   int64_t step = 0;
-  ASSIGN_OR_RETURN(const auto reader, checkpoints_->Read(request, {}, &step));
+  ASSIGN_OR_RETURN(const auto reader, store_->Read(request, {}, &step));
   std::string json;
   RETURN_IF_ERROR(reader->Read(static_cast<size_t>(reader->total_bytes()), &json));
   ASSIGN_OR_RETURN(const CheckpointState state, ParseCheckpointState(json, step));
   DataNow now;
   {
-    MutexLock lock(&mutex_);
-    now = DataOf(start->spec);
+    MutexLock lock(&cores_->mutex);
+    now = DataOf(*cores_, start->spec);
   }
-  ASSIGN_OR_RETURN(Resume resume, CompareRuns(state, ran, start->spec, now));
+  ASSIGN_OR_RETURN(coordinator::Resume resume, CompareRuns(state, ran, start->spec, now));
   start->data = resume.data;
   start->changes = std::move(resume.changes);
   return absl::OkStatus();
@@ -72,13 +75,13 @@ absl::Status Coordinator::TakeUpCheckpoint(const JobSpec& ran, StartRequest* sta
 
 // The newest checkpoint of a job may be on its way from the disks of its daemons: it is worth a
 // moment. FailedPrecondition: it is not here by then.
-absl::Status Coordinator::WaitForKept(const std::string& name, const Cancelled& cancelled) {
-  const auto until = SteadyAfter(options_.wait_for_daemons);
-  MutexLock lock(&mutex_);
+absl::Status Resumer::WaitForKept(const std::string& name, const Cancelled& cancelled) {
+  const auto until = SteadyAfter(kept_patience_);
+  MutexLock lock(&cores_->mutex);
   for (;;) {
-    const Job* job = jobs_.Find(name);
+    const Job* job = cores_->jobs.Find(name);
     if (job == nullptr || job->kept_step < 0 || !job->kept_waits.empty()) return absl::OkStatus();
-    if (stopping_ || cancelled() || std::chrono::steady_clock::now() >= until) {
+    if (cores_->stopping || cancelled() || std::chrono::steady_clock::now() >= until) {
       const int64_t stored = job->status.checkpoint_step();
       return absl::FailedPreconditionError(absl::StrCat(
           "resume: ", KeptWords(*job), ". Try again when `isthmus status ", job->id,
@@ -86,32 +89,28 @@ absl::Status Coordinator::WaitForKept(const std::string& name, const Cancelled& 
           stored < 0 ? ""
                      : absl::StrCat(", or go on from the older one now with --step ", stored)));
     }
-    changed_.WaitUntil(&mutex_, std::min(until, SteadyAfter(kLookAtKept)));
+    cores_->changed.WaitUntil(&cores_->mutex, std::min(until, SteadyAfter(kLookAtKept)));
   }
 }
 
-absl::StatusOr<Coordinator::StartRequest> Coordinator::PrepareResume(const JobSpec& spec,
-                                                                     const std::string& name,
-                                                                     std::optional<int64_t> step,
-                                                                     const Cancelled& cancelled) {
+absl::StatusOr<StartRequest> Resumer::Resume(const JobSpec& spec, const std::string& name,
+                                             std::optional<int64_t> step,
+                                             const Cancelled& cancelled) {
   StartRequest start;
   start.kind = StartRequest::kResume;
   if (!step.has_value()) RETURN_IF_ERROR(WaitForKept(name, cancelled));
   JobSpec stored, ran;  // what is to be gone on with, what ran last
   int64_t head = -1;
   {
-    MutexLock lock(&mutex_);
-    const Job* job = jobs_.Find(name);
-    if (job == nullptr) {
-      return absl::NotFoundError(absl::StrCat("resume: there is no job '", name.substr(0, 80),
-                                              "' (isthmus list shows what there is)"));
-    }
+    MutexLock lock(&cores_->mutex);
+    const Job* job = cores_->jobs.Find(name);
+    if (job == nullptr) return Annotate(NoJob(name), "resume");
     if (!job->ended())
       return absl::FailedPreconditionError(absl::StrCat(
           "resume: job ", job->id, " is ", StateName(job->status.state()), " already"));
     start.job_id = job->id;
     stored = job->spec;
-    ran = job->plan.has_job() ? job->plan.job() : stored;
+    ran = AsItRan(*job);
     head = job->status.checkpoint_step();
     if (job->kept_step >= 0)
       start.given_up = absl::StrCat("a newer checkpoint is given up: ", KeptWords(*job));
@@ -121,11 +120,30 @@ absl::StatusOr<Coordinator::StartRequest> Coordinator::PrepareResume(const JobSp
     asked.mutable_model()->set_norm_epsilon(NormEpsilon(ran.model()));
   ASSIGN_OR_RETURN(start.spec, CompleteJob(asked));
   RETURN_IF_ERROR(SameModel(ran.model(), start.spec.model()));
-  ASSIGN_OR_RETURN(const int64_t chosen, ChooseCheckpoint(start.job_id, head, step));
-  if (chosen >= 0) RETURN_IF_ERROR(checkpoints_->Verify(start.job_id, chosen, cancelled));
+  ASSIGN_OR_RETURN(const int64_t chosen, Choose(start.job_id, head, step));
+  if (chosen >= 0) RETURN_IF_ERROR(store_->Verify(start.job_id, chosen, cancelled));
   start.from_checkpoint = chosen >= 0;
   start.start_step = std::max<int64_t>(0, chosen);
-  RETURN_IF_ERROR(TakeUpCheckpoint(ran, &start));
+  RETURN_IF_ERROR(TakeUp(ran, &start));
+  return start;
+}
+
+absl::StatusOr<StartRequest> Resumer::Pending(const std::string& job_id) {
+  StartRequest start;
+  start.kind = StartRequest::kPending;
+  start.job_id = job_id;
+  JobSpec ran;
+  {
+    MutexLock lock(&cores_->mutex);
+    const Job* job = cores_->jobs.Find(job_id);
+    if (job == nullptr || job->status.state() != JOB_PENDING)
+      return absl::CancelledError("the job does not wait");
+    start.spec = job->spec;
+    start.from_checkpoint = job->status.checkpoint_step() >= 0;
+    start.start_step = std::max<int64_t>(0, job->status.checkpoint_step());
+    ran = AsItRan(*job);
+  }
+  RETURN_IF_ERROR(TakeUp(ran, &start));
   return start;
 }
 

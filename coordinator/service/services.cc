@@ -45,17 +45,17 @@ grpc::Status Reply(absl::StatusOr<T> result, M* reply) {
 
 class ControlService final : public Control::Service {
  public:
-  explicit ControlService(Coordinator* coordinator) : coordinator_(coordinator) {}
+  explicit ControlService(Daemons* daemons) : daemons_(daemons) {}
 
   using Stream = grpc::ServerReaderWriter<CoordinatorMessage, DaemonMessage>;
 
   grpc::Status Session(grpc::ServerContext* context, Stream* stream) override {
     coordinator::Session session([context] { context->TryCancel(); });
     session.peer = context->peer();
-    if (absl::Status open = coordinator_->OpenSession(&session); !open.ok()) return Reply(open);
+    if (absl::Status open = daemons_->Open(&session); !open.ok()) return Reply(open);
     const grpc::Status ended =
         rpc::Guarded("Session", [&] { return Reply(Converse(&session, stream)); });
-    coordinator_->CloseSession(&session);
+    daemons_->Close(&session);
     return ended;
   }
 
@@ -66,7 +66,7 @@ class ControlService final : public Control::Service {
       return absl::CancelledError("the stream ended before its registration");
     if (!message.has_register_())
       return absl::InvalidArgumentError("the first message must be a registration");
-    absl::StatusOr<Registered> registered = coordinator_->Register(session, message.register_());
+    absl::StatusOr<Registered> registered = daemons_->Register(session, message.register_());
     CoordinatorMessage answer;
     if (!registered.ok()) {
       if (absl::IsFailedPrecondition(registered.status())) {
@@ -88,8 +88,7 @@ class ControlService final : public Control::Service {
     });
     const absl::Status status = rpc::FromGrpc(rpc::Guarded("Session", [&] {
       absl::Status taken;
-      while (taken.ok() && stream->Read(&message))
-        taken = coordinator_->OnMessage(session, message);
+      while (taken.ok() && stream->Read(&message)) taken = daemons_->OnMessage(session, message);
       return Reply(taken);
     }));
     if (!status.ok())
@@ -113,7 +112,7 @@ class ControlService final : public Control::Service {
     }
   }
 
-  Coordinator* const coordinator_;
+  Daemons* const daemons_;
 };
 
 class JobsService final : public Jobs::Service {
@@ -123,14 +122,15 @@ class JobsService final : public Jobs::Service {
   grpc::Status MakePlan(grpc::ServerContext* context, const PlanRequest* request,
                         PlanReply* reply) override {
     return rpc::Guarded("MakePlan", [&] {
-      return Reply(coordinator_->MakePlan(*request, [context] { return context->IsCancelled(); }),
+      return Reply(coordinator_->submission()->MakePlan(
+                       *request, [context] { return context->IsCancelled(); }),
                    reply);
     });
   }
   grpc::Status NewJobId(grpc::ServerContext*, const NewJobIdRequest* request,
                         NewJobIdReply* reply) override {
     return rpc::Guarded("NewJobId", [&] {
-      absl::StatusOr<std::string> id = coordinator_->NewJobId(request->name());
+      absl::StatusOr<std::string> id = coordinator_->submission()->NewJobId(request->name());
       if (!id.ok()) return Reply(id.status());
       reply->set_job_id(*std::move(id));
       return grpc::Status::OK;
@@ -139,26 +139,27 @@ class JobsService final : public Jobs::Service {
   grpc::Status Submit(grpc::ServerContext* context, const SubmitRequest* request,
                       SubmitReply* reply) override {
     return rpc::Guarded("Submit", [&] {
-      return Reply(coordinator_->Submit(*request, [context] { return context->IsCancelled(); }),
+      return Reply(coordinator_->submission()->Submit(*request,
+                                                      [context] { return context->IsCancelled(); }),
                    reply);
     });
   }
   grpc::Status List(grpc::ServerContext*, const ListJobsRequest*, ListJobsReply* reply) override {
     return rpc::Guarded("List", [&] {
-      *reply = WithValidText(coordinator_->List());
+      *reply = WithValidText(coordinator_->queries()->List());
       return grpc::Status::OK;
     });
   }
   grpc::Status Status(grpc::ServerContext*, const JobStatusRequest* request,
                       JobStatus* reply) override {
     return rpc::Guarded("Status", [&] {
-      return Reply(coordinator_->Status(request->job(), request->with_plan()), reply);
+      return Reply(coordinator_->queries()->Status(request->job(), request->with_plan()), reply);
     });
   }
   grpc::Status Watch(grpc::ServerContext* context, const WatchRequest* request,
                      grpc::ServerWriter<WatchReply>* writer) override {
     return rpc::Guarded("Watch", [&] {
-      return Reply(coordinator_->Watch(
+      return Reply(coordinator_->watches()->Watch(
           *request, [writer](const WatchReply& r) { return writer->Write(WithValidText(r)); },
           [context] { return context->IsCancelled(); }));
     });
@@ -166,7 +167,8 @@ class JobsService final : public Jobs::Service {
   grpc::Status Stop(grpc::ServerContext*, const StopJobRequest* request,
                     StopJobReply* reply) override {
     return rpc::Guarded("Stop", [&] {
-      return Reply(coordinator_->StopJob(request->job(), request->now()), reply->mutable_status());
+      return Reply(coordinator_->submission()->Stop(request->job(), request->now()),
+                   reply->mutable_status());
     });
   }
   grpc::Status Remove(grpc::ServerContext*, const RemoveJobRequest* request,
@@ -177,14 +179,15 @@ class JobsService final : public Jobs::Service {
                            ListCheckpointsReply* reply) override {
     return rpc::Guarded("Checkpoints", [&] {
       return Reply(
-          coordinator_->Checkpoints(*request, [context] { return context->IsCancelled(); }), reply);
+          coordinator_->checkpoints()->List(*request, [context] { return context->IsCancelled(); }),
+          reply);
     });
   }
   grpc::Status Nodes(grpc::ServerContext* context, const ListNodesRequest*,
                      ListNodesReply* reply) override {
     return rpc::Guarded("Nodes", [&] {
       context->AddInitialMetadata(rpc::kClockHeader, absl::StrCat(absl::ToUnixMillis(absl::Now())));
-      *reply = WithValidText(coordinator_->Nodes());
+      *reply = WithValidText(coordinator_->queries()->Nodes());
       return grpc::Status::OK;
     });
   }
@@ -258,10 +261,11 @@ class BulkService final : public Bulk::Service {
     if (!reader->Read(&chunk) || !chunk.has_header())
       return Reply(absl::InvalidArgumentError("checkpoint part: its header must come first"));
     const PutCheckpointHeader header = chunk.header();
-    auto part = coordinator_->BeginPart(header);
+    auto part = coordinator_->checkpoints()->BeginPart(header);
     if (!part.ok()) return Reply(part.status());
     absl::Cleanup abandon = [&] {
-      coordinator_->FinishPart(header, nullptr, absl::CancelledError("the call failed"))
+      coordinator_->checkpoints()
+          ->FinishPart(header, nullptr, absl::CancelledError("the call failed"))
           .IgnoreError();
     };
     absl::Status status;
@@ -270,7 +274,8 @@ class BulkService final : public Bulk::Service {
                                   : (*part)->Append(chunk.data());
     }
     std::move(abandon).Cancel();
-    const absl::StatusOr<bool> complete = coordinator_->FinishPart(header, part->get(), status);
+    const absl::StatusOr<bool> complete =
+        coordinator_->checkpoints()->FinishPart(header, part->get(), status);
     if (!status.ok()) return Reply(status);
     if (!complete.ok()) return Reply(complete.status());
     if (!(*part)->is_here())
@@ -282,7 +287,7 @@ class BulkService final : public Bulk::Service {
 
   grpc::Status Send(grpc::ServerContext* context, const FetchCheckpointRequest& request,
                     grpc::ServerWriter<FetchCheckpointChunk>* writer) {
-    if (coordinator_->HasParts(request)) {
+    if (coordinator_->fetches()->HasParts(request)) {
       FetchCheckpointChunk here;
       here.set_use_local(true);
       writer->Write(here);
@@ -292,7 +297,7 @@ class BulkService final : public Bulk::Service {
       context->AddInitialMetadata(kWaitsBehind, absl::StrCat(before));
       writer->SendInitialMetadata();
     };
-    const auto fetch = coordinator_->OpenFetch(
+    const auto fetch = coordinator_->fetches()->Open(
         request, [context] { return context->IsCancelled(); }, waits,
         [context] { context->TryCancel(); });
     if (!fetch.ok()) return Reply(fetch.status());
@@ -331,7 +336,7 @@ class BulkService final : public Bulk::Service {
 class GrpcServer final : public Server {
  public:
   explicit GrpcServer(Coordinator* coordinator)
-      : control_(coordinator), jobs_(coordinator), bulk_(coordinator) {}
+      : control_(coordinator->daemons()), jobs_(coordinator), bulk_(coordinator) {}
   ~GrpcServer() override { Stop(absl::Seconds(1)); }
 
   absl::Status Listen(const std::string& address) {

@@ -374,7 +374,7 @@ void CheckpointStore::SetDamage(const std::string& job_id, int64_t step, absl::s
 
 absl::Status CheckpointStore::Check(const std::string& job_id, int64_t step, bool contents,
                                     const Cancelled& cancelled) {
-  const absl::Status status = CheckCheckpoint(StepDir(job_id, step), contents, cancelled);
+  absl::Status status = CheckCheckpoint(StepDir(job_id, step), contents, cancelled);
   if (absl::IsFailedPrecondition(status)) SetDamage(job_id, step, status.message());
   if (status.ok() && contents) SetDamage(job_id, step, "");
   return status;

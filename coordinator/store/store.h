@@ -38,6 +38,7 @@ struct StoredJob {
 struct StoreBatch {
   std::vector<StoredJob> jobs;
   std::vector<std::string> forgotten;  // jobs to drop, with their records; their ids are kept
+  std::vector<std::string> made_room;  // of these: jobs whose checkpoints go as well
   std::vector<std::pair<std::string, int64_t>>
       truncated;  // (job, step): drop its records from step on, before `records` are added
   std::vector<StoredRecord> records;

@@ -113,7 +113,7 @@ TEST_F(CheckpointsTest, AFullDiskIsAWarningAndAMetricUntilOneIsStored) {
   const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
   for (FakeDaemon* d : {a.get(), b.get()}) d->Step(plan, 0, 5);
   const auto gauge = [&] {
-    coordinator_->UpdateMetrics();
+    coordinator_->gauges()->Update();
     const std::string text = RenderMetrics();
     const std::string name =
         absl::StrCat("isthmus_job_failed_checkpoints{job=\"", plan.job_id(), "\"} ");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/service/watches.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/service/service_fixture.h"
@@ -24,18 +25,18 @@ TEST_F(LimitsTest, StreamsOfDaemons) {
   std::vector<std::unique_ptr<Session>> sessions;
   for (int i = 0; i < kMaxSessions; ++i) {
     sessions.push_back(std::make_unique<Session>([] {}));
-    ASSERT_TRUE(coordinator_->OpenSession(sessions.back().get()).ok()) << i;
+    ASSERT_TRUE(coordinator_->daemons()->Open(sessions.back().get()).ok()) << i;
   }
   Session next([] {});
-  const absl::Status refused = coordinator_->OpenSession(&next);
+  const absl::Status refused = coordinator_->daemons()->Open(&next);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()),
               HasSubstr(absl::StrCat("serves ", kMaxSessions, " streams of daemons, its limit")));
-  coordinator_->CloseSession(sessions.back().get());
+  coordinator_->daemons()->Close(sessions.back().get());
   sessions.pop_back();
-  EXPECT_TRUE(coordinator_->OpenSession(&next).ok());
-  coordinator_->CloseSession(&next);
-  for (const auto& session : sessions) coordinator_->CloseSession(session.get());
+  EXPECT_TRUE(coordinator_->daemons()->Open(&next).ok());
+  coordinator_->daemons()->Close(&next);
+  for (const auto& session : sessions) coordinator_->daemons()->Close(session.get());
 }
 
 TEST_F(LimitsTest, Watchers) {
@@ -49,16 +50,16 @@ TEST_F(LimitsTest, Watchers) {
   // Each watches while those before it do.
   const std::function<bool(const WatchReply&)> send = [&](const WatchReply&) {
     ++begun;
-    const absl::Status status = coordinator_->Watch(request, send, Never);
+    const absl::Status status = coordinator_->watches()->Watch(request, send, Never);
     if (absl::IsResourceExhausted(status)) refused = status;
     return false;
   };
-  coordinator_->Watch(request, send, Never).IgnoreError();
+  coordinator_->watches()->Watch(request, send, Never).IgnoreError();
   EXPECT_EQ(begun, kMaxWatches);
   EXPECT_THAT(std::string(refused.message()),
               HasSubstr(absl::StrCat(kMaxWatches, " watchers already, the coordinator's limit")));
   request.set_follow(false);
-  EXPECT_TRUE(coordinator_
+  EXPECT_TRUE(coordinator_->watches()
                   ->Watch(
                       request, [](const WatchReply&) { return true; }, Never)
                   .ok());
@@ -70,20 +71,21 @@ TEST_F(LimitsTest, PartsOfCheckpoints) {
   const PutCheckpointHeader header = Header(plan, 2, 0, "state.json", "{}");
   std::vector<std::unique_ptr<CheckpointStore::Part>> parts;
   for (int i = 0; i < kMaxPuts; ++i) {
-    auto part = coordinator_->BeginPart(header);
+    auto part = coordinator_->checkpoints()->BeginPart(header);
     ASSERT_TRUE(part.ok()) << i << ": " << part.status();
     parts.push_back(*std::move(part));
   }
-  const absl::Status refused = coordinator_->BeginPart(header).status();
+  const absl::Status refused = coordinator_->checkpoints()->BeginPart(header).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << "a daemon tries again";
   EXPECT_THAT(std::string(refused.message()),
               HasSubstr(absl::StrCat("takes ", kMaxPuts, " checkpoint parts at once")));
   const auto end = [&](CheckpointStore::Part* part) {
-    EXPECT_FALSE(coordinator_->FinishPart(header, part, absl::CancelledError("gone")).ok());
+    EXPECT_FALSE(
+        coordinator_->checkpoints()->FinishPart(header, part, absl::CancelledError("gone")).ok());
   };
   end(parts.back().get());
   parts.pop_back();
-  auto next = coordinator_->BeginPart(header);
+  auto next = coordinator_->checkpoints()->BeginPart(header);
   ASSERT_TRUE(next.ok()) << next.status();
   end(next->get());
   for (const auto& part : parts) end(part.get());
@@ -100,10 +102,10 @@ TEST_F(LimitsTest, FetchesOfDaemons) {
   bool gone = false;
   const auto fetch = [&] {
     before = 0;
-    return coordinator_->OpenFetch(
+    return coordinator_->fetches()->Open(
         request, [&] { return gone; }, [&](int waits) { before = waits; }, [] {});
   };
-  std::vector<std::unique_ptr<Coordinator::Fetch>> fetches;
+  std::vector<std::unique_ptr<Fetches::Fetch>> fetches;
   for (int i = 0; i < kMaxFetches; ++i) {
     auto opened = fetch();
     ASSERT_TRUE(opened.ok()) << i << ": " << opened.status();

@@ -3,6 +3,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "coordinator/service/gauges.h"
+#include "coordinator/service/queries.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -25,7 +27,7 @@ class MetricsTest : public ServiceTest {
       GaugeRemove("isthmus_job_held", {{"job", "bible-1"}, {"state", state}});
   }
   std::string Page() {
-    coordinator_->UpdateMetrics();
+    coordinator_->gauges()->Update();
     return RenderMetrics();
   }
   // Sooner or later: a daemon is up with its first heartbeat.
@@ -66,7 +68,7 @@ TEST_F(MetricsTest, ADeadDaemonStaysOnThePageAndLeavesTheTargets) {
   EXPECT_TRUE(Shows("isthmus_node_up{node=\"a\"} 0\n"));
   EXPECT_THAT(Page(), HasSubstr("isthmus_node_up{node=\"b\"} 1\n"));
   EXPECT_THAT(Page(), HasSubstr("isthmus_node_heartbeat_age_seconds{node=\"a\"} "));
-  EXPECT_THAT(coordinator_->ServiceDiscovery("me:1"), Not(HasSubstr("a:7081")));
+  EXPECT_THAT(coordinator_->queries()->ServiceDiscovery("me:1"), Not(HasSubstr("a:7081")));
 }
 
 TEST_F(MetricsTest, TwoDaemonsOfOneNameAreTwoSeriesAndTwoTargets) {
@@ -75,7 +77,8 @@ TEST_F(MetricsTest, TwoDaemonsOfOneNameAreTwoSeriesAndTwoTargets) {
   EXPECT_TRUE(Shows("isthmus_node_up{node=\"a/id-a\"} 1\n"));
   EXPECT_TRUE(Shows("isthmus_node_up{node=\"a/id-b\"} 1\n"));
   std::set<std::string> labels;
-  for (const auto& target : nlohmann::json::parse(coordinator_->ServiceDiscovery("me:1")))
+  for (const auto& target :
+       nlohmann::json::parse(coordinator_->queries()->ServiceDiscovery("me:1")))
     labels.insert(target["labels"]["node"].get<std::string>());
   EXPECT_EQ(labels, (std::set<std::string>{"a/id-a", "a/id-b", "coordinator"}));
   twin->Vanish();

@@ -1,5 +1,7 @@
 // Resumes of a job that says otherwise than the run which wrote the checkpoint, through the whole
 // coordinator.
+#include "coordinator/service/resume.h"
+
 #include <map>
 #include <string>
 

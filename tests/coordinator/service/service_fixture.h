@@ -47,9 +47,9 @@ class ServiceTest : public ::testing::Test {
     options.flush_every = flush_every_;
     options.try_pending = absl::Milliseconds(100);
     options.parts_patience = absl::Milliseconds(200);
-    options.wait_for_links = absl::Seconds(20);
-    options.wait_for_data = wait_for_data_;
-    options.wait_for_daemons = wait_for_daemons_;
+    options.patience.links = absl::Seconds(20);
+    options.patience.data = wait_for_data_;
+    options.patience.daemons = wait_for_daemons_;
     coordinator_ = Coordinator::Open(options).value();
     server_ = Server::Start(absl::StrCat("127.0.0.1:", port_), coordinator_.get()).value();
     port_ = server_->port();

@@ -1,4 +1,5 @@
 // Daemons of which little is heard, over loopback with fake daemons.
+#include "coordinator/service/daemons.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/service/service_fixture.h"

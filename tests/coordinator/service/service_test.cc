@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "coordinator/service/submission.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/service/service_fixture.h"
@@ -72,8 +73,8 @@ TEST_F(ServiceTest, AJobFromSubmissionToItsEnd) {
   ListJobsReply list =
       Call<ListJobsRequest, ListJobsReply>(&Jobs::Stub::List, ListJobsRequest()).value();
   ASSERT_THAT(list.jobs(), SizeIs(1));
-  EXPECT_THAT(coordinator_->ServiceDiscovery("me:1"), HasSubstr("a:7081"));
-  coordinator_->UpdateMetrics();
+  EXPECT_THAT(coordinator_->queries()->ServiceDiscovery("me:1"), HasSubstr("a:7081"));
+  coordinator_->gauges()->Update();
 
   const Fetched fetched = FetchAll(Export(plan.job_id()));
   EXPECT_TRUE(fetched.status.ok()) << fetched.status;

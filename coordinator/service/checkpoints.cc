@@ -1,0 +1,198 @@
+#include "coordinator/service/checkpoints.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "coordinator/core/format.h"
+
+namespace isthmus::coordinator {
+
+absl::Status Checkpoints::CheckHeader(const PutCheckpointHeader& header) const {
+  if (cores_->stopping) return Stopping();
+  const Job* job = cores_->jobs.Find(header.job_id());
+  if (header.generation() == 0 && header.step() == 0) {
+    if (job != nullptr)
+      return absl::FailedPreconditionError(
+          absl::StrCat("upload: job ", header.job_id(), " is there already"));
+    return header.stages() == 1 && header.file() == "weights.safetensors"
+               ? absl::OkStatus()
+               : absl::InvalidArgumentError(
+                     "upload: one stage and its weights.safetensors are expected");
+  }
+  if (job == nullptr || job->status.generation() != header.generation()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "checkpoint part of job ", header.job_id().substr(0, 80), ", generation ",
+        header.generation(), ": ",
+        job == nullptr ? "there is no such job"
+                       : absl::StrCat("the job is at generation ", job->status.generation())));
+  }
+  if (header.stages() != job->plan.ranks_size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "checkpoint part: ", header.stages(), " stages; the plan has ", job->plan.ranks_size()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> Checkpoints::BeginPart(
+    const PutCheckpointHeader& header) {
+  {
+    MutexLock mine(&mutex_);
+    MutexLock lock(&cores_->mutex);
+    RETURN_IF_ERROR(CheckHeader(header));
+    if (static_cast<int>(puts_.size()) >= kMaxPuts)
+      return absl::UnavailableError(
+          absl::StrCat("the coordinator takes ", kMaxPuts, " checkpoint parts at once: try again"));
+    puts_.insert(header.job_id());
+  }
+  auto part = store_->Begin(header);
+  if (part.ok()) return part;
+  NotStored(header, part.status());
+  EndPut(header.job_id());
+  return part;
+}
+
+void Checkpoints::EndPut(const std::string& job_id) {
+  MutexLock mine(&mutex_);
+  puts_.erase(puts_.find(job_id));
+  MutexLock lock(&cores_->mutex);
+  const Job* job = cores_->jobs.Find(job_id);
+  if (job != nullptr && job->ended()) sweep_[job_id] = SteadyNow() + patience_;
+}
+
+// Not where the transfer itself is at fault: the daemon sends it again.
+void Checkpoints::NotStored(const PutCheckpointHeader& header, const absl::Status& why) {
+  if (absl::IsDataLoss(why) || absl::IsCancelled(why) || absl::IsInvalidArgument(why)) return;
+  MutexLock lock(&cores_->mutex);
+  const bool first =
+      cores_->jobs.OnCheckpointFailed(header.job_id(), header.generation(), header.step(),
+                                      header.stage(), std::string(why.message()), SteadyNow());
+  if (first)
+    LogWarning("job ", header.job_id(), ", checkpoint ", header.step(), ": ", why.message());
+  cores_->changed.SignalAll();
+}
+
+absl::StatusOr<bool> Checkpoints::FinishPart(const PutCheckpointHeader& header,
+                                             CheckpointStore::Part* part,
+                                             const absl::Status& taken) {
+  const absl::StatusOr<bool> complete = taken.ok() ? part->Finish() : taken;
+  if (!complete.ok()) NotStored(header, complete.status());
+  EndPut(header.job_id());
+  if (!complete.ok() || !*complete) return complete;
+  int keep = 0;
+  {
+    MutexLock lock(&cores_->mutex);
+    const Job* job = cores_->jobs.Find(header.job_id());
+    if (job != nullptr) keep = job->spec.checkpoint().keep();
+    cores_->jobs.OnCheckpoint(header.job_id(), header.step(), SteadyNow());
+    cores_->changed.SignalAll();
+  }
+  LogInfo("job ", header.job_id(), ": checkpoint of step ", header.step(), " is whole");
+  if (keep > 0) store_->Trim(header.job_id(), keep);
+  return complete;
+}
+
+absl::StatusOr<ListCheckpointsReply> Checkpoints::List(const ListCheckpointsRequest& request,
+                                                       const Cancelled& cancelled) {
+  std::string id = request.job();
+  CheckpointStore::Run run;
+  {
+    MutexLock lock(&cores_->mutex);
+    const Job* job = cores_->jobs.Find(request.job());
+    if (job != nullptr) {
+      id = job->id;
+      run = {job->plan.generation(), job->plan.start_step()};
+    }
+    if (job == nullptr && store_->Steps(id).empty()) return NoJob(id);
+  }
+  ASSIGN_OR_RETURN(auto list, store_->List(id, run, request.verify(), cancelled));
+  ListCheckpointsReply reply;
+  for (CheckpointInfo& info : list) *reply.add_checkpoints() = std::move(info);
+  return reply;
+}
+
+absl::StatusOr<RemoveJobReply> Checkpoints::RemoveJob(const RemoveJobRequest& request,
+                                                      Recorder* recorder) {
+  RemoveJobReply reply;
+  bool known = false;
+  const bool orphan = store_->Jobs().count(request.job()) > 0;
+  {
+    MutexLock lock(&cores_->mutex);
+    const Job* job = cores_->jobs.Find(request.job());
+    known = job != nullptr;
+    reply.set_job_id(known ? job->id : request.job());
+    if (!known && (!orphan || request.keep_checkpoints())) return NoJob(request.job());
+    if (!request.keep_checkpoints()) RETURN_IF_ERROR(store_->NotRead(reply.job_id()));
+    if (known) {
+      RETURN_IF_ERROR(cores_->jobs.Remove(reply.job_id()));
+    } else {
+      cores_->jobs.SetRemoved(reply.job_id());
+    }
+  }
+  RETURN_IF_ERROR(recorder->Sync());
+  if (!request.keep_checkpoints()) {
+    ASSIGN_OR_RETURN(const int64_t freed, store_->RemoveJob(reply.job_id()));
+    reply.set_freed_bytes(freed);
+  }
+  LogInfo("job ", reply.job_id(), " is removed",
+          request.keep_checkpoints() ? "; its checkpoints stay" : "");
+  return reply;
+}
+
+void Checkpoints::DropUpload(const std::string& job_id) {
+  {
+    MutexLock lock(&cores_->mutex);
+    if (cores_->jobs.Find(job_id) != nullptr) return;
+  }
+  if (store_->Steps(job_id) != std::vector<int64_t>{0}) return;
+  const absl::StatusOr<int64_t> freed = store_->RemoveJob(job_id);
+  LogInfo("job ", job_id, " did not start; what was uploaded for it ",
+          freed.ok() ? "is removed" : freed.status().message());
+}
+
+void Checkpoints::Sweep(const StoreBatch& stored) {
+  std::vector<std::pair<std::string, uint64_t>> due;
+  {
+    MutexLock mine(&mutex_);
+    MutexLock lock(&cores_->mutex);
+    const absl::Time now = SteadyNow();
+    for (const StoredJob& job : stored.jobs) {
+      const Job* current = cores_->jobs.Find(job.id);
+      if (current != nullptr && current->ended()) sweep_[job.id] = now + patience_;
+      if (job.plan.has_value()) sweep_[job.id] = now;
+    }
+    for (auto it = sweep_.begin(); it != sweep_.end();) {
+      const Job* job = cores_->jobs.Find(it->first);
+      const bool busy =  // its sessions may still run
+          puts_.count(it->first) > 0 || (job != nullptr && job->status.out_of_touch());
+      if (it->second <= now && busy) it->second = now + patience_;
+      if (it->second > now) {
+        ++it;
+        continue;
+      }
+      due.emplace_back(it->first, job != nullptr && !job->ended() ? job->status.generation() : 0);
+      it = sweep_.erase(it);
+    }
+  }
+  for (const auto& [id, generation] : due) store_->DropPartials(id, generation);
+  for (const std::string& id : stored.made_room) {
+    const absl::StatusOr<int64_t> freed = store_->RemoveJob(id);
+    LogInfo("job ", id, " made room for newer ones; its checkpoints ",
+            freed.ok() ? absl::StrCat("went with it, ", FormatBytes(*freed)) : "stay: ",
+            freed.ok() ? "" : freed.status().message());
+  }
+}
+
+void Checkpoints::LogOrphans() {
+  for (const std::string& id : store_->Jobs()) {
+    MutexLock lock(&cores_->mutex);
+    if (cores_->jobs.Find(id) != nullptr) continue;
+    LogInfo("checkpoints/", id,
+            " belongs to no job in the database. If it is of no use: isthmus rm ", id);
+  }
+}
+
+}  // namespace isthmus::coordinator

@@ -1,0 +1,85 @@
+#include "coordinator/service/gauges.h"
+
+#include <map>
+
+#include "base/clock.h"
+#include "proto/job/job_state.h"
+
+#ifndef ISTHMUS_VERSION
+#define ISTHMUS_VERSION "unknown"
+#endif
+
+namespace isthmus::coordinator {
+
+void Gauges::Update() {
+  MutexLock mine(&mutex_);
+  MutexLock lock(&cores_->mutex);
+  const absl::Time now = SteadyNow();
+  SetNodes(now);
+  SetJobs(now);
+  Set("isthmus_build_info", "Version of this program.",
+      {{"version", ISTHMUS_VERSION}, {"device", "none"}}, 1);
+  for (const auto& [name, labels] : out_) {
+    if (set_.count({name, labels}) == 0) GaugeRemove(name, labels);
+  }
+  out_.swap(set_);
+  set_.clear();
+}
+
+void Gauges::Set(const char* name, const char* help, const MetricLabels& labels, double value) {
+  GaugeSet(name, help, labels, value);
+  set_.insert({name, labels});
+}
+
+void Gauges::SetNodes(absl::Time now) {
+  const Membership& members = cores_->members;
+  int alive = 0;
+  for (const auto& [id, m] : members.members()) alive += m.alive();
+  for (const auto& [id, label] : members.Labels()) {
+    const Member& m = *members.Find(id);
+    Set("isthmus_node_up", "1: the daemon is connected and its lease holds; 0: it is lost.",
+        {{"node", label}}, m.alive());
+    Set("isthmus_node_heartbeat_age_seconds", "Time since the last heartbeat of a daemon.",
+        {{"node", label}}, absl::ToDoubleSeconds(now - m.last_heartbeat));
+  }
+  Set("isthmus_lease_seconds", "A daemon silent for so long is lost.", {},
+      absl::ToDoubleSeconds(members.options().lease));
+  Set("isthmus_nodes", "Daemons by state.", {{"state", "alive"}}, alive);
+  Set("isthmus_nodes", "Daemons by state.", {{"state", "lost"}},
+      static_cast<double>(members.members().size()) - alive);
+}
+
+void Gauges::SetJobs(absl::Time now) {
+  std::map<JobState, int> states;
+  int newest = 0;
+  for (const Job* job : cores_->jobs.All()) {
+    ++states[job->status.state()];
+    if (!job->active() && newest >= kGaugedJobs) continue;
+    ++newest;
+    const JobStatus s = cores_->jobs.Status(*job, now);
+    const MetricLabels label = {{"job", job->id}};
+    Set("isthmus_job_step", "Committed steps of a job.", label, static_cast<double>(s.step()));
+    Set("isthmus_job_generation", "Number of the job's current plan.", label,
+        static_cast<double>(s.generation()));
+    Set("isthmus_job_checkpoint_step", "Step of the newest whole checkpoint; -1: none.", label,
+        static_cast<double>(s.checkpoint_step()));
+    Set("isthmus_job_failed_checkpoints",
+        "Checkpoints that could not be stored since the newest whole one.", label,
+        job->active() ? static_cast<double>(s.failed_checkpoints()) : 0);
+    if (cores_->jobs.WantsAttention(*job, now)) {
+      Set("isthmus_job_held",
+          "1 for a paused or failed job that nobody has resumed, replaced or removed.",
+          {{"job", job->id}, {"state", StateName(s.state())}}, 1);
+    }
+    if (!job->active() || !HasLoss(s)) continue;
+    Set("isthmus_job_loss", "Training loss of the last step, in nats a token.", label, s.loss());
+    Set("isthmus_job_tokens_per_second", "Training rate over the last steps.", label,
+        s.tokens_per_s());
+  }
+  for (int state = JobState_MIN; state <= JobState_MAX; ++state) {
+    Set("isthmus_jobs", "Jobs by state.", {{"state", StateName(static_cast<JobState>(state))}},
+        states[static_cast<JobState>(state)]);
+  }
+}
+
+}  // namespace isthmus::coordinator

@@ -1,0 +1,128 @@
+#include "coordinator/service/planner_view.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "coordinator/core/format.h"
+#include "coordinator/planner/job_data.h"
+#include "proto/data/data_contents.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
+
+bool MayUse(const JobSpec& job, const Member& member) {
+  const auto& named = job.strategy().nodes();
+  return member.alive() &&
+         (named.empty() || std::any_of(named.begin(), named.end(), [&](const std::string& name) {
+            return name == member.node.name() || name == member.node.id();
+          }));
+}
+
+// Why no plan may use it now; empty: it may.
+std::string WhyAbsent(const Cores& cores, const Member& m, bool with_busy, absl::Time now)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores.mutex) {
+  const Job* job = cores.jobs.JobOn(m.node.id());
+  if (!m.alive()) {
+    return m.connected() ? absl::StrCat(m.node.name(), " registered and is not heard yet")
+                         : absl::StrCat(m.node.name(), " is lost, last heard ",
+                                        DurationWords(m.silent(now)), " ago");
+  }
+  if (m.leaving) return absl::StrCat(m.node.name(), " is ending");
+  if (job != nullptr) return with_busy ? "" : absl::StrCat(m.node.name(), " runs job ", job->id);
+  if (m.heartbeat.generation() == 0) return "";
+  return absl::StrCat(m.node.name(), " still ends its last session (generation ",
+                      m.heartbeat.generation(), ")");
+}
+
+bool DaemonsEnd(const Cores& cores) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores.mutex) {
+  for (const auto& [id, member] : cores.members.members()) {
+    if (member.connected() && cores.jobs.JobOn(id) == nullptr &&
+        (!member.alive() || member.heartbeat.generation() != 0))
+      return true;
+  }
+  return false;
+}
+
+bool LinksMissing(Cores* cores, const JobSpec& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores->mutex) {
+  const StrategySpec& strategy = job.strategy();
+  if (strategy.stages() == 1 || strategy.nodes_size() == 1 || job.model().layers() == 1)
+    return false;
+  std::set<std::string> working;  // hosts: nothing is measured there meanwhile
+  for (const std::string& id : cores->jobs.Working()) {
+    if (const Member* m = cores->members.Find(id)) working.insert(HostOf(m->node.address()));
+  }
+  std::vector<std::string> ids;
+  for (const auto& [id, m] : cores->members.members()) {
+    if (MayUse(job, m) && working.count(HostOf(m.node.address())) == 0) ids.push_back(id);
+  }
+  return static_cast<int>(ids.size()) >= std::max(2, strategy.stages()) &&
+         cores->links.Unmeasured(ids) > 0;
+}
+
+bool DataComes(const Cores& cores, const JobSpec& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores.mutex) {
+  std::vector<const NodeInfo*> nodes;
+  for (const auto& [id, m] : cores.members.members()) {
+    if (MayUse(job, m)) nodes.push_back(&m.node);
+  }
+  return DataMayCome(job, nodes, ISTHMUS_VERSION);
+}
+
+template <typename Condition>
+void WaitWhile(Cores* cores, absl::Duration patience, const Cancelled& cancelled,
+               Condition condition) {
+  const auto until = SteadyAfter(patience);
+  MutexLock lock(&cores->mutex);
+  while (!cores->stopping && !cancelled() && std::chrono::steady_clock::now() < until &&
+         condition())
+    cores->changed.WaitUntil(&cores->mutex, SteadyAfter(kLookAgain));
+}
+
+}  // namespace
+
+void AddTopology(Cores* cores, bool with_busy, PlannerInput* in) {
+  if (const Job* job = cores->jobs.Find(in->job_id); job != nullptr && in->start_step > 0)
+    in->previous = job->plan;
+  const absl::Time now = SteadyNow();
+  std::vector<std::string> ids;
+  for (const auto& [id, m] : cores->members.members()) {
+    if (std::string why = WhyAbsent(*cores, m, with_busy, now); !why.empty()) {
+      in->absent.push_back(std::move(why));
+      continue;
+    }
+    *in->topology.add_nodes() = cores->compute.Corrected(m.node);
+    in->compute_factors[id] = cores->compute.Factor(m.node);
+    in->paths[id] = m.path;
+    ids.push_back(id);
+  }
+  for (LinkMeasurement& link : cores->links.Among(ids)) *in->topology.add_links() = std::move(link);
+}
+
+DataNow DataOf(const Cores& cores, const JobSpec& job) {
+  for (const auto& [id, member] : cores.members.members()) {
+    if (!member.alive()) continue;
+    const absl::StatusOr<DataSize> size = CountSamples(job, member.node);
+    if (!size.ok() || !size->known) continue;
+    return {size->train_samples, DataContents(job.data(), member.node.data_files())};
+  }
+  return {};
+}
+
+void WaitForTopology(Cores* cores, const PlannerPatience& patience, const JobSpec& job,
+                     const Cancelled& cancelled) {
+  WaitWhile(cores, patience.daemons, cancelled,
+            [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return DaemonsEnd(*cores); });
+  WaitWhile(cores, patience.links, cancelled,
+            [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return LinksMissing(cores, job); });
+  WaitWhile(cores, patience.data, cancelled,
+            [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return DataComes(*cores, job); });
+}
+
+}  // namespace isthmus::coordinator

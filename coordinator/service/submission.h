@@ -1,0 +1,74 @@
+// Plans jobs, starts them, stops them, and starts those that wait for daemons. Owns the thread that
+// tries these; all else is in the cores. A job's plan goes out only after its generation and state
+// are on disk. Thread: any. Bounds: kMaxJobBytes, PlannerPatience, a few plans where daemons are
+// taken meanwhile.
+#ifndef ISTHMUS_COORDINATOR_SERVICE_SUBMISSION_H_
+#define ISTHMUS_COORDINATOR_SERVICE_SUBMISSION_H_
+
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "coordinator/planner/planner.h"
+#include "coordinator/service/checkpoints.h"
+#include "coordinator/service/cores.h"
+#include "coordinator/service/daemons.h"
+#include "coordinator/service/planner_view.h"
+#include "coordinator/service/recorder.h"
+#include "coordinator/service/resume.h"
+#include "coordinator/store/store.h"
+
+namespace isthmus::coordinator {
+
+struct SubmissionParts {  // outlive it
+  Cores* cores = nullptr;
+  Daemons* daemons = nullptr;
+  Store* store = nullptr;
+  Recorder* recorder = nullptr;
+  CheckpointStore* files = nullptr;
+  Checkpoints* checkpoints = nullptr;
+};
+
+class Submission {
+ public:
+  Submission(const SubmissionParts& parts, const PlannerPatience& patience,
+             absl::Duration try_pending)
+      : p_(parts),
+        cores_(parts.cores),
+        patience_(patience),
+        try_pending_(try_pending),
+        resumer_(parts.cores, parts.files, patience.daemons) {}
+  void Start();  // the thread of jobs that wait
+  void Join();   // once Cores::stopping
+
+  absl::StatusOr<PlanReply> MakePlan(const PlanRequest& request, const Cancelled& cancelled);
+  absl::StatusOr<SubmitReply> Submit(const SubmitRequest& request, const Cancelled& cancelled);
+  absl::StatusOr<std::string> NewJobId(const std::string& name);
+  absl::StatusOr<JobStatus> Stop(const std::string& job, bool at_once);
+
+ private:
+  PlannerInput Snapshot(const StartRequest& request, bool with_busy)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
+  absl::StatusOr<SubmitReply> StartOrQueue(const SubmitRequest& request,
+                                           const Cancelled& cancelled);
+  absl::StatusOr<StartRequest> Prepare(const SubmitRequest& request, const Cancelled& cancelled);
+  // The job may start now; a new one is added.
+  absl::Status Admit(const StartRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
+  absl::Status StillFree(const Plan& plan) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
+  absl::StatusOr<PlannedJob> PlanAndStart(const StartRequest& request);
+  absl::Status SendPlan(const std::string& job_id, uint64_t generation, Commands commands);
+  void Loop();
+  void TryPending(const std::string& job_id);
+
+  const SubmissionParts p_;
+  Cores* const cores_;
+  const PlannerPatience patience_;
+  const absl::Duration try_pending_;
+  Resumer resumer_;
+  std::thread thread_;
+};
+
+}  // namespace isthmus::coordinator
+
+#endif  // ISTHMUS_COORDINATOR_SERVICE_SUBMISSION_H_
