@@ -34,7 +34,7 @@ add_library(isthmus_flags INTERFACE)
 target_include_directories(isthmus_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(isthmus_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers
-  -fno-omit-frame-pointer>)
+  -fno-omit-frame-pointer $<$<BOOL:${ISTHMUS_WERROR}>:-Werror>>)
 if(ISTHMUS_SANITIZE)
   add_compile_options(-fsanitize=${ISTHMUS_SANITIZE})
   add_link_options(-fsanitize=${ISTHMUS_SANITIZE})
