@@ -370,7 +370,9 @@ void Executor::Wish() {
 
 Vote Executor::OwnVote() {
   wishes_->finite = finite_;
-  return CombineVote(heard_.has_value() ? &*heard_ : nullptr, o_.stage->Norm(), *wishes_);
+  GradientNorm norm = o_.stage->Norm();
+  if (!plan_.stands_for_stage()) norm.sum_squares = 0;  // the same gradients count elsewhere
+  return CombineVote(heard_.has_value() ? &*heard_ : nullptr, norm, *wishes_);
 }
 
 // `from_link`: it came over that link; -1: it was made here.

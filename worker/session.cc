@@ -262,6 +262,7 @@ bool SessionImpl::CheckpointDue(int64_t step, const Vote& all) {
 // the other stages want to go on with.
 absl::Status SessionImpl::SaveCheckpoint(bool last) {
   checkpoint_owed_ = false;
+  if (!plan_->stands_for_stage()) return absl::OkStatus();  // another rank stores the same
   last_unsaved_ = !writer_->WaitIdle(absl::ZeroDuration());
   if (last_unsaved_) return absl::OkStatus();
   CorpusPosition corpus;

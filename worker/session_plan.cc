@@ -64,9 +64,22 @@ absl::Status SessionPlan::Check() {
     }
     stages_ = std::max(stages_, rank.stage() + 1);
   }
+  RETURN_IF_ERROR(CheckShares());
   RETURN_IF_ERROR(CheckLinks());
   RETURN_IF_ERROR(CheckCodecs());
   return CheckLists();
+}
+
+absl::Status SessionPlan::CheckShares() {
+  const int64_t batch = job().recipe().global_batch();
+  if (absl::Status s = CheckReplicas(plan_); !s.ok()) return Wrong(s.message());
+  const Share share = ShareOf(plan_, mine().replica());
+  share_ = {share.begin, share.end};
+  for (int r = 0; r < rank_; ++r)
+    stands_for_stage_ = stands_for_stage_ && plan_.ranks(r).stage() != mine().stage();
+  const int64_t train = plan_.train_samples();
+  distinct_samples_ = train * share.end / batch - train * share.begin / batch;
+  return absl::OkStatus();
 }
 
 absl::Status SessionPlan::CheckLinks() {
@@ -150,9 +163,10 @@ absl::Status SessionPlan::CheckCodecs() {
 
 absl::Status SessionPlan::CheckLists() {
   micros_ = CountForwards({mine().train().begin(), mine().train().end()});
-  eval_micros_ = CountForwards({mine().eval().begin(), mine().eval().end()});
+  for (const RankPlan& rank : plan_.ranks())
+    eval_micros_ = std::max(eval_micros_, CountForwards({rank.eval().begin(), rank.eval().end()}));
   const RecipeSpec& r = job().recipe();
-  const int64_t wanted = (r.global_batch() + r.micro_batch() - 1) / r.micro_batch();
+  const int64_t wanted = (share_.end - share_.begin + r.micro_batch() - 1) / r.micro_batch();
   if (micros_ != wanted)
     return Wrong(absl::StrCat("a step has ", micros_, " micro-batches, the batch is ", wanted));
   if (static_cast<int64_t>(eval_micros_) * r.micro_batch() < r.eval_samples()) {
@@ -181,8 +195,8 @@ const LinkPlan& SessionPlan::group_link(int peer) const {
 
 int64_t SessionPlan::samples(int micro) const {
   const RecipeSpec& r = job().recipe();
-  return std::min<int64_t>(r.micro_batch(),
-                           r.global_batch() - static_cast<int64_t>(micro) * r.micro_batch());
+  return std::min<int64_t>(
+      r.micro_batch(), share_.end - share_.begin - static_cast<int64_t>(micro) * r.micro_batch());
 }
 
 int64_t SessionPlan::tokens_per_step() const {
@@ -191,7 +205,7 @@ int64_t SessionPlan::tokens_per_step() const {
 
 SampleOrder SessionPlan::MakeOrder(int64_t train_samples) const {
   return SampleOrder(job().seed(), train_samples, job().recipe().global_batch(), plan_.start_step(),
-                     StartOfData(plan_, train_samples));
+                     StartOfData(plan_, train_samples), SampleOrder::kMostShuffled, share_);
 }
 
 bool SessionPlan::EvalAfter(int64_t step) const {

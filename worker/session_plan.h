@@ -34,6 +34,9 @@ class SessionPlan {
   bool embeds() const { return mine().first_layer() == 0; }
   bool has_head() const { return mine().end_layer() == job().model().layers(); }
   bool reads_data() const { return embeds() || has_head(); }
+  // Ranks of one stage hold the same weights and gradients: the first one stores them, and counts
+  // in the gradient norm.
+  bool stands_for_stage() const { return stands_for_stage_; }
 
   // All links that end here, in the order in which every rank opens them, so that nobody waits in
   // a circle: boundaries from the top down, then those of groups.
@@ -48,9 +51,11 @@ class SessionPlan {
   // A codec above the first stage needs the token ids: they travel with the activations.
   bool passes_token_ids() const { return passes_token_ids_; }
 
+  // What this rank's replica takes of each batch.
+  SampleShare share() const { return share_; }
   int micros() const { return micros_; }
   int64_t samples(int micro) const;  // of a training micro-batch: the last one may be smaller
-  int eval_micros() const { return eval_micros_; }
+  int eval_micros() const { return eval_micros_; }  // of the replica that validates
   int queue_limit(const LinkPlan& link) const;
   TensorDims model_dims(int64_t samples) const {
     return {samples, job().model().context(), job().model().hidden()};
@@ -60,7 +65,9 @@ class SessionPlan {
     return WireDims(boundary.forward(), model_dims(samples));
   }
   int64_t tokens_per_step() const;
-  // The samples of each step from plan.start_step on, in a text of `train_samples`.
+  // Training samples that ever come to this rank, as the coordinator counted; 0: not known.
+  int64_t distinct_samples() const { return distinct_samples_; }
+  // This replica's samples of each step from plan.start_step on, in a text of `train_samples`.
   SampleOrder MakeOrder(int64_t train_samples) const;
 
   int64_t end_step() const { return job().recipe().steps(); }
@@ -81,6 +88,7 @@ class SessionPlan {
  private:
   SessionPlan(Plan plan, int rank) : plan_(std::move(plan)), rank_(rank) {}
   absl::Status Check();
+  absl::Status CheckShares();
   absl::Status CheckLinks();
   absl::Status CheckCodecs();
   absl::Status CheckLists();
@@ -93,6 +101,9 @@ class SessionPlan {
   const LinkPlan* above_ = nullptr;
   std::vector<int> groups_;
   bool passes_token_ids_ = false;
+  bool stands_for_stage_ = true;
+  SampleShare share_;
+  int64_t distinct_samples_ = 0;
   int micros_ = 0;
   int eval_micros_ = 0;
 };

@@ -17,7 +17,7 @@ JobRecord Merge(const std::map<int, StepRecord>& stages) {
   for (const auto& [stage, r] : stages) {
     out.set_step(r.step());
     out.set_generation(r.generation());
-    if (r.has_loss()) out.set_loss(r.loss());
+    if (r.has_loss()) out.set_loss(out.loss() + r.loss());  // each replica its share of the batch
     if (r.has_validation_loss()) {
       out.set_has_validation_loss(true);
       out.set_validation_loss(r.validation_loss());

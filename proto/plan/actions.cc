@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "proto/codec/codec_text.h"
+#include "proto/plan/groups.h"
 #include "proto/plan/schedule.h"
 
 namespace isthmus {
@@ -310,7 +311,7 @@ int QueueLimit(const Plan& plan, const LinkPlan& link) {
 
 absl::Status WriteActions(const std::vector<int>& warmups, Plan* plan) {
   const RecipeSpec& r = plan->job().recipe();
-  const int micros = CeilDivide(r.global_batch(), r.micro_batch());
+  RETURN_IF_ERROR(CheckReplicas(*plan));
   const int eval_micros = CeilDivide(r.eval_samples(), r.micro_batch());
   std::map<int, std::vector<int>> chains;  // by replica: its ranks, from the first stage on
   for (int rank = 0; rank < plan->ranks_size(); ++rank)
@@ -318,9 +319,13 @@ absl::Status WriteActions(const std::vector<int>& warmups, Plan* plan) {
   const Wiring wiring = Wiring::Of(*plan);
   for (const auto& [replica, ranks] : chains) {
     const int stages = static_cast<int>(ranks.size());
+    const Share share = ShareOf(*plan, replica);
+    const int micros = CeilDivide(share.end - share.begin, r.micro_batch());
     ASSIGN_OR_RETURN(auto train,
                      BuildSchedule(plan->job().strategy().schedule(), stages, micros, warmups));
-    auto eval = BuildEvalSchedule(stages, eval_micros);
+    // One replica validates; the others wait for it in the next vote.
+    const bool validates = replica == chains.begin()->first;
+    auto eval = BuildEvalSchedule(stages, validates ? eval_micros : 0);
     for (int s = 0; s < stages; ++s) {
       RankPlan* rank = plan->mutable_ranks(ranks[s]);
       for (ActionList* list : {&train[s], &eval[s]}) {

@@ -1,5 +1,6 @@
 #include "proto/plan/groups.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,6 +30,53 @@ void AddTiedGroup(const CodecSpec& codec, Plan* plan) {
   if (group->rule() == GroupPlan::SHARDED) *group->mutable_sum() = codec;
   group->set_rows(model.vocabulary());
   group->set_width(model.hidden());
+}
+
+void AddGradientGroups(const CodecSpec& contribution, const CodecSpec& sum,
+                       const std::vector<int64_t>& elements_of_stage, Plan* plan) {
+  for (int s = 0; s < static_cast<int>(elements_of_stage.size()); ++s) {
+    std::vector<int> ranks;
+    for (int r = 0; r < plan->ranks_size(); ++r) {
+      if (plan->ranks(r).stage() == s) ranks.push_back(r);
+    }
+    if (ranks.size() < 2) continue;
+    GroupPlan* group = plan->add_groups();
+    group->set_id(absl::StrCat("stage ", s));
+    group->mutable_ranks()->Add(ranks.begin(), ranks.end());
+    group->set_tensors(GroupPlan::OWN);
+    group->set_rule(GroupPlan::SHARDED);
+    *group->mutable_contribution() = contribution;
+    *group->mutable_sum() = sum;
+    group->set_rows((elements_of_stage[s] + kGradientRow - 1) / kGradientRow);
+    group->set_width(kGradientRow);
+  }
+}
+
+Share ShareOf(const Plan& plan, int replica) {
+  if (plan.replicas().empty()) return {0, plan.job().recipe().global_batch()};
+  Share share;
+  for (int r = 0; r < replica; ++r) share.begin += plan.replicas(r).samples();
+  share.end = share.begin + plan.replicas(replica).samples();
+  return share;
+}
+
+absl::Status CheckReplicas(const Plan& plan) {
+  const int replicas = std::max(1, plan.replicas_size());
+  for (const RankPlan& rank : plan.ranks()) {
+    if (rank.replica() < 0 || rank.replica() >= replicas)
+      return absl::InvalidArgumentError(absl::StrCat("replicas: the plan has ", replicas,
+                                                     ", a rank is of number ", rank.replica()));
+  }
+  int64_t samples = 0;
+  for (const ReplicaPlan& replica : plan.replicas()) {
+    if (replica.samples() < 1) return absl::InvalidArgumentError("replicas: one has no samples");
+    samples += replica.samples();
+  }
+  if (!plan.replicas().empty() && samples != plan.job().recipe().global_batch())
+    return absl::InvalidArgumentError(absl::StrCat("replicas: they take ", samples,
+                                                   " samples of a batch of ",
+                                                   plan.job().recipe().global_batch()));
+  return absl::OkStatus();
 }
 
 int PositionIn(const GroupPlan& group, int rank) {

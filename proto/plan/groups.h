@@ -4,6 +4,7 @@
 #define ISTHMUS_PROTO_PLAN_GROUPS_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "proto/codec/codec_size.h"
@@ -16,6 +17,20 @@ constexpr char kTiedGroup[] = "tied";
 // The group of the ranks that hold a copy of the tied embedding, if there are two or more:
 // vocabulary x hidden, contributions by `codec`.
 void AddTiedGroup(const CodecSpec& codec, Plan* plan);
+
+// For each stage of several replicas a group of its ranks, which adds up the gradients of all
+// parameters but the tied ones: elements_of_stage[s] of them. Sharded.
+constexpr int64_t kGradientRow = 512;  // the width of such a group: what one scale may cover
+void AddGradientGroups(const CodecSpec& contribution, const CodecSpec& sum,
+                       const std::vector<int64_t>& elements_of_stage, Plan* plan);
+
+// The part [begin, end) of each batch that a replica takes.
+struct Share {
+  int64_t begin = 0, end = 0;
+};
+Share ShareOf(const Plan& plan, int replica);
+// InvalidArgument: shares that are not the whole batch, or a rank of no replica.
+absl::Status CheckReplicas(const Plan& plan);
 
 // Place of `rank` in group.ranks; -1: it is not in it.
 int PositionIn(const GroupPlan& group, int rank);

@@ -58,12 +58,12 @@ LinkPlan MakeLink(const WorldShape& s, const JobSpec& job, const std::string& id
                   int upper) {
   LinkPlan link;
   link.set_id(id);
-  link.set_kind(id == "tied" ? LinkPlan::GROUP : LinkPlan::BOUNDARY);
+  link.set_kind(id[0] == 'b' ? LinkPlan::BOUNDARY : LinkPlan::GROUP);
   link.set_lower(lower);
   link.set_upper(upper);
   link.set_window_bytes(1 << 20);
   link.set_chunk_bytes(64 << 10);
-  link.set_queue_limit(s.queue_limit);
+  link.set_queue_limit(link.kind() == LinkPlan::GROUP ? std::max(4, s.queue_limit) : s.queue_limit);
   if (link.kind() == LinkPlan::GROUP) return link;
   *link.mutable_forward() = ParseCodec(job.compression().forward()).value();
   *link.mutable_backward() =
@@ -86,18 +86,39 @@ Plan MakePlan(const WorldShape& s, uint64_t generation, int64_t start_step) {
   d->set_first_step_ms(s.step_ms);
   d->set_step_ms(s.step_ms);
   d->set_drain_ms(s.step_ms);
-  for (int i = 0; i < s.stages; ++i) {
-    RankPlan* rank = plan.add_ranks();
-    rank->set_stage(i);
-    rank->set_node_id(absl::StrCat("id-", i));
-    rank->set_node_name(absl::StrCat("node-", i));
-    rank->set_address(absl::StrCat("10.0.0.", i + 1, ":7071"));
-    rank->set_first_layer(s.layers * i / s.stages);
-    rank->set_end_layer(s.layers * (i + 1) / s.stages);
-    if (i > 0) *plan.add_links() = MakeLink(s, plan.job(), absl::StrCat("b", i - 1), i - 1, i);
+  const int replicas = std::max<int>(1, s.replicas.size());
+  for (int samples : s.replicas) plan.add_replicas()->set_samples(samples);
+  for (int d = 0; d < replicas; ++d) {
+    for (int i = 0; i < s.stages; ++i) {
+      const int r = plan.ranks_size();
+      RankPlan* rank = plan.add_ranks();
+      rank->set_stage(i);
+      rank->set_replica(d);
+      rank->set_node_id(absl::StrCat("id-", r));
+      rank->set_node_name(absl::StrCat("node-", r));
+      rank->set_address(absl::StrCat("10.0.0.", r + 1, ":7071"));
+      rank->set_first_layer(s.layers * i / s.stages);
+      rank->set_end_layer(s.layers * (i + 1) / s.stages);
+      const std::string of = replicas > 1 ? absl::StrCat(".", d) : "";
+      if (i > 0)
+        *plan.add_links() = MakeLink(s, plan.job(), absl::StrCat("b", i - 1, of), r - 1, r);
+    }
   }
-  if (s.stages > 1) *plan.add_links() = MakeLink(s, plan.job(), "tied", 0, s.stages - 1);
+  for (int a = 0; replicas > 1 && a < plan.ranks_size(); ++a) {
+    for (int b = a + 1; b < plan.ranks_size(); ++b)
+      *plan.add_links() = MakeLink(s, plan.job(), absl::StrCat("g", a, "-", b), a, b);
+  }
+  if (s.stages > 1 && replicas == 1)
+    *plan.add_links() = MakeLink(s, plan.job(), "tied", 0, s.stages - 1);
   AddTiedGroup(ParseCodec(plan.job().compression().tied()).value(), &plan);
+  std::vector<int64_t> elements;  // as the fake stage has them
+  for (int i = 0; i < s.stages; ++i) {
+    const RankPlan& rank = plan.ranks(i);
+    elements.push_back((rank.end_layer() - rank.first_layer()) * s.hidden +
+                       (s.stages == 1 ? s.vocabulary * s.hidden : 0));
+  }
+  const CodecSpec gradients = ParseCodec(s.gradients).value();
+  AddGradientGroups(gradients, gradients, elements, &plan);
   const absl::Status written = WriteActions({}, &plan);
   if (!written.ok()) Fatal(__FILE__, __LINE__, written.message());
   return plan;

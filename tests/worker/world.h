@@ -21,6 +21,7 @@ namespace isthmus::worker {
 
 struct WorldShape {
   int stages = 2;
+  std::vector<int> replicas;  // samples of each batch that each takes; empty: one takes all
   int layers = 8;
   int hidden = 4;
   int heads = 1;
@@ -34,6 +35,7 @@ struct WorldShape {
   std::string forward = "none";
   std::string backward = "none";
   std::string tied = "none";
+  std::string gradients = "none";  // of replicas
   bool check_buffers = false;
   int64_t buffer_memory_bytes = 1 << 20;
   int64_t buffer_disk_bytes = 0;

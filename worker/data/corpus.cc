@@ -23,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxShards = 65536;
+constexpr uint64_t kOwners = 0x6f776e657273;  // a stream of random numbers: which replica has which
 
 // Opening reads at most this much of the contents, for the fingerprint and the check of token ids.
 // A longer corpus is read in evenly spaced blocks; the stage checks the ids of each micro-batch
@@ -263,13 +264,14 @@ absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir,
 }
 
 SampleOrder::SampleOrder(uint64_t seed, int64_t samples, int64_t global_batch, int64_t start_step,
-                         const DataPosition& start, int64_t most_shuffled)
+                         const DataPosition& start, int64_t most_shuffled, SampleShare share)
     : seed_(seed),
       samples_(samples),
       global_batch_(global_batch),
       start_step_(start_step),
       start_(start),
-      most_shuffled_(most_shuffled) {
+      most_shuffled_(most_shuffled),
+      share_(share) {
   assert(global_batch_ > 0 && samples_ >= global_batch_);  // OpenCorpus refuses less
 }
 
@@ -287,8 +289,25 @@ void SampleOrder::Shuffle(int64_t epoch) {
   epoch_ = epoch;
 }
 
+std::vector<uint32_t> SampleOrder::OfShare(const DataPosition& at) const {
+  const int64_t count = share_.end - share_.begin;
+  const int64_t first = samples_ * share_.begin / global_batch_;
+  const int64_t mine = samples_ * share_.end / global_batch_ - first;
+  const int64_t offset = at.offset() * count / global_batch_;
+  const uint64_t owners = RandomBits(seed_, kOwners, 0);
+  const uint64_t order = RandomBits(seed_, kOwners, 1 + share_.begin);
+  std::vector<uint32_t> ids(count);
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t place = first + PermutedAt(order, at.epoch(), mine, offset + i);
+    ids[i] = static_cast<uint32_t>(PermutedAt(owners, 0, samples_, place));
+  }
+  return ids;
+}
+
 std::vector<uint32_t> SampleOrder::Step(int64_t step) {
   const DataPosition at = NextStep(At(step), samples_, global_batch_);
+  if (share_.end - share_.begin > 0 && share_.end - share_.begin < global_batch_)
+    return OfShare(at);
   if (samples_ <= most_shuffled_) {
     Shuffle(at.epoch());
     const auto begin = permutation_.begin() + at.offset();

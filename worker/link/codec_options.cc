@@ -16,7 +16,7 @@ compress::CodecOptions Options(const SessionPlan& plan, const TensorDims& dims) 
   options.max_samples = dims.samples;
   options.buffer_memory_bytes = plan.job().compression().buffer_memory_bytes();
   options.buffer_disk_bytes = plan.job().compression().buffer_disk_bytes();
-  options.distinct_samples = plan.plan().train_samples();
+  options.distinct_samples = plan.distinct_samples();
   return options;
 }
 

@@ -46,6 +46,22 @@ TEST(RecordMerger, AStepIsWholeWhenEveryStageHasTold) {
   ASSERT_FALSE(merger.Add(Record(0, 0))->has_value()) << "sent again after the step was whole";
 }
 
+// The loss of a step is the sum of what each replica tells of its share of the batch.
+TEST(RecordMerger, LossesOfReplicasAddUp) {
+  RecordMerger merger(1, 2, 0);
+  StepRecord first, second;
+  for (StepRecord* r : {&first, &second}) {
+    r->set_generation(1);
+    r->set_has_loss(true);
+    r->set_committed(true);
+  }
+  first.set_loss(1.5);
+  second.set_rank(1);
+  second.set_loss(0.75);
+  ASSERT_TRUE(merger.Add(first).ok());
+  EXPECT_EQ(merger.Add(second).value()->record.loss(), 2.25);
+}
+
 TEST(RecordMerger, StepsMayBecomeWholeOutOfOrder) {
   RecordMerger merger(1, 2, 10);
   for (int64_t step : {10, 11, 12}) EXPECT_FALSE(merger.Add(Record(0, step))->has_value());

@@ -41,13 +41,14 @@ Plan Made(const Shape& s) {
   job->mutable_model()->set_layers(s.stages);
   job->mutable_model()->set_vocabulary(11);
   job->mutable_model()->set_hidden(4);
-  job->mutable_recipe()->set_global_batch(s.micros);
+  job->mutable_recipe()->set_global_batch(s.micros * s.replicas);
   job->mutable_recipe()->set_micro_batch(1);
   job->mutable_recipe()->set_eval_samples(1);
   job->mutable_strategy()->set_schedule(s.schedule);
   job->mutable_strategy()->set_queue_limit(s.queue_limit);
   job->mutable_compression()->set_check_buffers(s.hashes);
   for (int d = 0; d < s.replicas; ++d) {
+    plan.add_replicas()->set_samples(s.micros);
     for (int i = 0; i < s.stages; ++i) {
       RankPlan* rank = plan.add_ranks();
       rank->set_stage(i);

@@ -18,6 +18,7 @@ Plan Chains(int stages, int replicas) {
   for (int d = 0; d < replicas; ++d) {
     for (int s = 0; s < stages; ++s) {
       RankPlan* rank = plan.add_ranks();
+      rank->set_stage(s);
       rank->set_first_layer(2 * s);
       rank->set_end_layer(2 * s + 2);
     }
@@ -58,6 +59,33 @@ TEST(Groups, PartsAreDisjointAndCoverAllRows) {
       EXPECT_EQ(next, rows);
     }
   }
+}
+
+TEST(Groups, EachStageOfReplicasAddsUpItsGradients) {
+  Plan plan = Chains(2, 3);
+  AddGradientGroups(ParseCodec("quant(4)").value(), ParseCodec("bf16").value(), {1000, 513}, &plan);
+  ASSERT_EQ(plan.groups_size(), 2);
+  EXPECT_THAT(plan.groups(1).ranks(), ElementsAre(1, 3, 5));
+  EXPECT_EQ(plan.groups(0).rows(), 2);
+  EXPECT_EQ(plan.groups(1).rows(), 2) << "the last row is not full";
+  EXPECT_TRUE(CheckGroup(plan, plan.groups(1)).ok());
+  plan = Chains(2, 1);
+  AddGradientGroups(CodecSpec(), CodecSpec(), {1, 1}, &plan);
+  EXPECT_EQ(plan.groups_size(), 0);
+}
+
+TEST(Groups, ReplicasShareTheBatch) {
+  Plan plan = Chains(1, 2);
+  plan.mutable_ranks(1)->set_replica(1);
+  plan.mutable_job()->mutable_recipe()->set_global_batch(7);
+  EXPECT_FALSE(CheckReplicas(plan).ok()) << "one replica, and a rank of another";
+  plan.add_replicas()->set_samples(4);
+  plan.add_replicas()->set_samples(2);
+  EXPECT_FALSE(CheckReplicas(plan).ok()) << "6 of 7";
+  plan.mutable_replicas(1)->set_samples(3);
+  EXPECT_TRUE(CheckReplicas(plan).ok());
+  EXPECT_EQ(ShareOf(plan, 1).begin, 4);
+  EXPECT_EQ(ShareOf(plan, 1).end, 7);
 }
 
 TEST(Groups, AFrameHoldsWhatItsReceiverNeeds) {

@@ -59,6 +59,8 @@ Plan GroupOf(int ranks, GroupPlan::Rule rule, const char* codec, int64_t rows, i
   WorldShape shape;
   shape.stages = 1;
   Plan plan = MakePlan(shape);
+  plan.mutable_job()->mutable_recipe()->set_global_batch(2 * ranks);
+  for (int r = 0; r < ranks; ++r) plan.add_replicas()->set_samples(2);
   for (int r = 1; r < ranks; ++r) {
     *plan.add_ranks() = plan.ranks(0);
     plan.mutable_ranks(r)->set_replica(r);

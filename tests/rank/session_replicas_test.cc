@@ -1,0 +1,241 @@
+// Replicas as threads: D pipelines of S stages train as one process does that makes the passes of
+// all of them, bit for bit, with a stage of exact arithmetic.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "absl/strings/str_join.h"
+#include "proto/model/recipe.h"
+#include "proto/plan/groups.h"
+#include "tests/worker/world.h"
+#include "worker/session.h"
+
+namespace isthmus::worker {
+namespace {
+
+using ::testing::DoubleNear;
+using ::testing::Pointwise;
+using ::testing::SizeIs;
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  std::string weights;
+};
+
+// The losses of a step are those of all replicas together.
+Outcome RunWorld(const WorldShape& shape) {
+  World world(MakePlan(shape));
+  for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+  Outcome outcome;
+  outcome.losses.resize(shape.steps);
+  for (int r = 0; r < world.plan().ranks_size(); ++r) {
+    for (const StepRecord& record : world.observer(r).records()) {
+      if (record.has_loss()) outcome.losses[record.step()] += record.loss();
+      if (r == 0) outcome.norms.push_back(record.gradient_norm());
+    }
+  }
+  outcome.weights = world.Weights(shape.steps);
+  return outcome;
+}
+
+// One stage that makes every replica's passes itself: no sessions, links, groups or votes.
+Outcome RunAlone(const WorldShape& shape) {
+  WorldShape one = shape;
+  one.stages = 1;
+  one.replicas.clear();
+  const Plan plan = MakePlan(one);
+  const RecipeSpec& recipe = plan.job().recipe();
+  const FakeCorpus corpus(23, 9, shape.context, shape.vocabulary);
+  auto stage = FakeStages()(plan, 0).value();
+  std::vector<SampleOrder> orders;
+  int64_t begin = 0;
+  for (int samples : shape.replicas) {
+    orders.emplace_back(plan.job().seed(), corpus.train_samples(), shape.global_batch, 0,
+                        DataPosition(), SampleOrder::kMostShuffled,
+                        SampleShare{begin, begin + samples});
+    begin += samples;
+  }
+  const double tokens = static_cast<double>(shape.global_batch) * shape.context;
+  Outcome outcome;
+  for (int64_t step = 0; step < shape.steps; ++step) {
+    double loss = 0;
+    for (SampleOrder& order : orders) {
+      const std::vector<uint32_t> ids = order.Step(step);
+      for (size_t at = 0; at < ids.size(); at += shape.micro_batch) {
+        MicroBatch batch;
+        batch.samples = std::min<size_t>(shape.micro_batch, ids.size() - at);
+        batch.positions = shape.context;
+        batch.loss_scale = 1 / tokens;
+        std::vector<uint16_t> in(batch.samples * batch.positions), out(in.size());
+        for (int64_t i = 0; i < batch.samples; ++i) {
+          EXPECT_TRUE(
+              corpus.Read(ids[at + i], &in[i * batch.positions], &out[i * batch.positions]).ok());
+        }
+        batch.tokens = in;
+        batch.targets = out;
+        loss += stage->Forward(batch, {})->loss_sum;
+        EXPECT_TRUE(stage->Backward(0, {}).ok());
+      }
+    }
+    outcome.losses.push_back(loss / tokens);
+    const double squares = stage->Norm().sum_squares;
+    outcome.norms.push_back(std::sqrt(squares));
+    OptimizerStep update;
+    update.step = step + 1;
+    update.learning_rate = LearningRate(recipe, step);
+    update.gradient_scale = ClipScale(recipe.clip_norm(), std::sqrt(squares));
+    EXPECT_TRUE(stage->Apply(update).ok());
+  }
+  outcome.weights = stage->ExportWeights().value();
+  return outcome;
+}
+
+std::multiset<std::string> Lines(const std::string& text) {
+  std::multiset<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.insert(line);
+  return lines;
+}
+
+TEST(Replicas, AnyNumberAndAnyCutEqualsOneProcess) {
+  const std::vector<std::vector<int>> replicas = {
+      {4, 3}, {1, 5, 1}, {2, 1, 1, 2, 1}, {1, 1, 1, 1, 1, 1, 1}};
+  for (const std::vector<int>& samples : replicas) {
+    WorldShape shape;
+    shape.replicas = samples;
+    const Outcome alone = RunAlone(shape);
+    ASSERT_THAT(alone.losses, SizeIs(shape.steps));
+    for (int stages : {1, 2, 3}) {
+      SCOPED_TRACE(testing::Message() << samples.size() << " x " << stages);
+      shape.stages = stages;
+      shape.eval_every = stages == 2 ? 2 : 0;
+      const Outcome world = RunWorld(shape);
+      EXPECT_THAT(world.losses, Pointwise(DoubleNear(1e-12), alone.losses));
+      EXPECT_EQ(world.norms, alone.norms);
+      EXPECT_EQ(Lines(world.weights), Lines(alone.weights));
+    }
+  }
+}
+
+// A sample belongs to one replica for good: no two ever read the same, in any epoch.
+TEST(Replicas, ASampleBelongsToOneReplica) {
+  for (int64_t samples : {7, 23, 100, 1001}) {
+    std::vector<std::set<uint32_t>> seen(3);
+    const int64_t bounds[] = {0, 2, 6, 7};
+    for (int d = 0; d < 3; ++d) {
+      SampleOrder order(5, samples, 7, 0, DataPosition(), SampleOrder::kMostShuffled,
+                        {bounds[d], bounds[d + 1]});
+      for (int64_t step = 0; step < 4 * (samples / 7); ++step) {
+        const std::vector<uint32_t> ids = order.Step(step);
+        EXPECT_THAT(ids, SizeIs(bounds[d + 1] - bounds[d]));
+        EXPECT_THAT(std::set<uint32_t>(ids.begin(), ids.end()), SizeIs(ids.size()));
+        seen[d].insert(ids.begin(), ids.end());
+      }
+    }
+    size_t all = 0;
+    std::set<uint32_t> together;
+    for (const auto& ids : seen) {
+      all += ids.size();
+      together.insert(ids.begin(), ids.end());
+    }
+    EXPECT_EQ(together.size(), all) << "two replicas read one sample";
+    EXPECT_LT(*together.rbegin(), samples);
+    EXPECT_GT(static_cast<int64_t>(all), samples - 14);
+  }
+}
+
+// The weights of a stage are stored once, and a resume of all replicas goes on bit for bit.
+TEST(Replicas, ResumeIsBitIdentical) {
+  WorldShape shape;
+  shape.replicas = {4, 3};
+  shape.steps = 8;
+  shape.checkpoint_every = 4;
+  World whole(MakePlan(shape));
+  for (const absl::Status& status : whole.Run()) ASSERT_TRUE(status.ok()) << status;
+  MemoryStore store(whole.store());
+  World::Options options;
+  options.store = &store;
+  World resumed(MakePlan(shape, 2, 4), options);
+  for (const absl::Status& status : resumed.Run()) ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(resumed.Weights(8), whole.Weights(8));
+}
+
+// Lossy reductions: all replicas go on with the same weights, whatever the codec.
+TEST(Replicas, LossyReductionsKeepTheReplicasEqual) {
+  for (const char* codec : {"bf16", "quant(4)", "ef(topk(0.25))"}) {
+    WorldShape shape;
+    shape.replicas = {3, 3, 1};
+    shape.gradients = codec;
+    shape.tied = codec;
+    const Plan plan = MakePlan(shape);
+    std::vector<Stage*> stages(plan.ranks_size());
+    World::Options options;
+    options.make_stage = [&](const Plan& p, int rank) -> absl::StatusOr<std::unique_ptr<Stage>> {
+      auto stage = FakeStages()(p, rank);
+      if (stage.ok()) stages[rank] = stage->get();
+      return stage;
+    };
+    World world(plan, options);
+    for (const absl::Status& status : world.Run()) ASSERT_TRUE(status.ok()) << codec << status;
+    for (int r = shape.stages; r < plan.ranks_size(); ++r) {
+      EXPECT_EQ(stages[r]->ExportWeights().value(),
+                stages[r % shape.stages]->ExportWeights().value())
+          << codec << " rank " << r;
+    }
+  }
+}
+
+// One replica sees what is not finite: none of them steps.
+TEST(Replicas, AStepCommitsOnAllOrOnNone) {
+  WorldShape shape;
+  shape.replicas = {4, 3};
+  const Plan plan = MakePlan(shape);
+  World::Options options;
+  options.make_stage = FakeStages([](int rank, int64_t step, const std::string& operation) {
+    StageFault fault;
+    fault.loss_is_nan = rank == 3 && step == 2 && operation == "forward";
+    return absl::StatusOr<StageFault>(fault);
+  });
+  World world(plan, options);
+  for (const absl::Status& status : world.Run()) ASSERT_TRUE(status.ok()) << status;
+  for (int r = 0; r < plan.ranks_size(); ++r) {
+    for (const StepRecord& record : world.observer(r).records())
+      EXPECT_EQ(record.committed(), record.step() != 2) << "rank " << r;
+  }
+}
+
+TEST(Replicas, AStopEndsAllOfThem) {
+  WorldShape shape;
+  shape.replicas = {3, 2, 2};
+  shape.steps = 100000;
+  World world(MakePlan(shape));
+  world.Start();
+  world.session(5).RequestStop();  // the last stage of the last replica
+  for (const absl::Status& status : world.Join()) EXPECT_TRUE(status.ok()) << status;
+  const int64_t step = world.session(0).step();
+  EXPECT_LT(step, shape.steps);
+  for (int r = 1; r < 6; ++r) EXPECT_EQ(world.session(r).step(), step);
+}
+
+TEST(Replicas, OneThatDiesEndsTheSessionOfAllInWords) {
+  WorldShape shape;
+  shape.replicas = {4, 3};
+  const Plan plan = MakePlan(shape);
+  World::Options options;
+  options.make_stage = FakeStages([](int rank, int64_t step, const std::string& operation) {
+    if (rank == 2 && step == 3 && operation == "backward")
+      return absl::StatusOr<StageFault>(absl::InternalError("the fan stopped"));
+    return absl::StatusOr<StageFault>(StageFault());
+  });
+  World world(plan, options);
+  for (const absl::Status& status : world.Run()) {
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("the fan stopped"));
+    EXPECT_THAT(std::string(status.message()),
+                testing::HasSubstr("stage 0 of replica 1 (node-2, 10.0.0.3:7071), step 3"));
+  }
+}
+
+}  // namespace
+}  // namespace isthmus::worker
