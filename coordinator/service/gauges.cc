@@ -32,21 +32,20 @@ void Gauges::Set(const char* name, const char* help, const MetricLabels& labels,
 }
 
 void Gauges::SetNodes(absl::Time now) {
-  const Membership& members = cores_->members;
   int alive = 0;
-  for (const auto& [id, m] : members.members()) alive += m.alive();
-  for (const auto& [id, label] : members.Labels()) {
-    const Member& m = *members.Find(id);
+  for (const auto& [id, m] : cores_->members.members()) alive += m.alive();
+  for (const auto& [id, label] : cores_->members.Labels()) {
+    const Member& m = *cores_->members.Find(id);
     Set("isthmus_node_up", "1: the daemon is connected and its lease holds; 0: it is lost.",
         {{"node", label}}, m.alive());
     Set("isthmus_node_heartbeat_age_seconds", "Time since the last heartbeat of a daemon.",
         {{"node", label}}, absl::ToDoubleSeconds(now - m.last_heartbeat));
   }
   Set("isthmus_lease_seconds", "A daemon silent for so long is lost.", {},
-      absl::ToDoubleSeconds(members.options().lease));
+      absl::ToDoubleSeconds(cores_->members.options().lease));
   Set("isthmus_nodes", "Daemons by state.", {{"state", "alive"}}, alive);
   Set("isthmus_nodes", "Daemons by state.", {{"state", "lost"}},
-      static_cast<double>(members.members().size()) - alive);
+      static_cast<double>(cores_->members.members().size()) - alive);
 }
 
 void Gauges::SetJobs(absl::Time now) {

@@ -136,6 +136,12 @@ class ServiceTest : public ::testing::Test {
   }
   // Submits, and answers PREPARED from both.
   Plan StartTwo(FakeDaemon* a, FakeDaemon* b, const JobSpec& job) {
+    EXPECT_TRUE(Eventually([this] {  // also where the coordinator waits for nobody
+      int alive = 0;
+      const ListNodesReply reply = Nodes();
+      for (const NodeStatus& node : reply.nodes()) alive += node.alive();
+      return alive >= 2;
+    }));
     const auto reply = Submit(job);
     EXPECT_TRUE(reply.ok()) << reply.status();
     const Plan plan = a->NextStart().value();
