@@ -1,5 +1,5 @@
 // Executor: what the compute thread does in one step. It follows the stage's action list; SYNC is
-// the tied gradient's exchange and the vote (worker/vote.h), STEP what the decision says.
+// the tied gradient's exchange and the vote (worker/sync/vote.h), STEP what the decision says.
 //
 // Every wait is bounded by SessionPlan::timeout. Thread: the compute thread.
 #ifndef ISTHMUS_WORKER_EXECUTOR_H_

@@ -15,7 +15,7 @@
 namespace isthmus::compress::cuda {
 namespace {
 
-enum Kind : uint8_t { kKey = 0, kDelta = 1, kForgotten = 2 };  // as compress/delta.cc
+enum Kind : uint8_t { kKey = 0, kDelta = 1, kForgotten = 2 };  // as compress/codecs/delta.cc
 constexpr int64_t kHeaderBytes = 5;
 
 int64_t FlagBytes(int64_t samples) { return (4 * samples + 15) / 16 * 16; }

@@ -1,4 +1,4 @@
-// AQ-SGD's delta coding (compress/delta.h) on device memory. Thread: one owner.
+// AQ-SGD's delta coding (compress/codecs/delta.h) on device memory. Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_CUDA_DEVICE_DELTA_H_
 #define ISTHMUS_COMPRESS_CUDA_DEVICE_DELTA_H_
 

@@ -1,6 +1,6 @@
-// Rows of means in device memory, by key: the counterpart of compress/mean_table.h. Which key has a
-// row, and how often it was moved, the host knows; the sums of a frame and the moves are kernels
-// (predict.h). Thread: one owner.
+// Rows of means in device memory, by key: the counterpart of compress/codecs/mean_table.h. Which
+// key has a row, and how often it was moved, the host knows; the sums of a frame and the moves are
+// kernels (predict.h). Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_CUDA_DEVICE_MEANS_H_
 #define ISTHMUS_COMPRESS_CUDA_DEVICE_MEANS_H_
 

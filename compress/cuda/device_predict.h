@@ -1,6 +1,6 @@
-// predict as a codec on device memory, around any inner one: compress/predict.h. The means, 4 bytes
-// an element, lie in device memory and stay bit-identical to the other end's; which token has which
-// row is kept on the host, where the token ids are. Thread: one owner.
+// predict as a codec on device memory, around any inner one: compress/codecs/predict.h. The means,
+// 4 bytes an element, lie in device memory and stay bit-identical to the other end's; which token
+// has which row is kept on the host, where the token ids are. Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_CUDA_DEVICE_PREDICT_H_
 #define ISTHMUS_COMPRESS_CUDA_DEVICE_PREDICT_H_
 

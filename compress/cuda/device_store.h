@@ -1,5 +1,6 @@
 // The delta buffers of one end of one boundary, where that end computes on a device: the samples
-// and their order of compress/message_store.h, the tiers of compress/device_tiers.h over CUDA.
+// and their order of compress/buffers/message_store.h, the tiers of compress/buffers/device_tiers.h
+// over CUDA.
 //
 // As in CodecOptions: device_buffer_bytes of the memory cap lie in device memory, reserved at once,
 // the rest of it in pinned host memory, the disk cap in a spill file. The capacity in samples is
@@ -22,7 +23,7 @@
 namespace isthmus::compress::cuda {
 
 // How the buffer of a sample lies in the store: as bf16, or as a body of quant(bits): the
-// counterpart of compress/buffer_format.h.
+// counterpart of compress/buffers/buffer_format.h.
 class DeviceBuffers {
  public:
   // `bits`: CodecSpec.buffer_bits; 0: bf16.

@@ -64,7 +64,7 @@ class DeviceWrapper : public DeviceSampleCodec {
   DeviceMemory scratch_;
 };
 
-// ef and lep: compress/feedback.h. Residuals, fp32 in device memory, are the encoder's own.
+// ef and lep: compress/codecs/feedback.h. Residuals, fp32 in device memory, are the encoder's own.
 class DeviceFeedback : public DeviceWrapper {
  public:
   DeviceFeedback(bool lazy, const SampleShape& shape, std::unique_ptr<DeviceSampleCodec> inner)

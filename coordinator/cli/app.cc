@@ -260,7 +260,7 @@ class App {
     JobArgument(remove, &a_.job);
     remove->add_flag("--keep-checkpoints", a_.keep_checkpoints,
                      "leave them in the coordinator's state directory");
-    remove->footer("\nExample:\n  isthmus stop my-first-job && isthmus rm my-first-job");
+    remove->footer("\nExample, once `isthmus stop` has ended it:\n  isthmus rm my-first-job");
   }
 
   void AddOffline() {

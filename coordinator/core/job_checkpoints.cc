@@ -174,6 +174,9 @@ void JobTable::RestoreTrouble(Job* job) {
 absl::Status JobTable::Remove(const std::string& id) {
   const auto it = jobs_.find(id);
   if (it == jobs_.end()) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
+  if (it->second.status.state() == JOB_STOPPING)
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", id, " is stopping; remove it once it has stopped"));
   if (!it->second.ended()) {
     return absl::FailedPreconditionError(
         absl::StrCat("job ", id, " is ", StateName(it->second.status.state()),

@@ -74,20 +74,22 @@ absl::Status Resumer::TakeUp(const JobSpec& ran, StartRequest* start) {
 }
 
 // The newest checkpoint of a job may be on its way from the disks of its daemons: it is worth a
-// moment. FailedPrecondition: it is not here by then.
+// moment, also where a daemon is not back yet or still ends its session. FailedPrecondition: it is
+// not here by then. It is never given up without being asked for an older one.
 absl::Status Resumer::WaitForKept(const std::string& name, const Cancelled& cancelled) {
   const auto until = SteadyAfter(kept_patience_);
   MutexLock lock(&cores_->mutex);
   for (;;) {
     const Job* job = cores_->jobs.Find(name);
-    if (job == nullptr || job->kept_step < 0 || !job->kept_waits.empty()) return absl::OkStatus();
+    if (job == nullptr || job->kept_step < 0) return absl::OkStatus();
     if (cores_->stopping || cancelled() || std::chrono::steady_clock::now() >= until) {
       const int64_t stored = job->status.checkpoint_step();
       return absl::FailedPreconditionError(absl::StrCat(
           "resume: ", KeptWords(*job), ". Try again when `isthmus status ", job->id,
           "` shows checkpoint ", job->kept_step,
-          stored < 0 ? ""
-                     : absl::StrCat(", or go on from the older one now with --step ", stored)));
+          stored < 0
+              ? absl::StrCat(", or give it up: isthmus rm ", job->id, ", then submit the job anew")
+              : absl::StrCat(", or go on from the older one now with --step ", stored)));
     }
     cores_->changed.WaitUntil(&cores_->mutex, std::min(until, SteadyAfter(kLookAtKept)));
   }
@@ -105,6 +107,9 @@ absl::StatusOr<StartRequest> Resumer::Resume(const JobSpec& spec, const std::str
     MutexLock lock(&cores_->mutex);
     const Job* job = cores_->jobs.Find(name);
     if (job == nullptr) return Annotate(NoJob(name), "resume");
+    if (job->status.state() == JOB_STOPPING)
+      return absl::FailedPreconditionError(
+          absl::StrCat("resume: job ", job->id, " is stopping; try again once it has stopped"));
     if (!job->ended())
       return absl::FailedPreconditionError(absl::StrCat(
           "resume: job ", job->id, " is ", StateName(job->status.state()), " already"));

@@ -18,6 +18,16 @@ constexpr absl::Duration kLookAgain = absl::Milliseconds(250);
 
 }  // namespace
 
+bool TakeHistory(const std::vector<JobRecord>& records, int64_t until_step, int limit,
+                 int64_t* next_step, WatchReply* reply) {
+  for (const JobRecord& r : records) {
+    if (r.step() >= until_step) return true;
+    *reply->add_records() = r;
+    *next_step = r.step() + 1;
+  }
+  return static_cast<int>(records.size()) < limit || *next_step >= until_step;
+}
+
 // Where a watcher is: old records come from the store, up to what the memory holds; then those of
 // the memory, by number. A record of a resumed generation has a new number and an old step.
 struct Watches::Cursor {
@@ -55,13 +65,7 @@ absl::Status Watches::FromStore(int64_t until_step, Cursor* cursor, WatchReply* 
   }
   ASSIGN_OR_RETURN(const std::vector<JobRecord> records,
                    store_->Records(cursor->job_id, cursor->next_step, limit));
-  for (const JobRecord& r : records) {
-    if (r.step() >= until_step) break;
-    *reply->add_records() = r;
-    cursor->next_step = r.step() + 1;
-  }
-  cursor->history_done =
-      static_cast<int>(records.size()) < limit || cursor->next_step >= until_step;
+  cursor->history_done = TakeHistory(records, until_step, limit, &cursor->next_step, reply);
   return absl::OkStatus();
 }
 

@@ -5,7 +5,9 @@
 #define ISTHMUS_COORDINATOR_SERVICE_WATCHES_H_
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "coordinator/service/cores.h"
@@ -16,6 +18,11 @@ namespace isthmus::coordinator {
 
 constexpr int kMaxWatches = 100;
 constexpr int kWatchPage = 500;  // records in one reply
+
+// Of `records`, at most `limit` of the store from *next_step on, those before `until_step` into the
+// reply. True: there are no more of them. Steps may be missing: a crash lost their records.
+bool TakeHistory(const std::vector<JobRecord>& records, int64_t until_step, int limit,
+                 int64_t* next_step, WatchReply* reply);
 
 class Watches {
  public:

@@ -226,7 +226,7 @@ int Main(int argc, char** argv) {
       argv);
   for (int i = end + 1; i < argc; ++i) a.command.push_back(argv[i]);
 
-  CLI::App app{kDescription};
+  CLI::App app{kDescription, "isthmus-wan"};
   app.footer(kFooter);
   app.add_option("--links", a.links, "a preset's name or a CSV file")->type_name("PRESET|FILE");
   Whole(

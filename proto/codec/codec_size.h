@@ -24,7 +24,7 @@ int64_t KeptOf(double ratio, int64_t n);
 int64_t TopKKept(const CodecSpec& spec, int64_t positions, int64_t hidden);
 
 // Bytes of a set of `kept` indices under `n`: Elias-Fano or a bitmap, whichever is less
-// (compress/index_set.h).
+// (compress/codecs/index_set.h).
 int64_t IndexSetBytes(int64_t n, int64_t kept);
 
 // The tensors that cross a boundary with this codec forward, activations and gradients: as many
@@ -72,7 +72,7 @@ inline bool HasBuffers(const CodecSpec& spec) { return spec.kind() == CodecSpec:
 
 // Bytes of delta buffers for `samples` samples at one end of one boundary: bf16, or with
 // `buffer_bits` the scales of the channels and the codes, up to a whole number of 16-bit words
-// (compress/buffer_format.h). 0 for codecs without buffers.
+// (compress/buffers/buffer_format.h). 0 for codecs without buffers.
 int64_t BufferBytes(const CodecSpec& spec, int64_t samples, int64_t positions, int64_t hidden);
 
 // Bytes of the places that a bound KEPT needs of one activation, at one end: 4 each. 0 for others.

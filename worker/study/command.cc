@@ -49,7 +49,7 @@ DIR/study.csv and DIR/study.svg hold the table and a plot of loss against bytes.
 
 Examples:
   deploy/fetch-data.sh --only bible && isthmus study      the default grid, about half an hour
-  isthmus study --quick                                   a minute: does it run here?
+  isthmus study --quick                                   seconds: does it run here?
   isthmus study job.yaml --seeds 3 --codec 'quant(4) / quant(8)' --codec 'topk(0.05) / topk(0.05)'
   isthmus study --codec '/ lowrank(8)' --boundaries late,all --out gradients
 

@@ -1,5 +1,5 @@
 // One element of any dtype to fp32 and back, with the NaNs that the CPU makes
-// (compress/convert.h). Thread: device functions.
+// (compress/simd/convert.h). Thread: device functions.
 #ifndef ISTHMUS_COMPRESS_CUDA_KERNELS_ELEMENT_CUH_
 #define ISTHMUS_COMPRESS_CUDA_KERNELS_ELEMENT_CUH_
 

@@ -1,8 +1,8 @@
 // Kernels of the quantiser, of delta coding and of plain codecs on device memory: plain C++, no
 // CUDA headers, no Protocol Buffers, no Abseil.
 //
-// Bits equal those of the CPU (compress/quantize.h has the list of operations): a sender on one
-// device and a receiver on another understand each other, and delta buffers stay identical.
+// Bits equal those of the CPU (compress/simd/quantize.h has the list of operations): a sender on
+// one device and a receiver on another understand each other, and delta buffers stay identical.
 //
 // A sample's body in device memory is the scales, then at a multiple of 16 bytes the codes
 // (BodyLayout); on the wire the two follow one another without a gap. All pointers are device

@@ -40,7 +40,7 @@ struct OrthoScratch {
 // The columns (each `rows` long, one after the other) become orthonormal: Gram-Schmidt, done twice
 // for each column. One that depends on those before it, to rounding, becomes zero.
 __device__ void Orthonormalize(float* a, int64_t rows, int columns, OrthoScratch* shared) {
-  constexpr double kDependent = 1e-5;  // as compress/low_rank.cc
+  constexpr double kDependent = 1e-5;  // as compress/codecs/low_rank.cc
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   for (int c = 0; c < columns; ++c) {
     float* column = a + c * rows;

@@ -1,5 +1,5 @@
-// PowerSGD's power iteration (compress/low_rank.h) on device memory, through cuBLAS. Plain C++; all
-// pointers are device memory, all matrices fp32.
+// PowerSGD's power iteration (compress/codecs/low_rank.h) on device memory, through cuBLAS. Plain
+// C++; all pointers are device memory, all matrices fp32.
 //
 // Sums are added in another order than on the CPU, so factors differ from the CPU's in their last
 // bits; the payload's format is the same, and what is decoded differs by rounding only.

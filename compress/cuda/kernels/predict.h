@@ -1,7 +1,7 @@
 // predict on device memory: predictions from rows of means, gains, and the sums that move the means
-// (compress/predict.h, bit for bit). Which row belongs to which token is the host's affair. Plain
-// C++; all pointers are device memory unless said otherwise. Not tuned. Thread: any, one at a time
-// for a stream.
+// (compress/codecs/predict.h, bit for bit). Which row belongs to which token is the host's affair.
+// Plain C++; all pointers are device memory unless said otherwise. Not tuned. Thread: any, one at a
+// time for a stream.
 #ifndef ISTHMUS_COMPRESS_CUDA_KERNELS_PREDICT_H_
 #define ISTHMUS_COMPRESS_CUDA_KERNELS_PREDICT_H_
 

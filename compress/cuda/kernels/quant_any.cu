@@ -1,5 +1,5 @@
 // quant for every shape, alignment, scale rule and rounding: scales in one pass, codes in another.
-// Not tuned. Sums are added in the order that the CPU adds them (compress/quantize.h).
+// Not tuned. Sums are added in the order that the CPU adds them (compress/simd/quantize.h).
 #include <cuda_runtime.h>
 
 #include "base/rng.h"

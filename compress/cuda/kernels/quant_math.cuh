@@ -1,6 +1,6 @@
-// What the quantiser's kernels share: its arithmetic (compress/quantize.h, bit for bit) and vectors
-// of eight elements. Every floating-point operation is written as a rounded intrinsic, so that none
-// is fused or approximated whatever the compiler's flags.
+// What the quantiser's kernels share: its arithmetic (compress/simd/quantize.h, bit for bit) and
+// vectors of eight elements. Every floating-point operation is written as a rounded intrinsic, so
+// that none is fused or approximated whatever the compiler's flags.
 //
 // Thread: device functions.
 #ifndef ISTHMUS_COMPRESS_CUDA_KERNELS_QUANT_MATH_CUH_

@@ -1,6 +1,6 @@
 // topk on device memory, of each token or of the sample: places and values bit for bit those of
-// compress/sparse.h. Plain C++; all pointers are device memory. Thread: any, one at a time for a
-// stream.
+// compress/codecs/sparse.h. Plain C++; all pointers are device memory. Thread: any, one at a time
+// for a stream.
 #ifndef ISTHMUS_COMPRESS_CUDA_KERNELS_TOP_K_H_
 #define ISTHMUS_COMPRESS_CUDA_KERNELS_TOP_K_H_
 
@@ -8,7 +8,8 @@
 
 namespace isthmus::compress::cuda {
 
-// How a set of places is coded (compress/index_set.h): a bitmap, or low bits and then high bits.
+// How a set of places is coded (compress/codecs/index_set.h): a bitmap, or low bits and then high
+// bits.
 struct PlacesFormat {
   int64_t n = 0;     // elements of a sample, under 2^32
   int64_t kept = 0;  // of the sample

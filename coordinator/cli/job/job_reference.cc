@@ -182,8 +182,9 @@ std::string JobReference() {
       "Whole numbers may be written as 1e6, sizes as 256MiB or 2GB, shares as 5%. Lists: [1, 2].\n"
       "Codecs, each also with '| zstd' behind it; ',' shows the options that one may have:\n";
   absl::StrAppend(&out, CodecHelp(),
-                  "`auto` takes for each link and direction the mildest codec that keeps the link "
-                  "faster than the compute.\n");
+                  "`auto` takes for each link and direction what makes the predicted step the "
+                  "shortest, with a price for what a codec loses; never below "
+                  "compression.min_bits.\n");
   for (const FieldDoc& doc : JobFieldDocs()) {
     const size_t depth = static_cast<size_t>(std::count(doc.path.begin(), doc.path.end(), '.'));
     const std::string name =

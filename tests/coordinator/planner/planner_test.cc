@@ -43,7 +43,8 @@ class PlannerTest : public ::testing::Test {
   static std::string Lines(const PlannedJob& p) {
     return absl::StrJoin(p.plan.explanation(), "\n") + "\n";
   }
-  // tests/coordinator/golden/NAME.txt: what a user reads; a change of it is a change to look at.
+  // tests/coordinator/planner/golden/NAME.txt: what a user reads; a change of it is a change to
+  // look at.
   static std::string Golden(const std::string& name) {
     std::ifstream in(absl::StrCat(ISTHMUS_GOLDEN_DIR, "/", name, ".txt"));
     std::stringstream text;

@@ -84,6 +84,21 @@ TEST_F(KeptCheckpointsTest, ADaemonThatComesBackWithItsPartMakesTheCheckpointWho
   EXPECT_EQ(a_->NextStart()->start_step(), 4);
 }
 
+// A daemon that is away, or still ends its session, is no reason to throw its part away.
+TEST_F(KeptCheckpointsTest, ItIsNotGivenUpUnaskedWhileADaemonIsAway) {
+  Close();
+  wait_for_daemons_ = absl::ZeroDuration();
+  Open();
+  const Plan plan = LoseB();
+  BringBackB(plan);
+  b_.reset();
+  const auto refused = [&] { return std::string(Submit(TwoStages(), true).status().message()); };
+  EXPECT_TRUE(Eventually([&] {
+    return refused().find("but daemon b is not connected") != std::string::npos;
+  })) << refused();
+  EXPECT_THAT(refused(), HasSubstr("go on from the older one now with --step 2"));
+}
+
 TEST_F(KeptCheckpointsTest, GoingOnFromAnOlderOneSaysWhatIsGivenUp) {
   const Plan plan = LoseB();
   BringBackB(plan);
