@@ -38,7 +38,7 @@ void JobTable::OnCheckpoint(const std::string& job_id, int64_t step, absl::Time 
   if (step >= job->kept_step) job->kept_step = -1;
   job->progressed = now;
   if (step >= job->status.steps()) Revive(job, now);  // all was done while nobody was heard
-  if (job->active()) SetStep(job, std::max(job->status.step(), step));
+  SetStep(job, std::max(job->status.step(), step));   // its records may be lost
   if (job->active() && job->status.cause().kind() == FailureCause::CHECKPOINT_HELD)
     SetState(job, job->status.state(), "", now);
   if (job->ended()) CameLate(job, words, now);

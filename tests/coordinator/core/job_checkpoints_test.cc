@@ -297,6 +297,17 @@ TEST_F(KeptCheckpointTest, GoesWithItsJob) {
   EXPECT_THAT(told(&after, 8), ElementsAre("bible-1"));
 }
 
+// A coordinator that was killed lost records; a checkpoint tells how far the job was all the same.
+TEST_F(JobCheckpointsTest, AStoredOneSaysHowFarTheJobIs) {
+  StepsUntil(12);
+  jobs_.OnCheckpoint("bible-1", 20, At(3));
+  EXPECT_EQ(Status().step(), 20);
+  Tell(SessionEvent::FAILED, 1, 25);
+  EXPECT_FALSE(jobs_.Find("bible-1")->active());
+  jobs_.OnCheckpoint("bible-1", 30, At(4));
+  EXPECT_EQ(Status().step(), 30);
+}
+
 TEST_F(JobCheckpointsTest, AsManyRemovedJobsAreRememberedAsTheLimitSays) {
   std::vector<std::string> ids;
   for (int i = 0; i <= kMaxRemoved; ++i) ids.push_back("job-" + std::to_string(i));
