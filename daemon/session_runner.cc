@@ -12,17 +12,9 @@
 #include "base/status.h"
 #include "proto/data/data_contents.h"
 #include "proto/failure_cause.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::daemon {
-namespace {
-
-bool ReadsData(const Plan& plan, int rank) {
-  const RankPlan& r = plan.ranks(rank);
-  return r.first_layer() == 0 || r.end_layer() == plan.job().model().layers();
-}
-
-}  // namespace
-
 SessionRunner::SessionRunner(SessionRunnerOptions options)
     : options_(std::move(options)),
       codec_states_(options_.state_dir + "/codec-state", options_.disk_bytes),

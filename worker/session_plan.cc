@@ -73,12 +73,10 @@ absl::Status SessionPlan::Check() {
 absl::Status SessionPlan::CheckShares() {
   const int64_t batch = job().recipe().global_batch();
   if (absl::Status s = CheckReplicas(plan_); !s.ok()) return Wrong(s.message());
-  const Share share = ShareOf(plan_, mine().replica());
-  share_ = {share.begin, share.end};
+  share_ = ShareOf(plan_, mine().replica());
   for (int r = 0; r < rank_; ++r)
     stands_for_stage_ = stands_for_stage_ && plan_.ranks(r).stage() != mine().stage();
-  const int64_t train = plan_.train_samples();
-  distinct_samples_ = train * share.end / batch - train * share.begin / batch;
+  distinct_samples_ = SamplesOf(share_, plan_.train_samples(), batch).count();
   return absl::OkStatus();
 }
 
@@ -125,7 +123,7 @@ absl::Status SessionPlan::CheckLinks() {
 absl::Status SessionPlan::CheckCodecs() {
   // The token ids are known on the ranks that embed, and above links whose codec passes them on.
   std::vector<bool> known(plan_.ranks_size());
-  for (int r = 0; r < plan_.ranks_size(); ++r) known[r] = plan_.ranks(r).first_layer() == 0;
+  for (int r = 0; r < plan_.ranks_size(); ++r) known[r] = Embeds(plan_, r);
   for (const LinkPlan& link : plan_.links()) {
     if (link.kind() != LinkPlan::BOUNDARY) continue;
     const bool forward = NeedsTokenIds(link.forward());
@@ -162,11 +160,11 @@ absl::Status SessionPlan::CheckCodecs() {
 }
 
 absl::Status SessionPlan::CheckLists() {
-  micros_ = CountForwards({mine().train().begin(), mine().train().end()});
+  micros_ = CountForwards(mine().train());
   for (const RankPlan& rank : plan_.ranks())
-    eval_micros_ = std::max(eval_micros_, CountForwards({rank.eval().begin(), rank.eval().end()}));
+    eval_micros_ = std::max(eval_micros_, CountForwards(rank.eval()));
   const RecipeSpec& r = job().recipe();
-  const int64_t wanted = (share_.end - share_.begin + r.micro_batch() - 1) / r.micro_batch();
+  const int64_t wanted = (share_.count() + r.micro_batch() - 1) / r.micro_batch();
   if (micros_ != wanted)
     return Wrong(absl::StrCat("a step has ", micros_, " micro-batches, the batch is ", wanted));
   if (static_cast<int64_t>(eval_micros_) * r.micro_batch() < r.eval_samples()) {
@@ -195,8 +193,8 @@ const LinkPlan& SessionPlan::group_link(int peer) const {
 
 int64_t SessionPlan::samples(int micro) const {
   const RecipeSpec& r = job().recipe();
-  return std::min<int64_t>(
-      r.micro_batch(), share_.end - share_.begin - static_cast<int64_t>(micro) * r.micro_batch());
+  return std::min<int64_t>(r.micro_batch(),
+                           share_.count() - static_cast<int64_t>(micro) * r.micro_batch());
 }
 
 int64_t SessionPlan::tokens_per_step() const {

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "proto/codec/codec_size.h"
 #include "proto/plan.pb.h"
+#include "proto/plan/groups.h"
 #include "worker/data/corpus.h"
 
 namespace isthmus::worker {
@@ -31,9 +32,9 @@ class SessionPlan {
   int stages() const { return stages_; }  // of each replica
 
   // This rank embeds tokens, and has the head and the loss. Both read the data.
-  bool embeds() const { return mine().first_layer() == 0; }
-  bool has_head() const { return mine().end_layer() == job().model().layers(); }
-  bool reads_data() const { return embeds() || has_head(); }
+  bool embeds() const { return Embeds(plan_, rank_); }
+  bool has_head() const { return HasHead(plan_, rank_); }
+  bool reads_data() const { return ReadsData(plan_, rank_); }
   // Ranks of one stage hold the same weights and gradients: the first one stores them, and counts
   // in the gradient norm.
   bool stands_for_stage() const { return stands_for_stage_; }
@@ -52,7 +53,7 @@ class SessionPlan {
   bool passes_token_ids() const { return passes_token_ids_; }
 
   // What this rank's replica takes of each batch.
-  SampleShare share() const { return share_; }
+  Share share() const { return share_; }
   int micros() const { return micros_; }
   int64_t samples(int micro) const;  // of a training micro-batch: the last one may be smaller
   int eval_micros() const { return eval_micros_; }  // of the replica that validates
@@ -102,7 +103,7 @@ class SessionPlan {
   std::vector<int> groups_;
   bool passes_token_ids_ = false;
   bool stands_for_stage_ = true;
-  SampleShare share_;
+  Share share_;
   int64_t distinct_samples_ = 0;
   int micros_ = 0;
   int eval_micros_ = 0;

@@ -16,10 +16,6 @@ namespace {
 
 int CeilDivide(int64_t a, int64_t b) { return b > 0 ? static_cast<int>((a + b - 1) / b) : 0; }
 
-bool Contains(const GroupPlan& group, int rank) {
-  return std::find(group.ranks().begin(), group.ranks().end(), rank) != group.ranks().end();
-}
-
 // Of the boundaries of `rank`, the one that it is the upper, or lower, end of; -1: none.
 int Boundary(const Plan& plan, int rank, bool below) {
   for (int l = 0; l < plan.links_size(); ++l) {
@@ -76,7 +72,7 @@ class EndOfStep {
   void Reduce(Action::Op op, bool early) {
     for (int g = 0; g < plan_.groups_size(); ++g) {
       const GroupPlan& group = plan_.groups(g);
-      if (!Contains(group, rank_)) continue;
+      if (PositionIn(group, rank_) < 0) continue;
       if (op != Action::OFFER && Early(group) != early) continue;
       if (op == Action::COLLECT && group.rule() != GroupPlan::SHARDED) continue;
       Add(op);
@@ -133,7 +129,7 @@ class OrderCheck {
         below_(Boundary(plan, rank, true)),
         above_(Boundary(plan, rank, false)),
         list_(TrainOf(plan, rank)),
-        micros_(CountForwards(list_)) {}
+        micros_(CountForwards(plan.ranks(rank).train())) {}
 
   absl::Status Run() {
     for (at_ = 0; at_ < list_.size(); ++at_) RETURN_IF_ERROR(Check(list_[at_]));
@@ -144,7 +140,7 @@ class OrderCheck {
         return Lacks(absl::StrCat("micro-batch ", m, " lacks its FWD or BWD"));
     }
     for (int g = 0; g < plan_.groups_size(); ++g) {
-      if (!Contains(plan_.groups(g), rank_)) continue;
+      if (PositionIn(plan_.groups(g), rank_) < 0) continue;
       if (reduced_[g] != (plan_.groups(g).rule() == GroupPlan::SHARDED ? 3 : 2))
         return Lacks(absl::StrCat(plan_.groups(g).id(), " is not reduced"));
     }
@@ -292,14 +288,15 @@ ActionList TrainOf(const Plan& plan, int rank) {
   return {list.begin(), list.end()};
 }
 
-int CountForwards(const ActionList& list) {
+int CountForwards(const google::protobuf::RepeatedPtrField<Action>& list) {
   return static_cast<int>(std::count_if(list.begin(), list.end(),
                                         [](const Action& a) { return a.op() == Action::FWD; }));
 }
 
 bool CountsTiedNorm(const Plan& plan, int rank) {
   for (const GroupPlan& group : plan.groups()) {
-    if (group.tensors() == GroupPlan::TIED && Contains(group, rank)) return group.ranks(0) == rank;
+    if (group.tensors() == GroupPlan::TIED && PositionIn(group, rank) >= 0)
+      return group.ranks(0) == rank;
   }
   return true;
 }
@@ -320,7 +317,7 @@ absl::Status WriteActions(const std::vector<int>& warmups, Plan* plan) {
   for (const auto& [replica, ranks] : chains) {
     const int stages = static_cast<int>(ranks.size());
     const Share share = ShareOf(*plan, replica);
-    const int micros = CeilDivide(share.end - share.begin, r.micro_batch());
+    const int micros = CeilDivide(share.count(), r.micro_batch());
     ASSIGN_OR_RETURN(auto train,
                      BuildSchedule(plan->job().strategy().schedule(), stages, micros, warmups));
     // One replica validates; the others wait for it in the next vote.
@@ -359,8 +356,8 @@ absl::Status CheckActions(const Plan& plan) {
     return absl::FailedPreconditionError(
         absl::StrCat("schedule: ", deciding, " ranks decide, one must"));
   const int limit = std::max(1, plan.job().strategy().queue_limit());
-  for (const std::vector<ActionList>& lists : {train, eval})
-    RETURN_IF_ERROR(Simulate(lists, wiring, limit, ScheduleCosts::Unit(wiring)).status());
+  for (const std::vector<ActionList>* lists : {&train, &eval})
+    RETURN_IF_ERROR(Simulate(*lists, wiring, limit, ScheduleCosts::Unit(wiring)).status());
   return absl::OkStatus();
 }
 

@@ -39,7 +39,7 @@ int QueueLimit(const Plan& plan, const LinkPlan& link);
 ActionList TrainOf(const Plan& plan, int rank);
 
 // Forward passes in a list: micro-batches of a step, or of a validation pass.
-int CountForwards(const ActionList& list);
+int CountForwards(const google::protobuf::RepeatedPtrField<Action>& list);
 
 }  // namespace isthmus
 

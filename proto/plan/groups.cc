@@ -12,13 +12,17 @@
 
 namespace isthmus {
 
+bool Embeds(const Plan& plan, int rank) { return plan.ranks(rank).first_layer() == 0; }
+
+bool HasHead(const Plan& plan, int rank) {
+  return plan.ranks(rank).end_layer() == plan.job().model().layers();
+}
+
 void AddTiedGroup(const CodecSpec& codec, Plan* plan) {
   const ModelSpec& model = plan->job().model();
   std::vector<int> ranks;
   for (int r = 0; r < plan->ranks_size(); ++r) {
-    const bool first = plan->ranks(r).first_layer() == 0;
-    const bool last = plan->ranks(r).end_layer() == model.layers();
-    if (first != last) ranks.push_back(r);
+    if (Embeds(*plan, r) != HasHead(*plan, r)) ranks.push_back(r);
   }
   if (ranks.size() < 2) return;
   GroupPlan* group = plan->add_groups();
@@ -58,6 +62,10 @@ Share ShareOf(const Plan& plan, int replica) {
   for (int r = 0; r < replica; ++r) share.begin += plan.replicas(r).samples();
   share.end = share.begin + plan.replicas(replica).samples();
   return share;
+}
+
+Share SamplesOf(const Share& share, int64_t samples, int64_t batch) {
+  return {samples * share.begin / batch, samples * share.end / batch};
 }
 
 absl::Status CheckReplicas(const Plan& plan) {

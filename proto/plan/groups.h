@@ -14,6 +14,14 @@ namespace isthmus {
 
 constexpr char kTiedGroup[] = "tied";
 
+// A rank with the first layers embeds tokens, one with the last ones has the head and the loss.
+// Both read the data.
+bool Embeds(const Plan& plan, int rank);
+bool HasHead(const Plan& plan, int rank);
+inline bool ReadsData(const Plan& plan, int rank) {
+  return Embeds(plan, rank) || HasHead(plan, rank);
+}
+
 // The group of the ranks that hold a copy of the tied embedding, if there are two or more:
 // vocabulary x hidden, contributions by `codec`.
 void AddTiedGroup(const CodecSpec& codec, Plan* plan);
@@ -27,8 +35,12 @@ void AddGradientGroups(const CodecSpec& contribution, const CodecSpec& sum,
 // The part [begin, end) of each batch that a replica takes.
 struct Share {
   int64_t begin = 0, end = 0;
+  int64_t count() const { return end - begin; }
 };
 Share ShareOf(const Plan& plan, int replica);
+// In proportion, the part of `samples` training samples that belongs to a replica with this share
+// of a batch of `batch`.
+Share SamplesOf(const Share& share, int64_t samples, int64_t batch);
 // InvalidArgument: shares that are not the whole batch, or a rank of no replica.
 absl::Status CheckReplicas(const Plan& plan);
 

@@ -53,8 +53,7 @@ Outcome RunAlone(const WorldShape& shape) {
   int64_t begin = 0;
   for (int samples : shape.replicas) {
     orders.emplace_back(plan.job().seed(), corpus.train_samples(), shape.global_batch, 0,
-                        DataPosition(), SampleOrder::kMostShuffled,
-                        SampleShare{begin, begin + samples});
+                        DataPosition(), SampleOrder::kMostShuffled, Share{begin, begin + samples});
     begin += samples;
   }
   const double tokens = static_cast<double>(shape.global_batch) * shape.context;

@@ -262,9 +262,7 @@ World::World(Plan plan, Options options) : plan_(std::move(plan)), o_(std::move(
     session.hold_last = o_.hold_last;
     session.codec_states = o_.codec_states;
     session.observer = observers_.back().get();
-    const RankPlan& rank = plan_.ranks(i);
-    const bool reads = rank.first_layer() == 0 || rank.end_layer() == m.layers();
-    session.corpus = reads ? o_.corpus : nullptr;
+    session.corpus = ReadsData(plan_, i) ? o_.corpus : nullptr;
     session.make_stage = o_.make_stage;
     absl::StatusOr<std::unique_ptr<Session>> made = MakeSession(std::move(session));
     if (!made.ok()) Fatal(__FILE__, __LINE__, made.status().message());

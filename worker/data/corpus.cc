@@ -264,7 +264,7 @@ absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir,
 }
 
 SampleOrder::SampleOrder(uint64_t seed, int64_t samples, int64_t global_batch, int64_t start_step,
-                         const DataPosition& start, int64_t most_shuffled, SampleShare share)
+                         const DataPosition& start, int64_t most_shuffled, Share share)
     : seed_(seed),
       samples_(samples),
       global_batch_(global_batch),
@@ -290,15 +290,14 @@ void SampleOrder::Shuffle(int64_t epoch) {
 }
 
 std::vector<uint32_t> SampleOrder::OfShare(const DataPosition& at) const {
-  const int64_t count = share_.end - share_.begin;
-  const int64_t first = samples_ * share_.begin / global_batch_;
-  const int64_t mine = samples_ * share_.end / global_batch_ - first;
+  const int64_t count = share_.count();
+  const Share mine = SamplesOf(share_, samples_, global_batch_);
   const int64_t offset = at.offset() * count / global_batch_;
   const uint64_t owners = RandomBits(seed_, kOwners, 0);
   const uint64_t order = RandomBits(seed_, kOwners, 1 + share_.begin);
   std::vector<uint32_t> ids(count);
   for (int64_t i = 0; i < count; ++i) {
-    const uint64_t place = first + PermutedAt(order, at.epoch(), mine, offset + i);
+    const uint64_t place = mine.begin + PermutedAt(order, at.epoch(), mine.count(), offset + i);
     ids[i] = static_cast<uint32_t>(PermutedAt(owners, 0, samples_, place));
   }
   return ids;
@@ -306,8 +305,7 @@ std::vector<uint32_t> SampleOrder::OfShare(const DataPosition& at) const {
 
 std::vector<uint32_t> SampleOrder::Step(int64_t step) {
   const DataPosition at = NextStep(At(step), samples_, global_batch_);
-  if (share_.end - share_.begin > 0 && share_.end - share_.begin < global_batch_)
-    return OfShare(at);
+  if (share_.count() > 0 && share_.count() < global_batch_) return OfShare(at);
   if (samples_ <= most_shuffled_) {
     Shuffle(at.epoch());
     const auto begin = permutation_.begin() + at.offset();

@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "proto/job.pb.h"
 #include "proto/plan.pb.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::worker {
 
@@ -49,23 +50,19 @@ absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir, 
 // the ids are computed as they are asked for (worker/data/permutation.h), so that a step costs the
 // same however large the text is. Every stage has to make the same choice, and so has a resume.
 //
-// A replica that takes a part of each batch (SampleShare) has samples of its own for good, in
-// proportion: places [samples x begin / global_batch, samples x end / global_batch) of a
-// permutation that no epoch changes. Each epoch permutes them anew. So no two replicas ever read
-// the same sample, and delta buffers stay warm. These ids are computed, however large the text is.
-struct SampleShare {
-  int64_t begin = 0, end = 0;  // of the batch; 0, 0: all of it
-};
-
+// A replica that takes a part of each batch has samples of its own for good, in proportion: places
+// SamplesOf(share, samples, global_batch) of a permutation that no epoch changes. Each epoch
+// permutes them anew. So no two replicas ever read the same sample, and delta buffers stay warm.
+// These ids are computed, however large the text is.
 class SampleOrder {
  public:
   static constexpr int64_t kMostShuffled = int64_t{1} << 24;
 
   // Steps from `start_step` on, before which the data stand at `start`. `most_shuffled` is another
-  // one in tests alone.
+  // one in tests alone. `share`: of the batch; 0, 0: all of it.
   SampleOrder(uint64_t seed, int64_t samples, int64_t global_batch, int64_t start_step = 0,
               const DataPosition& start = DataPosition(), int64_t most_shuffled = kMostShuffled,
-              SampleShare share = {});
+              Share share = {});
   // The ids of step `step` (0-based, from start_step on), as many as the share has.
   std::vector<uint32_t> Step(int64_t step);
   // Before `step`.
@@ -81,7 +78,7 @@ class SampleOrder {
   int64_t start_step_;
   DataPosition start_;
   int64_t most_shuffled_;
-  SampleShare share_;
+  Share share_;
   int64_t epoch_ = -1;
   std::vector<uint32_t> permutation_;  // of epoch_; empty where ids are computed
 };

@@ -99,10 +99,12 @@ absl::StatusOr<Outbound> GroupReduction::Encode(Channel* channel, FrameHeader::K
 }
 
 absl::Status GroupReduction::SendToAll(Outbound frame, const GroupWires& wires) {
+  const int last = group_.ranks_size() - 1;
+  const int last_peer = group_.ranks(position_ == last ? last - 1 : last);
   for (int rank : group_.ranks()) {
-    if (rank != plan_.rank()) RETURN_IF_ERROR(wires.send(rank, frame));
+    if (rank != plan_.rank() && rank != last_peer) RETURN_IF_ERROR(wires.send(rank, frame));
   }
-  return absl::OkStatus();
+  return wires.send(last_peer, std::move(frame));
 }
 
 absl::Status GroupReduction::Offer(Stage* stage, int64_t step, const GroupWires& wires) {

@@ -5,7 +5,7 @@
 namespace isthmus::worker {
 
 Vote MergeVotes(const Vote& a, const Vote& b) {
-  Vote vote = a;
+  Vote vote;
   vote.set_norm_sq(a.norm_sq() + b.norm_sq());
   vote.set_finite(a.finite() && b.finite() && std::isfinite(vote.norm_sq()));
   vote.set_stop(a.stop() || b.stop());
@@ -15,16 +15,13 @@ Vote MergeVotes(const Vote& a, const Vote& b) {
 }
 
 Vote CombineVote(const Vote* heard, const GradientNorm& norm, const StepRequests& requests) {
-  Vote vote;
-  if (heard != nullptr) vote = *heard;
-  if (heard == nullptr) vote.set_finite(true);
-  vote.set_commit(false);
-  vote.set_norm_sq(vote.norm_sq() + norm.sum_squares);
-  vote.set_finite(vote.finite() && norm.finite && requests.finite && std::isfinite(vote.norm_sq()));
-  vote.set_stop(vote.stop() || requests.stop);
-  vote.set_checkpoint(vote.checkpoint() || requests.checkpoint);
-  vote.set_busy(vote.busy() || requests.busy);
-  return vote;
+  Vote own;
+  own.set_norm_sq(norm.sum_squares);
+  own.set_finite(norm.finite && requests.finite && std::isfinite(norm.sum_squares));
+  own.set_stop(requests.stop);
+  own.set_checkpoint(requests.checkpoint);
+  own.set_busy(requests.busy);
+  return heard != nullptr ? MergeVotes(*heard, own) : own;
 }
 
 absl::Duration PatienceWithStore(bool due, bool owed, absl::Duration step_timeout) {
