@@ -106,6 +106,7 @@ void ValidateRecipe(const RecipeSpec& r, Errors* errors) {
   errors->Add(CheckRange("recipe.clip_norm", r.clip_norm(), 0, 1e9));
   errors->Add(CheckRange("recipe.eval_every", r.eval_every(), 0, 1e9));
   errors->Add(CheckRange("recipe.eval_samples", r.eval_samples(), 0, 1e6));
+  errors->Add(CheckOneOf("recipe.precision", r.precision(), {"fp32"}));
 }
 
 void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
@@ -113,6 +114,9 @@ void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
   errors->Add(CheckOneOf("strategy.schedule", s.schedule(), {"1f1b", "gpipe"}));
   errors->Add(CheckRange("strategy.queue_limit", s.queue_limit(), 1, 1024));
   errors->Add(CheckRange("strategy.in_flight", s.in_flight(), 0, 65536));
+  errors->Add(CheckRange("strategy.replicas", s.replicas(), 0, 256));
+  if (s.local_steps() != 1)
+    errors->Add(Bad("strategy.local_steps", s.local_steps(), "1: local steps are not built yet"));
   if (layers < 1) return;  // said of model.layers
   if (s.stages() > layers) {
     errors->Add(
@@ -283,16 +287,23 @@ void FillDefaults(JobSpec* job) {
   DEFAULT(r, clip_norm, 1.0);
   DEFAULT(r, eval_every, 0);
   DEFAULT(r, eval_samples, 64);
+  DEFAULT(r, precision, "fp32");
+  DEFAULT(r, deterministic, false);
   StrategySpec* s = job->mutable_strategy();
   DEFAULT(s, stages, s->layers_per_stage_size());
   DEFAULT(s, schedule, "1f1b");
   DEFAULT(s, queue_limit, 4);
   DEFAULT(s, in_flight, 0);
+  DEFAULT(s, replicas, 1);
+  DEFAULT(s, local_steps, 1);
+  DEFAULT(s, outer_learning_rate, 0.7);
+  DEFAULT(s, outer_momentum, 0.9);
   CompressionSpec* c = job->mutable_compression();
   DEFAULT(c, forward, "auto");
   DEFAULT(c, backward, "auto");
   DEFAULT(c, evaluation, c->forward() == "none" ? "none" : "bf16");
   DEFAULT(c, tied, c->forward() == "none" && c->backward() == "none" ? "none" : "auto");
+  DEFAULT(c, gradients, "auto");
   DEFAULT(c, min_bits, 4);
   DEFAULT(c, buffer_memory_bytes, kGiB);
   DEFAULT(c, buffer_disk_bytes, 8 * kGiB);
