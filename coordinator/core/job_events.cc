@@ -10,8 +10,6 @@
 namespace isthmus::coordinator {
 namespace {
 
-constexpr size_t kMaxLeavingBytes = 100;  // of a reason
-
 std::string Who(const Job& job, int stage) {
   return absl::StrCat("stage ", stage, " on daemon ", job.plan.ranks(stage).node_name());
 }

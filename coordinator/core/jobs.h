@@ -97,6 +97,8 @@ struct Job {
   std::vector<BoundaryTotals> boundaries;
   std::string checkpoint_trouble;  // a warning: why the newest one could not be stored; or empty
 
+  int64_t failed_checkpoint = -1;  // of this generation, the largest step that could not be stored
+
   // Of the current generation, not stored.
   std::vector<StageState> stages;
   RecordMerger merger;
@@ -105,8 +107,7 @@ struct Job {
   std::optional<absl::Time> failed_at;
   std::optional<absl::Time> ended_at;  // after a restart of the coordinator: that
   absl::Time progressed;               // the last sign that a daemon of this generation gets on
-  int64_t failed_checkpoint = -1;      // the largest step of those that could not be stored ...
-  std::map<int, std::string> failed_parts;  // ... and why, by stage
+  std::map<int, std::string> failed_parts;  // why failed_checkpoint could not be stored, by stage
   // Ended: the step of a checkpoint beyond the stored ones all of whose parts daemons keep; -1:
   // none. `kept_waits`: for what, in words; empty: the daemons are asked for it.
   int64_t kept_step = -1;

@@ -84,6 +84,14 @@ absl::Status CheckNodeInfo(const NodeInfo& node) {
   return absl::OkStatus();
 }
 
+std::string AwayWords(const Member& member, absl::Time now) {
+  if (!member.leaving)
+    return absl::StrCat("is lost, last heard ", DurationWords(member.silent(now)), " ago");
+  return absl::StrCat(
+      "left in good order ", DurationWords(now - member.lost_since), " ago: it was told to end",
+      member.why_leaving.empty() ? "" : absl::StrCat(" (", member.why_leaving, ")"));
+}
+
 RegisterDecision Membership::Register(const isthmus::Register& request, uint64_t stream,
                                       absl::Time first_asked, absl::Time now) {
   RegisterDecision decision;
@@ -145,6 +153,7 @@ RegisterDecision Membership::Register(const isthmus::Register& request, uint64_t
   member.forgiven = absl::ZeroDuration();
   member.has_heartbeat = false;
   member.leaving = false;
+  member.why_leaving.clear();
   changed_.insert(node.id());
   return decision;
 }
@@ -218,9 +227,11 @@ std::vector<NodeInfo> Membership::TakeChanged() {
   return nodes;
 }
 
-void Membership::OnLeaving(const std::string& node_id) {
+void Membership::OnLeaving(const std::string& node_id, const std::string& reason) {
   auto it = members_.find(node_id);
-  if (it != members_.end()) it->second.leaving = true;
+  if (it == members_.end()) return;
+  it->second.leaving = true;
+  it->second.why_leaving = reason.substr(0, kMaxLeavingBytes);
 }
 
 bool Membership::OnStreamGone(const std::string& node_id, uint64_t stream, absl::Time now) {

@@ -27,6 +27,8 @@ inline std::string HostOf(const std::string& address) {
   return address.substr(0, address.rfind(':'));
 }
 
+constexpr size_t kMaxLeavingBytes = 100;  // of the reason why a daemon ends
+
 struct MembershipOptions {
   absl::Duration lease = absl::Seconds(15);     // no heartbeat for so long: lost
   absl::Duration heartbeat = absl::Seconds(3);  // asked of daemons; a lease holds five
@@ -56,9 +58,10 @@ struct Member {
   Heartbeat heartbeat;         // the last one
   // When `progress`, `checkpoint_bytes` or `generation` of the heartbeats last changed.
   absl::Time progress_changed;
-  absl::Time lost_since;  // if not connected
-  CoordinatorPath path;   // as last told
-  bool leaving = false;   // it was told to end
+  absl::Time lost_since;    // if not connected
+  CoordinatorPath path;     // as last told
+  bool leaving = false;     // it was told to end ...
+  std::string why_leaving;  // ... by what, as it says ("SIGTERM")
   bool connected() const { return stream != 0; }
   // It has answered on this stream: a registration alone may have lain in a queue for longer than
   // its daemon lived.
@@ -102,7 +105,7 @@ class Membership {
   void SetCompute(const std::string& node_id, const ComputeTimes& times);
 
   // It was told to end, and takes no new session.
-  void OnLeaving(const std::string& node_id);
+  void OnLeaving(const std::string& node_id, const std::string& reason);
 
   // The stream ended. True if it was the member's current one: the member counts as not alive from
   // now on.
@@ -149,6 +152,9 @@ class Membership {
   std::map<std::string, Member> members_;  // by identity
   std::set<std::string> changed_;
 };
+
+// Of a daemon that is not connected: "is lost, last heard 5 s ago", or that it left in good order.
+std::string AwayWords(const Member& member, absl::Time now);
 
 // Why other hosts can't reach this address, in words; empty: nothing speaks against it. Loopback
 // (127.0.1.1 too, which Debian gives a host's own name) and link-local addresses.

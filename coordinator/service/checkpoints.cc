@@ -90,6 +90,7 @@ absl::StatusOr<bool> Checkpoints::FinishPart(const PutCheckpointHeader& header,
     cores_->jobs.OnCheckpoint(header.job_id(), header.step(), SteadyNow());
     cores_->changed.SignalAll();
   }
+  if (!part->made_whole()) return complete;  // it was: a part of it came again
   LogInfo("job ", header.job_id(), ": checkpoint of step ", header.step(), " is whole");
   if (keep > 0) store_->Trim(header.job_id(), keep);
   return complete;

@@ -100,8 +100,8 @@ absl::Status Daemons::OnMessage(Session* session, const DaemonMessage& message) 
       break;
     case DaemonMessage::kLeaving:
       LogInfo("daemon ", member->node.name(),
-              " is ending: ", message.leaving().reason().substr(0, 100));
-      cores_->members.OnLeaving(id);
+              " is ending: ", message.leaving().reason().substr(0, kMaxLeavingBytes));
+      cores_->members.OnLeaving(id, message.leaving().reason());
       Send(cores_, cores_->jobs.OnLeaving(id, message.leaving(), now));
       break;
     case DaemonMessage::kSession:

@@ -32,8 +32,7 @@ std::string WhyAbsent(const Cores& cores, const Member& m, bool with_busy, absl:
   const Job* job = cores.jobs.JobOn(m.node.id());
   if (!m.alive()) {
     return m.connected() ? absl::StrCat(m.node.name(), " registered and is not heard yet")
-                         : absl::StrCat(m.node.name(), " is lost, last heard ",
-                                        DurationWords(m.silent(now)), " ago");
+                         : absl::StrCat(m.node.name(), " ", AwayWords(m, now));
   }
   if (m.leaving) return absl::StrCat(m.node.name(), " is ending");
   if (job != nullptr) return with_busy ? "" : absl::StrCat(m.node.name(), " runs job ", job->id);

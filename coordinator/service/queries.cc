@@ -57,6 +57,7 @@ NodeStatus Queries::Describe(const Member& member, absl::Time now) {
     if (still > absl::Milliseconds(job->plan.deadlines().step_ms()))
       out.add_warnings(absl::StrCat("no progress for ", DurationWords(still)));
   }
+  if (member.leaving && !member.connected()) out.add_warnings(AwayWords(member, now));
   if (!HasCompute(member.node)) out.add_warnings("has not measured its compute");
   if (member.node.data_listed() && member.node.data_files().empty())
     out.add_warnings("has no data: its --data-dir is empty");

@@ -37,6 +37,7 @@ absl::Status Recorder::Load(CheckpointStore* checkpoints) {
     job.status = std::move(stored.status);
     job.boundaries.assign(job.status.boundaries().begin(), job.status.boundaries().end());
     job.status.clear_boundaries();
+    job.failed_checkpoint = stored.failed_checkpoint;
     if (stored.plan.has_value()) job.plan = *std::move(stored.plan);
     // A checkpoint may have become whole after the last word that was stored of its job.
     const uint64_t since =
@@ -149,6 +150,7 @@ StoreBatch Recorder::Collect() {
     stored.wait_for_nodes = job->wait_for_nodes;
     stored.spec = job->spec;
     stored.status = cores_->jobs.Status(*job, now);
+    stored.failed_checkpoint = job->failed_checkpoint;
     if (dirty.new_plan.count(id) > 0) stored.plan = job->plan;
     batch.jobs.push_back(std::move(stored));
   }

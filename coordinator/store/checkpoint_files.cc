@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -67,6 +68,8 @@ bool ReadEntry(const Json& json, CheckpointManifest::File* file) {
 
 std::string StageName(int stage) { return absl::StrFormat("stage-%03d", stage); }
 
+std::string StepName(int64_t step) { return absl::StrFormat("step-%08d", step); }
+
 void RemoveTree(const std::string& path) {
   std::error_code error;
   std::filesystem::remove_all(path, error);
@@ -122,11 +125,67 @@ absl::StatusOr<CheckpointManifest> CheckpointManifest::Read(const std::string& d
   return manifest;
 }
 
-absl::Status CheckCheckpoint(const std::string& dir, bool contents,
-                             const std::function<bool()>& cancelled) {
+absl::Status CheckIdentity(const CheckpointManifest& manifest, const CheckpointIdentity& identity) {
+  const auto says = [](const auto&... words) {
+    return absl::FailedPreconditionError(absl::StrCat(kManifest, " ", words...));
+  };
+  const bool other_job = !manifest.job_id.empty() && manifest.job_id != identity.job_id;
+  if (other_job || manifest.step != identity.step) {
+    return says("is that of checkpoint ", manifest.step, " of job ",
+                other_job ? manifest.job_id : identity.job_id,
+                ": the directory was copied or renamed by hand. It can be used in its own place, ",
+                other_job ? manifest.job_id : identity.job_id, "/", StepName(manifest.step));
+  }
+  if (identity.generation.has_value() && manifest.generation != *identity.generation) {
+    return says("is of generation ", manifest.generation, ", and the checkpoint was stored by ",
+                *identity.generation, ": another one was copied into its place by hand");
+  }
+  const bool upload = manifest.generation == 0;
+  if (manifest.stages < 1 || (upload && (manifest.step != 0 || manifest.stages != 1)))
+    return says("says ", manifest.stages, " stages, of generation ", manifest.generation,
+                ": it is not as it was written");
+  std::set<std::string> named, of_stages;
+  for (const auto& [path, file] : manifest.files) named.insert(path);
+  for (int s = 0; s < manifest.stages; ++s) {
+    for (const char* file : kCheckpointFiles) {
+      if (!upload || absl::string_view(file) == kCheckpointFiles[0])
+        of_stages.insert(absl::StrCat(StageName(s), "/", file));
+    }
+  }
+  if (named == of_stages) return absl::OkStatus();
+  for (const std::string& path : of_stages) {
+    if (named.count(path) == 0)
+      return says("does not name ", path, ", though it says ", manifest.stages, " stages");
+  }
+  for (const std::string& path : of_stages) named.erase(path);
+  return says("names ", *named.begin(), ", though it says ", manifest.stages, " stages");
+}
+
+namespace {
+
+// One more than the manifest knows: put there by hand. Nobody can say what belongs together.
+absl::Status CheckStageFolders(const std::string& dir, int stages) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
+    const std::string name = entry.path().filename().string();
+    int stage = -1;
+    if (!absl::StartsWith(name, "stage-") || !absl::SimpleAtoi(name.substr(6), &stage)) continue;
+    if (name == StageName(stage) && stage < stages) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("there is a folder ", name, ", though ", kManifest, " says ", stages,
+                     stages == 1 ? " stage" : " stages", ": it was put there by hand"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckCheckpoint(const std::string& dir, const CheckpointIdentity& identity,
+                             bool contents, const std::function<bool()>& cancelled) {
   const absl::StatusOr<CheckpointManifest> manifest = CheckpointManifest::Read(dir);
   if (!manifest.ok()) return AsDamage(kManifest, manifest.status());
-  if (manifest->files.empty()) return Damaged(kManifest, "it names no files");
+  RETURN_IF_ERROR(CheckIdentity(*manifest, identity));
+  RETURN_IF_ERROR(CheckStageFolders(dir, manifest->stages));
   for (const auto& [path, known] : manifest->files) {
     if (cancelled && cancelled()) return absl::CancelledError("the caller has gone");
     ASSIGN_OR_RETURN(const RandomAccessFile file, OpenFile(dir, path));
@@ -142,7 +201,8 @@ CheckpointReader::~CheckpointReader() {
 }
 
 absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(
-    const std::string& dir, const FetchCheckpointRequest& request) {
+    const std::string& dir, const CheckpointIdentity& identity,
+    const FetchCheckpointRequest& request) {
   const std::string& what = request.what();
   if (what != "weights" && what != "optimizer" && what != "state") {
     return absl::InvalidArgumentError(
@@ -151,6 +211,7 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(
   std::unique_ptr<CheckpointReader> reader(new CheckpointReader(request));
   absl::StatusOr<CheckpointManifest> manifest = CheckpointManifest::Read(dir);
   if (!manifest.ok()) return AsDamage(kManifest, manifest.status());
+  RETURN_IF_ERROR(CheckIdentity(*manifest, identity));
   reader->manifest_ = *std::move(manifest);
   const int stages = what == "state" ? 1 : reader->manifest_.stages;
   for (int s = 0; s < stages; ++s) {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,7 @@ constexpr const char* kCheckpointFiles[] = {"weights.safetensors", "optimizer.sa
                                             "state.json"};  // of each stage
 constexpr char kManifest[] = "manifest.json";
 std::string StageName(int stage);          // "stage-000"
+std::string StepName(int64_t step);        // "step-00000100"
 void RemoveTree(const std::string& path);  // a line in the log where it can't be
 
 struct CheckpointManifest {
@@ -47,21 +49,34 @@ struct CheckpointManifest {
   static absl::StatusOr<CheckpointManifest> Read(const std::string& dir);
 };
 
+// What a checkpoint is by the name of its directory, and by what was known of it before.
+struct CheckpointIdentity {
+  std::string job_id;
+  int64_t step = 0;
+  std::optional<uint64_t> generation;  // none: not known yet
+};
+
+// FailedPrecondition: `manifest` is of another checkpoint (its directory was copied or renamed by
+// hand), or does not name just the files of its stages.
+absl::Status CheckIdentity(const CheckpointManifest& manifest, const CheckpointIdentity& identity);
+
 // Files of one checkpoint, opened.
 using OpenCheckpoint = std::map<std::string, RandomAccessFile>;
 
-// FailedPrecondition, "FILE is damaged: why": its size or (with `contents`) its checksum is not
-// what the manifest says. `cancelled` is asked between files.
-absl::Status CheckCheckpoint(const std::string& dir, bool contents,
-                             const std::function<bool()>& cancelled);
+// FailedPrecondition as of CheckIdentity; or a folder of a stage is one too many; or "FILE is
+// damaged: why": its size or (with `contents`) its checksum is not what the manifest says.
+// `cancelled` is asked between files.
+absl::Status CheckCheckpoint(const std::string& dir, const CheckpointIdentity& identity,
+                             bool contents, const std::function<bool()>& cancelled);
 
 // One answer: the JSON of state, or one safetensors file merged over the stages, in name order.
 class CheckpointReader {
  public:
-  // Opens the files that the answer is made of, then Verify. Short: fit to be called under a lock
-  // that keeps the directory in its place.
+  // Opens the files that the answer is made of, then Verify. FailedPrecondition as of
+  // CheckIdentity. Short: fit to be called under a lock that keeps the directory in its place.
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(
-      const std::string& dir, const FetchCheckpointRequest& request);
+      const std::string& dir, const CheckpointIdentity& identity,
+      const FetchCheckpointRequest& request);
   ~CheckpointReader();
 
   // Finds the tensors and reads each file that is needed against its checksum; before the first

@@ -38,6 +38,7 @@ void CheckpointStore::Trim(const std::string& job_id, int keep) {
     int stay = std::max(1, keep);
     for (const auto& [current, made_by, step] : order) {
       const Whole& whole = job->second.at(step);
+      if (whole.misplaced) continue;  // somebody's copy
       if (stay > 0) {
         if (whole.damage.empty()) --stay;
       } else if (whole.readers == 0) {

@@ -8,14 +8,12 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "base/file/durable_file.h"
 #include "base/file/random_access_file.h"
 #include "base/log.h"
@@ -29,9 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxStep = int64_t{1} << 40;
-constexpr int kLookedAt = 4;  // of other checkpoints, when one is damaged
 
-std::string StepName(int64_t step) { return absl::StrFormat("step-%08d", step); }
 // The number at the end of `text` after `mark`; 0 if there is none, or one that no counter has.
 uint64_t NumberAfter(char mark, absl::string_view text) {
   uint64_t number = 0;
@@ -122,17 +118,7 @@ absl::Status CheckpointStore::Scan() {
         }
         for (const fs::path& p : leftovers) RemoveTree(p.string());
       } else if (std::sscanf(name.c_str(), "step-%ld", &step) == 1 && name == StepName(step)) {
-        const auto manifest = CheckpointManifest::Read(entry.path().string());
-        if (!manifest.ok()) {
-          LogWarning("checkpoints: ", entry.path().string(), " has no usable manifest.json (",
-                     manifest.status().message(), "); it is left out");
-          continue;
-        }
-        Whole& whole = whole_[id][step];
-        whole.generation = manifest->generation;
-        whole.bytes = manifest->bytes();
-        if (whole.generation <= kMaxCounter)
-          highest_.generation = std::max(highest_.generation, whole.generation);
+        Remember(id, step, entry.path().string());
       }
     }
     if (error) break;
@@ -140,6 +126,25 @@ absl::Status CheckpointStore::Scan() {
   if (error)
     return absl::InternalError(absl::StrCat("checkpoints: reading ", dir_, ": ", error.message()));
   return absl::OkStatus();
+}
+
+void CheckpointStore::Remember(const std::string& job_id, int64_t step, const std::string& dir) {
+  const auto manifest = CheckpointManifest::Read(dir);
+  if (!manifest.ok()) {
+    LogWarning("checkpoints: ", dir, " has no usable manifest.json (", manifest.status().message(),
+               "); it is left out");
+    return;
+  }
+  Whole& whole = whole_[job_id][step];
+  whole.generation = manifest->generation;
+  whole.bytes = manifest->bytes();
+  if (whole.generation <= kMaxCounter)
+    highest_.generation = std::max(highest_.generation, whole.generation);
+  if (const absl::Status own = CheckIdentity(*manifest, {job_id, step, {}}); !own.ok()) {
+    whole.misplaced = true;
+    whole.damage = std::string(own.message());
+    LogWarning("checkpoints: ", dir, ": ", own.message());
+  }
 }
 
 absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> CheckpointStore::Begin(
@@ -161,14 +166,15 @@ absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> CheckpointStore::Begin(
                              StageName(header.stage()));
     part->temporary_ = absl::StrCat(stage_dir, "/", header.file(), ".tmp", ++temporary_number_);
   }
-  const int64_t free = FreeBytes(dir_) - kReservedDiskBytes;
-  if (header.file_bytes() > free) {
+  const int64_t free = FreeBytes(dir_), room = std::max<int64_t>(0, free - kReservedDiskBytes);
+  if (header.file_bytes() > room) {
     part->temporary_.clear();
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "checkpoint of job ", header.job_id(), ": ", header.file(), " has ",
-        FormatBytes(header.file_bytes()), " and the coordinator's --state-dir has room for ",
-        FormatBytes(std::max<int64_t>(0, free)),
-        ": free some disk, or keep fewer (checkpoint.keep)"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("checkpoint of job ", header.job_id(), ": ", header.file(), " has ",
+                     FormatBytes(header.file_bytes()),
+                     " and the coordinator's --state-dir has room for ", FormatBytes(room), " (",
+                     FormatBytes(free), " are free, of which ", FormatBytes(kReservedDiskBytes),
+                     " stay for the database): free some disk, or keep fewer (checkpoint.keep)"));
   }
   std::error_code error;
   fs::create_directories(stage_dir, error);
@@ -202,7 +208,7 @@ absl::StatusOr<bool> CheckpointStore::Part::Finish() {
   if (is_here_) {
     MutexLock lock(&store_->mutex_);
     if (store_->IsWhole(header_)) return true;
-    return store_->Publish(header_);
+    return Publish();
   }
   if (bytes_ != header_.file_bytes()) {
     return absl::DataLossError(absl::StrCat("checkpoint part ", header_.file(), " ended after ",
@@ -228,14 +234,20 @@ absl::StatusOr<bool> CheckpointStore::Part::Finish() {
   RETURN_IF_ERROR(SyncDirectory(final_path.parent_path().parent_path().string()));
   store_->Fault("part renamed");
   store_->checksums_[final_path.string()] = header_.checksum();
-  return store_->Publish(header_);
+  return Publish();
+}
+
+absl::StatusOr<bool> CheckpointStore::Part::Publish() {
+  ASSIGN_OR_RETURN(made_whole_, store_->Publish(header_));
+  return made_whole_;
 }
 
 bool CheckpointStore::IsWhole(const PutCheckpointHeader& header) const {
   auto job = whole_.find(header.job_id());
   if (job == whole_.end()) return false;
   auto step = job->second.find(header.step());
-  return step != job->second.end() && step->second.generation == header.generation();
+  return step != job->second.end() && step->second.generation == header.generation() &&
+         !step->second.misplaced;
 }
 
 bool CheckpointStore::IsHere(const PutCheckpointHeader& header) const {
@@ -287,6 +299,7 @@ absl::StatusOr<bool> CheckpointStore::Publish(const PutCheckpointHeader& header)
   whole.generation = header.generation();
   whole.bytes = manifest.bytes();
   whole.damage.clear();
+  whole.misplaced = false;
   return true;
 }
 
@@ -303,8 +316,11 @@ int64_t CheckpointStore::Head(const std::string& job_id, uint64_t generation, in
   if (job == whole_.end() || job->second.empty()) return -1;
   int64_t newest = -1;
   uint64_t latest = 0;
+  bool in_place = false;
   for (const auto& [s, whole] : job->second) {
-    if (whole.generation < latest) continue;
+    if (in_place && (whole.misplaced || whole.generation < latest)) continue;
+    if (!in_place && whole.misplaced && whole.generation < latest) continue;
+    in_place = !whole.misplaced;
     latest = whole.generation;
     newest = s;
   }
@@ -319,143 +335,6 @@ std::vector<int64_t> CheckpointStore::Steps(const std::string& job_id) const {
     for (const auto& [step, whole] : it->second) steps.push_back(step);
   }
   return steps;
-}
-
-// ---- what is there, and whether it is sound ----
-
-CheckpointStore::Whole* CheckpointStore::Find(const std::string& job_id, int64_t step) {
-  auto job = whole_.find(job_id);
-  if (job == whole_.end()) return nullptr;
-  auto it = job->second.find(step);
-  return it == job->second.end() ? nullptr : &it->second;
-}
-
-bool CheckpointStore::Has(const std::string& job_id, int64_t step, const LocalPart& part) {
-  MutexLock lock(&mutex_);
-  const Whole* whole = Find(job_id, step);
-  if (whole == nullptr || whole->generation != part.generation()) return false;
-  const auto manifest = CheckpointManifest::Read(StepDir(job_id, step));
-  if (!manifest.ok() || manifest->stages != part.stages()) return false;
-  const auto file = manifest->files.find(absl::StrCat(StageName(part.stage()), "/", part.file()));
-  return file != manifest->files.end() && file->second.bytes == part.bytes() &&
-         file->second.checksum == part.checksum();
-}
-
-absl::Status CheckpointStore::NoSuch(const std::string& job_id, int64_t step) const {
-  auto job = whole_.find(job_id);
-  if (job == whole_.end() || job->second.empty())
-    return absl::NotFoundError(absl::StrCat("job ", job_id, " has no checkpoint"));
-  std::string have;
-  for (const auto& [s, whole] : job->second) absl::StrAppend(&have, have.empty() ? "" : ", ", s);
-  return absl::NotFoundError(absl::StrCat("job ", job_id, " has no checkpoint of step ", step,
-                                          "; there are those of steps ", have));
-}
-
-std::vector<int64_t> CheckpointStore::Newest(const std::string& job_id, int at_most) const {
-  MutexLock lock(&mutex_);
-  std::vector<std::pair<uint64_t, int64_t>> order;
-  auto job = whole_.find(job_id);
-  if (job != whole_.end()) {
-    for (const auto& [step, whole] : job->second) order.emplace_back(whole.generation, step);
-  }
-  std::sort(order.rbegin(), order.rend());
-  std::vector<int64_t> steps;
-  for (const auto& [generation, step] : order) {
-    if (static_cast<int>(steps.size()) < at_most) steps.push_back(step);
-  }
-  return steps;
-}
-
-void CheckpointStore::SetDamage(const std::string& job_id, int64_t step, absl::string_view damage) {
-  MutexLock lock(&mutex_);
-  Whole* whole = Find(job_id, step);
-  if (whole != nullptr) whole->damage = std::string(damage);
-}
-
-absl::Status CheckpointStore::Check(const std::string& job_id, int64_t step, bool contents,
-                                    const Cancelled& cancelled) {
-  absl::Status status = CheckCheckpoint(StepDir(job_id, step), contents, cancelled);
-  if (absl::IsFailedPrecondition(status)) SetDamage(job_id, step, status.message());
-  if (status.ok() && contents) SetDamage(job_id, step, "");
-  return status;
-}
-
-absl::Status CheckpointStore::Damaged(const std::string& job_id, int64_t step,
-                                      const absl::Status& why, const Cancelled& cancelled) {
-  if (!absl::IsFailedPrecondition(why)) return why;
-  SetDamage(job_id, step, why.message());
-  std::vector<int64_t> sound;
-  for (int64_t other : Newest(job_id, kLookedAt)) {
-    if (other != step && Check(job_id, other, true, cancelled).ok()) sound.push_back(other);
-  }
-  const std::string head =
-      absl::StrCat("the checkpoint of step ", step, " of job ", job_id,
-                   " can't be used: ", why.message(), ". Its directory is ", StepDir(job_id, step));
-  if (sound.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(head, ". No other checkpoint is sound: put a copy of the file back there"));
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat(head, ". Sound are those of steps ", absl::StrJoin(sound, ", "),
-                   ": go on from one with `isthmus submit JOB.yaml --resume --step ", sound[0],
-                   "`, or put a copy of the file back there"));
-}
-
-absl::Status CheckpointStore::Verify(const std::string& job_id, int64_t step,
-                                     const Cancelled& cancelled) {
-  {
-    MutexLock lock(&mutex_);
-    if (Find(job_id, step) == nullptr) return NoSuch(job_id, step);
-  }
-  return Damaged(job_id, step, Check(job_id, step, true, cancelled), cancelled);
-}
-
-absl::StatusOr<std::vector<CheckpointInfo>> CheckpointStore::List(const std::string& job_id,
-                                                                  const Run& run, bool verify,
-                                                                  const Cancelled& cancelled) {
-  std::vector<CheckpointInfo> list;
-  std::vector<Run> later = {run};  // where runs went on at the latest, as far as is known
-  for (int64_t step : Newest(job_id, std::numeric_limits<int>::max())) {
-    const absl::Status status = Check(job_id, step, verify, cancelled);
-    if (absl::IsCancelled(status)) return status;
-    MutexLock lock(&mutex_);
-    const Whole* whole = Find(job_id, step);
-    if (whole == nullptr) continue;  // retention removed it meanwhile
-    CheckpointInfo& info = list.emplace_back();
-    info.set_step(step);
-    info.set_bytes(whole->bytes);
-    info.set_damage(status.ok() ? whole->damage : std::string(status.message()));
-    info.set_left_behind(std::any_of(later.begin(), later.end(), [&](const Run& r) {
-      return r.generation > whole->generation && r.start_step < step;
-    }));
-    later.push_back({whole->generation, step});
-  }
-  return list;
-}
-
-absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointStore::Read(
-    const FetchCheckpointRequest& request, const Cancelled& cancelled, int64_t* step) {
-  RETURN_IF_ERROR(CheckJobId(request.job_id()));
-  const std::string& job_id = request.job_id();
-  *step = request.step() < 0 ? Newest(job_id) : request.step();
-  absl::StatusOr<std::unique_ptr<CheckpointReader>> reader = nullptr;
-  {
-    MutexLock lock(&mutex_);
-    Whole* whole = Find(job_id, *step);
-    if (whole == nullptr) return NoSuch(job_id, *step);
-    reader = CheckpointReader::Open(StepDir(job_id, *step), request);
-    if (reader.ok()) {
-      ++whole->readers;
-      (*reader)->done = [this, job_id, at = *step] {
-        MutexLock done(&mutex_);
-        Whole* read = Find(job_id, at);
-        if (read != nullptr && read->readers > 0) --read->readers;
-      };
-    }
-  }
-  const absl::Status sound = reader.ok() ? (*reader)->Verify(cancelled) : reader.status();
-  if (!sound.ok()) return Damaged(job_id, *step, sound, cancelled);
-  return reader;
 }
 
 }  // namespace isthmus::coordinator

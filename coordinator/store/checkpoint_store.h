@@ -56,14 +56,17 @@ class CheckpointStore {
     absl::Status Append(absl::string_view data);
     // True if its checkpoint is whole now. DataLoss: size or checksum differ from the header.
     absl::StatusOr<bool> Finish();
+    bool made_whole() const { return made_whole_; }  // it was the part that was missing
 
    private:
     friend class CheckpointStore;
     Part(CheckpointStore* store, PutCheckpointHeader header)
         : store_(store), header_(std::move(header)) {}
+    absl::StatusOr<bool> Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(store_->mutex_);
     CheckpointStore* const store_;
     const PutCheckpointHeader header_;
     bool is_here_ = false;
+    bool made_whole_ = false;
     std::string temporary_;
     int fd_ = -1;
     int64_t bytes_ = 0;
@@ -74,7 +77,8 @@ class CheckpointStore {
   absl::StatusOr<std::unique_ptr<Part>> Begin(const PutCheckpointHeader& header);
 
   // Of the latest generation, the largest step; -1: none. A run that went on from an older
-  // checkpoint is the newer one, though its steps are fewer.
+  // checkpoint is the newer one, though its steps are fewer. One that lies in another's place (it
+  // was copied or renamed by hand) counts only where there is no other: to be refused in words.
   int64_t Newest(const std::string& job_id) const;
   // What a run goes on from that last heard of checkpoint `step` under `generation`: what this or a
   // later generation has stored since, else `step`, else Newest.
@@ -136,7 +140,8 @@ class CheckpointStore {
     uint64_t generation = 0;
     int64_t bytes = 0;
     int readers = 0;
-    std::string damage;  // as last seen; empty: none
+    bool misplaced = false;  // see CheckIdentity
+    std::string damage;      // as last seen; empty: none
   };
   absl::Status Scan();
   void Fault(const char* point) const;
@@ -146,6 +151,10 @@ class CheckpointStore {
   absl::StatusOr<bool> Publish(const PutCheckpointHeader& header)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string StepDir(const std::string& job_id, int64_t step) const;
+  void Remember(const std::string& job_id, int64_t step, const std::string& dir)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  CheckpointIdentity Identity(const std::string& job_id, int64_t step) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Null: there is no such checkpoint.
   Whole* Find(const std::string& job_id, int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status NoSuch(const std::string& job_id, int64_t step) const

@@ -30,9 +30,10 @@ struct StoredJob {
   uint64_t number = 0;
   bool wait_for_nodes = false;
   JobSpec spec;
-  JobStatus status;              // with boundaries
-  std::optional<Plan> plan;      // Write: only if it is a new one
-  int64_t next_record_step = 0;  // Load: the step after the last stored record
+  JobStatus status;                // with boundaries
+  std::optional<Plan> plan;        // Write: only if it is a new one
+  int64_t failed_checkpoint = -1;  // Job::failed_checkpoint
+  int64_t next_record_step = 0;    // Load: the step after the last stored record
 };
 
 struct StoreBatch {

@@ -150,7 +150,7 @@ std::string NodesView(const ListNodesReply& reply) {
         {node.name(),
          status.alive()
              ? "alive"
-             : absl::StrCat("lost, last heard ", FormatSeconds(status.heartbeat_age_s()), " ago"),
+             : absl::StrCat("away, last heard ", FormatSeconds(status.heartbeat_age_s()), " ago"),
          node.address(), node.device(), absl::StrCat(node.threads()), Bytes(node.memory_bytes()),
          Bytes(node.disk_bytes()), gflops > 0 ? FormatFixed(gflops, 1) : "measuring",
          PathWords(status.path()),

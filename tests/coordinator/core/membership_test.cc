@@ -294,12 +294,16 @@ TEST_F(MembershipTest, ThePathToTheCoordinatorStaysUntilItIsMeasuredAgain) {
 
 TEST_F(MembershipTest, WhoLeavesMayComeBack) {
   Join(Daemon("a", "p"), 1, 0);
-  m_.OnLeaving("a");
-  m_.OnLeaving("nobody");
+  m_.OnLeaving("a", "SIGTERM");
+  m_.OnLeaving("nobody", "SIGTERM");
   EXPECT_TRUE(m_.Find("a")->leaving);
   m_.OnStreamGone("a", 1, At(1));
-  Join(Daemon("a", "q"), 2, 2);
+  EXPECT_EQ(AwayWords(*m_.Find("a"), At(4)),
+            "left in good order 3 s ago: it was told to end (SIGTERM)");
+  Join(Daemon("a", "q"), 2, 5);
   EXPECT_FALSE(m_.Find("a")->leaving);
+  m_.OnStreamGone("a", 2, At(6));
+  EXPECT_EQ(AwayWords(*m_.Find("a"), At(9)), "is lost, last heard 4 s ago");
 }
 
 // Two daemons of one name were one series in the metrics, and one target's label.

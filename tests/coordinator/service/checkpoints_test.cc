@@ -126,6 +126,7 @@ TEST_F(CheckpointsTest, AFullDiskIsAWarningAndAMetricUntilOneIsStored) {
   ASSERT_THAT(Status().warnings(), SizeIs(1));
   EXPECT_THAT(Status().warnings(0), HasSubstr("that of step 1 could not be"));
   EXPECT_THAT(Status().warnings(0), HasSubstr("--state-dir has room for"));
+  EXPECT_THAT(Status().warnings(0), HasSubstr("are free, of which 64.0 MiB stay for the database"));
   EXPECT_EQ(Status().state(), JOB_RUNNING);
   EXPECT_EQ(gauge(), 1);
   EXPECT_EQ(Put(plan, 2, 0, "weights.safetensors", Tensor("x"), 77).status().code(),
@@ -134,6 +135,30 @@ TEST_F(CheckpointsTest, AFullDiskIsAWarningAndAMetricUntilOneIsStored) {
   EXPECT_TRUE(PutAll(plan, 2));
   EXPECT_THAT(Status().warnings(), IsEmpty());
   EXPECT_EQ(gauge(), 0);
+}
+
+TEST_F(CheckpointsTest, AFailedOneIsCountedOnceOverARestart) {
+  auto a = Daemon("a"), b = Daemon("b");
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  for (FakeDaemon* d : {a.get(), b.get()}) d->Step(plan, 0, 5);
+  const auto fails = [&](int64_t step) {
+    EXPECT_EQ(Announce(plan, step, int64_t{1} << 60).code(), absl::StatusCode::kResourceExhausted);
+    return Status().failed_checkpoints();
+  };
+  EXPECT_EQ(fails(1), 1);
+  EXPECT_EQ(fails(2), 2);
+  a.reset();
+  b.reset();
+  Close();
+  Open();
+  const auto back = [&](FakeDaemon::Options* o) {
+    o->running_generation = plan.generation();
+    o->running_job_id = plan.job_id();
+  };
+  a = Daemon("a", back);
+  b = Daemon("b", back);
+  EXPECT_EQ(fails(2), 2) << "tried again";
+  EXPECT_EQ(fails(3), 3);
 }
 
 TEST_F(CheckpointsTest, ListedVerifiedAndRemovedWithTheirJob) {
@@ -325,6 +350,44 @@ TEST_F(CheckpointsTest, AnswersMeasurementsOfThePath) {
     if (!ended.ok()) continue;
     EXPECT_GE(got, bytes);
   }
+}
+
+// Daemons put all their parts again where one was missing: it was said once for each of them.
+TEST_F(CheckpointsTest, ACheckpointBecomesWholeOnce) {
+  auto a = Daemon("a"), b = Daemon("b");
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  testing::internal::CaptureStderr();
+  for (int again = 0; again < 3; ++again) EXPECT_TRUE(PutAll(plan, 2));
+  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string words = "checkpoint of step 2 is whole";
+  const size_t first = log.find(words);
+  EXPECT_NE(first, std::string::npos) << log;
+  EXPECT_EQ(log.find(words, first + 1), std::string::npos) << log;
+}
+
+// A daemon that was told to end looked like one that was lost.
+TEST_F(CheckpointsTest, ADaemonThatLeftIsListedAsSuch) {
+  auto a = Daemon("a"), b = Daemon("b");
+  DaemonMessage leaving;
+  leaving.mutable_leaving()->set_reason("SIGTERM");
+  a->Send(leaving);
+  a.reset();
+  b.reset();
+  EXPECT_TRUE(Eventually([&] {
+    const ListNodesReply nodes = Nodes();
+    return !nodes.nodes(0).alive() && !nodes.nodes(1).alive();
+  }));
+  int left = 0;
+  const ListNodesReply nodes = Nodes();
+  for (const NodeStatus& node : nodes.nodes()) {
+    for (const std::string& words : node.warnings()) {
+      if (words.find("left in good order") == std::string::npos) continue;
+      EXPECT_EQ(node.node().name(), "a");
+      EXPECT_THAT(words, HasSubstr("it was told to end (SIGTERM)"));
+      ++left;
+    }
+  }
+  EXPECT_EQ(left, 1);
 }
 
 // Its path is shown and planned with; a daemon that is ending gets no job.

@@ -94,7 +94,7 @@ TEST_F(PartsTest, ThePlannerIsToldWhyADaemonIsNotThere) {
   EXPECT_THAT(in.absent, ElementsAre(HasSubstr("registered and is not heard yet")));
   const std::string id = cores_.members.members().begin()->first;
   ASSERT_TRUE(cores_.members.OnHeartbeat(id, 1, Heartbeat(), SteadyNow()).ok());
-  cores_.members.OnLeaving(id);
+  cores_.members.OnLeaving(id, "SIGTERM");
   in = PlannerInput();
   AddTopology(&cores_, true, &in);
   EXPECT_THAT(in.absent, ElementsAre(HasSubstr("is ending")));

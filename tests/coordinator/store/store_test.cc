@@ -112,6 +112,18 @@ TEST_F(StoreTest, RemovedJobsAreRememberedUpToALimit) {
   EXPECT_EQ(removed[0], "c-0");
 }
 
+TEST_F(StoreTest, WhichCheckpointFailedIsThereUntilOneIsStored) {
+  auto store = Open();
+  const auto write = [&](int64_t failed) {
+    StoreBatch batch;
+    batch.jobs.push_back(MakeStored("a-1", 1, JOB_RUNNING));
+    batch.jobs.back().failed_checkpoint = failed;
+    EXPECT_TRUE(store->Write(batch).ok());
+    return Open()->Load()->jobs.at(0).failed_checkpoint;
+  };
+  for (const int64_t failed : {-1, 0, 20, -1}) EXPECT_EQ(write(failed), failed);
+}
+
 // A database of an earlier program of this version has no table of them.
 TEST_F(StoreTest, AnEarlierDatabaseLearnsToRememberRemovedJobs) {
   Open();
