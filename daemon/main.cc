@@ -173,7 +173,8 @@ int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app(
       "isthmusd: trains its stage of a model, together with other daemons, as the coordinator "
-      "plans.");
+      "plans.",
+      "isthmusd");
   AddFlags(&app, &flags);
   try {
     app.parse(argc, argv);

@@ -74,7 +74,7 @@ publish() {
   iconv -f utf-8 -t utf-8 "$work/$file" > /dev/null || die $EXIT_FAILURE "$file is not UTF-8"
   cp "$work/$file" "$dir/$file.part"
   mv "$dir/$file.part" "$dir/$file"
-  say "$dir/$file: $bytes bytes"
+  say "$(shown "$dir/$file"): $bytes bytes"
 }
 
 make_bible() {
@@ -116,7 +116,7 @@ make_kernel_docs() {
 want() {
   if [ -n "$only" ] && [ "$only" != "$1" ]; then return 1; fi
   if [ -s "$dir/$1.txt" ]; then
-    say "$dir/$1.txt: already there"
+    say "$(shown "$dir/$1.txt"): already there"
     return 1
   fi
 }

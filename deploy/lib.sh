@@ -6,6 +6,12 @@ ISTHMUS_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Exit codes are those of the programs: 1 failure, 2 bad usage, 3 the machine lacks something.
 readonly EXIT_FAILURE=1 EXIT_USAGE=2 EXIT_MACHINE=3
 
+# Where the user stands, also in a script that another one calls.
+export ISTHMUS_CALLER=${ISTHMUS_CALLER:-$PWD}
+
+# A path as the user would write it: relative where it lies below where they stand.
+shown() { printf '%s' "${1#"${ISTHMUS_CALLER%/}"/}"; }
+
 say() { printf '%s: %s\n' "$(basename "$0")" "$*"; }
 
 # die CODE WHAT...

@@ -60,15 +60,18 @@ deploy/fetch-data.sh data --only bible
 run_dir=$ISTHMUS_ROOT/build/quickstart
 "${as_root[@]}" rm -rf "$run_dir"
 mkdir -p "$run_dir"
-job=deploy/jobs/quickstart.yaml
+job=$ISTHMUS_ROOT/deploy/jobs/quickstart.yaml
 if [ -n "$steps" ]; then
-  sed -E "s/^( *)steps:.*/\1steps: $steps/; s/([{,] *)steps: *[0-9]+/\1steps: $steps/" $job > "$run_dir/job.yaml"
+  sed -E "s/^( *)steps:.*/\1steps: $steps/; s/([{,] *)steps: *[0-9]+/\1steps: $steps/" "$job" > "$run_dir/job.yaml"
   job=$run_dir/job.yaml
 fi
 
+# From here on where the user stands, so that what is printed are paths that they can use.
+cd "$ISTHMUS_CALLER"
+run_dir=$(shown "$run_dir")
 say "training across $nodes hosts of link table $links, logs in $run_dir"
-testnet=("${as_root[@]}" build/bin/isthmus testnet --nodes "$nodes" --links "$links" --data-dir "$ISTHMUS_ROOT/data"
-  --run-dir "$run_dir" --summary "$run_dir/summary.json" "$job")
+testnet=("${as_root[@]}" "$(shown "$ISTHMUS_ROOT/build/bin/isthmus")" testnet --nodes "$nodes" --links "$links"
+  --data-dir "$(shown "$ISTHMUS_ROOT/data")" --run-dir "$run_dir" --summary "$run_dir/summary.json" "$(shown "$job")")
 if [ -n "$json" ]; then
   "${testnet[@]}" --json >&3
 else

@@ -9,6 +9,7 @@ namespace {
 
 constexpr size_t kLongestMessage = 2000;  // it travels in a control message
 
+// How the job goes on then is the coordinator's to say: it knows the checkpoints.
 const char* Advice(const absl::Status& cause) {
   switch (cause.code()) {
     case absl::StatusCode::kCancelled:
@@ -16,18 +17,14 @@ const char* Advice(const absl::Status& cause) {
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kAborted:
-      return ". Check that the node runs and its network is up, then continue from the last "
-             "checkpoint with `isthmus submit --resume`";
+      return ". Check that the node runs and its network is up";
     case absl::StatusCode::kDataLoss:
-      return ". Nothing of this step was applied here; continue from the last checkpoint with "
-             "`isthmus submit --resume`, and look at the "
-             "network between the two if it comes again";
+      return ". Nothing of this step was applied here; look at the network between the two if it "
+             "comes again";
     case absl::StatusCode::kResourceExhausted:
-      return ". Free what is short on this node, or give it a smaller part, then `isthmus submit "
-             "--resume`";
+      return ". Free what is short on this node, or give it a smaller part";
     default:
-      return ". Correct the cause, then continue from the last checkpoint with `isthmus submit "
-             "--resume`";
+      return ". Correct the cause before the job goes on";
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -43,10 +44,14 @@ class Errors {
   std::vector<absl::Status>* const list_;
 };
 
-absl::Status CheckRange(absl::string_view field, double value, double low, double high) {
-  if (std::isfinite(value) && value >= low && value <= high) return absl::OkStatus();
-  return Bad(field, NumberText(value),
-             absl::StrCat("from ", NumberText(low), " to ", NumberText(high)));
+// A whole number is named as it was written, also where no double holds it.
+template <typename T>
+absl::Status CheckRange(absl::string_view field, T value, double low, double high) {
+  const auto number = static_cast<double>(value);
+  if (std::isfinite(number) && number >= low && number <= high) return absl::OkStatus();
+  const std::string allowed = absl::StrCat("from ", NumberText(low), " to ", NumberText(high));
+  if constexpr (std::is_integral_v<T>) return Bad(field, value, allowed);
+  return Bad(field, NumberText(number), allowed);
 }
 
 absl::Status CheckOneOf(absl::string_view field, const std::string& value,

@@ -122,7 +122,8 @@ int Main(int argc, char** argv) {
   CLI::App app(
       "Trains a small GPT over several epochs of a small text with fp32, direct quantisation and "
       "activation deltas on its boundaries, and prints the mean loss of the last two epochs of "
-      "each.");
+      "each.",
+      "convergence_bench");
   AddFlags(&app, &options);
   try {
     app.parse(argc, argv);

@@ -17,7 +17,7 @@ class FlagsTest(unittest.TestCase):
         for program in PROGRAMS:
             done = run(program, "--help")
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn("Usage", done.stdout)
+            self.assertIn(f"Usage: {program} ", done.stdout)
             self.assertNotIn("nan", done.stdout)
 
     def test_what_is_unknown_is_refused(self):

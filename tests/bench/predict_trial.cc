@@ -305,7 +305,8 @@ int Main(int argc, char** argv) {
   Options o;
   CLI::App app(
       "Single-pass training of a byte-level GPT with predictive deltas on its boundaries; prints "
-      "the mean loss of the last 100 steps of each seed.");
+      "the mean loss of the last 100 steps of each seed.",
+      "predict_trial");
   AddFlags(&app, &o);
   try {
     app.parse(argc, argv);

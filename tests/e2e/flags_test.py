@@ -28,6 +28,13 @@ def commands():
 
 
 class FlagsTest(unittest.TestCase):
+    def test_help_names_the_program_and_not_where_it_was_built(self):
+        """The manual pages of some programs are what their help prints."""
+        for command, text in commands():
+            with self.subTest(command=command):
+                self.assertIn(f"Usage: {' '.join(command)} ", text)
+                self.assertNotIn(BIN, text)
+
     def refused(self, command, flag, value, words):
         code, said = run(*command, f"{flag}={value}")
         self.assertEqual(code, 2, (command, flag, value, said))

@@ -82,7 +82,7 @@ TEST(SessionEnd, AnErrorOfAStageIsToldEverywhere) {
                     HasSubstr(absl::StrCat("stage ", broken, " (node-", broken)));
         EXPECT_THAT(statuses[stage].message(), HasSubstr("step 2: "));
         EXPECT_THAT(statuses[stage].message(), HasSubstr("the fake broke"));
-        EXPECT_THAT(statuses[stage].message(), HasSubstr("submit --resume"));
+        EXPECT_THAT(statuses[stage].message(), HasSubstr("Correct the cause"));
         const SessionEvent event = world.observer(stage).events().back();
         EXPECT_EQ(event.state(), SessionEvent::FAILED);
         EXPECT_EQ(event.message(), statuses[stage].message());

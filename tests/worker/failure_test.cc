@@ -20,8 +20,17 @@ TEST(DescribeFailure, NamesWhoWhereAndWhatToDo) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(status.message(),
             "session failed at stage 1 (node-1, 10.0.0.2:7071), step 17: link b0 with stage 0: "
-            "reset. Check that the node runs and its "
-            "network is up, then continue from the last checkpoint with `isthmus submit --resume`");
+            "reset. Check that the node runs and its network is up");
+}
+
+// The coordinator adds how the job goes on: it stood there twice.
+TEST(DescribeFailure, HowTheJobGoesOnIsNotSaidHere) {
+  const auto plan = SessionPlan::Make(MakePlan(WorldShape()), 1).value();
+  for (int code = 1; code <= 16; ++code) {
+    const absl::Status told =
+        DescribeFailure(*plan, 17, absl::Status(static_cast<absl::StatusCode>(code), "x"));
+    EXPECT_THAT(told.message(), Not(HasSubstr("resume"))) << told;
+  }
 }
 
 TEST(DescribeFailure, APeersStoryStaysItsOwn) {

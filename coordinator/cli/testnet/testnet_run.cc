@@ -156,7 +156,7 @@ class Testnet {
   void LeaveRunDir(bool failed) {
     if (run_dir_.empty()) return;
     if (failed) {
-      console_->Err(absl::StrCat("isthmus: the logs are in ", run_dir_,
+      console_->Err(absl::StrCat("isthmus: the logs are in ", ShownRunDir(),
                                  " (coordinator.log, wan.log and one NAME.log a daemon)\n"));
     } else if (temporary_ && !options_.keep) {
       std::error_code ignored;
@@ -174,6 +174,9 @@ class Testnet {
   };
 
   void Say(const std::string& text) { console_->Err(absl::StrCat("testnet: ", text, "\n")); }
+
+  // As the user named it.
+  std::string ShownRunDir() const { return temporary_ ? run_dir_ : options_.run_dir; }
 
   absl::Status Prepare() {
     RETURN_IF_ERROR(CheckTestnetOptions(options_));
@@ -207,7 +210,7 @@ class Testnet {
     const fs::path path = fs::absolute(options_.run_dir).lexically_normal();
     if (fs::exists(path / "coordinator", error)) {
       return absl::InvalidArgumentError(absl::StrCat(
-          path.string(), " holds an earlier run: delete it or name another --run-dir"));
+          options_.run_dir, " holds an earlier run: delete it or name another --run-dir"));
     }
     fs::create_directories(path, error);
     if (error)
@@ -227,7 +230,7 @@ class Testnet {
       return absl::InternalError("isthmus-wan made other nodes than its link table names");
     }
     Say(absl::StrCat("network of ", daemons_.size(), " nodes and a hub is up, run directory ",
-                     run_dir_));
+                     ShownRunDir()));
     return absl::OkStatus();
   }
 

@@ -53,6 +53,16 @@ class ScriptsTest(unittest.TestCase):
         self.assertIn("--preset needs a value", done.stderr)
 
 
+class ShownTest(unittest.TestCase):
+    def test_a_path_is_relative_to_where_the_user_stands(self):
+        for caller, path, shown in ((ROOT, f"{ROOT}/build/run", "build/run"), ("/", f"{ROOT}/data", f"{ROOT}/data".lstrip("/")),
+                                    (f"{ROOT}/deploy", f"{ROOT}/data", f"{ROOT}/data"), (ROOT, f"{ROOT}er/data", f"{ROOT}er/data")):
+            done = run("bash", "-c", f". {ROOT}/deploy/lib.sh; cd /tmp; shown {path}", cwd=caller)
+            self.assertEqual(done.stdout, shown)
+            nested = run("bash", "-c", f". {ROOT}/deploy/lib.sh; cd /tmp; bash -c '. {ROOT}/deploy/lib.sh; shown {path}'", cwd=caller)
+            self.assertEqual(nested.stdout, shown, "a script that another one calls")
+
+
 class TorchTest(unittest.TestCase):
     def unpacked(self, folder, version, config=""):
         cmake = os.path.join(folder, "share", "cmake", "Torch")
@@ -101,6 +111,8 @@ class FetchDataTest(unittest.TestCase):
             done = run(os.path.join(ROOT, "deploy", "fetch-data.sh"), folder)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(done.stdout.count("already there"), 2)
+            done = run(os.path.join(ROOT, "deploy", "fetch-data.sh"), "mine", cwd=os.path.dirname(shutil.copytree(folder, folder + "/mine")))
+            self.assertIn("fetch-data.sh: mine/bible.txt: already there", done.stdout)
 
     def test_unknown_corpus_is_bad_usage(self):
         self.assertEqual(run(os.path.join(ROOT, "deploy", "fetch-data.sh"), "--only", "novel").returncode, 2)

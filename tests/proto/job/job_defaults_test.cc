@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/data/data_files.h"
@@ -250,6 +251,20 @@ TEST(JobDefaults, LimitsAreWholeNumbers) {
                   "recipe.steps: '2000000000' is not allowed; it must be from 1 to 1000000000",
                   "compression.buffer_disk_bytes: '-1' is not allowed; it must be from 0 to "
                   "1000000000000000"));
+}
+
+// No double holds them: they were echoed as other numbers.
+TEST(JobDefaults, AHugeWholeNumberIsNamedAsItWasWritten) {
+  for (const int64_t steps :
+       {int64_t{9007199254740993}, int64_t{9223372036854775807}, -9007199254740993}) {
+    JobSpec job = SmallJob();
+    job.mutable_recipe()->set_steps(steps);
+    job.mutable_checkpoint()->set_every(steps);
+    FillDefaults(&job);
+    for (const absl::Status& error : JobErrors(job))
+      EXPECT_THAT(std::string(error.message()), testing::HasSubstr(absl::StrCat("'", steps, "'")));
+    EXPECT_GE(JobErrors(job).size(), 2u);
+  }
 }
 
 TEST(JobDefaults, TheDataPathStaysInTheDataDirectory) {
