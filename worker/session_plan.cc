@@ -62,8 +62,8 @@ absl::Status SessionPlan::Check() {
       return Wrong(absl::StrCat("stage ", rank.stage(), " holds layers ", rank.first_layer(),
                                 " to ", rank.end_layer(), " of ", model.layers()));
     }
-    stages_ = std::max(stages_, rank.stage() + 1);
   }
+  stages_ = StagesOf(plan_);
   RETURN_IF_ERROR(CheckShares());
   RETURN_IF_ERROR(CheckLinks());
   RETURN_IF_ERROR(CheckCodecs());
@@ -74,8 +74,7 @@ absl::Status SessionPlan::CheckShares() {
   const int64_t batch = job().recipe().global_batch();
   if (absl::Status s = CheckReplicas(plan_); !s.ok()) return Wrong(s.message());
   share_ = ShareOf(plan_, mine().replica());
-  for (int r = 0; r < rank_; ++r)
-    stands_for_stage_ = stands_for_stage_ && plan_.ranks(r).stage() != mine().stage();
+  stands_for_stage_ = StandsForStage(plan_, rank_);
   distinct_samples_ = SamplesOf(share_, plan_.train_samples(), batch).count();
   return absl::OkStatus();
 }

@@ -62,12 +62,6 @@ struct Placement {
   double other_step_s = 0;     // ... and a step with it; 0: it does not fit the memory
 };
 
-struct Found {  // by the search
-  Placement best;
-  std::vector<std::string> considered;  // "2 stages: 1.80 s a step (lab, home)"
-  std::string moved_why;                // of a resumed job that does not stay where it was
-};
-
 // Of one boundary, from the job: "auto" or a codec.
 struct WantedCodecs {
   std::string forward, backward;

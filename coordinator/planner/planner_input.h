@@ -17,6 +17,7 @@ namespace isthmus::coordinator {
 constexpr int kMaxPlannedNodes = 64;     // beyond, the fastest ones are looked at
 constexpr int kExhaustiveOrders = 1000;  // as many orders of daemons are compared one by one
 constexpr int kPricedOrders = 6;         // best orders by a rough score that are priced exactly
+constexpr int kMostReplicas = 16;        // that strategy.replicas 0 compares
 constexpr double kStagesMustPay =
     0.98;  // one stage more is taken if a step takes at most this share of the time
 // A resumed job stays on its daemons with its cut, and with the codecs that `auto` gave it, while a

@@ -13,11 +13,14 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
-#include "coordinator/planner/pricing.h"
 #include "proto/codec/codec_text.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
 namespace {
+
+// 0 is between stages 0 and 1 of a replica.
+int BoundaryOf(const Plan& plan, const LinkPlan& link) { return plan.ranks(link.lower()).stage(); }
 
 // The step since which the daemons of the previous plan have the delta buffers that `job` goes on
 // with on the same boundaries; -1: none. Only visits under that one plan are counted: what it took
@@ -29,7 +32,8 @@ int64_t BuffersSince(const PlannerInput& input, const JobSpec& job) {
     return -1;
   for (const LinkPlan& link : input.previous.links()) {
     if (link.kind() != LinkPlan::BOUNDARY) continue;
-    const absl::StatusOr<CodecSpec> now = ParseCodec(WantedCodecsOf(job, link.lower()).forward);
+    const absl::StatusOr<CodecSpec> now =
+        ParseCodec(WantedCodecsOf(job, BoundaryOf(input.previous, link)).forward);
     if (!now.ok()) return -1;  // auto, chosen anew
     if ((HasBuffers(*now) || HasBuffers(link.forward())) &&
         FormatCodec(*now) != FormatCodec(link.forward()))
@@ -42,14 +46,17 @@ int64_t BuffersSince(const PlannerInput& input, const JobSpec& job) {
 JobSpec WithPreviousCodecs(const PlannerInput& input) {
   JobSpec job = input.job;
   for (const LinkPlan& link : input.previous.links()) {
-    if (link.kind() != LinkPlan::BOUNDARY) continue;
-    const WantedCodecs now = WantedCodecsOf(input.job, link.lower());
-    const WantedCodecs then = WantedCodecsOf(input.previous.job(), link.lower());
+    // Those of the first replica for all: a job names the codecs of a boundary in one way.
+    if (link.kind() != LinkPlan::BOUNDARY || input.previous.ranks(link.lower()).replica() != 0)
+      continue;
+    const int boundary = BoundaryOf(input.previous, link);
+    const WantedCodecs now = WantedCodecsOf(input.job, boundary);
+    const WantedCodecs then = WantedCodecsOf(input.previous.job(), boundary);
     const auto keep = [](const std::string& was, const std::string& is, const CodecSpec& codec) {
       return was == "auto" && is == "auto" ? FormatCodec(codec) : is;
     };
     BoundaryCodec* codec = job.mutable_compression()->add_boundaries();
-    codec->set_boundary(link.lower());
+    codec->set_boundary(boundary);
     codec->set_forward(keep(then.forward, now.forward, link.forward()));
     codec->set_backward(keep(then.backward, now.backward, link.backward()));
   }
@@ -62,19 +69,23 @@ std::string PreviousNames(const Plan& previous) {
   });
 }
 
-// `job` on the previous plan's daemons, in their order, with its cut. NotFound: they are not there;
+// `job` on the previous plan's daemons, in their order, with its replicas and its cut. NotFound: they are not there;
 // FailedPrecondition: the job says otherwise.
-absl::StatusOr<Placement> PricePrevious(const PlannerInput& input, const JobSpec& job,
-                                        const std::vector<const NodeInfo*>& nodes,
-                                        const LinkIndex& links) {
+absl::StatusOr<Layout> PricePrevious(const PlannerInput& input, const JobSpec& job,
+                                     const std::vector<const NodeInfo*>& nodes,
+                                     const LinkIndex& links) {
   const StrategySpec& strategy = input.job.strategy();
-  const int stages = input.previous.ranks_size();
+  const int stages = StagesOf(input.previous);
+  const int replicas = input.previous.ranks_size() / stages;
   const auto otherwise = [](const char* field) {
     return absl::FailedPreconditionError(absl::StrCat("the job says otherwise now (", field, ")"));
   };
   if (strategy.stages() != 0 && strategy.stages() != stages) return otherwise("strategy.stages");
+  if (strategy.replicas() != 0 && strategy.replicas() != replicas)
+    return otherwise("strategy.replicas");
   if (input.previous.ranks(stages - 1).end_layer() != input.job.model().layers())
     return otherwise("model.layers");
+  NodeChains chains(replicas);
   std::vector<const NodeInfo*> order;
   std::vector<int> layers;
   for (const RankPlan& s : input.previous.ranks()) {
@@ -86,14 +97,21 @@ absl::StatusOr<Placement> PricePrevious(const PlannerInput& input, const JobSpec
           absl::StrCat("daemon ", s.node_name(), " (identity ", s.node_id(), ") is not to be had"));
     }
     order.push_back(*node);
-    layers.push_back(s.end_layer() - s.first_layer());
+    chains[s.replica()].push_back(*node);
+    if (s.replica() == 0) layers.push_back(s.end_layer() - s.first_layer());
   }
   if (!strategy.layers_per_stage().empty() &&
       !std::equal(layers.begin(), layers.end(), strategy.layers_per_stage().begin(),
                   strategy.layers_per_stage().end()))
     return otherwise("strategy.layers_per_stage");
   if (!strategy.nodes().empty() && order != nodes) return otherwise("strategy.nodes");
-  return PricePlacement(job, order, layers, links, {input.start_step, BuffersSince(input, job)});
+  std::vector<int> samples;  // so that each replica keeps the samples that it has buffers of
+  if (job.recipe().global_batch() == input.previous.job().recipe().global_batch()) {
+    for (const ReplicaPlan& replica : input.previous.replicas())
+      samples.push_back(replica.samples());
+  }
+  return PriceLayout(job, chains, layers, links, {input.start_step, BuffersSince(input, job)},
+                     Effort::kThorough, samples);
 }
 
 std::string Layers(int first, int end) {
@@ -107,28 +125,30 @@ std::string CutOf(const Plan& previous) {
     absl::StrAppend(out, s.node_name(), " (", Layers(s.first_layer(), s.end_layer()), ")");
   });
 }
-std::string CutOf(const Placement& p) {
+std::string CutOf(const Layout& layout) {
   std::vector<std::string> stages;
-  for (size_t s = 0, first = 0; s < p.nodes.size(); first += p.layers[s], ++s) {
-    const int begin = static_cast<int>(first);
-    stages.push_back(
-        absl::StrCat(p.nodes[s]->name(), " (", Layers(begin, begin + p.layers[s]), ")"));
+  for (const Placement& p : layout.chains) {
+    for (size_t s = 0, first = 0; s < p.nodes.size(); first += p.layers[s], ++s) {
+      const int begin = static_cast<int>(first);
+      stages.push_back(
+          absl::StrCat(p.nodes[s]->name(), " (", Layers(begin, begin + p.layers[s]), ")"));
+    }
   }
   return absl::StrJoin(stages, ", ");
 }
 
-bool SameDaemons(const Plan& previous, const Placement& p) {
+bool SameDaemons(const Plan& previous, const Layout& layout) {
   std::set<std::string> was, is;
   for (const RankPlan& s : previous.ranks()) was.insert(s.node_id());
-  for (const NodeInfo* node : p.nodes) is.insert(node->id());
+  for (const NodeInfo* node : layout.nodes()) is.insert(node->id());
   return was == is;
 }
 
 // What the comparison rests on: "n1 51.0, n2 12.2 GFLOP/s".
-std::string Figures(const Placement& was, const Placement& best) {
+std::string Figures(const Layout& was, const Layout& best) {
   std::map<std::string, double> gflops;
-  for (const Placement* p : {&was, &best}) {
-    for (const NodeInfo* n : p->nodes)
+  for (const Layout* layout : {&was, &best}) {
+    for (const NodeInfo* n : layout->nodes())
       gflops[n->name()] = n->block_flops() / n->block_forward_s() / 1e9;
   }
   return absl::StrCat(
@@ -140,11 +160,12 @@ std::string Figures(const Placement& was, const Placement& best) {
 }
 
 // The previous placement costs too much against the best one.
-std::string TooSlow(const PlannerInput& input, const Placement& was, const Placement& best,
+std::string TooSlow(const PlannerInput& input, const Layout& was, const Layout& best,
                     double accepted) {
   std::vector<int> layers;
-  for (const RankPlan& s : input.previous.ranks())
-    layers.push_back(s.end_layer() - s.first_layer());
+  for (const RankPlan& s : input.previous.ranks()) {
+    if (s.replica() == 0) layers.push_back(s.end_layer() - s.first_layer());
+  }
   return absl::StrCat(
       "by the newest figures of daemons (", Figures(was, best), ") and links a step would take ",
       FormatSeconds(was.step_s), " there and ", FormatSeconds(best.step_s), " on ", CutOf(best),
@@ -163,7 +184,7 @@ void KeepPrevious(const PlannerInput& input, const std::vector<const NodeInfo*>&
   if (input.previous.ranks().empty()) return;
   std::string why;
   for (const bool codecs : {true, false}) {
-    absl::StatusOr<Placement> previous =
+    absl::StatusOr<Layout> previous =
         PricePrevious(input, codecs ? WithPreviousCodecs(input) : input.job, nodes, links);
     if (!previous.ok()) {
       why = std::string(previous.status().message());

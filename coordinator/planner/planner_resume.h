@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "coordinator/planner/placement.h"
+#include "coordinator/planner/found.h"
 #include "coordinator/planner/planner_input.h"
 
 namespace isthmus::coordinator {

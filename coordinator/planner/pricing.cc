@@ -4,14 +4,17 @@
 #include <limits>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "coordinator/planner/codec_memory.h"
+#include "coordinator/planner/reduction_cost.h"
 #include "coordinator/planner/step_time.h"
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
+#include "proto/model/model_cost.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -30,6 +33,22 @@ absl::Status Bind(const CodecSpec& forward, int boundary, CodecSpec* backward) {
   if (!bound.ok()) return Annotate(bound.status(), absl::StrCat("boundary b", boundary));
   *backward = *std::move(bound);
   return absl::OkStatus();
+}
+
+// Room for what a stage reduces with the others of its group.
+absl::Status PlaceReduction(const JobSpec& job, int replicas, int s, int first, Placement* p) {
+  const PartCost cost = StageCost(job.model(), first, first + p->layers[s], 1);
+  const std::string& codec = job.compression().gradients();
+  const bool feedback = codec == "auto" || absl::StrContains(codec, "ef(");
+  const int64_t bytes = ReductionBytes(cost.parameters, replicas, feedback);
+  const NodeInfo& node = *p->nodes[s];
+  p->bytes[s] += bytes;
+  if (p->bytes[s] <= node.memory_bytes()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "memory: to agree with ", replicas - 1, replicas == 2 ? " other replica" : " other replicas",
+      ", stage ", s, " needs ", FormatBytes(bytes), " more on daemon ", node.name(), ", ",
+      FormatBytes(p->bytes[s]), " in all; it may use ", FormatBytes(node.memory_bytes()),
+      ". Use more stages, or fewer replicas"));
 }
 
 // The links of a boundary, without codecs.
@@ -270,10 +289,13 @@ absl::StatusOr<Placement> ChooseCodecs(const JobSpec& job, const Placement& base
 
 }  // namespace
 
-absl::StatusOr<Placement> PricePlacement(const JobSpec& job,
+absl::StatusOr<Placement> PricePlacement(const JobSpec& whole,
                                          const std::vector<const NodeInfo*>& nodes,
                                          const std::vector<int>& layers, const LinkIndex& links,
-                                         const Remaining& remaining, Effort effort) {
+                                         const Remaining& remaining, Effort effort,
+                                         const ReplicaShare& share) {
+  JobSpec job = whole;  // as this chain runs it
+  if (share.samples > 0) job.mutable_recipe()->set_global_batch(share.samples);
   Placement p;
   p.nodes = nodes;
   const int stages = nodes.size();
@@ -282,7 +304,9 @@ absl::StatusOr<Placement> PricePlacement(const JobSpec& job,
       return absl::FailedPreconditionError(
           absl::StrCat("daemon ", node->name(), " has not measured its compute"));
   }
-  ASSIGN_OR_RETURN(p.data, CountSamples(job, *nodes.front()));
+  ASSIGN_OR_RETURN(p.data, CountSamples(whole, *nodes.front()));
+  p.data.train_samples =
+      p.data.train_samples * job.recipe().global_batch() / whole.recipe().global_batch();
   p.remaining = remaining;
   p.first_visits = FirstVisits(job, p.data, remaining);
   if (stages > 1) {
@@ -298,6 +322,7 @@ absl::StatusOr<Placement> PricePlacement(const JobSpec& job,
   for (int s = 0, first = 0; s < stages; first += p.layers[s], ++s) {
     p.compute.push_back(StageTime(job, *nodes[s], first, first + p.layers[s]));
     p.bytes.push_back(StageBytes(job, stages, s, first, first + p.layers[s]));
+    if (share.replicas > 1) RETURN_IF_ERROR(PlaceReduction(job, share.replicas, s, first, &p));
     p.slowest_s = std::max(p.slowest_s, p.compute.back().sum());
   }
   for (int b = 0; b + 1 < stages; ++b) {

@@ -11,13 +11,20 @@
 
 namespace isthmus::coordinator {
 
+// What a chain is where several train beside each other.
+struct ReplicaShare {
+  int samples = 0;   // of the batch, that it takes; 0: all
+  int replicas = 1;  // that agree on the weights: each needs memory for that
+};
+
 // `layers` empty: balanced. `effort`: how hard the codecs of `auto` are looked for. Errors say what
 // is missing: memory, disk, a link, data.
 absl::StatusOr<Placement> PricePlacement(const JobSpec& job,
                                          const std::vector<const NodeInfo*>& nodes,
                                          const std::vector<int>& layers, const LinkIndex& links,
                                          const Remaining& remaining = {},
-                                         Effort effort = Effort::kThorough);
+                                         Effort effort = Effort::kThorough,
+                                         const ReplicaShare& share = {});
 
 }  // namespace isthmus::coordinator
 

@@ -6,6 +6,11 @@
 
 namespace isthmus {
 
+bool GroupsTake(const CodecSpec& spec) {
+  return !IsStateful(spec) && !NeedsTokenIds(spec) && !NeedsPlaces(spec) &&
+         spec.kind() != CodecSpec::AUTOENCODER;
+}
+
 bool KeepsPlaces(const CodecSpec& forward) {
   return forward.kind() == CodecSpec::TOP_K ||
          (forward.kind() == CodecSpec::RANDOM_K && ValuesOf(forward).kind() != CodecSpec::TOP_K);

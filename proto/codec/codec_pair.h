@@ -15,6 +15,9 @@ namespace isthmus {
 // The forward pass must remember the places of its elements until their gradients come.
 inline bool NeedsPlaces(const CodecSpec& backward) { return backward.kind() == CodecSpec::KEPT; }
 
+// What several ranks reduce may be encoded so: every decoder follows without state of its own.
+bool GroupsTake(const CodecSpec& spec);
+
 // True for topk and randomk: each element of a sample is sent or is zero, and both ends know which.
 // A randomk of a topk (values=topk, cocktail) is none of them.
 bool KeepsPlaces(const CodecSpec& forward);

@@ -185,6 +185,16 @@ void CheckBackward(const std::string& field, const std::string& text, Errors* er
   }
 }
 
+// What replicas exchange goes to several of them, and no element has an earlier version of itself.
+void CheckGradients(const std::string& text, Errors* errors) {
+  const std::string field = "compression.gradients";
+  if (!errors->Add(CheckCodec(field, text, true)) || text == "auto") return;
+  if (GroupsTake(ParseCodec(text).value())) return;
+  errors->Add(Bad(field, text,
+                  "a codec without delta, predict, kept or autoencoder, such as none, bf16, "
+                  "ef(quant(8, token)) or ef(topk(0.01))"));
+}
+
 // One side of a boundary: what its codec is, and the field that says so.
 struct Side {
   std::string field, text;
@@ -233,6 +243,7 @@ void ValidateCompression(const CompressionSpec& c, int hidden, int stages, Error
   CheckBackward("compression.backward", c.backward(), errors);
   const bool evaluation_ok =
       errors->Add(CheckCodec("compression.evaluation", c.evaluation(), false));
+  CheckGradients(c.gradients(), errors);
   errors->Add(CheckRange("compression.min_bits", c.min_bits(), 2, 8));
   errors->Add(
       CheckOneOf("compression.tied", c.tied(),
@@ -308,7 +319,7 @@ void FillDefaults(JobSpec* job) {
   DEFAULT(c, backward, "auto");
   DEFAULT(c, evaluation, c->forward() == "none" ? "none" : "bf16");
   DEFAULT(c, tied, c->forward() == "none" && c->backward() == "none" ? "none" : "auto");
-  DEFAULT(c, gradients, "auto");
+  DEFAULT(c, gradients, c->forward() == "none" && c->backward() == "none" ? "none" : "auto");
   DEFAULT(c, min_bits, 4);
   DEFAULT(c, buffer_memory_bytes, kGiB);
   DEFAULT(c, buffer_disk_bytes, 8 * kGiB);

@@ -306,7 +306,7 @@ int QueueLimit(const Plan& plan, const LinkPlan& link) {
       1, link.queue_limit() > 0 ? link.queue_limit() : plan.job().strategy().queue_limit());
 }
 
-absl::Status WriteActions(const std::vector<int>& warmups, Plan* plan) {
+absl::Status WriteActions(const std::vector<std::vector<int>>& warmups, Plan* plan) {
   const RecipeSpec& r = plan->job().recipe();
   RETURN_IF_ERROR(CheckReplicas(*plan));
   const int eval_micros = CeilDivide(r.eval_samples(), r.micro_batch());
@@ -318,8 +318,10 @@ absl::Status WriteActions(const std::vector<int>& warmups, Plan* plan) {
     const int stages = static_cast<int>(ranks.size());
     const Share share = ShareOf(*plan, replica);
     const int micros = CeilDivide(share.count(), r.micro_batch());
+    const auto own =
+        static_cast<size_t>(replica) < warmups.size() ? warmups[replica] : std::vector<int>();
     ASSIGN_OR_RETURN(auto train,
-                     BuildSchedule(plan->job().strategy().schedule(), stages, micros, warmups));
+                     BuildSchedule(plan->job().strategy().schedule(), stages, micros, own));
     // One replica validates; the others wait for it in the next vote.
     const bool validates = replica == chains.begin()->first;
     auto eval = BuildEvalSchedule(stages, validates ? eval_micros : 0);

@@ -13,7 +13,7 @@
 namespace isthmus {
 
 // Fills the lists of all ranks, from the plan's job, ranks (stage, replica), links and groups.
-// `warmups` as in BuildSchedule. A step ends so:
+// `warmups`: of each replica as in BuildSchedule; none: the schedule's own. A step ends so:
 //   buffer hashes, where compression.check_buffers asks for them;
 //   OFFER, REDUCE, COLLECT of the groups, in their order. A rank whose own vote does not depend on
 //   an EXCHANGE finishes it after the vote;
@@ -21,7 +21,7 @@ namespace isthmus {
 //   which decides; the decision goes back the same way;
 //   STEP.
 // InvalidArgument: a schedule that can't be built. FailedPrecondition: as CheckActions.
-absl::Status WriteActions(const std::vector<int>& warmups, Plan* plan);
+absl::Status WriteActions(const std::vector<std::vector<int>>& warmups, Plan* plan);
 
 // FailedPrecondition names the rank and action that is out of order, does not match another rank's,
 // or waits forever. OK: every micro-batch of a rank is forwarded and backwarded once and its

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
+#include "proto/model/model_cost.h"
 
 namespace isthmus {
 
@@ -16,6 +17,33 @@ bool Embeds(const Plan& plan, int rank) { return plan.ranks(rank).first_layer() 
 
 bool HasHead(const Plan& plan, int rank) {
   return plan.ranks(rank).end_layer() == plan.job().model().layers();
+}
+
+int StagesOf(const Plan& plan) {
+  int stages = 0;
+  for (const RankPlan& rank : plan.ranks()) stages = std::max(stages, rank.stage() + 1);
+  return stages;
+}
+
+bool StandsForStage(const Plan& plan, int rank) {
+  const auto& ranks = plan.ranks();
+  return std::none_of(ranks.begin(), ranks.begin() + rank,
+                      [&](const RankPlan& other) { return other.stage() == ranks[rank].stage(); });
+}
+
+int64_t OwnElements(const Plan& plan, int rank) {
+  const ModelSpec& model = plan.job().model();
+  const RankPlan& r = plan.ranks(rank);
+  int64_t elements = StageCost(model, r.first_layer(), r.end_layer(), 1).parameters;
+  if (Embeds(plan, rank) != HasHead(plan, rank))
+    elements -= int64_t{model.vocabulary()} * model.hidden();
+  for (const LinkPlan& link : plan.links()) {
+    if (link.kind() != LinkPlan::BOUNDARY || (link.lower() != rank && link.upper() != rank))
+      continue;
+    if (link.forward().kind() == CodecSpec::AUTOENCODER)
+      elements += int64_t{link.forward().channels()} * model.hidden();
+  }
+  return elements;
 }
 
 void AddTiedGroup(const CodecSpec& codec, Plan* plan) {
@@ -131,8 +159,7 @@ absl::Status CheckGroup(const Plan& plan, const GroupPlan& group) {
   for (const CodecSpec* codec : {&group.contribution(), &group.sum()}) {
     if (codec == &group.sum() && !sharded) continue;
     if (absl::Status s = ValidateCodec(*codec); !s.ok()) return wrong(s.message());
-    if (IsStateful(*codec) || NeedsTokenIds(*codec) || NeedsPlaces(*codec) ||
-        codec->kind() == CodecSpec::AUTOENCODER)
+    if (!GroupsTake(*codec))
       return wrong(absl::StrCat("the codec ", FormatCodec(*codec), " can't be used in a group"));
   }
   return absl::OkStatus();

@@ -22,12 +22,22 @@ inline bool ReadsData(const Plan& plan, int rank) {
   return Embeds(plan, rank) || HasHead(plan, rank);
 }
 
+// Stages of each replica.
+int StagesOf(const Plan& plan);
+// Of the ranks that hold a stage, the one that stores it: the others have the same weights.
+bool StandsForStage(const Plan& plan, int rank);
+
+// Parameters of a rank's stage but the tied ones: those of its layers, embedding and head, and of
+// the autoencoders on its boundaries. The tied embedding is one of them where no other rank of its
+// replica has a copy.
+int64_t OwnElements(const Plan& plan, int rank);
+
 // The group of the ranks that hold a copy of the tied embedding, if there are two or more:
 // vocabulary x hidden, contributions by `codec`.
 void AddTiedGroup(const CodecSpec& codec, Plan* plan);
 
 // For each stage of several replicas a group of its ranks, which adds up the gradients of all
-// parameters but the tied ones: elements_of_stage[s] of them. Sharded.
+// parameters but the tied ones: elements_of_stage[s] of them (OwnElements). Sharded.
 constexpr int64_t kGradientRow = 512;  // the width of such a group: what one scale may cover
 void AddGradientGroups(const CodecSpec& contribution, const CodecSpec& sum,
                        const std::vector<int64_t>& elements_of_stage, Plan* plan);

@@ -1,4 +1,4 @@
-#include "coordinator/planner/search.h"
+#include "coordinator/planner/orders.h"
 
 #include <cmath>
 
@@ -29,8 +29,8 @@ struct World {
 TEST(Search, FewOrdersAreAllComparedAndTheBestKept) {
   World w(4);
   const LinkIndex links(w.topology);
-  EXPECT_THAT(PromisingOrders(MakeJob(), w.nodes, 3, links), SizeIs(kPricedOrders));
-  EXPECT_THAT(PromisingOrders(MakeJob(), w.nodes, 1, links), SizeIs(4));
+  EXPECT_THAT(PromisingOrders(RoughScore(MakeJob(), w.nodes, links), 3), SizeIs(kPricedOrders));
+  EXPECT_THAT(PromisingOrders(RoughScore(MakeJob(), w.nodes, links), 1), SizeIs(4));
 }
 
 TEST(Search, GreedyFindsAChainOfGoodLinksAmongMany) {
@@ -41,7 +41,7 @@ TEST(Search, GreedyFindsAChainOfGoodLinksAmongMany) {
     if ((a + 1) % 12 == b || (b + 1) % 12 == a) m.set_rate_bits_per_s(1e9);
   }
   const LinkIndex links(w.topology);
-  const auto orders = PromisingOrders(MakeJob(12), w.nodes, 12, links);
+  const auto orders = PromisingOrders(RoughScore(MakeJob(12), w.nodes, links), 12);
   ASSERT_FALSE(orders.empty());
   for (size_t s = 1; s < orders[0].size(); ++s) {
     const int step = std::abs(orders[0][s] - orders[0][s - 1]);
@@ -79,7 +79,7 @@ TEST(Search, NoLinksNoOrder) {
   World w(3);
   w.topology.clear_links();
   const LinkIndex links(w.topology);
-  EXPECT_THAT(PromisingOrders(MakeJob(), w.nodes, 2, links), IsEmpty());
+  EXPECT_THAT(PromisingOrders(RoughScore(MakeJob(), w.nodes, links), 2), IsEmpty());
   EXPECT_EQ(links.Get("id-a", "id-b").why_not, "not measured yet");
 }
 

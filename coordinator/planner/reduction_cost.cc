@@ -1,0 +1,237 @@
+#include "coordinator/planner/reduction_cost.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "coordinator/core/format.h"
+#include "proto/codec/codec_text.h"
+#include "proto/model/model_cost.h"
+#include "proto/plan/groups.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+// Encoded: contributions but the own one, and the own sum. Decoded: the others' contributions to
+// the own part, and all sums. About three times all elements with two ranks or more.
+constexpr double kPassesOfCodec = 3;
+
+struct Group {
+  std::vector<int> ranks;
+  int64_t elements = 0;
+  bool tied = false;
+};
+
+std::vector<Group> GroupsOf(const JobSpec& job, const Layout& layout) {
+  std::vector<Group> groups;
+  const int stages = layout.stages();
+  const int64_t tied = int64_t{job.model().vocabulary()} * job.model().hidden();
+  if (stages > 1) groups.push_back({{}, tied, true});
+  for (int r = 0; r < layout.replicas() && stages > 1; ++r) {
+    groups[0].ranks.push_back(r * stages);
+    groups[0].ranks.push_back(r * stages + stages - 1);
+  }
+  const std::vector<int>& layers = layout.chain().layers;
+  for (int s = 0, first = 0; s < stages; first += layers[s], ++s) {
+    Group group;
+    group.elements = StageCost(job.model(), first, first + layers[s], 1).parameters;
+    if (stages > 1 && (s == 0 || s + 1 == stages)) group.elements -= tied;
+    for (int r = 0; r < layout.replicas(); ++r) group.ranks.push_back(r * stages + s);
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+// What crosses in one of the two phases (contributions, sums), by pair of ranks and by rank.
+class Phase {
+ public:
+  explicit Phase(const Layout& layout) : layout_(layout) {
+    for (const GroupPair& pair : layout.pairs) {
+      Fastest(pair.lower, pair.up.rate_bits_per_s, pair.down.rate_bits_per_s);
+      Fastest(pair.upper, pair.down.rate_bits_per_s, pair.up.rate_bits_per_s);
+    }
+  }
+
+  void Add(const Group& group, const CodecSpec& codec) {
+    const auto n = static_cast<double>(group.ranks.size());
+    const double part =
+        WireBytes(codec, {1, group.elements / kGradientRow + 1, kGradientRow}, true) / n;
+    for (int a : group.ranks) {
+      for (int b : group.ranks) {
+        if (a < b) between_[{a, b}] += part;
+      }
+      through_[a] += part * (n - 1);
+    }
+  }
+
+  double Seconds() const {
+    double seconds = 0;
+    for (const GroupPair& pair : layout_.pairs) {
+      const auto at = between_.find({pair.lower, pair.upper});
+      if (at == between_.end()) continue;
+      const double rate = std::min(pair.up.rate_bits_per_s, pair.down.rate_bits_per_s);
+      seconds = std::max(seconds, 8 * at->second / rate);
+    }
+    for (const auto& [rank, bytes] : through_) {
+      const auto [out, in] = lines_.at(rank);
+      seconds = std::max(seconds, 8 * bytes / std::min(out, in));
+    }
+    return seconds;
+  }
+
+ private:
+  void Fastest(int rank, double out, double in) {
+    auto& line = lines_[rank];
+    line = {std::max(line.first, out), std::max(line.second, in)};
+  }
+
+  const Layout& layout_;
+  std::map<std::pair<int, int>, double> between_;   // bytes, either way
+  std::map<int, double> through_;                   // bytes out, as many in
+  std::map<int, std::pair<double, double>> lines_;  // of each rank: bit/s out and in
+};
+
+double RoundTrip(const GroupPair& pair) {
+  return std::max(pair.up.round_trip_s, pair.down.round_trip_s);
+}
+
+// Both phases, with the codecs: of the tied group, of those of the stages, or of all.
+double ExchangeSeconds(const Layout& layout, const std::vector<Group>& groups,
+                       const CodecSpec& gradients, const CodecSpec& tied, bool with_tied,
+                       bool with_stages) {
+  Phase phase(layout);
+  double round_trip_s = 0;
+  std::map<int, double> codec_s;  // by rank
+  for (const GroupPair& pair : layout.pairs) round_trip_s = std::max(round_trip_s, RoundTrip(pair));
+  for (const Group& group : groups) {
+    if (group.tied ? !with_tied : !with_stages) continue;
+    const CodecSpec& codec = group.tied ? tied : gradients;
+    phase.Add(group, codec);
+    const TensorDims dims{1, group.elements / kGradientRow + 1, kGradientRow};
+    for (int rank : group.ranks)
+      codec_s[rank] += kPassesOfCodec * CodecSeconds(codec, dims) +
+                       4 * kTransportSecondsPerByte * WireBytes(codec, dims, true);
+  }
+  double slowest_s = 0;
+  for (const auto& [rank, seconds] : codec_s) slowest_s = std::max(slowest_s, seconds);
+  return 2 * phase.Seconds() + round_trip_s + slowest_s;
+}
+
+// Down each chain, over to the first one's rank, and back.
+double VoteSeconds(const Layout& layout) {
+  double slowest_s = 0;
+  for (int r = 0; r < layout.replicas(); ++r) {
+    double seconds = 0;
+    for (const BoundaryChoice& b : layout.chains[r].boundaries)
+      seconds += (b.up.round_trip_s + b.down.round_trip_s) / 2;
+    for (const GroupPair& pair : layout.pairs) {
+      if (r > 0 && pair.lower == 0 && pair.upper == r * layout.stages()) seconds += RoundTrip(pair);
+    }
+    slowest_s = std::max(slowest_s, seconds);
+  }
+  return slowest_s;
+}
+
+absl::Status FindPairs(const std::vector<Group>& groups, const LinkIndex& links, Layout* layout) {
+  const std::vector<const NodeInfo*> nodes = layout->nodes();
+  std::map<std::pair<int, int>, bool> wanted;
+  for (const Group& group : groups) {
+    for (int a : group.ranks) {
+      for (int b : group.ranks) {
+        if (a < b) wanted[{a, b}] = true;
+      }
+    }
+  }
+  for (const auto& entry : wanted) {
+    const auto [lower, upper] = entry.first;
+    GroupPair pair{lower, upper, links.Get(nodes[lower]->id(), nodes[upper]->id()),
+                   links.Get(nodes[upper]->id(), nodes[lower]->id())};
+    for (const auto& [link, from, to] :
+         {std::tie(pair.up, lower, upper), std::tie(pair.down, upper, lower)}) {
+      if (!link.usable)
+        return absl::UnavailableError(absl::StrCat("link: ", nodes[from]->name(), " -> ",
+                                                   nodes[to]->name(),
+                                                   " (replicas agree over it): ", link.why_not));
+    }
+    layout->pairs.push_back(std::move(pair));
+  }
+  return absl::OkStatus();
+}
+
+struct Candidate {
+  const char* text;
+  double price;  // of the step time
+};
+
+// The candidate of least seconds + price x step; "x s in fp32, y s in bf16" for the words.
+template <typename SecondsOf>
+absl::StatusOr<CodecSpec> Choose(const std::string& wanted,
+                                 const std::vector<Candidate>& candidates, double step_s,
+                                 SecondsOf seconds_of, std::string* why) {
+  if (wanted != "auto") return ParseCodec(wanted);
+  std::vector<std::string> words;
+  const char* best = nullptr;
+  double least = 0;
+  for (const Candidate& candidate : candidates) {
+    ASSIGN_OR_RETURN(const CodecSpec codec, ParseCodec(candidate.text));
+    const double seconds = seconds_of(codec);
+    words.push_back(absl::StrCat(FormatSeconds(seconds), " with ", candidate.text));
+    const double cost = seconds + candidate.price * step_s;
+    if (best != nullptr && cost >= least) continue;
+    best = candidate.text;
+    least = cost;
+  }
+  *why = absl::StrCat("a step ", absl::StrJoin(words, ", "), " -> ", best);
+  return ParseCodec(best);
+}
+
+}  // namespace
+
+int64_t ReductionBytes(int64_t elements, int replicas, bool feedback) {
+  // Own gradients, the sum and what is encoded; residuals of the contributions and of the own sum.
+  const int64_t copies = 3 * elements + (feedback ? elements + elements / replicas : 0);
+  return 4 * copies;
+}
+
+absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout* layout) {
+  const std::vector<Group> groups = GroupsOf(job, *layout);
+  RETURN_IF_ERROR(FindPairs(groups, links, layout));
+  double step_s = 0;
+  for (const Placement& p : layout->chains) step_s = std::max(step_s, p.pipeline_s);
+  const CodecSpec plain;
+  ASSIGN_OR_RETURN(layout->gradients,
+                   Choose(
+                       job.compression().gradients(),
+                       {{"bf16", 0}, {"none", 0}, {"ef(quant(8, token))", kQuantisedPrice}}, step_s,
+                       [&](const CodecSpec& codec) {
+                         return ExchangeSeconds(*layout, groups, codec, plain, false, true);
+                       },
+                       &layout->gradients_why));
+  if (!layout->gradients_why.empty())
+    layout->gradients_why = absl::StrCat("gradients of replicas: ", layout->gradients_why);
+  bool tied = false;
+  for (const Group& group : groups) tied = tied || group.tied;
+  if (tied) {
+    ASSIGN_OR_RETURN(layout->tied, Choose(
+                                       job.compression().tied(), {{"bf16", 0}, {"none", 0}}, step_s,
+                                       [&](const CodecSpec& codec) {
+                                         return ExchangeSeconds(*layout, groups, plain, codec, true,
+                                                                false);
+                                       },
+                                       &layout->tied_why));
+    if (!layout->tied_why.empty())
+      layout->tied_why =
+          absl::StrCat("tied embedding, over both ends of all replicas: ", layout->tied_why);
+  }
+  layout->reduce_s = ExchangeSeconds(*layout, groups, layout->gradients, layout->tied, tied, true);
+  layout->sync_s = layout->reduce_s + VoteSeconds(*layout);
+  return absl::OkStatus();
+}
+
+}  // namespace isthmus::coordinator
