@@ -270,14 +270,13 @@ int RunSubmit(const ClientOptions& client, const SubmitOptions& options, Console
   if (options.json && !options.watch) {
     console->Out(ToJson(*reply, true));
   } else if (!options.json) {
-    console->Out(absl::StrCat(
-        "submitted ", Printable(reply->job_id()),
-        reply->plan().ranks().empty()
-            ? ""
-            : absl::StrCat(": ", reply->plan().ranks_size(),
-                           reply->plan().ranks_size() == 1 ? " stage" : " stages", ", predicted ",
-                           FormatSeconds(reply->plan().predicted_step_s()), " a step"),
-        "\n"));
+    console->Out(
+        absl::StrCat("submitted ", Printable(reply->job_id()),
+                     reply->plan().ranks().empty()
+                         ? ""
+                         : absl::StrCat(": ", ShapeWords(reply->plan()), ", predicted ",
+                                        FormatSeconds(reply->plan().predicted_step_s()), " a step"),
+                     "\n"));
     console->Out(OneStageNote(*job, reply->plan()));
     if (!options.watch)
       console->Out(absl::StrCat("watch it: isthmus watch ", Printable(reply->job_id()), "\n"));

@@ -6,6 +6,7 @@
 #include "absl/strings/strip.h"
 #include "coordinator/core/jobs.h"
 #include "proto/job/job_state.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -69,7 +70,9 @@ void JobTable::OnKept(const std::string& node_id, const KeptParts& all) {
 
 std::string KeptWords(const Job& job) {
   std::vector<std::string> names;
-  for (const RankPlan& stage : job.plan.ranks()) names.push_back(stage.node_name());
+  for (int r = 0; r < job.plan.ranks_size(); ++r) {
+    if (StandsForStage(job.plan, r)) names.push_back(job.plan.ranks(r).node_name());
+  }
   return absl::StrCat("the parts of checkpoint ", job.kept_step, " lie on the disks of ",
                       absl::StrJoin(names, ", "),
                       job.kept_waits.empty()
@@ -79,7 +82,9 @@ std::string KeptWords(const Job& job) {
 
 // Why the parts of job.kept_step can't be had now, in words; empty: they can.
 std::string JobTable::KeptWaits(const Job& job, const Membership& members) const {
-  for (const RankPlan& stage : job.plan.ranks()) {
+  for (int r = 0; r < job.plan.ranks_size(); ++r) {
+    if (!StandsForStage(job.plan, r)) continue;
+    const RankPlan& stage = job.plan.ranks(r);
     const Member* member = members.Find(stage.node_id());
     if (member == nullptr || !member->alive())
       return absl::StrCat("daemon ", stage.node_name(), " is not connected");
@@ -104,14 +109,15 @@ Commands JobTable::TickKept(Job* job, const Membership& members, absl::Time now)
   job->kept_asked = now;
   Commands out;
   for (int i = 0; i < job->plan.ranks_size(); ++i) {
+    if (!StandsForStage(job->plan, i)) continue;
     Command& c = out.emplace_back();
     c.node_id = job->plan.ranks(i).node_id();
     KeptPart* part = c.message.mutable_put_kept();
     part->set_job_id(job->id);
     part->set_step(step);
     part->set_generation(s.generation());
-    part->set_stage(i);
-    part->set_stages(job->plan.ranks_size());
+    part->set_stage(job->plan.ranks(i).stage());
+    part->set_stages(StagesOf(job->plan));
   }
   return out;
 }

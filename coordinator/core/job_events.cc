@@ -10,8 +10,11 @@
 namespace isthmus::coordinator {
 namespace {
 
-std::string Who(const Job& job, int stage) {
-  return absl::StrCat("stage ", stage, " on daemon ", job.plan.ranks(stage).node_name());
+std::string Who(const Job& job, int rank) {
+  const RankPlan& r = job.plan.ranks(rank);
+  return absl::StrCat("stage ", r.stage(),
+                      job.plan.replicas_size() > 1 ? absl::StrCat(" of replica ", r.replica()) : "",
+                      " on daemon ", r.node_name());
 }
 
 FailureCause CauseAt(const Job& job, FailureCause::Kind kind, int stage) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "proto/plan/groups.h"
+
 namespace isthmus::coordinator {
 
 void KeptTable::Told(const std::string& node_id, const KeptParts& all) {
@@ -24,21 +26,23 @@ void KeptTable::Forget(const Membership& members) {
 int64_t KeptTable::NewestWhole(const Plan& plan, int64_t step) const {
   const auto job = parts_.find(plan.job_id());
   if (job == parts_.end()) return -1;
-  std::map<int64_t, int> stages;  // that are kept of a step
-  for (int s = 0; s < plan.ranks_size(); ++s) {
-    const auto node = job->second.find(plan.ranks(s).node_id());
+  std::map<int64_t, int> kept_stages;  // of a step
+  const int stages = StagesOf(plan);
+  for (int r = 0; r < plan.ranks_size(); ++r) {
+    if (!StandsForStage(plan, r)) continue;
+    const auto node = job->second.find(plan.ranks(r).node_id());
     if (node == job->second.end()) return -1;
     std::set<int64_t> steps;
     for (const KeptPart& part : node->second) {
-      if (part.step() > step && part.generation() == plan.generation() && part.stage() == s &&
-          part.stages() == plan.ranks_size())
+      if (part.step() > step && part.generation() == plan.generation() &&
+          part.stage() == plan.ranks(r).stage() && part.stages() == stages)
         steps.insert(part.step());
     }
-    for (int64_t kept : steps) ++stages[kept];
+    for (int64_t kept : steps) ++kept_stages[kept];
   }
   int64_t newest = -1;
-  for (const auto& [kept, count] : stages) {
-    if (count == plan.ranks_size()) newest = kept;
+  for (const auto& [kept, count] : kept_stages) {
+    if (count == stages) newest = kept;
   }
   return newest;
 }

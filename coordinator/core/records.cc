@@ -138,7 +138,7 @@ void AddBytes(const StepRecord& record, const Plan& plan, std::vector<BoundaryTo
     }
     it->set_from_node(plan.ranks(d.forward() ? link->lower() : link->upper()).node_name());
     it->set_to_node(plan.ranks(d.forward() ? link->upper() : link->lower()).node_name());
-    it->set_codec(FormatCodec(DirectionCodec(plan, *link, d.forward())));
+    it->set_codec(DirectionCodecs(plan, *link, d.forward()));
     it->set_raw_bytes(it->raw_bytes() + d.raw_bytes());
     it->set_wire_bytes(it->wire_bytes() + d.wire_bytes());
   }

@@ -57,7 +57,7 @@ class RecordMerger {
 // InvalidArgument unless every figure is finite and not negative, and there are not more than
 // kMaxDirections directions.
 absl::Status CheckStepRecord(const StepRecord& record);
-constexpr int kMaxDirections = 16;
+constexpr int kMaxDirections = 1024;
 
 // Whether the boundaries of both lie between the same layers: else bytes over them don't add up.
 bool SameCut(const Plan& a, const Plan& b);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/planner/cost_model.h"
 #include "proto/model/model_cost.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -41,7 +42,7 @@ double Middle(std::vector<double> values) {
 double PredictedComputeSeconds(const Plan& plan, const RankPlan& stage, const NodeInfo& node) {
   const RecipeSpec& recipe = plan.job().recipe();
   return StageTime(plan.job(), node, stage.first_layer(), stage.end_layer()).sum() *
-         recipe.global_batch() / recipe.micro_batch();
+         ShareOf(plan, stage.replica()).count() / recipe.micro_batch();
 }
 
 std::optional<ComputeTimes> ComputeTable::FigureOf(const Entry& entry) {

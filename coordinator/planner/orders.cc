@@ -111,6 +111,26 @@ Chains Cut(const std::vector<int>& nodes, int replicas, int stages, bool by_stag
   return chains;
 }
 
+// Every way to fill the chains, one form of each: first daemons rise from replica to replica.
+template <typename Offer>
+void AllChains(const RoughScore& rough, int replicas, int stages, Order* order,
+               std::vector<bool>* used, const Offer& offer) {
+  const int at = static_cast<int>(order->size());
+  if (at == replicas * stages) {
+    const Chains chains = Cut(*order, replicas, stages, false);
+    offer(chains, rough.Of(chains));
+    return;
+  }
+  for (int i = 0; i < rough.nodes(); ++i) {
+    if ((*used)[i] || (at > 0 && at % stages == 0 && i < (*order)[at - stages])) continue;
+    (*used)[i] = true;
+    order->push_back(i);
+    AllChains(rough, replicas, stages, order, used, offer);
+    order->pop_back();
+    (*used)[i] = false;
+  }
+}
+
 // Improves chains by swaps of two daemons, one of which may be idle.
 class Swaps {
  public:
@@ -203,11 +223,19 @@ std::vector<Chains> PromisingChains(const RoughScore& rough, int replicas, int s
     return std::make_pair(rough.whole_s(a), a) < std::make_pair(rough.whole_s(b), b);
   });
   std::vector<std::pair<double, Chains>> found;
-  for (const bool by_stage : {true, false}) {
-    Swaps swaps(rough, Cut(fastest, replicas, stages, by_stage));
-    swaps.Run();
-    if (swaps.score() < RoughScore::kImpossible)
-      found.emplace_back(swaps.score(), Sorted(swaps.chains()));
+  const auto offer = [&](const Chains& chains, double score) {
+    if (score < RoughScore::kImpossible) found.emplace_back(score, Sorted(chains));
+  };
+  if (CountOrders(n, wanted) <= kExhaustiveLayouts) {
+    Order order;
+    std::vector<bool> used(n);
+    AllChains(rough, replicas, stages, &order, &used, offer);
+  } else {
+    for (const bool by_stage : {true, false}) {
+      Swaps swaps(rough, Cut(fastest, replicas, stages, by_stage));
+      swaps.Run();
+      offer(swaps.chains(), swaps.score());
+    }
   }
   std::sort(found.begin(), found.end());
   std::vector<Chains> out;

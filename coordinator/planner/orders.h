@@ -16,7 +16,8 @@ std::vector<Order> PromisingOrders(const RoughScore& rough, int stages);
 // Up to kPricedLayouts ways to make `replicas` chains of `stages` of the nodes, best first. Empty:
 // none was found that has the links and the data.
 constexpr int kPricedLayouts = 3;
-constexpr int kMostSwaps = 20000;  // that one search tries
+constexpr int kExhaustiveLayouts = 5040;  // as many are all compared
+constexpr int kMostSwaps = 20000;         // that one search tries
 std::vector<Chains> PromisingChains(const RoughScore& rough, int replicas, int stages);
 
 }  // namespace isthmus::coordinator

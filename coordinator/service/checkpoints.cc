@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
 
@@ -30,9 +31,9 @@ absl::Status Checkpoints::CheckHeader(const PutCheckpointHeader& header) const {
         job == nullptr ? "there is no such job"
                        : absl::StrCat("the job is at generation ", job->status.generation())));
   }
-  if (header.stages() != job->plan.ranks_size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "checkpoint part: ", header.stages(), " stages; the plan has ", job->plan.ranks_size()));
+  if (header.stages() != StagesOf(job->plan)) {
+    return absl::InvalidArgumentError(absl::StrCat("checkpoint part: ", header.stages(),
+                                                   " stages; the plan has ", StagesOf(job->plan)));
   }
   return absl::OkStatus();
 }

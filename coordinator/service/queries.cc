@@ -50,7 +50,9 @@ NodeStatus Queries::Describe(const Member& member, absl::Time now) {
   if (job != nullptr) {
     out.set_job_id(job->id);
     for (const RankPlan& s : job->plan.ranks()) {
-      if (s.node_id() == member.node.id()) out.set_stage(s.stage());
+      if (s.node_id() != member.node.id()) continue;
+      out.set_stage(s.stage());
+      out.set_replica(s.replica());
     }
     const absl::Duration still =
         cores_->members.NoProgressFor(member.node.id(), job->status.generation(), now);

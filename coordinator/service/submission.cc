@@ -47,9 +47,17 @@ absl::Status StepNeedsResume(const Request& request) {
 PlanReply ReplyOf(PlannedJob planned, const StartRequest& request) {
   PlanReply reply;
   std::vector<ActionList> schedule;
-  for (int r = 0; r < planned.plan.ranks_size(); ++r) schedule.push_back(TrainOf(planned.plan, r));
-  for (std::string& line : SchedulePicture(schedule, Wiring::Of(planned.plan),
-                                           request.spec.strategy().queue_limit(), kGridColumns))
+  std::vector<std::string> names;
+  for (int r = 0; r < planned.plan.ranks_size(); ++r) {
+    const RankPlan& rank = planned.plan.ranks(r);
+    schedule.push_back(TrainOf(planned.plan, r));
+    names.push_back(planned.plan.replicas_size() > 1
+                        ? absl::StrCat("replica ", rank.replica(), ", stage ", rank.stage(), " ")
+                        : absl::StrCat("stage ", rank.stage()));
+  }
+  for (std::string& line :
+       SchedulePicture(schedule, Wiring::Of(planned.plan), request.spec.strategy().queue_limit(),
+                       kGridColumns, names))
     *reply.add_schedule_grid() = std::move(line);
   if (!request.given_up.empty()) reply.add_warnings(request.given_up);
   for (std::string& w : planned.warnings) *reply.add_warnings() = std::move(w);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
@@ -133,13 +134,17 @@ Rows FrameRows(const GroupPlan& group, FrameHeader::Kind kind, int from, int to)
   return {0, group.rows()};
 }
 
-const CodecSpec& DirectionCodec(const Plan& plan, const LinkPlan& link, bool forward) {
-  if (link.kind() == LinkPlan::BOUNDARY) return forward ? link.forward() : link.backward();
+std::string DirectionCodecs(const Plan& plan, const LinkPlan& link, bool forward) {
+  if (link.kind() == LinkPlan::BOUNDARY)
+    return FormatCodec(forward ? link.forward() : link.backward());
+  std::vector<std::string> codecs;
   for (const GroupPlan& group : plan.groups()) {
-    if (PositionIn(group, link.lower()) >= 0 && PositionIn(group, link.upper()) >= 0)
-      return group.contribution();
+    if (PositionIn(group, link.lower()) < 0 || PositionIn(group, link.upper()) < 0) continue;
+    std::string text = FormatCodec(group.contribution());
+    if (std::find(codecs.begin(), codecs.end(), text) == codecs.end())
+      codecs.push_back(std::move(text));
   }
-  return CodecSpec::default_instance();
+  return codecs.empty() ? FormatCodec(CodecSpec()) : absl::StrJoin(codecs, ", ");
 }
 
 absl::Status CheckGroup(const Plan& plan, const GroupPlan& group) {

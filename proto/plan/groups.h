@@ -4,6 +4,7 @@
 #define ISTHMUS_PROTO_PLAN_GROUPS_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -67,9 +68,9 @@ Rows OwnedRows(const GroupPlan& group, int position);
 // Of a frame from the rank `from` to the rank `to`; kind CONTRIBUTION or SUM.
 Rows FrameRows(const GroupPlan& group, FrameHeader::Kind kind, int from, int to);
 
-// What a direction of `link` carries is encoded by: of a boundary its own codec, else that of the
-// contributions to the first group that both ends are in; NONE where only votes pass.
-const CodecSpec& DirectionCodec(const Plan& plan, const LinkPlan& link, bool forward);
+// What a direction of `link` carries is encoded by: of a boundary its own codec, else those of the
+// groups that both ends are in; "none" where only votes pass.
+std::string DirectionCodecs(const Plan& plan, const LinkPlan& link, bool forward);
 
 // InvalidArgument: ranks that are none, or twice in it, no size, or codecs that a group can't have.
 // A codec whose decoder follows its encoder (delta, predict) is one of them: a contribution goes

@@ -102,7 +102,8 @@ std::vector<ActionList> BuildEvalSchedule(int stages, int micros) {
 }
 
 std::vector<std::string> SchedulePicture(const std::vector<ActionList>& lists, const Wiring& wiring,
-                                         int queue_limit, int max_columns) {
+                                         int queue_limit, int max_columns,
+                                         const std::vector<std::string>& names) {
   const absl::StatusOr<Simulation> run =
       Simulate(lists, wiring, queue_limit, ScheduleCosts::Unit(wiring));
   if (!run.ok()) return {std::string(run.status().message())};
@@ -116,7 +117,8 @@ std::vector<std::string> SchedulePicture(const std::vector<ActionList>& lists, c
         cells[c] = absl::StrCat(t.action.op() == Action::FWD ? "F" : "B", t.action.micro());
       }
     }
-    std::string line = absl::StrFormat("stage %-3d", s);
+    std::string line =
+        absl::StrFormat("%-9s", s < names.size() ? names[s] : absl::StrCat("stage ", s));
     for (const std::string& cell : cells) absl::StrAppendFormat(&line, "|%-3s", cell);
     lines.push_back(line + (columns < run->makespan_s ? "|..." : "|"));
   }

@@ -31,11 +31,49 @@ std::string Layers(const RankPlan& stage, const ModelSpec& model) {
 }
 
 Table StageTable(const Plan& plan) {
-  Table table({">STAGE", "NODE", "ADDRESS", "HOLDS", ">COMPUTE/STEP", ">MEMORY"});
+  const bool several = plan.replicas_size() > 1;
+  std::vector<std::string> columns = {">STAGE", "NODE",          "ADDRESS",
+                                      "HOLDS",  ">COMPUTE/STEP", ">MEMORY"};
+  if (several) columns.insert(columns.begin(), {">REPLICA", ">SAMPLES"});
+  Table table(columns);
   for (const RankPlan& stage : plan.ranks()) {
-    table.AddRow({absl::StrCat(stage.stage()), stage.node_name(), stage.address(),
-                  Layers(stage, plan.job().model()), FormatSeconds(stage.predicted_step_s()),
-                  Bytes(stage.memory_bytes())});
+    std::vector<std::string> row = {absl::StrCat(stage.stage()),
+                                    stage.node_name(),
+                                    stage.address(),
+                                    Layers(stage, plan.job().model()),
+                                    FormatSeconds(stage.predicted_step_s()),
+                                    Bytes(stage.memory_bytes())};
+    if (several)
+      row.insert(row.begin(), {absl::StrCat(stage.replica()),
+                               absl::StrCat(ShareOf(plan, stage.replica()).count())});
+    table.AddRow(std::move(row));
+  }
+  return table;
+}
+
+// "lab, home" of the ranks of a group.
+std::string Members(const Plan& plan, const GroupPlan& group) {
+  return absl::StrJoin(group.ranks(), ", ", [&](std::string* out, int rank) {
+    absl::StrAppend(out, rank >= 0 && rank < plan.ranks_size() ? plan.ranks(rank).node_name()
+                                                               : absl::StrCat("rank ", rank));
+  });
+}
+
+// What replicas reduce, and the bytes that each of them sends for it in a step.
+Table GroupTable(const Plan& plan) {
+  Table table({"GROUP", "SUMS", "OVER", "CODEC", ">RAW/STEP", ">SENT/STEP"});
+  for (const GroupPlan& group : plan.groups()) {
+    const int64_t n = group.ranks_size();
+    if (n < 2 || !ValidateCodec(group.contribution()).ok()) continue;
+    const TensorDims all{1, group.rows(), group.width()};
+    const bool sharded = group.rule() == GroupPlan::SHARDED;
+    double sent = static_cast<double>(EncodedBytes(group.contribution(), all, true));
+    if (sharded) sent = (sent + static_cast<double>(EncodedBytes(group.sum(), all, true))) / n;
+    table.AddRow({group.id(),
+                  group.tensors() == GroupPlan::TIED ? "the tied embedding's gradient"
+                                                     : "gradients of its layers",
+                  Members(plan, group), FormatCodec(group.contribution()),
+                  Bytes(all.elements() * 4), FormatBytes(sent * static_cast<double>(n - 1))});
   }
   return table;
 }
@@ -47,7 +85,6 @@ std::string StageName(const Plan& plan, int stage) {
 
 // "delta(quant(4))", bytes of a full micro-batch on the wire and the time they take.
 void AddDirection(const Plan& plan, const LinkPlan& link, bool forward, Table* table) {
-  const CodecSpec& codec = DirectionCodec(plan, link, forward);
   const double rate = forward ? link.rate_up_bits_per_s() : link.rate_down_bits_per_s();
   std::vector<std::string> row = {
       link.id(),
@@ -57,9 +94,11 @@ void AddDirection(const Plan& plan, const LinkPlan& link, bool forward, Table* t
       FormatBitRate(rate),
       link.round_trip_s() > 0 ? FormatSeconds(link.round_trip_s()) : "unknown",
       Bytes(link.window_bytes()),
-      FormatCodec(codec)};
+      DirectionCodecs(plan, link, forward)};
+  const CodecSpec& codec = forward ? link.forward() : link.backward();
   if (link.kind() == LinkPlan::GROUP) {
-    row[3] = forward ? "tied, up" : "tied, down";
+    row[3] =
+        absl::StrCat(plan.replicas_size() > 1 ? "groups" : "tied", forward ? ", up" : ", down");
   } else if (ValidateCodec(codec).ok()) {
     const JobSpec& job = plan.job();
     const TensorDims dims{job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
@@ -177,14 +216,20 @@ std::string NodesView(const ListNodesReply& reply) {
   return out;
 }
 
+std::string ShapeWords(const Plan& plan) {
+  const int stages = StagesOf(plan);
+  return absl::StrCat(
+      plan.replicas_size() > 1 ? absl::StrCat(plan.replicas_size(), " replicas x ") : "", stages,
+      stages == 1 ? " stage" : " stages");
+}
+
 std::string PlanView(const PlanReply& reply) {
   const Plan& plan = reply.plan();
   const RecipeSpec& recipe = plan.job().recipe();
   const double tokens = static_cast<double>(recipe.global_batch()) * plan.job().model().context();
   std::string out = absl::StrCat("Plan of job ", Printable(plan.job().name()), ": ",
-                                 plan.ranks_size(), plan.ranks_size() == 1 ? " stage" : " stages",
-                                 ", ", plan.job().strategy().schedule(), ", predicted ",
-                                 FormatSeconds(plan.predicted_step_s()), " a step");
+                                 ShapeWords(plan), ", ", plan.job().strategy().schedule(),
+                                 ", predicted ", FormatSeconds(plan.predicted_step_s()), " a step");
   if (plan.predicted_step_s() > 0)
     absl::StrAppend(&out, " (", FormatCount(tokens / plan.predicted_step_s()), " tokens/s)");
   if (plan.from_checkpoint()) absl::StrAppend(&out, ", from checkpoint ", plan.start_step());
@@ -197,6 +242,7 @@ std::string PlanView(const PlanReply& reply) {
       AddDirection(plan, link, false, &links);
     }
     absl::StrAppend(&out, "\n", links.Render(), DeltaNotes(plan));
+    if (plan.replicas_size() > 1) absl::StrAppend(&out, "\n", GroupTable(plan).Render());
   }
   if (!plan.explanation().empty()) absl::StrAppend(&out, "\nWhy:\n");
   for (const std::string& reason : plan.explanation())

@@ -34,6 +34,7 @@ class JobCausesTest : public ::testing::Test {
     *plan.mutable_job() = jobs_->Find(kJob)->spec;
     for (int s = 0; s < kStages; ++s) {
       RankPlan* stage = plan.add_ranks();
+      stage->set_stage(s);
       stage->set_node_id(absl::StrCat("n", s));
       stage->set_node_name(absl::StrCat("name", s));
     }

@@ -27,6 +27,7 @@ class JobsEndTest : public ::testing::Test {
     *plan_.mutable_job() = spec;
     for (int s = 0; s < kStages; ++s) {
       RankPlan* stage = plan_.add_ranks();
+      stage->set_stage(s);
       stage->set_node_id(absl::StrCat("n", s));
       stage->set_node_name(absl::StrCat("name", s));
       isthmus::Register request;

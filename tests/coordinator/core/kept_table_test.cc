@@ -33,10 +33,26 @@ class KeptTableTest : public ::testing::Test {
     plan_.set_generation(7);
     plan_.add_ranks()->set_node_id("a");
     plan_.add_ranks()->set_node_id("b");
+    plan_.mutable_ranks(1)->set_stage(1);
   }
   Plan plan_;
   KeptTable kept_;
 };
+
+// Of several replicas the first keeps the parts; what the others do is of no concern.
+TEST_F(KeptTableTest, OneReplicaKeepsTheParts) {
+  for (int s : {0, 1}) {
+    RankPlan* rank = plan_.add_ranks();
+    rank->set_stage(s);
+    rank->set_replica(1);
+    rank->set_node_id(s == 0 ? "c" : "d");
+    plan_.add_replicas()->set_samples(4);
+  }
+  kept_.Told("a", Parts({Part(10, 0)}));
+  EXPECT_EQ(kept_.NewestWhole(plan_, 0), -1);
+  kept_.Told("b", Parts({Part(10, 1)}));
+  EXPECT_EQ(kept_.NewestWhole(plan_, 0), 10);
+}
 
 TEST_F(KeptTableTest, WholeIsWhatEachDaemonOfThePlanKeepsOfItsStage) {
   EXPECT_EQ(kept_.NewestWhole(plan_, 0), -1);

@@ -1,7 +1,6 @@
-#include "coordinator/planner/orders.h"
-
 #include <cmath>
 
+#include "coordinator/planner/orders.h"
 #include "coordinator/planner/planner.h"
 #include "coordinator/planner/pricing.h"
 #include "gmock/gmock.h"

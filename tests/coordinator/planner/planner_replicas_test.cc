@@ -1,0 +1,168 @@
+// Plans of several replicas: what is written down, said, refused, and kept on a resume.
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/planner/plan_words.h"
+#include "coordinator/planner/planner.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/codec/codec_text.h"
+#include "proto/plan/actions.h"
+#include "proto/plan/groups.h"
+#include "tests/coordinator/planner/topology.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+class PlannerReplicasTest : public ::testing::Test {
+ protected:
+  PlannerReplicasTest() {
+    in_.job_id = "bible-1";
+    in_.job = MakeJob();
+    in_.generation = 3;
+    in_.job.mutable_strategy()->set_replicas(2);
+  }
+  void Nodes(const std::vector<NodeInfo>& nodes, double mbit = 100, double round_trip_ms = 20) {
+    in_.topology.Clear();
+    for (const NodeInfo& n : nodes) *in_.topology.add_nodes() = n;
+    JoinAll(&in_.topology, mbit, round_trip_ms);
+  }
+  void Four(double gflops = 20, double mbit = 100) {
+    Nodes({MakeNode("lab", gflops), MakeNode("home", gflops), MakeNode("cafe", gflops),
+           MakeNode("attic", gflops)},
+          mbit);
+  }
+  PlannedJob Make() {
+    auto planned = MakePlan(in_);
+    EXPECT_TRUE(planned.ok()) << planned.status();
+    return planned.ok() ? *planned : PlannedJob();
+  }
+  std::string Refusal() { return std::string(MakePlan(in_).status().message()); }
+  static std::string Lines(const PlannedJob& p) {
+    return absl::StrJoin(p.plan.explanation(), "\n") + "\n";
+  }
+
+  PlannerInput in_;
+};
+
+TEST_F(PlannerReplicasTest, GoldenTwoReplicasOfTwoStages) {
+  Four();
+  in_.job.mutable_strategy()->set_stages(2);
+  const PlannedJob p = Make();
+  std::ifstream in(absl::StrCat(ISTHMUS_GOLDEN_DIR, "/replicas.txt"));
+  std::stringstream golden;
+  golden << in.rdbuf();
+  EXPECT_EQ(Lines(p), golden.str());
+}
+
+TEST_F(PlannerReplicasTest, ThePlanIsWholeAndItsListsHold) {
+  Four();
+  for (const int stages : {1, 2}) {
+    in_.job.mutable_strategy()->set_stages(stages);
+    const Plan plan = Make().plan;
+    ASSERT_THAT(plan.ranks(), SizeIs(2 * stages));
+    ASSERT_THAT(plan.replicas(), SizeIs(2));
+    EXPECT_TRUE(CheckReplicas(plan).ok());
+    EXPECT_TRUE(CheckActions(plan).ok()) << CheckActions(plan);
+    ASSERT_THAT(plan.groups(), SizeIs(stages == 1 ? 1 : 3));
+    std::set<std::string> ids;
+    for (const LinkPlan& link : plan.links()) EXPECT_TRUE(ids.insert(link.id()).second);
+    for (const GroupPlan& group : plan.groups()) {
+      EXPECT_TRUE(CheckGroup(plan, group).ok());
+      if (group.tensors() == GroupPlan::TIED) continue;
+      const int64_t elements = OwnElements(plan, group.ranks(0));
+      EXPECT_GE(group.rows() * group.width(), elements);
+      EXPECT_LT((group.rows() - 1) * group.width(), elements);
+    }
+  }
+}
+
+TEST_F(PlannerReplicasTest, AutoencodersAreAmongTheParametersOfAStage) {
+  Four();
+  in_.job.mutable_strategy()->set_stages(2);
+  const Plan without = Make().plan;
+  in_.job.mutable_compression()->set_forward("autoencoder(16)");
+  in_.job.mutable_compression()->set_backward("none");
+  const Plan with = Make().plan;
+  for (int rank : {0, 1, 2, 3})
+    EXPECT_EQ(OwnElements(with, rank) - OwnElements(without, rank), 16 * 256) << rank;
+}
+
+TEST_F(PlannerReplicasTest, AsManyAsPay) {
+  in_.job.mutable_strategy()->set_replicas(0);
+  Four(2, 1000);
+  PlannedJob p = Make();
+  EXPECT_THAT(p.plan.ranks(), SizeIs(4)) << Lines(p);
+  EXPECT_THAT(Lines(p), HasSubstr("4 replicas x 1 stage: "));
+  EXPECT_THAT(Lines(p), HasSubstr("2 replicas x 2 stages: "));
+  Four(200, 2);
+  p = Make();
+  EXPECT_THAT(p.plan.ranks(), SizeIs(1)) << Lines(p);
+  EXPECT_THAT(p.plan.replicas(), IsEmpty());
+}
+
+TEST_F(PlannerReplicasTest, Refusals) {
+  Nodes({MakeNode("lab", 20), MakeNode("home", 20), MakeNode("cafe", 20)});
+  in_.job.mutable_strategy()->set_stages(2);
+  EXPECT_EQ(Refusal(), "2 replicas x 2 stages need 4 daemons; 3 are free (cafe, home, lab)");
+  in_.job.mutable_strategy()->set_stages(0);
+  for (const char* name : {"lab", "home", "cafe"}) in_.job.mutable_strategy()->add_nodes(name);
+  EXPECT_THAT(Refusal(),
+              HasSubstr("3 daemons for 2 replicas (strategy.replicas): no equal chains"));
+  in_.job.mutable_strategy()->set_stages(1);
+  EXPECT_THAT(Refusal(), HasSubstr("3 daemons for 2 replicas x 1 stage, which need 2"));
+  in_.job.mutable_compression()->set_gradients("delta(quant(4))");
+  EXPECT_THAT(Refusal(), HasSubstr("compression.gradients: 'delta(quant(4))' is not allowed"));
+}
+
+TEST_F(PlannerReplicasTest, NamedDaemonsAreTakenReplicaAfterReplica) {
+  Four();
+  for (const char* name : {"attic", "lab", "cafe", "home"})
+    in_.job.mutable_strategy()->add_nodes(name);
+  const Plan plan = Make().plan;
+  std::vector<std::string> names;
+  for (const RankPlan& rank : plan.ranks())
+    names.push_back(absl::StrCat(rank.replica(), rank.stage(), rank.node_name()));
+  EXPECT_THAT(names, ::testing::ElementsAre("00attic", "01lab", "10cafe", "11home"));
+}
+
+// A resumed job stays where it was with the shares it had: buffers belong to a replica's samples.
+TEST_F(PlannerReplicasTest, AResumeKeepsDaemonsAndShares) {
+  Nodes({MakeNode("lab", 40), MakeNode("home", 20)});
+  in_.job.mutable_strategy()->set_stages(1);
+  const Plan first = Make().plan;
+  in_.previous = first;
+  in_.from_checkpoint = true;
+  in_.start_step = 100;
+  in_.generation = 4;
+  in_.topology.mutable_nodes(0)->set_block_forward_s(1.1 / 40);
+  const PlannedJob again = Make();
+  ASSERT_THAT(again.plan.replicas(), SizeIs(2));
+  for (int r : {0, 1}) {
+    EXPECT_EQ(again.plan.replicas(r).samples(), first.replicas(r).samples());
+    EXPECT_EQ(again.plan.ranks(r).node_id(), first.ranks(r).node_id());
+  }
+  in_.job.mutable_strategy()->set_replicas(1);
+  EXPECT_THAT(Lines(Make()), HasSubstr("the job says otherwise now (strategy.replicas)"));
+}
+
+TEST_F(PlannerReplicasTest, WarnsWhereAgreeingTakesLongest) {
+  Nodes({MakeNode("lab", 200), MakeNode("home", 200)}, 2);
+  in_.job.mutable_strategy()->set_stages(1);
+  EXPECT_THAT(Make().warnings,
+              Contains(HasSubstr("what replicas exchange, more than the compute")));
+  Nodes({MakeNode("lab", 1), MakeNode("home", 1)}, 10000);
+  EXPECT_THAT(Make().warnings, Not(Contains(HasSubstr("what replicas exchange"))));
+}
+
+}  // namespace
+}  // namespace isthmus::coordinator
