@@ -69,8 +69,8 @@ std::string PreviousNames(const Plan& previous) {
   });
 }
 
-// `job` on the previous plan's daemons, in their order, with its replicas and its cut. NotFound: they are not there;
-// FailedPrecondition: the job says otherwise.
+// `job` on the previous plan's daemons, in their order, with its replicas and its cut. NotFound:
+// they are not there; FailedPrecondition: the job says otherwise.
 absl::StatusOr<Layout> PricePrevious(const PlannerInput& input, const JobSpec& job,
                                      const std::vector<const NodeInfo*>& nodes,
                                      const LinkIndex& links) {

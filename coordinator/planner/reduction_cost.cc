@@ -21,6 +21,8 @@ namespace {
 // Encoded: contributions but the own one, and the own sum. Decoded: the others' contributions to
 // the own part, and all sums. About three times all elements with two ranks or more.
 constexpr double kPassesOfCodec = 3;
+// What the loss of a run rises by with 4 bits a gradient, as a share of it.
+constexpr double kFourBitGradientLoss = 0.001;
 
 struct Group {
   std::vector<int> ranks;
@@ -165,7 +167,7 @@ absl::Status FindPairs(const std::vector<Group>& groups, const LinkIndex& links,
 }
 
 struct Candidate {
-  const char* text;
+  std::string text;
   double price;  // of the step time
 };
 
@@ -176,14 +178,14 @@ absl::StatusOr<CodecSpec> Choose(const std::string& wanted,
                                  SecondsOf seconds_of, std::string* why) {
   if (wanted != "auto") return ParseCodec(wanted);
   std::vector<std::string> words;
-  const char* best = nullptr;
+  std::string best;
   double least = 0;
   for (const Candidate& candidate : candidates) {
     ASSIGN_OR_RETURN(const CodecSpec codec, ParseCodec(candidate.text));
     const double seconds = seconds_of(codec);
     words.push_back(absl::StrCat(FormatSeconds(seconds), " with ", candidate.text));
     const double cost = seconds + candidate.price * step_s;
-    if (best != nullptr && cost >= least) continue;
+    if (!best.empty() && cost >= least) continue;
     best = candidate.text;
     least = cost;
   }
@@ -205,14 +207,21 @@ absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout*
   double step_s = 0;
   for (const Placement& p : layout->chains) step_s = std::max(step_s, p.pipeline_s);
   const CodecSpec plain;
-  ASSIGN_OR_RETURN(layout->gradients,
-                   Choose(
-                       job.compression().gradients(),
-                       {{"bf16", 0}, {"none", 0}, {"ef(quant(8, token))", kQuantisedPrice}}, step_s,
-                       [&](const CodecSpec& codec) {
-                         return ExchangeSeconds(*layout, groups, codec, plain, false, true);
-                       },
-                       &layout->gradients_why));
+  // Symmetric levels: others cut the largest gradients. No error feedback by itself: Adam's second
+  // moment takes what comes late for noise (tests/bench, replicas).
+  std::vector<Candidate> candidates = {{"bf16", 0}, {"none", 0}};
+  for (const int bits : {8, 4}) {
+    if (bits < job.compression().min_bits()) continue;
+    candidates.push_back({absl::StrCat("quant(", bits, ", token, symmetric)"),
+                          kQuantisedPrice + (bits < 8 ? kStepsForLoss * kFourBitGradientLoss : 0)});
+  }
+  ASSIGN_OR_RETURN(layout->gradients, Choose(
+                                          job.compression().gradients(), candidates, step_s,
+                                          [&](const CodecSpec& codec) {
+                                            return ExchangeSeconds(*layout, groups, codec, plain,
+                                                                   false, true);
+                                          },
+                                          &layout->gradients_why));
   if (!layout->gradients_why.empty())
     layout->gradients_why = absl::StrCat("gradients of replicas: ", layout->gradients_why);
   bool tied = false;

@@ -1,6 +1,6 @@
-// A rough score of ways to place a job, by which the search throws away most of them: the bottleneck
-// of compute and links at kRoughBits, then latency, then how mild a codec the links allow. Daemons
-// are indices into one list. Thread: a value.
+// A rough score of ways to place a job, by which the search throws away most of them: the
+// bottleneck of compute and links at kRoughBits, then latency, then how mild a codec the links
+// allow. Daemons are indices into one list. Thread: a value.
 #ifndef ISTHMUS_COORDINATOR_PLANNER_ROUGH_SCORE_H_
 #define ISTHMUS_COORDINATOR_PLANNER_ROUGH_SCORE_H_
 

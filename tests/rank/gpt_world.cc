@@ -49,6 +49,7 @@ absl::Status TextCorpus::Read(uint32_t id, uint16_t* tokens, uint16_t* targets) 
 
 WorldShape SmallGpt() {
   WorldShape shape;
+  shape.real_stages = true;
   shape.layers = 4;
   shape.hidden = 32;
   shape.heads = 4;

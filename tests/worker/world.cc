@@ -114,8 +114,9 @@ Plan MakePlan(const WorldShape& s, uint64_t generation, int64_t start_step) {
   std::vector<int64_t> elements;  // as the fake stage has them
   for (int i = 0; i < s.stages; ++i) {
     const RankPlan& rank = plan.ranks(i);
-    elements.push_back((rank.end_layer() - rank.first_layer()) * s.hidden +
-                       (s.stages == 1 ? s.vocabulary * s.hidden : 0));
+    elements.push_back(s.real_stages ? OwnElements(plan, i)
+                                     : (rank.end_layer() - rank.first_layer()) * s.hidden +
+                                           (s.stages == 1 ? s.vocabulary * s.hidden : 0));
   }
   const CodecSpec gradients = ParseCodec(s.gradients).value();
   AddGradientGroups(gradients, gradients, elements, &plan);

@@ -26,6 +26,7 @@ struct WorldShape {
   int hidden = 4;
   int heads = 1;
   int context = 3;
+  bool real_stages = false;  // not fakes, which have other parameters
   int vocabulary = 11;
   int steps = 6;
   int global_batch = 7;

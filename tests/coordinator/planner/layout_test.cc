@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/planner/orders.h"
 #include "coordinator/planner/reduction_cost.h"
+#include "coordinator/planner/rough_score.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/codec/codec_text.h"
@@ -80,11 +81,11 @@ TEST(DealSamples, NoOtherDealOfWholeMicroBatchesEndsSooner) {
 
 class LayoutTest : public ::testing::Test {
  protected:
-  void Nodes(const std::vector<double>& gflops, double mbit = 100) {
+  void Nodes(const std::vector<double>& gflops, double mbit = 100, double round_trip_ms = 20) {
     topology_.Clear();
     for (size_t i = 0; i < gflops.size(); ++i)
       *topology_.add_nodes() = MakeNode(std::string(1, static_cast<char>('a' + i)), gflops[i]);
-    JoinAll(&topology_, mbit, 20);
+    JoinAll(&topology_, mbit, round_trip_ms);
   }
   // "ab cd": two replicas of two stages.
   NodeChains Chains(const std::string& text) const {
@@ -140,9 +141,11 @@ TEST_F(LayoutTest, WhatReplicasExchangeGoesByTheLineOfADaemon) {
 
 TEST_F(LayoutTest, GradientsAreQuantisedWhereTheLinkIsSlow) {
   Nodes({20, 20}, 10);
-  EXPECT_EQ(FormatCodec(Price("a b")->gradients), "ef(quant(8, token))");
+  EXPECT_EQ(FormatCodec(Price("a b")->gradients), "quant(4, token, symmetric)");
+  job_.mutable_compression()->set_min_bits(8);
+  EXPECT_EQ(FormatCodec(Price("a b")->gradients), "quant(8, token, symmetric)");
   EXPECT_THAT(Price("a b")->gradients_why, HasSubstr("with bf16, "));
-  Nodes({20, 20}, 100000);
+  Nodes({1, 1}, 100000, 1);
   EXPECT_EQ(FormatCodec(Price("a b")->gradients), "bf16");
   job_.mutable_compression()->set_gradients("ef(topk(0.01))");
   EXPECT_EQ(FormatCodec(Price("a b")->gradients), "ef(topk(0.01))");

@@ -1,3 +1,5 @@
+#include "coordinator/planner/search.h"
+
 #include <cmath>
 
 #include "coordinator/planner/orders.h"

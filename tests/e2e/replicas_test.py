@@ -1,0 +1,75 @@
+"""Replicas as a user runs them: several chains of stages that train one model beside each other."""
+import json
+import unittest
+
+from harness import Cluster, main
+
+
+class ReplicasTest(unittest.TestCase):
+    def cluster(self, daemons):
+        cluster = Cluster()
+        self.addCleanup(cluster.close)
+        return cluster.start(daemons)
+
+    def test_any_cut_gives_the_same_losses(self):
+        cluster = self.cluster(4)
+        names = ["d0", "d1", "d2", "d3"]
+        runs = {}
+        for stages in (1, 2):
+            name = f"r2-s{stages}"
+            # Named daemons and one micro-batch a replica: shares follow measured speed otherwise, and with them the samples.
+            cluster.submit(cluster.job(name, strategy__stages=stages, strategy__replicas=2, strategy__nodes=names[:2 * stages],
+                                       recipe__global_batch=4, recipe__micro_batch=2), "--wait")
+            status = cluster.wait_state({"finished"}, name)
+            runs[name] = cluster.losses(name)
+            self.assertEqual(len(runs[name]), 20)
+            links = {b["link_id"] for b in status["boundaries"]}
+            self.assertEqual(links, {"g0-1"} if stages == 1 else {"b0.0", "b0.1", "g0-1", "g0-2", "g0-3", "g1-2", "g1-3", "g2-3"})
+        for step, loss in runs["r2-s1"].items():
+            self.assertLess(abs(loss - runs["r2-s2"][step]), 1e-5 * loss, f"step {step}")
+
+    def test_the_plan_says_who_holds_what_and_what_they_exchange(self):
+        cluster = self.cluster(4)
+        job = cluster.job(strategy__stages=2, strategy__replicas=2, compression__gradients="ef(quant(8, token))")
+        cluster.wait_for(lambda: cluster.cli("plan", job)[0] == 0)  # until all links are measured
+        code, out, err = cluster.cli("plan", job)
+        self.assertEqual(code, 0, err)
+        self.assertIn("2 replicas x 2 stages", out)
+        for word in ("REPLICA", "SAMPLES", "SENT/STEP", "the tied embedding's gradient", "replica 1, stage 0", "so that all end at about the same time"):
+            self.assertIn(word, out)
+        code, out, err = cluster.cli("plan", job, "--set", "strategy.replicas=3")
+        self.assertNotEqual(code, 0)
+        self.assertIn("3 replicas x 2 stages need 6 daemons; 4 are free", err)
+        code, out, err = cluster.cli("plan", job, "--set", "compression.gradients=predict(quant(4))")
+        self.assertNotEqual(code, 0)
+        self.assertIn("compression.gradients", err)
+
+    def test_a_killed_replica_pauses_the_job_and_the_others_go_on_from_the_checkpoint(self):
+        cluster = self.cluster(4)
+        options = dict(strategy__stages=2, strategy__replicas=2, recipe__steps=3000, checkpoint__every=10,
+                       compression__forward="quant(8)", compression__backward="quant(8)", compression__gradients="quant(8, token, symmetric)")
+        cluster.submit(cluster.job(**options), "--wait")
+        cluster.wait_state({"running"}, step=25)
+        status = json.loads(cluster.cli("status", "job", "--json")[1])
+        self.assertEqual(int(status["generation"]), 1)
+        cluster.daemons["d2"].kill()
+        status = cluster.wait_state({"paused"}, seconds=60)
+        self.assertIn("d2", status["reason"])
+        at = int(status["checkpoint_step"])
+        self.assertGreaterEqual(at, 10)
+        cluster.wait_nodes(3)
+        # Three are left: three replicas of one stage.
+        cluster.submit(cluster.job(**{**options, "strategy__stages": 1, "strategy__replicas": 3}), "--resume", "--wait")
+        cluster.wait_state({"running"}, step=at + 20)
+        code, out, _ = cluster.cli("status", "job")
+        self.assertIn("REPLICA", out)
+        self.assertEqual(cluster.cli("stop", "job")[0], 0)
+        cluster.wait_state({"stopped"})
+        losses = cluster.losses()
+        self.assertEqual(sorted(losses), list(range(max(losses) + 1)), "a step is missing from the log")
+        early, late = [losses[s] for s in range(5)], [losses[s] for s in sorted(losses)[-5:]]
+        self.assertLess(sum(late), 0.9 * sum(early))
+
+
+if __name__ == "__main__":
+    main()

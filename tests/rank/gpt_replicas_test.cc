@@ -1,0 +1,138 @@
+// Replicas with the real engine: they learn what one process learns that makes the passes of all,
+// whatever the cut; and what they exchange may be compressed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "proto/model/recipe.h"
+#include "tests/rank/gpt_world.h"
+
+namespace isthmus::worker {
+namespace {
+
+using ::testing::SizeIs;
+
+// Sums of fp32 gradients and of norms are grouped differently; nothing else differs.
+constexpr double kTolerance = 1e-5;
+
+struct ReplicaRun {
+  std::vector<double> losses;  // of each step, of all replicas together
+  int64_t group_bytes = 0;     // on links of groups
+};
+
+ReplicaRun RunReplicas(const WorldShape& shape, const Corpus& corpus) {
+  MemoryStore store(&MergeSafetensors);
+  World world(MakePlan(shape), GptOptions(&store, &corpus));
+  for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+  ReplicaRun run;
+  run.losses.resize(shape.steps);
+  for (int r = 0; r < world.plan().ranks_size(); ++r) {
+    for (const StepRecord& record : world.observer(r).records()) {
+      if (record.has_loss()) run.losses[record.step()] += record.loss();
+      for (const DirectionBytes& d : record.directions())
+        run.group_bytes += d.link_id()[0] == 'g' ? d.wire_bytes() : 0;
+    }
+  }
+  return run;
+}
+
+// One stage that makes the passes of every replica, one after the other, in fp32.
+std::vector<double> RunAlone(const WorldShape& shape, const Corpus& corpus) {
+  WorldShape one = shape;
+  one.stages = 1;
+  one.replicas.clear();
+  const Plan plan = MakePlan(one);
+  auto stage = GptStages()(plan, 0).value();
+  std::vector<SampleOrder> orders;
+  int64_t begin = 0;
+  for (int samples : shape.replicas) {
+    orders.emplace_back(plan.job().seed(), corpus.train_samples(), shape.global_batch, 0,
+                        DataPosition(), SampleOrder::kMostShuffled, Share{begin, begin + samples});
+    begin += samples;
+  }
+  const double tokens = static_cast<double>(shape.global_batch) * shape.context;
+  std::vector<double> losses;
+  for (int64_t step = 0; step < shape.steps; ++step) {
+    double loss = 0;
+    for (SampleOrder& order : orders) {
+      const std::vector<uint32_t> ids = order.Step(step);
+      for (size_t at = 0; at < ids.size(); at += shape.micro_batch) {
+        MicroBatch batch;
+        batch.samples = std::min<size_t>(shape.micro_batch, ids.size() - at);
+        batch.positions = shape.context;
+        batch.loss_scale = 1 / tokens;
+        std::vector<uint16_t> in(batch.samples * batch.positions), out(in.size());
+        for (int64_t i = 0; i < batch.samples; ++i) {
+          EXPECT_TRUE(
+              corpus.Read(ids[at + i], &in[i * batch.positions], &out[i * batch.positions]).ok());
+        }
+        batch.tokens = in;
+        batch.targets = out;
+        loss += stage->Forward(batch, {})->loss_sum;
+        EXPECT_TRUE(stage->Backward(0, {}).ok());
+      }
+    }
+    losses.push_back(loss / tokens);
+    OptimizerStep update;
+    update.step = step + 1;
+    update.learning_rate = LearningRate(plan.job().recipe(), step);
+    update.gradient_scale =
+        ClipScale(plan.job().recipe().clip_norm(), std::sqrt(stage->Norm().sum_squares));
+    EXPECT_TRUE(stage->Apply(update).ok());
+  }
+  return losses;
+}
+
+TEST(GptReplicas, AnyNumberAndCutEqualsOneProcess) {
+  WorldShape shape = SmallGpt();
+  shape.steps = 10;
+  shape.global_batch = 8;
+  const TextCorpus corpus(GenerateText(4000, 1), shape.context, 20);
+  for (const std::vector<int>& samples :
+       {std::vector<int>{5, 3}, {2, 4, 2}, {2, 1, 2, 1, 2}, {2, 1, 1, 1, 1, 1, 1}}) {
+    if (samples.size() == 7) shape.micro_batch = 1;
+    shape.replicas = samples;
+    const std::vector<double> alone = RunAlone(shape, corpus);
+    for (int stages : {1, 2, 4}) {
+      if (stages == 4 && samples.size() > 3) continue;  // 28 ranks are many threads
+      shape.stages = stages;
+      const ReplicaRun run = RunReplicas(shape, corpus);
+      ASSERT_THAT(run.losses, SizeIs(alone.size()));
+      for (size_t i = 0; i < alone.size(); ++i)
+        EXPECT_NEAR(run.losses[i], alone[i], kTolerance * alone[i])
+            << samples.size() << " x " << stages << ", step " << i;
+    }
+  }
+}
+
+TEST(GptReplicas, WhatTheyExchangeMayBeCompressed) {
+  WorldShape shape = SmallGpt();
+  shape.stages = 1;
+  shape.global_batch = 8;
+  shape.replicas = {4, 4};
+  shape.steps = 100;
+  const TextCorpus corpus(GenerateText(8000, 1), shape.context, 20);
+  const auto train = [&](const std::string& codec) {
+    shape.gradients = codec;
+    return RunReplicas(shape, corpus);
+  };
+  const ReplicaRun plain = train("none");
+  const double last = MeanOfLast(plain.losses, 10);
+  ASSERT_LT(last, 0.6 * plain.losses.front());
+  for (const auto& [codec, ratio, loss] : {std::tuple{"bf16", 1.99, 0.005},
+                                           {"quant(8, token, symmetric)", 3.9, 0.01},
+                                           {"quant(4, token, symmetric)", 7.7, 0.02}}) {
+    const ReplicaRun run = train(codec);
+    EXPECT_GT(static_cast<double>(plain.group_bytes) / run.group_bytes, ratio) << codec;
+    EXPECT_NEAR(MeanOfLast(run.losses, 10), last, loss * last) << codec;
+    EXPECT_NE(run.losses, plain.losses) << codec << " changes nothing: it is not used";
+  }
+  // Too little of a gradient is worse, or the measure would see nothing.
+  EXPECT_GT(MeanOfLast(train("topk(0.01)").losses, 10), 1.3 * last);
+}
+
+}  // namespace
+}  // namespace isthmus::worker
