@@ -28,7 +28,8 @@ elseif(ISTHMUS_LLD)
 endif()
 
 # A LibTorch unit takes about 1 GB to compile; two at once is enough for any laptop.
-set_property(GLOBAL PROPERTY JOB_POOLS engine_pool=2)
+set(ISTHMUS_ENGINE_JOBS 2 CACHE STRING "LibTorch units compiled at once")
+set_property(GLOBAL PROPERTY JOB_POOLS engine_pool=${ISTHMUS_ENGINE_JOBS})
 
 add_library(isthmus_flags INTERFACE)
 target_include_directories(isthmus_flags INTERFACE ${PROJECT_SOURCE_DIR})

@@ -111,7 +111,7 @@ void ValidateRecipe(const RecipeSpec& r, Errors* errors) {
   errors->Add(CheckRange("recipe.clip_norm", r.clip_norm(), 0, 1e9));
   errors->Add(CheckRange("recipe.eval_every", r.eval_every(), 0, 1e9));
   errors->Add(CheckRange("recipe.eval_samples", r.eval_samples(), 0, 1e6));
-  errors->Add(CheckOneOf("recipe.precision", r.precision(), {"fp32"}));
+  errors->Add(CheckOneOf("recipe.precision", r.precision(), {"fp32", "tf32", "bf16"}));
 }
 
 void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
@@ -303,7 +303,7 @@ void FillDefaults(JobSpec* job) {
   DEFAULT(r, clip_norm, 1.0);
   DEFAULT(r, eval_every, 0);
   DEFAULT(r, eval_samples, 64);
-  DEFAULT(r, precision, "fp32");
+  DEFAULT(r, precision, "bf16");
   DEFAULT(r, deterministic, false);
   StrategySpec* s = job->mutable_strategy();
   DEFAULT(s, stages, s->layers_per_stage_size());

@@ -21,7 +21,7 @@ TEST(AdamW, FollowsTheFormulaInDouble) {
   const int64_t n = 70001;  // two parallel blocks and a rest
   const AdamWOptions options{0.9, 0.95, 1e-8, 0.1};
   const at::Tensor weight = Random(n, 0, 2);
-  AdamWState state = ZeroState(weight, false);
+  AdamWState state = ZeroState(weight);
   std::vector<double> w(n), m(n), v(n);
   for (int64_t i = 0; i < n; ++i) w[i] = weight.data_ptr<float>()[i];
   for (int64_t step = 1; step <= 5; ++step) {
@@ -43,7 +43,7 @@ TEST(AdamW, FollowsTheFormulaInDouble) {
 
 TEST(AdamW, NoGradientIsAZeroGradient) {
   const at::Tensor weight = Random(10, 0, 2), before = weight.clone();
-  AdamWState state = ZeroState(weight, false);
+  AdamWState state = ZeroState(weight);
   AdamWUpdate({}, {1, 0.1, 1}, false, at::Tensor(), weight, &state);
   EXPECT_TRUE(weight.equal(before));
   AdamWUpdate({}, {1, 0.1, 1}, true, at::Tensor(), weight, &state);

@@ -61,9 +61,9 @@ TEST(Blocks, SamplesDoNotMix) {
 TEST(Blocks, NormsTakeTheirEpsilon) {
   const at::Tensor x = Input();
   for (const double epsilon : {1e-5, 1e-3, 0.5}) {
-    const at::Tensor y =
-        Logits(x, at::ones({kHidden}, at::kFloat), at::zeros({kHidden}, at::kFloat),
-               at::eye(kHidden, at::kFloat), epsilon);
+    const at::Tensor y = Logits(
+        HeadNorm(x, at::ones({kHidden}, at::kFloat), at::zeros({kHidden}, at::kFloat), epsilon),
+        at::eye(kHidden, at::kFloat));
     for (int64_t row = 0; row < kSamples * kPositions; ++row) {
       const float* in = x.data_ptr<float>() + row * kHidden;
       double mean = 0, variance = 0;

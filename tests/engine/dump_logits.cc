@@ -44,7 +44,7 @@ at::Tensor RunModel(const ModelSpec& model, const std::string& weights, const at
                          p[i + 6], p[i + 7], p[i + 8], p[i + 9], p[i + 10], p[i + 11]};
     x = Block(x, w, model.heads(), CausalMask(kPositions, at::kFloat), NormEpsilon(model));
   }
-  return Logits(x, p[i], p[i + 1], p[0], NormEpsilon(model))
+  return Logits(HeadNorm(x, p[i], p[i + 1], NormEpsilon(model)), p[0])
       .view({kSamples, kPositions, model.vocabulary()})
       .contiguous();
 }

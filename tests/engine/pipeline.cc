@@ -72,12 +72,14 @@ Plan MakePlan(const JobSpec& job, const std::vector<int>& cut) {
   return plan;
 }
 
-Pipeline::Pipeline(const Plan& plan, int threads, const std::string& device) : plan_(plan) {
-  EngineOptions options;
-  options.device = device;
-  options.threads = threads;
-  for (int i = 0; i < plan.ranks_size(); ++i)
-    stages_.push_back(Value(MakeGpt2Stage(plan, i, options)));
+Pipeline::Pipeline(const Plan& plan, int threads, const std::string& device)
+    : Pipeline(plan, {EngineOptions{device, false, threads}}) {}
+
+Pipeline::Pipeline(const Plan& plan, const std::vector<EngineOptions>& options) : plan_(plan) {
+  for (int i = 0; i < plan.ranks_size(); ++i) {
+    const size_t which = std::min<size_t>(i, options.size() - 1);
+    stages_.push_back(Value(MakeGpt2Stage(plan, i, options[which])));
+  }
 }
 
 // Text with something to learn: runs of consecutive ids with a random start and a little noise.

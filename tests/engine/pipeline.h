@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "proto/plan.pb.h"
+#include "worker/engine/engine_options.h"
 #include "worker/stage.h"
 
 namespace isthmus::engine {
@@ -22,6 +23,8 @@ Plan MakePlan(const JobSpec& job, const std::vector<int>& cut);
 class Pipeline {
  public:
   explicit Pipeline(const Plan& plan, int threads = 1, const std::string& device = "cpu");
+  // Each stage where its options say; the last options are those of all stages beyond.
+  Pipeline(const Plan& plan, const std::vector<EngineOptions>& options);
 
   // One step on the samples of `step`; returns the mean loss of a token before it. `interleaved`:
   // each backward pass right after its forward pass (1F1B on the last stage), else all forward

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Builds the codecs with CUDA, tests them against the CPU's, and measures them: tests/gpu/run.sh [BUILD_DIR] [-D...]
-# Needs nvcc, a device, and the packages of the codecs; neither gRPC nor LibTorch. On Debian or Ubuntu:
+# Builds the codecs and the engine with CUDA, tests them against the CPU's, and measures them: tests/gpu/run.sh [BUILD_DIR] [-D...]
+# PARTS="tests engine codecs": what runs; engine and codecs are the two benchmarks. ENGINE=0 leaves out all that needs LibTorch.
+# Needs nvcc, a device, the packages of the codecs, and for the engine python3 with torch (its LibTorch is built against, and PyTorch is the
+# yardstick of the benchmark) or -DTorch_DIR=<torch>/share/cmake/Torch; no gRPC. On Debian or Ubuntu:
 #   apt-get install cmake ninja-build g++ pkg-config libprotobuf-dev protobuf-compiler libabsl-dev libzstd-dev libxxhash-dev libhwy-dev \
 #     libspdlog-dev nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev
 # A host that has no such packages: unpack them into a folder (apt-get download; dpkg -x PACKAGE FOLDER) and set PREFIX=FOLDER.
@@ -9,10 +11,21 @@ case ${1:-} in -h | --help) sed -n '2,/^set /{/^set /d;s/^# //p}' "$0"; exit ;; 
 cd "$(dirname "$0")/../.."
 build=build-cuda
 if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then build=$1; shift; fi
+parts=" ${PARTS:-tests engine codecs} "
 nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 [ -x "$nvcc" ] || { echo "tests/gpu/run.sh: no nvcc on the PATH nor in /usr/local/cuda/bin; set CUDACXX" >&2; exit 1; }
 nvidia-smi -L > /dev/null 2>&1 || { echo "tests/gpu/run.sh: nvidia-smi lists no device on this host, and all that is here needs one" >&2; exit 1; }
-options=(-DCMAKE_CUDA_COMPILER="$nvcc" -DISTHMUS_ENGINE=OFF)
+options=(-DCMAKE_CUDA_COMPILER="$nvcc" -DISTHMUS_ENGINE_JOBS="$(nproc)")
+targets=(gpu_test gpu_bench)
+if [ "${ENGINE:-1}" = 1 ]; then
+  targets+=(engine_test gpu_engine_bench)
+  case "$*" in *Torch_DIR*) ;; *)
+    torch=$(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)') || { echo "tests/gpu/run.sh: python3 has no torch; give -DTorch_DIR=..., or ENGINE=0" >&2; exit 1; }
+    options+=(-DTorch_DIR="$torch/Torch") ;;
+  esac
+else
+  options+=(-DISTHMUS_ENGINE=OFF)
+fi
 if [ -n "${PREFIX:-}" ]; then
   PREFIX=$(cd "$PREFIX" && pwd)
   libraries=$PREFIX/usr/lib/$(uname -m)-linux-gnu
@@ -24,6 +37,23 @@ fi
 echo "configures and builds in $build: some minutes on few cores"
 mkdir -p "$build"
 cmake --preset cuda -B "$build" "${options[@]}" "$@" >"$build/configure.log" 2>&1 || { cat "$build/configure.log" >&2; exit 1; }
-cmake --build "$build" -j "$(nproc)" --target gpu_test gpu_bench -- --quiet
-"$build/bin/gpu_test" --gtest_brief=1
-"$build/bin/gpu_bench" 1 4 8 32
+cmake --build "$build" -j "$(nproc)" --target "${targets[@]}" -- --quiet
+case $parts in *" tests "*)
+  "$build/bin/gpu_test" --gtest_brief=1
+  if [ "${ENGINE:-1}" = 1 ]; then "$build/bin/engine_test" --gtest_brief=1; fi ;;
+esac
+case $parts in *" engine "*)
+  if [ "${ENGINE:-1}" = 1 ]; then
+    echo "| program | shape | precision | stages | ms a step | tokens/s | share of 989 TFLOP/s | GiB at most | where | loss |"
+    echo "|---|---|---|---|---|---|---|---|---|---|"
+    for shape in 124m xl; do
+      for precision in bf16 tf32 fp32; do
+        "$build/bin/gpu_engine_bench" $shape $precision
+        python3 tests/bench/gpu_engine_torch.py $shape $precision
+      done
+      python3 tests/bench/gpu_engine_torch.py $shape bf16 compile
+      "$build/bin/gpu_engine_bench" $shape bf16 2
+    done
+  fi ;;
+esac
+case $parts in *" codecs "*) "$build/bin/gpu_bench" 1 4 8 32 ;; esac

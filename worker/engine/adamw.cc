@@ -1,30 +1,32 @@
 #include "worker/engine/adamw.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/square.h>
-#include <ATen/ops/sum.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/sqrt.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
+
+#include "worker/engine/adamw_factors.h"
+#include "worker/engine/cuda/kernels.h"
+#include "worker/engine/runtime.h"
 
 namespace isthmus::engine {
 namespace {
 
 constexpr int64_t kGrain = 32768;
+constexpr int64_t kSlice = int64_t{1} << 24;
 
-// What does not change from element to element, in the arithmetic of the loop.
-struct Factors {
-  float gradient_scale, beta1, beta1_rest, beta2, beta2_rest, keep, step_size, root_scale, epsilon;
-};
-
-Factors MakeFactors(const AdamWOptions& o, const AdamWStep& s, bool decay) {
+AdamWFactors MakeFactors(const AdamWOptions& o, const AdamWStep& s, bool decay) {
   const double correction1 = 1 - std::pow(o.beta1, static_cast<double>(s.step));
   const double correction2 = 1 - std::pow(o.beta2, static_cast<double>(s.step));
-  Factors f;
+  AdamWFactors f;
   f.gradient_scale = static_cast<float>(s.gradient_scale);
   f.beta1 = static_cast<float>(o.beta1);
   f.beta1_rest = static_cast<float>(1 - o.beta1);
@@ -37,8 +39,9 @@ Factors MakeFactors(const AdamWOptions& o, const AdamWStep& s, bool decay) {
   return f;
 }
 
-void UpdateRange(const Factors& f, const float* __restrict__ gradient, float* __restrict__ weight,
-                 float* __restrict__ avg, float* __restrict__ avg_sq, int64_t n) {
+void UpdateRange(const AdamWFactors& f, const float* __restrict__ gradient,
+                 float* __restrict__ weight, float* __restrict__ avg, float* __restrict__ avg_sq,
+                 int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     const float g = gradient[i] * f.gradient_scale;
     const float m = f.beta1 * avg[i] + f.beta1_rest * g;
@@ -49,7 +52,7 @@ void UpdateRange(const Factors& f, const float* __restrict__ gradient, float* __
   }
 }
 
-void UpdateOnHost(const Factors& f, const at::Tensor& gradient, const at::Tensor& weight,
+void UpdateOnHost(const AdamWFactors& f, const at::Tensor& gradient, const at::Tensor& weight,
                   AdamWState* state) {
   const float* g = gradient.data_ptr<float>();
   float* w = weight.data_ptr<float>();
@@ -60,41 +63,65 @@ void UpdateOnHost(const Factors& f, const at::Tensor& gradient, const at::Tensor
   });
 }
 
-void UpdateOnDevice(const Factors& f, at::Tensor gradient, at::Tensor weight, AdamWState* state) {
-  gradient.mul_(f.gradient_scale);
-  state->exp_avg.mul_(f.beta1).add_(gradient, f.beta1_rest);
-  state->exp_avg_sq.mul_(f.beta2).addcmul_(gradient, gradient, f.beta2_rest);
-  const at::Tensor root = state->exp_avg_sq.sqrt().mul_(f.root_scale).add_(f.epsilon);
-  weight.mul_(f.keep).addcdiv_(state->exp_avg, root, -f.step_size);
+// The loop above in operators of LibTorch: each rounds once, as a line of the loop does. Slices
+// bound the memory of what lies between.
+void UpdateInOperators(const AdamWFactors& f, const at::Tensor& gradient, at::Tensor weight,
+                       at::Tensor avg, at::Tensor avg_sq) {
+  const at::Tensor g = at::mul(gradient, f.gradient_scale);
+  avg.mul_(f.beta1).add_(at::mul(g, f.beta1_rest));
+  avg_sq.mul_(f.beta2).add_(at::mul(g, f.beta2_rest).mul_(g));
+  const at::Tensor root = at::sqrt(avg_sq).mul_(f.root_scale).add_(f.epsilon);
+  weight.mul_(f.keep).sub_(at::div(avg, root).mul_(f.step_size));
+}
+
+void UpdateOnDevice(const AdamWFactors& f, const at::Tensor& gradient, const at::Tensor& parameter,
+                    AdamWState* state) {
+  const at::Tensor g = gradient.view({-1}), w = parameter.view({-1}), m = state->exp_avg.view({-1}),
+                   v = state->exp_avg_sq.view({-1});
+  if (HaveKernels()) {
+    ThrowIf(AdamWKernel(w.device().index(), f, g.data_ptr<float>(), w.data_ptr<float>(),
+                        m.data_ptr<float>(), v.data_ptr<float>(), w.numel()),
+            "AdamW");
+    return;
+  }
+  for (int64_t at = 0; at < w.numel(); at += kSlice) {
+    const int64_t n = std::min(kSlice, w.numel() - at);
+    UpdateInOperators(f, g.narrow(0, at, n), w.narrow(0, at, n), m.narrow(0, at, n),
+                      v.narrow(0, at, n));
+  }
 }
 
 }  // namespace
 
-AdamWState ZeroState(const at::Tensor& parameter, bool on_host) {
-  const at::TensorOptions options =
-      on_host ? at::TensorOptions().dtype(at::kFloat) : parameter.options();
-  return {at::zeros(parameter.sizes(), options), at::zeros(parameter.sizes(), options)};
+AdamWState ZeroState(const at::Tensor& parameter) {
+  return {at::zeros_like(parameter), at::zeros_like(parameter)};
 }
 
 void AdamWUpdate(const AdamWOptions& options, const AdamWStep& step, bool decay,
                  const at::Tensor& gradient, at::Tensor parameter, AdamWState* state) {
   const c10::AutoGradMode no_gradients(false);
-  const Factors factors = MakeFactors(options, step, decay);
+  const AdamWFactors factors = MakeFactors(options, step, decay);
   const at::Tensor g = gradient.defined() ? gradient.contiguous() : at::zeros_like(parameter);
-  if (!state->exp_avg.device().is_cpu()) {
-    UpdateOnDevice(factors, g, parameter, state);
-  } else if (parameter.device().is_cpu()) {
+  if (parameter.device().is_cpu()) {
     UpdateOnHost(factors, g, parameter, state);
   } else {
-    const at::Tensor copy = parameter.cpu();
-    UpdateOnHost(factors, g.cpu(), copy, state);
-    parameter.copy_(copy);
+    UpdateOnDevice(factors, g, parameter, state);
   }
+}
+
+void AdamWUpdateInOperators(const AdamWOptions& options, const AdamWStep& step, bool decay,
+                            const at::Tensor& gradient, at::Tensor parameter, AdamWState* state) {
+  const c10::AutoGradMode no_gradients(false);
+  UpdateInOperators(MakeFactors(options, step, decay), gradient, std::move(parameter),
+                    state->exp_avg, state->exp_avg_sq);
 }
 
 double SumOfSquares(const at::Tensor& gradient) {
   const c10::AutoGradMode no_gradients(false);
-  if (!gradient.device().is_cpu()) return at::sum(at::square(gradient), at::kDouble).item<double>();
+  if (!gradient.device().is_cpu()) {
+    const double norm = at::linalg_vector_norm(gradient, 2).item<float>();
+    return norm * norm;
+  }
   const at::Tensor g = gradient.contiguous();
   const float* data = g.data_ptr<float>();
   const int64_t n = g.numel(), blocks = (n + kGrain - 1) / kGrain;

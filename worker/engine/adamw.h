@@ -1,7 +1,6 @@
-// AdamW with decoupled weight decay, one parameter at a time. On the CPU in plain IEEE arithmetic
-// (no fused multiply-add): the same bits on every host. `on_host` keeps the moments of a parameter
-// of a GPU stage on the CPU and updates it there, for the tied embedding, whose copies on two
-// stages must stay bit-identical. For worker/engine alone. Thread: the owner's.
+// AdamW with decoupled weight decay, in plain IEEE arithmetic (no fused multiply-add): the same
+// bits on every host, on the CPU and on a GPU. Copies of a parameter on two hosts (the tied
+// embedding, replicas) stay equal so. For worker/engine alone. Thread: the owner's.
 #ifndef ISTHMUS_WORKER_ENGINE_ADAMW_H_
 #define ISTHMUS_WORKER_ENGINE_ADAMW_H_
 
@@ -29,14 +28,18 @@ struct AdamWState {
   at::Tensor exp_avg_sq;
 };
 
-AdamWState ZeroState(const at::Tensor& parameter, bool on_host);
+AdamWState ZeroState(const at::Tensor& parameter);
 
-// parameter and state change in place; gradient (contiguous, fp32; undefined: zeros) may be used as
-// scratch on a GPU.
+// parameter and state change in place; gradient: contiguous, fp32; undefined: zeros.
 void AdamWUpdate(const AdamWOptions& options, const AdamWStep& step, bool decay,
                  const at::Tensor& gradient, at::Tensor parameter, AdamWState* state);
 
-// Sum of squares in double, in an order that does not depend on threads.
+// The same, bit for bit, in operators of LibTorch: what a GPU does without the kernel of cuda/.
+void AdamWUpdateInOperators(const AdamWOptions& options, const AdamWStep& step, bool decay,
+                            const at::Tensor& gradient, at::Tensor parameter, AdamWState* state);
+
+// Sum of squares. On the CPU in double, in an order that does not depend on threads; on a GPU in
+// fp32, and the caller waits for it.
 double SumOfSquares(const at::Tensor& gradient);
 
 }  // namespace isthmus::engine

@@ -32,7 +32,17 @@ at::Tensor Norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
   return at::layer_norm(x, {x.size(-1)}, weight, bias, epsilon);
 }
 
-// q, k, v: samples x heads x positions x width of a head, contiguous.
+// Queries, keys and values of samples x positions x 3 x heads x width: each samples x heads x
+// positions x width. Contiguous for the products of a CPU; the fused attention of a GPU takes them
+// as they lie, and their gradients go back in one copy.
+std::vector<at::Tensor> SplitHeads(const at::Tensor& qkv) {
+  if (!ISTHMUS_FUSED_ATTENTION || !qkv.is_cuda())
+    return qkv.permute({2, 0, 3, 1, 4}).contiguous().unbind(0);
+  std::vector<at::Tensor> parts = qkv.unbind(2);
+  for (at::Tensor& part : parts) part = part.transpose(1, 2);
+  return parts;
+}
+
 at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                   const at::Tensor& mask) {
 #if ISTHMUS_FUSED_ATTENTION
@@ -68,21 +78,21 @@ at::Tensor Block(const at::Tensor& x, const BlockWeights& w, int64_t heads, cons
                  double norm_epsilon) {
   const int64_t samples = x.size(0), positions = x.size(1), hidden = x.size(2),
                 rows = samples * positions;
+  const at::ScalarType type = w.attention_weight.scalar_type();
   const at::Tensor in = x.reshape({rows, hidden});
-  const at::Tensor qkv = at::addmm(
-      w.attention_bias, Norm(in, w.norm1_weight, w.norm1_bias, norm_epsilon), w.attention_weight);
-  const std::vector<at::Tensor> split = qkv.view({samples, positions, 3, heads, hidden / heads})
-                                            .permute({2, 0, 3, 1, 4})
-                                            .contiguous()
-                                            .unbind(0);
+  const at::Tensor qkv =
+      at::addmm(w.attention_bias, Norm(in, w.norm1_weight, w.norm1_bias, norm_epsilon).to(type),
+                w.attention_weight)
+          .view({samples, positions, 3, heads, hidden / heads});
+  const std::vector<at::Tensor> split = SplitHeads(qkv);
   const at::Tensor attended =
       Attend(split[0], split[1], split[2], mask).transpose(1, 2).reshape({rows, hidden});
   const at::Tensor middle =
       at::add(in, at::addmm(w.projection_bias, attended, w.projection_weight));
-  const at::Tensor wide =
-      at::gelu(at::addmm(w.wide_bias, Norm(middle, w.norm2_weight, w.norm2_bias, norm_epsilon),
-                         w.wide_weight),
-               "tanh");
+  const at::Tensor wide = at::gelu(
+      at::addmm(w.wide_bias, Norm(middle, w.norm2_weight, w.norm2_bias, norm_epsilon).to(type),
+                w.wide_weight),
+      "tanh");
   return at::add(middle, at::addmm(w.narrow_bias, wide, w.narrow_weight))
       .view({samples, positions, hidden});
 }
@@ -90,13 +100,16 @@ at::Tensor Block(const at::Tensor& x, const BlockWeights& w, int64_t heads, cons
 at::Tensor Project(const at::Tensor& x, const at::Tensor& weight) {
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = weight.size(1);
-  return at::mm(x.reshape({-1, weight.size(0)}), weight).view(shape);
+  return at::mm(x.to(weight.scalar_type()).reshape({-1, weight.size(0)}), weight).view(shape);
 }
 
-at::Tensor Logits(const at::Tensor& x, const at::Tensor& norm_weight, const at::Tensor& norm_bias,
-                  const at::Tensor& token_embedding, double norm_epsilon) {
-  return at::mm(Norm(x.reshape({-1, x.size(-1)}), norm_weight, norm_bias, norm_epsilon),
-                token_embedding.t());
+at::Tensor HeadNorm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                    double epsilon) {
+  return Norm(x.reshape({-1, x.size(-1)}), weight, bias, epsilon);
+}
+
+at::Tensor Logits(const at::Tensor& x, const at::Tensor& token_embedding) {
+  return at::mm(x, token_embedding.t());
 }
 
 at::Tensor TokenLosses(const at::Tensor& logits, const at::Tensor& targets) {

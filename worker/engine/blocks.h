@@ -29,17 +29,21 @@ at::Tensor CausalMask(int64_t positions, const at::TensorOptions& options);
 at::Tensor Embed(const at::Tensor& tokens, const at::Tensor& token_embedding,
                  const at::Tensor& position_embedding);
 
-// x: samples x positions x hidden, and so the result.
+// x: samples x positions x hidden, and so the result. Products and attention have the type of the
+// weights, bf16 or fp32; norms and sums of the residual stream are fp32.
 at::Tensor Block(const at::Tensor& x, const BlockWeights& w, int64_t heads, const at::Tensor& mask,
                  double norm_epsilon);
 
 // What an autoencoder does on either side of a boundary: x by `weight`, [in, out], over the last
-// dimension. Linear, no bias.
+// dimension, in the type of `weight`. Linear, no bias.
 at::Tensor Project(const at::Tensor& x, const at::Tensor& weight);
 
-// Final norm and tied head: (samples x positions) x vocabulary.
-at::Tensor Logits(const at::Tensor& x, const at::Tensor& norm_weight, const at::Tensor& norm_bias,
-                  const at::Tensor& token_embedding, double norm_epsilon);
+// Final norm: (samples x positions) x hidden.
+at::Tensor HeadNorm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                    double epsilon);
+
+// The tied head: (samples x positions) x vocabulary.
+at::Tensor Logits(const at::Tensor& x, const at::Tensor& token_embedding);
 
 // Cross-entropy in nats of each token. targets: samples x positions, int64.
 at::Tensor TokenLosses(const at::Tensor& logits, const at::Tensor& targets);

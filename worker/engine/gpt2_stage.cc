@@ -14,18 +14,17 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "base/log.h"
-#include "base/safetensors.h"
 #include "base/status.h"
 #include "proto/job/job_defaults.h"
-#include "proto/model/tensor_names.h"
 #include "worker/engine/adamw.h"
 #include "worker/engine/blocks.h"
+#include "worker/engine/flat_parameters.h"
 #include "worker/engine/gpt2_parameters.h"
+#include "worker/engine/head.h"
 #include "worker/engine/parameters.h"
 #include "worker/engine/runtime.h"
+#include "worker/engine/tensor_file.h"
 
 namespace isthmus::engine {
 namespace {
@@ -36,14 +35,16 @@ using worker::MicroBatch;
 using worker::OptimizerStep;
 using worker::Tensor;
 
-constexpr char kPrefix[] = "transformer.";
 constexpr char kAverage[] = ".exp_avg";
 constexpr char kAverageOfSquares[] = ".exp_avg_sq";
 
 // A micro-batch between Forward and Backward.
 struct Kept {
-  at::Tensor input;   // a leaf; not on the first stage
-  at::Tensor output;  // activation, or the losses of the tokens
+  at::Tensor input;  // a leaf; the first stage has one with flat parameters alone
+  at::Tensor
+      output;  // activation, losses of the tokens, or, with flat parameters, what the head takes
+  at::Tensor tokens;         // with flat parameters: of the first stage
+  at::Tensor head_gradient;  // and, of the last, the gradient of `output`
   double loss_scale = 1;
   TensorDims in, out;  // of what came and of what goes, in the boundaries' channels
 };
@@ -64,7 +65,7 @@ std::string Text(const TensorDims& d) {
 
 class Gpt2Stage : public worker::Stage {
  public:
-  Gpt2Stage(const Plan& plan, int rank, c10::Device device)
+  Gpt2Stage(const Plan& plan, int rank, c10::Device device, Precision precision, bool as_on_gpu)
       : model_(plan.job().model()),
         norm_epsilon_(NormEpsilon(model_)),
         recipe_(plan.job().recipe()),
@@ -72,7 +73,8 @@ class Gpt2Stage : public worker::Stage {
         end_layer_(plan.ranks(rank).end_layer()),
         first_(first_layer_ == 0),
         last_(end_layer_ == model_.layers()),
-        device_(device) {
+        device_(device),
+        precision_(precision) {
     optimizer_.beta1 = recipe_.beta1();
     optimizer_.beta2 = recipe_.beta2();
     optimizer_.epsilon = recipe_.epsilon();
@@ -86,6 +88,14 @@ class Gpt2Stage : public worker::Stage {
     if (const int channels = AutoencoderChannels(plan, rank, false)) {
       out_width_ = channels;
       encoder_ = AddParameter(BoundaryEncoder(model_, end_layer_, channels), plan.job().seed());
+    }
+    if (device.is_cpu() && !as_on_gpu) {
+      for (Parameter& p : parameters_) {
+        p.operand = p.value.requires_grad_(true);
+        p.state = ZeroState(p.value.detach());
+      }
+    } else {
+      flat_ = std::make_unique<FlatParameters>(device, precision, &parameters_);
     }
   }
 
@@ -131,6 +141,10 @@ class Gpt2Stage : public worker::Stage {
   GradientNorm Norm() override {
     GradientNorm norm;
     const absl::Status status = Guarded("gradient norm", [&]() -> absl::Status {
+      if (flat_ != nullptr) {
+        norm.sum_squares = flat_->SumOfSquares(first_);
+        return absl::OkStatus();
+      }
       for (const Parameter& p : parameters_) {
         const at::Tensor& grad = p.value.grad();
         if (!grad.defined() || (p.tied && !first_)) continue;
@@ -148,10 +162,14 @@ class Gpt2Stage : public worker::Stage {
 
   absl::Status Apply(const OptimizerStep& step) override {
     if (step.step < 1) return absl::InvalidArgumentError("optimizer steps count from 1");
+    const AdamWStep adamw = {step.step, step.learning_rate, step.gradient_scale};
     const absl::Status status = Guarded("optimizer step", [&]() -> absl::Status {
+      if (flat_ != nullptr) {
+        flat_->Update(optimizer_, adamw);
+        return absl::OkStatus();
+      }
       for (Parameter& p : parameters_) {
-        AdamWUpdate(optimizer_, {step.step, step.learning_rate, step.gradient_scale}, p.spec.decay,
-                    p.value.grad(), p.value.detach(), &p.state);
+        AdamWUpdate(optimizer_, adamw, p.spec.decay, p.value.grad(), p.value.detach(), &p.state);
       }
       return absl::OkStatus();
     });
@@ -161,34 +179,42 @@ class Gpt2Stage : public worker::Stage {
 
   void Discard() override {
     kept_.clear();
-    for (Parameter& p : parameters_) p.value.mutable_grad() = at::Tensor();
+    if (flat_ == nullptr) {
+      for (Parameter& p : parameters_) p.value.mutable_grad() = at::Tensor();
+      return;
+    }
+    const absl::Status status = Guarded("clearing the gradients", [&]() -> absl::Status {
+      flat_->ClearGradients();
+      return absl::OkStatus();
+    });
+    if (!status.ok()) LogError(status.ToString());
   }
 
   absl::StatusOr<std::string> ExportWeights() override {
     return Guarded("export of the weights", [&]() -> absl::StatusOr<std::string> {
-      std::vector<std::pair<std::string, at::Tensor>> tensors;
+      NamedTensors tensors;
       for (const Parameter& p : parameters_) {
         if (Exports(p)) tensors.emplace_back(p.spec.name, p.value.detach());
       }
-      return Write(tensors);
+      return WriteTensors(tensors);
     });
   }
 
   absl::StatusOr<std::string> ExportOptimizer() override {
     return Guarded("export of the optimizer", [&]() -> absl::StatusOr<std::string> {
-      std::vector<std::pair<std::string, at::Tensor>> tensors;
+      NamedTensors tensors;
       for (const Parameter& p : parameters_) {
         if (!Exports(p)) continue;
         tensors.emplace_back(p.spec.name + kAverage, p.state.exp_avg);
         tensors.emplace_back(p.spec.name + kAverageOfSquares, p.state.exp_avg_sq);
       }
-      return Write(tensors);
+      return WriteTensors(tensors);
     });
   }
 
   absl::StatusOr<std::string> ExportTied() override {
     return Guarded("export of the tied embedding", [&]() -> absl::StatusOr<std::string> {
-      std::vector<std::pair<std::string, at::Tensor>> tensors;
+      NamedTensors tensors;
       for (const Parameter& p : parameters_) {
         if (Exports(p)) continue;
         tensors.emplace_back(p.spec.name, p.value.detach());
@@ -196,7 +222,7 @@ class Gpt2Stage : public worker::Stage {
         tensors.emplace_back(p.spec.name + kAverageOfSquares, p.state.exp_avg_sq);
       }
       if (tensors.empty()) return std::string();
-      return Write(tensors);
+      return WriteTensors(tensors);
     });
   }
 
@@ -207,18 +233,19 @@ class Gpt2Stage : public worker::Stage {
   }
 
   absl::Status ImportWeights(absl::string_view safetensors) override {
-    std::vector<std::pair<std::string, at::Tensor>> targets;
+    NamedTensors targets;
     for (const Parameter& p : parameters_) targets.emplace_back(p.spec.name, p.value.detach());
-    return Read(safetensors, targets, "weights");
+    if (flat_ != nullptr) flat_->Changed();
+    return ReadTensors(safetensors, targets, "weights");
   }
 
   absl::Status ImportOptimizer(absl::string_view safetensors) override {
-    std::vector<std::pair<std::string, at::Tensor>> targets;
+    NamedTensors targets;
     for (const Parameter& p : parameters_) {
       targets.emplace_back(p.spec.name + kAverage, p.state.exp_avg);
       targets.emplace_back(p.spec.name + kAverageOfSquares, p.state.exp_avg_sq);
     }
-    return Read(safetensors, targets, "optimizer state");
+    return ReadTensors(safetensors, targets, "optimizer state");
   }
 
  private:
@@ -226,10 +253,9 @@ class Gpt2Stage : public worker::Stage {
   int AddParameter(ParameterSpec spec, uint64_t seed) {
     Parameter p;
     p.tied = spec.name == kTokenEmbedding && !(first_ && last_);
-    const at::Tensor host = at::empty(spec.shape, at::kFloat);
-    FillInitial(spec, seed, host.data_ptr<float>());
-    p.value = host.to(device_).requires_grad_(true);
-    p.state = ZeroState(p.value.detach(), /*on_host=*/p.tied);
+    p.in_products = !absl::StrContains(spec.name, ".ln_");
+    p.value = at::empty(spec.shape, at::kFloat);
+    FillInitial(spec, seed, p.value.data_ptr<float>());
     p.spec = std::move(spec);
     parameters_.push_back(std::move(p));
     return static_cast<int>(parameters_.size()) - 1;
@@ -285,27 +311,28 @@ class Gpt2Stage : public worker::Stage {
     kept.in = {batch.samples, batch.positions, in_width_};
     kept.out = {batch.samples, batch.positions, out_width_};
     kept.loss_scale = batch.loss_scale;
+    if (flat_ != nullptr) {
+      UseArithmetic(precision_, recipe_.deterministic());
+      flat_->Refresh();
+    }
     at::Tensor x;
     size_t next = 0;
     if (first_) {
-      x = Embed(Ids(batch, batch.tokens), parameters_[0].value, parameters_[1].value);
+      x = EmbedTokens(batch, &kept);
       next = 2;
     } else {
       kept.input = FromWorker(std::move(input)).requires_grad_(batch.train);
-      x = decoder_ < 0 ? kept.input : Project(kept.input, parameters_[decoder_].value);
+      x = decoder_ < 0 ? kept.input
+                       : Project(kept.input, parameters_[decoder_].operand).to(at::kFloat);
     }
     for (int layer = first_layer_; layer < end_layer_; ++layer, next += kBlockTensors) {
       x = Block(x, WeightsAt(next), model_.heads(), Mask(batch.positions), norm_epsilon_);
     }
     ForwardResult result;
     if (last_) {
-      const Parameter& embedding = first_ ? parameters_.front() : parameters_[next + 2];
-      x = TokenLosses(Logits(x, parameters_[next].value, parameters_[next + 1].value,
-                             embedding.value, norm_epsilon_),
-                      Ids(batch, batch.targets));
-      result.loss_sum = x.detach().sum(at::kDouble).item<double>();
+      x = Head(x, next, batch, &kept, &result.loss_sum);
     } else {
-      if (encoder_ >= 0) x = Project(x, parameters_[encoder_].value);
+      if (encoder_ >= 0) x = Project(x, parameters_[encoder_].operand);
       result.activation = ToWorker(x.detach(), kept.out);
     }
     kept.output = std::move(x);
@@ -313,29 +340,80 @@ class Gpt2Stage : public worker::Stage {
     return result;
   }
 
+  // Flat parameters: no graph, which would make a gradient as large as the table of each
+  // micro-batch.
+  at::Tensor EmbedTokens(const MicroBatch& batch, Kept* kept) const {
+    const at::Tensor tokens = Ids(batch, batch.tokens);
+    if (flat_ == nullptr) return Embed(tokens, parameters_[0].value, parameters_[1].value);
+    const c10::AutoGradMode no_gradients(false);
+    kept->tokens = tokens;
+    kept->input = Embed(tokens, parameters_[0].value, parameters_[1].value);
+    return kept->input.requires_grad_(batch.train);
+  }
+
+  // What the backward pass begins with.
+  at::Tensor Head(const at::Tensor& x, size_t next, const MicroBatch& batch, Kept* kept,
+                  double* loss_sum) {
+    Parameter& embedding = first_ ? parameters_.front() : parameters_[next + 2];
+    const at::Tensor in =
+        HeadNorm(x, parameters_[next].operand, parameters_[next + 1].operand, norm_epsilon_);
+    const at::Tensor targets = Ids(batch, batch.targets);
+    if (flat_ == nullptr) {
+      const at::Tensor losses = TokenLosses(Logits(in, embedding.operand), targets);
+      *loss_sum = losses.detach().sum(at::kDouble).item<double>();
+      return losses;
+    }
+    const at::Tensor typed = in.to(embedding.operand.scalar_type());
+    HeadOptions options;
+    options.scale = batch.loss_scale;
+    options.gradients = batch.train;
+    HeadResult result = HeadLoss(typed.detach(), embedding.operand.detach(), targets.view({-1}),
+                                 options, embedding.value.grad());
+    kept->head_gradient = std::move(result.gradient);
+    *loss_sum = result.loss_sum;
+    return typed;
+  }
+
   Tensor DoBackward(const Kept& kept, Tensor gradient) {
-    kept.output.backward(last_ ? at::full_like(kept.output, kept.loss_scale)
-                               : FromWorker(std::move(gradient)));
+    if (flat_ != nullptr) UseArithmetic(precision_, recipe_.deterministic());
+    if (!last_) {
+      kept.output.backward(FromWorker(std::move(gradient)).to(kept.output.scalar_type()));
+    } else if (flat_ == nullptr) {
+      kept.output.backward(at::full_like(kept.output, kept.loss_scale));
+    } else {
+      kept.output.backward(kept.head_gradient);
+    }
+    if (flat_ != nullptr) flat_->AddUp();
+    if (first_ && flat_ != nullptr) AddEmbedded(kept);
     return first_ ? Tensor() : ToWorker(kept.input.grad(), kept.in);
   }
 
+  void AddEmbedded(const Kept& kept) {
+    const at::Tensor& gradient = kept.input.grad();
+    parameters_[0].value.mutable_grad().index_add_(0, kept.tokens.view({-1}),
+                                                   gradient.view({-1, model_.hidden()}));
+    parameters_[1].value.mutable_grad().narrow(0, 0, gradient.size(1)).add_(gradient.sum(0));
+  }
+
   BlockWeights WeightsAt(size_t i) const {
-    const auto at = [&](size_t k) { return parameters_[i + k].value; };
+    const auto at = [&](size_t k) { return parameters_[i + k].operand; };
     return {at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), at(9), at(10), at(11)};
   }
 
   const at::Tensor& Mask(int64_t positions) {
     if (mask_positions_ != positions) {
-      mask_ = CausalMask(positions, at::TensorOptions().dtype(at::kFloat).device(device_));
+      mask_ = CausalMask(positions, parameters_.front().operand.options().requires_grad(false));
       mask_positions_ = positions;
     }
     return mask_;
   }
 
   at::Tensor Ids(const MicroBatch& batch, absl::Span<const uint16_t> ids) const {
-    const at::Tensor host = at::empty({batch.samples, batch.positions}, at::kLong);
+    const at::Tensor host =
+        at::empty({batch.samples, batch.positions},
+                  at::TensorOptions().dtype(at::kLong).pinned_memory(device_.is_cuda()));
     std::copy(ids.begin(), ids.end(), host.data_ptr<int64_t>());
-    return host.to(device_);
+    return host.to(device_, at::kLong, /*non_blocking=*/true);
   }
 
   // Takes the vector over: no copy on the CPU.
@@ -349,67 +427,9 @@ class Gpt2Stage : public worker::Stage {
   }
 
   static Tensor ToWorker(const at::Tensor& tensor, const TensorDims& dims) {
-    const at::Tensor host = tensor.detach().cpu().contiguous();
+    const at::Tensor host = tensor.detach().to(at::kFloat).cpu().contiguous();
     const float* data = host.data_ptr<float>();
     return Tensor{dims, std::vector<float>(data, data + host.numel())};
-  }
-
-  static absl::StatusOr<std::string> Write(
-      const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
-    std::vector<at::Tensor> host;  // keeps what the items point to
-    std::vector<SafetensorsItem> items;
-    for (const auto& [name, tensor] : tensors) {
-      host.push_back(tensor.cpu().contiguous());
-      const at::Tensor& t = host.back();
-      items.push_back({name, "F32", t.sizes().vec(),
-                       absl::string_view(static_cast<const char*>(t.data_ptr()), t.nbytes())});
-    }
-    return WriteSafetensors(std::move(items), {{"format", "pt"}});
-  }
-
-  // Checks every tensor before it changes the first.
-  static absl::Status Read(absl::string_view bytes,
-                           const std::vector<std::pair<std::string, at::Tensor>>& targets,
-                           absl::string_view what) {
-    ASSIGN_OR_RETURN(const auto entries, ParseSafetensors(bytes));
-    std::vector<const SafetensorsEntry*> found;  // null: it stays as it is
-    for (const auto& [name, tensor] : targets) {
-      auto it = entries.find(name);
-      if (it == entries.end()) it = entries.find(std::string(absl::StripPrefix(name, kPrefix)));
-      const std::vector<int64_t> shape = tensor.sizes().vec();
-      const bool same = it != entries.end() && it->second.shape == shape;
-      if (!same && IsOwnTensor(name)) {
-        const bool moment = !absl::EndsWith(name, ".weight");
-        if (!moment)
-          LogWarning(what, ": ", name, " of [", absl::StrJoin(shape, ", "),
-                     "] is not in the checkpoint: this autoencoder starts anew");
-        found.push_back(nullptr);
-        continue;
-      }
-      if (it == entries.end())
-        return absl::NotFoundError(absl::StrCat(what, ": tensor ", name, " is missing"));
-      if (it->second.shape != shape) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(what, ": tensor ", name, " is [", absl::StrJoin(it->second.shape, ", "),
-                         "] but the job's model needs [", absl::StrJoin(shape, ", "), "]"));
-      }
-      const std::string& type = it->second.dtype;
-      if (type != "F32" && type != "F16" && type != "BF16") {
-        return absl::InvalidArgumentError(absl::StrCat(what, ": tensor ", name, " has type ", type,
-                                                       "; convert it to F32, F16 or BF16"));
-      }
-      found.push_back(&it->second);
-    }
-    return Guarded(absl::StrCat("import of the ", what), [&]() -> absl::Status {
-      for (size_t i = 0; i < targets.size(); ++i) {
-        if (found[i] == nullptr) continue;
-        ASSIGN_OR_RETURN(std::vector<float> values, ToFloats(*found[i]));
-        at::Tensor target = targets[i].second;
-        target.copy_(
-            at::from_blob(values.data(), target.sizes(), at::TensorOptions().dtype(at::kFloat)));
-      }
-      return absl::OkStatus();
-    });
   }
 
   const ModelSpec model_;
@@ -420,13 +440,15 @@ class Gpt2Stage : public worker::Stage {
   const bool first_;
   const bool last_;
   const c10::Device device_;
+  const Precision precision_;
   int64_t in_width_ = model_.hidden();  // channels of the boundary below
   int64_t out_width_ = model_.hidden();
   int decoder_ = -1;  // in parameters_; -1: no autoencoder at that boundary
   int encoder_ = -1;
   AdamWOptions optimizer_;
-  std::vector<Parameter> parameters_;  // in the order of StageParameters
-  std::map<int32_t, Kept> kept_;       // by micro-batch; as many as the schedule has in flight
+  std::vector<Parameter> parameters_;     // in the order of StageParameters
+  std::unique_ptr<FlatParameters> flat_;  // on a GPU; null: each parameter by itself
+  std::map<int32_t, Kept> kept_;          // by micro-batch; as many as the schedule has in flight
   at::Tensor mask_;
   int64_t mask_positions_ = -1;
 };
@@ -458,8 +480,9 @@ absl::StatusOr<std::unique_ptr<worker::Stage>> MakeGpt2Stage(const Plan& plan, i
   RETURN_IF_ERROR(CheckPlan(plan, rank));
   return Guarded("making the stage", [&]() -> absl::StatusOr<std::unique_ptr<worker::Stage>> {
     ASSIGN_OR_RETURN(const c10::Device device, ParseDevice(options.device));
+    ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(plan.job().recipe()));
     SetThreads(options.threads);
-    return std::make_unique<Gpt2Stage>(plan, rank, device);
+    return std::make_unique<Gpt2Stage>(plan, rank, device, precision, options.as_on_gpu);
   });
 }
 

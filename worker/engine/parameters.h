@@ -18,9 +18,12 @@ namespace isthmus::engine {
 
 struct Parameter {
   ParameterSpec spec;
-  at::Tensor value;  // a leaf; its grad() adds up
+  at::Tensor value;  // fp32; its grad() adds up
+  // The leaf that products take: `value`, or its bf16 copy (flat_parameters.h).
+  at::Tensor operand;
   AdamWState state;
-  bool tied = false;  // one of two copies of the token embedding
+  bool tied = false;        // one of two copies of the token embedding
+  bool in_products = true;  // else of a norm, whose arithmetic is fp32 in every precision
 };
 
 int64_t ElementsOf(const std::vector<Parameter>& parameters, GroupPlan::Tensors set);

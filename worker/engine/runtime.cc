@@ -4,9 +4,12 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
+#include <torch/version.h>
 
+#include <cstdlib>
 #include <exception>
 #include <new>
+#include <stdexcept>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -30,10 +33,31 @@ absl::StatusOr<c10::Device> ParseDevice(const std::string& text) {
         "device ", text,
         ": this LibTorch has no CUDA or this host no GPU that it can use; use --device cpu"));
   }
-  // The same sums in the same order, so that a run repeats itself. Operators that cannot promise it
-  // warn and run.
-  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+  // As large as cuBLAS takes it by itself on a recent card, but fixed, which recipe.deterministic
+  // needs. LibTorch reads it before its first product.
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   return c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index));
+}
+
+absl::StatusOr<Precision> ParsePrecision(const RecipeSpec& recipe) {
+  const std::string& text = recipe.precision();
+  if (text.empty() || text == "fp32") return Precision::kFp32;
+  if (text == "tf32") return Precision::kTf32;
+  if (text == "bf16") return Precision::kBf16;
+  return absl::InvalidArgumentError(
+      absl::StrCat("recipe.precision '", text, "' is not known; it must be fp32, tf32 or bf16"));
+}
+
+void UseArithmetic(Precision precision, bool deterministic) {
+  at::Context& context = at::globalContext();
+  context.setAllowTF32CuBLAS(precision == Precision::kTf32);
+  // An operator that cannot promise the same sums in the same order is an error then.
+  if (context.deterministicAlgorithms() != deterministic)
+    context.setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 2)
+  context.setDeterministicFillUninitializedMemory(false);  // every element is written
+  context.setAllowBF16ReductionCuBLAS(false);              // sums of split products are fp32
+#endif
 }
 
 void SetThreads(int threads) {
@@ -42,6 +66,10 @@ void SetThreads(int threads) {
   using SetNumThreads = void (*)(int);
   if (auto set = reinterpret_cast<SetNumThreads>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads")))
     set(threads);
+}
+
+void ThrowIf(const char* error, const char* what) {
+  if (error != nullptr) throw std::runtime_error(absl::StrCat(what, ": ", error));
 }
 
 absl::Status CaughtStatus(absl::string_view what) {

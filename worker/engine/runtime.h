@@ -11,8 +11,20 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "proto/job.pb.h"
 
 namespace isthmus::engine {
+
+// Of matrix products on a GPU (recipe.precision). Weights, moments and sums are fp32 in each.
+enum class Precision { kFp32, kTf32, kBf16 };
+
+// A recipe of a coordinator that did not know the field has none: fp32. InvalidArgument: another
+// word.
+absl::StatusOr<Precision> ParsePrecision(const RecipeSpec& recipe);
+
+// LibTorch's switches for what a stage on a GPU is about to compute. They are the process's: each
+// call of a stage sets its own.
+void UseArithmetic(Precision precision, bool deterministic);
 
 // "cpu", "cuda" or "cuda:N". FailedPrecondition where this LibTorch or this host has no such
 // device.
@@ -25,6 +37,9 @@ void SetThreads(int threads);
 // The exception being handled, as a Status: "`what`: message". ResourceExhausted when memory ran
 // out, else Internal.
 absl::Status CaughtStatus(absl::string_view what);
+
+// For the calls of cuda/: throws where `error` is not null.
+void ThrowIf(const char* error, const char* what);
 
 // f() with the fence around it. F returns Status or StatusOr.
 template <typename F>

@@ -36,6 +36,20 @@ TEST(JobDefaults, FillsWhatIsUnsetAndKeepsWhatIsSet) {
   EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
 }
 
+TEST(JobDefaults, Precisions) {
+  JobSpec job = SmallJob();
+  FillDefaults(&job);
+  EXPECT_EQ(job.recipe().precision(), "bf16");
+  EXPECT_FALSE(job.recipe().deterministic());
+  job.mutable_recipe()->set_deterministic(true);
+  for (const char* precision : {"fp32", "tf32", "bf16"}) {
+    job.mutable_recipe()->set_precision(precision);
+    EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
+  }
+  job.mutable_recipe()->set_precision("fp8");
+  EXPECT_THAT(std::string(ValidateJob(job).message()), ::testing::HasSubstr("recipe.precision"));
+}
+
 // A run without codecs stays exact: its tied gradient goes in fp32.
 TEST(JobDefaults, TheTiedGradientIsChosenUnlessNothingIsCompressed) {
   const auto tied = [](const char* forward, const char* backward) {

@@ -1,0 +1,111 @@
+"""GPT-2 in plain PyTorch, as a user would write it: the yardstick of gpu_engine_bench, which prints the same columns.
+
+    gpu_engine_torch.py [SHAPE [PRECISION [compile | profile]]]    124m | xl, fp32 | tf32 | bf16
+
+bf16 is autocast over fp32 weights; attention is scaled_dot_product_attention, the optimizer the fused AdamW.
+"""
+import contextlib
+import statistics
+import sys
+import time
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+MICROS, STEPS, CONTEXT, VOCABULARY = 8, 5, 1024, 50304
+PEAK_FLOPS = 989e12
+
+
+class Block(nn.Module):
+    def __init__(self, hidden, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln_1, self.ln_2 = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
+        self.c_attn, self.c_proj = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
+        self.c_fc, self.c_out = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
+
+    def forward(self, x):
+        batch, positions, hidden = x.shape
+        q, k, v = (part.view(batch, positions, self.heads, hidden // self.heads).transpose(1, 2)
+                   for part in self.c_attn(self.ln_1(x)).split(hidden, dim=2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.c_proj(y.transpose(1, 2).reshape(batch, positions, hidden))
+        return x + self.c_out(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
+
+
+class Gpt2(nn.Module):
+    def __init__(self, layers, hidden, heads):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(VOCABULARY, hidden), nn.Embedding(CONTEXT, hidden)
+        self.blocks = nn.ModuleList(Block(hidden, heads) for _ in range(layers))
+        self.ln_f = nn.LayerNorm(hidden)
+        self.head = nn.Linear(hidden, VOCABULARY, bias=False)
+        self.head.weight = self.wte.weight
+        for name, p in self.named_parameters():
+            if p.dim() == 2:
+                nn.init.normal_(p, std=0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(p)
+
+    def forward(self, tokens, targets):
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
+        for block in self.blocks:
+            x = block(x)
+        logits = self.head(self.ln_f(x))
+        return F.cross_entropy(logits.view(-1, VOCABULARY), targets.reshape(-1))
+
+
+def main():
+    shape = sys.argv[1] if len(sys.argv) > 1 else "124m"
+    precision = sys.argv[2] if len(sys.argv) > 2 else "bf16"
+    mode = sys.argv[3] if len(sys.argv) > 3 else ""
+    layers, hidden, heads, batch = (12, 1600, 25, 4) if shape == "xl" else (12, 768, 12, 8)
+    torch.manual_seed(1)
+    torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
+    model = Gpt2(layers, hidden, heads).cuda()
+    run = torch.compile(model) if mode == "compile" else model
+    parameters = list(model.parameters())
+    optimizer = torch.optim.AdamW(
+        [{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": 0.1},
+         {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}],
+        lr=3e-4, betas=(0.9, 0.95), eps=1e-8, fused=True)
+    text = torch.randint(VOCABULARY, (MICROS, batch, CONTEXT + 1)).pin_memory()
+    cast = (lambda: torch.autocast("cuda", torch.bfloat16)) if precision == "bf16" else contextlib.nullcontext
+
+    def step():
+        loss = torch.zeros((), device="cuda")
+        for micro in range(MICROS):
+            ids = text[micro].cuda(non_blocking=True)
+            with cast():
+                part = run(ids[:, :-1], ids[:, 1:]) / MICROS
+            part.backward()
+            loss += part.detach()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.item()
+
+    for _ in range(3):
+        loss = step()
+    if mode == "profile":
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            step()
+        print(profile.key_averages().table(sort_by="cuda_time_total", row_limit=30, max_name_column_width=90))
+        return
+    seconds = []
+    for _ in range(STEPS):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        loss = step()
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    seconds = statistics.median(seconds)
+    tokens = MICROS * batch * CONTEXT
+    flops = 6 * sum(p.numel() for p in parameters) + 12 * layers * hidden * CONTEXT
+    print(f"| PyTorch{' compiled' if mode == 'compile' else ''} | {shape} | {precision} | 1 | {seconds * 1e3:.1f} | {tokens / seconds:.0f} | "
+          f"{100 * flops * tokens / seconds / PEAK_FLOPS:.1f} % | {torch.cuda.max_memory_allocated() / 2**30:.2f} | | {loss:.4f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+// Linked where there is no nvcc.
+#include "worker/engine/cuda/kernels.h"
+
+namespace isthmus::engine {
+
+bool HaveKernels() { return false; }
+
+const char* AdamWKernel(int, const AdamWFactors&, const float*, float*, float*, float*, int64_t) {
+  return "built without CUDA";
+}
+
+const char* CrossEntropyKernel(int, void*, bool, const int64_t*, float*, int64_t, int64_t, float,
+                               bool) {
+  return "built without CUDA";
+}
+
+}  // namespace isthmus::engine

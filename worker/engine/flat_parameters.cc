@@ -1,0 +1,98 @@
+#include "worker/engine/flat_parameters.h"
+
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace isthmus::engine {
+namespace {
+
+// Each parameter begins at a multiple of 256 bytes of bf16. What lies between stays zero.
+constexpr int64_t kAlignment = 128;
+
+int64_t Aligned(int64_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+FlatParameters::Group FlatParameters::GroupOf(const Parameter& p) {
+  if (p.tied) return kTied;
+  return p.spec.decay ? kDecay : kNoDecay;
+}
+
+FlatParameters::FlatParameters(c10::Device device, Precision precision,
+                               std::vector<Parameter>* parameters)
+    : parameters_(parameters) {
+  for (int group = 0; group < kGroups; ++group) {
+    begin_[group + 1] = begin_[group];
+    for (const Parameter& p : *parameters) {
+      if (GroupOf(p) == group) begin_[group + 1] += Aligned(p.value.numel());
+    }
+  }
+  const int64_t all = begin_[kGroups];
+  const at::TensorOptions fp32 = at::TensorOptions().dtype(at::kFloat).device(device);
+  values_ = at::zeros({all}, fp32);
+  gradients_ = at::zeros({all}, fp32);
+  averages_ = at::zeros({all}, fp32);
+  averages_of_squares_ = at::zeros({all}, fp32);
+  if (precision == Precision::kBf16) copies_ = at::zeros({all}, fp32.dtype(at::kBFloat16));
+
+  int64_t next[kGroups];
+  std::copy_n(begin_, static_cast<int>(kGroups), next);
+  for (Parameter& p : *parameters) {
+    const int64_t at = next[GroupOf(p)], n = p.value.numel();
+    next[GroupOf(p)] += Aligned(n);
+    const auto view = [&](const at::Tensor& run) {
+      return run.narrow(0, at, n).view(p.spec.shape).detach();
+    };
+    at::Tensor value = view(values_);
+    value.copy_(p.value);
+    value.mutable_grad() = view(gradients_);
+    p.operand = copies_.defined() && p.in_products ? view(copies_) : value;
+    p.operand.requires_grad_(true);
+    p.state = {view(averages_), view(averages_of_squares_)};
+    p.value = std::move(value);
+  }
+}
+
+void FlatParameters::Refresh() {
+  if (changed_ && copies_.defined()) copies_.copy_(values_);
+  changed_ = false;
+}
+
+void FlatParameters::AddUp() {
+  if (!copies_.defined()) return;
+  const c10::AutoGradMode no_gradients(false);
+  for (Parameter& p : *parameters_) {
+    at::Tensor& gradient = p.operand.mutable_grad();
+    if (!p.in_products || !gradient.defined()) continue;
+    p.value.mutable_grad().add_(gradient);
+    gradient = at::Tensor();
+  }
+}
+
+double FlatParameters::SumOfSquares(bool with_tied) const {
+  const int64_t end = begin_[with_tied ? kGroups : kTied];
+  return end == 0 ? 0 : engine::SumOfSquares(gradients_.narrow(0, 0, end));
+}
+
+void FlatParameters::Update(const AdamWOptions& options, const AdamWStep& step) {
+  for (int group = 0; group < kGroups; ++group) {
+    const int64_t n = begin_[group + 1] - begin_[group];
+    if (n == 0) continue;
+    const auto part = [&](const at::Tensor& run) { return run.narrow(0, begin_[group], n); };
+    AdamWState state = {part(averages_), part(averages_of_squares_)};
+    AdamWUpdate(options, step, group != kNoDecay, part(gradients_), part(values_), &state);
+  }
+  Changed();
+}
+
+void FlatParameters::ClearGradients() {
+  gradients_.zero_();
+  for (Parameter& p : *parameters_) {
+    if (copies_.defined() && p.in_products) p.operand.mutable_grad() = at::Tensor();
+  }
+}
+
+}  // namespace isthmus::engine

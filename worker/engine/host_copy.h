@@ -1,0 +1,27 @@
+// A tensor on its way from a GPU to the host: the copy is queued behind what computes the tensor,
+// into pinned memory, and waited for when it is needed. A tensor of the CPU is there at once.
+// For worker/engine alone. Thread: a value; it may be waited for on another thread than it was
+// made on.
+#ifndef ISTHMUS_WORKER_ENGINE_HOST_COPY_H_
+#define ISTHMUS_WORKER_ENGINE_HOST_COPY_H_
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+
+#include <optional>
+
+namespace isthmus::engine {
+
+class HostCopy {
+ public:
+  explicit HostCopy(const at::Tensor& tensor);
+  const at::Tensor& Wait();
+
+ private:
+  at::Tensor host_;
+  std::optional<c10::Event> done_;  // none: it is there
+};
+
+}  // namespace isthmus::engine
+
+#endif  // ISTHMUS_WORKER_ENGINE_HOST_COPY_H_
