@@ -23,7 +23,7 @@ class GpuPath : public ::testing::TestWithParam<const char*> {
   void SetUp() override {
     if (const auto device = ParseDevice(GetParam()); !device.ok()) GTEST_SKIP() << device.status();
   }
-  static EngineOptions OnGpu() { return EngineOptions{GetParam(), true, 1}; }
+  static EngineOptions OnGpu() { return EngineOptions{GetParam(), 1, true}; }
   static JobSpec Job(const std::string& precision) {
     JobSpec job = TinyJob();
     job.mutable_recipe()->set_precision(precision);

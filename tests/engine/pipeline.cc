@@ -73,7 +73,7 @@ Plan MakePlan(const JobSpec& job, const std::vector<int>& cut) {
 }
 
 Pipeline::Pipeline(const Plan& plan, int threads, const std::string& device)
-    : Pipeline(plan, {EngineOptions{device, false, threads}}) {}
+    : Pipeline(plan, {EngineOptions{device, threads, false}}) {}
 
 Pipeline::Pipeline(const Plan& plan, const std::vector<EngineOptions>& options) : plan_(plan) {
   for (int i = 0; i < plan.ranks_size(); ++i) {
