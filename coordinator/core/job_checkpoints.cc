@@ -1,9 +1,9 @@
 // The half of JobTable that knows what is stored of jobs: checkpoints, and which could not be.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "coordinator/core/jobs.h"
 #include "proto/job/job_state.h"
 #include "proto/plan/groups.h"
@@ -32,7 +32,7 @@ bool AtItsEnd(const JobStatus& s) {
 void JobTable::OnCheckpoint(const std::string& job_id, int64_t step, absl::Time now) {
   Job* job = Mutable(job_id);
   if (job == nullptr || step < job->status.checkpoint_step()) return;
-  const std::string words = CheckpointWords(*job);
+  if (job->status.state() == JOB_PENDING && job->step_asked) return;  // it goes on from another
   job->status.set_checkpoint_step(step);
   job->status.set_failed_checkpoints(0);
   job->checkpoint_trouble.clear();
@@ -42,24 +42,11 @@ void JobTable::OnCheckpoint(const std::string& job_id, int64_t step, absl::Time 
   SetStep(job, std::max(job->status.step(), step));   // its records may be lost
   if (job->active() && job->status.cause().kind() == FailureCause::CHECKPOINT_HELD)
     SetState(job, job->status.state(), "", now);
-  if (job->ended()) CameLate(job, words, now);
+  const bool resumed = job->status.state() == JOB_PENDING && job->status.generation() != 0;
+  if (resumed && step >= job->status.steps()) EndInOrder(job, "", now);  // nothing is left to do
+  if (job->ended()) CameLate(job, now);
   Touch(job);
   MaybeFinish(job, now);
-}
-
-// A checkpoint became whole after the job had ended: less is lost than its reason says. `words`:
-// CheckpointWords before.
-void JobTable::CameLate(Job* job, const std::string& words, absl::Time now) {
-  JobStatus& s = job->status;
-  if (s.state() == JOB_FINISHED) return;
-  if (s.checkpoint_step() >= s.steps()) {
-    EndInOrder(job, "", now);
-    return;
-  }
-  absl::string_view reason = s.reason();
-  if (!absl::ConsumeSuffix(&reason, words)) return;
-  SetState(job, s.state() == JOB_FAILED ? JOB_PAUSED : s.state(),
-           absl::StrCat(reason, CheckpointWords(*job)), now, FailureCause(s.cause()));
 }
 
 // ---- what daemons keep ----
@@ -68,13 +55,17 @@ void JobTable::OnKept(const std::string& node_id, const KeptParts& all) {
   kept_.Told(node_id, all);
 }
 
-std::string KeptWords(const Job& job) {
+std::vector<std::string> KeptBy(const Job& job) {
   std::vector<std::string> names;
   for (int r = 0; r < job.plan.ranks_size(); ++r) {
     if (StandsForStage(job.plan, r)) names.push_back(job.plan.ranks(r).node_name());
   }
+  return names;
+}
+
+std::string KeptWords(const Job& job) {
   return absl::StrCat("the parts of checkpoint ", job.kept_step, " lie on the disks of ",
-                      absl::StrJoin(names, ", "),
+                      absl::StrJoin(KeptBy(job), ", "),
                       job.kept_waits.empty()
                           ? " and are on their way here: a resume goes on from it once it is whole"
                           : absl::StrCat("; they come here by themselves, but ", job.kept_waits));
@@ -94,18 +85,53 @@ std::string JobTable::KeptWaits(const Job& job, const Membership& members) const
   return "";
 }
 
+std::vector<int64_t> JobTable::KeptSteps(const Job& job) const {
+  if (!job.TakesKept()) return {};
+  return kept_.Whole(job.plan, std::max<int64_t>(0, job.status.checkpoint_step()));
+}
+
+void JobTable::LookAtKept(const std::string& id) {
+  Job* job = Mutable(id);
+  if (job == nullptr) return;
+  const std::vector<int64_t> steps = KeptSteps(*job);
+  const int64_t newest = steps.empty() ? -1 : steps.back();
+  if (newest == job->kept_step) return;
+  job->kept_step = newest;
+  job->kept_asked.reset();
+  if (job->ended()) Reword(job);
+  Touch(job);
+}
+
+// A daemon whose heartbeats show that its session is over has told of all that it keeps; nobody
+// waits for one that is forgotten.
+std::vector<std::string> JobTable::Untold(const Job& job, const Membership& members) const {
+  std::vector<std::string> names;
+  for (int i = 0; i < job.plan.ranks_size(); ++i) {
+    if (!StandsForStage(job.plan, i)) continue;
+    const Member* member = members.Find(job.plan.ranks(i).node_id());
+    if (member == nullptr) return {};
+    if (!member->alive() || member->heartbeat.generation() == job.status.generation()) {
+      names.push_back(job.plan.ranks(i).node_name());
+    } else if (!kept_.KeepsLater(job.plan, i, job.status.checkpoint_step())) {
+      return {};  // whatever the others keep, nothing later can become whole
+    }
+  }
+  return names;
+}
+
 Commands JobTable::TickKept(Job* job, const Membership& members, absl::Time now) {
   const JobStatus& s = job->status;
-  const bool may = job->ended() && job->plan.generation() == s.generation();
-  const int64_t step =
-      may ? kept_.NewestWhole(job->plan, std::max<int64_t>(0, s.checkpoint_step())) : -1;
-  const bool news = step != job->kept_step;
-  job->kept_step = step;
+  LookAtKept(job->id);
+  const int64_t step = job->kept_step;
   const std::string waits = step < 0 ? "" : KeptWaits(*job, members);
-  if (news || waits != job->kept_waits) Touch(job);
+  if (waits != job->kept_waits) Touch(job);
   job->kept_waits = waits;
+  if (!job->untold.empty()) {  // once they have told, nothing is added
+    const std::vector<std::string> before = std::exchange(job->untold, Untold(*job, members));
+    if (job->ended() && before != job->untold) Reword(job);
+  }
   if (step < 0 || !waits.empty()) return {};
-  if (!news && job->kept_asked.has_value() && now - *job->kept_asked < options_.ask_kept) return {};
+  if (job->kept_asked.has_value() && now - *job->kept_asked < options_.ask_kept) return {};
   job->kept_asked = now;
   Commands out;
   for (int i = 0; i < job->plan.ranks_size(); ++i) {

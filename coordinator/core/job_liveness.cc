@@ -23,6 +23,47 @@ absl::Duration Patience(const Job& job, absl::Duration lease) {
   return std::max(lease, absl::Milliseconds(done ? d.drain_ms() : step_ms / 2));
 }
 
+// Who of a job is heard.
+struct Roll {
+  int lost = -1;    // the stage that has been gone for longest; -1: none is
+  int heard = 0;    // daemons, also of those that have ended well ...
+  int working = 0;  // ... and without them
+  absl::Time alone_since = absl::InfinitePast();  // since then all that are gone have been
+  absl::Time progressed = absl::InfinitePast();   // the last sign of it, of any
+  std::vector<std::string> names;                 // "daemon NAME is lost", of each that is gone
+  FailureCause cause;                             // names them, too
+
+  // Daemons have a time to come back after a restart of the coordinator.
+  bool WaitsAfterRestart(const Job& job, absl::Time now) const {
+    return std::any_of(job.stages.begin(), job.stages.end(), [&](const StageState& s) {
+      return !s.ended && s.confirm_by.has_value() && now < *s.confirm_by;
+    });
+  }
+};
+
+Roll CallRoll(const Job& job, const Membership& members) {
+  Roll roll;
+  roll.cause = MakeCause(FailureCause::DAEMONS_LOST, -1, "", job.status.step());
+  for (int i = 0; i < static_cast<int>(job.stages.size()); ++i) {
+    const StageState& s = job.stages[i];
+    const RankPlan& at = job.plan.ranks(i);
+    const Member* member = members.Find(at.node_id());
+    if (member != nullptr && member->has_heartbeat &&
+        member->heartbeat.generation() == job.status.generation())
+      roll.progressed = std::max(roll.progressed, member->progress_changed);
+    if (!Gone(s)) {
+      roll.heard += s.ended ? member != nullptr && member->alive() : 1;
+      roll.working += !s.ended;
+      continue;
+    }
+    roll.names.push_back(absl::StrCat("daemon ", at.node_name(), " is lost"));
+    roll.cause.add_lost(at.node_id());
+    roll.alone_since = std::max(roll.alone_since, *s.gone_since);
+    if (roll.lost < 0 || *s.gone_since < *job.stages[roll.lost].gone_since) roll.lost = i;
+  }
+  return roll;
+}
+
 }  // namespace
 
 std::vector<std::string> GoneWarnings(const Job& job, absl::Duration patience, absl::Time now) {
@@ -58,11 +99,9 @@ Commands JobTable::OnStreamGone(const std::string& node_id, absl::Time now) {
                !job.stages[stage].ended && !CalledLost(job.status.cause(), node_id) &&
                (job.status.state() == JOB_PAUSED || job.status.state() == JOB_FAILED)) {
       job.status.mutable_cause()->add_lost(node_id);
-      job.status.set_reason(absl::StrCat("daemon ", job.plan.ranks(stage).node_name(),
-                                         " is lost (its connection ended ",
-                                         DurationWords(now - *job.failed_at), " after); ",
-                                         job.status.reason())
-                                .substr(0, kMaxReasonBytes));
+      job.because = absl::StrCat(
+          LostWords(job.plan.ranks(stage).node_name(), now - *job.failed_at, "after"), job.because);
+      Reword(&job);
       Touch(&job);
     }
   }
@@ -109,26 +148,10 @@ bool JobTable::Revive(Job* job, absl::Time now) {
 }
 
 Commands JobTable::TickGone(Job* job, const Membership& members, absl::Time now) {
-  int lost = -1, heard = 0;
-  absl::Time alone_since = absl::InfinitePast();
-  std::vector<std::string> names;
-  FailureCause all = MakeCause(FailureCause::DAEMONS_LOST, -1, "", job->status.step());
-  for (int i = 0; i < static_cast<int>(job->stages.size()); ++i) {
-    const StageState& s = job->stages[i];
-    const Member* member = members.Find(job->plan.ranks(i).node_id());
-    if (member != nullptr && member->has_heartbeat &&
-        member->heartbeat.generation() == job->status.generation())
-      job->progressed = std::max(job->progressed, member->progress_changed);
-    if (s.ended) continue;
-    if (s.confirm_by.has_value() && now < *s.confirm_by) return {};  // the time after a restart
-    heard += !Gone(s);
-    if (!Gone(s)) continue;
-    names.push_back(absl::StrCat("daemon ", job->plan.ranks(i).node_name(), " is lost"));
-    all.add_lost(job->plan.ranks(i).node_id());
-    alone_since = std::max(alone_since, *s.gone_since);
-    if (lost < 0 || *s.gone_since < *job->stages[lost].gone_since) lost = i;
-  }
-  if (lost < 0) return {};
+  Roll roll = CallRoll(*job, members);
+  job->progressed = std::max(job->progressed, roll.progressed);
+  if (roll.lost < 0 || roll.WaitsAfterRestart(*job, now)) return {};
+  const int lost = roll.lost;
   const StageState& s = job->stages[lost];
   const absl::Duration gone = now - *s.gone_since, still = now - job->progressed;
   if (gone >= options_.lease) MaybeFinish(job, now);
@@ -142,7 +165,20 @@ Commands JobTable::TickGone(Job* job, const Membership& members, absl::Time now)
     return Fail(job, one, absl::StrCat(name, " is lost: not heard for ", DurationWords(gone), held),
                 node, now);
   }
-  if (runs && heard > 0 && gone >= options_.lease && still >= Patience(*job, options_.lease)) {
+  // Those who are heard have done their part, and can't tell whether the lost ones get on.
+  const absl::Duration alone = now - roll.alone_since;
+  const std::string names = absl::StrJoin(roll.names, ", ");
+  const bool done = roll.heard > 0 && roll.working == 0 && alone >= options_.lease;
+  if (done && (runs || job->status.state() == JOB_STOPPING)) {
+    Commands out = Fail(job, roll.cause,
+                        absl::StrCat(names, ": not heard for ", DurationWords(alone),
+                                     ", while the last checkpoint was being stored",
+                                     roll.names.size() == 1 ? held : ""),
+                        "", now);
+    job->status.set_out_of_touch(runs && job->failed_at.has_value());
+    return out;
+  }
+  if (runs && roll.heard > 0 && gone >= options_.lease && still >= Patience(*job, options_.lease)) {
     return Fail(job, one,
                 absl::StrCat(name,
                              s.confirm_by.has_value()
@@ -152,11 +188,10 @@ Commands JobTable::TickGone(Job* job, const Membership& members, absl::Time now)
                              DurationWords(still), held),
                 node, now);
   }
-  if (heard > 0 || !runs || now - alone_since < options_.unheard) return {};
+  if (roll.heard > 0 || !runs || alone < options_.unheard) return {};
   Commands out =
-      Fail(job, all,
-           absl::StrCat("nobody of the job was heard for ", DurationWords(now - alone_since), ": ",
-                        absl::StrJoin(names, ", "),
+      Fail(job, roll.cause,
+           absl::StrCat("nobody of the job was heard for ", DurationWords(alone), ": ", names,
                         ". If their sessions train on, the job goes on when they are back"),
            "", now);
   job->status.set_out_of_touch(job->failed_at.has_value());

@@ -12,26 +12,6 @@
 
 namespace isthmus::coordinator {
 
-std::string CheckpointWords(const Job& job) {
-  const int64_t kept = job.status.checkpoint_step();
-  const int64_t lost = job.status.step() - std::max<int64_t>(0, kept);
-  const std::string steps = lost == 1 ? "1 step" : absl::StrCat(lost, " steps");
-  if (kept < 0) {
-    return absl::StrCat("there is no checkpoint yet",
-                        lost > 0 ? absl::StrCat(", what the ", steps, " learnt is lost") : "",
-                        ": submit --resume starts at step 0");
-  }
-  return absl::StrCat(
-      "its last checkpoint is of step ", kept,
-      lost > 0 ? absl::StrCat(" (the ", steps, " after it ", lost == 1 ? "is" : "are", " lost)")
-               : "",
-      ": submit --resume goes on from there");
-}
-
-bool CalledLost(const FailureCause& cause, const std::string& node_id) {
-  return std::find(cause.lost().begin(), cause.lost().end(), node_id) != cause.lost().end();
-}
-
 Command StopCommand(const std::string& node_id, const std::string& job_id, uint64_t generation,
                     bool graceful, const std::string& reason) {
   Command c;
@@ -165,6 +145,7 @@ void JobTable::SetState(Job* job, JobState state, const std::string& reason, abs
   if (state != JOB_STARTING && state != JOB_STOPPING) job->deadline.reset();
   job->status.set_state(state);
   job->status.set_reason(reason.substr(0, kMaxReasonBytes));
+  job->because.clear();
   if (cause.kind() == FailureCause::UNTOLD) {
     job->status.clear_cause();
   } else {
@@ -237,14 +218,18 @@ void JobTable::SetPendingReason(const std::string& id, const std::string& reason
   Touch(job);
 }
 
-void JobTable::SetWaiting(const std::string& id, const JobSpec& spec, int64_t checkpoint_step) {
+void JobTable::SetWaiting(const std::string& id, const JobSpec& spec,
+                          std::optional<int64_t> step_asked, bool accepts_changes) {
   Job* job = Mutable(id);
   if (job == nullptr || !job->ended()) return;
   job->spec = spec;
   job->wait_for_nodes = true;
+  job->step_asked = step_asked.has_value();
+  job->accepts_changes = accepts_changes;
+  job->because.clear();
   job->status.set_out_of_touch(false);
   job->status.set_steps(spec.recipe().steps());
-  job->status.set_checkpoint_step(checkpoint_step);
+  if (step_asked.has_value()) job->status.set_checkpoint_step(*step_asked);
   job->status.set_state(JOB_PENDING);
   Touch(job);
 }
@@ -259,7 +244,7 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   if (!SameCut(job->plan, plan)) job->boundaries.clear();
   job->plan = plan;
   job->spec = plan.job();
-  job->wait_for_nodes = false;
+  job->wait_for_nodes = job->step_asked = job->accepts_changes = false;
   job->stages.assign(plan.ranks_size(), StageState());
   job->merger = RecordMerger(plan.generation(), plan.ranks_size(), plan.start_step());
   job->failed_at.reset();
@@ -267,6 +252,7 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   job->kept_step = job->failed_checkpoint = -1;
   job->failed_parts.clear();
   job->kept_waits.clear();
+  job->untold.clear();
   job->kept_asked.reset();
   job->checkpoint_trouble.clear();
   job->stop_reason = job->leaving = job->leaving_node = "";
@@ -299,7 +285,7 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   return commands;
 }
 
-void JobTable::Restore(Job job, int64_t next_record_step, absl::Time now) {
+void JobTable::Restore(Job job, int64_t stored_step, int64_t next_record_step, absl::Time now) {
   job.stages.assign(job.plan.ranks_size(), StageState());
   job.merger = RecordMerger(job.status.generation(), job.plan.ranks_size(), next_record_step);
   if (job.active()) {
@@ -319,62 +305,15 @@ void JobTable::Restore(Job job, int64_t next_record_step, absl::Time now) {
     job.status.clear_cause();
   }
   RestoreTrouble(&job);
+  RestoreBecause(&job);
   if (job.ended()) job.ended_at = now;
+  // One may have become whole after the last word that was stored of its job.
+  const bool late = job.ended() && stored_step > job.status.checkpoint_step();
+  if (!late) job.status.set_checkpoint_step(stored_step);
   const std::string id = job.id;
-  Touch(&(jobs_[id] = std::move(job)));
-}
-
-// ---- the end of a generation ----
-
-Commands JobTable::TellAll(const Job& job, bool graceful, const std::string& reason,
-                           const std::string& except_node) const {
-  Commands out;
-  for (int s = 0; s < job.plan.ranks_size(); ++s) {
-    const std::string& node = job.plan.ranks(s).node_id();
-    if (node == except_node || job.stages[s].ended) continue;
-    out.push_back(StopCommand(node, job.id, job.status.generation(), graceful, reason));
-  }
-  return out;
-}
-
-Commands JobTable::Fail(Job* job, FailureCause cause, const std::string& reason,
-                        const std::string& except_node, absl::Time now) {
-  Commands out = TellAll(*job, false, reason, except_node);
-  std::string words = reason;
-  for (int s = 0; s < job->plan.ranks_size();
-       ++s) {  // a daemon that just vanished is the likelier cause
-    const StageState& stage = job->stages[s];
-    const RankPlan& at = job->plan.ranks(s);
-    if (stage.gone_since.has_value() && !stage.ended && !stage.confirm_by.has_value() &&
-        !CalledLost(cause, at.node_id())) {
-      cause.add_lost(at.node_id());
-      words = absl::StrCat("daemon ", at.node_name(), " is lost (its connection ended ",
-                           DurationWords(now - *stage.gone_since), " before this); ", words);
-    }
-  }
-  const JobStatus& s = job->status;
-  const bool stopping = s.state() == JOB_STOPPING;
-  const int64_t reached = stopping ? std::min(s.step(), s.steps()) : s.steps();
-  if (s.checkpoint_step() >= reached && s.checkpoint_step() > 0) {  // nothing is lost
-    EndInOrder(job, words, now);
-    return out;
-  }
-  job->failed_at = now;
-  if (!job->leaving.empty()) {
-    SetState(job, JOB_PAUSED,
-             absl::StrCat(job->leaving, " before the job had ended in good order: ", words, "; ",
-                          CheckpointWords(*job)),
-             now, cause);
-    return out;
-  }
-  const JobState state = stopping                             ? JOB_STOPPED
-                         : job->status.checkpoint_step() >= 0 ? JOB_PAUSED
-                                                              : JOB_FAILED;
-  SetState(job, state,
-           absl::StrCat(stopping ? "stopped, but not in good order: " : "", words, "; ",
-                        CheckpointWords(*job)),
-           now, cause);
-  return out;
+  Job& restored = jobs_[id] = std::move(job);
+  Touch(&restored);
+  late ? OnCheckpoint(id, stored_step, now) : Reword(&restored);
 }
 
 void JobTable::MaybeRun(Job* job, absl::Time now) {
@@ -389,44 +328,11 @@ void JobTable::MaybeRun(Job* job, absl::Time now) {
   }
 }
 
-void JobTable::MaybeFinish(Job* job, absl::Time now) {
-  if (!job->active()) return;
-  const bool whole = job->status.checkpoint_step() >= job->status.steps();
-  for (const StageState& s : job->stages) {
-    if (!s.ended && !((s.idle || s.gone_since.has_value()) && whole)) return;
-  }
-  EndInOrder(job, "", now);
-}
-
-// Nothing is lost. `but`: what went wrong at the end all the same.
-void JobTable::EndInOrder(Job* job, const std::string& but, absl::Time now) {
-  JobStatus& s = job->status;
-  const std::string note = but.empty() ? "" : absl::StrCat(" (though at the end: ", but, ")");
-  if (s.checkpoint_step() >= s.steps() || s.step() >= s.steps()) {
-    SetStep(job, s.steps());
-    SetState(job, JOB_FINISHED, absl::StrCat("all ", s.steps(), " steps are done", note), now);
-  } else if (!job->leaving.empty()) {
-    SetState(job, JOB_PAUSED,
-             absl::StrCat(job->leaving, "; the job ended in good order after step ", s.step(), note,
-                          "; ", CheckpointWords(*job)),
-             now);
-  } else if (s.state() == JOB_STOPPING) {
-    SetState(job, JOB_STOPPED,
-             absl::StrCat("stopped by the user", note, "; ", CheckpointWords(*job)), now);
-  } else {
-    SetState(job, JOB_STOPPED,
-             absl::StrCat("its daemons ended in good order after step ", s.step(), note, "; ",
-                          CheckpointWords(*job)),
-             now);
-  }
-}
-
 absl::StatusOr<Commands> JobTable::Stop(const std::string& id, bool at_once, absl::Time now) {
   Job* job = Mutable(id);
   if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
   if (job->status.state() == JOB_PENDING) {
-    SetState(job, JOB_STOPPED,
-             absl::StrCat("stopped by the user before it started; ", CheckpointWords(*job)), now);
+    SetEnd(job, JOB_STOPPED, "stopped by the user before it started", now);
     return Commands();
   }
   if (!job->active()) {
@@ -435,8 +341,7 @@ absl::StatusOr<Commands> JobTable::Stop(const std::string& id, bool at_once, abs
   }
   if (at_once || job->status.state() == JOB_STARTING) {
     Commands out = TellAll(*job, false, "stopped by the user", "");
-    SetState(job, JOB_STOPPED, absl::StrCat("stopped by the user at once; ", CheckpointWords(*job)),
-             now);
+    SetEnd(job, JOB_STOPPED, "stopped by the user at once", now);
     return out;
   }
   if (job->status.state() == JOB_STOPPING) return Commands();

@@ -28,6 +28,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "coordinator/core/kept_table.h"
 #include "coordinator/core/membership.h"
@@ -92,9 +93,15 @@ struct Job {
   uint64_t number = 0;  // order of submission
   JobSpec spec;         // defaults filled in
   bool wait_for_nodes = false;
+  // PENDING, a resume: from status.checkpoint_step as the user asked, whatever is newer; and they
+  // said that another training than the one begun is wanted.
+  bool step_asked = false;
+  bool accepts_changes = false;
   JobStatus status;  // without plan and boundaries; elapsed_s as of running_since
   Plan plan;         // of status.generation
   std::vector<BoundaryTotals> boundaries;
+  std::string
+      because;  // ended, not FINISHED: `status.reason` without its last part, what is stored
   std::string checkpoint_trouble;  // a warning: why the newest one could not be stored; or empty
 
   int64_t failed_checkpoint = -1;  // of this generation, the largest step that could not be stored
@@ -108,10 +115,12 @@ struct Job {
   std::optional<absl::Time> ended_at;  // after a restart of the coordinator: that
   absl::Time progressed;               // the last sign that a daemon of this generation gets on
   std::map<int, std::string> failed_parts;  // why failed_checkpoint could not be stored, by stage
-  // Ended: the step of a checkpoint beyond the stored ones all of whose parts daemons keep; -1:
-  // none. `kept_waits`: for what, in words; empty: the daemons are asked for it.
+  // TakesKept: the step of a checkpoint beyond the stored ones all of whose parts daemons keep; -1:
+  // none. `kept_waits`: for what, in words; empty: the daemons are asked for it. `untold`: names of
+  // those that may keep such a part for all that they have told since the end.
   int64_t kept_step = -1;
   std::string kept_waits;
+  std::vector<std::string> untold;
   std::optional<absl::Time> kept_asked;
   std::string stop_reason;   // STOPPING: as its daemons are told
   std::string leaving;       // STOPPING because of a daemon that ends: in words ...
@@ -125,10 +134,25 @@ struct Job {
            status.state() == JOB_STOPPING;
   }
   bool ended() const { return !active() && status.state() != JOB_PENDING; }
+  // Whether a checkpoint that its daemons keep is of use to it.
+  bool TakesKept() const {
+    const bool waits = status.state() == JOB_PENDING && !step_asked;
+    return (ended() || waits) && status.generation() != 0 &&
+           plan.generation() == status.generation();
+  }
 };
 
 // What a resume goes on from and what is lost, in words.
 std::string CheckpointWords(const Job& job);
+
+// "a, b and c"; of many the first ones.
+std::string NamesOf(const std::vector<std::string>& names);
+
+// "daemon NAME is lost (its connection ended 3 s after); "; `apart` from what `when` names.
+std::string LostWords(const std::string& name, absl::Duration apart, absl::string_view when);
+
+// Of a job with KeptSteps: the names of the daemons that keep their parts.
+std::vector<std::string> KeptBy(const Job& job);
 
 // Of a job with a kept_step: which checkpoint daemons keep and how it gets here, in words.
 std::string KeptWords(const Job& job);
@@ -160,8 +184,10 @@ class JobTable {
 
   // Why a PENDING job has not started, for its status.
   void SetPendingReason(const std::string& id, const std::string& reason);
-  // An ended job, resumed from `checkpoint_step` (-1: from the start), waits for daemons.
-  void SetWaiting(const std::string& id, const JobSpec& spec, int64_t checkpoint_step);
+  // An ended job waits for daemons, to be resumed from checkpoint `step_asked`, else from the
+  // newest that there is then.
+  void SetWaiting(const std::string& id, const JobSpec& spec, std::optional<int64_t> step_asked,
+                  bool accepts_changes);
 
   Commands OnEvent(const std::string& node_id, const SessionEvent& event, absl::Time now);
   absl::Status OnStep(const std::string& node_id, const StepRecord& record, absl::Time now,
@@ -183,6 +209,10 @@ class JobTable {
   // a newer checkpoint than the stored ones are kept by daemons that are there and idle, Tick asks
   // for them; a daemon that keeps parts of a removed job is told so.
   void OnKept(const std::string& node_id, const KeptParts& all);
+  // Job.kept_step becomes what daemons have told until now: before it is decided by it.
+  void LookAtKept(const std::string& id);
+  // The steps of all checkpoints that daemons keep whole and that a resume could have from them.
+  std::vector<int64_t> KeptSteps(const Job& job) const;
 
   // A daemon was told to end: the job on it is stopped in good order, and is PAUSED then.
   Commands OnLeaving(const std::string& node_id, const Leaving& leaving, absl::Time now);
@@ -198,7 +228,8 @@ class JobTable {
   Commands Tick(const Membership& members, absl::Time now);
 
   // A job from the store. One that was active waits for its daemons (JobOptions.confirm).
-  void Restore(Job job, int64_t next_record_step, absl::Time now);
+  // `stored_step`: the checkpoint that it would go on from, as the files say.
+  void Restore(Job job, int64_t stored_step, int64_t next_record_step, absl::Time now);
   void RestoreRemoved(const std::vector<std::string>& ids);  // the oldest first
 
   // By id, or the newest of that name.
@@ -250,9 +281,14 @@ class JobTable {
   bool Revive(Job* job, absl::Time now);
   void CheckOverdue(Job* job);
   static void RestoreTrouble(Job* job);
-  void CameLate(Job* job, const std::string& words, absl::Time now);
+  static void RestoreBecause(Job* job);
+  void SetEnd(Job* job, JobState state, const std::string& because, absl::Time now,
+              const FailureCause& cause = {});
+  void Reword(Job* job);
+  void CameLate(Job* job, absl::Time now);
   Commands TickKept(Job* job, const Membership& members, absl::Time now);
   std::string KeptWaits(const Job& job, const Membership& members) const;
+  std::vector<std::string> Untold(const Job& job, const Membership& members) const;
   void Drop(const std::string& id);
   void Forget();
 

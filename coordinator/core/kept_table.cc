@@ -23,28 +23,34 @@ void KeptTable::Forget(const Membership& members) {
   }
 }
 
-int64_t KeptTable::NewestWhole(const Plan& plan, int64_t step) const {
+std::set<int64_t> KeptTable::Steps(const Plan& plan, int rank, int64_t step) const {
+  std::set<int64_t> steps;
   const auto job = parts_.find(plan.job_id());
-  if (job == parts_.end()) return -1;
-  std::map<int64_t, int> kept_stages;  // of a step
-  const int stages = StagesOf(plan);
+  if (job == parts_.end() || !StandsForStage(plan, rank)) return steps;
+  const auto node = job->second.find(plan.ranks(rank).node_id());
+  if (node == job->second.end()) return steps;
+  for (const KeptPart& part : node->second) {
+    if (part.step() > step && part.generation() == plan.generation() &&
+        part.stage() == plan.ranks(rank).stage() && part.stages() == StagesOf(plan))
+      steps.insert(part.step());
+  }
+  return steps;
+}
+
+std::vector<int64_t> KeptTable::Whole(const Plan& plan, int64_t step) const {
+  std::map<int64_t, int> stages;  // that are kept of a step
   for (int r = 0; r < plan.ranks_size(); ++r) {
-    if (!StandsForStage(plan, r)) continue;
-    const auto node = job->second.find(plan.ranks(r).node_id());
-    if (node == job->second.end()) return -1;
-    std::set<int64_t> steps;
-    for (const KeptPart& part : node->second) {
-      if (part.step() > step && part.generation() == plan.generation() &&
-          part.stage() == plan.ranks(r).stage() && part.stages() == stages)
-        steps.insert(part.step());
-    }
-    for (int64_t kept : steps) ++kept_stages[kept];
+    for (int64_t kept : Steps(plan, r, step)) ++stages[kept];
   }
-  int64_t newest = -1;
-  for (const auto& [kept, count] : kept_stages) {
-    if (count == stages) newest = kept;
+  std::vector<int64_t> whole;
+  for (const auto& [kept, count] : stages) {
+    if (count == StagesOf(plan)) whole.push_back(kept);
   }
-  return newest;
+  return whole;
+}
+
+bool KeptTable::KeepsLater(const Plan& plan, int rank, int64_t step) const {
+  return !Steps(plan, rank, step).empty();
 }
 
 std::vector<std::pair<std::string, std::string>> KeptTable::TakeUseless(

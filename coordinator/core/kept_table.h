@@ -25,15 +25,20 @@ class KeptTable {
 
   void Forget(const Membership& members);  // what daemons told that are no longer listed
 
-  // The largest step beyond `step` of which the daemon of each stage of `plan` keeps its part as
-  // that plan's session wrote it; -1: none.
-  int64_t NewestWhole(const Plan& plan, int64_t step) const;
+  // The steps beyond `step` of which the daemon of each rank of `plan` keeps its part as that
+  // plan's session wrote it, in order.
+  std::vector<int64_t> Whole(const Plan& plan, int64_t step) const;
+
+  // Whether the daemon of `rank` keeps such a part of any step beyond `step`.
+  bool KeepsLater(const Plan& plan, int rank, int64_t step) const;
 
   // Who keeps parts of jobs of `removed`, as (daemon, job); named once for each time it is told.
   std::vector<std::pair<std::string, std::string>> TakeUseless(
       const std::set<std::string>& removed);
 
  private:
+  std::set<int64_t> Steps(const Plan& plan, int rank, int64_t step) const;
+
   // By job and daemon.
   std::map<std::string, std::map<std::string, std::vector<KeptPart>>> parts_;
 };

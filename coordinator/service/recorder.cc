@@ -37,18 +37,19 @@ absl::Status Recorder::Load(CheckpointStore* checkpoints) {
     job.status = std::move(stored.status);
     job.boundaries.assign(job.status.boundaries().begin(), job.status.boundaries().end());
     job.status.clear_boundaries();
+    job.step_asked = stored.step_asked;
+    job.accepts_changes = stored.accepts_changes;
     job.failed_checkpoint = stored.failed_checkpoint;
+    job.because = std::move(stored.because);
     if (stored.plan.has_value()) job.plan = *std::move(stored.plan);
-    // A checkpoint may have become whole after the last word that was stored of its job.
-    const uint64_t since =
-        job.status.state() == JOB_PENDING ? job.status.generation() + 1 : job.status.generation();
-    job.status.set_checkpoint_step(checkpoints->Head(job.id, since, job.status.checkpoint_step()));
+    const uint64_t since = job.status.generation() + (job.step_asked ? 1 : 0);
+    const int64_t head = checkpoints->Head(job.id, since, job.status.checkpoint_step());
     // The plan and the state are one batch, so they agree; a job that was active has its plan.
     if (!job.active()) logged_[job.id] = StateWords(job);
     active += job.active();
     if (job.active() || job.status.out_of_touch()) live.insert({job.id, job.status.generation()});
     cores_->jobs.Restore(
-        std::move(job),
+        std::move(job), head,
         std::max(stored.next_record_step, stored.plan.has_value() ? stored.plan->start_step() : 0),
         now);
   }
@@ -148,9 +149,12 @@ StoreBatch Recorder::Collect() {
     stored.id = id;
     stored.number = job->number;
     stored.wait_for_nodes = job->wait_for_nodes;
+    stored.step_asked = job->step_asked;
+    stored.accepts_changes = job->accepts_changes;
     stored.spec = job->spec;
     stored.status = cores_->jobs.Status(*job, now);
     stored.failed_checkpoint = job->failed_checkpoint;
+    stored.because = job->because;
     if (dirty.new_plan.count(id) > 0) stored.plan = job->plan;
     batch.jobs.push_back(std::move(stored));
   }

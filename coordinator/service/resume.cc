@@ -17,6 +17,7 @@ namespace isthmus::coordinator {
 namespace {
 
 constexpr absl::Duration kLookAtKept = absl::Milliseconds(500);
+constexpr absl::Duration kVerifyAgain = absl::Minutes(1);  // a damaged one may be put right
 
 JobSpec AsItRan(const Job& job) { return job.plan.has_job() ? job.plan.job() : job.spec; }
 
@@ -73,16 +74,30 @@ absl::Status Resumer::TakeUp(const JobSpec& ran, StartRequest* start) {
   return absl::OkStatus();
 }
 
+// Whether a daemon is there that has still to tell of its disk: its session is ending.
+bool Resumer::WillTell(const Job& job) const {
+  for (const RankPlan& rank : job.plan.ranks()) {
+    const Member* member = cores_->members.Find(rank.node_id());
+    const bool untold =
+        std::find(job.untold.begin(), job.untold.end(), rank.node_name()) != job.untold.end();
+    if (untold && member != nullptr && member->connected()) return true;
+  }
+  return false;
+}
+
 // The newest checkpoint of a job may be on its way from the disks of its daemons: it is worth a
 // moment, also where a daemon is not back yet or still ends its session. FailedPrecondition: it is
 // not here by then. It is never given up without being asked for an older one.
-absl::Status Resumer::WaitForKept(const std::string& name, const Cancelled& cancelled) {
-  const auto until = SteadyAfter(kept_patience_);
+absl::Status Resumer::WaitForKept(const std::string& name, absl::Duration patience,
+                                  const Cancelled& cancelled) {
+  const auto until = SteadyAfter(patience);
   MutexLock lock(&cores_->mutex);
   for (;;) {
     const Job* job = cores_->jobs.Find(name);
-    if (job == nullptr || job->kept_step < 0) return absl::OkStatus();
+    if (job != nullptr) cores_->jobs.LookAtKept(job->id);
+    if (job == nullptr || (job->kept_step < 0 && !WillTell(*job))) return absl::OkStatus();
     if (cores_->stopping || cancelled() || std::chrono::steady_clock::now() >= until) {
+      if (job->kept_step < 0) return absl::OkStatus();
       const int64_t stored = job->status.checkpoint_step();
       return absl::FailedPreconditionError(absl::StrCat(
           "resume: ", KeptWords(*job), ". Try again when `isthmus status ", job->id,
@@ -96,11 +111,16 @@ absl::Status Resumer::WaitForKept(const std::string& name, const Cancelled& canc
 }
 
 absl::StatusOr<StartRequest> Resumer::Resume(const JobSpec& spec, const std::string& name,
-                                             std::optional<int64_t> step,
+                                             std::optional<int64_t> step, bool may_queue,
                                              const Cancelled& cancelled) {
   StartRequest start;
   start.kind = StartRequest::kResume;
-  if (!step.has_value()) RETURN_IF_ERROR(WaitForKept(name, cancelled));
+  start.step_asked = step.has_value();
+  if (!step.has_value()) {
+    const absl::Status here =
+        WaitForKept(name, may_queue ? absl::ZeroDuration() : kept_patience_, cancelled);
+    if (!here.ok() && !may_queue) return here;
+  }
   JobSpec stored, ran;  // what is to be gone on with, what ran last
   int64_t head = -1;
   {
@@ -116,9 +136,17 @@ absl::StatusOr<StartRequest> Resumer::Resume(const JobSpec& spec, const std::str
     start.job_id = job->id;
     stored = job->spec;
     ran = AsItRan(*job);
-    head = job->status.checkpoint_step();
-    if (job->kept_step >= 0)
+    start.head = head = job->status.checkpoint_step();
+    cores_->jobs.LookAtKept(job->id);
+    if (job->kept_step >= 0 && !step.has_value() && may_queue) {
+      start.waits_for = KeptWords(*job);
+    } else if (job->kept_step >= 0) {
       start.given_up = absl::StrCat("a newer checkpoint is given up: ", KeptWords(*job));
+    } else if (job->status.step() > head && !job->untold.empty()) {
+      start.given_up =
+          absl::StrCat("a newer checkpoint is given up if there is one on the disks of ",
+                       NamesOf(job->untold), ", not heard since the job ended");
+    }
   }
   JobSpec asked = spec.model().layers() == 0 ? stored : spec;
   if (!asked.model().has_norm_epsilon())
@@ -133,23 +161,66 @@ absl::StatusOr<StartRequest> Resumer::Resume(const JobSpec& spec, const std::str
   return start;
 }
 
+void Resumer::ForgetAllBut(const std::vector<std::string>& pending) {
+  for (auto it = verified_.begin(); it != verified_.end();) {
+    const bool waits = std::find(pending.begin(), pending.end(), it->first) != pending.end();
+    it = waits ? std::next(it) : verified_.erase(it);
+  }
+}
+
+absl::Status Resumer::VerifyOnce(const std::string& job_id, int64_t step) {
+  Verified& known = verified_[job_id];
+  const absl::Time now = SteadyNow();
+  if (known.step == step && (known.status.ok() || now - known.at < kVerifyAgain))
+    return known.status;
+  known = {step, store_->Verify(job_id, step, nullptr), now};
+  return known.status;
+}
+
 absl::StatusOr<StartRequest> Resumer::Pending(const std::string& job_id) {
   StartRequest start;
   start.kind = StartRequest::kPending;
   start.job_id = job_id;
   JobSpec ran;
+  int64_t head = -1;
+  bool resumed = false;
   {
     MutexLock lock(&cores_->mutex);
     const Job* job = cores_->jobs.Find(job_id);
     if (job == nullptr || job->status.state() != JOB_PENDING)
       return absl::CancelledError("the job does not wait");
+    cores_->jobs.LookAtKept(job_id);
+    if (job->kept_step >= 0) return absl::FailedPreconditionError(KeptWords(*job));
     start.spec = job->spec;
-    start.from_checkpoint = job->status.checkpoint_step() >= 0;
-    start.start_step = std::max<int64_t>(0, job->status.checkpoint_step());
+    start.step_asked = job->step_asked;
+    start.accepts_changes = job->accepts_changes;
+    start.head = head = job->status.checkpoint_step();
+    resumed = job->status.generation() != 0;
     ran = AsItRan(*job);
   }
+  if (resumed) {
+    ASSIGN_OR_RETURN(
+        head, Choose(job_id, head,
+                     start.step_asked && head >= 0 ? std::optional<int64_t>(head) : std::nullopt));
+    if (head >= 0) RETURN_IF_ERROR(VerifyOnce(job_id, head));
+  }
+  start.from_checkpoint = head >= 0;
+  start.start_step = std::max<int64_t>(0, head);
   RETURN_IF_ERROR(TakeUp(ran, &start));
+  // The text, or another checkpoint than when it was queued, may make another training of it.
+  if (!start.accepts_changes) RETURN_IF_ERROR(CheckAccepted(start.changes, start.start_step));
   return start;
+}
+
+absl::Status Resumer::StillNewest(const StartRequest& start) const {
+  if (start.kind == StartRequest::kNew || start.step_asked) return absl::OkStatus();
+  cores_->jobs.LookAtKept(start.job_id);
+  const Job* job = cores_->jobs.Find(start.job_id);
+  if (job == nullptr || (job->kept_step < 0 && job->status.checkpoint_step() == start.head))
+    return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("a newer checkpoint came to light while the job was planned",
+                   job->kept_step < 0 ? "" : absl::StrCat(": ", KeptWords(*job)), ". Try again"));
 }
 
 }  // namespace isthmus::coordinator

@@ -3,6 +3,7 @@
 #ifndef ISTHMUS_COORDINATOR_SERVICE_RESUME_H_
 #define ISTHMUS_COORDINATOR_SERVICE_RESUME_H_
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,7 +25,13 @@ struct StartRequest {  // what is to be started
   bool from_checkpoint = false;
   std::optional<DataPosition> data;  // before start_step; none: see Resume
   std::vector<FieldChange> changes;  // kResume: since the checkpoint was written
-  std::string given_up;  // kResume: a newer checkpoint that daemons keep, in words; empty: none
+  bool step_asked = false;           // kResume: start_step is what the user asked for ...
+  int64_t head = -1;                 // ... else it was chosen by this JobStatus.checkpoint_step
+  bool accepts_changes = false;      // kResume: the user wants them
+  // kResume: a newer checkpoint that daemons keep, or may keep, in words; empty: none.
+  std::string given_up;
+  // kResume: for which newer checkpoint it waits, in words: it can only be queued; empty: none.
+  std::string waits_for;
 };
 
 constexpr int64_t kMaxJobBytes = 64 << 10;
@@ -40,14 +47,24 @@ class Resumer {
 
   // Of the ended job `name`, as `job` says or as it was. `step`: the checkpoint to go on from;
   // none: the one that its last run would go on from. Every byte of it is read against its
-  // checksum, so that a damaged one is refused before anything starts.
+  // checksum, so that a damaged one is refused before anything starts. `may_queue`: one that is not
+  // here yet is waited for in the queue.
   absl::StatusOr<StartRequest> Resume(const JobSpec& job, const std::string& name,
-                                      std::optional<int64_t> step, const Cancelled& cancelled);
-  // Of a job that waits. Cancelled: it does not, any more.
+                                      std::optional<int64_t> step, bool may_queue,
+                                      const Cancelled& cancelled);
+  // Of a job that waits: from the checkpoint that was asked for, else the newest there is by now.
+  // Cancelled: it does not wait, any more. Called by one thread alone.
   absl::StatusOr<StartRequest> Pending(const std::string& job_id);
+  void ForgetAllBut(const std::vector<std::string>& pending);  // the same thread
+  // FailedPrecondition: `start` would give up a checkpoint that has become known meanwhile.
+  absl::Status StillNewest(const StartRequest& start) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
 
  private:
-  absl::Status WaitForKept(const std::string& name, const Cancelled& cancelled);
+  absl::Status WaitForKept(const std::string& name, absl::Duration patience,
+                           const Cancelled& cancelled);
+  bool WillTell(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
+  absl::Status VerifyOnce(const std::string& job_id, int64_t step);
   // Where the data stand and what has changed since the checkpoint of `start`. `ran`: the job as it
   // ran last.
   absl::Status TakeUp(const JobSpec& ran, StartRequest* start);
@@ -57,6 +74,15 @@ class Resumer {
   Cores* const cores_;
   CheckpointStore* const store_;
   const absl::Duration kept_patience_;
+
+  // Pending's: the checkpoint of each job that waits which was read against its checksums, and what
+  // came of it. Bound: the jobs that wait.
+  struct Verified {
+    int64_t step = -1;
+    absl::Status status;
+    absl::Time at;
+  };
+  std::map<std::string, Verified> verified_;
 };
 
 }  // namespace isthmus::coordinator

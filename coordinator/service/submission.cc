@@ -85,8 +85,8 @@ absl::StatusOr<PlanReply> Submission::MakePlan(const PlanRequest& asked,
                                                const Cancelled& cancelled) {
   StartRequest request;
   if (asked.resume()) {
-    ASSIGN_OR_RETURN(
-        request, resumer_.Resume(asked.job(), asked.job().name(), ResumeStep(asked), cancelled));
+    ASSIGN_OR_RETURN(request, resumer_.Resume(asked.job(), asked.job().name(), ResumeStep(asked),
+                                              /*may_queue=*/false, cancelled));
   } else {
     RETURN_IF_ERROR(StepNeedsResume(asked));
     ASSIGN_OR_RETURN(request.spec, CompleteJob(asked.job()));
@@ -127,11 +127,13 @@ absl::StatusOr<StartRequest> Submission::Prepare(const SubmitRequest& request,
                                                  const Cancelled& cancelled) {
   StartRequest start;
   if (request.resume()) {
-    ASSIGN_OR_RETURN(start, resumer_.Resume(request.job(),
-                                            request.job().name().empty() ? request.job_id()
-                                                                         : request.job().name(),
-                                            ResumeStep(request), cancelled));
+    ASSIGN_OR_RETURN(
+        start,
+        resumer_.Resume(request.job(),
+                        request.job().name().empty() ? request.job_id() : request.job().name(),
+                        ResumeStep(request), request.wait_for_nodes(), cancelled));
     start.wait_for_nodes = request.wait_for_nodes();
+    start.accepts_changes = request.accept_changes();
     if (!request.accept_changes()) RETURN_IF_ERROR(CheckAccepted(start.changes, start.start_step));
     return start;
   }
@@ -168,6 +170,7 @@ absl::Status Submission::Admit(const StartRequest& request) {
       cores_->jobs.OnCheckpoint(request.job_id, request.start_step, SteadyNow());
     return absl::OkStatus();
   }
+  RETURN_IF_ERROR(resumer_.StillNewest(request));
   const Job* job = cores_->jobs.Find(request.job_id);
   const bool may =
       job != nullptr &&
@@ -240,12 +243,14 @@ absl::StatusOr<SubmitReply> Submission::Submit(const SubmitRequest& request,
 absl::StatusOr<SubmitReply> Submission::StartOrQueue(const SubmitRequest& request,
                                                      const Cancelled& cancelled) {
   ASSIGN_OR_RETURN(const StartRequest start, Prepare(request, cancelled));
-  WaitForTopology(cores_, patience_, start.spec, cancelled);
+  if (start.waits_for.empty()) WaitForTopology(cores_, patience_, start.spec, cancelled);
   if (cancelled()) return absl::CancelledError("the caller has gone");
   SubmitReply reply;
   reply.set_job_id(start.job_id);
   *reply.mutable_changes() = {start.changes.begin(), start.changes.end()};
-  absl::StatusOr<PlannedJob> planned = PlanAndStart(start);
+  absl::StatusOr<PlannedJob> planned = start.waits_for.empty()
+                                           ? PlanAndStart(start)
+                                           : absl::FailedPreconditionError(start.waits_for);
   if (planned.ok()) {
     *reply.mutable_plan() = std::move(planned->plan);
     if (!start.given_up.empty()) reply.add_warnings(start.given_up);
@@ -256,8 +261,7 @@ absl::StatusOr<SubmitReply> Submission::StartOrQueue(const SubmitRequest& reques
   {
     MutexLock lock(&cores_->mutex);
     if (request.resume()) {
-      cores_->jobs.SetWaiting(start.job_id, start.spec,
-                              start.from_checkpoint ? start.start_step : -1);
+      cores_->jobs.SetWaiting(start.job_id, start.spec, ResumeStep(request), start.accepts_changes);
     } else {
       RETURN_IF_ERROR(Admit(start));
     }
@@ -301,6 +305,7 @@ void Submission::Loop() {
         if (job->status.state() == JOB_PENDING && job->wait_for_nodes) waiting.push_back(job->id);
       }
     }
+    resumer_.ForgetAllBut(waiting);
     std::reverse(waiting.begin(), waiting.end());  // first come, first served
     for (const std::string& id : waiting) TryPending(id);
   }
@@ -311,7 +316,8 @@ void Submission::TryPending(const std::string& job_id) {
   const absl::Status started = start.ok() ? PlanAndStart(*start).status() : start.status();
   if (started.ok() || absl::IsCancelled(started)) return;
   MutexLock lock(&cores_->mutex);
-  cores_->jobs.SetPendingReason(job_id, WaitsFor(started));
+  cores_->jobs.SetPendingReason(
+      job_id, start.ok() ? WaitsFor(started) : absl::StrCat("waiting: ", started.message()));
 }
 
 }  // namespace isthmus::coordinator

@@ -33,9 +33,12 @@ CREATE TABLE links (
 // Of later programs of this version: an earlier one does without.
 constexpr char kAdded[] = R"(
 CREATE TABLE IF NOT EXISTS removed_jobs (id TEXT UNIQUE NOT NULL);
-CREATE TABLE IF NOT EXISTS failed_checkpoints (
-  job_id TEXT PRIMARY KEY, step INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS job_notes (
+  job_id TEXT PRIMARY KEY, failed_checkpoint INTEGER NOT NULL, because BLOB NOT NULL) WITHOUT ROWID;
 )";
+
+// In jobs.waits. Earlier programs know 0 and kWaits, and take all else for it.
+constexpr int64_t kWaits = 1, kStepAsked = 2, kNoChanges = 4;
 
 constexpr char kMoveAway[] =
     ". Move it away, with its -wal and -shm, to start without it: jobs and records are lost, "
@@ -197,16 +200,22 @@ class SqliteStore : public Store {
     StoreContents out;
     MutexLock lock(&read_mutex_);
     Statement jobs(reader_.get(), "reading the jobs",
-                   "SELECT id, number, waits, spec, status, plan, step FROM jobs LEFT JOIN "
-                   "failed_checkpoints ON job_id = id ORDER BY number");
+                   "SELECT id, number, waits, spec, status, plan, failed_checkpoint, because FROM "
+                   "jobs LEFT JOIN job_notes ON job_id = id ORDER BY number");
     for (;;) {
       ASSIGN_OR_RETURN(const bool row, jobs.Step());
       if (!row) break;
       StoredJob job;
       job.id = jobs.ColumnBytes(0);
       job.number = jobs.ColumnInt(1);
-      job.wait_for_nodes = jobs.ColumnInt(2) != 0;
-      if (!jobs.IsNull(6)) job.failed_checkpoint = jobs.ColumnInt(6);
+      const int64_t waits = jobs.ColumnInt(2);
+      job.wait_for_nodes = waits != 0;
+      job.step_asked = (waits & kStepAsked) != 0;
+      job.accepts_changes = (waits & kNoChanges) == 0;
+      if (!jobs.IsNull(6)) {
+        job.failed_checkpoint = jobs.ColumnInt(6);
+        job.because = jobs.ColumnBytes(7);
+      }
       bool whole = job.spec.ParseFromString(jobs.ColumnBytes(3)) &&
                    job.status.ParseFromString(jobs.ColumnBytes(4));
       if (!jobs.IsNull(5)) whole = job.plan.emplace().ParseFromString(jobs.ColumnBytes(5)) && whole;
@@ -281,7 +290,8 @@ class SqliteStore : public Store {
       const std::string doing = absl::StrCat("dropping job ", id);
       RETURN_IF_ERROR(Statement(db, doing, "DELETE FROM jobs WHERE id = ?").Text(id).Run());
       RETURN_IF_ERROR(Statement(db, doing, "DELETE FROM records WHERE job_id = ?").Text(id).Run());
-      RETURN_IF_ERROR(SetFailedCheckpoint(id, -1));
+      RETURN_IF_ERROR(
+          Statement(db, doing, "DELETE FROM job_notes WHERE job_id = ?").Text(id).Run());
       RETURN_IF_ERROR(
           Statement(db, doing, "INSERT OR REPLACE INTO removed_jobs VALUES (?)").Text(id).Run());
       RETURN_IF_ERROR(Statement(db, doing,
@@ -340,31 +350,23 @@ class SqliteStore : public Store {
                   "waits = excluded.waits, spec = excluded.spec, status = excluded.status")
             .Text(job.id)
             .Int(job.number)
-            .Int(job.wait_for_nodes)
+            .Int(!job.wait_for_nodes ? 0
+                                     : kWaits | (job.step_asked ? kStepAsked : 0) |
+                                           (job.accepts_changes ? 0 : kNoChanges))
             .Message(job.spec)
             .Message(job.status)
             .Run());
-    RETURN_IF_ERROR(SetFailedCheckpoint(job.id, job.failed_checkpoint));
+    RETURN_IF_ERROR(Statement(db, absl::StrCat("storing notes on job ", job.id),
+                              "INSERT OR REPLACE INTO job_notes VALUES (?, ?, ?)")
+                        .Text(job.id)
+                        .Int(job.failed_checkpoint)
+                        .Text(job.because)
+                        .Run());
     if (!job.plan.has_value()) return absl::OkStatus();
     return Statement(db, absl::StrCat("storing the plan of job ", job.id),
                      "UPDATE jobs SET plan = ? WHERE id = ?")
         .Message(*job.plan)
         .Text(job.id)
-        .Run();
-  }
-
-  absl::Status SetFailedCheckpoint(const std::string& id, int64_t step)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_) {
-    const std::string doing = absl::StrCat("storing which checkpoint of job ", id, " failed");
-    if (step < 0) {
-      return Statement(writer_.get(), doing, "DELETE FROM failed_checkpoints WHERE job_id = ?")
-          .Text(id)
-          .Run();
-    }
-    return Statement(writer_.get(), doing,
-                     "INSERT OR REPLACE INTO failed_checkpoints VALUES (?, ?)")
-        .Text(id)
-        .Int(step)
         .Run();
   }
 

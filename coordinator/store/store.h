@@ -28,11 +28,12 @@ constexpr int kSchemaVersion = 1;
 struct StoredJob {
   std::string id;
   uint64_t number = 0;
-  bool wait_for_nodes = false;
+  bool wait_for_nodes = false, step_asked = false, accepts_changes = false;  // as of Job
   JobSpec spec;
   JobStatus status;                // with boundaries
   std::optional<Plan> plan;        // Write: only if it is a new one
-  int64_t failed_checkpoint = -1;  // Job::failed_checkpoint
+  int64_t failed_checkpoint = -1;  // as of Job
+  std::string because;             // as of Job
   int64_t next_record_step = 0;    // Load: the step after the last stored record
 };
 

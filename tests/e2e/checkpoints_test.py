@@ -74,7 +74,7 @@ class CheckpointsTest(unittest.TestCase):
         cluster.start_daemon("d1")  # its session is gone, its part is not
         status = cluster.wait_state({"finished"})
         self.assertEqual(int(status["checkpoint_step"]), 60)
-        self.assertEqual(status["reason"], "all 60 steps are done")
+        self.assertTrue(status["reason"].startswith("all 60 steps are done (though at the end: daemon d1 "), status)
         self.assertEqual(cluster.cli("checkpoints", "job", "--verify")[0], 0)
         self.assertEqual(cluster.cli("export", "job", os.path.join(cluster.dir, "model"))[0], 0)
         kept = [os.path.join(cluster.dir, d, "checkpoints", status["job_id"]) for d in ("d0", "d1")]

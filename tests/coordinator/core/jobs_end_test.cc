@@ -1,4 +1,5 @@
 // How a generation ends: checkpoints on a slow path, daemons that are told to end, what is lost.
+#include "base/utf8.h"
 #include "coordinator/core/jobs.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -8,6 +9,7 @@ namespace isthmus::coordinator {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -86,6 +88,21 @@ class JobsEndTest : public ::testing::Test {
     leaving.set_reason("SIGTERM");
     return jobs_.OnLeaving(absl::StrCat("n", stage), leaving, At(s));
   }
+  // Its session is over, and it keeps its part of checkpoints `kept` on its disk.
+  void TellOfDisk(int stage, double s, const std::vector<int64_t>& kept = {}) {
+    KeptParts all;
+    for (int64_t step : kept) {
+      KeptPart& part = *all.add_parts();
+      part.set_job_id(kJob);
+      part.set_step(step);
+      part.set_generation(1);
+      part.set_stage(stage);
+      part.set_stages(kStages);
+    }
+    jobs_.OnKept(absl::StrCat("n", stage), all);
+    Beat(stage, s, 0, 5, 0);
+    jobs_.Tick(members_, At(s));
+  }
   JobState State() { return jobs_.Find(kJob)->status.state(); }
   std::string Reason() { return jobs_.Find(kJob)->status.reason(); }
 
@@ -117,7 +134,128 @@ TEST_F(JobsEndTest, WhatIsLostIsSaid) {
   Run(42, 30);
   Tell(0, SessionEvent::FAILED, 3, 42);
   EXPECT_EQ(State(), JOB_PAUSED);
-  EXPECT_THAT(Reason(), HasSubstr("is of step 30 (the 12 steps after it are lost)"));
+  TellOfDisk(0, 4);
+  EXPECT_THAT(Reason(), HasSubstr("is of step 30 (the 12 steps after it are lost)"))
+      << "whatever the other one keeps";
+}
+
+// What was learnt was called lost while daemons that had it on their disks were still silent.
+TEST_F(JobsEndTest, NothingIsCalledLostBeforeTheDisksAreKnown) {
+  Run(42, 30);
+  Tell(0, SessionEvent::FAILED, 3, 42);
+  EXPECT_THAT(Reason(), HasSubstr("failed at step 42"));
+  EXPECT_THAT(Reason(), EndsWith("; its last stored checkpoint is of step 30, but a newer one may "
+                                 "lie on the disks of name0 and name1, which have not told yet: "
+                                 "submit --resume goes on from the newest"));
+  Beat(0, 4, 0);
+  jobs_.Tick(members_, At(4));
+  EXPECT_THAT(Reason(), HasSubstr("of name0 and name1, which have not"))
+      << "its session still ends";
+  TellOfDisk(0, 5, {30, 40});
+  EXPECT_THAT(Reason(), HasSubstr("may lie on the disk of name1, which has not told yet"));
+  TellOfDisk(1, 6, {30, 40});
+  EXPECT_THAT(Reason(), HasSubstr("failed at step 42"));
+  EXPECT_THAT(Reason(), EndsWith("; checkpoint 40 lies on the disks of its daemons (the 2 steps "
+                                 "after it are lost): submit --resume goes on from there"));
+  jobs_.OnCheckpoint(kJob, 40, At(7));
+  EXPECT_THAT(Reason(), EndsWith("; its last checkpoint is of step 40 (the 2 steps after it are "
+                                 "lost): submit --resume goes on from there"));
+}
+
+TEST_F(JobsEndTest, WhatIsKnownToBeLostStaysSo) {
+  Run(42, 30);
+  Tell(0, SessionEvent::FAILED, 3, 42);
+  TellOfDisk(1, 4, {30});
+  const std::string known = Reason();
+  EXPECT_THAT(known, HasSubstr("(the 12 steps after it are lost)"));
+  members_.OnStreamGone("n1", 2, At(5));
+  jobs_.Tick(members_, At(6));
+  EXPECT_EQ(Reason(), known);
+}
+
+TEST_F(JobsEndTest, ADaemonThatIsForgottenIsNotWaitedFor) {
+  Run(42);
+  Tell(0, SessionEvent::FAILED, 3, 42);
+  EXPECT_THAT(Reason(), HasSubstr("no checkpoint is stored yet, but one may lie on the disks of"));
+  jobs_.Tick(Membership(), At(5));
+  EXPECT_THAT(Reason(), HasSubstr("no checkpoint yet, what the 42 steps learnt is lost"));
+}
+
+// A coordinator that starts again knows neither what daemons keep nor what it said of it.
+TEST_F(JobsEndTest, AfterARestartTheReasonGoesOnFromWhatWasKnown) {
+  Run(42, 30);
+  Tell(0, SessionEvent::FAILED, 3, 42);
+  // With the checkpoint that the files have by then.
+  const auto restarted = [&](int64_t stored) {
+    const Job& job = *jobs_.Find(kJob);
+    Job kept;
+    kept.id = job.id;
+    kept.spec = job.spec;
+    kept.plan = job.plan;
+    kept.status = job.status;
+    kept.because = job.because;
+    JobTable after;
+    after.Restore(kept, stored, 42, At(0));
+    after.Tick(members_, At(0));
+    return after.Find(kJob)->status;
+  };
+  EXPECT_THAT(restarted(30).reason(), HasSubstr("of name0 and name1, which have not told yet"));
+  TellOfDisk(0, 4);
+  const std::string known = Reason();
+  EXPECT_THAT(known, HasSubstr("(the 12 steps after it are lost)"));
+  members_.OnStreamGone("n0", 1, At(5));
+  EXPECT_EQ(restarted(30).reason(), known);
+  EXPECT_THAT(restarted(40).reason(),
+              AllOf(HasSubstr("failed at step 42"), HasSubstr("is of step 40 (the 2")));
+  EXPECT_THAT(restarted(20).reason(), HasSubstr("is of step 20 (the 22")) << "others were removed";
+}
+
+// The end of a long reason was cut off: how to go on.
+TEST_F(JobsEndTest, ALongCauseIsCutAndNeverWhatIsStored) {
+  for (RankPlan& rank : *plan_.mutable_ranks()) {
+    rank.set_node_name(std::string(kMaxReasonBytes, 'n'));
+    for (size_t i = 1; i < rank.node_name().size(); i += 2)
+      rank.mutable_node_name()->replace(i - 1, 2, "\xc3\xa9");
+  }
+  plan_.set_generation(2);
+  ASSERT_TRUE(jobs_.Stop(kJob, true, At(0)).ok());
+  ASSERT_TRUE(jobs_.Start(kJob, plan_, At(0)).ok());
+  const auto fail = [&] {
+    SessionEvent e;
+    e.set_job_id(kJob);
+    e.set_generation(2);
+    e.set_state(SessionEvent::FAILED);
+    e.set_message("x");
+    jobs_.OnEvent("n0", e, At(3));
+  };
+  fail();
+  EXPECT_GT(Reason().size(), kMaxReasonBytes - 4) << "as much as there is room for";
+  EXPECT_LE(Reason().size(), kMaxReasonBytes);
+  EXPECT_TRUE(IsUtf8(Reason()));
+  EXPECT_THAT(Reason(),
+              EndsWith("...; there is no checkpoint yet: submit --resume starts at step 0"));
+  jobs_.OnStreamGone("n1", At(4));
+  EXPECT_THAT(Reason(), StartsWith("daemon "));
+  EXPECT_THAT(Reason(), EndsWith(": submit --resume starts at step 0"));
+  jobs_.OnCheckpoint(kJob, 5, At(5));
+  EXPECT_EQ(State(), JOB_PAUSED);
+  EXPECT_THAT(Reason(), EndsWith("...; its last checkpoint is of step 5: submit --resume goes on "
+                                 "from there"));
+  jobs_.OnCheckpoint(kJob, 100, At(6));
+  EXPECT_EQ(State(), JOB_FINISHED);
+  EXPECT_THAT(Reason(), AllOf(StartsWith("all 100 steps are done (though at the end: daemon "),
+                              EndsWith("...)")));
+  EXPECT_LE(Reason().size(), kMaxReasonBytes);
+}
+
+TEST_F(JobsEndTest, MomentsThatFallTogetherAreSaidSo) {
+  Run(42, 40);
+  jobs_.OnStreamGone("n1", At(3));
+  Tell(0, SessionEvent::FAILED, 3.04, 42);
+  EXPECT_THAT(Reason(), StartsWith("daemon name1 is lost (its connection ended at the same time); "
+                                   "stage 0 on daemon name0 failed"));
+  jobs_.OnStreamGone("n0", At(3.05));
+  EXPECT_THAT(Reason(), Not(HasSubstr("0 s"))) << "0 s after, 0 s before this";
 }
 
 // The upload of the last checkpoint takes minutes: bytes are progress.
@@ -189,6 +327,7 @@ TEST_F(JobsEndTest, ACheckpointThatDoesNotFitTheGraceIsSaidWithTheStepsLost) {
   Leave(1, 3);
   EXPECT_THAT(jobs_.OnStreamGone("n1", At(9)), SizeIs(1));
   EXPECT_EQ(State(), JOB_PAUSED);
+  TellOfDisk(0, 9.5);
   EXPECT_THAT(Reason(), AllOf(StartsWith("daemon name1 left (SIGTERM)"),
                               HasSubstr("(the 12 steps after it are lost)")));
   jobs_.OnStreamGone("n0", At(10));
@@ -200,6 +339,7 @@ TEST_F(JobsEndTest, ADaemonThatLeavesBeforeTheFirstCheckpointPausesTheJobToo) {
   Leave(0, 3);
   Tell(0, SessionEvent::FAILED, 9, 42);
   EXPECT_EQ(State(), JOB_PAUSED);
+  TellOfDisk(1, 10);
   EXPECT_THAT(Reason(), AllOf(StartsWith("daemon name0 left (SIGTERM)"),
                               HasSubstr("no checkpoint yet, what the 42 steps learnt is lost")));
 }

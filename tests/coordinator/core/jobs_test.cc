@@ -374,7 +374,7 @@ class RestartTest : public JobsTest {
     job.status.set_step(step);
     job.status.set_steps(100);
     job.status.set_checkpoint_step(-1);
-    jobs_.Restore(job, step, At(now));
+    jobs_.Restore(job, -1, step, At(now));
   }
 };
 

@@ -7,7 +7,9 @@
 namespace isthmus::coordinator {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
 KeptPart Part(int64_t step, int stage, uint64_t generation = 7, int stages = 2) {
@@ -49,32 +51,35 @@ TEST_F(KeptTableTest, OneReplicaKeepsTheParts) {
     plan_.add_replicas()->set_samples(4);
   }
   kept_.Told("a", Parts({Part(10, 0)}));
-  EXPECT_EQ(kept_.NewestWhole(plan_, 0), -1);
+  EXPECT_THAT(kept_.Whole(plan_, 0), IsEmpty());
   kept_.Told("b", Parts({Part(10, 1)}));
-  EXPECT_EQ(kept_.NewestWhole(plan_, 0), 10);
+  EXPECT_THAT(kept_.Whole(plan_, 0), ElementsAre(10));
 }
 
 TEST_F(KeptTableTest, WholeIsWhatEachDaemonOfThePlanKeepsOfItsStage) {
-  EXPECT_EQ(kept_.NewestWhole(plan_, 0), -1);
+  EXPECT_THAT(kept_.Whole(plan_, 0), IsEmpty());
   kept_.Told("a", Parts({Part(10, 0), Part(20, 0)}));
-  EXPECT_EQ(kept_.NewestWhole(plan_, 0), -1);
+  EXPECT_THAT(kept_.Whole(plan_, 0), IsEmpty());
   kept_.Told("b", Parts({Part(10, 1)}));
-  EXPECT_EQ(kept_.NewestWhole(plan_, 0), 10);
-  EXPECT_EQ(kept_.NewestWhole(plan_, 10), -1) << "the coordinator has that";
+  EXPECT_THAT(kept_.Whole(plan_, 0), ElementsAre(10));
+  EXPECT_THAT(kept_.Whole(plan_, 10), IsEmpty()) << "the coordinator has that";
   kept_.Told("b", Parts({Part(10, 1), Part(20, 1)}));
-  EXPECT_EQ(kept_.NewestWhole(plan_, 0), 20);
+  EXPECT_THAT(kept_.Whole(plan_, 0), ElementsAre(10, 20));
+  EXPECT_THAT(kept_.Whole(plan_, 10), ElementsAre(20));
+  EXPECT_TRUE(kept_.KeepsLater(plan_, 0, 10));
+  EXPECT_FALSE(kept_.KeepsLater(plan_, 0, 20));
   kept_.Told("a", Parts({}));
-  EXPECT_EQ(kept_.NewestWhole(plan_, 0), -1) << "what was told before counts no longer";
+  EXPECT_THAT(kept_.Whole(plan_, 0), IsEmpty()) << "what was told before counts no longer";
 }
 
 TEST_F(KeptTableTest, PartsOfAnotherCutOrRunAreNone) {
   kept_.Told("a", Parts({Part(10, 0)}));
   for (const KeptPart& other : {Part(10, 0), Part(10, 1, 6), Part(10, 1, 7, 3), Part(11, 1)}) {
     kept_.Told("b", Parts({other, other}));
-    EXPECT_EQ(kept_.NewestWhole(plan_, 0), -1) << other.ShortDebugString();
+    EXPECT_THAT(kept_.Whole(plan_, 0), IsEmpty()) << other.ShortDebugString();
   }
   kept_.Told("c", Parts({Part(10, 1)}));
-  EXPECT_EQ(kept_.NewestWhole(plan_, 0), -1) << "c has no stage";
+  EXPECT_THAT(kept_.Whole(plan_, 0), IsEmpty()) << "c has no stage";
 }
 
 TEST_F(KeptTableTest, UselessPartsAreNamedOnceForEachTimeTheyAreTold) {
@@ -103,9 +108,9 @@ TEST_F(KeptTableTest, DaemonsThatAreNoLongerListedAreForgotten) {
     members.Restore(node, absl::UnixEpoch());
   }
   kept_.Forget(members);
-  EXPECT_EQ(kept_.NewestWhole(plan_, 0), 10) << "they are away, and may come back";
+  EXPECT_THAT(kept_.Whole(plan_, 0), ElementsAre(10)) << "they are away, and may come back";
   kept_.Forget(Membership());
-  EXPECT_EQ(kept_.NewestWhole(plan_, 0), -1);
+  EXPECT_THAT(kept_.Whole(plan_, 0), IsEmpty());
 }
 
 TEST_F(KeptTableTest, ADaemonThatNamesManyIsHeardInPart) {
@@ -115,7 +120,7 @@ TEST_F(KeptTableTest, ADaemonThatNamesManyIsHeardInPart) {
   plan_.mutable_ranks()->RemoveLast();
   for (KeptPart& part : *all.mutable_parts()) part.set_stages(1);
   kept_.Told("a", all);
-  EXPECT_EQ(kept_.NewestWhole(plan_, 0), KeptTable::kMaxParts);
+  EXPECT_THAT(kept_.Whole(plan_, 0), SizeIs(KeptTable::kMaxParts));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 constexpr int kStages = 3;
 
@@ -171,7 +172,7 @@ TEST_F(LivenessTest, SessionsComeBackThoughTheCoordinatorRestartedMeanwhile) {
   stored.plan = job.plan;
   stored.status = jobs_.Status(job, At(70));
   JobTable after;
-  after.Restore(stored, 0, At(0));
+  after.Restore(stored, stored.status.checkpoint_step(), 0, At(0));
   EXPECT_THAT(after.OnRegistered("n2", Hello(2, 1), false, At(5)), IsEmpty());
   EXPECT_EQ(after.Find("bible-1")->status.state(), JOB_RUNNING);
   EXPECT_FALSE(after.Find("bible-1")->status.out_of_touch());
@@ -220,6 +221,55 @@ TEST_F(LivenessTest, TheLastDaemonMayVanishOnceTheLastCheckpointIsWhole) {
   jobs_.OnCheckpoint("bible-1", 100, At(11));
   for (int stage : {0, 2}) Tell(stage, SessionEvent::FINISHED, 12);
   EXPECT_EQ(State(), JOB_FINISHED);
+}
+
+// The others had done their part: nobody told of it, and the job ran for a minute.
+TEST_F(LivenessTest, ADaemonThatDiesWhileTheLastCheckpointIsStoredIsMissedAfterALease) {
+  TrainOn({0, 1, 2}, 2, 10);
+  for (int stage : {0, 2}) Tell(stage, SessionEvent::FINISHED, 10);
+  Cut(1, 10);
+  for (int s = 11; s < 25; ++s) {
+    for (int stage : {0, 2}) Beat(stage, s, 10, 0);
+    EXPECT_THAT(jobs_.Tick(members_, At(s)), IsEmpty()) << s;
+  }
+  EXPECT_EQ(State(), JOB_RUNNING);
+  jobs_.Tick(members_, At(25));
+  EXPECT_EQ(State(), JOB_FAILED) << "there is no checkpoint";
+  EXPECT_THAT(Reason(), StartsWith("daemon name1 is lost: not heard for 15 s, while the last "
+                                   "checkpoint was being stored; it held stage 1; "));
+  EXPECT_THAT(jobs_.Find("bible-1")->status.cause().lost(), ElementsAre("n1"));
+  EXPECT_THAT(Back(1, 1, 40), IsEmpty()) << "its session ran on";
+  EXPECT_EQ(State(), JOB_RUNNING);
+  jobs_.OnCheckpoint("bible-1", 100, At(41));
+  Tell(1, SessionEvent::FINISHED, 41);
+  EXPECT_EQ(State(), JOB_FINISHED);
+}
+
+TEST_F(LivenessTest, AlsoWhereTheJobWasStopped) {
+  TrainOn({0, 1, 2}, 2, 10);
+  ASSERT_TRUE(jobs_.Stop("bible-1", false, At(10)).ok());
+  Tell(0, SessionEvent::FINISHED, 11);
+  for (int stage : {1, 2}) Cut(stage, 10 + stage);
+  for (int s = 12; s < 27; ++s) {
+    Beat(0, s, 10, 0);
+    EXPECT_THAT(jobs_.Tick(members_, At(s)), IsEmpty()) << s;
+  }
+  jobs_.Tick(members_, At(27));
+  EXPECT_EQ(State(), JOB_STOPPED);
+  EXPECT_THAT(Reason(), StartsWith("stopped, but not in good order: daemon name1 is lost, daemon "
+                                   "name2 is lost: not heard for 15 s, while the last"));
+  EXPECT_THAT(Back(1, 1, 40), SizeIs(1)) << "the user wanted it stopped";
+  EXPECT_EQ(State(), JOB_STOPPED);
+}
+
+TEST_F(LivenessTest, WhereNobodyIsHeardItMayBeTheCoordinatorsUplinkStill) {
+  TrainOn({0, 1, 2}, 2, 10);
+  for (int stage : {0, 2}) Tell(stage, SessionEvent::FINISHED, 10);
+  for (int stage : {0, 1, 2}) Cut(stage, 10);
+  EXPECT_THAT(jobs_.Tick(members_, At(69)), IsEmpty());
+  EXPECT_EQ(State(), JOB_RUNNING);
+  jobs_.Tick(members_, At(70));
+  EXPECT_THAT(Reason(), HasSubstr("nobody of the job was heard for 60 s: daemon name1 is lost."));
 }
 
 TEST_F(LivenessTest, WhileItStartsALostDaemonIsMissedAfterALease) {

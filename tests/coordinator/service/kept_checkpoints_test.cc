@@ -1,5 +1,7 @@
 // Checkpoints that daemons keep and the coordinator has not got whole, over loopback.
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -54,6 +56,14 @@ class KeptCheckpointsTest : public ServiceTest {
     });
     for (FakeDaemon* d : {a_.get(), b_.get()}) EXPECT_EQ(d->NextPutKept()->step(), 4);
   }
+  absl::StatusOr<SubmitReply> Queue(std::optional<int64_t> step) {
+    SubmitRequest request;
+    *request.mutable_job() = TwoStages();
+    request.set_resume(true);
+    request.set_wait_for_nodes(true);
+    if (step.has_value()) request.set_resume_step(*step);
+    return Call<SubmitRequest, SubmitReply>(&Jobs::Stub::Submit, request);
+  }
   absl::Status Remove(const std::string& job) {
     RemoveJobRequest request;
     request.set_job(job);
@@ -69,7 +79,10 @@ TEST_F(KeptCheckpointsTest, ADaemonThatComesBackWithItsPartMakesTheCheckpointWho
   wait_for_daemons_ = absl::ZeroDuration();
   Open();
   const Plan plan = LoseB();
-  EXPECT_THAT(Status().reason(), HasSubstr("of step 2 (the 3 steps after it are lost)"));
+  EXPECT_TRUE(Eventually([&] {
+    return Status().reason().find("a newer one may lie on the disk of b, which has not told yet") !=
+           std::string::npos;
+  })) << Status().reason();
   BringBackB(plan);
   const absl::Status early = Submit(TwoStages(), true).status();
   EXPECT_EQ(early.code(), absl::StatusCode::kFailedPrecondition);
@@ -122,6 +135,86 @@ TEST_F(KeptCheckpointsTest, AResumeWaitsForIt) {
   user.join();
   ASSERT_TRUE(resumed.ok()) << resumed.status();
   EXPECT_EQ(a_->NextStart()->start_step(), 4);
+}
+
+// Queued before the second daemon was back, it went on from the older one.
+TEST_F(KeptCheckpointsTest, AQueuedResumeGoesOnFromTheNewestThatThereIsWhenItStarts) {
+  Close();
+  wait_for_daemons_ = absl::ZeroDuration();
+  Open();
+  const Plan plan = LoseB();
+  ASSERT_TRUE(Queue(std::nullopt).ok());
+  EXPECT_EQ(Status().state(), JOB_PENDING);
+  EXPECT_EQ(Status().checkpoint_step(), 2);
+  BringBackB(plan);
+  EXPECT_TRUE(Eventually([&] {
+    return Status().reason().find("the parts of checkpoint 4 lie on the disks of a, b") !=
+           std::string::npos;
+  })) << Status().reason();
+  EXPECT_TRUE(PutAll(plan, 4));
+  EXPECT_EQ(a_->NextStart()->start_step(), 4);
+}
+
+TEST_F(KeptCheckpointsTest, AQueuedResumeFromAStepThatWasAskedForGoesOnFromThat) {
+  const Plan plan = LoseB();
+  ASSERT_TRUE(Queue(2).ok());
+  Close();
+  Open();
+  a_ = Daemon("a", [&](FakeDaemon::Options* o) { o->kept = Kept(plan, 4, 0); });
+  EXPECT_TRUE(PutAll(plan, 4));
+  EXPECT_EQ(Status().checkpoint_step(), 2) << "what was asked for, over a restart";
+  b_ = Daemon("b", [&](FakeDaemon::Options* o) {
+    o->instance = "again";
+    o->kept = Kept(plan, 4, 1);
+  });
+  EXPECT_EQ(a_->NextStart()->start_step(), 2);
+}
+
+// One that only daemons keep is no reason to refuse what may wait.
+TEST_F(KeptCheckpointsTest, AResumeThatMayWaitIsQueuedForIt) {
+  const Plan plan = LoseB();
+  BringBackB(plan);
+  const auto queued = Queue(std::nullopt);
+  ASSERT_TRUE(queued.ok()) << queued.status();
+  EXPECT_THAT(queued->warnings(), Contains(HasSubstr("waits for daemons: the parts of checkpoint "
+                                                     "4 lie on the disks of a, b")));
+  Close();
+  Open();
+  a_ = Daemon("a", [&](FakeDaemon::Options* o) { o->kept = Kept(plan, 4, 0); });
+  b_ = Daemon("b", [&](FakeDaemon::Options* o) { o->kept = Kept(plan, 4, 1); });
+  for (FakeDaemon* d : {a_.get(), b_.get()}) EXPECT_EQ(d->NextPutKept()->step(), 4);
+  EXPECT_TRUE(PutAll(plan, 4));
+  EXPECT_EQ(a_->NextStart()->start_step(), 4);
+}
+
+TEST_F(KeptCheckpointsTest, ADamagedNewestOneHoldsAQueuedResumeInWords) {
+  Close();
+  wait_for_daemons_ = absl::ZeroDuration();
+  Open();
+  const Plan plan = LoseB();
+  ASSERT_TRUE(Queue(std::nullopt).ok());
+  EXPECT_TRUE(PutAll(plan, 4));
+  std::filesystem::resize_file(absl::StrCat(scratch_.path(), "/state/checkpoints/", plan.job_id(),
+                                            "/step-00000004/stage-001/optimizer.safetensors"),
+                               5);
+  b_ = Daemon("b", [&](FakeDaemon::Options* o) { o->instance = "again"; });
+  EXPECT_TRUE(Eventually([&] {
+    return Status().reason().find("optimizer.safetensors is damaged") != std::string::npos;
+  })) << Status().reason();
+  EXPECT_EQ(Status().state(), JOB_PENDING);
+}
+
+TEST_F(KeptCheckpointsTest, GoingOnWithoutADaemonThatMayKeepOneIsSaid) {
+  LoseB();
+  auto c = Daemon("c");
+  absl::StatusOr<SubmitReply> resumed;
+  EXPECT_TRUE(Eventually([&] {
+    resumed = Submit(TwoStages(), true);
+    return resumed.ok();
+  })) << resumed.status();
+  EXPECT_EQ(resumed->plan().start_step(), 2);
+  EXPECT_THAT(resumed->warnings(),
+              Contains(HasSubstr("given up if there is one on the disks of b")));
 }
 
 // A daemon puts its part again because that of another one was missing: nothing is sent twice.

@@ -112,16 +112,30 @@ TEST_F(StoreTest, RemovedJobsAreRememberedUpToALimit) {
   EXPECT_EQ(removed[0], "c-0");
 }
 
-TEST_F(StoreTest, WhichCheckpointFailedIsThereUntilOneIsStored) {
+TEST_F(StoreTest, NotesOnAJobAreThereUntilTheyChange) {
   auto store = Open();
-  const auto write = [&](int64_t failed) {
+  const auto write = [&](const StoredJob& job) {
     StoreBatch batch;
-    batch.jobs.push_back(MakeStored("a-1", 1, JOB_RUNNING));
-    batch.jobs.back().failed_checkpoint = failed;
+    batch.jobs.push_back(job);
     EXPECT_TRUE(store->Write(batch).ok());
-    return Open()->Load()->jobs.at(0).failed_checkpoint;
+    return Open()->Load()->jobs.at(0);
   };
-  for (const int64_t failed : {-1, 0, 20, -1}) EXPECT_EQ(write(failed), failed);
+  StoredJob job = MakeStored("a-1", 1, JOB_RUNNING);
+  for (const int64_t failed : {-1, 0, 20, -1}) {
+    job.failed_checkpoint = failed;
+    job.because = failed < 0 ? "" : "the \xc3\xa9nd";
+    EXPECT_EQ(write(job).failed_checkpoint, failed);
+    EXPECT_EQ(write(job).because, job.because);
+  }
+  for (int bits = 0; bits < 8; ++bits) {
+    job.wait_for_nodes = (bits & 1) != 0;
+    job.step_asked = job.wait_for_nodes && (bits & 2) != 0;
+    job.accepts_changes = job.wait_for_nodes && (bits & 4) != 0;
+    const StoredJob read = write(job);
+    EXPECT_EQ(read.wait_for_nodes, job.wait_for_nodes);
+    EXPECT_EQ(read.step_asked, job.step_asked);
+    if (job.wait_for_nodes) EXPECT_EQ(read.accepts_changes, job.accepts_changes);
+  }
 }
 
 // A database of an earlier program of this version has no table of them.
