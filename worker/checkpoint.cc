@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "proto/model/tensor_names.h"
 
 namespace isthmus::worker {
 namespace {
@@ -86,6 +87,7 @@ absl::StatusOr<CheckpointState> LoadCheckpoint(const SessionPlan& plan, Checkpoi
   for (const std::string& name : names) {
     moments.push_back(name + ".exp_avg");
     moments.push_back(name + ".exp_avg_sq");
+    if (plan.local()) moments.push_back(OuterMomentumName(name));
   }
   ASSIGN_OR_RETURN(const std::string optimizer, Fetch(plan, store, "optimizer", moments));
   RETURN_IF_ERROR(stage->ImportOptimizer(optimizer));

@@ -55,6 +55,7 @@ absl::Status Executor::Begin(int64_t step) {
   step_ = step;
   loss_sum_ = 0;
   finite_ = true;
+  agreeing_ = false;
   wishes_.reset();
   heard_.reset();
   result_ = StepResult();
@@ -69,6 +70,19 @@ absl::StatusOr<StepResult> Executor::RunStep(int64_t step) {
   for (const Action& action : plan_.mine().train()) {
     RETURN_IF_ERROR(Do(action));
     ++*o_.progress;
+  }
+  if (plan_.AgreesAfter(step)) {
+    const Vote step_decision = result_.decision;
+    agreeing_ = true;
+    finite_ = true;
+    wishes_.reset();
+    heard_.reset();
+    for (const Action& action : plan_.mine().agree()) {
+      RETURN_IF_ERROR(Do(action));
+      ++*o_.progress;
+    }
+    result_.decision.set_commit(step_decision.commit());  // for the record of the step
+    result_.decision.set_norm_sq(step_decision.norm_sq());
   }
   result_.loss = loss_sum_ / static_cast<double>(plan_.tokens_per_step());
   return result_;
@@ -90,12 +104,12 @@ absl::Status Executor::Do(const Action& action) {
       return Reduction(action);
     case Action::DECIDE: {
       ScopedTimer timer(&result_.times.sync_ns);
-      Wish();
-      const Vote all = OwnVote();
-      return Decided(Decide(all, o_.checkpoint_due(step_, all), step_ + 1 >= plan_.end_step()), -1);
+      return Decided(MakeDecision(), -1);
     }
     case Action::STEP:
       return Step();
+    case Action::OUTER:
+      return Outer();
     default:
       return Unexpected("of an unknown kind");
   }
@@ -161,7 +175,9 @@ absl::Status Executor::Reduction(const Action& action) {
   GroupReduction& group = *groups_[action.group()];
   if (action.op() == Action::OFFER) return group.Offer(o_.stage, step_, wires);
   if (action.op() == Action::REDUCE) return group.Reduce(o_.stage, step_, wires);
-  return group.Collect(o_.stage, wires);
+  RETURN_IF_ERROR(group.Collect(o_.stage, wires));
+  finite_ = finite_ && group.finite();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<EvalResult> Executor::RunEval(int64_t step) {
@@ -288,7 +304,10 @@ absl::Status Executor::Forward(int micro, bool train, double* loss_sum) {
   batch.micro = micro;
   batch.samples = slot.ids.size();
   batch.positions = plan_.job().model().context();
-  batch.loss_scale = 1.0 / static_cast<double>(plan_.tokens_per_step());
+  // Of what the optimiser sees: the whole batch, or what its replica takes of it.
+  const int64_t samples =
+      plan_.local() ? plan_.share().count() : plan_.job().recipe().global_batch();
+  batch.loss_scale = 1.0 / static_cast<double>(samples * batch.positions);
   batch.train = train;
   if (batch.samples == 0) {  // a validation micro-batch beyond the last sample
     if (!plan_.has_head()) slot.activation = Tensor{plan_.boundary_dims(*plan_.above(), 0), {}};
@@ -363,16 +382,27 @@ absl::Status Executor::SendVote(const Action& action, const Vote& vote) {
                   absl::StrCat("sending the ", FrameName(action.what(), step_, 0)));
 }
 
-// Before it waits for others' votes: the store may end meanwhile.
+// Before it waits for others' votes: the store may end meanwhile. A step that a replica makes by
+// itself is no place to stop or to store.
 void Executor::Wish() {
-  if (!wishes_.has_value()) wishes_ = o_.requests(step_);
+  if (wishes_.has_value()) return;
+  wishes_ = plan_.local() && !agreeing_ ? StepRequests() : o_.requests(step_);
 }
 
 Vote Executor::OwnVote() {
   wishes_->finite = finite_;
-  GradientNorm norm = o_.stage->Norm();
-  if (!plan_.stands_for_stage()) norm.sum_squares = 0;  // the same gradients count elsewhere
+  GradientNorm norm;
+  if (!agreeing_) norm = o_.stage->Norm();
+  // The same gradients count elsewhere.
+  if (!plan_.local() && !plan_.stands_for_stage()) norm.sum_squares = 0;
   return CombineVote(heard_.has_value() ? &*heard_ : nullptr, norm, *wishes_);
+}
+
+Vote Executor::MakeDecision() {
+  Wish();
+  const Vote all = OwnVote();
+  if (plan_.local() && !agreeing_) return Decide(all, false, false);
+  return Decide(all, o_.checkpoint_due(step_, all), step_ + 1 >= plan_.end_step());
 }
 
 // `from_link`: it came over that link; -1: it was made here.
@@ -399,8 +429,19 @@ absl::Status Executor::TellCodecs(bool checkpoint) {
   return absl::OkStatus();
 }
 
+// What the replicas agreed on becomes the weights of all; or, if it is not finite, those they last
+// agreed on come back.
+absl::Status Executor::Outer() {
+  ScopedTimer timer(&result_.times.sync_ns);
+  for (const int g : plan_.groups()) {
+    if (plan_.plan().groups(g).value() == GroupPlan::DIFFERENCE)
+      RETURN_IF_ERROR(groups_[g]->Settle(result_.decision.commit(), o_.stage));
+  }
+  return TellCodecs(result_.decision.checkpoint());
+}
+
 absl::Status Executor::Step() {
-  {
+  if (!plan_.AgreesAfter(step_)) {
     ScopedTimer timer(&result_.times.sync_ns);
     RETURN_IF_ERROR(TellCodecs(result_.decision.checkpoint()));
   }

@@ -1,5 +1,6 @@
-// Executor: what the compute thread does in one step. It follows the stage's action list; SYNC is
-// the tied gradient's exchange and the vote (worker/sync/vote.h), STEP what the decision says.
+// Executor: what the compute thread does in one step. It follows its rank's action lists: passes,
+// reductions of groups, the vote (worker/sync/vote.h), STEP what the decision says; and where
+// replicas agree after local steps, the list of that.
 //
 // Every wait is bounded by SessionPlan::timeout. Thread: the compute thread.
 #ifndef ISTHMUS_WORKER_EXECUTOR_H_
@@ -109,6 +110,8 @@ class Executor {
   absl::Status Reduction(const Action& action);
   void Wish();
   Vote OwnVote();
+  Vote MakeDecision();
+  absl::Status Outer();
   absl::Status Decided(const Vote& decision, int from_link);
   absl::Status TellCodecs(bool checkpoint);
   absl::Status Step();
@@ -128,6 +131,7 @@ class Executor {
   int64_t step_ = 0;
   double loss_sum_ = 0;
   bool finite_ = true;
+  bool agreeing_ = false;               // the list of an agreement is followed
   std::optional<StepRequests> wishes_;  // of this step
   std::optional<Vote> heard_;           // votes that came in this step
   int64_t skipped_ = 0;

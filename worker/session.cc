@@ -109,6 +109,7 @@ absl::Status SessionImpl::Prepare() {
   RETURN_IF_ERROR(failure());
   RETURN_IF_ERROR(OpenLinks());
   ASSIGN_OR_RETURN(stage_, o_.make_stage(plan_->plan(), plan_->rank()));
+  if (plan_->local()) RETURN_IF_ERROR(stage_->BeginRounds());
   ++progress_;
   ASSIGN_OR_RETURN(const CheckpointState loaded,
                    LoadCheckpoint(*plan_, o_.checkpoints, stage_.get()));

@@ -111,7 +111,7 @@ absl::Status SessionPlan::CheckLinks() {
     if (absl::Status s = CheckGroup(plan_, group); !s.ok()) return Wrong(s.message());
     if (PositionIn(group, rank_) < 0) continue;
     groups_.push_back(g);
-    tied = tied || group.tensors() == GroupPlan::TIED;
+    tied = tied || (group.tensors() == GroupPlan::TIED && group.value() == GroupPlan::GRADIENT);
   }
   if (tied != (embeds() != has_head()))
     return Wrong(absl::StrCat("the tied group of stage ", mine().stage(),
@@ -205,15 +205,23 @@ SampleOrder SessionPlan::MakeOrder(int64_t train_samples) const {
                      StartOfData(plan_, train_samples), SampleOrder::kMostShuffled, share_);
 }
 
+// Something that is due every so many steps.
+bool SessionPlan::DueAfter(int64_t step, int64_t every) const {
+  if (every <= 0) return false;
+  if (!local()) return (step + 1) % every == 0;
+  if (!AgreesAfter(step)) return false;
+  const int64_t agreed = step - step % job().strategy().local_steps();  // the last time before
+  return (step + 1) / every > agreed / every;
+}
+
 bool SessionPlan::EvalAfter(int64_t step) const {
   const RecipeSpec& r = job().recipe();
   if (r.eval_samples() <= 0) return false;
-  return step + 1 == r.steps() || (r.eval_every() > 0 && (step + 1) % r.eval_every() == 0);
+  return step + 1 == r.steps() || DueAfter(step, r.eval_every());
 }
 
 bool SessionPlan::CheckpointAfter(int64_t step) const {
-  const int64_t every = job().checkpoint().every();
-  return every > 0 && (step + 1) % every == 0;
+  return DueAfter(step, job().checkpoint().every());
 }
 
 absl::Duration SessionPlan::timeout(int64_t step) const {
@@ -225,6 +233,10 @@ absl::Duration SessionPlan::timeout(int64_t step) const {
     return absl::Milliseconds(d.first_step_ms() + fetch_ms);
   }
   absl::Duration wait = absl::Milliseconds(d.step_ms());
+  // A replica waits for one that made its steps in up to twice the time.
+  if (AgreesAfter(step) || AgreesAfter(step - 1))
+    wait += absl::Seconds(plan_.predicted_step_s()) *
+            static_cast<double>(job().strategy().local_steps());
   // The stages above finish a validation pass before they turn to this step.
   const bool after_eval = EvalAfter(step) || EvalAfter(step - 1);
   if (after_eval) wait += wait * static_cast<double>(eval_micros()) / micros_;

@@ -72,6 +72,10 @@ class SessionPlan {
   SampleOrder MakeOrder(int64_t train_samples) const;
 
   int64_t end_step() const { return job().recipe().steps(); }
+  // Replicas make steps by themselves and then agree (proto/plan/groups.h). Weights are validated
+  // and stored where they agree, at the first such step that is due.
+  bool local() const { return MakesLocalSteps(plan_); }
+  bool AgreesAfter(int64_t step) const { return isthmus::AgreesAfter(plan_, step); }
   bool EvalAfter(int64_t step) const;
   bool CheckpointAfter(int64_t step) const;  // by the interval alone
 
@@ -93,6 +97,7 @@ class SessionPlan {
   absl::Status CheckLinks();
   absl::Status CheckCodecs();
   absl::Status CheckLists();
+  bool DueAfter(int64_t step, int64_t every) const;
 
   const Plan plan_;
   const int rank_;

@@ -47,6 +47,11 @@ struct OptimizerStep {
   double gradient_scale = 1;  // clipping: min(1, clip_norm / global norm)
 };
 
+struct OuterStep {  // of what replicas agreed on
+  double learning_rate = 0.7;
+  double momentum = 0.9;  // Nesterov's
+};
+
 class Stage {
  public:
   virtual ~Stage() = default;
@@ -67,6 +72,19 @@ class Stage {
                                     absl::Span<float> out) = 0;
   virtual absl::Status WriteGradient(GroupPlan::Tensors set, int64_t first,
                                      absl::Span<const float> in) = 0;
+
+  // Local steps (DiLoCo, arXiv 2311.08105, algorithm 1). From BeginRounds on the stage keeps the
+  // weights that replicas last agreed on (those of now, or that are imported later) and the outer
+  // momentum m (0, or imported; ExportOptimizer has it). The difference d is these weights less
+  // those of now.
+  //   m := momentum x m + d;  weights := agreed := agreed - learning_rate x (d + momentum x m)
+  // d is that of the whole set. FailedPrecondition: before BeginRounds.
+  virtual absl::Status BeginRounds() = 0;
+  virtual absl::Status ReadDifference(GroupPlan::Tensors set, int64_t first,
+                                      absl::Span<float> out) = 0;
+  virtual absl::Status ApplyDifference(GroupPlan::Tensors set, absl::Span<const float> d,
+                                       const OuterStep& step) = 0;
+  virtual absl::Status RestoreAgreed(GroupPlan::Tensors set) = 0;
 
   virtual GradientNorm Norm() = 0;
   virtual absl::Status Apply(const OptimizerStep& step) = 0;  // updates weights, clears gradients

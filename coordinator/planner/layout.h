@@ -1,5 +1,6 @@
 // A job laid out over daemons: a chain of stages for each replica (placement.h), all with one cut,
-// what each takes of a batch, and how the replicas agree on the weights at the end of a step.
+// what each takes of a batch, and how the replicas agree on the weights: at the end of each step, or
+// of strategy.local_steps of them.
 //
 // Shares go by speed: micro-batches are dealt one by one to the replica that would end first. What
 // replicas exchange is priced by the slowest pair of a group and by what one daemon sends and gets
@@ -30,10 +31,11 @@ struct Layout {
   CodecSpec tied;
   std::string tied_why;  // of `auto`
   CodecSpec gradients;   // with several replicas: what they send, and the sums that come back
-  std::string gradients_why, shares_why;
+  std::string gradients_why, shares_why, local_why;
   double pipeline_s = 0;   // of the replica that ends last
   double sync_s = 0;       // everything between the last backward pass and the optimiser
   double reduce_s = 0;     // of sync_s: what the groups exchange
+  double agree_s = 0;      // with local steps: one agreement, of which sync_s has its share
   double optimizer_s = 0;  // of the slowest
   double step_s = 0;       // predicted, mean of the run
   double first_step_s = 0;

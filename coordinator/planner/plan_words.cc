@@ -99,7 +99,7 @@ class Words {
     if (!layout_.shares_why.empty()) Say(layout_.shares_why);
     ForEachChain([this] { ExplainChain(); });
     if (several_) {
-      for (const std::string& why : {layout_.tied_why, layout_.gradients_why})
+      for (const std::string& why : {layout_.tied_why, layout_.gradients_why, layout_.local_why})
         if (!why.empty()) Say(why);
     }
     double slowest_s = 0;
@@ -193,6 +193,15 @@ class Words {
   }
 
   void WarnOfSync() {
+    const StrategySpec& strategy = in_.job.strategy();
+    if (strategy.local_steps() > 1 && !several_)
+      Warn(absl::StrCat("strategy.local_steps ", strategy.local_steps(),
+                        " changes nothing with one replica: there is nobody to agree with "
+                        "(strategy.replicas)"));
+    if (strategy.local_steps() > 1 && several_ &&
+        in_.job.recipe().steps() - in_.start_step < strategy.local_steps())
+      Warn(absl::StrCat("the job ends before strategy.local_steps (", strategy.local_steps(),
+                        ") are made: replicas agree once, after its last step"));
     double compute_s = 0;
     for (const Placement& p : layout_.chains) compute_s = std::max(compute_s, ComputeSeconds(p));
     if (layout_.sync_s <= compute_s || (!several_ && layout_.stages() == 1)) return;

@@ -40,7 +40,8 @@ absl::Status PlaceReduction(const JobSpec& job, int replicas, int s, int first, 
   const PartCost cost = StageCost(job.model(), first, first + p->layers[s], 1);
   const std::string& codec = job.compression().gradients();
   const bool feedback = codec == "auto" || absl::StrContains(codec, "ef(");
-  const int64_t bytes = ReductionBytes(cost.parameters, replicas, feedback);
+  const int64_t bytes =
+      ReductionBytes(cost.parameters, replicas, feedback, job.strategy().local_steps() > 1);
   const NodeInfo& node = *p->nodes[s];
   p->bytes[s] += bytes;
   if (p->bytes[s] <= node.memory_bytes()) return absl::OkStatus();

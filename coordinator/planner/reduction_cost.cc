@@ -27,15 +27,20 @@ constexpr double kFourBitGradientLoss = 0.001;
 struct Group {
   std::vector<int> ranks;
   int64_t elements = 0;
-  bool tied = false;
+  bool tied = false;  // by the codec of compression.tied
 };
 
+// Do the replicas agree after several steps?
+bool Local(const JobSpec& job) { return job.strategy().local_steps() > 1; }
+
+// With local steps those of an agreement: the tied embedding's copies at the first and at the last
+// stages travel like the other weights.
 std::vector<Group> GroupsOf(const JobSpec& job, const Layout& layout) {
   std::vector<Group> groups;
   const int stages = layout.stages();
   const int64_t tied = int64_t{job.model().vocabulary()} * job.model().hidden();
-  if (stages > 1) groups.push_back({{}, tied, true});
-  for (int r = 0; r < layout.replicas() && stages > 1; ++r) {
+  if (stages > 1 && !Local(job)) groups.push_back({{}, tied, true});
+  for (int r = 0; r < layout.replicas() && !groups.empty(); ++r) {
     groups[0].ranks.push_back(r * stages);
     groups[0].ranks.push_back(r * stages + stages - 1);
   }
@@ -43,7 +48,7 @@ std::vector<Group> GroupsOf(const JobSpec& job, const Layout& layout) {
   for (int s = 0, first = 0; s < stages; first += layers[s], ++s) {
     Group group;
     group.elements = StageCost(job.model(), first, first + layers[s], 1).parameters;
-    if (stages > 1 && (s == 0 || s + 1 == stages)) group.elements -= tied;
+    if (stages > 1 && !Local(job) && (s == 0 || s + 1 == stages)) group.elements -= tied;
     for (int r = 0; r < layout.replicas(); ++r) group.ranks.push_back(r * stages + s);
     groups.push_back(std::move(group));
   }
@@ -143,6 +148,9 @@ double VoteSeconds(const Layout& layout) {
 absl::Status FindPairs(const std::vector<Group>& groups, const LinkIndex& links, Layout* layout) {
   const std::vector<const NodeInfo*> nodes = layout->nodes();
   std::map<std::pair<int, int>, bool> wanted;
+  const int stages = layout->stages();
+  for (int r = 0; r < layout->replicas() && stages > 1; ++r)
+    wanted[{r * stages, r * stages + stages - 1}] = true;  // the tied embedding of a replica
   for (const Group& group : groups) {
     for (int a : group.ranks) {
       for (int b : group.ranks) {
@@ -189,23 +197,26 @@ absl::StatusOr<CodecSpec> Choose(const std::string& wanted,
     best = candidate.text;
     least = cost;
   }
-  *why = absl::StrCat("a step ", absl::StrJoin(words, ", "), " -> ", best);
+  *why = absl::StrCat(absl::StrJoin(words, ", "), " -> ", best);
   return ParseCodec(best);
 }
 
 }  // namespace
 
-int64_t ReductionBytes(int64_t elements, int replicas, bool feedback) {
+int64_t ReductionBytes(int64_t elements, int replicas, bool feedback, bool local) {
   // Own gradients, the sum and what is encoded; residuals of the contributions and of the own sum.
-  const int64_t copies = 3 * elements + (feedback ? elements + elements / replicas : 0);
+  const int64_t copies =
+      (local ? 6 : 3) * elements + (feedback ? elements + elements / replicas : 0);
   return 4 * copies;
 }
 
 absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout* layout) {
   const std::vector<Group> groups = GroupsOf(job, *layout);
   RETURN_IF_ERROR(FindPairs(groups, links, layout));
+  const bool local = Local(job);
   double step_s = 0;
   for (const Placement& p : layout->chains) step_s = std::max(step_s, p.pipeline_s);
+  const auto between = static_cast<double>(local ? job.strategy().local_steps() : 1);
   const CodecSpec plain;
   // Symmetric levels: others cut the largest gradients. No error feedback by itself: Adam's second
   // moment takes what comes late for noise (tests/bench, replicas).
@@ -215,18 +226,34 @@ absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout*
     candidates.push_back({absl::StrCat("quant(", bits, ", token, symmetric)"),
                           kQuantisedPrice + (bits < 8 ? kStepsForLoss * kFourBitGradientLoss : 0)});
   }
-  ASSIGN_OR_RETURN(layout->gradients, Choose(
-                                          job.compression().gradients(), candidates, step_s,
-                                          [&](const CodecSpec& codec) {
-                                            return ExchangeSeconds(*layout, groups, codec, plain,
-                                                                   false, true);
-                                          },
-                                          &layout->gradients_why));
+  ASSIGN_OR_RETURN(layout->gradients,
+                   Choose(
+                       job.compression().gradients(), candidates, between * step_s,
+                       [&](const CodecSpec& codec) {
+                         return ExchangeSeconds(*layout, groups, codec, plain, false, true);
+                       },
+                       &layout->gradients_why));
   if (!layout->gradients_why.empty())
-    layout->gradients_why = absl::StrCat("gradients of replicas: ", layout->gradients_why);
-  bool tied = false;
-  for (const Group& group : groups) tied = tied || group.tied;
-  if (tied) {
+    layout->gradients_why =
+        absl::StrCat(local ? "what replicas learnt: " : "gradients of replicas: ",
+                     local ? "an agreement " : "a step ", layout->gradients_why);
+  if (local) {
+    layout->tied = layout->chain().tied;
+    layout->tied_why = layout->chain().tied_why;
+    layout->agree_s = ExchangeSeconds(*layout, groups, layout->gradients, plain, false, true) +
+                      VoteSeconds(*layout);
+    for (const Placement& p : layout->chains) layout->sync_s = std::max(layout->sync_s, p.sync_s);
+    layout->sync_s += layout->agree_s / between;
+    layout->reduce_s = layout->agree_s / between;
+    layout->local_why = absl::StrCat(
+        "local steps: each replica trains by itself, and after ", job.strategy().local_steps(),
+        " steps all agree (DiLoCo, outer learning rate ", job.strategy().outer_learning_rate(),
+        ", momentum ", job.strategy().outer_momentum(), "): ", FormatSeconds(layout->agree_s), ", ",
+        FormatSeconds(layout->agree_s / between),
+        " a step. Checkpoints, validations and stops wait for it");
+    return absl::OkStatus();
+  }
+  if (layout->stages() > 1) {
     ASSIGN_OR_RETURN(layout->tied, Choose(
                                        job.compression().tied(), {{"bf16", 0}, {"none", 0}}, step_s,
                                        [&](const CodecSpec& codec) {
@@ -236,9 +263,10 @@ absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout*
                                        &layout->tied_why));
     if (!layout->tied_why.empty())
       layout->tied_why =
-          absl::StrCat("tied embedding, over both ends of all replicas: ", layout->tied_why);
+          absl::StrCat("tied embedding, over both ends of all replicas: a step ", layout->tied_why);
   }
-  layout->reduce_s = ExchangeSeconds(*layout, groups, layout->gradients, layout->tied, tied, true);
+  layout->reduce_s =
+      ExchangeSeconds(*layout, groups, layout->gradients, layout->tied, layout->stages() > 1, true);
   layout->sync_s = layout->reduce_s + VoteSeconds(*layout);
   return absl::OkStatus();
 }

@@ -12,11 +12,13 @@
 namespace isthmus::coordinator {
 
 // Bytes on one rank that reduces `elements` with the ranks of `replicas` replicas: its own, what
-// the others send, the sums; with error feedback the residuals of both.
-int64_t ReductionBytes(int64_t elements, int replicas, bool feedback);
+// the others send, the sums; with error feedback the residuals of both; with local steps the
+// weights agreed on, the outer momentum and what was agreed.
+int64_t ReductionBytes(int64_t elements, int replicas, bool feedback, bool local);
 
 // Sets the pairs, the codecs (compression.gradients and compression.tied) and the seconds of a
-// layout whose chains are priced. Unavailable: two ranks of a group have no usable link.
+// layout whose chains are priced. With local steps an agreement's seconds count in parts, one for
+// each of the steps. Unavailable: two ranks of a group have no usable link.
 absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout* layout);
 
 }  // namespace isthmus::coordinator

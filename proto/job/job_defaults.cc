@@ -120,8 +120,9 @@ void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
   errors->Add(CheckRange("strategy.queue_limit", s.queue_limit(), 1, 1024));
   errors->Add(CheckRange("strategy.in_flight", s.in_flight(), 0, 65536));
   errors->Add(CheckRange("strategy.replicas", s.replicas(), 0, 256));
-  if (s.local_steps() != 1)
-    errors->Add(Bad("strategy.local_steps", s.local_steps(), "1: local steps are not built yet"));
+  errors->Add(CheckRange("strategy.local_steps", s.local_steps(), 1, kMaxLocalSteps));
+  errors->Add(CheckRange("strategy.outer_learning_rate", s.outer_learning_rate(), 1e-6, 10));
+  errors->Add(CheckRange("strategy.outer_momentum", s.outer_momentum(), 0, 0.999));
   if (layers < 1) return;  // said of model.layers
   if (s.stages() > layers) {
     errors->Add(

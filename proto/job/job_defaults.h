@@ -15,6 +15,10 @@ namespace isthmus {
 // that model's.
 void FillDefaults(JobSpec* job);
 
+// strategy.local_steps: replicas may be so far apart. The coordinator holds their records until a
+// step is whole.
+constexpr int kMaxLocalSteps = 4000;
+
 // Of the layer norms: what the job says, else the default.
 double NormEpsilon(const ModelSpec& model);
 constexpr double kMinNormEpsilon = 1e-12, kMaxNormEpsilon = 1;

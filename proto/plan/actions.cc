@@ -26,16 +26,27 @@ int Boundary(const Plan& plan, int rank, bool below) {
   return -1;
 }
 
+// What a list ends: a step of all, a step that each replica makes by itself, or the agreement of
+// replicas after some of those.
+enum class End { kStep, kLocalStep, kAgreement };
+
+// The groups that are reduced there.
+bool Reduces(End end, const GroupPlan& group) {
+  return (end == End::kAgreement) == (group.value() == GroupPlan::DIFFERENCE);
+}
+
 // Writes the end of a step on one rank.
 class EndOfStep {
  public:
-  EndOfStep(const Plan& plan, const Wiring& wiring, int rank)
+  EndOfStep(const Plan& plan, const Wiring& wiring, int rank, End end)
       : plan_(plan),
         wiring_(wiring),
         rank_(rank),
+        end_(end),
         below_(Boundary(plan, rank, true)),
         above_(Boundary(plan, rank, false)) {
     for (int r = 0; r < plan.ranks_size(); ++r) {
+      if (end == End::kLocalStep && plan.ranks(r).replica() != plan.ranks(rank).replica()) continue;
       if (Boundary(plan, r, true) < 0) heads_.push_back(r);
     }
   }
@@ -58,7 +69,8 @@ class EndOfStep {
   }
 
   bool HasHash(int link, bool up) const {
-    if (link < 0 || !plan_.job().compression().check_buffers()) return false;
+    if (link < 0 || end_ == End::kAgreement || !plan_.job().compression().check_buffers())
+      return false;
     const LinkPlan& l = plan_.links(link);
     return IsStateful(up ? l.forward() : l.backward());
   }
@@ -72,7 +84,7 @@ class EndOfStep {
   void Reduce(Action::Op op, bool early) {
     for (int g = 0; g < plan_.groups_size(); ++g) {
       const GroupPlan& group = plan_.groups(g);
-      if (PositionIn(group, rank_) < 0) continue;
+      if (PositionIn(group, rank_) < 0 || !Reduces(end_, group)) continue;
       if (op != Action::OFFER && Early(group) != early) continue;
       if (op == Action::COLLECT && group.rule() != GroupPlan::SHARDED) continue;
       Add(op);
@@ -107,44 +119,47 @@ class EndOfStep {
     if (rank_ != root) Frame(Action::RECV, link, FrameHeader::DECISION);
     for (int other : others) Frame(Action::SEND, other, FrameHeader::DECISION);
     if (above_ >= 0) Frame(Action::SEND, above_, FrameHeader::DECISION);
-    Add(Action::STEP);
+    Add(end_ == End::kAgreement ? Action::OUTER : Action::STEP);
     return absl::OkStatus();
   }
 
   const Plan& plan_;
   const Wiring& wiring_;
   const int rank_;
+  const End end_;
   const int below_, above_;
-  std::vector<int> heads_;  // first stages; the smallest rank decides
+  std::vector<int> heads_;  // first stages that vote together; the smallest rank decides
   ActionList list_;
 };
 
 // What must come before what on one rank; how often each thing is done.
 class OrderCheck {
  public:
-  OrderCheck(const Plan& plan, const Wiring& wiring, int rank)
+  OrderCheck(const Plan& plan, const Wiring& wiring, int rank, End end)
       : plan_(plan),
         wiring_(wiring),
         rank_(rank),
+        end_(end),
         below_(Boundary(plan, rank, true)),
         above_(Boundary(plan, rank, false)),
-        list_(TrainOf(plan, rank)),
-        micros_(CountForwards(plan.ranks(rank).train())) {}
+        list_(end == End::kAgreement ? AgreeOf(plan, rank) : TrainOf(plan, rank)),
+        micros_(end == End::kAgreement ? 0 : CountForwards(plan.ranks(rank).train())) {}
 
   absl::Status Run() {
     for (at_ = 0; at_ < list_.size(); ++at_) RETURN_IF_ERROR(Check(list_[at_]));
-    if (micros_ == 0) return Lacks("it has no FWD");
+    if (micros_ == 0 && end_ != End::kAgreement) return Lacks("it has no FWD");
     for (int m = 0; m < micros_; ++m) {
       const int passes = Bit(Action::FWD) | Bit(Action::BWD);
       if ((done_[m] & passes) != passes)
         return Lacks(absl::StrCat("micro-batch ", m, " lacks its FWD or BWD"));
     }
     for (int g = 0; g < plan_.groups_size(); ++g) {
-      if (PositionIn(plan_.groups(g), rank_) < 0) continue;
+      if (PositionIn(plan_.groups(g), rank_) < 0 || !Reduces(end_, plan_.groups(g))) continue;
       if (reduced_[g] != (plan_.groups(g).rule() == GroupPlan::SHARDED ? 3 : 2))
         return Lacks(absl::StrCat(plan_.groups(g).id(), " is not reduced"));
     }
-    if (list_.empty() || list_.back().op() != Action::STEP) return Lacks("does not end with STEP");
+    if (list_.empty() || list_.back().op() != Last())
+      return Lacks(absl::StrCat("does not end with ", Action::Op_Name(Last())));
     return absl::OkStatus();
   }
 
@@ -153,6 +168,7 @@ class OrderCheck {
  private:
   enum Extra { kGot = 10, kSent = 11, kGotGradient = 12, kSentGradient = 13 };
   static int Bit(int what) { return 1 << what; }
+  Action::Op Last() const { return end_ == End::kAgreement ? Action::OUTER : Action::STEP; }
 
   absl::Status Broken(absl::string_view why) const {
     return absl::FailedPreconditionError(absl::StrCat("schedule: rank ", rank_, ", action ", at_,
@@ -164,7 +180,7 @@ class OrderCheck {
   }
 
   absl::Status Check(const Action& a) {
-    if (stepped_) return Broken("STEP ends a step");
+    if (stepped_) return Broken(absl::StrCat(Action::Op_Name(Last()), " ends it"));
     switch (a.op()) {
       case Action::FWD:
       case Action::BWD:
@@ -178,6 +194,7 @@ class OrderCheck {
         return Reduction(a);
       case Action::DECIDE:
       case Action::STEP:
+      case Action::OUTER:
         return Decision(a);
       default:
         return Broken("there is no such action");
@@ -234,6 +251,7 @@ class OrderCheck {
     const int groups = plan_.groups_size();
     if (a.group() < 0 || a.group() >= groups)
       return Broken(absl::StrCat("there are ", groups, " groups"));
+    if (!Reduces(end_, plan_.groups(a.group()))) return Broken("another list reduces it");
     int& stage = reduced_[a.group()];
     const int wanted = a.op() == Action::OFFER ? 0 : a.op() == Action::REDUCE ? 1 : 2;
     if (stage != wanted) return Broken("out of order");
@@ -245,7 +263,8 @@ class OrderCheck {
   }
 
   absl::Status Decision(const Action& a) {
-    if (a.op() == Action::STEP) {
+    if (a.op() != Action::DECIDE) {
+      if (a.op() != Last()) return Broken("it belongs into another list");
       stepped_ = true;
       return decided_ ? absl::OkStatus() : Broken("before the decision");
     }
@@ -257,6 +276,7 @@ class OrderCheck {
   const Plan& plan_;
   const Wiring& wiring_;
   const int rank_;
+  const End end_;
   const int below_, above_;
   const ActionList list_;
   const int micros_;
@@ -288,6 +308,11 @@ ActionList TrainOf(const Plan& plan, int rank) {
   return {list.begin(), list.end()};
 }
 
+ActionList AgreeOf(const Plan& plan, int rank) {
+  const auto& list = plan.ranks(rank).agree();
+  return {list.begin(), list.end()};
+}
+
 int CountForwards(const google::protobuf::RepeatedPtrField<Action>& list) {
   return static_cast<int>(std::count_if(list.begin(), list.end(),
                                         [](const Action& a) { return a.op() == Action::FWD; }));
@@ -295,7 +320,8 @@ int CountForwards(const google::protobuf::RepeatedPtrField<Action>& list) {
 
 bool CountsTiedNorm(const Plan& plan, int rank) {
   for (const GroupPlan& group : plan.groups()) {
-    if (group.tensors() == GroupPlan::TIED && PositionIn(group, rank) >= 0)
+    if (group.tensors() == GroupPlan::TIED && group.value() == GroupPlan::GRADIENT &&
+        PositionIn(group, rank) >= 0)
       return group.ranks(0) == rank;
   }
   return true;
@@ -314,6 +340,7 @@ absl::Status WriteActions(const std::vector<std::vector<int>>& warmups, Plan* pl
   for (int rank = 0; rank < plan->ranks_size(); ++rank)
     chains[plan->ranks(rank).replica()].push_back(rank);
   const Wiring wiring = Wiring::Of(*plan);
+  const bool local = MakesLocalSteps(*plan);
   for (const auto& [replica, ranks] : chains) {
     const int stages = static_cast<int>(ranks.size());
     const Share share = ShareOf(*plan, replica);
@@ -333,10 +360,16 @@ absl::Status WriteActions(const std::vector<std::vector<int>>& warmups, Plan* pl
             a.set_link(Boundary(*plan, ranks[s], a.link() < s));
         }
       }
-      ASSIGN_OR_RETURN(const ActionList end, EndOfStep(*plan, wiring, ranks[s]).Write());
+      ASSIGN_OR_RETURN(
+          const ActionList end,
+          EndOfStep(*plan, wiring, ranks[s], local ? End::kLocalStep : End::kStep).Write());
       *rank->mutable_train() = {train[s].begin(), train[s].end()};
       rank->mutable_train()->Add(end.begin(), end.end());
       *rank->mutable_eval() = {eval[s].begin(), eval[s].end()};
+      if (!local) continue;
+      ASSIGN_OR_RETURN(const ActionList agree,
+                       EndOfStep(*plan, wiring, ranks[s], End::kAgreement).Write());
+      *rank->mutable_agree() = {agree.begin(), agree.end()};
     }
   }
   return CheckActions(*plan);
@@ -344,21 +377,34 @@ absl::Status WriteActions(const std::vector<std::vector<int>>& warmups, Plan* pl
 
 absl::Status CheckActions(const Plan& plan) {
   const Wiring wiring = Wiring::Of(plan);
-  int deciding = 0;
-  std::vector<ActionList> train, eval;
+  const bool local = MakesLocalSteps(plan);
+  int deciding = 0, agreeing = 0;
+  std::vector<ActionList> train, eval, agree;
   for (int r = 0; r < plan.ranks_size(); ++r) {
-    OrderCheck check(plan, wiring, r);
+    OrderCheck check(plan, wiring, r, local ? End::kLocalStep : End::kStep);
     RETURN_IF_ERROR(check.Run());
     RETURN_IF_ERROR(CheckEval(plan, wiring, r));
     deciding += check.decides();
     train.push_back(TrainOf(plan, r));
     eval.emplace_back(plan.ranks(r).eval().begin(), plan.ranks(r).eval().end());
+    agree.push_back(AgreeOf(plan, r));
+    if (!local) {
+      if (!agree.back().empty())
+        return absl::FailedPreconditionError(
+            absl::StrCat("schedule: rank ", r, " agrees, and the job makes no local steps"));
+      continue;
+    }
+    OrderCheck check_agree(plan, wiring, r, End::kAgreement);
+    RETURN_IF_ERROR(check_agree.Run());
+    agreeing += check_agree.decides();
   }
-  if (deciding != 1)
+  const int wanted = local ? plan.replicas_size() : 1;
+  if (deciding != wanted || agreeing != (local ? 1 : 0))
     return absl::FailedPreconditionError(
-        absl::StrCat("schedule: ", deciding, " ranks decide, one must"));
+        absl::StrCat("schedule: ", deciding == wanted ? agreeing : deciding, " ranks decide, ",
+                     deciding == wanted ? 1 : wanted, " must"));
   const int limit = std::max(1, plan.job().strategy().queue_limit());
-  for (const std::vector<ActionList>* lists : {&train, &eval})
+  for (const std::vector<ActionList>* lists : {&train, &eval, &agree})
     RETURN_IF_ERROR(Simulate(*lists, wiring, limit, ScheduleCosts::Unit(wiring)).status());
   return absl::OkStatus();
 }

@@ -20,13 +20,16 @@ namespace isthmus {
 //   votes go down each chain of stages, then from the first stages to that of the first replica,
 //   which decides; the decision goes back the same way;
 //   STEP.
+// With local steps (groups.h) a step reduces gradients inside its replica alone, and each replica
+// votes and decides by itself. What ends it after AgreesAfter is a list of its own, `agree`: the
+// reductions of the differences, the votes and the decision of all ranks as above, OUTER.
 // InvalidArgument: a schedule that can't be built. FailedPrecondition: as CheckActions.
 absl::Status WriteActions(const std::vector<std::vector<int>>& warmups, Plan* plan);
 
 // FailedPrecondition names the rank and action that is out of order, does not match another rank's,
 // or waits forever. OK: every micro-batch of a rank is forwarded and backwarded once and its
 // neighbours exchange it, every group is reduced, all ranks vote once, one decides, all hear it
-// before they step, and nothing deadlocks at the links' queue_limit.
+// before they step (with local steps: of their replica), and nothing deadlocks at the links' queue_limit.
 absl::Status CheckActions(const Plan& plan);
 
 // The norm of the tied embedding's gradient counts on one rank alone: the first of its group.
@@ -37,6 +40,7 @@ bool CountsTiedNorm(const Plan& plan, int rank);
 int QueueLimit(const Plan& plan, const LinkPlan& link);
 
 ActionList TrainOf(const Plan& plan, int rank);
+ActionList AgreeOf(const Plan& plan, int rank);
 
 // Forward passes in a list: micro-batches of a step, or of a validation pass.
 int CountForwards(const google::protobuf::RepeatedPtrField<Action>& list);

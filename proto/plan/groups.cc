@@ -1,6 +1,7 @@
 #include "proto/plan/groups.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -47,41 +48,82 @@ int64_t OwnElements(const Plan& plan, int rank) {
   return elements;
 }
 
-void AddTiedGroup(const CodecSpec& codec, Plan* plan) {
-  const ModelSpec& model = plan->job().model();
-  std::vector<int> ranks;
-  for (int r = 0; r < plan->ranks_size(); ++r) {
-    if (Embeds(*plan, r) != HasHead(*plan, r)) ranks.push_back(r);
-  }
-  if (ranks.size() < 2) return;
+bool MakesLocalSteps(const Plan& plan) {
+  return plan.replicas_size() > 1 && plan.job().strategy().local_steps() > 1;
+}
+
+bool AgreesAfter(const Plan& plan, int64_t step) {
+  return MakesLocalSteps(plan) && ((step + 1) % plan.job().strategy().local_steps() == 0 ||
+                                   step + 1 == plan.job().recipe().steps());
+}
+
+namespace {
+
+GroupPlan* AddGroup(const std::string& id, const std::vector<int>& ranks, GroupPlan::Rule rule,
+                    const CodecSpec& contribution, const CodecSpec& sum, Plan* plan) {
   GroupPlan* group = plan->add_groups();
-  group->set_id(kTiedGroup);
+  group->set_id(id);
   group->mutable_ranks()->Add(ranks.begin(), ranks.end());
+  group->set_rule(rule);
+  *group->mutable_contribution() = contribution;
+  if (rule == GroupPlan::SHARDED) *group->mutable_sum() = sum;
+  return group;
+}
+
+void SetTied(const ModelSpec& model, GroupPlan* group) {
   group->set_tensors(GroupPlan::TIED);
-  group->set_rule(ranks.size() == 2 ? GroupPlan::EXCHANGE : GroupPlan::SHARDED);
-  *group->mutable_contribution() = codec;
-  if (group->rule() == GroupPlan::SHARDED) *group->mutable_sum() = codec;
   group->set_rows(model.vocabulary());
   group->set_width(model.hidden());
 }
 
+std::vector<int> RanksOfStage(const Plan& plan, int stage) {
+  std::vector<int> ranks;
+  for (int r = 0; r < plan.ranks_size(); ++r) {
+    if (plan.ranks(r).stage() == stage) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+}  // namespace
+
+void AddTiedGroup(const CodecSpec& codec, Plan* plan) {
+  std::map<int, std::vector<int>> ends;  // by replica, or of all together
+  const bool local = MakesLocalSteps(*plan);
+  for (int r = 0; r < plan->ranks_size(); ++r) {
+    if (Embeds(*plan, r) != HasHead(*plan, r))
+      ends[local ? plan->ranks(r).replica() : 0].push_back(r);
+  }
+  for (const auto& [replica, ranks] : ends) {
+    if (ranks.size() < 2) continue;
+    SetTied(
+        plan->job().model(),
+        AddGroup(local ? absl::StrCat(kTiedGroup, ".", replica) : kTiedGroup, ranks,
+                 ranks.size() == 2 ? GroupPlan::EXCHANGE : GroupPlan::SHARDED, codec, codec, plan));
+  }
+}
+
 void AddGradientGroups(const CodecSpec& contribution, const CodecSpec& sum,
                        const std::vector<int64_t>& elements_of_stage, Plan* plan) {
-  for (int s = 0; s < static_cast<int>(elements_of_stage.size()); ++s) {
-    std::vector<int> ranks;
-    for (int r = 0; r < plan->ranks_size(); ++r) {
-      if (plan->ranks(r).stage() == s) ranks.push_back(r);
-    }
+  const bool local = MakesLocalSteps(*plan);
+  const GroupPlan::Value value = local ? GroupPlan::DIFFERENCE : GroupPlan::GRADIENT;
+  const int stages = static_cast<int>(elements_of_stage.size());
+  for (int s = 0; s < stages; ++s) {
+    const std::vector<int> ranks = RanksOfStage(*plan, s);
     if (ranks.size() < 2) continue;
-    GroupPlan* group = plan->add_groups();
-    group->set_id(absl::StrCat("stage ", s));
-    group->mutable_ranks()->Add(ranks.begin(), ranks.end());
+    GroupPlan* group =
+        AddGroup(absl::StrCat("stage ", s), ranks, GroupPlan::SHARDED, contribution, sum, plan);
     group->set_tensors(GroupPlan::OWN);
-    group->set_rule(GroupPlan::SHARDED);
-    *group->mutable_contribution() = contribution;
-    *group->mutable_sum() = sum;
+    group->set_value(value);
     group->set_rows((elements_of_stage[s] + kGradientRow - 1) / kGradientRow);
     group->set_width(kGradientRow);
+  }
+  if (!local || stages == 1) return;
+  for (const int s : {0, stages - 1}) {
+    GroupPlan* group =
+        AddGroup(absl::StrCat(kTiedGroup, s == 0 ? " first" : " last"), RanksOfStage(*plan, s),
+                 GroupPlan::SHARDED, contribution, sum, plan);
+    SetTied(plan->job().model(), group);
+    group->set_value(value);
   }
 }
 
@@ -159,6 +201,8 @@ absl::Status CheckGroup(const Plan& plan, const GroupPlan& group) {
   }
   if (ranks.size() < 2) return wrong("it has fewer than two ranks");
   if (group.rows() <= 0 || group.width() <= 0) return wrong("its tensors have no size");
+  if (group.value() == GroupPlan::DIFFERENCE && !MakesLocalSteps(plan))
+    return wrong("it reduces differences of weights, and the job makes no local steps");
   const bool sharded = group.rule() == GroupPlan::SHARDED;
   if (!sharded && group.rule() != GroupPlan::EXCHANGE) return wrong("its rule is not known");
   for (const CodecSpec* codec : {&group.contribution(), &group.sum()}) {

@@ -33,12 +33,20 @@ bool StandsForStage(const Plan& plan, int rank);
 // replica has a copy.
 int64_t OwnElements(const Plan& plan, int rank);
 
+// Several replicas that make steps by themselves and then agree (strategy.local_steps).
+bool MakesLocalSteps(const Plan& plan);
+// The replicas agree after `step`, with local steps: after each strategy.local_steps of them, and
+// after the last one of the job.
+bool AgreesAfter(const Plan& plan, int64_t step);
+
 // The group of the ranks that hold a copy of the tied embedding, if there are two or more:
-// vocabulary x hidden, contributions by `codec`.
+// vocabulary x hidden, contributions by `codec`. With local steps one group a replica.
 void AddTiedGroup(const CodecSpec& codec, Plan* plan);
 
 // For each stage of several replicas a group of its ranks, which adds up the gradients of all
-// parameters but the tied ones: elements_of_stage[s] of them (OwnElements). Sharded.
+// parameters but the tied ones: elements_of_stage[s] of them (OwnElements). Sharded. With local
+// steps they are of differences of the weights, and the tied embedding has two more groups: of the
+// first stages and of the last ones, which reduce the same bits in the same way.
 constexpr int64_t kGradientRow = 512;  // the width of such a group: what one scale may cover
 void AddGradientGroups(const CodecSpec& contribution, const CodecSpec& sum,
                        const std::vector<int64_t>& elements_of_stage, Plan* plan);

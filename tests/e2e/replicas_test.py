@@ -35,7 +35,7 @@ class ReplicasTest(unittest.TestCase):
         code, out, err = cluster.cli("plan", job)
         self.assertEqual(code, 0, err)
         self.assertIn("2 replicas x 2 stages", out)
-        for word in ("REPLICA", "SAMPLES", "SENT/STEP", "the tied embedding's gradient", "replica 1, stage 0", "so that all end at about the same time"):
+        for word in ("REPLICA", "SAMPLES", "SENT", "gradients: tied embedding", "replica 1, stage 0", "so that all end at about the same time"):
             self.assertIn(word, out)
         code, out, err = cluster.cli("plan", job, "--set", "strategy.replicas=3")
         self.assertNotEqual(code, 0)
@@ -43,6 +43,36 @@ class ReplicasTest(unittest.TestCase):
         code, out, err = cluster.cli("plan", job, "--set", "compression.gradients=predict(quant(4))")
         self.assertNotEqual(code, 0)
         self.assertIn("compression.gradients", err)
+
+    def test_local_steps_agree_now_and_then(self):
+        cluster = self.cluster(4)
+        options = dict(strategy__stages=2, strategy__replicas=2, strategy__local_steps=5, recipe__steps=43, checkpoint__every=12,
+                       recipe__eval_every=10, compression__gradients="quant(4, token, symmetric)")
+        job = cluster.job(**options)
+        cluster.wait_for(lambda: cluster.cli("plan", job)[0] == 0)
+        code, out, err = cluster.cli("plan", job)
+        self.assertIn("local steps: each replica trains by itself, and after 5 steps all agree", out)
+        self.assertIn("what was learnt: tied embedding", out)
+        cluster.submit(job)
+        status = cluster.wait_state({"finished"})
+        losses = cluster.losses()
+        self.assertEqual(sorted(losses), list(range(43)))
+        self.assertLess(sum(losses[s] for s in range(38, 43)), 0.85 * sum(losses[s] for s in range(5)))
+        records = [json.loads(line) for line in cluster.cli("logs", "job", "--json")[1].splitlines() if line.strip()]
+        validated = [int(r["step"]) for r in records if r.get("has_validation_loss")]
+        self.assertEqual(validated, [10, 20, 30, 40, 43])
+        between = sum(int(b["wire_bytes"]) for b in status["boundaries"] if b["link_id"] in ("g0-2", "g1-3"))
+        inside = sum(int(b["raw_bytes"]) for b in status["boundaries"] if b["link_id"] in ("g0-1", "g2-3"))
+        self.assertLess(between, inside, "nine agreements of four bits take more than 43 exchanges of the tied embedding")
+        # A checkpoint is of agreed weights: 12 is due at 15, and stored there.
+        code, out, _ = cluster.cli("checkpoints", "job", "--json")
+        steps = {int(c["step"]) for c in json.loads(out)["checkpoints"]}
+        self.assertTrue(steps <= {15, 25, 40, 43}, steps)
+        self.assertIn(43, steps)
+        # It goes on from there, with another number of daemons.
+        cluster.submit(cluster.job(**{**options, "strategy__stages": 1, "recipe__steps": 60}), "--resume", "--accept-changes", "--wait")
+        status = cluster.wait_state({"finished"})
+        self.assertEqual(int(status["step"]), 60)
 
     def test_a_killed_replica_pauses_the_job_and_the_others_go_on_from_the_checkpoint(self):
         cluster = self.cluster(4)

@@ -134,5 +134,29 @@ TEST(GptReplicas, WhatTheyExchangeMayBeCompressed) {
   EXPECT_GT(MeanOfLast(train("topk(0.01)").losses, 10), 1.3 * last);
 }
 
+// Local steps with an agreement now and then: about as good as gradients at every step, for a
+// fraction of the bytes.
+TEST(GptReplicas, LocalStepsLearnAsWell) {
+  WorldShape shape = SmallGpt();
+  shape.stages = 2;
+  shape.global_batch = 8;
+  shape.replicas = {4, 4};
+  shape.steps = 100;
+  const TextCorpus corpus(GenerateText(8000, 1), shape.context, 20);
+  const ReplicaRun every = RunReplicas(shape, corpus);
+  const double last = MeanOfLast(every.losses, 10);
+  shape.local_steps = 10;
+  const ReplicaRun local = RunReplicas(shape, corpus);
+  EXPECT_LT(MeanOfLast(local.losses, 10), 1.1 * last);
+  shape.gradients = "quant(4, token, symmetric)";
+  const ReplicaRun small = RunReplicas(shape, corpus);
+  EXPECT_LT(MeanOfLast(small.losses, 10), 1.12 * last);
+  EXPECT_NE(small.losses, local.losses);
+  // Without any agreement each learns half as much of its own.
+  shape.outer_learning_rate = 1e-6;
+  EXPECT_GT(MeanOfLast(RunReplicas(shape, corpus).losses, 10), 1.3 * last)
+      << "weights that go back to where they were learn nothing";
+}
+
 }  // namespace
 }  // namespace isthmus::worker

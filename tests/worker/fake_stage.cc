@@ -9,11 +9,13 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "proto/model/tensor_names.h"
 
 namespace isthmus::worker {
 namespace {
 
 constexpr int64_t kPrime = 1021;
+constexpr float kOuterUnit = 1 << 20;  // of the outer momentum in a checkpoint: whole numbers
 
 int64_t Mod(int64_t x) { return ((x % kPrime) + kPrime) % kPrime; }
 
@@ -24,6 +26,8 @@ using Values = std::vector<int64_t>;
 
 struct Parameter {
   Values value, gradient, momentum;
+  Values agreed;                      // local steps
+  std::vector<float> outer_momentum;  // of the differences
 };
 
 class FakeStage : public Stage {
@@ -133,13 +137,42 @@ class FakeStage : public Stage {
     return elements;
   }
   absl::Status ReadGradient(GroupPlan::Tensors set, int64_t first, absl::Span<float> out) override {
-    return ForRange(set, first, out.size(),
-                    [&](int64_t& gradient, int64_t at) { out[at] = static_cast<float>(gradient); });
+    return ForRange(set, first, out.size(), [&](Parameter& p, size_t i, int64_t at) {
+      out[at] = static_cast<float>(p.gradient[i]);
+    });
   }
   absl::Status WriteGradient(GroupPlan::Tensors set, int64_t first,
                              absl::Span<const float> in) override {
     return ForRange(set, first, in.size(),
-                    [&](int64_t& gradient, int64_t at) { gradient = ToInt(in[at]); });
+                    [&](Parameter& p, size_t i, int64_t at) { p.gradient[i] = ToInt(in[at]); });
+  }
+
+  absl::Status BeginRounds() override {
+    for (auto& [name, p] : params_) {
+      p.agreed = p.value;
+      p.outer_momentum.resize(p.value.size());
+    }
+    return absl::OkStatus();
+  }
+  absl::Status ReadDifference(GroupPlan::Tensors set, int64_t first,
+                              absl::Span<float> out) override {
+    return ForRange(set, first, out.size(), [&](Parameter& p, size_t i, int64_t at) {
+      out[at] = static_cast<float>(p.agreed[i] - p.value[i]);
+    });
+  }
+  absl::Status ApplyDifference(GroupPlan::Tensors set, absl::Span<const float> d,
+                               const OuterStep& step) override {
+    return ForRange(set, 0, d.size(), [&](Parameter& p, size_t i, int64_t at) {
+      float& m = p.outer_momentum[i];
+      m = static_cast<float>(step.momentum * m + d[at]);
+      p.agreed[i] = ToInt(static_cast<float>(static_cast<double>(p.agreed[i]) -
+                                             step.learning_rate * (d[at] + step.momentum * m)));
+      p.value[i] = p.agreed[i];
+    });
+  }
+  absl::Status RestoreAgreed(GroupPlan::Tensors set) override {
+    return ForRange(set, 0, Elements(set),
+                    [](Parameter& p, size_t i, int64_t) { p.value[i] = p.agreed[i]; });
   }
 
   GradientNorm Norm() override {
@@ -174,7 +207,14 @@ class FakeStage : public Stage {
 
   absl::StatusOr<std::string> ExportWeights() override { return Export("", &Parameter::value); }
   absl::StatusOr<std::string> ExportOptimizer() override {
-    return Export(".exp_avg", &Parameter::momentum);
+    std::string text = Export(".exp_avg", &Parameter::momentum);
+    for (const auto& [name, p] : params_) {
+      if (p.agreed.empty() || (name == "wte" && !first_)) continue;
+      absl::StrAppend(&text, OuterMomentumName(name));
+      for (float m : p.outer_momentum) absl::StrAppend(&text, " ", std::llround(m * kOuterUnit));
+      text += "\n";
+    }
+    return text;
   }
   absl::StatusOr<std::string> ExportTied() override {
     const auto wte = params_.find("wte");
@@ -190,10 +230,21 @@ class FakeStage : public Stage {
     return names;
   }
   absl::Status ImportWeights(absl::string_view text) override {
-    return Import(text, "", &Parameter::value);
+    RETURN_IF_ERROR(Import(text, "", &Parameter::value));
+    for (auto& [name, p] : params_) {
+      if (!p.agreed.empty()) p.agreed = p.value;
+    }
+    return absl::OkStatus();
   }
   absl::Status ImportOptimizer(absl::string_view text) override {
-    return Import(text, ".exp_avg", &Parameter::momentum);
+    RETURN_IF_ERROR(Import(text, ".exp_avg", &Parameter::momentum));
+    const std::map<std::string, Values> lines = Lines(text);
+    for (auto& [name, p] : params_) {
+      const auto found = lines.find(OuterMomentumName(name));
+      for (size_t i = 0; found != lines.end() && i < p.outer_momentum.size(); ++i)
+        p.outer_momentum[i] = static_cast<float>(found->second[i]) / kOuterUnit;
+    }
+    return absl::OkStatus();
   }
 
  private:
@@ -224,9 +275,8 @@ class FakeStage : public Stage {
     int64_t element = 0;
     for (auto& [name, p] : params_) {
       if (!In(name, set)) continue;
-      for (int64_t& gradient : p.gradient) {
-        if (element >= first && element < first + size) use(gradient, element - first);
-        ++element;
+      for (size_t i = 0; i < p.gradient.size(); ++i, ++element) {
+        if (element >= first && element < first + size) use(p, i, element - first);
       }
     }
     return absl::OkStatus();
@@ -258,7 +308,7 @@ class FakeStage : public Stage {
     return text;
   }
 
-  absl::Status Import(absl::string_view text, const std::string& suffix, Values Parameter::*field) {
+  static std::map<std::string, Values> Lines(absl::string_view text) {
     std::map<std::string, Values> lines;
     std::istringstream in{std::string(text)};
     for (std::string line; std::getline(in, line);) {
@@ -267,6 +317,11 @@ class FakeStage : public Stage {
       words >> name;
       for (int64_t v; words >> v;) lines[name].push_back(v);
     }
+    return lines;
+  }
+
+  absl::Status Import(absl::string_view text, const std::string& suffix, Values Parameter::*field) {
+    const std::map<std::string, Values> lines = Lines(text);
     for (auto& [name, p] : params_) {
       const auto found = lines.find(name + suffix);
       if (found == lines.end())

@@ -47,6 +47,16 @@ class StageWatch::Watched : public Stage {
                              absl::Span<const float> in) override {
     return stage_->WriteGradient(set, first, in);
   }
+  absl::Status BeginRounds() override { return stage_->BeginRounds(); }
+  absl::Status ReadDifference(GroupPlan::Tensors set, int64_t first,
+                              absl::Span<float> out) override {
+    return stage_->ReadDifference(set, first, out);
+  }
+  absl::Status ApplyDifference(GroupPlan::Tensors set, absl::Span<const float> d,
+                               const OuterStep& step) override {
+    return stage_->ApplyDifference(set, d, step);
+  }
+  absl::Status RestoreAgreed(GroupPlan::Tensors set) override { return stage_->RestoreAgreed(set); }
   GradientNorm Norm() override { return stage_->Norm(); }
   absl::Status Apply(const OptimizerStep& step) override {
     ++step_;

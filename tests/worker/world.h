@@ -37,6 +37,8 @@ struct WorldShape {
   std::string backward = "none";
   std::string tied = "none";
   std::string gradients = "none";  // of replicas
+  int local_steps = 1;
+  double outer_learning_rate = 0.7, outer_momentum = 0.9;
   bool check_buffers = false;
   int64_t buffer_memory_bytes = 1 << 20;
   int64_t buffer_disk_bytes = 0;

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -23,6 +24,7 @@
 #include "worker/engine/gpt2_parameters.h"
 #include "worker/engine/head.h"
 #include "worker/engine/parameters.h"
+#include "worker/engine/rounds.h"
 #include "worker/engine/runtime.h"
 #include "worker/engine/tensor_file.h"
 
@@ -33,6 +35,7 @@ using worker::ForwardResult;
 using worker::GradientNorm;
 using worker::MicroBatch;
 using worker::OptimizerStep;
+using worker::OuterStep;
 using worker::Tensor;
 
 constexpr char kAverage[] = ".exp_avg";
@@ -138,6 +141,33 @@ class Gpt2Stage : public worker::Stage {
                    [&] { return WriteGradients(set, first, in, &parameters_); });
   }
 
+  absl::Status BeginRounds() override {
+    return Guarded("beginning rounds of local steps", [&]() -> absl::Status {
+      rounds_.emplace(parameters_);
+      return absl::OkStatus();
+    });
+  }
+
+  absl::Status ReadDifference(GroupPlan::Tensors set, int64_t first,
+                              absl::Span<float> out) override {
+    RETURN_IF_ERROR(InRounds());
+    return Guarded("reading differences",
+                   [&] { return rounds_->Read(parameters_, set, first, out); });
+  }
+
+  absl::Status ApplyDifference(GroupPlan::Tensors set, absl::Span<const float> d,
+                               const OuterStep& step) override {
+    RETURN_IF_ERROR(InRounds());
+    if (flat_ != nullptr) flat_->Changed();
+    return Guarded("outer step", [&] { return rounds_->Apply(set, d, step, &parameters_); });
+  }
+
+  absl::Status RestoreAgreed(GroupPlan::Tensors set) override {
+    RETURN_IF_ERROR(InRounds());
+    if (flat_ != nullptr) flat_->Changed();
+    return Guarded("restoring weights", [&] { return rounds_->Restore(set, &parameters_); });
+  }
+
   GradientNorm Norm() override {
     GradientNorm norm;
     const absl::Status status = Guarded("gradient norm", [&]() -> absl::Status {
@@ -203,10 +233,8 @@ class Gpt2Stage : public worker::Stage {
   absl::StatusOr<std::string> ExportOptimizer() override {
     return Guarded("export of the optimizer", [&]() -> absl::StatusOr<std::string> {
       NamedTensors tensors;
-      for (const Parameter& p : parameters_) {
-        if (!Exports(p)) continue;
-        tensors.emplace_back(p.spec.name + kAverage, p.state.exp_avg);
-        tensors.emplace_back(p.spec.name + kAverageOfSquares, p.state.exp_avg_sq);
+      for (size_t i = 0; i < parameters_.size(); ++i) {
+        if (Exports(parameters_[i])) AddOptimizer(i, &tensors);
       }
       return WriteTensors(tensors);
     });
@@ -215,11 +243,11 @@ class Gpt2Stage : public worker::Stage {
   absl::StatusOr<std::string> ExportTied() override {
     return Guarded("export of the tied embedding", [&]() -> absl::StatusOr<std::string> {
       NamedTensors tensors;
-      for (const Parameter& p : parameters_) {
+      for (size_t i = 0; i < parameters_.size(); ++i) {
+        const Parameter& p = parameters_[i];
         if (Exports(p)) continue;
         tensors.emplace_back(p.spec.name, p.value.detach());
-        tensors.emplace_back(p.spec.name + kAverage, p.state.exp_avg);
-        tensors.emplace_back(p.spec.name + kAverageOfSquares, p.state.exp_avg_sq);
+        AddOptimizer(i, &tensors);
       }
       if (tensors.empty()) return std::string();
       return WriteTensors(tensors);
@@ -236,19 +264,32 @@ class Gpt2Stage : public worker::Stage {
     NamedTensors targets;
     for (const Parameter& p : parameters_) targets.emplace_back(p.spec.name, p.value.detach());
     if (flat_ != nullptr) flat_->Changed();
-    return ReadTensors(safetensors, targets, "weights");
+    RETURN_IF_ERROR(ReadTensors(safetensors, targets, "weights"));
+    if (rounds_.has_value()) rounds_->Agree(parameters_);
+    return absl::OkStatus();
   }
 
   absl::Status ImportOptimizer(absl::string_view safetensors) override {
     NamedTensors targets;
-    for (const Parameter& p : parameters_) {
-      targets.emplace_back(p.spec.name + kAverage, p.state.exp_avg);
-      targets.emplace_back(p.spec.name + kAverageOfSquares, p.state.exp_avg_sq);
-    }
+    for (size_t i = 0; i < parameters_.size(); ++i) AddOptimizer(i, &targets);
     return ReadTensors(safetensors, targets, "optimizer state");
   }
 
  private:
+  absl::Status InRounds() const {
+    return rounds_.has_value()
+               ? absl::OkStatus()
+               : absl::FailedPreconditionError("the stage has not begun rounds of local steps");
+  }
+
+  // The moments of parameter `i`, the outer one too, by name.
+  void AddOptimizer(size_t i, NamedTensors* tensors) const {
+    const Parameter& p = parameters_[i];
+    tensors->emplace_back(p.spec.name + kAverage, p.state.exp_avg);
+    tensors->emplace_back(p.spec.name + kAverageOfSquares, p.state.exp_avg_sq);
+    if (rounds_.has_value()) tensors->push_back(rounds_->Momentum(parameters_, i));
+  }
+
   // Its place in parameters_.
   int AddParameter(ParameterSpec spec, uint64_t seed) {
     Parameter p;
@@ -443,6 +484,7 @@ class Gpt2Stage : public worker::Stage {
   const Precision precision_;
   int64_t in_width_ = model_.hidden();  // channels of the boundary below
   int64_t out_width_ = model_.hidden();
+  std::optional<Rounds> rounds_;
   int decoder_ = -1;  // in parameters_; -1: no autoencoder at that boundary
   int encoder_ = -1;
   AdamWOptions optimizer_;

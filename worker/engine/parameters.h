@@ -5,10 +5,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "proto/plan.pb.h"
 #include "worker/engine/adamw.h"
@@ -27,6 +29,32 @@ struct Parameter {
 };
 
 int64_t ElementsOf(const std::vector<Parameter>& parameters, GroupPlan::Tensors set);
+
+inline bool In(const Parameter& p, GroupPlan::Tensors set) {
+  return p.tied == (set == GroupPlan::TIED);
+}
+
+// Calls `use(i, from, n, at)` for each piece of elements [first, first + size) of the set: n
+// elements of parameters[i] from `from` on, which begin at `at` of the range. InvalidArgument:
+// beyond the set.
+template <typename Use>
+absl::Status ForRange(const std::vector<Parameter>& parameters, GroupPlan::Tensors set,
+                      int64_t first, int64_t size, Use use) {
+  const int64_t elements = ElementsOf(parameters, set);
+  if (first < 0 || first + size > elements) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("elements ", first, " to ", first + size, " of ", elements));
+  }
+  int64_t begin = 0;  // of the parameter, in the set
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!In(parameters[i], set)) continue;
+    const int64_t end = begin + parameters[i].value.numel();
+    const int64_t from = std::max(first, begin), to = std::min(first + size, end);
+    if (from < to) use(i, from - begin, to - from, from - first);
+    begin = end;
+  }
+  return absl::OkStatus();
+}
 
 // Elements [first, first + size) of the set. InvalidArgument: beyond it.
 absl::Status ReadGradients(const std::vector<Parameter>& parameters, GroupPlan::Tensors set,

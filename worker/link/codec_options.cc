@@ -37,7 +37,9 @@ compress::CodecOptions GroupCodecOptions(const SessionPlan& plan, int group, Fra
   const GroupPlan& g = plan.plan().groups(group);
   compress::CodecOptions options =
       Options(plan, {1, FrameRows(g, kind, from, to).count(), g.width()});
-  std::string what = g.id();
+  // The first and the last stages reduce the tied embedding's differences to the same bits.
+  const bool twin = g.tensors() == GroupPlan::TIED && g.value() == GroupPlan::DIFFERENCE;
+  std::string what = twin ? kTiedGroup : g.id();
   if (g.rule() == GroupPlan::SHARDED && kind == FrameHeader::CONTRIBUTION)
     absl::StrAppend(&what, " part ", PositionIn(g, to));
   if (kind == FrameHeader::SUM) absl::StrAppend(&what, " sum");

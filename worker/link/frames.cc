@@ -198,28 +198,36 @@ absl::Status CheckFrame(const SessionPlan& plan, const LinkPlan& link,
 
 FrameSequence::FrameSequence(const SessionPlan& plan, const LinkPlan& link)
     : plan_(plan), step_(plan.plan().start_step()) {
-  const int index = plan.index_of(link), peer = plan.peer(link);
+  Add(plan.mine().train(), kTrain, link);
+  Add(plan.mine().agree(), kAgree, link);
+  Add(plan.mine().eval(), kEval, link);
+  for (const std::vector<Item>& items : items_) {
+    decides_ = decides_ || std::any_of(items.begin(), items.end(), [](const Item& item) {
+                 return item.kind == FrameHeader::DECISION;
+               });
+  }
+}
+
+void FrameSequence::Add(const google::protobuf::RepeatedPtrField<Action>& list, Part part,
+                        const LinkPlan& link) {
+  const int index = plan_.index_of(link), peer = plan_.peer(link);
   const auto shares = [&](int group) {
-    return link.kind() == LinkPlan::GROUP && PositionIn(plan.plan().groups(group), peer) >= 0;
+    return link.kind() == LinkPlan::GROUP && PositionIn(plan_.plan().groups(group), peer) >= 0;
   };
-  for (const Action& a : plan.mine().train()) {
-    if (a.op() == Action::RECV && a.link() == index) train_.push_back({a.what(), a.micro(), 0});
+  std::vector<Item>& items = items_[part];
+  for (const Action& a : list) {
+    if (a.op() == Action::RECV && a.link() == index) items.push_back({a.what(), a.micro(), 0});
     if (a.op() == Action::REDUCE && shares(a.group()))
-      train_.push_back({FrameHeader::CONTRIBUTION, 0, a.group()});
+      items.push_back({FrameHeader::CONTRIBUTION, 0, a.group()});
     if (a.op() == Action::COLLECT && shares(a.group()))
-      train_.push_back({FrameHeader::SUM, 0, a.group()});
+      items.push_back({FrameHeader::SUM, 0, a.group()});
   }
-  for (const Action& a : plan.mine().eval()) {
-    if (a.op() == Action::RECV && a.link() == index) eval_.push_back({a.what(), a.micro(), 0});
-  }
-  decides_ = std::any_of(train_.begin(), train_.end(),
-                         [](const Item& item) { return item.kind == FrameHeader::DECISION; });
 }
 
 std::vector<ExpectedFrame> FrameSequence::Each() const {
   std::vector<ExpectedFrame> each;
-  for (const std::vector<Item>* items : {&train_, &eval_}) {
-    for (const Item& item : *items) {
+  for (const std::vector<Item>& items : items_) {
+    for (const Item& item : items) {
       const bool known = std::any_of(each.begin(), each.end(), [&](const ExpectedFrame& e) {
         return e.kind == item.kind && e.group == item.group;
       });
@@ -230,25 +238,28 @@ std::vector<ExpectedFrame> FrameSequence::Each() const {
 }
 
 void FrameSequence::LeaveEval() {
-  if (in_eval_) at_ = eval_.size();
+  if (part_ == kEval) at_ = items_[kEval].size();
+}
+
+bool FrameSequence::Has(Part part) const {
+  if (part == kAgree && !plan_.AgreesAfter(step_)) return false;
+  if (part == kEval && !plan_.EvalAfter(step_)) return false;
+  return !items_[part].empty();
 }
 
 std::optional<ExpectedFrame> FrameSequence::Next() {
-  if (stopped_ || train_.empty()) return std::nullopt;
-  const std::vector<Item>* items = in_eval_ ? &eval_ : &train_;
-  if (at_ == items->size()) {
+  if (stopped_ || (items_[kTrain].empty() && items_[kAgree].empty())) return std::nullopt;
+  while (at_ == items_[part_].size() || !Has(static_cast<Part>(part_))) {
     at_ = 0;
-    if (!in_eval_ && !eval_.empty() && plan_.EvalAfter(step_)) {
-      in_eval_ = true;
-    } else {
-      in_eval_ = false;
-      ++step_;
-    }
-    items = in_eval_ ? &eval_ : &train_;
+    if (++part_ < kParts) continue;
+    part_ = kTrain;
+    ++step_;
+    if (step_ >= plan_.end_step()) break;
   }
-  if (!in_eval_ && step_ >= plan_.end_step()) return std::nullopt;
-  const Item& item = (*items)[at_++];
-  return ExpectedFrame{item.kind, step_, item.micro, item.group, !in_eval_ && at_ == items->size()};
+  if (part_ != kEval && step_ >= plan_.end_step()) return std::nullopt;
+  const Item& item = items_[part_][at_++];
+  return ExpectedFrame{item.kind, step_, item.micro, item.group,
+                       part_ == Ending() && at_ == items_[part_].size()};
 }
 
 }  // namespace isthmus::worker

@@ -81,10 +81,18 @@ class FrameSequence {
   };
 
   const SessionPlan& plan_;
-  std::vector<Item> train_;
-  std::vector<Item> eval_;
+  // What comes in one after the other in a step: passes and votes, what replicas agree on, a
+  // validation pass. Those that a step does not have, or in which nothing comes, are left out.
+  enum Part { kTrain, kAgree, kEval, kParts };
+
+  void Add(const google::protobuf::RepeatedPtrField<Action>& list, Part part, const LinkPlan& link);
+  bool Has(Part part) const;
+  // The part that ends the step for good, but for validation: its decision stands.
+  Part Ending() const { return plan_.AgreesAfter(step_) ? kAgree : kTrain; }
+
+  std::vector<Item> items_[kParts];
   int64_t step_;
-  bool in_eval_ = false;
+  int part_ = kTrain;
   bool stopped_ = false;
   bool decides_ = false;
   size_t at_ = 0;

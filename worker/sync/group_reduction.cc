@@ -1,6 +1,7 @@
 #include "worker/sync/group_reduction.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -56,6 +57,9 @@ absl::StatusOr<GroupReduction::Channel> GroupReduction::MakeChannel(FrameHeader:
 }
 
 absl::StatusOr<std::string> GroupReduction::LoadStates() {
+  // The groups of both ends of the tied embedding must encode the same bits: either end may have
+  // lost its state.
+  if (differences() && group_.tensors() == GroupPlan::TIED) return std::string();
   int kept = 0, found = 0;
   const auto load = [&](Channel* channel) -> absl::Status {
     if (channel->encoder.get() == nullptr || !channel->encoder.keeps()) return absl::OkStatus();
@@ -116,8 +120,7 @@ absl::Status GroupReduction::Offer(Stage* stage, int64_t step, const GroupWires&
                                             width));
   }
   mine_.assign(room, 0);
-  RETURN_IF_ERROR(
-      stage->ReadGradient(group_.tensors(), 0, absl::MakeSpan(mine_.data(), elements_)));
+  RETURN_IF_ERROR(Read(stage));
   if (!sharded()) {
     ASSIGN_OR_RETURN(Outbound frame, Encode(&contributions_[0], FrameHeader::CONTRIBUTION, step,
                                             mine_.data(), group_.rows(), wires));
@@ -131,6 +134,18 @@ absl::Status GroupReduction::Offer(Stage* stage, int64_t step, const GroupWires&
                             mine_.data() + rows.begin * width, rows.count(), wires));
     RETURN_IF_ERROR(wires.send(group_.ranks(i), std::move(frame)));
   }
+  return absl::OkStatus();
+}
+
+absl::Status GroupReduction::Read(Stage* stage) {
+  const absl::Span<float> out(mine_.data(), elements_);
+  if (!differences()) return stage->ReadGradient(group_.tensors(), 0, out);
+  RETURN_IF_ERROR(stage->ReadDifference(group_.tensors(), 0, out));
+  agreed_.assign(elements_, 0);
+  finite_ = true;
+  const double share = static_cast<double>(plan_.share().count()) /
+                       static_cast<double>(plan_.job().recipe().global_batch());
+  for (float& x : out) x = static_cast<float>(share * x);
   return absl::OkStatus();
 }
 
@@ -179,7 +194,22 @@ absl::Status GroupReduction::Write(Stage* stage, int64_t first_row,
   const int64_t first = first_row * group_.width();
   const int64_t count = std::min<int64_t>(values.size(), elements_ - first);  // without padding
   if (count <= 0) return absl::OkStatus();
+  if (differences()) {
+    for (int64_t i = 0; i < count; ++i) finite_ = finite_ && std::isfinite(values[i]);
+    std::copy_n(values.begin(), count, agreed_.begin() + first);
+    return absl::OkStatus();
+  }
   return stage->WriteGradient(group_.tensors(), first, absl::MakeConstSpan(values.data(), count));
+}
+
+absl::Status GroupReduction::Settle(bool commit, Stage* stage) {
+  const std::vector<float> agreed = std::move(agreed_);
+  agreed_ = {};
+  if (!commit) return stage->RestoreAgreed(group_.tensors());
+  OuterStep step;
+  step.learning_rate = plan_.job().strategy().outer_learning_rate();
+  step.momentum = plan_.job().strategy().outer_momentum();
+  return stage->ApplyDifference(group_.tensors(), agreed, step);
 }
 
 }  // namespace isthmus::worker

@@ -5,6 +5,9 @@
 //   EXCHANGE  everyone sends all of its own to everyone; each adds up in the order of the ranks
 //   SHARDED   each rank owns some rows: it gets the others' contributions to them, adds them up in
 //             the order of the ranks and sends the sum back (reduce-scatter, then all-gather)
+// Of differences (proto/plan/groups.h, local steps; DiLoCo, arXiv 2311.08105): each contribution is
+// what the weights changed since the replicas last agreed, times its replica's share of the batch;
+// the sum waits for Settle, which makes the outer step.
 // Contributions are decoded by the inlets. Thread: the compute thread.
 #ifndef ISTHMUS_WORKER_SYNC_GROUP_REDUCTION_H_
 #define ISTHMUS_WORKER_SYNC_GROUP_REDUCTION_H_
@@ -52,6 +55,11 @@ class GroupReduction {
   absl::Status Reduce(Stage* stage, int64_t step, const GroupWires& wires);
   absl::Status Collect(Stage* stage, const GroupWires& wires);
 
+  // Of differences. `finite`: the sum was, on this rank. Settle applies it, or takes the weights
+  // back to those last agreed on.
+  bool finite() const { return finite_; }
+  absl::Status Settle(bool commit, Stage* stage);
+
  private:
   // One thing that is encoded, and decoded again here where a rank takes its own.
   struct Channel {
@@ -61,6 +69,8 @@ class GroupReduction {
 
   GroupReduction(const SessionPlan& plan, int group);
   bool sharded() const { return group_.rule() == GroupPlan::SHARDED; }
+  bool differences() const { return group_.value() == GroupPlan::DIFFERENCE; }
+  absl::Status Read(Stage* stage);
   absl::StatusOr<Channel> MakeChannel(FrameHeader::Kind kind, int part, CodecStateStore* states);
   absl::StatusOr<Outbound> Encode(Channel* channel, FrameHeader::Kind kind, int64_t step,
                                   float* data, int64_t rows, const GroupWires& wires);
@@ -75,6 +85,8 @@ class GroupReduction {
   Channel sum_;                         // SHARDED
   int64_t elements_ = 0;                // that the stage has
   std::vector<float> mine_;             // between Offer and Reduce
+  std::vector<float> agreed_;           // differences: between Reduce and Settle
+  bool finite_ = true;
 };
 
 }  // namespace isthmus::worker

@@ -59,9 +59,9 @@ std::string Members(const Plan& plan, const GroupPlan& group) {
   });
 }
 
-// What replicas reduce, and the bytes that each of them sends for it in a step.
+// What replicas reduce, and the bytes that each of them sends for it in a step, or an agreement.
 Table GroupTable(const Plan& plan) {
-  Table table({"GROUP", "SUMS", "OVER", "CODEC", ">RAW/STEP", ">SENT/STEP"});
+  Table table({"GROUP", "SUMS", "OVER", "CODEC", ">RAW", ">SENT"});
   for (const GroupPlan& group : plan.groups()) {
     const int64_t n = group.ranks_size();
     if (n < 2 || !ValidateCodec(group.contribution()).ok()) continue;
@@ -69,11 +69,12 @@ Table GroupTable(const Plan& plan) {
     const bool sharded = group.rule() == GroupPlan::SHARDED;
     double sent = static_cast<double>(EncodedBytes(group.contribution(), all, true));
     if (sharded) sent = (sent + static_cast<double>(EncodedBytes(group.sum(), all, true))) / n;
-    table.AddRow({group.id(),
-                  group.tensors() == GroupPlan::TIED ? "the tied embedding's gradient"
-                                                     : "gradients of its layers",
-                  Members(plan, group), FormatCodec(group.contribution()),
-                  Bytes(all.elements() * 4), FormatBytes(sent * static_cast<double>(n - 1))});
+    table.AddRow(
+        {group.id(),
+         absl::StrCat(group.value() == GroupPlan::DIFFERENCE ? "what was learnt: " : "gradients: ",
+                      group.tensors() == GroupPlan::TIED ? "tied embedding" : "its layers"),
+         Members(plan, group), FormatCodec(group.contribution()), Bytes(all.elements() * 4),
+         FormatBytes(sent * static_cast<double>(n - 1))});
   }
   return table;
 }
@@ -243,6 +244,9 @@ std::string PlanView(const PlanReply& reply) {
     }
     absl::StrAppend(&out, "\n", links.Render(), DeltaNotes(plan));
     if (plan.replicas_size() > 1) absl::StrAppend(&out, "\n", GroupTable(plan).Render());
+    if (MakesLocalSteps(plan))
+      absl::StrAppend(&out, "What was learnt is sent once in ", plan.job().strategy().local_steps(),
+                      " steps.\n");
   }
   if (!plan.explanation().empty()) absl::StrAppend(&out, "\nWhy:\n");
   for (const std::string& reason : plan.explanation())

@@ -176,7 +176,7 @@ TEST_F(LayoutTest, MemoryForAgreeingIsCounted) {
   Nodes({20, 20});
   const absl::StatusOr<Layout> alone = Price("a"), both = Price("a b");
   ASSERT_TRUE(alone.ok() && both.ok());
-  const int64_t parameters = 4 * ReductionBytes(1, 2, true) / 4;
+  const int64_t parameters = 4 * ReductionBytes(1, 2, true, false) / 4;
   EXPECT_GT(parameters, 0);
   EXPECT_GT(both->chains[0].bytes[0], alone->chains[0].bytes[0]);
   for (NodeInfo& node : *topology_.mutable_nodes())

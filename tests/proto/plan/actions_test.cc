@@ -195,7 +195,7 @@ TEST(Actions, TheCheckFindsEveryKindOfFault) {
        [&](Plan* p) { at(p, 0, 10)->set_op(Action::COLLECT); }},
       {"there are 1 groups", [&](Plan* p) { at(p, 0, 8)->set_group(3); }},
       {"before its vote", [&](Plan* p) { erase(p, 1, 9); }},
-      {"STEP ends a step", [&](Plan* p) { at(p, 0, 12)->Swap(at(p, 0, 13)); }},
+      {"STEP ends it", [&](Plan* p) { at(p, 0, 12)->Swap(at(p, 0, 13)); }},
       {"has no place in a validation pass",
        [&](Plan* p) { p->mutable_ranks(0)->mutable_eval(0)->set_op(Action::BWD); }},
       {"deadlock",

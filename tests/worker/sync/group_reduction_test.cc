@@ -39,6 +39,15 @@ class Gradients : public Stage {
   }
   absl::StatusOr<ForwardResult> Forward(const MicroBatch&, Tensor) override { return None(); }
   absl::StatusOr<Tensor> Backward(int32_t, Tensor) override { return None(); }
+  absl::Status BeginRounds() override { return None(); }
+  absl::Status ReadDifference(GroupPlan::Tensors, int64_t, absl::Span<float>) override {
+    return None();
+  }
+  absl::Status ApplyDifference(GroupPlan::Tensors, absl::Span<const float>,
+                               const OuterStep&) override {
+    return None();
+  }
+  absl::Status RestoreAgreed(GroupPlan::Tensors) override { return None(); }
   GradientNorm Norm() override { return {}; }
   absl::Status Apply(const OptimizerStep&) override { return None(); }
   void Discard() override {}

@@ -1,0 +1,243 @@
+// Local steps: replicas that train by themselves and then agree on the weights (DiLoCo). With a
+// stage of exact arithmetic they do what a few lines of the algorithm do, whatever the cut.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "base/mutex.h"
+#include "proto/model/recipe.h"
+#include "tests/worker/world.h"
+#include "worker/session.h"
+
+namespace isthmus::worker {
+namespace {
+
+using ::testing::DoubleNear;
+using ::testing::Pointwise;
+
+WorldShape Local(std::vector<int> replicas, int stages) {
+  WorldShape shape;
+  shape.replicas = std::move(replicas);
+  shape.stages = stages;
+  shape.local_steps = 3;
+  shape.steps = 8;  // the last round has two
+  return shape;
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  std::string weights;
+};
+
+Outcome RunWorld(const WorldShape& shape) {
+  World world(MakePlan(shape));
+  for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+  Outcome outcome;
+  outcome.losses.resize(shape.steps);
+  for (int r = 0; r < world.plan().ranks_size(); ++r) {
+    for (const StepRecord& record : world.observer(r).records()) {
+      if (record.has_loss()) outcome.losses[record.step()] += record.loss();
+    }
+  }
+  outcome.weights = world.Weights(shape.steps);
+  return outcome;
+}
+
+// The algorithm: whole models, one after the other; every agreement is of all elements.
+Outcome RunAlone(const WorldShape& shape) {
+  WorldShape one = shape;
+  one.stages = 1;
+  one.replicas.clear();
+  const Plan plan = MakePlan(one);
+  const FakeCorpus corpus(23, 9, shape.context, shape.vocabulary);
+  std::vector<std::unique_ptr<Stage>> stages;
+  std::vector<SampleOrder> orders;
+  int64_t begin = 0;
+  for (int samples : shape.replicas) {
+    stages.push_back(FakeStages()(plan, 0).value());
+    EXPECT_TRUE(stages.back()->BeginRounds().ok());
+    orders.emplace_back(plan.job().seed(), corpus.train_samples(), shape.global_batch, 0,
+                        DataPosition(), SampleOrder::kMostShuffled, Share{begin, begin + samples});
+    begin += samples;
+  }
+  Outcome outcome;
+  for (int64_t step = 0; step < shape.steps; ++step) {
+    double loss = 0;
+    for (size_t r = 0; r < stages.size(); ++r) {
+      Stage& stage = *stages[r];
+      const std::vector<uint32_t> ids = orders[r].Step(step);
+      for (size_t at = 0; at < ids.size(); at += shape.micro_batch) {
+        MicroBatch batch;
+        batch.samples = std::min<size_t>(shape.micro_batch, ids.size() - at);
+        batch.positions = shape.context;
+        batch.loss_scale = 1.0 / static_cast<double>(ids.size() * shape.context);
+        std::vector<uint16_t> in(batch.samples * batch.positions), out(in.size());
+        for (int64_t i = 0; i < batch.samples; ++i) {
+          EXPECT_TRUE(
+              corpus.Read(ids[at + i], &in[i * batch.positions], &out[i * batch.positions]).ok());
+        }
+        batch.tokens = in;
+        batch.targets = out;
+        loss += stage.Forward(batch, {})->loss_sum;
+        EXPECT_TRUE(stage.Backward(0, {}).ok());
+      }
+      OptimizerStep update;
+      update.step = step + 1;
+      update.learning_rate = LearningRate(plan.job().recipe(), step);
+      update.gradient_scale =
+          ClipScale(plan.job().recipe().clip_norm(), std::sqrt(stage.Norm().sum_squares));
+      EXPECT_TRUE(stage.Apply(update).ok());
+    }
+    outcome.losses.push_back(loss / static_cast<double>(shape.global_batch * shape.context));
+    if ((step + 1) % shape.local_steps != 0 && step + 1 != shape.steps) continue;
+    const int64_t elements = stages[0]->Elements(GroupPlan::OWN);
+    std::vector<float> mean(elements), d(elements);
+    for (size_t r = 0; r < stages.size(); ++r) {
+      EXPECT_TRUE(stages[r]->ReadDifference(GroupPlan::OWN, 0, absl::MakeSpan(d)).ok());
+      const double share = static_cast<double>(shape.replicas[r]) / shape.global_batch;
+      for (int64_t i = 0; i < elements; ++i)
+        mean[i] =
+            r == 0 ? static_cast<float>(share * d[i]) : mean[i] + static_cast<float>(share * d[i]);
+    }
+    const OuterStep outer{shape.outer_learning_rate, shape.outer_momentum};
+    for (const auto& stage : stages)
+      EXPECT_TRUE(stage->ApplyDifference(GroupPlan::OWN, mean, outer).ok());
+  }
+  outcome.weights = stages[0]->ExportWeights().value();
+  EXPECT_EQ(stages.back()->ExportWeights().value(), outcome.weights) << "T11.3";
+  return outcome;
+}
+
+std::multiset<std::string> Lines(const std::string& text) {
+  std::multiset<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.insert(line);
+  return lines;
+}
+
+TEST(LocalSteps, AnyNumberAndAnyCutDoesWhatTheAlgorithmDoes) {
+  for (const std::vector<int>& replicas : {std::vector<int>{4, 3}, {1, 5, 1}, {2, 1, 1, 2, 1}}) {
+    const WorldShape shape = Local(replicas, 1);
+    const Outcome alone = RunAlone(shape);
+    for (int stages : {1, 2, 3}) {
+      SCOPED_TRACE(testing::Message() << replicas.size() << " x " << stages);
+      const Outcome world = RunWorld(Local(replicas, stages));
+      EXPECT_THAT(world.losses, Pointwise(DoubleNear(1e-12), alone.losses));
+      EXPECT_EQ(Lines(world.weights), Lines(alone.weights));
+    }
+  }
+}
+
+// T11.3: all hold the same bits after an agreement, with any codec.
+TEST(LocalSteps, AllReplicasEndWithTheSameWeights) {
+  for (const char* codec : {"none", "quant(4, token, symmetric)", "ef(topk(0.25))"}) {
+    for (int stages : {1, 2, 3}) {
+      WorldShape shape = Local({3, 2, 2}, stages);
+      shape.gradients = codec;
+      std::map<int, Stage*> stage_of;  // by rank; the sessions own them
+      Mutex mutex;
+      World::Options options;
+      options.make_stage = [&](const Plan& plan, int rank) {
+        auto stage = FakeStages()(plan, rank);
+        MutexLock lock(&mutex);
+        stage_of[rank] = stage->get();
+        return stage;
+      };
+      World world(MakePlan(shape), options);
+      for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+      for (int r = stages; r < 3 * stages; ++r) {
+        EXPECT_EQ(stage_of[r]->ExportWeights().value(),
+                  stage_of[r % stages]->ExportWeights().value())
+            << codec << ", rank " << r;
+      }
+      // Both ends of the tied embedding too.
+      if (stages == 1) continue;
+      const std::string tied = stage_of[stages - 1]->ExportTied().value();
+      EXPECT_THAT(stage_of[0]->ExportWeights().value(),
+                  ::testing::HasSubstr(tied.substr(0, tied.find('\n'))));
+    }
+  }
+}
+
+// A step that is not finite is skipped by its own replica alone.
+TEST(LocalSteps, AReplicaSkipsItsOwnStep) {
+  WorldShape shape = Local({4, 3}, 2);
+  World::Options options;
+  options.make_stage =
+      FakeStages([](int rank, int64_t step, const std::string& what) -> absl::StatusOr<StageFault> {
+        StageFault fault;
+        fault.loss_is_nan = rank == 3 && step == 1 && what == "forward";
+        return fault;
+      });
+  World world(MakePlan(shape), options);
+  for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+  for (int r = 0; r < 4; ++r) {
+    for (const StepRecord& record : world.observer(r).records())
+      EXPECT_EQ(record.committed(), !(r >= 2 && record.step() == 1)) << r << ", " << record.step();
+  }
+}
+
+TEST(LocalSteps, AStopWaitsForTheAgreement) {
+  WorldShape shape = Local({4, 3}, 2);
+  shape.steps = 3000;
+  World world(MakePlan(shape));
+  world.Start();
+  world.session(3).RequestStop();
+  for (const absl::Status& status : world.Join()) EXPECT_TRUE(status.ok()) << status;
+  std::set<int64_t> ends;
+  for (int r = 0; r < 4; ++r) ends.insert(world.session(r).step());
+  EXPECT_EQ(ends.size(), 1u);
+  EXPECT_EQ(*ends.begin() % shape.local_steps, 0);
+  EXPECT_LT(*ends.begin(), 3000);
+  EXPECT_THAT(world.store().complete_steps(), ::testing::Contains(*ends.begin()));
+}
+
+// Checkpoints and validations wait for the first agreement at which they are due.
+TEST(LocalSteps, CheckpointsAndValidationsAreOfAgreedWeights) {
+  WorldShape shape = Local({4, 3}, 2);
+  shape.steps = 12;
+  shape.checkpoint_every = 4;
+  shape.eval_every = 2;
+  World world(MakePlan(shape));
+  for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+  for (int64_t step : world.store().complete_steps()) EXPECT_EQ(step % 3, 0) << step;
+  EXPECT_THAT(world.store().complete_steps(), ::testing::Contains(6));
+  std::set<int64_t> validated;
+  for (const StepRecord& record : world.observer(1).records()) {
+    if (record.has_validation_loss()) validated.insert(record.step() + 1);
+  }
+  EXPECT_THAT(validated, ::testing::ElementsAre(3, 6, 9, 12));
+}
+
+// The outer momentum goes with checkpoints; the inner moments of the first replica are those of all
+// after a resume.
+TEST(LocalSteps, AResumeGoesOnFromAgreedWeights) {
+  for (int stages : {1, 2}) {
+    WorldShape shape = Local({4, 3}, stages);
+    shape.steps = 9;
+    shape.checkpoint_every = 3;
+    MemoryStore store;
+    World::Options options;
+    options.store = &store;
+    World whole(MakePlan(shape), options);
+    for (const absl::Status& status : whole.Run()) ASSERT_TRUE(status.ok()) << status;
+    const std::string momentum = [&] {
+      FetchCheckpointRequest request;
+      request.set_job_id(whole.plan().job_id());
+      request.set_step(6);
+      request.set_what("optimizer");
+      return store.Fetch(request).value_or("");
+    }();
+    EXPECT_THAT(momentum, ::testing::HasSubstr("outer_momentum"));
+    World again(MakePlan(shape, 2, 6), options);
+    for (const absl::Status& status : again.Run()) EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(again.session(0).step(), 9);
+  }
+}
+
+}  // namespace
+}  // namespace isthmus::worker

@@ -1,0 +1,47 @@
+// What a stage keeps between two agreements of replicas (worker/stage.h, local steps): the weights
+// that they last agreed on, and the outer momentum of each, beside a stage's parameters and in their
+// order. On the CPU, in plain IEEE arithmetic: every replica gets the same bits. For worker/engine
+// alone. Thread: the owner's.
+#ifndef ISTHMUS_WORKER_ENGINE_ROUNDS_H_
+#define ISTHMUS_WORKER_ENGINE_ROUNDS_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "worker/engine/parameters.h"
+#include "worker/stage.h"
+
+namespace isthmus::engine {
+
+class Rounds {
+ public:
+  explicit Rounds(const std::vector<Parameter>& parameters);
+
+  // The weights are others now, and agreed on: they were read in.
+  void Agree(const std::vector<Parameter>& parameters);
+
+  // As the calls of worker::Stage. InvalidArgument: a range beyond the set.
+  absl::Status Read(const std::vector<Parameter>& parameters, GroupPlan::Tensors set, int64_t first,
+                    absl::Span<float> out) const;
+  absl::Status Apply(GroupPlan::Tensors set, absl::Span<const float> d,
+                     const worker::OuterStep& step, std::vector<Parameter>* parameters);
+  absl::Status Restore(GroupPlan::Tensors set, std::vector<Parameter>* parameters) const;
+
+  // Name and outer momentum of parameter `i`.
+  std::pair<std::string, at::Tensor> Momentum(const std::vector<Parameter>& parameters,
+                                              size_t i) const;
+
+ private:
+  struct Kept {
+    at::Tensor agreed, momentum;  // fp32, on the host
+  };
+  std::vector<Kept> kept_;
+};
+
+}  // namespace isthmus::engine
+
+#endif  // ISTHMUS_WORKER_ENGINE_ROUNDS_H_
