@@ -1,6 +1,6 @@
 // A job laid out over daemons: a chain of stages for each replica (placement.h), all with one cut,
-// what each takes of a batch, and how the replicas agree on the weights: at the end of each step, or
-// of strategy.local_steps of them.
+// what each takes of a batch, and how the replicas agree on the weights: at the end of each step,
+// or of strategy.local_steps of them.
 //
 // Shares go by speed: micro-batches are dealt one by one to the replica that would end first. What
 // replicas exchange is priced by the slowest pair of a group and by what one daemon sends and gets

@@ -29,7 +29,8 @@ absl::Status WriteActions(const std::vector<std::vector<int>>& warmups, Plan* pl
 // FailedPrecondition names the rank and action that is out of order, does not match another rank's,
 // or waits forever. OK: every micro-batch of a rank is forwarded and backwarded once and its
 // neighbours exchange it, every group is reduced, all ranks vote once, one decides, all hear it
-// before they step (with local steps: of their replica), and nothing deadlocks at the links' queue_limit.
+// before they step (with local steps: of their replica), and nothing deadlocks at the links'
+// queue_limit.
 absl::Status CheckActions(const Plan& plan);
 
 // The norm of the tied embedding's gradient counts on one rank alone: the first of its group.

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -26,6 +25,7 @@
 #include "worker/engine/parameters.h"
 #include "worker/engine/rounds.h"
 #include "worker/engine/runtime.h"
+#include "worker/engine/stage_tensors.h"
 #include "worker/engine/tensor_file.h"
 
 namespace isthmus::engine {
@@ -37,9 +37,6 @@ using worker::MicroBatch;
 using worker::OptimizerStep;
 using worker::OuterStep;
 using worker::Tensor;
-
-constexpr char kAverage[] = ".exp_avg";
-constexpr char kAverageOfSquares[] = ".exp_avg_sq";
 
 // A micro-batch between Forward and Backward.
 struct Kept {
@@ -142,30 +139,27 @@ class Gpt2Stage : public worker::Stage {
   }
 
   absl::Status BeginRounds() override {
-    return Guarded("beginning rounds of local steps", [&]() -> absl::Status {
-      rounds_.emplace(parameters_);
+    return Guarded("beginning rounds of local steps", [&] {
+      rounds_.Begin(parameters_);
       return absl::OkStatus();
     });
   }
 
   absl::Status ReadDifference(GroupPlan::Tensors set, int64_t first,
                               absl::Span<float> out) override {
-    RETURN_IF_ERROR(InRounds());
     return Guarded("reading differences",
-                   [&] { return rounds_->Read(parameters_, set, first, out); });
+                   [&] { return rounds_.Read(parameters_, set, first, out); });
   }
 
   absl::Status ApplyDifference(GroupPlan::Tensors set, absl::Span<const float> d,
                                const OuterStep& step) override {
-    RETURN_IF_ERROR(InRounds());
     if (flat_ != nullptr) flat_->Changed();
-    return Guarded("outer step", [&] { return rounds_->Apply(set, d, step, &parameters_); });
+    return Guarded("outer step", [&] { return rounds_.Apply(set, d, step, &parameters_); });
   }
 
   absl::Status RestoreAgreed(GroupPlan::Tensors set) override {
-    RETURN_IF_ERROR(InRounds());
     if (flat_ != nullptr) flat_->Changed();
-    return Guarded("restoring weights", [&] { return rounds_->Restore(set, &parameters_); });
+    return Guarded("restoring weights", [&] { return rounds_.Restore(set, &parameters_); });
   }
 
   GradientNorm Norm() override {
@@ -221,35 +215,21 @@ class Gpt2Stage : public worker::Stage {
   }
 
   absl::StatusOr<std::string> ExportWeights() override {
-    return Guarded("export of the weights", [&]() -> absl::StatusOr<std::string> {
-      NamedTensors tensors;
-      for (const Parameter& p : parameters_) {
-        if (Exports(p)) tensors.emplace_back(p.spec.name, p.value.detach());
-      }
-      return WriteTensors(tensors);
-    });
+    return Guarded("export of the weights",
+                   [&] { return WriteTensors(Tensors().Weights(Which::kStored)); });
   }
 
   absl::StatusOr<std::string> ExportOptimizer() override {
-    return Guarded("export of the optimizer", [&]() -> absl::StatusOr<std::string> {
-      NamedTensors tensors;
-      for (size_t i = 0; i < parameters_.size(); ++i) {
-        if (Exports(parameters_[i])) AddOptimizer(i, &tensors);
-      }
-      return WriteTensors(tensors);
-    });
+    return Guarded("export of the optimizer",
+                   [&] { return WriteTensors(Tensors().Optimizer(Which::kStored)); });
   }
 
   absl::StatusOr<std::string> ExportTied() override {
     return Guarded("export of the tied embedding", [&]() -> absl::StatusOr<std::string> {
-      NamedTensors tensors;
-      for (size_t i = 0; i < parameters_.size(); ++i) {
-        const Parameter& p = parameters_[i];
-        if (Exports(p)) continue;
-        tensors.emplace_back(p.spec.name, p.value.detach());
-        AddOptimizer(i, &tensors);
-      }
+      NamedTensors tensors = Tensors().Weights(Which::kCopy);
       if (tensors.empty()) return std::string();
+      const NamedTensors moments = Tensors().Optimizer(Which::kCopy);
+      tensors.insert(tensors.end(), moments.begin(), moments.end());
       return WriteTensors(tensors);
     });
   }
@@ -261,34 +241,18 @@ class Gpt2Stage : public worker::Stage {
   }
 
   absl::Status ImportWeights(absl::string_view safetensors) override {
-    NamedTensors targets;
-    for (const Parameter& p : parameters_) targets.emplace_back(p.spec.name, p.value.detach());
     if (flat_ != nullptr) flat_->Changed();
-    RETURN_IF_ERROR(ReadTensors(safetensors, targets, "weights"));
-    if (rounds_.has_value()) rounds_->Agree(parameters_);
+    RETURN_IF_ERROR(ReadTensors(safetensors, Tensors().Weights(Which::kAll), "weights"));
+    rounds_.Agree(parameters_);
     return absl::OkStatus();
   }
 
   absl::Status ImportOptimizer(absl::string_view safetensors) override {
-    NamedTensors targets;
-    for (size_t i = 0; i < parameters_.size(); ++i) AddOptimizer(i, &targets);
-    return ReadTensors(safetensors, targets, "optimizer state");
+    return ReadTensors(safetensors, Tensors().Optimizer(Which::kAll), "optimizer state");
   }
 
  private:
-  absl::Status InRounds() const {
-    return rounds_.has_value()
-               ? absl::OkStatus()
-               : absl::FailedPreconditionError("the stage has not begun rounds of local steps");
-  }
-
-  // The moments of parameter `i`, the outer one too, by name.
-  void AddOptimizer(size_t i, NamedTensors* tensors) const {
-    const Parameter& p = parameters_[i];
-    tensors->emplace_back(p.spec.name + kAverage, p.state.exp_avg);
-    tensors->emplace_back(p.spec.name + kAverageOfSquares, p.state.exp_avg_sq);
-    if (rounds_.has_value()) tensors->push_back(rounds_->Momentum(parameters_, i));
-  }
+  StageTensors Tensors() const { return {parameters_, rounds_, first_}; }
 
   // Its place in parameters_.
   int AddParameter(ParameterSpec spec, uint64_t seed) {
@@ -302,7 +266,6 @@ class Gpt2Stage : public worker::Stage {
     return static_cast<int>(parameters_.size()) - 1;
   }
 
-  bool Exports(const Parameter& p) const { return !p.tied || first_; }
   static bool Fits(const Tensor& t, const TensorDims& d) {
     return t.dims.samples == d.samples && t.dims.positions == d.positions &&
            t.dims.hidden == d.hidden && static_cast<int64_t>(t.data.size()) == d.elements();
@@ -484,7 +447,7 @@ class Gpt2Stage : public worker::Stage {
   const Precision precision_;
   int64_t in_width_ = model_.hidden();  // channels of the boundary below
   int64_t out_width_ = model_.hidden();
-  std::optional<Rounds> rounds_;
+  Rounds rounds_;
   int decoder_ = -1;  // in parameters_; -1: no autoencoder at that boundary
   int encoder_ = -1;
   AdamWOptions optimizer_;

@@ -18,9 +18,16 @@ at::Tensor OnHost(const at::Tensor& value) {
       .contiguous();
 }
 
+absl::Status CheckBegun(const Rounds& rounds) {
+  return rounds.begun()
+             ? absl::OkStatus()
+             : absl::FailedPreconditionError("the stage has not begun rounds of local steps");
+}
+
 }  // namespace
 
-Rounds::Rounds(const std::vector<Parameter>& parameters) {
+void Rounds::Begin(const std::vector<Parameter>& parameters) {
+  kept_.clear();
   for (const Parameter& p : parameters)
     kept_.push_back({OnHost(p.value), at::zeros(p.value.sizes(), at::kFloat)});
 }
@@ -31,6 +38,7 @@ void Rounds::Agree(const std::vector<Parameter>& parameters) {
 
 absl::Status Rounds::Read(const std::vector<Parameter>& parameters, GroupPlan::Tensors set,
                           int64_t first, absl::Span<float> out) const {
+  RETURN_IF_ERROR(CheckBegun(*this));
   return ForRange(parameters, set, first, out.size(),
                   [&](size_t i, int64_t from, int64_t n, int64_t at) {
                     const at::Tensor now = OnHost(parameters[i].value);
@@ -42,6 +50,7 @@ absl::Status Rounds::Read(const std::vector<Parameter>& parameters, GroupPlan::T
 
 absl::Status Rounds::Apply(GroupPlan::Tensors set, absl::Span<const float> d,
                            const worker::OuterStep& step, std::vector<Parameter>* parameters) {
+  RETURN_IF_ERROR(CheckBegun(*this));
   if (static_cast<int64_t>(d.size()) != ElementsOf(*parameters, set))
     return absl::InvalidArgumentError(
         absl::StrCat("differences: ", d.size(), " of ", ElementsOf(*parameters, set), " elements"));
@@ -59,6 +68,7 @@ absl::Status Rounds::Apply(GroupPlan::Tensors set, absl::Span<const float> d,
 }
 
 absl::Status Rounds::Restore(GroupPlan::Tensors set, std::vector<Parameter>* parameters) const {
+  RETURN_IF_ERROR(CheckBegun(*this));
   return ForRange(*parameters, set, 0, ElementsOf(*parameters, set),
                   [&](size_t i, int64_t, int64_t, int64_t) {
                     (*parameters)[i].value.detach().copy_(kept_[i].agreed);

@@ -1,7 +1,7 @@
 // What a stage keeps between two agreements of replicas (worker/stage.h, local steps): the weights
-// that they last agreed on, and the outer momentum of each, beside a stage's parameters and in their
-// order. On the CPU, in plain IEEE arithmetic: every replica gets the same bits. For worker/engine
-// alone. Thread: the owner's.
+// that they last agreed on, and the outer momentum of each, beside a stage's parameters and in
+// their order. On the CPU, in plain IEEE arithmetic: every replica gets the same bits. For
+// worker/engine alone. Thread: the owner's.
 #ifndef ISTHMUS_WORKER_ENGINE_ROUNDS_H_
 #define ISTHMUS_WORKER_ENGINE_ROUNDS_H_
 
@@ -19,12 +19,14 @@ namespace isthmus::engine {
 
 class Rounds {
  public:
-  explicit Rounds(const std::vector<Parameter>& parameters);
+  void Begin(const std::vector<Parameter>& parameters);
+  bool begun() const { return !kept_.empty(); }
 
   // The weights are others now, and agreed on: they were read in.
   void Agree(const std::vector<Parameter>& parameters);
 
-  // As the calls of worker::Stage. InvalidArgument: a range beyond the set.
+  // As the calls of worker::Stage. InvalidArgument: a range beyond the set. FailedPrecondition:
+  // before Begin.
   absl::Status Read(const std::vector<Parameter>& parameters, GroupPlan::Tensors set, int64_t first,
                     absl::Span<float> out) const;
   absl::Status Apply(GroupPlan::Tensors set, absl::Span<const float> d,
