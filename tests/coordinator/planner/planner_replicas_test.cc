@@ -155,6 +155,46 @@ TEST_F(PlannerReplicasTest, AResumeKeepsDaemonsAndShares) {
   EXPECT_THAT(Lines(Make()), HasSubstr("the job says otherwise now (strategy.replicas)"));
 }
 
+// Local steps: gradients stay inside a replica, differences are reduced by a list of their own.
+TEST_F(PlannerReplicasTest, LocalStepsHaveGroupsAndListsOfTheirOwn) {
+  Four(20, 10);
+  for (const int stages : {1, 2}) {
+    in_.job.mutable_strategy()->set_stages(stages);
+    in_.job.mutable_strategy()->set_local_steps(1);
+    const PlannedJob every = Make();
+    in_.job.mutable_strategy()->set_local_steps(50);
+    const PlannedJob local = Make();
+    EXPECT_LT(local.plan.predicted_step_s(), every.plan.predicted_step_s());
+    EXPECT_TRUE(CheckActions(local.plan).ok());
+    std::multiset<std::string> groups;
+    for (const GroupPlan& group : local.plan.groups())
+      groups.insert(absl::StrCat(group.id(), GroupPlan::Value_Name(group.value())));
+    EXPECT_EQ(groups, stages == 1 ? (std::multiset<std::string>{"stage 0DIFFERENCE"})
+                                  : (std::multiset<std::string>{
+                                        "tied.0GRADIENT", "tied.1GRADIENT", "stage 0DIFFERENCE",
+                                        "stage 1DIFFERENCE", "tied firstDIFFERENCE",
+                                        "tied lastDIFFERENCE"}));
+    for (const RankPlan& rank : local.plan.ranks())
+      EXPECT_EQ(rank.agree(rank.agree_size() - 1).op(), Action::OUTER);
+    EXPECT_THAT(every.plan.ranks(0).agree(), IsEmpty());
+    EXPECT_THAT(Lines(local),
+                HasSubstr("after 50 steps all agree (DiLoCo, outer learning rate 0.7"));
+    EXPECT_THAT(Lines(local), HasSubstr("what replicas learnt: an agreement "));
+  }
+}
+
+TEST_F(PlannerReplicasTest, LocalStepsThatChangeNothingAreSaid) {
+  Four();
+  in_.job.mutable_strategy()->set_replicas(1);
+  in_.job.mutable_strategy()->set_local_steps(50);
+  EXPECT_THAT(Make().warnings, Contains(HasSubstr("changes nothing with one replica")));
+  in_.job.mutable_strategy()->set_replicas(2);
+  in_.job.mutable_strategy()->set_local_steps(1000);
+  EXPECT_THAT(Make().warnings, Contains(HasSubstr("the job ends before strategy.local_steps")));
+  in_.job.mutable_strategy()->set_local_steps(5000);
+  EXPECT_THAT(Refusal(), HasSubstr("strategy.local_steps: '5000' is not allowed"));
+}
+
 TEST_F(PlannerReplicasTest, WarnsWhereAgreeingTakesLongest) {
   Nodes({MakeNode("lab", 200), MakeNode("home", 200)}, 2);
   in_.job.mutable_strategy()->set_stages(1);
