@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "proto/model/recipe.h"
 #include "tests/rank/gpt_world.h"
 
 namespace isthmus::worker {
@@ -28,10 +27,9 @@ ReplicaRun RunReplicas(const WorldShape& shape, const Corpus& corpus) {
   World world(MakePlan(shape), GptOptions(&store, &corpus));
   for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
   ReplicaRun run;
-  run.losses.resize(shape.steps);
+  run.losses = world.Losses();
   for (int r = 0; r < world.plan().ranks_size(); ++r) {
     for (const StepRecord& record : world.observer(r).records()) {
-      if (record.has_loss()) run.losses[record.step()] += record.loss();
       for (const DirectionBytes& d : record.directions())
         run.group_bytes += d.link_id()[0] == 'g' ? d.wire_bytes() : 0;
     }
@@ -46,42 +44,17 @@ std::vector<double> RunAlone(const WorldShape& shape, const Corpus& corpus) {
   one.replicas.clear();
   const Plan plan = MakePlan(one);
   auto stage = GptStages()(plan, 0).value();
-  std::vector<SampleOrder> orders;
-  int64_t begin = 0;
-  for (int samples : shape.replicas) {
-    orders.emplace_back(plan.job().seed(), corpus.train_samples(), shape.global_batch, 0,
-                        DataPosition(), SampleOrder::kMostShuffled, Share{begin, begin + samples});
-    begin += samples;
-  }
+  std::vector<SampleOrder> orders = ReplicaOrders(shape, corpus);
   const double tokens = static_cast<double>(shape.global_batch) * shape.context;
   std::vector<double> losses;
   for (int64_t step = 0; step < shape.steps; ++step) {
     double loss = 0;
     for (SampleOrder& order : orders) {
       const std::vector<uint32_t> ids = order.Step(step);
-      for (size_t at = 0; at < ids.size(); at += shape.micro_batch) {
-        MicroBatch batch;
-        batch.samples = std::min<size_t>(shape.micro_batch, ids.size() - at);
-        batch.positions = shape.context;
-        batch.loss_scale = 1 / tokens;
-        std::vector<uint16_t> in(batch.samples * batch.positions), out(in.size());
-        for (int64_t i = 0; i < batch.samples; ++i) {
-          EXPECT_TRUE(
-              corpus.Read(ids[at + i], &in[i * batch.positions], &out[i * batch.positions]).ok());
-        }
-        batch.tokens = in;
-        batch.targets = out;
-        loss += stage->Forward(batch, {})->loss_sum;
-        EXPECT_TRUE(stage->Backward(0, {}).ok());
-      }
+      loss += RunPasses(stage.get(), corpus, ids, shape, 1 / tokens);
     }
     losses.push_back(loss / tokens);
-    OptimizerStep update;
-    update.step = step + 1;
-    update.learning_rate = LearningRate(plan.job().recipe(), step);
-    update.gradient_scale =
-        ClipScale(plan.job().recipe().clip_norm(), std::sqrt(stage->Norm().sum_squares));
-    EXPECT_TRUE(stage->Apply(update).ok());
+    ApplyStep(stage.get(), plan.job().recipe(), step);
   }
   return losses;
 }

@@ -9,7 +9,6 @@
 #include <sstream>
 
 #include "base/mutex.h"
-#include "proto/model/recipe.h"
 #include "tests/worker/world.h"
 #include "worker/session.h"
 
@@ -37,12 +36,7 @@ Outcome RunWorld(const WorldShape& shape) {
   World world(MakePlan(shape));
   for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
   Outcome outcome;
-  outcome.losses.resize(shape.steps);
-  for (int r = 0; r < world.plan().ranks_size(); ++r) {
-    for (const StepRecord& record : world.observer(r).records()) {
-      if (record.has_loss()) outcome.losses[record.step()] += record.loss();
-    }
-  }
+  outcome.losses = world.Losses();
   outcome.weights = world.Weights(shape.steps);
   return outcome;
 }
@@ -55,42 +49,20 @@ Outcome RunAlone(const WorldShape& shape) {
   const Plan plan = MakePlan(one);
   const FakeCorpus corpus(23, 9, shape.context, shape.vocabulary);
   std::vector<std::unique_ptr<Stage>> stages;
-  std::vector<SampleOrder> orders;
-  int64_t begin = 0;
-  for (int samples : shape.replicas) {
+  for (size_t r = 0; r < shape.replicas.size(); ++r) {
     stages.push_back(FakeStages()(plan, 0).value());
     EXPECT_TRUE(stages.back()->BeginRounds().ok());
-    orders.emplace_back(plan.job().seed(), corpus.train_samples(), shape.global_batch, 0,
-                        DataPosition(), SampleOrder::kMostShuffled, Share{begin, begin + samples});
-    begin += samples;
   }
+  std::vector<SampleOrder> orders = ReplicaOrders(shape, corpus);
   Outcome outcome;
   for (int64_t step = 0; step < shape.steps; ++step) {
     double loss = 0;
     for (size_t r = 0; r < stages.size(); ++r) {
       Stage& stage = *stages[r];
       const std::vector<uint32_t> ids = orders[r].Step(step);
-      for (size_t at = 0; at < ids.size(); at += shape.micro_batch) {
-        MicroBatch batch;
-        batch.samples = std::min<size_t>(shape.micro_batch, ids.size() - at);
-        batch.positions = shape.context;
-        batch.loss_scale = 1.0 / static_cast<double>(ids.size() * shape.context);
-        std::vector<uint16_t> in(batch.samples * batch.positions), out(in.size());
-        for (int64_t i = 0; i < batch.samples; ++i) {
-          EXPECT_TRUE(
-              corpus.Read(ids[at + i], &in[i * batch.positions], &out[i * batch.positions]).ok());
-        }
-        batch.tokens = in;
-        batch.targets = out;
-        loss += stage.Forward(batch, {})->loss_sum;
-        EXPECT_TRUE(stage.Backward(0, {}).ok());
-      }
-      OptimizerStep update;
-      update.step = step + 1;
-      update.learning_rate = LearningRate(plan.job().recipe(), step);
-      update.gradient_scale =
-          ClipScale(plan.job().recipe().clip_norm(), std::sqrt(stage.Norm().sum_squares));
-      EXPECT_TRUE(stage.Apply(update).ok());
+      loss += RunPasses(&stage, corpus, ids, shape,
+                        1.0 / static_cast<double>(ids.size() * shape.context));
+      ApplyStep(&stage, plan.job().recipe(), step);
     }
     outcome.losses.push_back(loss / static_cast<double>(shape.global_batch * shape.context));
     if ((step + 1) % shape.local_steps != 0 && step + 1 != shape.steps) continue;

@@ -7,7 +7,6 @@
 #include <set>
 
 #include "absl/strings/str_join.h"
-#include "proto/model/recipe.h"
 #include "proto/plan/groups.h"
 #include "tests/worker/world.h"
 #include "worker/session.h"
@@ -29,13 +28,9 @@ Outcome RunWorld(const WorldShape& shape) {
   World world(MakePlan(shape));
   for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
   Outcome outcome;
-  outcome.losses.resize(shape.steps);
-  for (int r = 0; r < world.plan().ranks_size(); ++r) {
-    for (const StepRecord& record : world.observer(r).records()) {
-      if (record.has_loss()) outcome.losses[record.step()] += record.loss();
-      if (r == 0) outcome.norms.push_back(record.gradient_norm());
-    }
-  }
+  outcome.losses = world.Losses();
+  for (const StepRecord& record : world.observer(0).records())
+    outcome.norms.push_back(record.gradient_norm());
   outcome.weights = world.Weights(shape.steps);
   return outcome;
 }
@@ -49,43 +44,19 @@ Outcome RunAlone(const WorldShape& shape) {
   const RecipeSpec& recipe = plan.job().recipe();
   const FakeCorpus corpus(23, 9, shape.context, shape.vocabulary);
   auto stage = FakeStages()(plan, 0).value();
-  std::vector<SampleOrder> orders;
-  int64_t begin = 0;
-  for (int samples : shape.replicas) {
-    orders.emplace_back(plan.job().seed(), corpus.train_samples(), shape.global_batch, 0,
-                        DataPosition(), SampleOrder::kMostShuffled, Share{begin, begin + samples});
-    begin += samples;
-  }
+  std::vector<SampleOrder> orders = ReplicaOrders(shape, corpus);
   const double tokens = static_cast<double>(shape.global_batch) * shape.context;
   Outcome outcome;
   for (int64_t step = 0; step < shape.steps; ++step) {
     double loss = 0;
     for (SampleOrder& order : orders) {
       const std::vector<uint32_t> ids = order.Step(step);
-      for (size_t at = 0; at < ids.size(); at += shape.micro_batch) {
-        MicroBatch batch;
-        batch.samples = std::min<size_t>(shape.micro_batch, ids.size() - at);
-        batch.positions = shape.context;
-        batch.loss_scale = 1 / tokens;
-        std::vector<uint16_t> in(batch.samples * batch.positions), out(in.size());
-        for (int64_t i = 0; i < batch.samples; ++i) {
-          EXPECT_TRUE(
-              corpus.Read(ids[at + i], &in[i * batch.positions], &out[i * batch.positions]).ok());
-        }
-        batch.tokens = in;
-        batch.targets = out;
-        loss += stage->Forward(batch, {})->loss_sum;
-        EXPECT_TRUE(stage->Backward(0, {}).ok());
-      }
+      loss += RunPasses(stage.get(), corpus, ids, shape, 1 / tokens);
     }
     outcome.losses.push_back(loss / tokens);
     const double squares = stage->Norm().sum_squares;
     outcome.norms.push_back(std::sqrt(squares));
-    OptimizerStep update;
-    update.step = step + 1;
-    update.learning_rate = LearningRate(recipe, step);
-    update.gradient_scale = ClipScale(recipe.clip_norm(), std::sqrt(squares));
-    EXPECT_TRUE(stage->Apply(update).ok());
+    ApplyStep(stage.get(), recipe, step);
   }
   outcome.weights = stage->ExportWeights().value();
   return outcome;

@@ -1,6 +1,7 @@
 #include "tests/worker/world.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <sstream>
 
@@ -11,6 +12,7 @@
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
 #include "proto/job/job_defaults.h"
+#include "proto/model/recipe.h"
 #include "proto/plan/actions.h"
 #include "proto/plan/groups.h"
 
@@ -126,6 +128,49 @@ Plan MakePlan(const WorldShape& s, uint64_t generation, int64_t start_step) {
   const absl::Status written = WriteActions({}, &plan);
   if (!written.ok()) Fatal(__FILE__, __LINE__, written.message());
   return plan;
+}
+
+std::vector<SampleOrder> ReplicaOrders(const WorldShape& shape, const Corpus& corpus) {
+  std::vector<SampleOrder> orders;
+  int64_t begin = 0;
+  for (int samples : shape.replicas) {
+    orders.emplace_back(shape.seed, corpus.train_samples(), shape.global_batch, 0, DataPosition(),
+                        SampleOrder::kMostShuffled, Share{begin, begin + samples});
+    begin += samples;
+  }
+  return orders;
+}
+
+double RunPasses(Stage* stage, const Corpus& corpus, const std::vector<uint32_t>& ids,
+                 const WorldShape& shape, double loss_scale) {
+  double loss = 0;
+  for (size_t at = 0; at < ids.size(); at += shape.micro_batch) {
+    MicroBatch batch;
+    batch.samples = std::min<size_t>(shape.micro_batch, ids.size() - at);
+    batch.positions = shape.context;
+    batch.loss_scale = loss_scale;
+    std::vector<uint16_t> in(batch.samples * batch.positions), out(in.size());
+    for (int64_t i = 0; i < batch.samples; ++i) {
+      const absl::Status read =
+          corpus.Read(ids[at + i], &in[i * batch.positions], &out[i * batch.positions]);
+      if (!read.ok()) Fatal(__FILE__, __LINE__, read.message());
+    }
+    batch.tokens = in;
+    batch.targets = out;
+    loss += stage->Forward(batch, {})->loss_sum;
+    if (const absl::Status back = stage->Backward(0, {}).status(); !back.ok())
+      Fatal(__FILE__, __LINE__, back.message());
+  }
+  return loss;
+}
+
+void ApplyStep(Stage* stage, const RecipeSpec& recipe, int64_t step) {
+  OptimizerStep update;
+  update.step = step + 1;
+  update.learning_rate = LearningRate(recipe, step);
+  update.gradient_scale = ClipScale(recipe.clip_norm(), std::sqrt(stage->Norm().sum_squares));
+  if (const absl::Status applied = stage->Apply(update); !applied.ok())
+    Fatal(__FILE__, __LINE__, applied.message());
 }
 
 MemoryStore::MemoryStore(const MemoryStore& other) : merge_(other.merge_) {
@@ -287,6 +332,16 @@ std::vector<absl::Status> World::Join() {
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
   return results_;
+}
+
+std::vector<double> World::Losses() const {
+  std::vector<double> losses(plan_.job().recipe().steps());
+  for (const auto& observer : observers_) {
+    for (const StepRecord& record : observer->records()) {
+      if (record.has_loss()) losses[record.step()] += record.loss();
+    }
+  }
+  return losses;
 }
 
 std::string World::Weights(int64_t step) {

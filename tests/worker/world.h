@@ -53,6 +53,15 @@ struct WorldShape {
 
 Plan MakePlan(const WorldShape& shape, uint64_t generation = 1, int64_t start_step = 0);
 
+// What each replica reads, from step 0 on.
+std::vector<SampleOrder> ReplicaOrders(const WorldShape& shape, const Corpus& corpus);
+// The passes over these samples on one stage that is the whole model, without links: what a session
+// is compared with. The sum of the losses of their tokens.
+double RunPasses(Stage* stage, const Corpus& corpus, const std::vector<uint32_t>& ids,
+                 const WorldShape& shape, double loss_scale);
+// The optimiser's step after them.
+void ApplyStep(Stage* stage, const RecipeSpec& recipe, int64_t step);
+
 // Keeps checkpoints in memory as the coordinator does on disk; tensors of all stages are merged by
 // line, or by `merge`.
 class MemoryStore : public CheckpointStore {
@@ -135,6 +144,8 @@ class World {
   RecordingObserver& observer(int stage) { return *observers_[stage]; }
   RecordingObserver& last() { return *observers_.back(); }
   MemoryStore& store() { return *o_.store; }
+  // Of each step, of all replicas together.
+  std::vector<double> Losses() const;
   // The tensors of a complete checkpoint, sorted by name: the same text however the layers were
   // cut.
   std::string Weights(int64_t step);
