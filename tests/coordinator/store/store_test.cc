@@ -134,7 +134,9 @@ TEST_F(StoreTest, NotesOnAJobAreThereUntilTheyChange) {
     const StoredJob read = write(job);
     EXPECT_EQ(read.wait_for_nodes, job.wait_for_nodes);
     EXPECT_EQ(read.step_asked, job.step_asked);
-    if (job.wait_for_nodes) EXPECT_EQ(read.accepts_changes, job.accepts_changes);
+    if (job.wait_for_nodes) {
+      EXPECT_EQ(read.accepts_changes, job.accepts_changes);
+    }
   }
 }
 
