@@ -109,7 +109,7 @@ absl::StatusOr<std::unique_ptr<Encoder>> MakeEncoder(const CodecSpec& spec,
   RETURN_IF_ERROR(CheckOptions(spec, options));
   std::unique_ptr<Encoder> encoder;
   if (options.device == Device::kCuda) {
-    ASSIGN_OR_RETURN(encoder, cuda::MakeDeviceEncoder(WithoutZstd(spec), options));
+    ASSIGN_OR_RETURN(encoder, cuda::MakeDeviceEncoder(WithoutZstd(spec), options, options.stream));
   } else if (spec.kind() == CodecSpec::DELTA) {
     ASSIGN_OR_RETURN(DeltaState state, DeltaState::Make(spec, options));
     encoder = std::make_unique<DeltaEncoder>(std::move(state));
@@ -129,7 +129,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const CodecSpec& spec,
   RETURN_IF_ERROR(CheckOptions(spec, options));
   std::unique_ptr<Decoder> decoder;
   if (options.device == Device::kCuda) {
-    ASSIGN_OR_RETURN(decoder, cuda::MakeDeviceDecoder(WithoutZstd(spec), options));
+    ASSIGN_OR_RETURN(decoder, cuda::MakeDeviceDecoder(WithoutZstd(spec), options, options.stream));
   } else if (spec.kind() == CodecSpec::DELTA) {
     ASSIGN_OR_RETURN(DeltaState state, DeltaState::Make(spec, options));
     decoder = std::make_unique<DeltaDecoder>(std::move(state));

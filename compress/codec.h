@@ -70,14 +70,18 @@ struct CodecStats {
 struct CodecOptions {
   uint64_t seed = 0;             // stochastic rounding
   Device device = Device::kCpu;  // where the tensors are; kCuda: compress/cuda/device_codec.h
-  int64_t positions = 0;         // of the boundary; a frame with other dims is refused
+  // A cudaStream_t that the tensors are computed and used on; null: a stream of the codec's own, in
+  // turn with the default one.
+  void* stream = nullptr;
+  int64_t positions = 0;  // of the boundary; a frame with other dims is refused
   int64_t hidden = 0;
   int64_t max_samples = 0;  // a frame may hold; a bound for hostile headers
   // Delta buffers. Both ends must be given the same caps: they evict in the same order.
   int64_t buffer_memory_bytes = int64_t{1} << 30;
   int64_t buffer_disk_bytes = int64_t{8} << 30;
   // Of buffer_memory_bytes, in the memory of `device`; what is left of it is pinned memory of the
-  // host. 0: half of what the device has free when the codec is made. Each end's own affair.
+  // host. 0: an eighth of what the device has free when the codec is made: a stage in
+  // the middle has four codecs that may keep some. Each end's own affair.
   int64_t device_buffer_bytes = 0;
   std::string spill_directory;  // of the spill file, which has no name there and is gone with the
                                 // process; empty: no disk tier (at both ends)

@@ -102,6 +102,7 @@ absl::Status Daemon::Listen() {
   runner_options.observer = this;
   runner_options.make_session = options_.make_session;
   runner_options.make_stage = options_.make_stage;
+  runner_options.make_lane = options_.make_lane;
   runner_options.open_corpus = options_.open_corpus;
   runner_options.list_data = [this] {
     MutexLock lock(&data_mutex_);
@@ -213,6 +214,8 @@ Register Daemon::MakeRegister() {
     node->set_block_flops(block_.block_flops());
   }
   node->set_device(options_.device);
+  node->set_device_model(options_.device_model);
+  node->set_device_memory_bytes(options_.device_memory_bytes);
   node->set_version(options_.version);
   if (http_ != nullptr) {
     const std::string http_host = HostOf(options_.http);

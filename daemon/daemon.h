@@ -35,6 +35,8 @@ struct DaemonOptions {
   std::string state_dir;
   std::string data_dir;
   std::string device = "cpu";
+  std::string device_model;  // of a GPU; empty: it computes on the CPU
+  int64_t device_memory_bytes = 0;
   std::string version;
   int threads = 0;  // 0: what this host allows
   int64_t memory_bytes = 0;
@@ -47,6 +49,7 @@ struct DaemonOptions {
 
   decltype(SessionRunnerOptions::make_session) make_session;
   worker::StageFactory make_stage;
+  worker::LaneFactory make_lane;
   decltype(SessionRunnerOptions::open_corpus) open_corpus;
 };
 

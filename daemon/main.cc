@@ -24,7 +24,9 @@
 #include "daemon/flags.h"
 #include "daemon/resources.h"
 #include "worker/data/corpus.h"
+#include "worker/engine/device_lane.h"
 #include "worker/engine/gpt2_stage.h"
+#include "worker/engine/gpus.h"
 #include "worker/engine/reference_block.h"
 #include "worker/session.h"
 
@@ -156,6 +158,18 @@ int Serve(Daemon* daemon, const engine::EngineOptions& engine, double grace_s,
   return kOk;
 }
 
+// What computes, in the log and for the coordinator.
+void TellOfGpus(const engine::EngineOptions& engine, DaemonOptions* options) {
+  const std::vector<engine::Gpu> gpus = engine::GpusOfHost();
+  const engine::Build build = engine::BuildOfEngine();
+  LogInfo(engine::ComputeWords(engine, gpus, build));
+  const std::string warning = engine::GpuWarning(engine, gpus, build);
+  if (!warning.empty()) LogWarning(warning);
+  const engine::Gpu gpu = engine::GpuOf(engine.device, gpus);
+  options->device_model = gpu.model;
+  options->device_memory_bytes = gpu.memory_bytes;
+}
+
 // Prints what stands in the way. kMachine where something does.
 int RunDoctor(const DaemonOptions& options) {
   std::vector<Finding> findings = Examine(options, kDoctorPatience);
@@ -202,10 +216,12 @@ int Main(int argc, char** argv) {
     return Fail(state.status(), absl::IsFailedPrecondition(state.status()) ? kRefused : kMachine);
 
   const engine::EngineOptions engine{options.device, options.threads};
+  TellOfGpus(engine, &options);
   options.make_session = worker::MakeSession;
   options.make_stage = [engine](const Plan& plan, int rank) {
     return engine::MakeGpt2Stage(plan, rank, engine);
   };
+  options.make_lane = [engine] { return engine::MakeDeviceLane(engine); };
   options.open_corpus = worker::OpenCorpus;
   options.measure_compute = [engine]() -> absl::StatusOr<ComputeTimes> {
     ASSIGN_OR_RETURN(const engine::ReferenceBlock block,

@@ -279,6 +279,7 @@ absl::Status SessionRunner::Build(Current* current) {
   session_options.corpus = corpus.get();
   session_options.data_contents = contents;
   session_options.make_stage = options_.make_stage;
+  session_options.make_lane = options_.make_lane;
   ASSIGN_OR_RETURN(auto session, options_.make_session(std::move(session_options)));
 
   MutexLock lock(&mutex_);

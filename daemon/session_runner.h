@@ -48,6 +48,7 @@ struct SessionRunnerOptions {
   std::function<absl::StatusOr<std::unique_ptr<worker::Session>>(worker::SessionOptions)>
       make_session;
   worker::StageFactory make_stage;
+  worker::LaneFactory make_lane;
   std::function<absl::StatusOr<std::unique_ptr<worker::Corpus>>(const std::string& data_dir,
                                                                 const JobSpec& job)>
       open_corpus;

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Configures and builds Isthmus into build/ (or the build folder of a preset).
 #
-#   deploy/build.sh [--torch DIR] [--preset NAME] [--tests] [-j N] [TARGET...]
+#   deploy/build.sh [--torch DIR | --cuda DIR] [--preset NAME] [--tests] [-j N] [TARGET...]
 #
 #   --torch DIR    a LibTorch of your own instead of Debian's; remembered in the build folder
+#   --cuda DIR     what deploy/setup.sh --cuda DIR fetched: LibTorch with CUDA, and kernels of Isthmus for this host's GPU;
+#                  remembered in the build folder
 #   --preset NAME  one of CMakePresets.json, `cmake --list-presets` names them [release]
 #   --tests        build everything, tests and benchmarks too [the programs alone]
 #   -j N           compilers at once [as many as cores and memory carry]
@@ -22,6 +24,17 @@ while [ $# -gt 0 ]; do
       need_value "$1" $#
       torch_lines=$(torch_cmake_args "$2")
       mapfile -t torch_args <<< "$torch_lines"
+      shift
+      ;;
+    --cuda)
+      need_value "$1" $#
+      torch_lines=$(torch_cmake_args "$2/torch")
+      mapfile -t torch_args <<< "$torch_lines"
+      if [ ! -x "$2/nvidia/cu13/bin/nvcc" ]; then
+        die $EXIT_USAGE "--cuda $2: no nvidia/cu13/bin/nvcc there; deploy/setup.sh --cuda $2 fetches it"
+      fi
+      cuda=$(cd "$2/nvidia/cu13" && pwd)
+      torch_args+=(-DISTHMUS_CUDA=ON "-DCMAKE_CUDA_COMPILER=$cuda/bin/nvcc" "-DCUDAToolkit_ROOT=$cuda")
       shift
       ;;
     --preset) need_value "$1" $#; preset=$2; shift ;;

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Installs the Debian or Ubuntu packages that Isthmus is built with. Only what is missing; safe to run again.
 #
-#   deploy/setup.sh [--tests] [--torch DIR] [--dry-run]
+#   deploy/setup.sh [--tests] [--torch DIR | --cuda DIR] [--dry-run]
 #
 #   --tests      also what the tests use (deploy/packages-tests.txt)
 #   --torch DIR  you bring LibTorch yourself (the folder its archive unpacks to): libtorch-dev is left out
+#   --cuda DIR   for an NVIDIA GPU: LibTorch with CUDA and the compiler of its version, from PyPI's torch wheel and
+#                nvidia-* wheels into DIR (5 GB; 2.5 GB are fetched), then the packages but libtorch-dev. No CUDA toolkit
+#                is needed, the driver is. Build with deploy/build.sh --cuda DIR
 #   --dry-run    say what would be installed, install nothing
 #
 # Needs root, or sudo, when something is missing. For Debian 12 and Ubuntu 24.04.
@@ -14,11 +17,13 @@ set -euo pipefail
 
 lists=("$ISTHMUS_ROOT/deploy/packages.txt")
 torch=
+cuda=
 dry_run=
 while [ $# -gt 0 ]; do
   case $1 in
     --tests) lists+=("$ISTHMUS_ROOT/deploy/packages-tests.txt") ;;
     --torch) need_value "$1" $#; torch=$(torch_dir "$2"); shift ;;
+    --cuda) need_value "$1" $#; cuda=$2; torch=by-cuda; shift ;;
     --dry-run) dry_run=yes ;;
     -h | --help) print_help; exit ;;
     *) die $EXIT_USAGE "unknown option $1; --help lists them" ;;
@@ -65,6 +70,29 @@ find_missing() {
     else absent+=("${names[*]}"); fi
   done < <(cat "${lists[@]}")
 }
+
+# The wheels of one CUDA version; what a compiler of a toolkit links by (lib*.so) is missing in them.
+cuda_wheels=(torch==2.11.0 nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-cccl==13.0.85)
+fetch_cuda() {
+  local library
+  if [ -f "$cuda/torch/share/cmake/Torch/TorchConfig.cmake" ] && [ -x "$cuda/nvidia/cu13/bin/nvcc" ]; then
+    say "LibTorch with CUDA is in $cuda"
+    return
+  fi
+  if [ -n "$dry_run" ]; then say "would fetch ${cuda_wheels[*]} into $cuda"; return; fi
+  python3 -m pip --version > /dev/null 2>&1 ||
+    die $EXIT_MACHINE "--cuda fetches wheels and python3 has no pip here: apt-get install python3-pip, then run this again"
+  say "fetching ${cuda_wheels[*]} into $cuda"
+  python3 -m pip install --quiet --no-compile --no-cache-dir --target "$cuda" "${cuda_wheels[@]}" ||
+    die $EXIT_FAILURE "pip could not fetch them, its reason is above; with wheels of another CUDA version in a folder, build with --torch and a toolkit of your own"
+  for library in cublas cublasLt cudart; do
+    ln -sf "lib$library.so.13" "$cuda/nvidia/cu13/lib/lib$library.so"
+  done
+}
+if [ -n "$cuda" ]; then
+  fetch_cuda
+  nvidia-smi -L > /dev/null 2>&1 || say "nvidia-smi lists no GPU on this host: what is built will run on hosts that have one"
+fi
 
 find_missing
 if [ ${#missing[@]} -eq 0 ] && [ ${#absent[@]} -eq 0 ]; then

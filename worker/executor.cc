@@ -309,6 +309,7 @@ absl::Status Executor::Forward(int micro, bool train, double* loss_sum) {
       plan_.local() ? plan_.share().count() : plan_.job().recipe().global_batch();
   batch.loss_scale = 1.0 / static_cast<double>(samples * batch.positions);
   batch.train = train;
+  batch.late_loss = train;
   if (batch.samples == 0) {  // a validation micro-batch beyond the last sample
     if (!plan_.has_head()) slot.activation = Tensor{plan_.boundary_dims(*plan_.above(), 0), {}};
     return absl::OkStatus();
@@ -330,9 +331,14 @@ absl::Status Executor::Forward(int micro, bool train, double* loss_sum) {
   ASSIGN_OR_RETURN(ForwardResult out, o_.stage->Forward(batch, std::move(slot.activation)));
   slot.activation = std::move(out.activation);
   if (!plan_.has_head()) return absl::OkStatus();
-  *loss_sum += out.loss_sum;
-  if (!std::isfinite(out.loss_sum)) finite_ = false;
+  slot.late_loss = std::move(out.late_loss);
+  if (slot.late_loss == nullptr) AddLoss(out.loss_sum, loss_sum);
   return absl::OkStatus();
+}
+
+void Executor::AddLoss(double loss, double* sum) {
+  *sum += loss;
+  if (!std::isfinite(loss)) finite_ = false;
 }
 
 absl::Status Executor::SendActivation(const Action& action) {
@@ -362,6 +368,10 @@ absl::Status Executor::Backward(int micro) {
   ScopedTimer timer(&result_.times.compute_ns);
   Slot& slot = slots_[micro];
   ASSIGN_OR_RETURN(slot.gradient, o_.stage->Backward(micro, std::move(slot.gradient)));
+  if (slot.late_loss == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const double loss, slot.late_loss());
+  slot.late_loss = nullptr;
+  AddLoss(loss, &loss_sum_);
   return absl::OkStatus();
 }
 

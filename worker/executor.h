@@ -91,7 +91,8 @@ class Executor {
     std::vector<uint32_t> places;     // of the activation received, if its gradient goes by `kept`
     Tensor activation;                // received, then computed
     Tensor gradient;                  // received, then computed
-    bool leave = false;               // in place of an activation: the validation pass ends here
+    std::function<absl::StatusOr<double>()> late_loss;  // of its forward pass; asked for once
+    bool leave = false;  // in place of an activation: the validation pass ends here
   };
 
   Executor(const SessionPlan& plan, ExecutorOptions options, int64_t skipped);
@@ -106,6 +107,7 @@ class Executor {
   absl::Status SendActivation(const Action& action);
   absl::Status ReceiveGradient(const Action& action);
   absl::Status Backward(int micro);
+  void AddLoss(double loss, double* sum);
   absl::Status SendGradient(const Action& action);
   absl::Status Reduction(const Action& action);
   void Wish();

@@ -155,10 +155,15 @@ absl::Status SessionImpl::OpenLinks() {
     line.plan = link;
     if (link == plan_->above() && NeedsPlaces(link->backward()))
       line.places = std::make_unique<PlacesBoard>(PlacesBoard::LimitOf(*plan_));
+    std::unique_ptr<DeviceLane> in, out;
+    if (o_.make_lane != nullptr && link->kind() == LinkPlan::BOUNDARY) {
+      ASSIGN_OR_RETURN(in, o_.make_lane());
+      ASSIGN_OR_RETURN(out, o_.make_lane());
+    }
     ASSIGN_OR_RETURN(line.in, Inlet::Make(*plan_, *link, o_.spill_directory, o_.codec_states,
-                                          line.places.get()));
+                                          line.places.get(), std::move(in)));
     ASSIGN_OR_RETURN(line.out, Outlet::Make(*plan_, *link, o_.spill_directory, o_.codec_states,
-                                            line.places.get()));
+                                            line.places.get(), std::move(out)));
     absl::StatusOr<std::unique_ptr<Link>> opened =
         o_.links->Open(plan_->plan(), *link, plan_->rank(), plan_->open_timeout());
     if (!opened.ok())

@@ -23,6 +23,7 @@
 #include "proto/plan.pb.h"
 #include "worker/checkpoint_store.h"
 #include "worker/data/corpus.h"
+#include "worker/device_lane.h"
 #include "worker/link/codec_state_store.h"
 #include "worker/link/link.h"
 #include "worker/session_observer.h"
@@ -45,6 +46,7 @@ struct SessionOptions {
   const Corpus* corpus = nullptr;  // needed on ranks that read data
   uint64_t data_contents = 0;      // DataContents of its files, for the checkpoints; 0: not known
   StageFactory make_stage;
+  LaneFactory make_lane;  // of the stage's device; null: the CPU
 };
 
 class Session {

@@ -8,6 +8,7 @@
 #define ISTHMUS_WORKER_STAGE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,13 +27,16 @@ struct MicroBatch {
   int64_t positions = 0;               // context length
   absl::Span<const uint16_t> tokens;   // first stage: samples x positions; else empty
   absl::Span<const uint16_t> targets;  // last stage: samples x positions; else empty
-  double loss_scale = 1;  // last stage: the gradient is that of loss_scale x (sum of token losses)
-  bool train = true;      // false: nothing is kept for a backward pass
+  double loss_scale = 1;   // last stage: the gradient is that of loss_scale x (sum of token losses)
+  bool train = true;       // false: nothing is kept for a backward pass
+  bool late_loss = false;  // the caller can wait for the loss until after the backward pass
 };
 
 struct ForwardResult {
   Tensor activation;    // not on the last stage
   double loss_sum = 0;  // last stage: sum of token losses in nats
+  // Where MicroBatch::late_loss allowed it, a device may give the sum so: the call waits for it.
+  std::function<absl::StatusOr<double>()> late_loss;
 };
 
 struct GradientNorm {

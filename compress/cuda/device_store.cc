@@ -134,7 +134,7 @@ absl::StatusOr<int64_t> DeviceBytes(const CodecOptions& options) {
   if (options.device_buffer_bytes > 0) return options.device_buffer_bytes;
   size_t free = 0, total = 0;
   RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "device memory"));
-  return static_cast<int64_t>(free / 2);
+  return static_cast<int64_t>(free / 8);
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ class Bench {
       options.device = "cuda:0";
       stages_.push_back(Value(MakeGpt2Stage(plan, i, options)));
     }
-    const int64_t tokens = Tokens();
+    const int64_t tokens = Tokens() * kMicros;
     for (int64_t i = 0; i <= tokens; ++i)
       ids_.push_back(static_cast<uint16_t>(RandomBelow(1, 2, i, job.model().vocabulary())));
   }
@@ -76,26 +76,31 @@ class Bench {
     return job_.recipe().micro_batch() * static_cast<int64_t>(job_.model().context());
   }
 
-  double Forward(int32_t micro) {
+  void Forward(int32_t micro) {
     worker::MicroBatch batch;
     batch.micro = micro;
     batch.samples = job_.recipe().micro_batch();
     batch.positions = job_.model().context();
+    batch.late_loss = true;
     batch.loss_scale = 1.0 / static_cast<double>(Tokens() * kMicros);
     worker::ForwardResult result;
     for (size_t i = 0; i < stages_.size(); ++i) {
-      batch.tokens = i == 0 ? absl::MakeSpan(ids_).first(Tokens()) : absl::Span<const uint16_t>();
-      batch.targets = i + 1 == stages_.size() ? absl::MakeSpan(ids_).last(Tokens())
-                                              : absl::Span<const uint16_t>();
+      batch.tokens = i == 0 ? absl::MakeConstSpan(ids_).subspan(micro * Tokens(), Tokens())
+                            : absl::Span<const uint16_t>();
+      batch.targets = i + 1 == stages_.size()
+                          ? absl::MakeConstSpan(ids_).subspan(micro * Tokens() + 1, Tokens())
+                          : absl::Span<const uint16_t>();
       result = Value(stages_[i]->Forward(batch, std::move(result.activation)));
     }
-    return result.loss_sum / static_cast<double>(Tokens());
+    late_loss_ = std::move(result.late_loss);
   }
 
-  void Backward(int32_t micro) {
+  // The mean loss of a token before it.
+  double Backward(int32_t micro) {
     worker::Tensor gradient;
     for (size_t i = stages_.size(); i-- > 0;)
       gradient = Value(stages_[i]->Backward(micro, std::move(gradient)));
+    return Value(late_loss_()) / static_cast<double>(Tokens());
   }
 
   void Exchange() {
@@ -124,8 +129,8 @@ class Bench {
   double Step() {
     double loss = 0;
     for (int micro = 0; micro < kMicros; ++micro) {
-      loss += Forward(micro) / kMicros;
-      Backward(micro);
+      Forward(micro);
+      loss += Backward(micro) / kMicros;
     }
     Exchange();
     Apply(Norm());
@@ -135,6 +140,7 @@ class Bench {
  private:
   JobSpec job_;
   std::vector<std::unique_ptr<worker::Stage>> stages_;
+  std::function<absl::StatusOr<double>()> late_loss_;
   std::vector<uint16_t> ids_;
   int64_t steps_ = 0;
 };

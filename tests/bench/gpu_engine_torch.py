@@ -43,8 +43,8 @@ class Gpt2(nn.Module):
         self.head = nn.Linear(hidden, VOCABULARY, bias=False)
         self.head.weight = self.wte.weight
         for name, p in self.named_parameters():
-            if p.dim() == 2:
-                nn.init.normal_(p, std=0.02)
+            if p.dim() == 2:  # GPT-2's: two residual projections a layer
+                nn.init.normal_(p, std=0.02 / (2 * layers) ** 0.5 if ".c_proj." in name or ".c_out." in name else 0.02)
             elif name.endswith("bias"):
                 nn.init.zeros_(p)
 

@@ -72,7 +72,7 @@ TEST_P(Head, IsTheGraphsInFp64) {
   at::Tensor sum = at::zeros(embedding_.sizes(), at::kFloat).fill_(0.5).to(device_);
   const HeadResult result = Run(options, &sum);
   const double expected = losses.sum().item<double>();
-  EXPECT_NEAR(result.loss_sum / expected, 1, GetParam().tolerance);
+  EXPECT_NEAR(result.LossSum() / expected, 1, GetParam().tolerance);
   EXPECT_LT(Difference(result.gradient, x.grad()), GetParam().tolerance);
   EXPECT_LT(Difference(at::sub(sum, 0.5), embedding.grad()), GetParam().tolerance)
       << "adds to what is there";
@@ -81,7 +81,7 @@ TEST_P(Head, IsTheGraphsInFp64) {
   options.gradients = false;
   at::Tensor none;
   const HeadResult loss = Run(options, &none);
-  EXPECT_EQ(loss.loss_sum, result.loss_sum);
+  EXPECT_EQ(loss.LossSum(), result.LossSum());
   EXPECT_FALSE(loss.gradient.defined());
 }
 
@@ -90,9 +90,9 @@ TEST_P(Head, WhatIsNotFiniteShowsInTheLoss) {
   options.gradients = false;
   at::Tensor none;
   x_.data_ptr<float>()[5 * kHidden] = NAN;
-  EXPECT_FALSE(std::isfinite(Run(options, &none).loss_sum));
+  EXPECT_FALSE(std::isfinite(Run(options, &none).LossSum()));
   x_.data_ptr<float>()[5 * kHidden] = INFINITY;
-  EXPECT_FALSE(std::isfinite(Run(options, &none).loss_sum));
+  EXPECT_FALSE(std::isfinite(Run(options, &none).LossSum()));
 }
 
 constexpr int64_t kMegabyte = 1 << 20;

@@ -18,7 +18,7 @@ nvidia-smi -L > /dev/null 2>&1 || { echo "tests/gpu/run.sh: nvidia-smi lists no 
 options=(-DCMAKE_CUDA_COMPILER="$nvcc" -DISTHMUS_ENGINE_JOBS="$(nproc)")
 targets=(gpu_test gpu_bench)
 if [ "${ENGINE:-1}" = 1 ]; then
-  targets+=(engine_test gpu_engine_bench)
+  targets+=(engine_test gpt_rank_test gpu_engine_bench gpu_session_bench)
   case "$*" in *Torch_DIR*) ;; *)
     torch=$(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)') || { echo "tests/gpu/run.sh: python3 has no torch; give -DTorch_DIR=..., or ENGINE=0" >&2; exit 1; }
     options+=(-DTorch_DIR="$torch/Torch") ;;
@@ -40,7 +40,7 @@ cmake --preset cuda -B "$build" "${options[@]}" "$@" >"$build/configure.log" 2>&
 cmake --build "$build" -j "$(nproc)" --target "${targets[@]}" -- --quiet
 case $parts in *" tests "*)
   "$build/bin/gpu_test" --gtest_brief=1
-  if [ "${ENGINE:-1}" = 1 ]; then "$build/bin/engine_test" --gtest_brief=1; fi ;;
+  if [ "${ENGINE:-1}" = 1 ]; then "$build/bin/engine_test" --gtest_brief=1; "$build/bin/gpt_rank_test" --gtest_brief=1 --gtest_filter='*Device*'; fi ;;
 esac
 case $parts in *" engine "*)
   if [ "${ENGINE:-1}" = 1 ]; then
@@ -54,6 +54,11 @@ case $parts in *" engine "*)
       python3 tests/bench/gpu_engine_torch.py $shape bf16 compile
       "$build/bin/gpu_engine_bench" $shape bf16 2
     done
+    echo "| forward, backward, tied | stage | ms a step | tokens/s | compute | waits to receive | to send | exchange and vote | encode | decode |"
+    echo "|---|---|---|---|---|---|---|---|---|---|"
+    "$build/bin/gpu_session_bench" none none none
+    "$build/bin/gpu_session_bench" bf16 bf16 bf16
+    "$build/bin/gpu_session_bench" 'delta(quant(4))' 'quant(6)' bf16
   fi ;;
 esac
 case $parts in *" codecs "*) "$build/bin/gpu_bench" 1 4 8 32 ;; esac

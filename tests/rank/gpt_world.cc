@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "base/safetensors.h"
 #include "base/status.h"
+#include "worker/engine/device_lane.h"
 #include "worker/engine/gpt2_stage.h"
 
 namespace isthmus::worker {
@@ -97,19 +98,40 @@ World::Options GptOptions(MemoryStore* store, const Corpus* corpus, const std::s
   return options;
 }
 
+World::Options GptOptions(MemoryStore* store, const Corpus* corpus,
+                          const std::vector<engine::EngineOptions>& places) {
+  const auto place = [places](int rank) {
+    return places[std::min<size_t>(rank, places.size() - 1)];
+  };
+  World::Options options;
+  options.store = store;
+  options.corpus = corpus;
+  options.make_stage = [place](const Plan& plan, int rank) {
+    return engine::MakeGpt2Stage(plan, rank, place(rank));
+  };
+  options.make_lanes = [place](int rank) -> LaneFactory {
+    return [options = place(rank)] { return engine::MakeDeviceLane(options); };
+  };
+  return options;
+}
+
 GptRun RunGpt(const WorldShape& shape, const Corpus& corpus, LinkOpener* links,
               const std::string& device) {
   MemoryStore store(&MergeSafetensors);
   World::Options options = GptOptions(&store, &corpus, device);
   options.links = links;
-  World world(MakePlan(shape), options);
+  return RunWorld(MakePlan(shape), options);
+}
+
+GptRun RunWorld(const Plan& plan, const World::Options& options) {
+  World world(plan, options);
   for (const absl::Status& status : world.Run()) {
     if (!status.ok()) Fatal(__FILE__, __LINE__, status.message());
   }
   GptRun run;
   run.losses = world.last().losses();
-  run.weights = world.Weights(shape.steps);
-  for (int stage = 0; stage < shape.stages; ++stage) {
+  run.weights = world.Weights(plan.job().recipe().steps());
+  for (int stage = 0; stage < plan.ranks_size(); ++stage) {
     for (const StepRecord& r : world.observer(stage).records()) {
       if (r.has_validation_loss()) run.validation.push_back(r.validation_loss());
       run.key_frames += r.key_frames();

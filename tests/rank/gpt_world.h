@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/worker/world.h"
+#include "worker/engine/engine_options.h"
 
 namespace isthmus::worker {
 
@@ -49,12 +50,18 @@ World::Options GptOptions(MemoryStore* store, const Corpus* corpus,
 GptRun RunGpt(const WorldShape& shape, const Corpus& corpus, LinkOpener* links = nullptr,
               const std::string& device = "cpu");
 
+GptRun RunWorld(const Plan& plan, const World::Options& options);
+
 // Mean of the last `count` values.
 double MeanOfLast(const std::vector<double>& values, int count);
 
 // Merges safetensors files and keeps `names` (all if empty): what a checkpoint store does.
 absl::StatusOr<std::string> MergeSafetensors(const std::vector<std::string>& files,
                                              const std::vector<std::string>& names);
+
+// Ranks where each has its own place; the last one is that of all beyond.
+World::Options GptOptions(MemoryStore* store, const Corpus* corpus,
+                          const std::vector<engine::EngineOptions>& places);
 
 // On `device`: cpu or cuda:N.
 StageFactory GptStages(const std::string& device = "cpu");

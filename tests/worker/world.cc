@@ -313,6 +313,7 @@ World::World(Plan plan, Options options) : plan_(std::move(plan)), o_(std::move(
     session.observer = observers_.back().get();
     session.corpus = ReadsData(plan_, i) ? o_.corpus : nullptr;
     session.make_stage = o_.make_stage;
+    if (o_.make_lanes != nullptr) session.make_lane = o_.make_lanes(i);
     absl::StatusOr<std::unique_ptr<Session>> made = MakeSession(std::move(session));
     if (!made.ok()) Fatal(__FILE__, __LINE__, made.status().message());
     sessions_.push_back(*std::move(made));

@@ -4,6 +4,7 @@
 #define ISTHMUS_TESTS_WORKER_WORLD_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -123,8 +124,9 @@ class World {
     LinkOpener* links = nullptr;   // the world's own hub if null
     MemoryStore* store = nullptr;  // the world's own if null
     CodecStateStore* codec_states = nullptr;
-    const Corpus* corpus = nullptr;  // a FakeCorpus if null
-    StageFactory make_stage;         // fakes if null
+    const Corpus* corpus = nullptr;                   // a FakeCorpus if null
+    StageFactory make_stage;                          // fakes if null
+    std::function<LaneFactory(int rank)> make_lanes;  // of each rank; null: none
     std::string spill_directory;
     absl::Duration hold_last;  // zero: the last checkpoint is tried once
   };

@@ -7,9 +7,8 @@
 namespace isthmus::engine {
 
 struct EngineOptions {
-  std::string device =
-      "cpu";  // cpu | cuda:N. On a GPU, activations and gradients are copied at the stage's edges.
-  int threads = 0;  // of the whole process; 0: LibTorch's choice (all cores)
+  std::string device = "cpu";  // cpu | cuda:N
+  int threads = 0;             // of the whole process; 0: LibTorch's choice (all cores)
   // Tests of what a stage does on a GPU, where there is none: its precision and its memory on the
   // CPU.
   bool as_on_gpu = false;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "worker/engine/cuda/kernels.h"
+
 namespace isthmus::engine {
 namespace {
 
@@ -64,11 +66,24 @@ void FlatParameters::Refresh() {
 void FlatParameters::AddUp() {
   if (!copies_.defined()) return;
   const c10::AutoGradMode no_gradients(false);
+  const bool by_kernel = copies_.is_cuda() && HaveKernels();
+  std::vector<Bf16Sum> sums;
+  std::vector<at::Tensor> used;  // until they are queued
   for (Parameter& p : *parameters_) {
     at::Tensor& gradient = p.operand.mutable_grad();
     if (!p.in_products || !gradient.defined()) continue;
-    p.value.mutable_grad().add_(gradient);
+    if (by_kernel) {
+      used.push_back(gradient.contiguous());
+      sums.push_back(
+          {used.back().data_ptr(), p.value.mutable_grad().data_ptr<float>(), gradient.numel()});
+    } else {
+      p.value.mutable_grad().add_(gradient);
+    }
     gradient = at::Tensor();
+  }
+  if (by_kernel) {
+    ThrowIf(AddBf16Kernel(copies_.device().index(), sums.data(), static_cast<int64_t>(sums.size())),
+            "sums of gradients");
   }
 }
 

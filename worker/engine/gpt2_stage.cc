@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -19,6 +18,7 @@
 #include "proto/job/job_defaults.h"
 #include "worker/engine/adamw.h"
 #include "worker/engine/blocks.h"
+#include "worker/engine/device_tensor.h"
 #include "worker/engine/flat_parameters.h"
 #include "worker/engine/gpt2_parameters.h"
 #include "worker/engine/head.h"
@@ -268,7 +268,8 @@ class Gpt2Stage : public worker::Stage {
 
   static bool Fits(const Tensor& t, const TensorDims& d) {
     return t.dims.samples == d.samples && t.dims.positions == d.positions &&
-           t.dims.hidden == d.hidden && static_cast<int64_t>(t.data.size()) == d.elements();
+           t.dims.hidden == d.hidden &&
+           (t.device != nullptr || static_cast<int64_t>(t.data.size()) == d.elements());
   }
 
   absl::Status CheckIds(const MicroBatch& batch, absl::Span<const uint16_t> ids,
@@ -325,7 +326,7 @@ class Gpt2Stage : public worker::Stage {
       x = EmbedTokens(batch, &kept);
       next = 2;
     } else {
-      kept.input = FromWorker(std::move(input)).requires_grad_(batch.train);
+      kept.input = FromWorker(std::move(input), device_).requires_grad_(batch.train);
       x = decoder_ < 0 ? kept.input
                        : Project(kept.input, parameters_[decoder_].operand).to(at::kFloat);
     }
@@ -334,10 +335,10 @@ class Gpt2Stage : public worker::Stage {
     }
     ForwardResult result;
     if (last_) {
-      x = Head(x, next, batch, &kept, &result.loss_sum);
+      x = Head(x, next, batch, &kept, &result);
     } else {
       if (encoder_ >= 0) x = Project(x, parameters_[encoder_].operand);
-      result.activation = ToWorker(x.detach(), kept.out);
+      result.activation = ToWorker(x, kept.out, flat_ != nullptr);
     }
     kept.output = std::move(x);
     if (batch.train) kept_.emplace(batch.micro, std::move(kept));
@@ -357,14 +358,14 @@ class Gpt2Stage : public worker::Stage {
 
   // What the backward pass begins with.
   at::Tensor Head(const at::Tensor& x, size_t next, const MicroBatch& batch, Kept* kept,
-                  double* loss_sum) {
+                  ForwardResult* forward) {
     Parameter& embedding = first_ ? parameters_.front() : parameters_[next + 2];
     const at::Tensor in =
         HeadNorm(x, parameters_[next].operand, parameters_[next + 1].operand, norm_epsilon_);
     const at::Tensor targets = Ids(batch, batch.targets);
     if (flat_ == nullptr) {
       const at::Tensor losses = TokenLosses(Logits(in, embedding.operand), targets);
-      *loss_sum = losses.detach().sum(at::kDouble).item<double>();
+      forward->loss_sum = losses.detach().sum(at::kDouble).item<double>();
       return losses;
     }
     const at::Tensor typed = in.to(embedding.operand.scalar_type());
@@ -374,14 +375,21 @@ class Gpt2Stage : public worker::Stage {
     HeadResult result = HeadLoss(typed.detach(), embedding.operand.detach(), targets.view({-1}),
                                  options, embedding.value.grad());
     kept->head_gradient = std::move(result.gradient);
-    *loss_sum = result.loss_sum;
+    result.gradient = at::Tensor();
+    if (batch.train && batch.late_loss) {
+      forward->late_loss = [result]() -> absl::StatusOr<double> {
+        return Guarded("loss", [&]() -> absl::StatusOr<double> { return result.LossSum(); });
+      };
+    } else {
+      forward->loss_sum = result.LossSum();
+    }
     return typed;
   }
 
   Tensor DoBackward(const Kept& kept, Tensor gradient) {
     if (flat_ != nullptr) UseArithmetic(precision_, recipe_.deterministic());
     if (!last_) {
-      kept.output.backward(FromWorker(std::move(gradient)).to(kept.output.scalar_type()));
+      kept.output.backward(FromWorker(std::move(gradient), device_).to(kept.output.scalar_type()));
     } else if (flat_ == nullptr) {
       kept.output.backward(at::full_like(kept.output, kept.loss_scale));
     } else {
@@ -389,7 +397,7 @@ class Gpt2Stage : public worker::Stage {
     }
     if (flat_ != nullptr) flat_->AddUp();
     if (first_ && flat_ != nullptr) AddEmbedded(kept);
-    return first_ ? Tensor() : ToWorker(kept.input.grad(), kept.in);
+    return first_ ? Tensor() : ToWorker(kept.input.grad(), kept.in, flat_ != nullptr);
   }
 
   void AddEmbedded(const Kept& kept) {
@@ -418,22 +426,6 @@ class Gpt2Stage : public worker::Stage {
                   at::TensorOptions().dtype(at::kLong).pinned_memory(device_.is_cuda()));
     std::copy(ids.begin(), ids.end(), host.data_ptr<int64_t>());
     return host.to(device_, at::kLong, /*non_blocking=*/true);
-  }
-
-  // Takes the vector over: no copy on the CPU.
-  at::Tensor FromWorker(Tensor tensor) const {
-    auto* data = new std::vector<float>(std::move(tensor.data));
-    const TensorDims& d = tensor.dims;
-    return at::from_blob(
-               data->data(), {d.samples, d.positions, d.hidden}, [data](void*) { delete data; },
-               at::TensorOptions().dtype(at::kFloat))
-        .to(device_);
-  }
-
-  static Tensor ToWorker(const at::Tensor& tensor, const TensorDims& dims) {
-    const at::Tensor host = tensor.detach().to(at::kFloat).cpu().contiguous();
-    const float* data = host.data_ptr<float>();
-    return Tensor{dims, std::vector<float>(data, data + host.numel())};
   }
 
   const ModelSpec model_;

@@ -8,10 +8,8 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "worker/engine/cuda/kernels.h"
-#include "worker/engine/host_copy.h"
 #include "worker/engine/runtime.h"
 
 namespace isthmus::engine {
@@ -66,6 +64,8 @@ void AddProduct(at::Tensor sum, const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
+double HeadResult::LossSum() const { return loss->Wait().item<double>(); }
+
 HeadResult HeadLoss(const at::Tensor& x, const at::Tensor& embedding, const at::Tensor& targets,
                     const HeadOptions& options, at::Tensor embedding_gradient) {
   const c10::AutoGradMode no_gradients(false);
@@ -75,19 +75,17 @@ HeadResult HeadLoss(const at::Tensor& x, const at::Tensor& embedding, const at::
   const at::Tensor losses = at::empty({rows}, x.options().dtype(at::kFloat));
   HeadResult result;
   if (options.gradients) result.gradient = at::empty_like(x);
-  std::optional<HostCopy> loss;
   for (int64_t at = 0; at < rows; at += most) {
     const int64_t n = std::min(most, rows - at);
     const at::Tensor in = x.narrow(0, at, n);
     const at::Tensor logits = at::mm(in, embedding.t());
     CrossEntropy(logits, targets.narrow(0, at, n), losses.narrow(0, at, n), options);
-    if (at + n == rows) loss.emplace(losses.sum(at::kDouble));
+    if (at + n == rows) result.loss = std::make_shared<HostCopy>(losses.sum(at::kDouble));
     if (!options.gradients) continue;
     at::Tensor gradient = result.gradient.narrow(0, at, n);
     at::mm_out(gradient, logits, embedding);
     AddProduct(embedding_gradient, logits.t(), in);
   }
-  result.loss_sum = loss->Wait().item<double>();
   return result;
 }
 

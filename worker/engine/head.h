@@ -8,7 +8,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
+#include <memory>
+
+#include "worker/engine/host_copy.h"
 
 namespace isthmus::engine {
 
@@ -22,13 +24,15 @@ struct HeadOptions {
 };
 
 struct HeadResult {
-  double loss_sum = 0;  // of the rows' cross-entropies, in nats
-  at::Tensor gradient;  // of `x`, of its type
+  std::shared_ptr<HostCopy> loss;  // fp64, of the rows' cross-entropies summed, in nats
+  at::Tensor gradient;             // of `x`, of its type
+
+  double LossSum() const;  // waits for it
 };
 
 // x: rows x hidden; embedding: vocabulary x hidden of the same type, bf16 or fp32; targets: rows,
 // int64, each below the vocabulary. Adds the gradient of the embedding to `embedding_gradient`,
-// fp32. Waits for the loss, while products of the gradients are still queued.
+// fp32. Everything is queued, nothing waited for.
 HeadResult HeadLoss(const at::Tensor& x, const at::Tensor& embedding, const at::Tensor& targets,
                     const HeadOptions& options, at::Tensor embedding_gradient);
 

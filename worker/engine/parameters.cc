@@ -1,12 +1,52 @@
 #include "worker/engine/parameters.h"
 
-#include <ATen/ops/from_blob.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <utility>
+
+#include "worker/engine/host_copy.h"
 
 namespace isthmus::engine {
+namespace {
+
+constexpr int64_t kPiece = int64_t{1} << 22;  // elements
+
+// From a GPU in pieces: while one is copied into pinned memory, the one before goes on to `to`.
+void Read(const at::Tensor& from, float* to) {
+  std::optional<HostCopy> copy;
+  for (int64_t at = 0, before = 0; at < from.numel() || copy.has_value(); at += kPiece) {
+    std::optional<HostCopy> next;
+    if (at < from.numel()) next.emplace(from.narrow(0, at, std::min(kPiece, from.numel() - at)));
+    if (copy.has_value()) {
+      const at::Tensor& piece = copy->Wait();
+      std::memcpy(to + before, piece.data_ptr<float>(), piece.nbytes());
+    }
+    copy = std::move(next);
+    before = at;
+  }
+}
+
+// To a GPU in pieces of pinned memory, whose copies are queued.
+void Write(const float* from, at::Tensor to) {
+  if (to.device().is_cpu()) {
+    std::memcpy(to.data_ptr<float>(), from, to.nbytes());
+    return;
+  }
+  for (int64_t at = 0; at < to.numel(); at += kPiece) {
+    const int64_t n = std::min(kPiece, to.numel() - at);
+    const at::Tensor piece =
+        at::empty({n}, at::TensorOptions().dtype(at::kFloat).pinned_memory(true));
+    std::memcpy(piece.data_ptr<float>(), from + at, piece.nbytes());
+    to.narrow(0, at, n).copy_(piece, /*non_blocking=*/true);
+  }
+}
+
+}  // namespace
+
 int64_t ElementsOf(const std::vector<Parameter>& parameters, GroupPlan::Tensors set) {
   int64_t elements = 0;
   for (const Parameter& p : parameters) {
@@ -17,29 +57,27 @@ int64_t ElementsOf(const std::vector<Parameter>& parameters, GroupPlan::Tensors 
 
 absl::Status ReadGradients(const std::vector<Parameter>& parameters, GroupPlan::Tensors set,
                            int64_t first, absl::Span<float> out) {
-  return ForRange(
-      parameters, set, first, out.size(), [&](size_t i, int64_t from, int64_t n, int64_t at) {
-        const at::Tensor& grad = parameters[i].value.grad();
-        if (!grad.defined()) {
-          std::fill_n(out.data() + at, n, 0.0f);
-          return;
-        }
-        const at::Tensor host = grad.detach().contiguous().view({-1}).narrow(0, from, n).cpu();
-        std::memcpy(out.data() + at, host.data_ptr<float>(), n * sizeof(float));
-      });
+  return ForRange(parameters, set, first, out.size(),
+                  [&](size_t i, int64_t from, int64_t n, int64_t at) {
+                    const at::Tensor& grad = parameters[i].value.grad();
+                    if (!grad.defined()) {
+                      std::fill_n(out.data() + at, n, 0.0f);
+                      return;
+                    }
+                    Read(grad.detach().contiguous().view({-1}).narrow(0, from, n), out.data() + at);
+                  });
 }
 
 absl::Status WriteGradients(GroupPlan::Tensors set, int64_t first, absl::Span<const float> in,
                             std::vector<Parameter>* parameters) {
-  return ForRange(
-      *parameters, set, first, in.size(), [&](size_t i, int64_t from, int64_t n, int64_t at) {
-        Parameter& p = (*parameters)[i];
-        at::Tensor& grad = p.value.mutable_grad();
-        if (!grad.defined()) grad = at::zeros_like(p.value.detach());
-        if (!grad.is_contiguous()) grad = grad.contiguous();
-        const at::Tensor host = at::from_blob(const_cast<float*>(in.data()) + at, {n}, at::kFloat);
-        grad.view({-1}).narrow(0, from, n).copy_(host);
-      });
+  return ForRange(*parameters, set, first, in.size(),
+                  [&](size_t i, int64_t from, int64_t n, int64_t at) {
+                    Parameter& p = (*parameters)[i];
+                    at::Tensor& grad = p.value.mutable_grad();
+                    if (!grad.defined()) grad = at::zeros_like(p.value.detach());
+                    if (!grad.is_contiguous()) grad = grad.contiguous();
+                    Write(in.data() + at, grad.view({-1}).narrow(0, from, n));
+                  });
 }
 
 }  // namespace isthmus::engine

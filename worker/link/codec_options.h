@@ -5,7 +5,10 @@
 
 #include <string>
 
+#include "base/log.h"
 #include "compress/codec.h"
+#include "proto/codec/codec_pair.h"
+#include "worker/device_lane.h"
 #include "worker/session_plan.h"
 
 namespace isthmus::worker {
@@ -15,6 +18,24 @@ namespace isthmus::worker {
 compress::CodecOptions BoundaryCodecOptions(const SessionPlan& plan, const LinkPlan& link,
                                             const CodecSpec& spec, bool up,
                                             const std::string& spill_directory);
+
+// Makes a codec of the link by `make(options)`: on the lane of a stage on a GPU, if there is one
+// and the device has such a codec, else on the host (and where the two directions share what lies
+// there, with `kept`). *on_lane: which.
+template <typename Make>
+auto MakeOnLane(const LinkPlan& link, const DeviceLane* lane, const compress::CodecOptions& options,
+                bool* on_lane, Make make) -> decltype(make(options)) {
+  *on_lane = lane != nullptr && !NeedsPlaces(link.backward());
+  if (!*on_lane) return make(options);
+  compress::CodecOptions there = options;
+  there.device = lane->device();
+  there.stream = lane->stream();
+  auto made = make(there);
+  if (!absl::IsUnimplemented(made.status())) return made;
+  LogInfo(link.id(), ": its codec works on the host: ", made.status().message());
+  *on_lane = false;
+  return make(options);
+}
 
 // Of the frames `kind` of plan.groups(group) from the rank `from` to the rank `to`. What goes to
 // all ranks is encoded once: `to` then changes nothing.

@@ -27,7 +27,8 @@ bool IsOrderlyEnd(const absl::Status& status) {
 
 absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, const LinkPlan& link,
                                                    const std::string& spill_directory,
-                                                   CodecStateStore* states, PlacesBoard* places) {
+                                                   CodecStateStore* states, PlacesBoard* places,
+                                                   std::unique_ptr<DeviceLane> lane) {
   std::unique_ptr<Inlet> inlet(new Inlet(plan, link));
   if (link.kind() == LinkPlan::GROUP) {
     for (const ExpectedFrame& frame : inlet->sequence_.Each()) {
@@ -39,13 +40,19 @@ absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, cons
     }
     return inlet;
   }
+  inlet->lane_ = std::move(lane);
+  if (inlet->lane_ != nullptr) inlet->lane_->Enter();
   const bool from_below = inlet->from_below_;
   const CodecSpec& spec = from_below ? link.forward() : link.backward();
   const compress::CodecOptions codec =
       BoundaryCodecOptions(plan, link, spec, from_below, spill_directory);
-  ASSIGN_OR_RETURN(inlet->decoder_,
-                   ResumableCodec<compress::Decoder>::Make(
-                       plan, CodecPlace::Boundary(plan, link, from_below), spec, codec, states));
+  ASSIGN_OR_RETURN(inlet->decoder_, MakeOnLane(link, inlet->lane_.get(), codec, &inlet->on_lane_,
+                                               [&](const compress::CodecOptions& o) {
+                                                 return ResumableCodec<compress::Decoder>::Make(
+                                                     plan,
+                                                     CodecPlace::Boundary(plan, link, from_below),
+                                                     spec, o, states);
+                                               }));
   inlet->prefetch_order_ = PrefetchOrder::Make(
       plan, from_below ? FrameHeader::ACTIVATION : FrameHeader::GRADIENT, spec, codec);
   inlet->places_ = NeedsPlaces(spec) ? places : nullptr;
@@ -54,7 +61,11 @@ absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, cons
   if (from_below) {
     const compress::CodecOptions options =
         BoundaryCodecOptions(plan, link, link.evaluation(), from_below, "");
-    ASSIGN_OR_RETURN(inlet->eval_decoder_, compress::MakeDecoder(link.evaluation(), options));
+    ASSIGN_OR_RETURN(inlet->eval_decoder_,
+                     MakeOnLane(link, inlet->lane_.get(), options, &inlet->eval_on_lane_,
+                                [&](const compress::CodecOptions& o) {
+                                  return compress::MakeDecoder(link.evaluation(), o);
+                                }));
   }
   return inlet;
 }
@@ -102,6 +113,7 @@ void Inlet::Join() {
 }
 
 void Inlet::Run() {
+  if (lane_ != nullptr) lane_->Enter();
   if (prefetch_order_ != nullptr) decoder_->Prefetch(prefetch_order_->First());
   while (std::optional<ExpectedFrame> expected = sequence_.Next()) {
     absl::StatusOr<Frame> frame =
@@ -203,8 +215,15 @@ absl::Status Inlet::Decode(const ExpectedFrame& expected, const Frame& frame, In
   if (tensor.dims.elements() == 0)
     return absl::OkStatus();  // a validation micro-batch beyond the last sample, a part of no rows
   ScopedTimer timer(&meter_.codec_ns);
-  tensor.data.resize(tensor.dims.elements());
   compress::Decoder* decoder = DecoderOf(expected);
+  const bool on_lane = decoder == decoder_.get()        ? on_lane_
+                       : decoder == eval_decoder_.get() ? eval_on_lane_
+                                                        : false;
+  if (on_lane) {
+    ASSIGN_OR_RETURN(tensor, lane_->New(tensor.dims));
+  } else {
+    tensor.data.resize(tensor.dims.elements());
+  }
   compress::FrameContext context;
   context.sample_ids = {h.sample_ids().data(), static_cast<size_t>(h.sample_ids_size())};
   context.step = h.step();
@@ -214,9 +233,11 @@ absl::Status Inlet::Decode(const ExpectedFrame& expected, const Frame& frame, In
     ASSIGN_OR_RETURN(places, places_->Take(h.step(), h.micro()));
     context.places = places;
   }
-  const compress::MutableTensorView view{tensor.data.data(), compress::DType::kF32,
-                                         compress::Device::kCpu, tensor.dims};
+  const compress::MutableTensorView view{
+      on_lane ? tensor.device->data() : tensor.data.data(), compress::DType::kF32,
+      on_lane ? lane_->device() : compress::Device::kCpu, tensor.dims};
   RETURN_IF_ERROR(decoder->Decode(frame.payload, h.state_version(), context, view));
+  if (on_lane) RETURN_IF_ERROR(lane_->Written(&tensor));
   if (OfGroup(expected.kind)) return absl::OkStatus();
   const absl::Span<const uint32_t> tokens = decoder->token_ids();
   out->token_ids.assign(tokens.begin(), tokens.end());

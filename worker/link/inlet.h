@@ -24,6 +24,7 @@
 #include "base/mutex.h"
 #include "base/queue.h"
 #include "compress/codec.h"
+#include "worker/device_lane.h"
 #include "worker/link/frames.h"
 #include "worker/link/link.h"
 #include "worker/link/prefetch_order.h"
@@ -46,11 +47,13 @@ class Inlet {
  public:
   // `plan` and `link` outlive the inlet. Unimplemented, ResourceExhausted: from the codecs.
   // `states`: where the decoder's state goes with checkpoints; null: nowhere. It outlives the
-  // inlet, and so does `places`: of the link's outlet, where gradients come by `kept`.
+  // inlet, and so does `places`: of the link's outlet, where gradients come by `kept`. `lane`: of a
+  // stage on a GPU, which then gets its tensors there.
   static absl::StatusOr<std::unique_ptr<Inlet>> Make(const SessionPlan& plan, const LinkPlan& link,
                                                      const std::string& spill_directory,
                                                      CodecStateStore* states = nullptr,
-                                                     PlacesBoard* places = nullptr);
+                                                     PlacesBoard* places = nullptr,
+                                                     std::unique_ptr<DeviceLane> lane = nullptr);
   ~Inlet();
 
   void Start(Link* link, FailSession fail);
@@ -106,6 +109,8 @@ class Inlet {
   std::map<std::pair<FrameHeader::Kind, int>, std::unique_ptr<compress::Decoder>> group_decoders_;
   std::unique_ptr<PrefetchOrder> prefetch_order_;  // null: nothing to read ahead
   PlacesBoard* places_ = nullptr;                  // of a boundary, from above, by `kept`
+  std::unique_ptr<DeviceLane> lane_;               // null: the stage is on the CPU
+  bool on_lane_ = false, eval_on_lane_ = false;    // which decoders are
   std::unordered_set<uint32_t> ids_of_step_;
   int64_t ids_step_ = -1;
   Link* link_ = nullptr;

@@ -14,15 +14,22 @@ namespace isthmus::worker {
 
 absl::StatusOr<std::unique_ptr<Outlet>> Outlet::Make(const SessionPlan& plan, const LinkPlan& link,
                                                      const std::string& spill_directory,
-                                                     CodecStateStore* states, PlacesBoard* places) {
+                                                     CodecStateStore* states, PlacesBoard* places,
+                                                     std::unique_ptr<DeviceLane> lane) {
   std::unique_ptr<Outlet> outlet(new Outlet(plan, link));
   if (link.kind() == LinkPlan::GROUP) return outlet;  // its frames come encoded
+  outlet->lane_ = std::move(lane);
+  if (outlet->lane_ != nullptr) outlet->lane_->Enter();
   const CodecSpec& spec = outlet->up_ ? link.forward() : link.backward();
   const compress::CodecOptions options =
       BoundaryCodecOptions(plan, link, spec, outlet->up_, spill_directory);
   ASSIGN_OR_RETURN(outlet->encoder_,
-                   ResumableCodec<compress::Encoder>::Make(
-                       plan, CodecPlace::Boundary(plan, link, outlet->up_), spec, options, states));
+                   MakeOnLane(link, outlet->lane_.get(), options, &outlet->on_lane_,
+                              [&](const compress::CodecOptions& o) {
+                                return ResumableCodec<compress::Encoder>::Make(
+                                    plan, CodecPlace::Boundary(plan, link, outlet->up_), spec, o,
+                                    states);
+                              }));
   outlet->prefetch_order_ = PrefetchOrder::Make(
       plan, outlet->up_ ? FrameHeader::ACTIVATION : FrameHeader::GRADIENT, spec, options);
   if (outlet->up_ && NeedsPlaces(link.backward())) {
@@ -35,7 +42,11 @@ absl::StatusOr<std::unique_ptr<Outlet>> Outlet::Make(const SessionPlan& plan, co
   if (outlet->up_) {
     const compress::CodecOptions eval =
         BoundaryCodecOptions(plan, link, link.evaluation(), true, "");
-    ASSIGN_OR_RETURN(outlet->eval_encoder_, compress::MakeEncoder(link.evaluation(), eval));
+    ASSIGN_OR_RETURN(outlet->eval_encoder_,
+                     MakeOnLane(link, outlet->lane_.get(), eval, &outlet->eval_on_lane_,
+                                [&](const compress::CodecOptions& o) {
+                                  return compress::MakeEncoder(link.evaluation(), o);
+                                }));
   }
   return outlet;
 }
@@ -79,6 +90,7 @@ void Outlet::Join() {
 }
 
 void Outlet::Run() {
+  if (lane_ != nullptr) lane_->Enter();
   if (prefetch_order_ != nullptr) encoder_->Prefetch(prefetch_order_->First());
   for (;;) {
     absl::StatusOr<Outbound> item = queue_.Pop(absl::InfiniteDuration());
@@ -142,6 +154,21 @@ absl::Status Outlet::SendOne(Outbound item) {
   return absl::OkStatus();
 }
 
+// What an encoder on the lane, or on the host, reads of the tensor.
+absl::StatusOr<compress::TensorView> Outlet::View(bool on_lane, Tensor* tensor) {
+  if (on_lane && tensor->device != nullptr) {
+    RETURN_IF_ERROR(lane_->Read(*tensor));
+    return compress::TensorView{tensor->device->data(), compress::DType::kF32, lane_->device(),
+                                tensor->dims};
+  }
+  if (on_lane) return absl::InternalError(absl::StrCat(Name(), ": a tensor of the host"));
+  if (tensor->device != nullptr) {
+    ASSIGN_OR_RETURN(tensor->data, tensor->device->ToHost());
+  }
+  return compress::TensorView{tensor->data.data(), compress::DType::kF32, compress::Device::kCpu,
+                              tensor->dims};
+}
+
 absl::Status Outlet::Encode(Outbound* item) {
   if (item->tensor.dims.samples == 0)
     return absl::OkStatus();  // a validation micro-batch beyond the last sample
@@ -155,13 +182,14 @@ absl::Status Outlet::Encode(Outbound* item) {
   context.micro = h.micro();
   context.token_ids = item->token_ids;
   context.places = item->places;
-  const compress::TensorView view{item->tensor.data.data(), compress::DType::kF32,
-                                  compress::Device::kCpu, item->tensor.dims};
+  ASSIGN_OR_RETURN(const compress::TensorView view,
+                   View(encoder == encoder_.get() ? on_lane_ : eval_on_lane_, &item->tensor));
   RETURN_IF_ERROR(encoder->Encode(view, context, &item->payload));
   h.set_state_version(encoder->version());
   if (places_ != nullptr && h.kind() == FrameHeader::ACTIVATION)
     RETURN_IF_ERROR(places_->Put(h.step(), h.micro(), encoder->places()));
   item->tensor.data = {};
+  item->tensor.device.reset();
   if (encoder != encoder_.get()) return absl::OkStatus();
   meter_.Publish(encoder_->stats());
   // Read while the frame is sent and the next one computed.

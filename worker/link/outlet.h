@@ -18,6 +18,7 @@
 #include "base/mutex.h"
 #include "base/queue.h"
 #include "compress/codec.h"
+#include "worker/device_lane.h"
 #include "worker/link/link.h"
 #include "worker/link/prefetch_order.h"
 #include "worker/link/resumable_codec.h"
@@ -42,11 +43,13 @@ struct Outbound {
 class Outlet {
  public:
   // `states`: where the encoder's state goes with checkpoints; null: nowhere. It outlives the
-  // outlet, and so does `places`: of the link's inlet, where gradients come by `kept`.
+  // outlet, and so does `places`: of the link's inlet, where gradients come by `kept`. `lane`: of a
+  // stage on a GPU.
   static absl::StatusOr<std::unique_ptr<Outlet>> Make(const SessionPlan& plan, const LinkPlan& link,
                                                       const std::string& spill_directory,
                                                       CodecStateStore* states = nullptr,
-                                                      PlacesBoard* places = nullptr);
+                                                      PlacesBoard* places = nullptr,
+                                                      std::unique_ptr<DeviceLane> lane = nullptr);
   ~Outlet();
 
   // `sent` is called on the outlet's thread after each frame; it may be empty.
@@ -82,6 +85,7 @@ class Outlet {
   void Run();
   absl::Status SendOne(Outbound item);
   absl::Status Encode(Outbound* item);
+  absl::StatusOr<compress::TensorView> View(bool on_lane, Tensor* tensor);
   std::string Name() const { return plan_.DescribeLink(link_plan_); }
 
   const SessionPlan& plan_;
@@ -91,6 +95,8 @@ class Outlet {
   std::unique_ptr<compress::Encoder> eval_encoder_;  // outlet thread; upwards alone
   std::unique_ptr<PrefetchOrder> prefetch_order_;    // outlet thread; null: nothing to read ahead
   PlacesBoard* places_ = nullptr;                    // upwards alone, where gradients are `kept`
+  std::unique_ptr<DeviceLane> lane_;                 // null: the stage is on the CPU
+  bool on_lane_ = false, eval_on_lane_ = false;      // which encoders are
   Link* link_ = nullptr;
   int64_t bytes_before_ = 0;  // sent on the link before Start
   FailSession fail_;

@@ -142,6 +142,13 @@ std::string Progress(const JobStatus& job) {
       100.0 * static_cast<double>(job.step()) / static_cast<double>(job.steps()));
 }
 
+// "cuda:0 (NVIDIA H200, 139.8 GiB)", or as the daemon was told.
+std::string DeviceWords(const NodeInfo& node) {
+  if (node.device_model().empty()) return node.device();
+  return absl::StrCat(node.device(), " (", node.device_model(), ", ",
+                      Bytes(node.device_memory_bytes()), ")");
+}
+
 // What checkpoints travel over.
 std::string PathWords(const CoordinatorPath& path) {
   if (path.up_bits_per_s() <= 0) return "-";
@@ -191,9 +198,9 @@ std::string NodesView(const ListNodesReply& reply) {
          status.alive()
              ? "alive"
              : absl::StrCat("away, last heard ", FormatSeconds(status.heartbeat_age_s()), " ago"),
-         node.address(), node.device(), absl::StrCat(node.threads()), Bytes(node.memory_bytes()),
-         Bytes(node.disk_bytes()), gflops > 0 ? FormatFixed(gflops, 1) : "measuring",
-         PathWords(status.path()),
+         node.address(), DeviceWords(node), absl::StrCat(node.threads()),
+         Bytes(node.memory_bytes()), Bytes(node.disk_bytes()),
+         gflops > 0 ? FormatFixed(gflops, 1) : "measuring", PathWords(status.path()),
          status.job_id().empty() ? "-" : absl::StrCat(status.job_id(), " stage ", status.stage()),
          node.version()});
     for (const std::string& warning : status.warnings()) {

@@ -92,7 +92,12 @@ TEST(Views, Nodes) {
   link->set_from_id("id-1");
   link->set_to_id("gone");
   link->set_error("connection refused");
+  NodeInfo* card = reply.add_nodes()->mutable_node();
+  card->set_device("cuda:0");
+  card->set_device_model("NVIDIA H200");
+  card->set_device_memory_bytes(int64_t{140} << 30);
   const std::string text = NodesView(reply);
+  EXPECT_THAT(text, HasSubstr("cuda:0 (NVIDIA H200, 140 GiB)"));
   EXPECT_THAT(text, HasSubstr("al?pha  alive"));
   EXPECT_THAT(text, HasSubstr("up 400 kbit/s, down 20 Mbit/s"));
   EXPECT_THAT(text, HasSubstr("20.0"));

@@ -96,6 +96,22 @@ class TorchTest(unittest.TestCase):
         self.assertIn("TorchConfig.cmake", done.stderr)
 
 
+class CudaTest(unittest.TestCase):
+    def test_setup_says_what_it_would_fetch(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = run(os.path.join(ROOT, "deploy", "setup.sh"), "--dry-run", "--cuda", os.path.join(folder, "cuda"))
+            self.assertIn("would fetch torch==", done.stdout + done.stderr)
+            self.assertEqual(os.listdir(folder), [])
+
+    def test_build_wants_what_setup_fetched(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.makedirs(os.path.join(folder, "torch", "share", "cmake", "Torch"))
+            open(os.path.join(folder, "torch", "share", "cmake", "Torch", "TorchConfig.cmake"), "w").close()
+            done = run(os.path.join(ROOT, "deploy", "build.sh"), "--cuda", folder)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("deploy/setup.sh --cuda", done.stderr)
+
+
 class BuildJobsTest(unittest.TestCase):
     def test_between_one_and_the_cores(self):
         jobs = int(lib("build_jobs").stdout)

@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
+#include "compress/cuda/device_codec.h"
 #include "tests/temp_directory.h"
 #include "tests/worker/world.h"
 #include "worker/data/corpus.h"
@@ -19,6 +21,46 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kLong = absl::Seconds(60);
+
+// What a GPU has, in host memory.
+class FakeMemory : public DeviceMemory {
+ public:
+  explicit FakeMemory(std::vector<float> values) : values_(std::move(values)) {}
+  void* data() override { return values_.data(); }
+  absl::StatusOr<std::vector<float>> ToHost() override { return values_; }
+
+ private:
+  std::vector<float> values_;
+};
+
+struct LaneCalls {
+  std::atomic<int> made{0}, written{0}, read{0};
+};
+
+class FakeLane : public DeviceLane {
+ public:
+  explicit FakeLane(LaneCalls* calls, compress::Device device = compress::Device::kCpu)
+      : calls_(calls), device_(device) {}
+  compress::Device device() const override { return device_; }
+  void* stream() const override { return nullptr; }
+  void Enter() override {}
+  absl::StatusOr<Tensor> New(const TensorDims& dims) override {
+    ++calls_->made;
+    return Tensor{dims, {}, std::make_shared<FakeMemory>(std::vector<float>(dims.elements()))};
+  }
+  absl::Status Written(Tensor*) override {
+    ++calls_->written;
+    return absl::OkStatus();
+  }
+  absl::Status Read(const Tensor&) override {
+    ++calls_->read;
+    return absl::OkStatus();
+  }
+
+ private:
+  LaneCalls* const calls_;
+  const compress::Device device_;
+};
 
 // Two stages, one step of 2 micro-batches of one sample; the test plays both compute threads.
 class LineTest : public ::testing::Test {
@@ -48,15 +90,21 @@ class LineTest : public ::testing::Test {
     shape.check_buffers = check_buffers;
     Open(MakePlan(shape), "");
   }
-  void Open(const Plan& plan, const std::string& spill_directory) {
+  void Open(const Plan& plan, const std::string& spill_directory,
+            std::unique_ptr<DeviceLane> out_lane = nullptr,
+            std::unique_ptr<DeviceLane> in_lane = nullptr) {
     lower_ = SessionPlan::Make(plan, 0).value();
     upper_ = SessionPlan::Make(plan, 1).value();
     std::thread dial(
         [this] { low_ = hub_.Open(lower_->plan(), *lower_->above(), 0, kLong).value(); });
     up_ = hub_.Open(upper_->plan(), *upper_->below(), 1, kLong).value();
     dial.join();
-    out_ = Outlet::Make(*lower_, *lower_->above(), spill_directory).value();
-    in_ = Inlet::Make(*upper_, *upper_->below(), spill_directory).value();
+    out_ = Outlet::Make(*lower_, *lower_->above(), spill_directory, nullptr, nullptr,
+                        std::move(out_lane))
+               .value();
+    in_ = Inlet::Make(*upper_, *upper_->below(), spill_directory, nullptr, nullptr,
+                      std::move(in_lane))
+              .value();
     out_->Start(low_.get(), [this](absl::Status s) { Failed(s); });
     in_->Start(up_.get(), [this](absl::Status s) { Failed(s); });
   }
@@ -131,6 +179,42 @@ TEST_F(LineTest, TensorsAndVotesArriveInOrder) {
   EXPECT_EQ(out_->meter().raw_bytes, 2 * 12 * 4);
   EXPECT_GT(out_->meter().wire_bytes, 2 * 12 * 4);
   EXPECT_GT(in_->meter().codec_ns, 0);
+}
+
+TEST_F(LineTest, CodecsOnALaneWorkInItsMemory) {
+  LaneCalls out_calls, in_calls;
+  Open(MakePlan(Shape("delta(quant(4))")), "", std::make_unique<FakeLane>(&out_calls),
+       std::make_unique<FakeLane>(&in_calls));
+  for (int micro : {0, 1}) {
+    Outbound item = Activation(0, micro, 5 + micro, 1.25f);
+    item.tensor.device = std::make_shared<FakeMemory>(std::move(item.tensor.data));
+    item.tensor.data.clear();
+    ASSERT_TRUE(out_->Push(std::move(item)).ok());
+    const Inbound in = in_->Pop(kLong).value();
+    EXPECT_TRUE(in.tensor.data.empty());
+    ASSERT_NE(in.tensor.device, nullptr);
+    EXPECT_EQ(in.tensor.device->ToHost().value(), std::vector<float>(12, 1.25f));
+  }
+  EXPECT_EQ(out_calls.read, 2);
+  EXPECT_EQ(in_calls.made, 2);
+  EXPECT_EQ(in_calls.written, 2);
+  EXPECT_TRUE(failure().ok());
+}
+
+// A build without CUDA has no codec for a device: those of the host take their place.
+TEST_F(LineTest, ACodecThatADeviceLacksWorksOnTheHost) {
+  LaneCalls out_calls, in_calls;
+  Open(MakePlan(Shape("none")), "", std::make_unique<FakeLane>(&out_calls, compress::Device::kCuda),
+       std::make_unique<FakeLane>(&in_calls, compress::Device::kCuda));
+  if (compress::cuda::BuiltWithCuda()) GTEST_SKIP() << "the device has all of them";
+  Outbound item = Activation(0, 0, 5, 1.25f);
+  item.tensor.device = std::make_shared<FakeMemory>(std::move(item.tensor.data));
+  item.tensor.data.clear();
+  ASSERT_TRUE(out_->Push(std::move(item)).ok());
+  const Inbound in = in_->Pop(kLong).value();
+  EXPECT_EQ(in.tensor.device, nullptr);
+  EXPECT_EQ(in.tensor.data, std::vector<float>(12, 1.25f));
+  EXPECT_EQ(out_calls.read + in_calls.made + in_calls.written, 0);
 }
 
 TEST_F(LineTest, AStopEndsTheSequenceAndBothThreads) {

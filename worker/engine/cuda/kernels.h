@@ -19,6 +19,14 @@ bool HaveKernels();
 const char* AdamWKernel(int device, const AdamWFactors& factors, const float* gradient,
                         float* weight, float* avg, float* avg_sq, int64_t elements);
 
+// to[i] += from[i], bf16 to fp32; both aligned to 16 bytes.
+struct Bf16Sum {
+  const void* from;
+  float* to;
+  int64_t elements;
+};
+const char* AddBf16Kernel(int device, const Bf16Sum* sums, int64_t count);
+
 // losses[row] = log(sum(exp(logits[row]))) - logits[row][targets[row]], in fp32. With `gradient`,
 // each logit is replaced by (its share of the softmax - 1 at the target) x scale, rounded to the
 // type of the logits: bf16, or fp32.

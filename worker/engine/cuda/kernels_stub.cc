@@ -9,6 +9,8 @@ const char* AdamWKernel(int, const AdamWFactors&, const float*, float*, float*, 
   return "built without CUDA";
 }
 
+const char* AddBf16Kernel(int, const Bf16Sum*, int64_t) { return "built without CUDA"; }
+
 const char* CrossEntropyKernel(int, void*, bool, const int64_t*, float*, int64_t, int64_t, float,
                                bool) {
   return "built without CUDA";
