@@ -203,7 +203,7 @@ void JobTable::RestoreTrouble(Job* job) {
   s.clear_checkpoint_trouble();
 }
 
-absl::Status JobTable::Remove(const std::string& id) {
+absl::Status JobTable::BeginRemove(const std::string& id) {
   const auto it = jobs_.find(id);
   if (it == jobs_.end()) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
   if (it->second.status.state() == JOB_STOPPING)
@@ -214,8 +214,16 @@ absl::Status JobTable::Remove(const std::string& id) {
         absl::StrCat("job ", id, " is ", StateName(it->second.status.state()),
                      ": stop it first (isthmus stop ", id, "), then remove it"));
   }
-  Drop(id);
+  if (it->second.removing)
+    return absl::FailedPreconditionError(absl::StrCat("job ", id, " is being removed already"));
+  it->second.removing = true;
   return absl::OkStatus();
+}
+
+void JobTable::EndRemove(const std::string& id, bool forget) {
+  Job* job = Mutable(id);
+  if (job != nullptr) job->removing = false;
+  if (job != nullptr && forget) Drop(id);
 }
 
 void JobTable::SetRemoved(const std::string& id) {

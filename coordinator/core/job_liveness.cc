@@ -135,7 +135,8 @@ void JobTable::Forgive(absl::Duration pause) {
 
 // Its sessions ran while nobody was heard: the job goes on under its generation.
 bool JobTable::Revive(Job* job, absl::Time now) {
-  if (!job->status.out_of_touch() || !NameIsFree(job->spec.name()).ok()) return false;
+  if (!job->status.out_of_touch() || job->removing || !NameIsFree(job->spec.name()).ok())
+    return false;
   job->status.set_out_of_touch(false);
   job->failed_at.reset();
   job->progressed = now;

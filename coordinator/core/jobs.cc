@@ -218,10 +218,12 @@ void JobTable::SetPendingReason(const std::string& id, const std::string& reason
   Touch(job);
 }
 
-void JobTable::SetWaiting(const std::string& id, const JobSpec& spec,
-                          std::optional<int64_t> step_asked, bool accepts_changes) {
+absl::Status JobTable::SetWaiting(const std::string& id, const JobSpec& spec,
+                                  std::optional<int64_t> step_asked, bool accepts_changes) {
   Job* job = Mutable(id);
-  if (job == nullptr || !job->ended()) return;
+  if (job == nullptr || !job->ended() || job->removing)
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", id, " was started or removed meanwhile"));
   job->spec = spec;
   job->wait_for_nodes = true;
   job->step_asked = step_asked.has_value();
@@ -232,6 +234,7 @@ void JobTable::SetWaiting(const std::string& id, const JobSpec& spec,
   if (step_asked.has_value()) job->status.set_checkpoint_step(*step_asked);
   job->status.set_state(JOB_PENDING);
   Touch(job);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan, absl::Time now) {
@@ -240,6 +243,8 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   if (job->active())
     return absl::FailedPreconditionError(
         absl::StrCat("job ", id, " runs already (generation ", job->status.generation(), ")"));
+  if (job->removing)
+    return absl::FailedPreconditionError(absl::StrCat("job ", id, " is being removed"));
   ISTHMUS_CHECK(plan.generation() > job->status.generation());  // the store never repeats one
   if (!SameCut(job->plan, plan)) job->boundaries.clear();
   job->plan = plan;

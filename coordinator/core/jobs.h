@@ -97,8 +97,9 @@ struct Job {
   // said that another training than the one begun is wanted.
   bool step_asked = false;
   bool accepts_changes = false;
-  JobStatus status;  // without plan and boundaries; elapsed_s as of running_since
-  Plan plan;         // of status.generation
+  bool removing = false;  // see JobTable::BeginRemove; not stored
+  JobStatus status;       // without plan and boundaries; elapsed_s as of running_since
+  Plan plan;              // of status.generation
   std::vector<BoundaryTotals> boundaries;
   std::string
       because;  // ended, not FINISHED: `status.reason` without its last part, what is stored
@@ -186,8 +187,9 @@ class JobTable {
   void SetPendingReason(const std::string& id, const std::string& reason);
   // An ended job waits for daemons, to be resumed from checkpoint `step_asked`, else from the
   // newest that there is then.
-  void SetWaiting(const std::string& id, const JobSpec& spec, std::optional<int64_t> step_asked,
-                  bool accepts_changes);
+  // FailedPrecondition: it has not ended, or is being removed.
+  absl::Status SetWaiting(const std::string& id, const JobSpec& spec,
+                          std::optional<int64_t> step_asked, bool accepts_changes);
 
   Commands OnEvent(const std::string& node_id, const SessionEvent& event, absl::Time now);
   absl::Status OnStep(const std::string& node_id, const StepRecord& record, absl::Time now,
@@ -220,8 +222,10 @@ class JobTable {
   // Graceful, or `at_once`. FailedPrecondition: it has ended already.
   absl::StatusOr<Commands> Stop(const std::string& id, bool at_once, absl::Time now);
 
-  // Forgets a job that has ended. FailedPrecondition: it has not, and what to do.
-  absl::Status Remove(const std::string& id);
+  // Forgets a job that has ended: between the two nothing can start it. FailedPrecondition: it has
+  // not ended, and what to do. `forget` false: it stays what it was.
+  absl::Status BeginRemove(const std::string& id);
+  void EndRemove(const std::string& id, bool forget);
   void SetRemoved(const std::string& id);  // one that is not known here, or no longer
 
   // Deadlines, stalls, unconfirmed daemons.

@@ -24,12 +24,13 @@ absl::Status Checkpoints::CheckHeader(const PutCheckpointHeader& header) const {
                : absl::InvalidArgumentError(
                      "upload: one stage and its weights.safetensors are expected");
   }
-  if (job == nullptr || job->status.generation() != header.generation()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "checkpoint part of job ", header.job_id().substr(0, 80), ", generation ",
-        header.generation(), ": ",
-        job == nullptr ? "there is no such job"
-                       : absl::StrCat("the job is at generation ", job->status.generation())));
+  if (job == nullptr || job->removing || job->status.generation() != header.generation()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("checkpoint part of job ", header.job_id().substr(0, 80), ", generation ",
+                     header.generation(), ": ",
+                     job == nullptr || job->removing
+                         ? "there is no such job"
+                         : absl::StrCat("the job is at generation ", job->status.generation())));
   }
   if (header.stages() != StagesOf(job->plan)) {
     return absl::InvalidArgumentError(absl::StrCat("checkpoint part: ", header.stages(),
@@ -61,7 +62,7 @@ void Checkpoints::EndPut(const std::string& job_id) {
   puts_.erase(puts_.find(job_id));
   MutexLock lock(&cores_->mutex);
   const Job* job = cores_->jobs.Find(job_id);
-  if (job != nullptr && job->ended()) sweep_[job_id] = SteadyNow() + patience_;
+  if (job == nullptr || job->ended()) sweep_[job_id] = SteadyNow() + patience_;
 }
 
 // Not where the transfer itself is at fault: the daemon sends it again.
@@ -116,29 +117,40 @@ absl::StatusOr<ListCheckpointsReply> Checkpoints::List(const ListCheckpointsRequ
   return reply;
 }
 
+// The files go first: a full disk, on which the database takes nothing, is why users remove jobs.
 absl::StatusOr<RemoveJobReply> Checkpoints::RemoveJob(const RemoveJobRequest& request,
                                                       Recorder* recorder) {
   RemoveJobReply reply;
   bool known = false;
-  const bool orphan = store_->Jobs().count(request.job()) > 0;
   {
     MutexLock lock(&cores_->mutex);
     const Job* job = cores_->jobs.Find(request.job());
     known = job != nullptr;
     reply.set_job_id(known ? job->id : request.job());
-    if (!known && (!orphan || request.keep_checkpoints())) return NoJob(request.job());
-    if (!request.keep_checkpoints()) RETURN_IF_ERROR(store_->NotRead(reply.job_id()));
-    if (known) {
-      RETURN_IF_ERROR(cores_->jobs.Remove(reply.job_id()));
-    } else {
-      cores_->jobs.SetRemoved(reply.job_id());
-    }
+    if (known) RETURN_IF_ERROR(cores_->jobs.BeginRemove(reply.job_id()));
   }
-  RETURN_IF_ERROR(recorder->Sync());
-  if (!request.keep_checkpoints()) {
-    ASSIGN_OR_RETURN(const int64_t freed, store_->RemoveJob(reply.job_id()));
-    reply.set_freed_bytes(freed);
+  const bool files = !request.keep_checkpoints() && store_->Jobs().count(reply.job_id()) > 0;
+  if (!known && !files) return NoJob(request.job());
+  // Without files the database is all there is of it: nothing has changed where it refuses.
+  const absl::Status gone =
+      files ? store_->SetAside(reply.job_id()) : recorder->Forget(reply.job_id());
+  {
+    MutexLock lock(&cores_->mutex);
+    cores_->jobs.EndRemove(reply.job_id(), gone.ok());
+    if (!known && gone.ok()) cores_->jobs.SetRemoved(reply.job_id());
   }
+  RETURN_IF_ERROR(gone);
+  absl::StatusOr<int64_t> freed = 0;
+  if (files) {
+    freed = store_->Empty(reply.job_id());
+    const absl::Status stored = recorder->Sync();
+    if (stored.ok()) store_->Forget(reply.job_id());
+    if (!stored.ok())
+      LogWarning("job ", reply.job_id(),
+                 " is removed; the database learns it later: ", stored.message());
+  }
+  RETURN_IF_ERROR(freed.status());
+  reply.set_freed_bytes(*freed);
   LogInfo("job ", reply.job_id(), " is removed",
           request.keep_checkpoints() ? "; its checkpoints stay" : "");
   return reply;
@@ -180,6 +192,7 @@ void Checkpoints::Sweep(const StoreBatch& stored) {
     }
   }
   for (const auto& [id, generation] : due) store_->DropPartials(id, generation);
+  for (const std::string& id : stored.forgotten) store_->Forget(id);
   for (const std::string& id : stored.made_room) {
     const absl::StatusOr<int64_t> freed = store_->RemoveJob(id);
     LogInfo("job ", id, " made room for newer ones; its checkpoints ",

@@ -28,7 +28,10 @@ absl::Status Recorder::Load(CheckpointStore* checkpoints) {
   MutexLock lock(&cores_->mutex);
   std::set<std::pair<std::string, uint64_t>> live;
   int active = 0;
+  const std::set<std::string> removed = checkpoints->SetAsideBefore();
+  for (const std::string& id : removed) cores_->jobs.SetRemoved(id);
   for (StoredJob& stored : contents.jobs) {
+    if (removed.count(stored.id) > 0) continue;
     Job job;
     job.id = stored.id;
     job.number = stored.number;
@@ -136,6 +139,13 @@ absl::Status Recorder::Sync() {
           "the state database did not take the job in time (see the coordinator's log)");
   }
   return absl::OkStatus();
+}
+
+absl::Status Recorder::Forget(const std::string& id) {
+  RETURN_IF_ERROR(Sync());  // what is written of the job later would bring it back
+  StoreBatch batch;
+  batch.forgotten.push_back(id);
+  return store_->Write(batch);
 }
 
 StoreBatch Recorder::Collect() {

@@ -37,6 +37,8 @@ class Recorder {
 
   // Until what is true now is on disk. Unavailable: the disk does not take it, or Stop.
   absl::Status Sync();
+  // Writes at once that job `id` is no more, before it is taken out of the cores.
+  absl::Status Forget(const std::string& id);
 
  private:
   void Loop();

@@ -261,7 +261,8 @@ absl::StatusOr<SubmitReply> Submission::StartOrQueue(const SubmitRequest& reques
   {
     MutexLock lock(&cores_->mutex);
     if (request.resume()) {
-      cores_->jobs.SetWaiting(start.job_id, start.spec, ResumeStep(request), start.accepts_changes);
+      RETURN_IF_ERROR(cores_->jobs.SetWaiting(start.job_id, start.spec, ResumeStep(request),
+                                              start.accepts_changes));
     } else {
       RETURN_IF_ERROR(Admit(start));
     }

@@ -1,5 +1,8 @@
 // The half of CheckpointStore that lets go: old checkpoints, parts that can't become whole, jobs.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
@@ -8,6 +11,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/file/durable_file.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "coordinator/store/checkpoint_store.h"
@@ -16,6 +21,8 @@ namespace isthmus::coordinator {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr char kAside[] = ".removing-";
 
 }  // namespace
 
@@ -99,7 +106,6 @@ std::set<std::string> CheckpointStore::Jobs() const {
 }
 
 absl::Status CheckpointStore::NotRead(const std::string& job_id) const {
-  MutexLock lock(&mutex_);
   int readers = 0;
   const auto job = whole_.find(job_id);
   if (job == whole_.end()) return absl::OkStatus();
@@ -110,22 +116,71 @@ absl::Status CheckpointStore::NotRead(const std::string& job_id) const {
                    readers == 1 ? " transfer" : " transfers", "): wait for their end"));
 }
 
-absl::StatusOr<int64_t> CheckpointStore::RemoveJob(const std::string& job_id) {
+std::string CheckpointStore::AsideDir(const std::string& job_id) const {
+  return absl::StrCat(dir_, "/", kAside, job_id);
+}
+
+absl::Status CheckpointStore::SetAside(const std::string& job_id) {
   RETURN_IF_ERROR(CheckJobId(job_id));
-  RETURN_IF_ERROR(NotRead(job_id));
+  RETURN_IF_ERROR(Empty(job_id).status());  // else no rename could put anything in its place
   MutexLock lock(&mutex_);
-  int64_t bytes = 0;
-  std::error_code error;
-  for (const fs::directory_entry& file : fs::recursive_directory_iterator(JobDir(job_id), error)) {
-    if (file.is_regular_file(error)) bytes += static_cast<int64_t>(file.file_size(error));
-  }
+  RETURN_IF_ERROR(NotRead(job_id));
+  if (::rename(JobDir(job_id).c_str(), AsideDir(job_id).c_str()) != 0 && errno != ENOENT)
+    return absl::ErrnoToStatus(errno, absl::StrCat("removing ", JobDir(job_id)));
+  SyncDirectory(dir_).IgnoreError();  // a power cut may leave the job as it was: whole
   whole_.erase(job_id);
   const std::string prefix = JobDir(job_id) + "/";
   for (auto it = checksums_.lower_bound(prefix);
        it != checksums_.end() && absl::StartsWith(it->first, prefix);)
     it = checksums_.erase(it);
-  RemoveTree(JobDir(job_id));
+  Fault("set aside");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> CheckpointStore::Empty(const std::string& job_id) {
+  const std::string dir = AsideDir(job_id);
+  int64_t bytes = 0;
+  std::error_code error;
+  for (const fs::directory_entry& file : fs::recursive_directory_iterator(dir, error)) {
+    if (file.is_regular_file(error)) bytes += static_cast<int64_t>(file.file_size(error));
+  }
+  std::vector<fs::path> all;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir, error))
+    all.push_back(entry.path());
+  for (const fs::path& path : all) {
+    fs::remove_all(path, error);
+    if (error) {
+      return absl::InternalError(absl::StrCat("job ", job_id,
+                                              " is removed, but not all its files: ", path.string(),
+                                              ": ", error.message(), ". Remove them by hand"));
+    }
+    Fault("partly empty");
+  }
   return bytes;
+}
+
+void CheckpointStore::Forget(const std::string& job_id) {
+  Fault("empty");
+  ::rmdir(AsideDir(job_id).c_str());  // not while there is something in it
+}
+
+absl::StatusOr<int64_t> CheckpointStore::RemoveJob(const std::string& job_id) {
+  RETURN_IF_ERROR(SetAside(job_id));
+  ASSIGN_OR_RETURN(const int64_t bytes, Empty(job_id));
+  Forget(job_id);
+  return bytes;
+}
+
+std::set<std::string> CheckpointStore::SetAsideBefore() const {
+  std::set<std::string> jobs;
+  std::error_code error;
+  for (const fs::directory_entry& job : fs::directory_iterator(dir_, error)) {
+    const std::string name = job.path().filename().string();
+    absl::string_view id = name;
+    if (absl::ConsumePrefix(&id, kAside) && job.is_directory() && CheckJobId(std::string(id)).ok())
+      jobs.emplace(id);
+  }
+  return jobs;
 }
 
 }  // namespace isthmus::coordinator

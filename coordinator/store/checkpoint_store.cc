@@ -100,6 +100,12 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(const std
 absl::Status CheckpointStore::Scan() {
   MutexLock lock(&mutex_);
   std::error_code error;
+  for (const std::string& id : SetAsideBefore()) {
+    highest_.job_number = std::max(highest_.job_number, NumberAfter('-', id));
+    const absl::StatusOr<int64_t> freed = Empty(id);
+    LogInfo("checkpoints: job ", id, " was being removed; ",
+            freed.ok() ? absl::StrCat(FormatBytes(*freed), " freed") : freed.status().message());
+  }
   for (const fs::directory_entry& job : fs::directory_iterator(dir_, error)) {
     const std::string id = job.path().filename().string();
     if (!job.is_directory() || !CheckJobId(id).ok()) continue;

@@ -3,6 +3,7 @@
 //   DIR/JOB_ID/partial-STEP-gGENERATION-ofSTAGES/stage-000/weights.safetensors ...  being put
 //   DIR/JOB_ID/step-00000100/stage-000/{weights,optimizer}.safetensors, state.json  whole
 //   DIR/JOB_ID/step-00000100/manifest.json        sizes and checksums of all files
+//   DIR/.removing-JOB_ID/                         of a job that is being removed
 //
 // A part is written aside, synced and renamed; when every stage's parts are there, a manifest is
 // written and the directory renamed. So a process killed at any instant leaves each whole
@@ -128,10 +129,18 @@ class CheckpointStore {
   void DropPartials(const std::set<std::pair<std::string, uint64_t>>& keep);
   void DropPartials(const std::string& job_id, uint64_t keep);
 
-  // Everything of a job; how many bytes that were. FailedPrecondition: it is being read.
-  absl::StatusOr<int64_t> RemoveJob(const std::string& job_id);
-  absl::Status NotRead(const std::string& job_id) const;  // FailedPrecondition: it is
-  std::set<std::string> Jobs() const;                     // that have a directory
+  // A job is removed in three steps, so that a process killed at any instant has removed it or has
+  // not. SetAside gives its directory another name, in one rename: from here on the job is removed,
+  // and the next Open empties that directory. Empty removes what is in it, which needs no room on
+  // the disk; how many bytes that were. Forget removes it once the database, too, knows nothing of
+  // the job. FailedPrecondition: it is being read.
+  absl::Status SetAside(const std::string& job_id);
+  absl::StatusOr<int64_t> Empty(const std::string& job_id);
+  void Forget(const std::string& job_id);
+  absl::StatusOr<int64_t> RemoveJob(const std::string& job_id);  // the three of them
+  // That were set aside when the process before ended, and whose files are gone since Open.
+  std::set<std::string> SetAsideBefore() const;
+  std::set<std::string> Jobs() const;  // that have a directory
 
  private:
   CheckpointStore(std::string dir, CheckpointOptions options)
@@ -146,6 +155,8 @@ class CheckpointStore {
   absl::Status Scan();
   void Fault(const char* point) const;
   std::string JobDir(const std::string& job_id) const;
+  std::string AsideDir(const std::string& job_id) const;
+  absl::Status NotRead(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsWhole(const PutCheckpointHeader& header) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsHere(const PutCheckpointHeader& header) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<bool> Publish(const PutCheckpointHeader& header)

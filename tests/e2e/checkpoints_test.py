@@ -59,6 +59,29 @@ class CheckpointsTest(unittest.TestCase):
         self.assertEqual(int(status["failed_checkpoints"]), 0)
         self.assertEqual(status["warnings"], [])
 
+    def test_a_job_is_removed_though_the_disk_is_full(self):
+        cluster = self.cluster()
+        state = self.small_disk(cluster, 100)
+        cluster.start(2)
+        cluster.submit(cluster.job(recipe__steps=20, checkpoint__every=5))
+        status = cluster.wait_state({"finished"})
+        left = os.path.join(state, "filler")
+        with open(left, "wb") as f:
+            try:
+                while True:
+                    f.write(bytes(1 << 16))
+                    f.flush()
+            except OSError:  # to the last byte
+                pass
+        code, out, err = cluster.cli("rm", "job")
+        self.assertEqual(code, 0, err)
+        self.assertIn("freed", out)
+        self.assertEqual([n for n in os.listdir(os.path.join(state, "checkpoints")) if status["job_id"] in n], [])
+        self.assertEqual(cluster.cli("status", "job")[0], 2)
+        cluster.coordinator.kill()
+        cluster.start_coordinator(cluster.address)
+        self.assertEqual(cluster.cli("status", "job")[0], 2, "it came back")
+
     def test_one_that_only_the_daemons_keep_comes_in_when_they_are_back_and_goes_with_its_job(self):
         cluster = self.cluster()
         state = self.small_disk(cluster, 100)

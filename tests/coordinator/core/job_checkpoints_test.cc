@@ -264,7 +264,7 @@ TEST_F(KeptCheckpointTest, AJobThatWaitsTakesIt) {
   StepsUntil(35);
   jobs_.OnCheckpoint("bible-1", 20, At(3));
   Tell(SessionEvent::FAILED, 1, 35);
-  jobs_.SetWaiting("bible-1", MakePlan(1).job(), std::nullopt, false);
+  ASSERT_TRUE(jobs_.SetWaiting("bible-1", MakePlan(1).job(), std::nullopt, false).ok());
   Join(5, 1);
   jobs_.OnKept("n0", Kept({30}));
   jobs_.LookAtKept("bible-1");
@@ -283,7 +283,7 @@ TEST_F(KeptCheckpointTest, AJobThatWaitsForAStepThatWasAskedForDoesNot) {
   StepsUntil(35);
   jobs_.OnCheckpoint("bible-1", 20, At(3));
   Tell(SessionEvent::FAILED, 1, 35);
-  jobs_.SetWaiting("bible-1", MakePlan(1).job(), 10, false);
+  ASSERT_TRUE(jobs_.SetWaiting("bible-1", MakePlan(1).job(), 10, false).ok());
   Join(5, 1);
   jobs_.OnKept("n0", Kept({30}));
   EXPECT_THAT(Asked(5), IsEmpty());
@@ -319,7 +319,9 @@ TEST_F(KeptCheckpointTest, GoesWithItsJob) {
     return removed;
   };
   EXPECT_THAT(told(&jobs_, 5), IsEmpty());
-  ASSERT_TRUE(jobs_.Remove("bible-1").ok());
+  ASSERT_TRUE(jobs_.BeginRemove("bible-1").ok());
+  EXPECT_THAT(told(&jobs_, 5), IsEmpty()) << "not yet";
+  jobs_.EndRemove("bible-1", true);
   EXPECT_THAT(told(&jobs_, 6), ElementsAre("bible-1"));
   EXPECT_THAT(told(&jobs_, 7), IsEmpty());
   JobTable after;  // a restart
@@ -355,13 +357,22 @@ TEST_F(JobCheckpointsTest, AsManyRemovedJobsAreRememberedAsTheLimitSays) {
 
 TEST_F(JobCheckpointsTest, OnlyAJobThatHasEndedIsRemoved) {
   StepsUntil(3);
-  const absl::Status refused = jobs_.Remove("bible-1");
+  const absl::Status refused = jobs_.BeginRemove("bible-1");
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()),
               HasSubstr("job bible-1 is running: stop it first (isthmus stop bible-1)"));
-  EXPECT_EQ(jobs_.Remove("none").code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(jobs_.BeginRemove("none").code(), absl::StatusCode::kNotFound);
   Tell(SessionEvent::FAILED);
-  ASSERT_TRUE(jobs_.Remove("bible-1").ok());
+  ASSERT_TRUE(jobs_.BeginRemove("bible-1").ok());
+  EXPECT_FALSE(jobs_.BeginRemove("bible-1").ok()) << "by somebody else";
+  EXPECT_FALSE(jobs_.Start("bible-1", MakePlan(2), At(5)).ok()) << "its files may be gone";
+  EXPECT_FALSE(jobs_.SetWaiting("bible-1", MakePlan(1).job(), std::nullopt, false).ok());
+  jobs_.EndRemove("bible-1", false);
+  ASSERT_TRUE(jobs_.Start("bible-1", MakePlan(2), At(5)).ok()) << "it stayed";
+  Tell(SessionEvent::FAILED, 2);
+  jobs_.TakeDirty();
+  ASSERT_TRUE(jobs_.BeginRemove("bible-1").ok());
+  jobs_.EndRemove("bible-1", true);
   EXPECT_EQ(jobs_.Find("bible-1"), nullptr);
   const JobTable::Dirty dirty = jobs_.TakeDirty();
   EXPECT_THAT(dirty.forgotten, ElementsAre("bible-1"));

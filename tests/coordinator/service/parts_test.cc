@@ -1,4 +1,5 @@
 // Parts of the service without a server: readers that take nothing, what a planner may look at.
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -10,9 +11,11 @@
 #include "coordinator/service/checkpoints.h"
 #include "coordinator/service/fetches.h"
 #include "coordinator/service/planner_view.h"
+#include "coordinator/service/recorder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/planner/topology.h"
+#include "tests/coordinator/service/refusing_store.h"
 #include "tests/temp_directory.h"
 
 namespace isthmus::coordinator {
@@ -20,6 +23,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 bool NotGone() { return false; }
 
@@ -83,6 +87,111 @@ TEST_F(PartsTest, AReaderThatTakesNothingIsEnded) {
   EXPECT_EQ(cancels, 1) << "the place of one that found nothing was given back";
   fetches.Stop();
   EXPECT_TRUE(absl::IsUnavailable(open().status()));
+}
+
+// A full disk is why users remove jobs. The database could not be written, so the files stayed, and
+// the job was forgotten until the next start.
+class RemovalTest : public PartsTest {
+ protected:
+  RemovalTest() : store_(Store::Open(scratch_.path()).value()) {}
+
+  std::unique_ptr<Recorder> Record() {
+    auto recorder =
+        std::make_unique<Recorder>(&cores_, &store_, absl::Milliseconds(1),
+                                   [this](const StoreBatch& batch) { checkpoints_.Sweep(batch); });
+    recorder->Start();
+    return recorder;
+  }
+  // A job that has ended, with a checkpoint.
+  void AddEnded(Recorder* recorder) {
+    {
+      MutexLock lock(&cores_.mutex);
+      ASSERT_TRUE(cores_.jobs.Add("bible-1", 1, MakeJob(), false, 77).ok());
+      ASSERT_TRUE(cores_.jobs.Stop("bible-1", true, SteadyNow()).ok());
+    }
+    ASSERT_TRUE(WriteCheckpoint());
+    ASSERT_TRUE(recorder->Sync().ok());
+  }
+  bool WriteCheckpoint() {
+    const std::string weights = WriteSafetensors({{"w", "F32", {1}, "1234"}}, {}).value();
+    PutCheckpointHeader header = Upload(1);
+    header.set_file_bytes(static_cast<int64_t>(weights.size()));
+    header.set_checksum(Hash64(weights));
+    auto part = files_->Begin(header);
+    return part.ok() && (*part)->Append(weights).ok() && (*part)->Finish().value_or(false);
+  }
+  absl::StatusOr<RemoveJobReply> Remove(Recorder* recorder, bool keep = false) {
+    RemoveJobRequest request;
+    request.set_job("bible-1");
+    request.set_keep_checkpoints(keep);
+    return checkpoints_.RemoveJob(request, recorder);
+  }
+  bool Known() {
+    MutexLock lock(&cores_.mutex);
+    return cores_.jobs.Find("bible-1") != nullptr;
+  }
+  // What a coordinator that starts now knows of it: the job, and its checkpoints.
+  std::pair<bool, bool> AfterARestart() {
+    const auto files = CheckpointStore::Open(scratch_.path() + "/checkpoints").value();
+    Cores after{{}, {}, {}, {}};
+    Recorder recorder(&after, &store_, absl::Hours(1), [](const StoreBatch&) {});
+    EXPECT_TRUE(recorder.Load(files.get()).ok());
+    MutexLock lock(&after.mutex);
+    return {after.jobs.Find("bible-1") != nullptr, !files->Steps("bible-1").empty()};
+  }
+
+  RefusingStore store_;
+  Checkpoints checkpoints_{&cores_, files_.get(), absl::Minutes(1)};
+};
+
+TEST_F(RemovalTest, TheFilesGoFirstAndTheDatabaseFollowsWhenItCan) {
+  const auto recorder = Record();
+  AddEnded(recorder.get());
+  store_.full = true;
+  absl::StatusOr<RemoveJobReply> reply;
+  std::thread removes([&] { reply = Remove(recorder.get()); });
+  const std::string aside = scratch_.path() + "/checkpoints/.removing-bible-1";
+  while (store_.refused == 0 || !std::filesystem::is_empty(aside)) std::this_thread::yield();
+  EXPECT_FALSE(Known());
+  EXPECT_THAT(files_->Steps("bible-1"), IsEmpty());
+  EXPECT_EQ(AfterARestart(), std::make_pair(false, false)) << "killed before it is in the database";
+  store_.full = false;  // the files' room
+  removes.join();
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_GT(reply->freed_bytes(), 100);
+  EXPECT_THAT(files_->SetAsideBefore(), IsEmpty());
+  EXPECT_THAT(store_.Load()->removed, ElementsAre("bible-1"));
+}
+
+TEST_F(RemovalTest, WhereThereAreNoFilesToRemoveARefusalChangesNothing) {
+  const auto recorder = Record();
+  AddEnded(recorder.get());
+  store_.full = true;
+  const absl::Status refused = Remove(recorder.get(), /*keep=*/true).status();
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("the disk is full"));
+  EXPECT_TRUE(Known());
+  EXPECT_EQ(AfterARestart(), std::make_pair(true, true));
+  store_.full = false;
+  ASSERT_TRUE(Remove(recorder.get(), true).ok());
+  EXPECT_FALSE(Known());
+  EXPECT_EQ(AfterARestart(), std::make_pair(false, true));
+  EXPECT_GT(Remove(recorder.get())->freed_bytes(), 3) << "by the id, later";
+}
+
+TEST_F(RemovalTest, AJobWhoseFilesAreReadStaysWhatItIs) {
+  const auto recorder = Record();
+  AddEnded(recorder.get());
+  FetchCheckpointRequest request;
+  request.set_job_id("bible-1");
+  request.set_what("weights");
+  int64_t step = 0;
+  auto reader = files_->Read(request, NotGone, &step);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_THAT(std::string(Remove(recorder.get()).status().message()), HasSubstr("are being read"));
+  EXPECT_TRUE(Known());
+  EXPECT_EQ(AfterARestart(), std::make_pair(true, true));
+  reader->reset();
+  EXPECT_TRUE(Remove(recorder.get()).ok());
 }
 
 TEST_F(PartsTest, ThePlannerIsToldWhyADaemonIsNotThere) {

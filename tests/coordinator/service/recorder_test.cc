@@ -1,47 +1,19 @@
 // The recorder over a store that can refuse: nothing that was true is lost, and who waits is told.
 #include "coordinator/service/recorder.h"
 
-#include <atomic>
 #include <memory>
 #include <thread>
 
 #include "base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/coordinator/service/refusing_store.h"
 #include "tests/temp_directory.h"
 
 namespace isthmus::coordinator {
 namespace {
 
 using ::testing::ElementsAre;
-
-class RefusingStore : public Store {
- public:
-  explicit RefusingStore(std::unique_ptr<Store> store) : store_(std::move(store)) {}
-  absl::StatusOr<uint64_t> NextGeneration() override { return store_->NextGeneration(); }
-  absl::StatusOr<uint64_t> NextJobNumber() override { return store_->NextJobNumber(); }
-  absl::Status StartAfter(uint64_t generation, uint64_t job_number) override {
-    return store_->StartAfter(generation, job_number);
-  }
-  absl::Status Write(const StoreBatch& batch) override {
-    if (full && !batch.empty()) {
-      ++refused;
-      return absl::ResourceExhaustedError("the disk is full");
-    }
-    return store_->Write(batch);
-  }
-  absl::StatusOr<StoreContents> Load() override { return store_->Load(); }
-  absl::StatusOr<std::vector<JobRecord>> Records(const std::string& job_id, int64_t from_step,
-                                                 int limit) override {
-    return store_->Records(job_id, from_step, limit);
-  }
-
-  std::atomic<bool> full{false};
-  std::atomic<int> refused{0};
-
- private:
-  const std::unique_ptr<Store> store_;
-};
 
 class RecorderTest : public ::testing::Test {
  protected:
@@ -121,7 +93,8 @@ TEST_F(RecorderTest, AJobThatMadeRoomIsToldApartFromOneThatWasRemoved) {
   }
   {
     MutexLock lock(&cores_.mutex);
-    ASSERT_TRUE(cores_.jobs.Remove("job5-1").ok());
+    ASSERT_TRUE(cores_.jobs.BeginRemove("job5-1").ok());
+    cores_.jobs.EndRemove("job5-1", true);
   }
   Add("late", kMaxJobs + 1);
   Add("later", kMaxJobs + 2);

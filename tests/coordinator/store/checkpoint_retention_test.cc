@@ -1,4 +1,7 @@
 // What CheckpointStore lets go, and what it never does.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -91,6 +94,53 @@ TEST_F(CheckpointStoreTest, AJobIsRemovedWithAllItHas) {
   EXPECT_FALSE(store->RemoveJob("../checkpoints").ok());
   PutAll(store.get(), 30, 2);
   EXPECT_EQ(Value(store.get(), -1, "h.0.w").value(), 2);
+}
+
+// A child removes a job and dies at the n-th point between two steps of it: it is there with all it
+// has, or it is gone.
+TEST_F(CheckpointStoreTest, AKillWhileAJobIsRemovedLeavesItWholeOrNotAtAll) {
+  bool gone = false;
+  int deaths = 0;
+  for (int n = 0; !gone; ++n) {
+    PutAll(Open().get(), 10, 1);
+    PutAll(Open().get(), 20, 1);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      int left = n;
+      CheckpointOptions options;
+      options.fault = [&left](const char*) {
+        if (left-- == 0) ::_exit(9);
+      };
+      ::_exit(Open(options)->RemoveJob("job-1").ok() ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_NE(WEXITSTATUS(status), 1);
+    gone = WEXITSTATUS(status) == 0;
+    deaths += !gone;
+    auto store = Open();
+    EXPECT_THAT(store->Steps("job-1"), IsEmpty()) << "from the first point on";
+    EXPECT_THAT(store->Jobs(), IsEmpty());
+    EXPECT_EQ(store->SetAsideBefore().count("job-1"), gone ? 0u : 1u);
+    EXPECT_TRUE(gone || fs::is_empty(scratch_.path() + "/checkpoints/.removing-job-1"));
+    EXPECT_EQ(store->highest().job_number, gone ? 0u : 1u) << "its id is never used again";
+    store->Forget("job-1");
+    EXPECT_THAT(store->SetAsideBefore(), IsEmpty());
+    ASSERT_LT(n, 20);
+  }
+  EXPECT_GE(deaths, 4) << "set aside, each checkpoint, empty";
+}
+
+TEST_F(CheckpointStoreTest, WhatIsLeftOfARemovalIsNamedAndGoesWithTheNextOne) {
+  auto store = Open();
+  PutAll(store.get(), 10, 1);
+  ASSERT_TRUE(store->SetAside("job-1").ok());
+  PutAll(store.get(), 20, 1);  // a part that came late
+  store->Forget("job-1");
+  EXPECT_EQ(store->SetAsideBefore().count("job-1"), 1u) << "not while there is something in it";
+  EXPECT_GT(store->RemoveJob("job-1").value(), 400);
+  EXPECT_THAT(store->SetAsideBefore(), IsEmpty());
+  EXPECT_FALSE(fs::exists(JobDir()));
 }
 
 TEST_F(CheckpointStoreTest, RetentionNeverRemovesTheLastSoundOneNorOneThatIsRead) {
