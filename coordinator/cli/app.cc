@@ -23,6 +23,7 @@
 #include "coordinator/cli/shell/completion.h"
 #include "coordinator/cli/shell/help_text.h"
 #include "coordinator/cli/shell/man_page.h"
+#include "coordinator/cli/stop_command.h"
 #include "coordinator/cli/testnet/testnet_plan.h"
 #include "coordinator/cli/testnet/testnet_run.h"
 #include "coordinator/cli/view/json_out.h"
@@ -46,7 +47,7 @@ struct Arguments {
   GenerateRunOptions generate;
   std::string job;
   bool json = false;
-  bool now = false;
+  StopOptions stop;
   bool keep_checkpoints = false;
 };
 
@@ -188,12 +189,21 @@ class App {
         "is of that step alone. With --json a line a record (JSON lines).\n\nExample:\n  isthmus "
         "logs my-first-job -f "
         "--json | jq '[.step, .loss]'");
-    CLI::App* stop = Command("stop", "end a job: finish the step, write a checkpoint", [this] {
-      return RunStop(a_.client, a_.job, a_.now, a_.json, console_);
-    });
-    JobArgument(stop, &a_.job);
-    stop->add_flag("--now", a_.now, "at once, without a checkpoint");
-    stop->footer("\nGo on later: isthmus submit JOB.yaml --resume");
+    CLI::App* stop =
+        Command("stop", "end a job: finish the step, write a checkpoint, wait for its end", [this] {
+          a_.stop.json = a_.json;
+          return RunStop(a_.client, a_.stop, console_);
+        });
+    JobArgument(stop, &a_.stop.job);
+    stop->add_flag("--now", a_.stop.now, "at once, without a checkpoint");
+    stop->add_flag("--no-wait", a_.stop.no_wait, "return as soon as the coordinator knows");
+    Real(stop->add_option("--timeout", a_.stop.timeout_s, "seconds to wait for the end"), 0, 86400)
+        ->capture_default_str();
+    stop->footer(
+        "\nReturns when the job has ended: `isthmus rm` and `isthmus submit --resume` may follow "
+        "at once. Ctrl-C\nends the waiting, and the job goes on stopping. Exit code 6: steps are "
+        "lost that no checkpoint holds; 7: not\nended within --timeout.\n\nGo on later: isthmus "
+        "submit JOB.yaml --resume");
     AddStored();
   }
 

@@ -12,12 +12,12 @@
 #include "base/file/durable_file.h"
 #include "base/status.h"
 #include "coordinator/cli/exit_code.h"
-#include "coordinator/cli/interrupt.h"
 #include "coordinator/cli/job/job_yaml.h"
 #include "coordinator/cli/job/record_csv.h"
 #include "coordinator/cli/model/export_dir.h"
 #include "coordinator/cli/model/gpt2_import.h"
 #include "coordinator/cli/model/tokenizer_files.h"
+#include "coordinator/cli/session.h"
 #include "coordinator/cli/view/json_out.h"
 #include "coordinator/cli/view/render.h"
 #include "coordinator/cli/view/summary.h"
@@ -29,19 +29,6 @@ namespace isthmus::cli {
 namespace {
 
 constexpr absl::Duration kNodesPoll = absl::Milliseconds(500);
-
-// A client whose calls end at a signal.
-struct Session {
-  Interrupt interrupt;  // before the client: its threads inherit the signal mask
-  std::unique_ptr<Client> client;
-
-  ~Session() { interrupt.OnSignal(nullptr); }
-  absl::Status Open(const ClientOptions& options) {
-    ASSIGN_OR_RETURN(client, Client::Connect(options));
-    interrupt.OnSignal([c = client.get()] { c->Cancel(); });
-    return absl::OkStatus();
-  }
-};
 
 void PrintWarnings(const google::protobuf::RepeatedPtrField<std::string>& warnings,
                    Console* console) {
@@ -367,26 +354,6 @@ int RunLogs(const ClientOptions& client, const LogsOptions& options, Console* co
   if (session.interrupt.interrupted()) return kExitInterrupted;
   if (!status.ok()) return console->Fail(status);
   head();
-  return kExitOk;
-}
-
-int RunStop(const ClientOptions& client, const std::string& job, bool now, bool json,
-            Console* console) {
-  Session session;
-  const absl::Status opened = session.Open(client);
-  if (!opened.ok()) return console->Fail(opened);
-  StopJobRequest request;
-  request.set_job(job);
-  request.set_now(now);
-  const absl::StatusOr<StopJobReply> reply = session.client->Stop(request);
-  if (!reply.ok()) return console->Fail(reply.status());
-  if (json) {
-    console->Out(ToJson(*reply, true));
-  } else {
-    console->Out(absl::StrCat(
-        Printable(reply->status().job_id()), " ", StateName(reply->status().state()),
-        reply->status().reason().empty() ? "" : ": ", Printable(reply->status().reason()), "\n"));
-  }
   return kExitOk;
 }
 

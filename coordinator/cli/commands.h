@@ -59,9 +59,6 @@ struct LogsOptions {
 };
 int RunLogs(const ClientOptions& client, const LogsOptions& options, Console* console);
 
-int RunStop(const ClientOptions& client, const std::string& job, bool now, bool json,
-            Console* console);
-
 int RunRemove(const ClientOptions& client, const std::string& job, bool keep_checkpoints, bool json,
               Console* console);
 

@@ -15,7 +15,7 @@ constexpr ExitMeaning kCodes[] = {
     {kExitUnreachable, "no coordinator answers at its address"},
     {kExitRefused, "refused by the other side"},
     {kExitJobNotDone,
-     "the watched job paused or failed, or stopped with steps no checkpoint holds"},
+     "the job waited for paused or failed, or stopped with steps no checkpoint holds"},
     {kExitNotNow, "not now: links unmeasured or unusable, coordinator busy, or time ran out"},
     {kExitInterrupted, "interrupted"},
 };

@@ -39,6 +39,7 @@ absl::Status FollowJob(Client* client, Interrupt* interrupt, const FollowOptions
   EndDetector end;
   bool ended = false;
   bool lost = false;
+  const auto late = [&] { return SteadyNow() >= options.until; };
   while (true) {
     WatchRequest request;
     request.set_job(options.job);
@@ -52,10 +53,11 @@ absl::Status FollowJob(Client* client, Interrupt* interrupt, const FollowOptions
         next_step = std::max(next_step, record.step() + 1);
       take(reply);
       ended = end.Ended(reply, next_step);
-      return !ended;
+      return !ended && !late();  // it has a word at least once a second
     });
     if (interrupt->interrupted()) return absl::CancelledError("interrupted");
     if (ended || (status.ok() && end.seen())) return absl::OkStatus();
+    if (late()) return absl::DeadlineExceededError("the job has not ended in time");
     if (absl::IsUnavailable(status)) {
       if (!lost) {
         remark(absl::StrCat("lost the coordinator (", std::string(status.message()),

@@ -20,11 +20,12 @@ struct FollowOptions {
   int64_t from_step = 0;
   absl::Duration patience = absl::Minutes(2);  // without a word of the coordinator: give up
   absl::Duration retry_every = absl::Seconds(1);
+  absl::Time until = absl::InfiniteFuture();  // by SteadyNow
 };
 
 // Calls `take` with each reply until the job has ended and its last records came. `remark` gets
-// words about lost connections. Cancelled after a signal; Unavailable when patience ends; NotFound:
-// no such job.
+// words about lost connections. Cancelled after a signal; Unavailable when patience ends;
+// DeadlineExceeded at `until`; NotFound: no such job.
 absl::Status FollowJob(Client* client, Interrupt* interrupt, const FollowOptions& options,
                        const std::function<void(const WatchReply&)>& take,
                        const std::function<void(const std::string&)>& remark);

@@ -88,7 +88,7 @@ TEST_F(AppTest, NodesPlanListStatusStop) {
   EXPECT_EQ(nlohmann::json::parse(Run({"list", "--json"}).out)["jobs"][0]["job_id"], "bible-1");
   EXPECT_THAT(Run({"status", "bible"}).out, HasSubstr("running"));
   EXPECT_EQ(nlohmann::json::parse(Run({"status", "bible", "--json"}).out)["state"], "running");
-  EXPECT_THAT(Run({"stop", "bible", "--now"}).out, HasSubstr("bible-1 running"));
+  EXPECT_THAT(Run({"stop", "bible", "--now", "--no-wait"}).out, HasSubstr("bible-1 running"));
   EXPECT_TRUE(fake_.asked().stop_request.now());
   EXPECT_EQ(fake_.asked().stop_request.job(), "bible");
 }

@@ -1,5 +1,6 @@
 #include "coordinator/cli/watching.h"
 
+#include "base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cli/fake_coordinator.h"
@@ -16,7 +17,8 @@ WatchReply State(JobState state, int64_t step) {
 
 class WatchingTest : public testing::Test {
  protected:
-  absl::Status Follow(absl::Duration patience = absl::Seconds(30)) {
+  absl::Status Follow(absl::Duration patience = absl::Seconds(30),
+                      absl::Time until = absl::InfiniteFuture()) {
     ClientOptions options;
     options.address = fake_.address();
     auto client = Client::Connect(options);
@@ -24,6 +26,7 @@ class WatchingTest : public testing::Test {
     FollowOptions follow;
     follow.job = "bible";
     follow.patience = patience;
+    follow.until = until;
     follow.retry_every = absl::Milliseconds(1);
     return FollowJob(
         client->get(), &interrupt_, follow, [this](const WatchReply&) { ++replies_; },
@@ -40,6 +43,15 @@ TEST_F(WatchingTest, EndsWithTheJob) {
   fake_.streams = {{State(JOB_RUNNING, 1), State(JOB_FINISHED, 0), State(JOB_RUNNING, 9)}};
   EXPECT_TRUE(Follow().ok());
   EXPECT_EQ(replies_, 2);
+}
+
+TEST_F(WatchingTest, HasABoundThatAnEndComesBefore) {
+  fake_.streams = {{State(JOB_RUNNING, 1), State(JOB_RUNNING, 2)}};
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Follow(absl::Seconds(30), SteadyNow())));
+  EXPECT_EQ(replies_, 1);
+  fake_.Settle();
+  fake_.streams = {{State(JOB_FINISHED, 0)}};
+  EXPECT_TRUE(Follow(absl::Seconds(30), SteadyNow()).ok());
 }
 
 TEST_F(WatchingTest, AnEndThatIsTakenBackIsNone) {
