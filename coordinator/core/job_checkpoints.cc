@@ -86,14 +86,14 @@ std::string JobTable::KeptWaits(const Job& job, const Membership& members) const
 }
 
 std::vector<int64_t> JobTable::KeptSteps(const Job& job) const {
-  if (!job.TakesKept()) return {};
+  if (job.status.generation() == 0 || job.plan.generation() != job.status.generation()) return {};
   return kept_.Whole(job.plan, std::max<int64_t>(0, job.status.checkpoint_step()));
 }
 
 void JobTable::LookAtKept(const std::string& id) {
   Job* job = Mutable(id);
   if (job == nullptr) return;
-  const std::vector<int64_t> steps = KeptSteps(*job);
+  const std::vector<int64_t> steps = job->TakesKept() ? KeptSteps(*job) : std::vector<int64_t>();
   const int64_t newest = steps.empty() ? -1 : steps.back();
   if (newest == job->kept_step) return;
   job->kept_step = newest;

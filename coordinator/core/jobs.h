@@ -213,7 +213,7 @@ class JobTable {
   void OnKept(const std::string& node_id, const KeptParts& all);
   // Job.kept_step becomes what daemons have told until now: before it is decided by it.
   void LookAtKept(const std::string& id);
-  // The steps of all checkpoints that daemons keep whole and that a resume could have from them.
+  // The steps of all checkpoints beyond the stored ones that its daemons keep whole.
   std::vector<int64_t> KeptSteps(const Job& job) const;
 
   // A daemon was told to end: the job on it is stopped in good order, and is PAUSED then.

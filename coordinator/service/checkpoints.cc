@@ -102,17 +102,23 @@ absl::StatusOr<ListCheckpointsReply> Checkpoints::List(const ListCheckpointsRequ
                                                        const Cancelled& cancelled) {
   std::string id = request.job();
   CheckpointStore::Run run;
+  ListCheckpointsReply reply;
   {
     MutexLock lock(&cores_->mutex);
     const Job* job = cores_->jobs.Find(request.job());
     if (job != nullptr) {
       id = job->id;
       run = {job->plan.generation(), job->plan.start_step()};
+      const std::vector<int64_t> kept = cores_->jobs.KeptSteps(*job);
+      for (auto step = kept.rbegin(); step != kept.rend(); ++step) {
+        CheckpointInfo& info = *reply.add_checkpoints();
+        info.set_step(*step);
+        for (std::string& name : KeptBy(*job)) info.add_kept_by(std::move(name));
+      }
     }
     if (job == nullptr && store_->Steps(id).empty()) return NoJob(id);
   }
   ASSIGN_OR_RETURN(auto list, store_->List(id, run, request.verify(), cancelled));
-  ListCheckpointsReply reply;
   for (CheckpointInfo& info : list) *reply.add_checkpoints() = std::move(info);
   return reply;
 }

@@ -110,11 +110,19 @@ absl::Status Resumer::WaitForKept(const std::string& name, absl::Duration patien
   }
 }
 
+bool Resumer::IsKept(const std::string& name, int64_t step) {
+  MutexLock lock(&cores_->mutex);
+  const Job* job = cores_->jobs.Find(name);
+  if (job != nullptr) cores_->jobs.LookAtKept(job->id);
+  return job != nullptr && job->kept_step == step;
+}
+
 absl::StatusOr<StartRequest> Resumer::Resume(const JobSpec& spec, const std::string& name,
                                              std::optional<int64_t> step, bool may_queue,
                                              const Cancelled& cancelled) {
   StartRequest start;
   start.kind = StartRequest::kResume;
+  if (step.has_value() && IsKept(name, *step)) step.reset();  // the newest, on its way here
   start.step_asked = step.has_value();
   if (!step.has_value()) {
     const absl::Status here =

@@ -63,6 +63,7 @@ class Resumer {
  private:
   absl::Status WaitForKept(const std::string& name, absl::Duration patience,
                            const Cancelled& cancelled);
+  bool IsKept(const std::string& name, int64_t step);
   bool WillTell(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
   absl::Status VerifyOnce(const std::string& job_id, int64_t step);
   // Where the data stand and what has changed since the checkpoint of `start`. `ran`: the job as it

@@ -261,7 +261,8 @@ absl::StatusOr<SubmitReply> Submission::StartOrQueue(const SubmitRequest& reques
   {
     MutexLock lock(&cores_->mutex);
     if (request.resume()) {
-      RETURN_IF_ERROR(cores_->jobs.SetWaiting(start.job_id, start.spec, ResumeStep(request),
+      RETURN_IF_ERROR(cores_->jobs.SetWaiting(start.job_id, start.spec,
+                                              start.step_asked ? ResumeStep(request) : std::nullopt,
                                               start.accepts_changes));
     } else {
       RETURN_IF_ERROR(Admit(start));

@@ -307,6 +307,12 @@ std::string CheckpointsView(const ListCheckpointsReply& reply, bool verified) {
   if (reply.checkpoints().empty()) return "No checkpoint is stored yet.\n";
   Table table({">STEP", ">SIZE", "STATE"});
   for (const CheckpointInfo& info : reply.checkpoints()) {
+    if (!info.kept_by().empty()) {
+      table.AddRow({absl::StrCat(info.step()), "-",
+                    absl::StrCat("not stored here yet; its parts lie on the disks of ",
+                                 absl::StrJoin(info.kept_by(), ", "))});
+      continue;
+    }
     table.AddRow({absl::StrCat(info.step()), Bytes(info.bytes()),
                   absl::StrCat(!info.damage().empty() ? info.damage()
                                : verified             ? "sound"

@@ -138,6 +138,16 @@ TEST(Views, CheckpointsOfARunThatWasLeftAreMarked) {
   EXPECT_THAT(text, HasSubstr("20   0 B  sound; left behind: the job went on from an older one"));
 }
 
+TEST(Views, CheckpointsThatOnlyDaemonsKeepNameThem) {
+  ListCheckpointsReply reply;
+  CheckpointInfo& kept = *reply.add_checkpoints();
+  kept.set_step(30);
+  for (const char* name : {"lab", "attic"}) kept.add_kept_by(name);
+  const std::string text = CheckpointsView(reply, true);
+  EXPECT_THAT(text, HasSubstr("30     -  not stored here yet; its parts lie on the disks of lab, "
+                              "attic\n"));
+}
+
 TEST(Views, RecordColumnsStandUnderTheirHeader) {
   JobRecord record;
   record.set_step(12);

@@ -14,7 +14,9 @@ namespace isthmus::coordinator {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class KeptCheckpointsTest : public ServiceTest {
  protected:
@@ -56,11 +58,12 @@ class KeptCheckpointsTest : public ServiceTest {
     });
     for (FakeDaemon* d : {a_.get(), b_.get()}) EXPECT_EQ(d->NextPutKept()->step(), 4);
   }
-  absl::StatusOr<SubmitReply> Queue(std::optional<int64_t> step) {
+  absl::StatusOr<SubmitReply> Queue(std::optional<int64_t> step) { return Resume(step, true); }
+  absl::StatusOr<SubmitReply> Resume(std::optional<int64_t> step, bool wait = false) {
     SubmitRequest request;
     *request.mutable_job() = TwoStages();
     request.set_resume(true);
-    request.set_wait_for_nodes(true);
+    request.set_wait_for_nodes(wait);
     if (step.has_value()) request.set_resume_step(*step);
     return Call<SubmitRequest, SubmitReply>(&Jobs::Stub::Submit, request);
   }
@@ -135,6 +138,30 @@ TEST_F(KeptCheckpointsTest, AResumeWaitsForIt) {
   user.join();
   ASSERT_TRUE(resumed.ok()) << resumed.status();
   EXPECT_EQ(a_->NextStart()->start_step(), 4);
+}
+
+// `isthmus checkpoints` showed what is stored alone.
+TEST_F(KeptCheckpointsTest, TheyAreListedWithWhoKeepsThem) {
+  const Plan plan = LoseB();
+  const auto list = [&] {
+    ListCheckpointsRequest request;
+    request.set_job("bible");
+    request.set_verify(true);
+    return Call<ListCheckpointsRequest, ListCheckpointsReply>(&Jobs::Stub::Checkpoints, request)
+        .value();
+  };
+  EXPECT_EQ(list().checkpoints_size(), 1) << "b may have lost its part";
+  BringBackB(plan);
+  const ListCheckpointsReply both = list();
+  ASSERT_EQ(both.checkpoints_size(), 2);
+  EXPECT_EQ(both.checkpoints(0).step(), 4);
+  EXPECT_THAT(both.checkpoints(0).kept_by(), ElementsAre("a", "b"));
+  EXPECT_EQ(both.checkpoints(1).step(), 2);
+  EXPECT_THAT(both.checkpoints(1).kept_by(), IsEmpty());
+  std::thread user([&] { EXPECT_EQ(Resume(4)->plan().start_step(), 4); });  // it waits for it
+  EXPECT_TRUE(PutAll(plan, 4));
+  user.join();
+  EXPECT_THAT(list().checkpoints(0).kept_by(), IsEmpty());
 }
 
 // Queued before the second daemon was back, it went on from the older one.
