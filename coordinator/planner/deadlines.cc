@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/format.h"
 #include "proto/model/model_cost.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -32,12 +33,13 @@ double ParameterBytes(const Plan& plan, const RankPlan& stage) {
       StageCost(plan.job().model(), stage.first_layer(), stage.end_layer(), 1).parameter_bytes());
 }
 
-// What the parts of a checkpoint take in one direction.
+// What the parts of a checkpoint take in one direction: every rank fetches its own, and of several
+// replicas one stores them.
 struct Transfer {
   double seconds = 0;       // all of them, at the measured rates
   double bytes = 0;         // weights and the optimiser's two moments
   double slowest_rate = 0;  // of a stage's own path, in its share of the coordinator's
-  int slowest_stage = 0;
+  int slowest_rank = 0;
   bool measured = false;  // every path was
 };
 
@@ -45,8 +47,12 @@ Transfer TransferOf(const Plan& plan, const DeadlineInput& in, bool up) {
   Transfer t;
   t.measured = true;
   std::vector<double> rates, bytes;
+  std::vector<int> ranks;
   double widest = 0;
-  for (const RankPlan& stage : plan.ranks()) {
+  for (int r = 0; r < plan.ranks_size(); ++r) {
+    if (up && !StandsForStage(plan, r)) continue;
+    const RankPlan& stage = plan.ranks(r);
+    ranks.push_back(r);
     const auto path = in.paths->find(stage.node_id());
     double rate = 0;
     if (path != in.paths->end())
@@ -64,11 +70,13 @@ Transfer TransferOf(const Plan& plan, const DeadlineInput& in, bool up) {
   }
   t.seconds = t.bytes * 8 / widest;
   t.slowest_rate = widest / static_cast<double>(rates.size());
+  size_t slowest = 0;
   for (size_t s = 0; s < rates.size(); ++s) {
     t.seconds = std::max(t.seconds, bytes[s] * 8 / rates[s]);
-    if (rates[s] < rates[t.slowest_stage]) t.slowest_stage = static_cast<int>(s);
+    if (rates[s] < rates[slowest]) slowest = s;
   }
-  t.slowest_rate = std::min(t.slowest_rate, rates[t.slowest_stage]);
+  t.slowest_rank = ranks[slowest];
+  t.slowest_rate = std::min(t.slowest_rate, rates[slowest]);
   return t;
 }
 
@@ -114,7 +122,7 @@ PlannedDeadlines MakeDeadlines(const Plan& plan, const DeadlineInput& in) {
       "; a checkpoint may take as long as its bytes move, at most ",
       FormatSeconds(d->checkpoint_ms() / 1e3), " without one"));
   if (store.measured && store.seconds >= kCheckpointWords) {
-    const RankPlan& slowest = plan.ranks(store.slowest_stage);
+    const RankPlan& slowest = plan.ranks(store.slowest_rank);
     out.explanation.push_back(absl::StrCat(
         "a checkpoint: ", FormatBytes(store.bytes), ", about ", FormatSeconds(store.seconds),
         " to the coordinator, all stages at once (slowest path: ",

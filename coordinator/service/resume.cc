@@ -220,10 +220,10 @@ absl::StatusOr<StartRequest> Resumer::Pending(const std::string& job_id) {
   return start;
 }
 
-absl::Status Resumer::StillNewest(const StartRequest& start) const {
+absl::Status Resumer::StillNewest(const StartRequest& start, Cores* cores) {
   if (start.kind == StartRequest::kNew || start.step_asked) return absl::OkStatus();
-  cores_->jobs.LookAtKept(start.job_id);
-  const Job* job = cores_->jobs.Find(start.job_id);
+  cores->jobs.LookAtKept(start.job_id);
+  const Job* job = cores->jobs.Find(start.job_id);
   if (job == nullptr || (job->kept_step < 0 && job->status.checkpoint_step() == start.head))
     return absl::OkStatus();
   return absl::UnavailableError(

@@ -57,8 +57,8 @@ class Resumer {
   absl::StatusOr<StartRequest> Pending(const std::string& job_id);
   void ForgetAllBut(const std::vector<std::string>& pending);  // the same thread
   // FailedPrecondition: `start` would give up a checkpoint that has become known meanwhile.
-  absl::Status StillNewest(const StartRequest& start) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
+  static absl::Status StillNewest(const StartRequest& start, Cores* cores)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores->mutex);
 
  private:
   absl::Status WaitForKept(const std::string& name, absl::Duration patience,

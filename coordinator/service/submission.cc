@@ -170,7 +170,7 @@ absl::Status Submission::Admit(const StartRequest& request) {
       cores_->jobs.OnCheckpoint(request.job_id, request.start_step, SteadyNow());
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(resumer_.StillNewest(request));
+  RETURN_IF_ERROR(Resumer::StillNewest(request, cores_));
   const Job* job = cores_->jobs.Find(request.job_id);
   const bool may =
       job != nullptr &&

@@ -18,6 +18,7 @@ class DeadlinesTest : public ::testing::Test {
     *plan_.mutable_job() = MakeJob();
     for (int s = 0; s < 2; ++s) {
       RankPlan* stage = plan_.add_ranks();
+      stage->set_stage(plan_.ranks_size() - 1);
       stage->set_node_id(s == 0 ? "id-a" : "id-b");
       stage->set_node_name(s == 0 ? "a" : "b");
       stage->set_first_layer(3 * s);

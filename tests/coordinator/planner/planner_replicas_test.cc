@@ -124,6 +124,24 @@ TEST_F(PlannerReplicasTest, Refusals) {
   EXPECT_THAT(Refusal(), HasSubstr("compression.gradients: 'delta(quant(4))' is not allowed"));
 }
 
+// All replicas hold the same: one of them stores it.
+TEST_F(PlannerReplicasTest, ACheckpointIsOneReplicas) {
+  Four();
+  in_.job.mutable_strategy()->set_stages(1);
+  for (const NodeInfo& node : in_.topology.nodes()) {
+    in_.paths[node.id()].set_up_bits_per_s(1e6);
+    in_.paths[node.id()].set_down_bits_per_s(1e6);
+  }
+  const auto checkpoint = [&] {
+    const std::string lines = Lines(Make());
+    const size_t at = lines.find("a checkpoint: ");
+    return lines.substr(at, lines.find(',', at) - at);
+  };
+  const std::string two = checkpoint();
+  in_.job.mutable_strategy()->set_replicas(1);
+  EXPECT_EQ(two, checkpoint());
+}
+
 TEST_F(PlannerReplicasTest, NamedDaemonsAreTakenReplicaAfterReplica) {
   Four();
   for (const char* name : {"attic", "lab", "cafe", "home"})
