@@ -112,7 +112,8 @@ std::vector<std::string> JobTable::Untold(const Job& job, const Membership& memb
     if (member == nullptr) return {};
     if (!member->alive() || member->heartbeat.generation() == job.status.generation()) {
       names.push_back(job.plan.ranks(i).node_name());
-    } else if (!kept_.KeepsLater(job.plan, i, job.status.checkpoint_step())) {
+    } else if (!kept_.KeepsLater(job.plan, i,
+                                 std::max(job.kept_step, job.status.checkpoint_step()))) {
       return {};  // whatever the others keep, nothing later can become whole
     }
   }

@@ -63,20 +63,22 @@ std::string LostWords(const std::string& name, absl::Duration apart, absl::strin
 std::string CheckpointWords(const Job& job) {
   const int64_t stored = job.status.checkpoint_step();
   const int64_t lost = job.status.step() - std::max<int64_t>(0, std::max(stored, job.kept_step));
-  if (job.kept_step > stored) {
-    return absl::StrCat("checkpoint ", job.kept_step, " lies on the disks of its daemons",
-                        LostSteps(lost), ": submit --resume goes on from there");
-  }
+  const bool kept = job.kept_step > stored;
+  const std::string lies =
+      absl::StrCat("checkpoint ", job.kept_step, " lies on the disks of its daemons");
   if (lost > 0 && !job.untold.empty()) {
     const std::string disks = absl::StrCat(
         " may lie on the ", job.untold.size() == 1 ? "disk" : "disks", " of ", NamesOf(job.untold),
         ", which ", job.untold.size() == 1 ? "has" : "have", " not told yet");
-    return stored < 0
+    return kept ? absl::StrCat(lies, ", and a newer one", disks,
+                               ": submit --resume goes on from the newest")
+           : stored < 0
                ? absl::StrCat("no checkpoint is stored yet, but one", disks,
                               ": submit --resume goes on from it, or starts at step 0")
                : absl::StrCat("its last stored checkpoint is of step ", stored, ", but a newer one",
                               disks, ": submit --resume goes on from the newest");
   }
+  if (kept) return absl::StrCat(lies, LostSteps(lost), ": submit --resume goes on from there");
   if (stored < 0) {
     return absl::StrCat(
         "there is no checkpoint yet",

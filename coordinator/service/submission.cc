@@ -267,7 +267,9 @@ absl::StatusOr<SubmitReply> Submission::StartOrQueue(const SubmitRequest& reques
     } else {
       RETURN_IF_ERROR(Admit(start));
     }
-    cores_->jobs.SetPendingReason(start.job_id, WaitsFor(planned.status()));
+    cores_->jobs.SetPendingReason(start.job_id, start.waits_for.empty()
+                                                    ? WaitsFor(planned.status())
+                                                    : absl::StrCat("waiting: ", start.waits_for));
   }
   RETURN_IF_ERROR(p_.recorder->Sync());
   *reply.add_warnings() = absl::StrCat("the job waits for daemons: ", planned.status().message());

@@ -90,6 +90,11 @@ class JobsEndTest : public ::testing::Test {
   }
   // Its session is over, and it keeps its part of checkpoints `kept` on its disk.
   void TellOfDisk(int stage, double s, const std::vector<int64_t>& kept = {}) {
+    Keep(stage, kept);
+    Beat(stage, s, 0, 5, 0);
+    jobs_.Tick(members_, At(s));
+  }
+  void Keep(int stage, const std::vector<int64_t>& kept) {
     KeptParts all;
     for (int64_t step : kept) {
       KeptPart& part = *all.add_parts();
@@ -100,8 +105,6 @@ class JobsEndTest : public ::testing::Test {
       part.set_stages(kStages);
     }
     jobs_.OnKept(absl::StrCat("n", stage), all);
-    Beat(stage, s, 0, 5, 0);
-    jobs_.Tick(members_, At(s));
   }
   JobState State() { return jobs_.Find(kJob)->status.state(); }
   std::string Reason() { return jobs_.Find(kJob)->status.reason(); }
@@ -160,6 +163,22 @@ TEST_F(JobsEndTest, NothingIsCalledLostBeforeTheDisksAreKnown) {
   jobs_.OnCheckpoint(kJob, 40, At(7));
   EXPECT_THAT(Reason(), EndsWith("; its last checkpoint is of step 40 (the 2 steps after it are "
                                  "lost): submit --resume goes on from there"));
+}
+
+// What a daemon told before it was killed may be old: it kept a later one since.
+TEST_F(JobsEndTest, OneThatIsKeptMayNotBeTheNewest) {
+  Run(42, 10);
+  for (int stage = 0; stage < kStages; ++stage) Keep(stage, {20});
+  Tell(0, SessionEvent::FAILED, 3, 42);
+  TellOfDisk(0, 4, {20, 30});
+  EXPECT_THAT(Reason(),
+              EndsWith("; checkpoint 20 lies on the disks of its daemons, and a newer one "
+                       "may lie on the disk of name1, which has not told yet: submit "
+                       "--resume goes on from the newest"));
+  TellOfDisk(0, 5, {20});
+  EXPECT_THAT(Reason(), HasSubstr("checkpoint 20 lies on the disks of its daemons (the 22 steps "
+                                  "after it are lost)"))
+      << "whatever the other one keeps";
 }
 
 TEST_F(JobsEndTest, WhatIsKnownToBeLostStaysSo) {
