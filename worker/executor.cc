@@ -67,25 +67,27 @@ absl::Status Executor::Begin(int64_t step) {
 
 absl::StatusOr<StepResult> Executor::RunStep(int64_t step) {
   RETURN_IF_ERROR(Begin(step));
-  for (const Action& action : plan_.mine().train()) {
-    RETURN_IF_ERROR(Do(action));
-    ++*o_.progress;
-  }
+  RETURN_IF_ERROR(Follow(plan_.mine().train()));
   if (plan_.AgreesAfter(step)) {
     const Vote step_decision = result_.decision;
     agreeing_ = true;
     finite_ = true;
     wishes_.reset();
     heard_.reset();
-    for (const Action& action : plan_.mine().agree()) {
-      RETURN_IF_ERROR(Do(action));
-      ++*o_.progress;
-    }
+    RETURN_IF_ERROR(Follow(plan_.mine().agree()));
     result_.decision.set_commit(step_decision.commit());  // for the record of the step
     result_.decision.set_norm_sq(step_decision.norm_sq());
   }
   result_.loss = loss_sum_ / static_cast<double>(plan_.tokens_per_step());
   return result_;
+}
+
+absl::Status Executor::Follow(const google::protobuf::RepeatedPtrField<Action>& list) {
+  for (const Action& action : list) {
+    RETURN_IF_ERROR(Do(action));
+    ++*o_.progress;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Executor::Do(const Action& action) {

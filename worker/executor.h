@@ -97,6 +97,7 @@ class Executor {
 
   Executor(const SessionPlan& plan, ExecutorOptions options, int64_t skipped);
   absl::Status Begin(int64_t step);
+  absl::Status Follow(const google::protobuf::RepeatedPtrField<Action>& list);
   absl::Status Do(const Action& action);
   absl::Status DoEval(const Action& action, double* loss_sum, int64_t* samples);
   absl::StatusOr<bool> LeavesEval(const Action& action);

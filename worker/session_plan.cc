@@ -245,9 +245,8 @@ absl::Duration SessionPlan::timeout(int64_t step) const {
 
 std::string SessionPlan::Describe(int rank) const {
   const RankPlan& r = plan_.ranks(rank);
-  std::string text = absl::StrCat("stage ", r.stage());
-  if (plan_.ranks_size() > stages_) absl::StrAppend(&text, " of replica ", r.replica());
-  absl::StrAppend(&text, " (", r.node_name().empty() ? r.node_id() : r.node_name());
+  std::string text = absl::StrCat(StageWords(plan_, rank), " (",
+                                  r.node_name().empty() ? r.node_id() : r.node_name());
   if (!r.address().empty()) absl::StrAppend(&text, ", ", r.address());
   return text + ")";
 }

@@ -24,6 +24,7 @@
 #include "coordinator/cli/view/views.h"
 #include "coordinator/cli/view/watch_view.h"
 #include "coordinator/cli/watching.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::cli {
 namespace {

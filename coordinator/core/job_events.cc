@@ -6,15 +6,13 @@
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "coordinator/core/jobs.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
 namespace {
 
 std::string Who(const Job& job, int rank) {
-  const RankPlan& r = job.plan.ranks(rank);
-  return absl::StrCat("stage ", r.stage(),
-                      job.plan.replicas_size() > 1 ? absl::StrCat(" of replica ", r.replica()) : "",
-                      " on daemon ", r.node_name());
+  return absl::StrCat(StageWords(job.plan, rank), " on daemon ", job.plan.ranks(rank).node_name());
 }
 
 FailureCause CauseAt(const Job& job, FailureCause::Kind kind, int stage) {

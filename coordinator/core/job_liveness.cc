@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/core/format.h"
 #include "coordinator/core/jobs.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -159,7 +160,7 @@ Commands JobTable::TickGone(Job* job, const Membership& members, absl::Time now)
   const bool runs = job->status.state() == JOB_RUNNING;
   const std::string& node = job->plan.ranks(lost).node_id();
   const std::string name = absl::StrCat("daemon ", job->plan.ranks(lost).node_name());
-  const std::string held = absl::StrCat("; it held stage ", lost);
+  const std::string held = absl::StrCat("; it held ", StageWords(job->plan, lost));
   FailureCause one = MakeCause(FailureCause::DAEMONS_LOST, lost, node, job->status.step());
   one.add_lost(node);
   if (job->status.state() == JOB_STARTING && gone >= options_.lease) {

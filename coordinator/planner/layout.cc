@@ -100,25 +100,6 @@ std::string SharesWhy(const JobSpec& job, const Layout& layout) {
                       ", so that all end at about the same time; a sample stays with its replica");
 }
 
-Layout Alone(const JobSpec& job, Placement p) {
-  Layout layout;
-  layout.samples = {job.recipe().global_batch()};
-  layout.tied = p.tied;
-  layout.tied_why = p.tied_why;
-  layout.pipeline_s = p.pipeline_s;
-  layout.sync_s = p.sync_s;
-  layout.reduce_s = p.tied_s;
-  layout.optimizer_s = p.optimizer_s;
-  layout.step_s = p.step_s;
-  layout.first_step_s = p.first_step_s;
-  layout.again_step_s = p.again_step_s;
-  layout.loss = p.loss;
-  layout.price = p.price;
-  layout.cost_s = p.cost_s;
-  layout.chains.push_back(std::move(p));
-  return layout;
-}
-
 void Sum(Layout* layout) {
   double first_s = 0, again_s = 0;
   for (const Placement& p : layout->chains) {
@@ -135,6 +116,18 @@ void Sum(Layout* layout) {
   layout->first_step_s = first_s + after_s;
   layout->again_step_s = again_s + after_s;
   layout->cost_s = layout->step_s * (1 + layout->price);
+}
+
+Layout Alone(const JobSpec& job, Placement p) {
+  Layout layout;
+  layout.samples = {job.recipe().global_batch()};
+  layout.tied = p.tied;
+  layout.tied_why = p.tied_why;
+  layout.sync_s = p.sync_s;
+  layout.reduce_s = p.tied_s;
+  layout.chains.push_back(std::move(p));
+  Sum(&layout);
+  return layout;
 }
 
 }  // namespace

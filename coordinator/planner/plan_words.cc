@@ -14,6 +14,7 @@
 #include "proto/codec/codec_text.h"
 #include "proto/data/data_files.h"
 #include "proto/model/model_cost.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -30,29 +31,24 @@ constexpr double kOtherScheduleGain =
 
 class Words {
  public:
-  Words(const PlannerInput& input, const Found& found, const PlannedDeadlines& deadlines,
-        const Plan& plan)
+  Words(const PlannerInput& input, const Found& found, const DataSize& data,
+        const PlannedDeadlines& deadlines, const Plan& plan)
       : in_(input),
         found_(found),
         layout_(found.best),
+        data_(data),
         deadlines_(deadlines),
         plan_(plan),
-        several_(layout_.replicas() > 1) {
-    const absl::StatusOr<DataSize> data = CountSamples(in_.job, *layout_.chain().nodes.front());
-    if (data.ok()) data_ = *data;
-  }
+        several_(layout_.replicas() > 1) {}
 
-  std::vector<std::string> Explanation() {
+  PlanWords All() {
     Explain();
-    return std::move(lines_);
-  }
-  std::vector<std::string> Warnings() {
     WarnAll();
-    return std::move(warnings_);
+    return std::move(words_);
   }
 
  private:
-  void Say(std::string line) { lines_.push_back(std::move(line)); }
+  void Say(std::string line) { words_.explanation.push_back(std::move(line)); }
   const std::string& Name(int stage) const { return chain_->nodes[stage]->name(); }
   std::string Id(int boundary) const { return BoundaryId(layout_, replica_, boundary); }
 
@@ -90,11 +86,9 @@ class Words {
     for (const std::string& line : found_.considered) Say(line);
     const bool chosen = found_.considered.size() > 1;
     if (chosen)
-      Say(absl::StrCat(
-          "chosen: ",
-          layout_.replicas() > 1 ? absl::StrCat(layout_.replicas(), " replicas x ") : "",
-          layout_.stages(), layout_.stages() == 1 ? " stage" : " stages",
-          "; one more has to make a step ", std::lround(100 * (1 - kStagesMustPay)), " % shorter"));
+      Say(absl::StrCat("chosen: ", ShapeWords(layout_.replicas(), layout_.stages()),
+                       "; one more has to make a step ", std::lround(100 * (1 - kStagesMustPay)),
+                       " % shorter"));
     if (!found_.moved_why.empty()) Say(found_.moved_why);
     if (!layout_.shares_why.empty()) Say(layout_.shares_why);
     ForEachChain([this] { ExplainChain(); });
@@ -180,7 +174,7 @@ class Words {
                         chain_->remaining.buffers_since, "; those of others count as not there");
   }
 
-  void Warn(std::string text) { warnings_.push_back(std::move(text)); }
+  void Warn(std::string text) { words_.warnings.push_back(std::move(text)); }
 
   // Codecs without state lose nothing by another placement.
   void WarnOfMove() {
@@ -337,16 +331,16 @@ class Words {
   const PlannerInput& in_;
   const Found& found_;
   const Layout& layout_;
+  const DataSize& data_;
   const PlannedDeadlines& deadlines_;
   const Plan& plan_;
   const bool several_;
-  DataSize data_;
   int replica_ = 0;  // the chain that is spoken of ...
   const Placement* chain_ = nullptr;
   JobSpec chain_job_;
   int first_rank_ = 0;
   std::string of_;  // "replica 1: "; empty where there is one
-  std::vector<std::string> lines_, warnings_;
+  PlanWords words_;
 };
 
 }  // namespace
@@ -355,14 +349,9 @@ std::string BoundaryId(const Layout& layout, int replica, int boundary) {
   return absl::StrCat("b", boundary, layout.replicas() > 1 ? absl::StrCat(".", replica) : "");
 }
 
-std::vector<std::string> ExplainPlan(const PlannerInput& input, const Found& found,
-                                     const PlannedDeadlines& deadlines, const Plan& plan) {
-  return Words(input, found, deadlines, plan).Explanation();
-}
-
-std::vector<std::string> WarnOfPlan(const PlannerInput& input, const Found& found,
-                                    const PlannedDeadlines& deadlines, const Plan& plan) {
-  return Words(input, found, deadlines, plan).Warnings();
+PlanWords WordsOfPlan(const PlannerInput& input, const Found& found, const DataSize& data,
+                      const PlannedDeadlines& deadlines, const Plan& plan) {
+  return Words(input, found, data, deadlines, plan).All();
 }
 
 }  // namespace isthmus::coordinator

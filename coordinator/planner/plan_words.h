@@ -8,6 +8,7 @@
 
 #include "coordinator/planner/deadlines.h"
 #include "coordinator/planner/found.h"
+#include "coordinator/planner/job_data.h"
 #include "coordinator/planner/planner_input.h"
 #include "proto/plan.pb.h"
 
@@ -16,11 +17,12 @@ namespace isthmus::coordinator {
 // "b0"; with several replicas "b0.1", of replica 1.
 std::string BoundaryId(const Layout& layout, int replica, int boundary);
 
-// `plan`: all but its explanation is there.
-std::vector<std::string> ExplainPlan(const PlannerInput& input, const Found& found,
-                                     const PlannedDeadlines& deadlines, const Plan& plan);
-std::vector<std::string> WarnOfPlan(const PlannerInput& input, const Found& found,
-                                    const PlannedDeadlines& deadlines, const Plan& plan);
+struct PlanWords {
+  std::vector<std::string> explanation, warnings;
+};
+// `data`: of the whole job. `plan`: all but its explanation is there.
+PlanWords WordsOfPlan(const PlannerInput& input, const Found& found, const DataSize& data,
+                      const PlannedDeadlines& deadlines, const Plan& plan);
 
 }  // namespace isthmus::coordinator
 

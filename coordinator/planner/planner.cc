@@ -66,9 +66,9 @@ class Writer {
     WriteLinks();
     RETURN_IF_ERROR(WriteGroups());
     WriteDeadlines();
-    const std::vector<std::string> lines = ExplainPlan(in_, found_, deadlines_, plan);
-    plan.mutable_explanation()->Add(lines.begin(), lines.end());
-    out_.warnings = WarnOfPlan(in_, found_, deadlines_, plan);
+    PlanWords words = WordsOfPlan(in_, found_, data, deadlines_, plan);
+    plan.mutable_explanation()->Add(words.explanation.begin(), words.explanation.end());
+    out_.warnings = std::move(words.warnings);
     if (plan.ByteSizeLong() > static_cast<size_t>(kMaxPlanBytes)) {
       return absl::InvalidArgumentError(
           absl::StrCat("the plan would have ", plan.ByteSizeLong(), " bytes, more than the ",

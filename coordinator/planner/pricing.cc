@@ -4,7 +4,6 @@
 #include <limits>
 #include <optional>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
@@ -38,10 +37,7 @@ absl::Status Bind(const CodecSpec& forward, int boundary, CodecSpec* backward) {
 // Room for what a stage reduces with the others of its group.
 absl::Status PlaceReduction(const JobSpec& job, int replicas, int s, int first, Placement* p) {
   const PartCost cost = StageCost(job.model(), first, first + p->layers[s], 1);
-  const std::string& codec = job.compression().gradients();
-  const bool feedback = codec == "auto" || absl::StrContains(codec, "ef(");
-  const int64_t bytes =
-      ReductionBytes(cost.parameters, replicas, feedback, job.strategy().local_steps() > 1);
+  const int64_t bytes = ReductionBytes(job, cost.parameters, replicas);
   const NodeInfo& node = *p->nodes[s];
   p->bytes[s] += bytes;
   if (p->bytes[s] <= node.memory_bytes()) return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
+#include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
 #include "proto/model/model_cost.h"
 #include "proto/plan/groups.h"
@@ -203,11 +204,13 @@ absl::StatusOr<CodecSpec> Choose(const std::string& wanted,
 
 }  // namespace
 
-int64_t ReductionBytes(int64_t elements, int replicas, bool feedback, bool local) {
+int64_t ReductionBytes(const JobSpec& job, int64_t elements, int replicas) {
+  const absl::StatusOr<CodecSpec> codec = ParseCodec(job.compression().gradients());
   // Own gradients, the sum and what is encoded; residuals of the contributions and of the own sum.
-  const int64_t copies =
-      (local ? 6 : 3) * elements + (feedback ? elements + elements / replicas : 0);
-  return 4 * copies;
+  int64_t bytes = 4 * (Local(job) ? 6 : 3) * elements;
+  for (const int64_t part : {elements, elements / replicas})
+    bytes += codec.ok() ? ResidualBytes(*codec, {1, 1, part}, 1) : 4 * part;
+  return bytes;
 }
 
 absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout* layout) {

@@ -12,9 +12,9 @@
 namespace isthmus::coordinator {
 
 // Bytes on one rank that reduces `elements` with the ranks of `replicas` replicas: its own, what
-// the others send, the sums; with error feedback the residuals of both; with local steps the
-// weights agreed on, the outer momentum and what was agreed.
-int64_t ReductionBytes(int64_t elements, int replicas, bool feedback, bool local);
+// the others send, the sums; with error feedback (and where `auto` chooses) the residuals of both;
+// with local steps the weights agreed on, the outer momentum and what was agreed.
+int64_t ReductionBytes(const JobSpec& job, int64_t elements, int replicas);
 
 // Sets the pairs, the codecs (compression.gradients and compression.tied) and the seconds of a
 // layout whose chains are priced. With local steps an agreement's seconds count in parts, one for

@@ -10,25 +10,19 @@
 #include "coordinator/core/format.h"
 #include "coordinator/planner/orders.h"
 #include "coordinator/planner/planner_resume.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
 namespace {
 
 constexpr int kNamedPairs = 5;  // in the words of a refusal
 
-std::string Stages(int n) { return absl::StrCat(n, n == 1 ? " stage" : " stages"); }
-
-// "3 stages", "2 replicas x 3 stages".
-std::string Shape(int replicas, int stages) {
-  return replicas == 1 ? Stages(stages) : absl::StrCat(replicas, " replicas x ", Stages(stages));
-}
-
 absl::Status TooFew(const PlannerInput& input, const std::vector<const NodeInfo*>& nodes,
                     const std::vector<std::string>& unfit, int replicas, int stages) {
   std::vector<std::string> out = input.absent;
   out.insert(out.end(), unfit.begin(), unfit.end());
   return absl::FailedPreconditionError(absl::StrCat(
-      Shape(replicas, stages),
+      ShapeWords(replicas, stages),
       replicas > 1  ? absl::StrCat(" need ", replicas * stages, " daemons; ")
       : stages == 1 ? " needs as many daemons; "
                     : " need as many daemons; ",
@@ -128,8 +122,9 @@ absl::StatusOr<NodeChains> NamedNodes(const PlannerInput& input) {
     return absl::InvalidArgumentError(absl::StrCat(
         "strategy.nodes: ", named, " daemons for ",
         replicas == 1 ? absl::StrCat(wanted, " stages (strategy.stages or layers_per_stage)")
-        : wanted == 0 ? absl::StrCat(replicas, " replicas (strategy.replicas): no equal chains")
-                      : absl::StrCat(Shape(replicas, wanted), ", which need ", replicas * wanted)));
+        : wanted == 0
+            ? absl::StrCat(replicas, " replicas (strategy.replicas): no equal chains")
+            : absl::StrCat(ShapeWords(replicas, wanted), ", which need ", replicas * wanted)));
   }
   const int stages = named / replicas;
   if (stages > input.job.model().layers()) {
@@ -206,12 +201,11 @@ NodeChains ChainsOf(const Layout& layout) {
 }
 
 // The best of the promising layouts of this shape; the first refusal if none can run.
-absl::StatusOr<Layout> BestFor(const PlannerInput& input, const Pool& pool, int replicas,
-                               int stages, const LinkIndex& links) {
+absl::StatusOr<Layout> BestFor(const PlannerInput& input, const Pool& pool, const RoughScore& rough,
+                               int replicas, int stages, const LinkIndex& links) {
   absl::StatusOr<Layout> best = NoLinks(pool.nodes, replicas, stages, links);
   if (absl::Status data = NoEnds(input.job, pool.nodes); stages > 1 && !data.ok()) return data;
   bool first = true;
-  const RoughScore rough(input.job, pool.nodes, links);
   for (const Chains& chains : Promising(rough, replicas, stages)) {
     absl::StatusOr<Layout> layout =
         PriceLayout(input.job, ChainsOf(pool, chains), LayersOf(input.job), links,
@@ -224,8 +218,8 @@ absl::StatusOr<Layout> BestFor(const PlannerInput& input, const Pool& pool, int 
 }
 
 std::string Line(const Layout& layout) {
-  return absl::StrCat(Shape(layout.replicas(), layout.stages()), ": ", FormatSeconds(layout.step_s),
-                      " a step (", NamesOf(layout), ")");
+  return absl::StrCat(ShapeWords(layout.replicas(), layout.stages()), ": ",
+                      FormatSeconds(layout.step_s), " a step (", NamesOf(layout), ")");
 }
 
 struct Range {
@@ -245,9 +239,9 @@ absl::StatusOr<Found> FindNamed(const PlannerInput& input, const LinkIndex& link
   ASSIGN_OR_RETURN(const NodeChains chains, NamedNodes(input));
   ASSIGN_OR_RETURN(found.best, PriceLayout(input.job, chains, LayersOf(input.job), links,
                                            {input.start_step, -1}));
-  found.considered.push_back(
-      absl::StrCat(Shape(found.best.replicas(), found.best.stages()), " on ", NamesOf(found.best),
-                   ", as the job says: ", FormatSeconds(found.best.step_s), " a step"));
+  found.considered.push_back(absl::StrCat(
+      ShapeWords(found.best.replicas(), found.best.stages()), " on ", NamesOf(found.best),
+      ", as the job says: ", FormatSeconds(found.best.step_s), " a step"));
   KeepPrevious(input, found.best.nodes(), links, &found);
   return found;
 }
@@ -266,15 +260,16 @@ absl::StatusOr<Found> FindLayout(const PlannerInput& input, const LinkIndex& lin
   if (!pool.data_error.ok()) return pool.data_error;
   absl::StatusOr<Layout> best = absl::InternalError("no layout was tried");
   size_t best_line = 0;
+  const RoughScore rough(input.job, pool.nodes, links);
   const Range replicas = ReplicasOf(input, pool);
   for (int r = replicas.least; r <= replicas.most; ++r) {
     const int most = wanted != 0 ? wanted : std::min(input.job.model().layers(), free / r);
     for (int stages = wanted != 0 ? wanted : 1; stages <= most && r * stages <= free; ++stages) {
-      absl::StatusOr<Layout> layout = BestFor(input, pool, r, stages, links);
+      absl::StatusOr<Layout> layout = BestFor(input, pool, rough, r, stages, links);
       found.considered.push_back(
           layout.ok()
               ? Line(*layout)
-              : absl::StrCat(Shape(r, stages), ": not possible: ", layout.status().message()));
+              : absl::StrCat(ShapeWords(r, stages), ": not possible: ", layout.status().message()));
       if (layout.ok() ? (!best.ok() || layout->cost_s <= kStagesMustPay * best->cost_s)
                       : !best.ok()) {
         best = std::move(layout);

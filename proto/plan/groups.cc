@@ -33,6 +33,21 @@ bool StandsForStage(const Plan& plan, int rank) {
                       [&](const RankPlan& other) { return other.stage() == ranks[rank].stage(); });
 }
 
+std::string ShapeWords(int replicas, int stages) {
+  return absl::StrCat(replicas > 1 ? absl::StrCat(replicas, " replicas x ") : "", stages,
+                      stages == 1 ? " stage" : " stages");
+}
+
+std::string ShapeWords(const Plan& plan) {
+  return ShapeWords(plan.replicas_size(), StagesOf(plan));
+}
+
+std::string StageWords(const Plan& plan, int rank) {
+  const RankPlan& r = plan.ranks(rank);
+  return absl::StrCat("stage ", r.stage(), plan.replicas_size() > 1 ? " of replica " : "",
+                      plan.replicas_size() > 1 ? absl::StrCat(r.replica()) : "");
+}
+
 int64_t OwnElements(const Plan& plan, int rank) {
   const ModelSpec& model = plan.job().model();
   const RankPlan& r = plan.ranks(rank);

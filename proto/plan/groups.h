@@ -28,6 +28,13 @@ int StagesOf(const Plan& plan);
 // Of the ranks that hold a stage, the one that stores it: the others have the same weights.
 bool StandsForStage(const Plan& plan, int rank);
 
+// "3 stages", "2 replicas x 1 stage".
+std::string ShapeWords(int replicas, int stages);
+std::string ShapeWords(const Plan& plan);
+
+// "stage 1", or where there are several replicas "stage 1 of replica 0".
+std::string StageWords(const Plan& plan, int rank);
+
 // Parameters of a rank's stage but the tied ones: those of its layers, embedding and head, and of
 // the autoencoders on its boundaries. The tied embedding is one of them where no other rank of its
 // replica has a copy.

@@ -224,13 +224,6 @@ std::string NodesView(const ListNodesReply& reply) {
   return out;
 }
 
-std::string ShapeWords(const Plan& plan) {
-  const int stages = StagesOf(plan);
-  return absl::StrCat(
-      plan.replicas_size() > 1 ? absl::StrCat(plan.replicas_size(), " replicas x ") : "", stages,
-      stages == 1 ? " stage" : " stages");
-}
-
 std::string PlanView(const PlanReply& reply) {
   const Plan& plan = reply.plan();
   const RecipeSpec& recipe = plan.job().recipe();

@@ -20,8 +20,6 @@ Ready CountReady(const ListNodesReply& reply);
 std::string NodesView(const ListNodesReply& reply);
 
 // Stages, links with figures and codecs, the reason of each choice, the schedule.
-// "3 stages", "2 replicas x 3 stages".
-std::string ShapeWords(const Plan& plan);
 std::string PlanView(const PlanReply& reply);
 
 // What a resume changes; empty: nothing.

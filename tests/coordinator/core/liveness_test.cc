@@ -282,6 +282,20 @@ TEST_F(LivenessTest, WhileItStartsALostDaemonIsMissedAfterALease) {
   EXPECT_THAT(Reason(), HasSubstr("daemon name2 is lost: not heard for 15 s; it held stage 2"));
 }
 
+TEST_F(LivenessTest, ALostDaemonsStageIsNamedWithItsReplica) {
+  Tell(0, SessionEvent::FAILED, 2);
+  plan_.set_generation(2);
+  for (int r = 0; r < plan_.ranks_size(); ++r) {
+    plan_.add_replicas()->set_samples(1);
+    plan_.mutable_ranks(r)->set_stage(0);
+    plan_.mutable_ranks(r)->set_replica(r);
+  }
+  ASSERT_TRUE(jobs_.Start("bible-1", plan_, At(3)).ok());
+  Cut(2, 4);
+  jobs_.Tick(members_, At(19));
+  EXPECT_THAT(Reason(), HasSubstr("it held stage 0 of replica 2"));
+}
+
 TEST_F(LivenessTest, APauseOfTheCoordinatorCountsForNobody) {
   TrainOn({0, 1, 2}, 2, 10);
   Cut(1, 10);

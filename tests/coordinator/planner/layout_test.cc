@@ -176,8 +176,13 @@ TEST_F(LayoutTest, MemoryForAgreeingIsCounted) {
   Nodes({20, 20});
   const absl::StatusOr<Layout> alone = Price("a"), both = Price("a b");
   ASSERT_TRUE(alone.ok() && both.ok());
-  const int64_t parameters = 4 * ReductionBytes(1, 2, true, false) / 4;
-  EXPECT_GT(parameters, 0);
+  job_.mutable_compression()->set_gradients("bf16");
+  EXPECT_EQ(ReductionBytes(job_, 100, 2), 4 * 300);
+  job_.mutable_compression()->set_gradients("ef(quant(4))");
+  EXPECT_EQ(ReductionBytes(job_, 100, 2), 4 * 450);
+  job_.mutable_strategy()->set_local_steps(5);
+  EXPECT_EQ(ReductionBytes(job_, 100, 2), 4 * 750);
+  job_.mutable_strategy()->set_local_steps(1);
   EXPECT_GT(both->chains[0].bytes[0], alone->chains[0].bytes[0]);
   for (NodeInfo& node : *topology_.mutable_nodes())
     node.set_memory_bytes(alone->chains[0].bytes[0] + 1);

@@ -74,6 +74,18 @@ TEST(Groups, EachStageOfReplicasAddsUpItsGradients) {
   EXPECT_EQ(plan.groups_size(), 0);
 }
 
+TEST(Groups, RanksAndPlansHaveNames) {
+  Plan plan = Chains(2, 1);
+  EXPECT_EQ(ShapeWords(plan), "2 stages");
+  EXPECT_EQ(StageWords(plan, 1), "stage 1");
+  plan = Chains(2, 2);
+  for (int r = 0; r < 2; ++r) plan.add_replicas()->set_samples(1);
+  for (int r : {2, 3}) plan.mutable_ranks(r)->set_replica(1);
+  EXPECT_EQ(ShapeWords(plan), "2 replicas x 2 stages");
+  EXPECT_EQ(StageWords(plan, 3), "stage 1 of replica 1");
+  EXPECT_EQ(ShapeWords(4, 1), "4 replicas x 1 stage");
+}
+
 TEST(Groups, ReplicasShareTheBatch) {
   Plan plan = Chains(1, 2);
   plan.mutable_ranks(1)->set_replica(1);
