@@ -1,8 +1,9 @@
 #include "worker/engine/host_copy.h"
 
 #include <ATen/ops/empty.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/version.h>
+
+#include "worker/engine/device_tensor.h"
 
 namespace isthmus::engine {
 
@@ -14,7 +15,7 @@ HostCopy::HostCopy(const at::Tensor& tensor) {
   host_ = at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.dtype()).pinned_memory(true));
   host_.copy_(tensor, /*non_blocking=*/true);
   done_.emplace(tensor.device().type());
-  done_->record(c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device()));
+  done_->record(CurrentStream(tensor.device()));
 }
 
 const at::Tensor& HostCopy::Wait() {

@@ -41,7 +41,7 @@ absl::Status Rounds::Read(const std::vector<Parameter>& parameters, GroupPlan::T
   RETURN_IF_ERROR(CheckBegun(*this));
   return ForRange(parameters, set, first, out.size(),
                   [&](size_t i, int64_t from, int64_t n, int64_t at) {
-                    const at::Tensor now = OnHost(parameters[i].value);
+                    const at::Tensor now = parameters[i].value.detach().cpu().contiguous();
                     const float* w = now.data_ptr<float>() + from;
                     const float* agreed = kept_[i].agreed.data_ptr<float>() + from;
                     for (int64_t k = 0; k < n; ++k) out[at + k] = agreed[k] - w[k];
