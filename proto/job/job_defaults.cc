@@ -76,6 +76,10 @@ absl::Status CheckCodec(absl::string_view field, const std::string& text, bool m
       absl::StrCat(field, ": ", spec.status().message(), may_be_auto && is_word ? or_auto : ""));
 }
 
+absl::Status NotBuilt(absl::string_view field) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": this is not built yet: leave it out"));
+}
+
 // `format_known`: of the data; the default vocabulary follows from it.
 void ValidateModel(const ModelSpec& m, bool format_known, Errors* errors) {
   errors->Add(CheckOneOf("model.family", m.family(), {"gpt2"}));
@@ -123,6 +127,7 @@ void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
   errors->Add(CheckRange("strategy.local_steps", s.local_steps(), 1, kMaxLocalSteps));
   errors->Add(CheckRange("strategy.outer_learning_rate", s.outer_learning_rate(), 1e-6, 10));
   errors->Add(CheckRange("strategy.outer_momentum", s.outer_momentum(), 0, 0.999));
+  if (s.has_look_ahead()) errors->Add(NotBuilt("strategy.look_ahead"));
   if (layers < 1) return;  // said of model.layers
   if (s.stages() > layers) {
     errors->Add(
@@ -246,6 +251,8 @@ void ValidateCompression(const CompressionSpec& c, int hidden, int stages, Error
       errors->Add(CheckCodec("compression.evaluation", c.evaluation(), false));
   CheckGradients(c.gradients(), errors);
   errors->Add(CheckRange("compression.min_bits", c.min_bits(), 2, 8));
+  if (c.has_backward_when()) errors->Add(NotBuilt("compression.backward_when"));
+  if (c.has_gradient_stages()) errors->Add(NotBuilt("compression.gradient_stages"));
   errors->Add(
       CheckOneOf("compression.tied", c.tied(),
                  {"auto", "none", "bf16", "fp16", "none | zstd", "bf16 | zstd", "fp16 | zstd"}));

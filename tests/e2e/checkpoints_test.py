@@ -52,7 +52,7 @@ class CheckpointsTest(unittest.TestCase):
         self.addCleanup(watch.wait)
         self.addCleanup(watch.kill)
         self.assertIn("warning: checkpoints are not stored", watch.stdout.readline())
-        self.assertIn("held and tried again", cluster.status()["reason"])
+        cluster.wait_for(lambda: "held and tried again" in cluster.status()["reason"])
         os.remove(filler)
         status = cluster.wait_state({"finished"})
         self.assertEqual(int(status["checkpoint_step"]), 200)

@@ -12,8 +12,12 @@ SCRIPTS = sorted(glob.glob(os.path.join(ROOT, "deploy", "*.sh")))
 PROGRAMS = [s for s in SCRIPTS if os.path.basename(s) != "lib.sh"]
 
 
-def run(*command, **options):
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+# A user's shell, not that of the script that started the tests: that one's place would pass for the user's.
+USERS_ENV = {name: value for name, value in os.environ.items() if name != "ISTHMUS_CALLER"}
+
+
+def run(*command, env=None, **options):
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=USERS_ENV if env is None else env, **options)
 
 
 def lib(code):
