@@ -48,42 +48,76 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const SessionPlan& plan
 Executor::Executor(const SessionPlan& plan, ExecutorOptions options, int64_t skipped)
     : plan_(plan),
       o_(std::move(options)),
-      slots_(std::max(plan.micros(), plan.eval_micros())),
+      micros_(std::max(plan.micros(), plan.eval_micros())),
+      slots_(plan.overlaps() ? 2 * micros_ : micros_),
       skipped_(skipped) {}
 
-absl::Status Executor::Begin(int64_t step) {
+void Executor::Begin(int64_t step) {
   step_ = step;
-  loss_sum_ = 0;
-  finite_ = true;
   agreeing_ = false;
   wishes_.reset();
   heard_.reset();
   result_ = StepResult();
   result_.learning_rate = LearningRate(plan_.job().recipe(), step);
-  for (Slot& slot : slots_) slot = Slot();
-  if (order_ != nullptr) step_ids_ = order_->Step(step);
-  return absl::OkStatus();
+}
+
+void Executor::BeginPasses(int64_t step) {
+  StepState& state = states_[step % 2];
+  state = StepState();
+  state.step = step;
+  if (order_ != nullptr) state.ids = order_->Step(step);
+  const size_t begin = plan_.overlaps() ? static_cast<size_t>(step % 2) * micros_ : 0;
+  for (int m = 0; m < micros_; ++m) slots_[begin + m] = Slot();
 }
 
 absl::StatusOr<StepResult> Executor::RunStep(int64_t step) {
-  RETURN_IF_ERROR(Begin(step));
-  RETURN_IF_ERROR(Follow(plan_.mine().train()));
+  Begin(step);
+  if (!plan_.overlaps()) {
+    BeginPasses(step);
+    RETURN_IF_ERROR(Follow(plan_.mine().train(), Ahead::kToo));
+  } else {
+    RETURN_IF_ERROR(Fill(step));
+    draining_ = plan_.DrainsAfter(step) || drained_ == step;
+    if (!draining_) {
+      BeginPasses(step + 1);
+      for (const Port& port : o_.ports) {
+        if (port.in != nullptr) port.in->StepDecided(step, false);
+      }
+    }
+    RETURN_IF_ERROR(Follow(plan_.mine().train(), draining_ ? Ahead::kNot : Ahead::kToo));
+    filled_ = !draining_;
+  }
+  StepState& state = states_[step % 2];
   if (plan_.AgreesAfter(step)) {
     const Vote step_decision = result_.decision;
     agreeing_ = true;
-    finite_ = true;
+    state.finite = true;
     wishes_.reset();
     heard_.reset();
-    RETURN_IF_ERROR(Follow(plan_.mine().agree()));
+    RETURN_IF_ERROR(Follow(plan_.mine().agree(), Ahead::kToo));
     result_.decision.set_commit(step_decision.commit());  // for the record of the step
     result_.decision.set_norm_sq(step_decision.norm_sq());
   }
-  result_.loss = loss_sum_ / static_cast<double>(plan_.tokens_per_step());
+  result_.loss = state.loss_sum / static_cast<double>(plan_.tokens_per_step());
   return result_;
 }
 
-absl::Status Executor::Follow(const google::protobuf::RepeatedPtrField<Action>& list) {
+// Passes of `step` that its own list does not have: those that the list before it would have.
+absl::Status Executor::Fill(int64_t step) {
+  if (filled_) return absl::OkStatus();
+  RETURN_IF_ERROR(o_.stage->BeginOverlapped());
+  BeginPasses(step);
+  step_ = step - 1;
+  filling_ = true;
+  RETURN_IF_ERROR(Follow(plan_.mine().train(), Ahead::kOnly));
+  filling_ = false;
+  step_ = step;
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Follow(const google::protobuf::RepeatedPtrField<Action>& list, Ahead ahead) {
   for (const Action& action : list) {
+    if (action.ahead() != 0 ? ahead == Ahead::kNot : ahead == Ahead::kOnly) continue;
     RETURN_IF_ERROR(Do(action));
     ++*o_.progress;
   }
@@ -93,9 +127,9 @@ absl::Status Executor::Follow(const google::protobuf::RepeatedPtrField<Action>& 
 absl::Status Executor::Do(const Action& action) {
   switch (action.op()) {
     case Action::FWD:
-      return Forward(action.micro(), true, &loss_sum_);
+      return Forward(action, true);
     case Action::BWD:
-      return Backward(action.micro());
+      return Backward(action);
     case Action::SEND:
       return Send(action);
     case Action::RECV:
@@ -130,7 +164,7 @@ absl::Status Executor::Send(const Action& action) {
   ScopedTimer timer(&result_.times.sync_ns);
   switch (action.what()) {
     case FrameHeader::BUFFER_HASH:
-      return o_.ports[action.link()].out->Push(NewFrame(FrameHeader::BUFFER_HASH, 0));
+      return o_.ports[action.link()].out->Push(NewFrame(FrameHeader::BUFFER_HASH, step_, 0));
     case FrameHeader::VOTE:
       Wish();
       return SendVote(action, OwnVote());
@@ -157,7 +191,7 @@ absl::Status Executor::Receive(const Action& action) {
   }
   ScopedTimer timer(&result_.times.sync_ns);
   if (action.what() == FrameHeader::VOTE) Wish();
-  ASSIGN_OR_RETURN(const Inbound item, Pop(o_.ports[action.link()], action.what(), 0));
+  ASSIGN_OR_RETURN(const Inbound item, Pop(o_.ports[action.link()], action.what(), step_, 0));
   if (action.what() == FrameHeader::BUFFER_HASH) return absl::OkStatus();  // the inlet compared it
   const Vote& vote = item.header.vote();
   if (action.what() == FrameHeader::DECISION) return Decided(vote, action.link());
@@ -171,31 +205,33 @@ absl::Status Executor::Reduction(const Action& action) {
     return o_.ports[plan_.index_of(plan_.group_link(peer))];
   };
   GroupWires wires;
-  wires.new_frame = [this] { return NewFrame(FrameHeader::CONTRIBUTION, 0); };
+  wires.new_frame = [this] { return NewFrame(FrameHeader::CONTRIBUTION, step_, 0); };
   wires.send = [&](int peer, Outbound frame) { return port(peer).out->Push(std::move(frame)); };
-  wires.receive = [&](int peer, FrameHeader::Kind kind) { return Pop(port(peer), kind, 0); };
+  wires.receive = [&](int peer, FrameHeader::Kind kind) { return Pop(port(peer), kind, step_, 0); };
   GroupReduction& group = *groups_[action.group()];
   if (action.op() == Action::OFFER) return group.Offer(o_.stage, step_, wires);
   if (action.op() == Action::REDUCE) return group.Reduce(o_.stage, step_, wires);
   RETURN_IF_ERROR(group.Collect(o_.stage, wires));
-  finite_ = finite_ && group.finite();
+  StepState& state = states_[step_ % 2];
+  state.finite = state.finite && group.finite();
   return absl::OkStatus();
 }
 
 absl::StatusOr<EvalResult> Executor::RunEval(int64_t step) {
-  RETURN_IF_ERROR(Begin(step));
-  double loss_sum = 0;
+  Begin(step);
+  BeginPasses(step);
   int64_t samples = 0;
   for (const Action& action : plan_.mine().eval()) {
     ASSIGN_OR_RETURN(const bool leaves, LeavesEval(action));
     if (leaves) return EvalResult();
-    RETURN_IF_ERROR(DoEval(action, &loss_sum, &samples));
+    RETURN_IF_ERROR(DoEval(action, &samples));
     ++*o_.progress;
   }
   EvalResult result;
   result.has_loss = plan_.has_head() && samples > 0;
   if (result.has_loss)
-    result.loss = loss_sum / static_cast<double>(samples * plan_.job().model().context());
+    result.loss =
+        states_[step % 2].loss_sum / static_cast<double>(samples * plan_.job().model().context());
   return result;
 }
 
@@ -203,24 +239,24 @@ absl::StatusOr<EvalResult> Executor::RunEval(int64_t step) {
 // activation and pass it on.
 absl::StatusOr<bool> Executor::LeavesEval(const Action& action) {
   if (action.op() != Action::FWD) return false;
-  if (!(plan_.embeds() ? o_.leave_eval() : slots_[action.micro()].leave)) return false;
+  if (!(plan_.embeds() ? o_.leave_eval() : SlotFor(action).leave)) return false;
   if (plan_.has_head()) return true;
-  Outbound item = NewFrame(FrameHeader::EVAL_ACTIVATION, action.micro());
+  Outbound item = NewFrame(FrameHeader::EVAL_ACTIVATION, step_, action.micro());
   item.header.mutable_vote()->set_stop(true);
   item.tensor = Tensor{plan_.boundary_dims(*plan_.above(), 0), {}};
   RETURN_IF_ERROR(PushTimed(o_.ports[plan_.index_of(*plan_.above())], std::move(item)));
   return true;
 }
 
-absl::Status Executor::DoEval(const Action& action, double* loss_sum, int64_t* samples) {
+absl::Status Executor::DoEval(const Action& action, int64_t* samples) {
   switch (action.op()) {
     case Action::RECV:
       return Receive(action);
     case Action::SEND:
       return Send(action);
     case Action::FWD:
-      RETURN_IF_ERROR(Forward(action.micro(), false, loss_sum));
-      *samples += slots_[action.micro()].ids.size();
+      RETURN_IF_ERROR(Forward(action, false));
+      *samples += SlotFor(action).ids.size();
       return absl::OkStatus();
     default:
       return Unexpected("a training action in a validation pass");
@@ -228,14 +264,16 @@ absl::Status Executor::DoEval(const Action& action, double* loss_sum, int64_t* s
 }
 
 // The ranks that read data do so themselves, in the same order.
-void Executor::FillIds(int micro, bool train) {
-  std::vector<uint32_t>& ids = slots_[micro].ids;
+void Executor::FillIds(const Action& action, bool train) {
+  const int micro = action.micro();
+  std::vector<uint32_t>& ids = SlotFor(action).ids;
   if (!train) {
     ids = EvalIds(micro);
     return;
   }
   const int64_t begin = static_cast<int64_t>(micro) * plan_.job().recipe().micro_batch();
-  ids.assign(step_ids_.begin() + begin, step_ids_.begin() + begin + plan_.samples(micro));
+  const auto first = StateOf(action).ids.begin() + begin;
+  ids.assign(first, first + plan_.samples(micro));
 }
 
 std::vector<uint32_t> Executor::EvalIds(int micro) const {
@@ -250,25 +288,26 @@ std::vector<uint32_t> Executor::EvalIds(int micro) const {
   return ids;
 }
 
-absl::StatusOr<Inbound> Executor::Pop(const Port& port, FrameHeader::Kind kind, int micro) {
-  absl::StatusOr<Inbound> item = port.in->Pop(plan_.timeout(step_));
+absl::StatusOr<Inbound> Executor::Pop(const Port& port, FrameHeader::Kind kind, int64_t step,
+                                      int micro) {
+  absl::StatusOr<Inbound> item = port.in->Pop(plan_.timeout(step));
   if (!item.ok())
-    return Annotate(item.status(), absl::StrCat("waiting for the ", FrameName(kind, step_, micro)));
+    return Annotate(item.status(), absl::StrCat("waiting for the ", FrameName(kind, step, micro)));
   if (item->header.kind() != kind || item->header.micro() != micro) {
     return absl::InternalError(
         absl::StrCat("the inlet gave the ",
                      FrameName(item->header.kind(), item->header.step(), item->header.micro()),
-                     " for the ", FrameName(kind, step_, micro)));
+                     " for the ", FrameName(kind, step, micro)));
   }
   return item;
 }
 
-Outbound Executor::NewFrame(FrameHeader::Kind kind, int micro) const {
+Outbound Executor::NewFrame(FrameHeader::Kind kind, int64_t step, int micro) const {
   Outbound item;
   item.header.set_kind(kind);
-  item.header.set_step(step_);
+  item.header.set_step(step);
   item.header.set_micro(micro);
-  item.timeout = plan_.timeout(step_);
+  item.timeout = plan_.timeout(step);
   return item;
 }
 
@@ -282,8 +321,9 @@ absl::Status Executor::ReceiveActivation(const Action& action) {
   ScopedTimer timer(&result_.times.recv_wait_ns);
   const int micro = action.micro();
   const bool train = action.what() == FrameHeader::ACTIVATION;
-  ASSIGN_OR_RETURN(Inbound item, Pop(o_.ports[action.link()], action.what(), micro));
-  Slot& slot = slots_[micro];
+  ASSIGN_OR_RETURN(Inbound item,
+                   Pop(o_.ports[action.link()], action.what(), StepOf(action), micro));
+  Slot& slot = SlotFor(action);
   slot.ids.assign(item.header.sample_ids().begin(), item.header.sample_ids().end());
   slot.activation = std::move(item.tensor);
   slot.token_ids = std::move(item.token_ids);
@@ -291,19 +331,20 @@ absl::Status Executor::ReceiveActivation(const Action& action) {
   slot.leave = item.header.vote().stop();
   if (!plan_.has_head() || slot.leave) return absl::OkStatus();
   const std::vector<uint32_t> theirs = slot.ids;
-  FillIds(micro, train);
+  FillIds(action, train);
   if (theirs == slot.ids) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "the ", FrameName(item.header.kind(), step_, micro),
+      "the ", FrameName(item.header.kind(), StepOf(action), micro),
       " is of other samples than the last stage reads: ", plan_.job().data().path(),
       " is not the same file on the first stage's host and on ", plan_.Describe(plan_.rank())));
 }
 
-absl::Status Executor::Forward(int micro, bool train, double* loss_sum) {
-  Slot& slot = slots_[micro];
-  if (plan_.embeds()) FillIds(micro, train);
+absl::Status Executor::Forward(const Action& action, bool train) {
+  Slot& slot = SlotFor(action);
+  if (plan_.embeds()) FillIds(action, train);
   MicroBatch batch;
-  batch.micro = micro;
+  batch.micro = SlotOf(action);
+  batch.ahead = action.ahead() != 0 && !filling_;
   batch.samples = slot.ids.size();
   batch.positions = plan_.job().model().context();
   // Of what the optimiser sees: the whole batch, or what its replica takes of it.
@@ -334,18 +375,18 @@ absl::Status Executor::Forward(int micro, bool train, double* loss_sum) {
   slot.activation = std::move(out.activation);
   if (!plan_.has_head()) return absl::OkStatus();
   slot.late_loss = std::move(out.late_loss);
-  if (slot.late_loss == nullptr) AddLoss(out.loss_sum, loss_sum);
+  if (slot.late_loss == nullptr) AddLoss(out.loss_sum, &StateOf(action));
   return absl::OkStatus();
 }
 
-void Executor::AddLoss(double loss, double* sum) {
-  *sum += loss;
-  if (!std::isfinite(loss)) finite_ = false;
+void Executor::AddLoss(double loss, StepState* step) {
+  step->loss_sum += loss;
+  if (!std::isfinite(loss)) step->finite = false;
 }
 
 absl::Status Executor::SendActivation(const Action& action) {
-  Slot& slot = slots_[action.micro()];
-  Outbound item = NewFrame(action.what(), action.micro());
+  Slot& slot = SlotFor(action);
+  Outbound item = NewFrame(action.what(), StepOf(action), action.micro());
   item.header.mutable_sample_ids()->Add(slot.ids.begin(), slot.ids.end());
   item.tensor = std::move(slot.activation);
   item.token_ids = slot.token_ids;
@@ -355,31 +396,33 @@ absl::Status Executor::SendActivation(const Action& action) {
 absl::Status Executor::ReceiveGradient(const Action& action) {
   ScopedTimer timer(&result_.times.recv_wait_ns);
   const int micro = action.micro();
-  ASSIGN_OR_RETURN(Inbound item, Pop(o_.ports[action.link()], FrameHeader::GRADIENT, micro));
-  Slot& slot = slots_[micro];
+  ASSIGN_OR_RETURN(Inbound item,
+                   Pop(o_.ports[action.link()], FrameHeader::GRADIENT, StepOf(action), micro));
+  Slot& slot = SlotFor(action);
   const auto& ids = item.header.sample_ids();
   if (!std::equal(ids.begin(), ids.end(), slot.ids.begin(), slot.ids.end())) {
-    return absl::DataLossError(absl::StrCat("the ", FrameName(FrameHeader::GRADIENT, step_, micro),
+    return absl::DataLossError(absl::StrCat("the ",
+                                            FrameName(FrameHeader::GRADIENT, StepOf(action), micro),
                                             " is of other samples than its activation"));
   }
   slot.gradient = std::move(item.tensor);
   return absl::OkStatus();
 }
 
-absl::Status Executor::Backward(int micro) {
+absl::Status Executor::Backward(const Action& action) {
   ScopedTimer timer(&result_.times.compute_ns);
-  Slot& slot = slots_[micro];
-  ASSIGN_OR_RETURN(slot.gradient, o_.stage->Backward(micro, std::move(slot.gradient)));
+  Slot& slot = SlotFor(action);
+  ASSIGN_OR_RETURN(slot.gradient, o_.stage->Backward(SlotOf(action), std::move(slot.gradient)));
   if (slot.late_loss == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const double loss, slot.late_loss());
   slot.late_loss = nullptr;
-  AddLoss(loss, &loss_sum_);
+  AddLoss(loss, &StateOf(action));
   return absl::OkStatus();
 }
 
 absl::Status Executor::SendGradient(const Action& action) {
-  Slot& slot = slots_[action.micro()];
-  Outbound item = NewFrame(FrameHeader::GRADIENT, action.micro());
+  Slot& slot = SlotFor(action);
+  Outbound item = NewFrame(FrameHeader::GRADIENT, StepOf(action), action.micro());
   item.header.mutable_sample_ids()->Add(slot.ids.begin(), slot.ids.end());
   item.tensor = std::move(slot.gradient);
   item.token_ids = std::move(slot.token_ids);
@@ -388,7 +431,7 @@ absl::Status Executor::SendGradient(const Action& action) {
 }
 
 absl::Status Executor::SendVote(const Action& action, const Vote& vote) {
-  Outbound item = NewFrame(action.what(), 0);
+  Outbound item = NewFrame(action.what(), step_, 0);
   *item.header.mutable_vote() = vote;
   return Annotate(o_.ports[action.link()].out->Push(std::move(item)),
                   absl::StrCat("sending the ", FrameName(action.what(), step_, 0)));
@@ -402,7 +445,7 @@ void Executor::Wish() {
 }
 
 Vote Executor::OwnVote() {
-  wishes_->finite = finite_;
+  wishes_->finite = states_[step_ % 2].finite;
   GradientNorm norm;
   if (!agreeing_) norm = o_.stage->Norm();
   // The same gradients count elsewhere.
@@ -414,12 +457,15 @@ Vote Executor::MakeDecision() {
   Wish();
   const Vote all = OwnVote();
   if (plan_.local() && !agreeing_) return Decide(all, false, false);
-  return Decide(all, o_.checkpoint_due(step_, all), step_ + 1 >= plan_.end_step());
+  const Vote decision = Decide(all, o_.checkpoint_due(step_, all), step_ + 1 >= plan_.end_step());
+  // Passes of the next step are under way: what was asked for comes after that one.
+  return plan_.overlaps() && !draining_ ? DrainFirst(decision) : decision;
 }
 
 // `from_link`: it came over that link; -1: it was made here.
 absl::Status Executor::Decided(const Vote& decision, int from_link) {
   result_.decision = decision;
+  if (decision.drain()) drained_ = step_ + 1;
   if (!decision.stop()) return absl::OkStatus();
   // Before another rank can know of it and end its links.
   for (size_t l = 0; l < o_.ports.size(); ++l) {

@@ -85,6 +85,13 @@ class Executor {
   const std::vector<std::unique_ptr<GroupReduction>>& groups() const { return groups_; }
 
  private:
+  // What is known of a step before its decision. Where steps overlap, two are under way.
+  struct StepState {
+    int64_t step = -1;
+    std::vector<uint32_t> ids;  // of its samples, on ranks that read data
+    double loss_sum = 0;
+    bool finite = true;
+  };
   struct Slot {  // what a micro-batch holds between its actions
     std::vector<uint32_t> ids;
     std::vector<uint32_t> token_ids;  // if a codec passes them on
@@ -96,19 +103,22 @@ class Executor {
   };
 
   Executor(const SessionPlan& plan, ExecutorOptions options, int64_t skipped);
-  absl::Status Begin(int64_t step);
-  absl::Status Follow(const google::protobuf::RepeatedPtrField<Action>& list);
+  void Begin(int64_t step);
+  void BeginPasses(int64_t step);
+  absl::Status Fill(int64_t step);
+  enum class Ahead { kOnly, kToo, kNot };  // which actions of a list
+  absl::Status Follow(const google::protobuf::RepeatedPtrField<Action>& list, Ahead ahead);
   absl::Status Do(const Action& action);
-  absl::Status DoEval(const Action& action, double* loss_sum, int64_t* samples);
+  absl::Status DoEval(const Action& action, int64_t* samples);
   absl::StatusOr<bool> LeavesEval(const Action& action);
   absl::Status Send(const Action& action);
   absl::Status Receive(const Action& action);
   absl::Status ReceiveActivation(const Action& action);
-  absl::Status Forward(int micro, bool train, double* loss_sum);
+  absl::Status Forward(const Action& action, bool train);
   absl::Status SendActivation(const Action& action);
   absl::Status ReceiveGradient(const Action& action);
-  absl::Status Backward(int micro);
-  void AddLoss(double loss, double* sum);
+  absl::Status Backward(const Action& action);
+  void AddLoss(double loss, StepState* step);
   absl::Status SendGradient(const Action& action);
   absl::Status Reduction(const Action& action);
   void Wish();
@@ -120,21 +130,32 @@ class Executor {
   absl::Status Step();
   absl::Status SendVote(const Action& action, const Vote& vote);
   absl::Status PushTimed(const Port& port, Outbound item);
-  absl::StatusOr<Inbound> Pop(const Port& port, FrameHeader::Kind kind, int micro);
-  Outbound NewFrame(FrameHeader::Kind kind, int micro) const;
-  void FillIds(int micro, bool train);
+  absl::StatusOr<Inbound> Pop(const Port& port, FrameHeader::Kind kind, int64_t step, int micro);
+  Outbound NewFrame(FrameHeader::Kind kind, int64_t step, int micro) const;
+  void FillIds(const Action& action, bool train);
   std::vector<uint32_t> EvalIds(int micro) const;
+  int64_t StepOf(const Action& action) const { return step_ + action.ahead(); }
+  StepState& StateOf(const Action& action) { return states_[StepOf(action) % 2]; }
+  // Micro-batches of two steps that overlap are told apart.
+  int SlotOf(const Action& action) const {
+    const int64_t half = plan_.overlaps() ? StepOf(action) % 2 : 0;
+    return action.micro() + static_cast<int>(half) * micros_;
+  }
+  Slot& SlotFor(const Action& action) { return slots_[SlotOf(action)]; }
 
   const SessionPlan& plan_;
   ExecutorOptions o_;
   std::vector<std::unique_ptr<GroupReduction>> groups_;  // by index in plan.groups; null: not in it
   std::unique_ptr<SampleOrder> order_;                   // ranks that read data
-  std::vector<uint32_t> step_ids_;
+  const int micros_;                                     // most of a step or a validation pass
   std::vector<Slot> slots_;
-  int64_t step_ = 0;
-  double loss_sum_ = 0;
-  bool finite_ = true;
-  bool agreeing_ = false;               // the list of an agreement is followed
+  int64_t step_ = 0;  // whose list is followed
+  StepState states_[2];
+  bool filling_ = false;   // steps overlap: passes of this one alone, nothing else is under way
+  bool filled_ = false;    // ... passes of this one are under way
+  bool draining_ = false;  // ... and none of the next one begin
+  int64_t drained_ = -1;   // the step that a decision said so of
+  bool agreeing_ = false;  // the list of an agreement is followed
   std::optional<StepRequests> wishes_;  // of this step
   std::optional<Vote> heard_;           // votes that came in this step
   int64_t skipped_ = 0;

@@ -3,12 +3,14 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "proto/plan/actions.h"
+#include "proto/plan/overlap.h"
 
 namespace isthmus::worker {
 
 size_t PlacesBoard::LimitOf(const SessionPlan& plan) {
   int64_t under_way = 0, most = 1;
-  for (const Action& action : plan.mine().train()) {
+  for (const Action& action : Unroll(TrainOf(plan.plan(), plan.rank()), 2)) {
     if (action.op() == Action::SEND && action.what() == FrameHeader::ACTIVATION)
       most = std::max(most, ++under_way);
     if (action.op() == Action::RECV && action.what() == FrameHeader::GRADIENT) --under_way;

@@ -15,6 +15,7 @@
 #include "proto/codec/codec_size.h"
 #include "proto/plan.pb.h"
 #include "proto/plan/groups.h"
+#include "proto/plan/overlap.h"
 #include "worker/data/corpus.h"
 
 namespace isthmus::worker {
@@ -78,6 +79,12 @@ class SessionPlan {
   bool AgreesAfter(int64_t step) const { return isthmus::AgreesAfter(plan_, step); }
   bool EvalAfter(int64_t step) const;
   bool CheckpointAfter(int64_t step) const;  // by the interval alone
+  // Steps overlap (proto/plan/overlap.h), and as the plan alone says nothing is under way after
+  // this one; a decision may say so of another step.
+  bool overlaps() const { return Overlaps(job()); }
+  bool DrainsAfter(int64_t step) const {
+    return CheckpointAfter(step) || EvalAfter(step) || step + 1 >= end_step();
+  }
 
   // How long one wait may last without progress in `step` (or in the validation pass after it).
   absl::Duration timeout(int64_t step) const;

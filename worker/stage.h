@@ -30,6 +30,7 @@ struct MicroBatch {
   double loss_scale = 1;   // last stage: the gradient is that of loss_scale x (sum of token losses)
   bool train = true;       // false: nothing is kept for a backward pass
   bool late_loss = false;  // the caller can wait for the loss until after the backward pass
+  bool ahead = false;      // overlapped steps: of the step after the one that ends next
 };
 
 struct ForwardResult {
@@ -89,6 +90,12 @@ class Stage {
   virtual absl::Status ApplyDifference(GroupPlan::Tensors set, absl::Span<const float> d,
                                        const OuterStep& step) = 0;
   virtual absl::Status RestoreAgreed(GroupPlan::Tensors set) = 0;
+
+  // Steps that overlap (proto/plan/overlap.h). From the first call on the stage keeps weights and
+  // gradients twice. A forward pass takes the newest weights; gradients read and written, Norm,
+  // Apply and Discard are those of the step that ends next. Called while no micro-batch is under
+  // way: the passes that follow, `ahead` or not, begin with the newest weights.
+  virtual absl::Status BeginOverlapped() = 0;
 
   virtual GradientNorm Norm() = 0;
   virtual absl::Status Apply(const OptimizerStep& step) = 0;  // updates weights, clears gradients

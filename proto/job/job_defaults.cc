@@ -120,7 +120,12 @@ void ValidateRecipe(const RecipeSpec& r, Errors* errors) {
 
 void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
   errors->Add(CheckRange("strategy.stages", s.stages(), 0, 256));
-  errors->Add(CheckOneOf("strategy.schedule", s.schedule(), {"1f1b", "gpipe"}));
+  errors->Add(CheckOneOf("strategy.schedule", s.schedule(), {"1f1b", "gpipe", "overlap"}));
+  if (s.schedule() == "overlap" && s.local_steps() > 1) {
+    errors->Add(Bad("strategy.local_steps", s.local_steps(),
+                    "1 with strategy.schedule overlap: a replica that meets the others seldom has "
+                    "nothing to wait for at the end of a step"));
+  }
   errors->Add(CheckRange("strategy.queue_limit", s.queue_limit(), 1, 1024));
   errors->Add(CheckRange("strategy.in_flight", s.in_flight(), 0, 65536));
   errors->Add(CheckRange("strategy.replicas", s.replicas(), 0, 256));

@@ -9,10 +9,14 @@
 #include "base/status.h"
 #include "proto/codec/codec_text.h"
 #include "proto/plan/groups.h"
+#include "proto/plan/overlap.h"
 #include "proto/plan/schedule.h"
 
 namespace isthmus {
 namespace {
+
+// Fill, a step between others, drain.
+constexpr int kOverlappedSteps = 3;
 
 int CeilDivide(int64_t a, int64_t b) { return b > 0 ? static_cast<int>((a + b - 1) / b) : 0; }
 
@@ -35,7 +39,8 @@ bool Reduces(End end, const GroupPlan& group) {
   return (end == End::kAgreement) == (group.value() == GroupPlan::DIFFERENCE);
 }
 
-// Writes the end of a step on one rank.
+// Writes the end of a step on one rank. The parts follow each other; where steps overlap, passes of
+// the next one lie between them.
 class EndOfStep {
  public:
   EndOfStep(const Plan& plan, const Wiring& wiring, int rank, End end)
@@ -52,20 +57,55 @@ class EndOfStep {
   }
 
   absl::StatusOr<ActionList> Write() {
-    if (HasHash(above_, true)) Frame(Action::SEND, above_, FrameHeader::BUFFER_HASH);
-    if (HasHash(below_, false)) Frame(Action::SEND, below_, FrameHeader::BUFFER_HASH);
+    RETURN_IF_ERROR(FindRoot());
+    HashesUp(Action::SEND);
+    HashesDown(Action::SEND);
     for (const Action::Op op : {Action::OFFER, Action::REDUCE, Action::COLLECT}) Reduce(op, true);
-    RETURN_IF_ERROR(Votes());
+    HashesDown(Action::RECV);
+    Votes();
+    Reduce(Action::REDUCE, false);
+    HashesUp(Action::RECV);
+    Decision();
+    return std::move(list_);
+  }
+
+  // Frames of a link go in the order of its passes, so those of hashes lie where the last pass of
+  // the step is over and none of the next one has begun.
+  absl::StatusOr<ActionList> WriteBetween(const OverlapPasses& passes) {
+    RETURN_IF_ERROR(FindRoot());
+    HashesUp(Action::SEND);
+    HashesUp(Action::RECV);
+    Append(passes.ending);
+    HashesDown(Action::SEND);
+    HashesDown(Action::RECV);
+    Reduce(Action::OFFER, true);
+    Append(passes.before_vote);
+    for (const Action::Op op : {Action::REDUCE, Action::COLLECT}) Reduce(op, true);
+    Votes();
+    Append(passes.after_vote);
+    Reduce(Action::REDUCE, false);
+    Decision();
     return std::move(list_);
   }
 
  private:
   void Add(Action::Op op) { list_.emplace_back().set_op(op); }
 
+  void Append(const ActionList& list) { list_.insert(list_.end(), list.begin(), list.end()); }
+
   void Frame(Action::Op op, int link, FrameHeader::Kind what) {
     Add(op);
     list_.back().set_link(link);
     list_.back().set_what(what);
+  }
+
+  void HashesUp(Action::Op op) {
+    const int link = op == Action::SEND ? above_ : below_;
+    if (HasHash(link, true)) Frame(op, link, FrameHeader::BUFFER_HASH);
+  }
+  void HashesDown(Action::Op op) {
+    const int link = op == Action::SEND ? below_ : above_;
+    if (HasHash(link, false)) Frame(op, link, FrameHeader::BUFFER_HASH);
   }
 
   bool HasHash(int link, bool up) const {
@@ -92,35 +132,34 @@ class EndOfStep {
     }
   }
 
-  absl::Status Votes() {
+  absl::Status FindRoot() {
     const int root = heads_.front();
-    int link = below_;  // towards the root
-    if (link < 0 && rank_ != root) {
-      link = wiring_.GroupLink(rank_, root);
-      if (link < 0)
-        return absl::InvalidArgumentError(
-            absl::StrCat("schedule: no link takes the votes of rank ", rank_, " to rank ", root));
-    }
-    std::vector<int> others;  // links away from the root
     if (rank_ == root) {
       for (size_t h = 1; h < heads_.size(); ++h)
-        others.push_back(wiring_.GroupLink(root, heads_[h]));
+        others_.push_back(wiring_.GroupLink(root, heads_[h]));
+      return absl::OkStatus();
     }
-    if (HasHash(above_, false)) Frame(Action::RECV, above_, FrameHeader::BUFFER_HASH);
+    towards_root_ = below_ >= 0 ? below_ : wiring_.GroupLink(rank_, root);
+    if (towards_root_ >= 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("schedule: no link takes the votes of rank ", rank_, " to rank ", root));
+  }
+
+  void Votes() {
     if (above_ >= 0) Frame(Action::RECV, above_, FrameHeader::VOTE);
-    for (int other : others) Frame(Action::RECV, other, FrameHeader::VOTE);
-    if (rank_ == root) {
+    for (int other : others_) Frame(Action::RECV, other, FrameHeader::VOTE);
+    if (towards_root_ < 0) {
       Add(Action::DECIDE);
     } else {
-      Frame(Action::SEND, link, FrameHeader::VOTE);
+      Frame(Action::SEND, towards_root_, FrameHeader::VOTE);
     }
-    Reduce(Action::REDUCE, false);
-    if (HasHash(below_, true)) Frame(Action::RECV, below_, FrameHeader::BUFFER_HASH);
-    if (rank_ != root) Frame(Action::RECV, link, FrameHeader::DECISION);
-    for (int other : others) Frame(Action::SEND, other, FrameHeader::DECISION);
+  }
+
+  void Decision() {
+    if (towards_root_ >= 0) Frame(Action::RECV, towards_root_, FrameHeader::DECISION);
+    for (int other : others_) Frame(Action::SEND, other, FrameHeader::DECISION);
     if (above_ >= 0) Frame(Action::SEND, above_, FrameHeader::DECISION);
     Add(end_ == End::kAgreement ? Action::OUTER : Action::STEP);
-    return absl::OkStatus();
   }
 
   const Plan& plan_;
@@ -128,7 +167,9 @@ class EndOfStep {
   const int rank_;
   const End end_;
   const int below_, above_;
-  std::vector<int> heads_;  // first stages that vote together; the smallest rank decides
+  std::vector<int> heads_;   // first stages that vote together; the smallest rank decides
+  int towards_root_ = -1;    // link; -1: this rank decides
+  std::vector<int> others_;  // of the rank that decides: links to the other heads
   ActionList list_;
 };
 
@@ -142,6 +183,7 @@ class OrderCheck {
         end_(end),
         below_(Boundary(plan, rank, true)),
         above_(Boundary(plan, rank, false)),
+        overlaps_(Overlaps(plan.job())),
         list_(end == End::kAgreement ? AgreeOf(plan, rank) : TrainOf(plan, rank)),
         micros_(end == End::kAgreement ? 0 : CountForwards(plan.ranks(rank).train())) {}
 
@@ -180,6 +222,9 @@ class OrderCheck {
   }
 
   absl::Status Check(const Action& a) {
+    const bool of_pass = a.op() == Action::FWD || a.op() == Action::BWD || IsOfPass(a);
+    if (a.ahead() != 0 && (!overlaps_ || !of_pass || a.ahead() != 1))
+      return Broken("it can't be ahead of its step");
     if (stepped_) return Broken(absl::StrCat(Action::Op_Name(Last()), " ends it"));
     switch (a.op()) {
       case Action::FWD:
@@ -211,11 +256,20 @@ class OrderCheck {
     return absl::OkStatus();
   }
 
+  static bool IsOfPass(const Action& a) {
+    return (a.op() == Action::SEND || a.op() == Action::RECV) &&
+           (a.what() == FrameHeader::ACTIVATION || a.what() == FrameHeader::GRADIENT);
+  }
+
   absl::Status Pass(const Action& a) {
-    if (offered_) return Broken("after a reduction began");
-    if (a.op() == Action::FWD)
+    if (offered_ && a.ahead() == 0) return Broken("after a reduction began");
+    if (a.op() == Action::FWD) {
+      if (overlaps_ && a.ahead() == 0) return Broken("that of a step is in the list before");
       return Once(a, Action::FWD, below_ >= 0 ? static_cast<int>(kGot) : -1, "activation came");
-    RETURN_IF_ERROR(Once(a, Action::BWD, Action::FWD, "FWD"));
+    }
+    // One that is not ahead ends a micro-batch that the list before began.
+    const bool begun_here = !overlaps_ || a.ahead() == 1;
+    RETURN_IF_ERROR(Once(a, Action::BWD, begun_here ? static_cast<int>(Action::FWD) : -1, "FWD"));
     if (above_ >= 0 && (done_[a.micro()] & Bit(kGotGradient)) == 0)
       return Broken("before its gradient came");
     return absl::OkStatus();
@@ -278,6 +332,7 @@ class OrderCheck {
   const int rank_;
   const End end_;
   const int below_, above_;
+  const bool overlaps_;
   const ActionList list_;
   const int micros_;
   size_t at_ = 0;
@@ -285,6 +340,12 @@ class OrderCheck {
   std::map<int, int> reduced_;  // of each group: how far it is
   bool offered_ = false, voted_ = false, decided_ = false, decides_ = false, stepped_ = false;
 };
+
+// A reduction of which each rank owns a part takes as long as its bytes.
+bool ReducesSharded(const Plan& plan) {
+  return std::any_of(plan.groups().begin(), plan.groups().end(),
+                     [](const GroupPlan& g) { return g.rule() == GroupPlan::SHARDED; });
+}
 
 absl::Status CheckEval(const Plan& plan, const Wiring& wiring, int rank) {
   const int below = Boundary(plan, rank, true), above = Boundary(plan, rank, false);
@@ -347,22 +408,29 @@ absl::Status WriteActions(const std::vector<std::vector<int>>& warmups, Plan* pl
     const int micros = CeilDivide(share.count(), r.micro_batch());
     const auto own =
         static_cast<size_t>(replica) < warmups.size() ? warmups[replica] : std::vector<int>();
-    ASSIGN_OR_RETURN(auto train,
-                     BuildSchedule(plan->job().strategy().schedule(), stages, micros, own));
+    std::vector<ActionList> train(stages);
+    std::vector<OverlapPasses> passes(stages);
+    if (Overlaps(plan->job())) {
+      ASSIGN_OR_RETURN(passes, BuildOverlap(stages, micros, own, ReducesSharded(*plan)));
+    } else {
+      ASSIGN_OR_RETURN(train,
+                       BuildSchedule(plan->job().strategy().schedule(), stages, micros, own));
+    }
     // One replica validates; the others wait for it in the next vote.
     const bool validates = replica == chains.begin()->first;
     auto eval = BuildEvalSchedule(stages, validates ? eval_micros : 0);
     for (int s = 0; s < stages; ++s) {
       RankPlan* rank = plan->mutable_ranks(ranks[s]);
-      for (ActionList* list : {&train[s], &eval[s]}) {
+      for (ActionList* list : {&train[s], &eval[s], &passes[s].ending, &passes[s].before_vote,
+                               &passes[s].after_vote}) {
         for (Action& a : *list) {
           if (a.op() == Action::SEND || a.op() == Action::RECV)
             a.set_link(Boundary(*plan, ranks[s], a.link() < s));
         }
       }
-      ASSIGN_OR_RETURN(
-          const ActionList end,
-          EndOfStep(*plan, wiring, ranks[s], local ? End::kLocalStep : End::kStep).Write());
+      EndOfStep writer(*plan, wiring, ranks[s], local ? End::kLocalStep : End::kStep);
+      ASSIGN_OR_RETURN(const ActionList end,
+                       Overlaps(plan->job()) ? writer.WriteBetween(passes[s]) : writer.Write());
       *rank->mutable_train() = {train[s].begin(), train[s].end()};
       rank->mutable_train()->Add(end.begin(), end.end());
       *rank->mutable_eval() = {eval[s].begin(), eval[s].end()};
@@ -404,6 +472,7 @@ absl::Status CheckActions(const Plan& plan) {
         absl::StrCat("schedule: ", deciding == wanted ? agreeing : deciding, " ranks decide, ",
                      deciding == wanted ? 1 : wanted, " must"));
   const int limit = std::max(1, plan.job().strategy().queue_limit());
+  if (Overlaps(plan.job())) train = UnrollAll(train, kOverlappedSteps);
   for (const std::vector<ActionList>* lists : {&train, &eval, &agree})
     RETURN_IF_ERROR(Simulate(*lists, wiring, limit, ScheduleCosts::Unit(wiring)).status());
   return absl::OkStatus();

@@ -10,40 +10,44 @@
 namespace isthmus {
 namespace {
 
-void Add(Action::Op op, int micro, ActionList* out) {
+void Add(Action::Op op, int micro, int ahead, ActionList* out) {
   Action& action = out->emplace_back();
   action.set_op(op);
   action.set_micro(micro);
+  action.set_ahead(ahead);
 }
 
-void AddFrame(Action::Op op, int link, FrameHeader::Kind what, int micro, ActionList* out) {
-  Add(op, micro, out);
+void AddFrame(Action::Op op, int link, FrameHeader::Kind what, int micro, int ahead,
+              ActionList* out) {
+  Add(op, micro, ahead, out);
   out->back().set_link(link);
   out->back().set_what(what);
 }
 
-void AddForward(int stage, int stages, int micro, FrameHeader::Kind what, ActionList* out) {
-  if (stage > 0) AddFrame(Action::RECV, stage - 1, what, micro, out);
-  Add(Action::FWD, micro, out);
-  if (stage + 1 < stages) AddFrame(Action::SEND, stage, what, micro, out);
-}
-
-void AddBackward(int stage, int stages, int micro, ActionList* out) {
-  if (stage + 1 < stages) AddFrame(Action::RECV, stage, FrameHeader::GRADIENT, micro, out);
-  Add(Action::BWD, micro, out);
-  if (stage > 0) AddFrame(Action::SEND, stage - 1, FrameHeader::GRADIENT, micro, out);
-}
-
 }  // namespace
 
-absl::StatusOr<std::vector<ActionList>> BuildSchedule(const std::string& name, int stages,
-                                                      int micros, const std::vector<int>& warmups) {
+void AddForward(int stage, int stages, int micro, FrameHeader::Kind what, int ahead,
+                ActionList* out) {
+  if (stage > 0) AddFrame(Action::RECV, stage - 1, what, micro, ahead, out);
+  Add(Action::FWD, micro, ahead, out);
+  if (stage + 1 < stages) AddFrame(Action::SEND, stage, what, micro, ahead, out);
+}
+
+void AddBackward(int stage, int stages, int micro, int ahead, ActionList* out) {
+  if (stage + 1 < stages) AddFrame(Action::RECV, stage, FrameHeader::GRADIENT, micro, ahead, out);
+  Add(Action::BWD, micro, ahead, out);
+  if (stage > 0) AddFrame(Action::SEND, stage - 1, FrameHeader::GRADIENT, micro, ahead, out);
+}
+
+int WarmUp(int stages, int stage, int micros, const std::vector<int>& warmups) {
+  return std::min(micros, warmups.empty() ? stages - 1 - stage : warmups[stage]);
+}
+
+absl::Status CheckChain(int stages, int micros, const std::vector<int>& warmups) {
   if (stages < 1 || micros < 1) {
     return absl::InvalidArgumentError(absl::StrCat("schedule: ", stages, " stages and ", micros,
                                                    " micro-batches; both must be at least 1"));
   }
-  if (name != "gpipe" && name != "1f1b")
-    return absl::InvalidArgumentError(absl::StrCat("schedule '", name, "': must be gpipe or 1f1b"));
   if (!warmups.empty() &&
       (static_cast<int>(warmups.size()) != stages ||
        !std::is_sorted(warmups.rbegin(), warmups.rend()) || warmups.back() < 0)) {
@@ -51,18 +55,25 @@ absl::StatusOr<std::vector<ActionList>> BuildSchedule(const std::string& name, i
         absl::StrCat("schedule: warm-up forwards must be given for each of the ", stages,
                      " stages and never grow from one to the next"));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<ActionList>> BuildSchedule(const std::string& name, int stages,
+                                                      int micros, const std::vector<int>& warmups) {
+  RETURN_IF_ERROR(CheckChain(stages, micros, warmups));
+  if (name != "gpipe" && name != "1f1b")
+    return absl::InvalidArgumentError(absl::StrCat("schedule '", name, "': must be gpipe or 1f1b"));
   std::vector<ActionList> schedule(stages);
   for (int s = 0; s < stages; ++s) {
-    const int warmup =
-        name == "gpipe" ? micros : std::min(micros, warmups.empty() ? stages - 1 - s : warmups[s]);
+    const int warmup = name == "gpipe" ? micros : WarmUp(stages, s, micros, warmups);
     int forward = 0, backward = 0;
     while (forward < warmup)
-      AddForward(s, stages, forward++, FrameHeader::ACTIVATION, &schedule[s]);
+      AddForward(s, stages, forward++, FrameHeader::ACTIVATION, 0, &schedule[s]);
     while (forward < micros) {
-      AddForward(s, stages, forward++, FrameHeader::ACTIVATION, &schedule[s]);
-      AddBackward(s, stages, backward++, &schedule[s]);
+      AddForward(s, stages, forward++, FrameHeader::ACTIVATION, 0, &schedule[s]);
+      AddBackward(s, stages, backward++, 0, &schedule[s]);
     }
-    while (backward < micros) AddBackward(s, stages, backward++, &schedule[s]);
+    while (backward < micros) AddBackward(s, stages, backward++, 0, &schedule[s]);
   }
   return schedule;
 }
@@ -96,7 +107,7 @@ std::vector<ActionList> BuildEvalSchedule(int stages, int micros) {
   std::vector<ActionList> schedule(stages);
   for (int s = 0; s < stages; ++s) {
     for (int m = 0; m < micros; ++m)
-      AddForward(s, stages, m, FrameHeader::EVAL_ACTIVATION, &schedule[s]);
+      AddForward(s, stages, m, FrameHeader::EVAL_ACTIVATION, 0, &schedule[s]);
   }
   return schedule;
 }

@@ -1,5 +1,5 @@
 // Schedules are data: the action list of each stage of one replica. Builds GPipe and 1F1B and draws
-// them. Both run the backward passes in micro-batch order, so gradients add up in the same order
+// them (steps that overlap: overlap.h). Both run the backward passes in micro-batch order, so gradients add up in the same order
 // whatever the schedule. What ends a step comes after (proto/plan/actions.h).
 // Thread: pure functions.
 #ifndef ISTHMUS_PROTO_PLAN_SCHEDULE_H_
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/plan/simulation.h"
 
@@ -21,6 +22,15 @@ namespace isthmus {
 absl::StatusOr<std::vector<ActionList>> BuildSchedule(const std::string& name, int stages,
                                                       int micros,
                                                       const std::vector<int>& warmups = {});
+
+// InvalidArgument: no stages or micro-batches, warm-ups that grow.
+absl::Status CheckChain(int stages, int micros, const std::vector<int>& warmups);
+// Forwards of a stage before its first backward pass, in 1F1B's order.
+int WarmUp(int stages, int stage, int micros, const std::vector<int>& warmups);
+// A pass of one micro-batch and the frames before and after it. `ahead`: of Action.
+void AddForward(int stage, int stages, int micro, FrameHeader::Kind what, int ahead,
+                ActionList* out);
+void AddBackward(int stage, int stages, int micro, int ahead, ActionList* out);
 
 // One validation pass: receive, forward and send each micro-batch.
 std::vector<ActionList> BuildEvalSchedule(int stages, int micros);

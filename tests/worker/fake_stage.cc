@@ -26,6 +26,7 @@ using Values = std::vector<int64_t>;
 
 struct Parameter {
   Values value, gradient, momentum;
+  Values next_value, next_gradient;   // overlapped steps: of the step after the one that ends next
   Values agreed;                      // local steps
   std::vector<float> outer_momentum;  // of the differences
 };
@@ -56,16 +57,19 @@ class FakeStage : public Stage {
     stash.scale = std::llround(1 / batch.loss_scale);
     stash.tokens.assign(batch.tokens.begin(), batch.tokens.end());
     stash.targets.assign(batch.targets.begin(), batch.targets.end());
+    const bool next = overlaps_ && (batch.ahead || !batch.train);
+    Values Parameter::*const value = next ? &Parameter::next_value : &Parameter::value;
+    stash.ends_with = settled_ + (next ? 1 : 0);
     Values x(rows * hidden_);
     if (!first_ && static_cast<int64_t>(input.data.size()) != rows * hidden_)
       return absl::InternalError("fake: input of a wrong size");
     for (int64_t i = 0; i < rows * hidden_; ++i) {
-      x[i] = first_ ? params_["wte"].value[stash.tokens[i / hidden_] * hidden_ + i % hidden_]
+      x[i] = first_ ? (params_["wte"].*value)[stash.tokens[i / hidden_] * hidden_ + i % hidden_]
                     : ToInt(input.data[i]);
     }
     for (const std::string& name : layers_) {
       stash.inputs.push_back(x);
-      const Values& w = params_[name].value;
+      const Values& w = params_[name].*value;
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t* in = &stash.inputs.back()[r * hidden_];
         for (int64_t h = 0; h < hidden_; ++h)
@@ -74,7 +78,7 @@ class FakeStage : public Stage {
     }
     ForwardResult result;
     if (last_) {
-      const Values& wte = params_["wte"].value;
+      const Values& wte = params_["wte"].*value;
       for (int64_t r = 0; r < rows; ++r) {
         int64_t out = 0;
         for (int64_t h = 0; h < hidden_; ++h)
@@ -100,12 +104,17 @@ class FakeStage : public Stage {
     stashes_.erase(found);
     const int64_t rows = stash.dims.samples * stash.dims.positions;
     Values g(rows * hidden_);
+    const bool next = stash.ends_with != settled_;
+    const auto value = [next](Parameter& p) -> Values& { return next ? p.next_value : p.value; };
+    const auto grad = [next](Parameter& p) -> Values& {
+      return next ? p.next_gradient : p.gradient;
+    };
     if (last_) {
       Parameter& wte = params_["wte"];
       for (int64_t i = 0; i < rows * hidden_; ++i) {
         const int64_t at = stash.targets[i / hidden_] * hidden_ + i % hidden_;
-        g[i] = Mod(stash.scale * wte.value[at]);
-        wte.gradient[at] = Mod(wte.gradient[at] + stash.scale * stash.inputs.back()[i]);
+        g[i] = Mod(stash.scale * value(wte)[at]);
+        grad(wte)[at] = Mod(grad(wte)[at] + stash.scale * stash.inputs.back()[i]);
       }
     } else {
       if (static_cast<int64_t>(gradient.data.size()) != rows * hidden_)
@@ -117,13 +126,13 @@ class FakeStage : public Stage {
       Values below(rows * hidden_);
       for (int64_t i = 0; i < rows * hidden_; ++i) {
         const int64_t h = i % hidden_, row = i - h;
-        w.gradient[h] = Mod(w.gradient[h] + g[i] * stash.inputs[l][i]);
-        below[i] = Mod(g[i] * w.value[h] + g[row + (h + hidden_ - 1) % hidden_]);
+        grad(w)[h] = Mod(grad(w)[h] + g[i] * stash.inputs[l][i]);
+        below[i] = Mod(g[i] * value(w)[h] + g[row + (h + hidden_ - 1) % hidden_]);
       }
       g = std::move(below);
     }
     if (!first_) return ToTensor(g, stash.dims);
-    Values& wte = params_["wte"].gradient;
+    Values& wte = grad(params_["wte"]);
     for (int64_t i = 0; i < rows * hidden_; ++i) {
       int64_t& sum = wte[stash.tokens[i / hidden_] * hidden_ + i % hidden_];
       sum = Mod(sum + g[i]);
@@ -175,6 +184,16 @@ class FakeStage : public Stage {
                     [](Parameter& p, size_t i, int64_t) { p.value[i] = p.agreed[i]; });
   }
 
+  absl::Status BeginOverlapped() override {
+    if (!stashes_.empty()) return absl::InternalError("fake: a micro-batch is under way");
+    for (auto& [name, p] : params_) {
+      (overlaps_ ? p.value : p.next_value) = overlaps_ ? p.next_value : p.value;
+      p.next_gradient.resize(p.gradient.size());
+    }
+    overlaps_ = true;
+    return absl::OkStatus();
+  }
+
   GradientNorm Norm() override {
     const absl::StatusOr<StageFault> fault = Hook("norm");
     GradientNorm norm;
@@ -193,19 +212,22 @@ class FakeStage : public Stage {
     for (auto& [name, p] : params_) {
       for (size_t i = 0; i < p.value.size(); ++i) {
         p.momentum[i] = Mod(3 * p.momentum[i] + scale * p.gradient[i]);
-        p.value[i] = Mod(p.value[i] + p.momentum[i] + rate + step.step);
+        const int64_t before = overlaps_ ? p.next_value[i] : p.value[i];
+        p.value[i] = Mod(before + p.momentum[i] + rate + step.step);
       }
     }
-    Discard();
+    Settle();
     return absl::OkStatus();
   }
 
   void Discard() override {
-    for (auto& [name, p] : params_) p.gradient.assign(p.gradient.size(), 0);
-    ++step_;
+    if (overlaps_) {
+      for (auto& [name, p] : params_) p.value = p.next_value;
+    }
+    Settle();
   }
 
-  absl::StatusOr<std::string> ExportWeights() override { return Export("", &Parameter::value); }
+  absl::StatusOr<std::string> ExportWeights() override { return Export("", Newest()); }
   absl::StatusOr<std::string> ExportOptimizer() override {
     std::string text = Export(".exp_avg", &Parameter::momentum);
     for (const auto& [name, p] : params_) {
@@ -220,7 +242,7 @@ class FakeStage : public Stage {
     const auto wte = params_.find("wte");
     if (wte == params_.end() || first_) return std::string();
     std::string text;
-    Append("wte", wte->second.value, &text);
+    Append("wte", wte->second.*Newest(), &text);
     Append("wte.exp_avg", wte->second.momentum, &text);
     return text;
   }
@@ -253,6 +275,7 @@ class FakeStage : public Stage {
     int64_t scale = 1;
     std::vector<uint16_t> tokens, targets;
     std::vector<Values> inputs;  // of each layer, and on the last stage of the head
+    int64_t ends_with = 0;       // settled_ when its step ends
   };
 
   void Add(const std::string& name, int64_t size, uint64_t seed) {
@@ -261,6 +284,22 @@ class FakeStage : public Stage {
       p.value.push_back(RandomBelow(seed, Hash64(name), i, kPrime));
     p.gradient.resize(size);
     p.momentum.resize(size);
+  }
+
+  Values Parameter::*Newest() const {
+    return overlaps_ ? &Parameter::next_value : &Parameter::value;
+  }
+
+  // The weights of `value` are the newest now.
+  void Settle() {
+    for (auto& [name, p] : params_) {
+      p.gradient.assign(p.gradient.size(), 0);
+      if (!overlaps_) continue;
+      std::swap(p.value, p.next_value);
+      std::swap(p.gradient, p.next_gradient);
+    }
+    ++step_;
+    ++settled_;
   }
 
   bool In(const std::string& name, GroupPlan::Tensors set) const {
@@ -336,6 +375,8 @@ class FakeStage : public Stage {
   int64_t step_;
   const int64_t hidden_, vocabulary_;
   const bool first_, last_;
+  bool overlaps_ = false;
+  int64_t settled_ = 0;
   std::vector<std::string> layers_;
   std::map<std::string, Parameter> params_;
   std::map<int32_t, Stash> stashes_;

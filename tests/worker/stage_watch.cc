@@ -57,6 +57,7 @@ class StageWatch::Watched : public Stage {
     return stage_->ApplyDifference(set, d, step);
   }
   absl::Status RestoreAgreed(GroupPlan::Tensors set) override { return stage_->RestoreAgreed(set); }
+  absl::Status BeginOverlapped() override { return stage_->BeginOverlapped(); }
   GradientNorm Norm() override { return stage_->Norm(); }
   absl::Status Apply(const OptimizerStep& step) override {
     ++step_;

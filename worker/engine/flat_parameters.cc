@@ -1,6 +1,7 @@
 #include "worker/engine/flat_parameters.h"
 
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -39,17 +40,38 @@ FlatParameters::FlatParameters(c10::Device device, Precision precision,
   averages_ = at::zeros({all}, fp32);
   averages_of_squares_ = at::zeros({all}, fp32);
   if (precision == Precision::kBf16) copies_ = at::zeros({all}, fp32.dtype(at::kBFloat16));
+  MakeViews();
+}
 
+FlatParameters::FlatParameters(const FlatParameters& first, std::vector<Parameter>* parameters)
+    : parameters_(parameters),
+      values_(at::zeros_like(first.values_)),
+      gradients_(at::zeros_like(first.gradients_)),
+      averages_(first.averages_),
+      averages_of_squares_(first.averages_of_squares_) {
+  if (first.copies_.defined()) copies_ = at::zeros_like(first.copies_);
+  std::copy_n(first.begin_, kGroups + 1, begin_);
+  MakeViews();
+}
+
+void FlatParameters::Take(const FlatParameters& from) {
+  const c10::AutoGradMode no_gradients(false);
+  values_.copy_(from.values_);
+  Changed();
+}
+
+// Also copies the values of the parameters as they are, and puts the views in their place.
+void FlatParameters::MakeViews() {
   int64_t next[kGroups];
   std::copy_n(begin_, static_cast<int>(kGroups), next);
-  for (Parameter& p : *parameters) {
+  for (Parameter& p : *parameters_) {
     const int64_t at = next[GroupOf(p)], n = p.value.numel();
     next[GroupOf(p)] += Aligned(n);
     const auto view = [&](const at::Tensor& run) {
       return run.narrow(0, at, n).view(p.spec.shape).detach();
     };
     at::Tensor value = view(values_);
-    value.copy_(p.value);
+    value.copy_(p.value.detach());
     value.mutable_grad() = view(gradients_);
     p.operand = copies_.defined() && p.in_products ? view(copies_) : value;
     p.operand.requires_grad_(true);

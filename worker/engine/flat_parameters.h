@@ -25,6 +25,13 @@ class FlatParameters {
   // zero. Each parameter's `in_products` says whether bf16 reaches it.
   FlatParameters(c10::Device device, Precision precision, std::vector<Parameter>* parameters);
 
+  // A second set of values and gradients, for `parameters`: those of `first`, with whose moments it
+  // shares the memory. Equal values.
+  FlatParameters(const FlatParameters& first, std::vector<Parameter>* parameters);
+
+  // Takes the values of another set of the same parameters.
+  void Take(const FlatParameters& from);
+
   // Before the products of a step: copies values that have changed.
   void Refresh();
   void Changed() { changed_ = true; }
@@ -40,6 +47,7 @@ class FlatParameters {
   // Which parameters lie beside each other: those of a group have one rule.
   enum Group { kDecay, kNoDecay, kTied, kGroups };
   static Group GroupOf(const Parameter& p);
+  void MakeViews();
 
   std::vector<Parameter>* parameters_;
   at::Tensor values_, gradients_, averages_, averages_of_squares_;

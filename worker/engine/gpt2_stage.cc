@@ -46,7 +46,14 @@ struct Kept {
   at::Tensor tokens;         // with flat parameters: of the first stage
   at::Tensor head_gradient;  // and, of the last, the gradient of `output`
   double loss_scale = 1;
+  int version = 0;     // of the weights
   TensorDims in, out;  // of what came and of what goes, in the boundaries' channels
+};
+
+// The weights and their gradients; overlapped steps have two. Moments are those of both.
+struct Version {
+  std::vector<Parameter> parameters;     // in the order of StageParameters
+  std::unique_ptr<FlatParameters> flat;  // on a GPU; null: each parameter by itself
 };
 
 // The channels of the autoencoder at the boundary below, or above, a rank; 0: none.
@@ -89,13 +96,14 @@ class Gpt2Stage : public worker::Stage {
       out_width_ = channels;
       encoder_ = AddParameter(BoundaryEncoder(model_, end_layer_, channels), plan.job().seed());
     }
+    Version& only = versions_[0];
     if (device.is_cpu() && !as_on_gpu) {
-      for (Parameter& p : parameters_) {
+      for (Parameter& p : only.parameters) {
         p.operand = p.value.requires_grad_(true);
         p.state = ZeroState(p.value.detach());
       }
     } else {
-      flat_ = std::make_unique<FlatParameters>(device, precision, &parameters_);
+      only.flat = std::make_unique<FlatParameters>(device, precision, &only.parameters);
     }
   }
 
@@ -125,22 +133,24 @@ class Gpt2Stage : public worker::Stage {
         [&]() -> absl::StatusOr<Tensor> { return DoBackward(kept, std::move(gradient)); });
   }
 
-  int64_t Elements(GroupPlan::Tensors set) const override { return ElementsOf(parameters_, set); }
+  int64_t Elements(GroupPlan::Tensors set) const override {
+    return ElementsOf(newest().parameters, set);
+  }
 
   absl::Status ReadGradient(GroupPlan::Tensors set, int64_t first, absl::Span<float> out) override {
     return Guarded("reading gradients",
-                   [&] { return ReadGradients(parameters_, set, first, out); });
+                   [&] { return ReadGradients(ending().parameters, set, first, out); });
   }
 
   absl::Status WriteGradient(GroupPlan::Tensors set, int64_t first,
                              absl::Span<const float> in) override {
     return Guarded("writing gradients",
-                   [&] { return WriteGradients(set, first, in, &parameters_); });
+                   [&] { return WriteGradients(set, first, in, &ending().parameters); });
   }
 
   absl::Status BeginRounds() override {
     return Guarded("beginning rounds of local steps", [&] {
-      rounds_.Begin(parameters_);
+      rounds_.Begin(newest().parameters);
       return absl::OkStatus();
     });
   }
@@ -148,28 +158,45 @@ class Gpt2Stage : public worker::Stage {
   absl::Status ReadDifference(GroupPlan::Tensors set, int64_t first,
                               absl::Span<float> out) override {
     return Guarded("reading differences",
-                   [&] { return rounds_.Read(parameters_, set, first, out); });
+                   [&] { return rounds_.Read(newest().parameters, set, first, out); });
   }
 
   absl::Status ApplyDifference(GroupPlan::Tensors set, absl::Span<const float> d,
                                const OuterStep& step) override {
-    if (flat_ != nullptr) flat_->Changed();
-    return Guarded("outer step", [&] { return rounds_.Apply(set, d, step, &parameters_); });
+    Changed();
+    return Guarded("outer step", [&] { return rounds_.Apply(set, d, step, &newest().parameters); });
   }
 
   absl::Status RestoreAgreed(GroupPlan::Tensors set) override {
-    if (flat_ != nullptr) flat_->Changed();
-    return Guarded("restoring weights", [&] { return rounds_.Restore(set, &parameters_); });
+    Changed();
+    return Guarded("restoring weights", [&] { return rounds_.Restore(set, &newest().parameters); });
+  }
+
+  absl::Status BeginOverlapped() override {
+    if (!kept_.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("micro-batch ", kept_.begin()->first, " is under way"));
+    }
+    return Guarded("weights of overlapped steps", [&]() -> absl::Status {
+      if (!overlaps_) {
+        CopyVersion();
+        newest_ = 0;
+        ending_ = 1;
+        overlaps_ = true;
+      }
+      TakeNewest();
+      return absl::OkStatus();
+    });
   }
 
   GradientNorm Norm() override {
     GradientNorm norm;
     const absl::Status status = Guarded("gradient norm", [&]() -> absl::Status {
-      if (flat_ != nullptr) {
-        norm.sum_squares = flat_->SumOfSquares(first_);
+      if (ending().flat != nullptr) {
+        norm.sum_squares = ending().flat->SumOfSquares(first_);
         return absl::OkStatus();
       }
-      for (const Parameter& p : parameters_) {
+      for (const Parameter& p : ending().parameters) {
         const at::Tensor& grad = p.value.grad();
         if (!grad.defined() || (p.tied && !first_)) continue;
         norm.sum_squares += SumOfSquares(grad);
@@ -188,30 +215,28 @@ class Gpt2Stage : public worker::Stage {
     if (step.step < 1) return absl::InvalidArgumentError("optimizer steps count from 1");
     const AdamWStep adamw = {step.step, step.learning_rate, step.gradient_scale};
     const absl::Status status = Guarded("optimizer step", [&]() -> absl::Status {
-      if (flat_ != nullptr) {
-        flat_->Update(optimizer_, adamw);
+      TakeNewest();
+      Version& version = ending();
+      if (version.flat != nullptr) {
+        version.flat->Update(optimizer_, adamw);
         return absl::OkStatus();
       }
-      for (Parameter& p : parameters_) {
+      for (Parameter& p : version.parameters) {
         AdamWUpdate(optimizer_, adamw, p.spec.decay, p.value.grad(), p.value.detach(), &p.state);
       }
       return absl::OkStatus();
     });
-    Discard();
+    EndStep();
     return status;
   }
 
   void Discard() override {
-    kept_.clear();
-    if (flat_ == nullptr) {
-      for (Parameter& p : parameters_) p.value.mutable_grad() = at::Tensor();
-      return;
-    }
-    const absl::Status status = Guarded("clearing the gradients", [&]() -> absl::Status {
-      flat_->ClearGradients();
+    const absl::Status status = Guarded("skipping a step", [&]() -> absl::Status {
+      TakeNewest();
       return absl::OkStatus();
     });
     if (!status.ok()) LogError(status.ToString());
+    EndStep();
   }
 
   absl::StatusOr<std::string> ExportWeights() override {
@@ -236,14 +261,14 @@ class Gpt2Stage : public worker::Stage {
 
   std::vector<std::string> TensorNames() const override {
     std::vector<std::string> names;
-    for (const Parameter& p : parameters_) names.push_back(p.spec.name);
+    for (const Parameter& p : newest().parameters) names.push_back(p.spec.name);
     return names;
   }
 
   absl::Status ImportWeights(absl::string_view safetensors) override {
-    if (flat_ != nullptr) flat_->Changed();
+    Changed();
     RETURN_IF_ERROR(ReadTensors(safetensors, Tensors().Weights(Which::kAll), "weights"));
-    rounds_.Agree(parameters_);
+    rounds_.Agree(newest().parameters);
     return absl::OkStatus();
   }
 
@@ -252,9 +277,62 @@ class Gpt2Stage : public worker::Stage {
   }
 
  private:
-  StageTensors Tensors() const { return {parameters_, rounds_, first_}; }
+  StageTensors Tensors() const { return {versions_[newest_].parameters, rounds_, first_}; }
 
-  // Its place in parameters_.
+  // Those of the step that ends next, and the newest weights: with one version the same.
+  Version& ending() { return versions_[ending_]; }
+  Version& newest() { return versions_[newest_]; }
+  const Version& newest() const { return versions_[newest_]; }
+
+  void Changed() {
+    if (newest().flat != nullptr) newest().flat->Changed();
+  }
+
+  void CopyVersion() {
+    Version &from = versions_[0], &to = versions_[1];
+    to.parameters = from.parameters;
+    if (from.flat != nullptr) {
+      to.flat = std::make_unique<FlatParameters>(*from.flat, &to.parameters);
+      return;
+    }
+    for (Parameter& p : to.parameters) {
+      p.value = p.value.detach().clone().requires_grad_(true);
+      p.operand = p.value;
+    }
+  }
+
+  // The weights of the step that ends become the newest ones, where they lie elsewhere.
+  void TakeNewest() {
+    if (ending_ == newest_) return;
+    if (ending().flat != nullptr) return ending().flat->Take(*newest().flat);
+    for (size_t i = 0; i < ending().parameters.size(); ++i)
+      ending().parameters[i].value.detach().copy_(newest().parameters[i].value.detach());
+  }
+
+  // Its gradients are done with, and its weights are the newest now.
+  void EndStep() {
+    for (auto it = kept_.begin(); it != kept_.end();)
+      it = it->second.version == ending_ ? kept_.erase(it) : std::next(it);
+    const absl::Status status = Guarded("clearing the gradients", [&]() -> absl::Status {
+      if (ending().flat != nullptr) {
+        ending().flat->ClearGradients();
+      } else {
+        for (Parameter& p : ending().parameters) p.value.mutable_grad() = at::Tensor();
+      }
+      return absl::OkStatus();
+    });
+    if (!status.ok()) LogError(status.ToString());
+    if (!overlaps_) return;
+    newest_ = ending_;
+    ending_ = 1 - ending_;
+  }
+
+  // A validation pass takes the newest weights, and so does one that is ahead.
+  int VersionFor(const MicroBatch& batch) const {
+    return batch.train && !batch.ahead ? ending_ : newest_;
+  }
+
+  // Its place in the parameters.
   int AddParameter(ParameterSpec spec, uint64_t seed) {
     Parameter p;
     p.tied = spec.name == kTokenEmbedding && !(first_ && last_);
@@ -262,8 +340,9 @@ class Gpt2Stage : public worker::Stage {
     p.value = at::empty(spec.shape, at::kFloat);
     FillInitial(spec, seed, p.value.data_ptr<float>());
     p.spec = std::move(spec);
-    parameters_.push_back(std::move(p));
-    return static_cast<int>(parameters_.size()) - 1;
+    std::vector<Parameter>& parameters = versions_[0].parameters;
+    parameters.push_back(std::move(p));
+    return static_cast<int>(parameters.size()) - 1;
   }
 
   static bool Fits(const Tensor& t, const TensorDims& d) {
@@ -316,29 +395,33 @@ class Gpt2Stage : public worker::Stage {
     kept.in = {batch.samples, batch.positions, in_width_};
     kept.out = {batch.samples, batch.positions, out_width_};
     kept.loss_scale = batch.loss_scale;
-    if (flat_ != nullptr) {
+    kept.version = VersionFor(batch);
+    Version& version = versions_[kept.version];
+    std::vector<Parameter>& parameters = version.parameters;
+    if (version.flat != nullptr) {
       UseArithmetic(precision_, recipe_.deterministic());
-      flat_->Refresh();
+      version.flat->Refresh();
     }
     at::Tensor x;
     size_t next = 0;
     if (first_) {
-      x = EmbedTokens(batch, &kept);
+      x = EmbedTokens(version, batch, &kept);
       next = 2;
     } else {
       kept.input = FromWorker(std::move(input), device_).requires_grad_(batch.train);
       x = decoder_ < 0 ? kept.input
-                       : Project(kept.input, parameters_[decoder_].operand).to(at::kFloat);
+                       : Project(kept.input, parameters[decoder_].operand).to(at::kFloat);
     }
     for (int layer = first_layer_; layer < end_layer_; ++layer, next += kBlockTensors) {
-      x = Block(x, WeightsAt(next), model_.heads(), Mask(batch.positions), norm_epsilon_);
+      x = Block(x, WeightsAt(parameters, next), model_.heads(), Mask(batch.positions),
+                norm_epsilon_);
     }
     ForwardResult result;
     if (last_) {
-      x = Head(x, next, batch, &kept, &result);
+      x = Head(&version, x, next, batch, &kept, &result);
     } else {
-      if (encoder_ >= 0) x = Project(x, parameters_[encoder_].operand);
-      result.activation = ToWorker(x, kept.out, flat_ != nullptr);
+      if (encoder_ >= 0) x = Project(x, parameters[encoder_].operand);
+      result.activation = ToWorker(x, kept.out, version.flat != nullptr);
     }
     kept.output = std::move(x);
     if (batch.train) kept_.emplace(batch.micro, std::move(kept));
@@ -347,23 +430,25 @@ class Gpt2Stage : public worker::Stage {
 
   // Flat parameters: no graph, which would make a gradient as large as the table of each
   // micro-batch.
-  at::Tensor EmbedTokens(const MicroBatch& batch, Kept* kept) const {
+  at::Tensor EmbedTokens(const Version& version, const MicroBatch& batch, Kept* kept) const {
     const at::Tensor tokens = Ids(batch, batch.tokens);
-    if (flat_ == nullptr) return Embed(tokens, parameters_[0].value, parameters_[1].value);
+    const at::Tensor &wte = version.parameters[0].value, &wpe = version.parameters[1].value;
+    if (version.flat == nullptr) return Embed(tokens, wte, wpe);
     const c10::AutoGradMode no_gradients(false);
     kept->tokens = tokens;
-    kept->input = Embed(tokens, parameters_[0].value, parameters_[1].value);
+    kept->input = Embed(tokens, wte, wpe);
     return kept->input.requires_grad_(batch.train);
   }
 
   // What the backward pass begins with.
-  at::Tensor Head(const at::Tensor& x, size_t next, const MicroBatch& batch, Kept* kept,
-                  ForwardResult* forward) {
-    Parameter& embedding = first_ ? parameters_.front() : parameters_[next + 2];
+  at::Tensor Head(Version* version, const at::Tensor& x, size_t next, const MicroBatch& batch,
+                  Kept* kept, ForwardResult* forward) {
+    std::vector<Parameter>& parameters = version->parameters;
+    Parameter& embedding = first_ ? parameters.front() : parameters[next + 2];
     const at::Tensor in =
-        HeadNorm(x, parameters_[next].operand, parameters_[next + 1].operand, norm_epsilon_);
+        HeadNorm(x, parameters[next].operand, parameters[next + 1].operand, norm_epsilon_);
     const at::Tensor targets = Ids(batch, batch.targets);
-    if (flat_ == nullptr) {
+    if (version->flat == nullptr) {
       const at::Tensor losses = TokenLosses(Logits(in, embedding.operand), targets);
       forward->loss_sum = losses.detach().sum(at::kDouble).item<double>();
       return losses;
@@ -387,34 +472,37 @@ class Gpt2Stage : public worker::Stage {
   }
 
   Tensor DoBackward(const Kept& kept, Tensor gradient) {
-    if (flat_ != nullptr) UseArithmetic(precision_, recipe_.deterministic());
+    Version& version = versions_[kept.version];
+    FlatParameters* const flat = version.flat.get();
+    if (flat != nullptr) UseArithmetic(precision_, recipe_.deterministic());
     if (!last_) {
       kept.output.backward(FromWorker(std::move(gradient), device_).to(kept.output.scalar_type()));
-    } else if (flat_ == nullptr) {
+    } else if (flat == nullptr) {
       kept.output.backward(at::full_like(kept.output, kept.loss_scale));
     } else {
       kept.output.backward(kept.head_gradient);
     }
-    if (flat_ != nullptr) flat_->AddUp();
-    if (first_ && flat_ != nullptr) AddEmbedded(kept);
-    return first_ ? Tensor() : ToWorker(kept.input.grad(), kept.in, flat_ != nullptr);
+    if (flat != nullptr) flat->AddUp();
+    if (first_ && flat != nullptr) AddEmbedded(kept, &version.parameters);
+    return first_ ? Tensor() : ToWorker(kept.input.grad(), kept.in, flat != nullptr);
   }
 
-  void AddEmbedded(const Kept& kept) {
+  void AddEmbedded(const Kept& kept, std::vector<Parameter>* parameters) const {
     const at::Tensor& gradient = kept.input.grad();
-    parameters_[0].value.mutable_grad().index_add_(0, kept.tokens.view({-1}),
-                                                   gradient.view({-1, model_.hidden()}));
-    parameters_[1].value.mutable_grad().narrow(0, 0, gradient.size(1)).add_(gradient.sum(0));
+    (*parameters)[0].value.mutable_grad().index_add_(0, kept.tokens.view({-1}),
+                                                     gradient.view({-1, model_.hidden()}));
+    (*parameters)[1].value.mutable_grad().narrow(0, 0, gradient.size(1)).add_(gradient.sum(0));
   }
 
-  BlockWeights WeightsAt(size_t i) const {
-    const auto at = [&](size_t k) { return parameters_[i + k].operand; };
+  static BlockWeights WeightsAt(const std::vector<Parameter>& parameters, size_t i) {
+    const auto at = [&](size_t k) { return parameters[i + k].operand; };
     return {at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), at(9), at(10), at(11)};
   }
 
   const at::Tensor& Mask(int64_t positions) {
     if (mask_positions_ != positions) {
-      mask_ = CausalMask(positions, parameters_.front().operand.options().requires_grad(false));
+      mask_ =
+          CausalMask(positions, newest().parameters.front().operand.options().requires_grad(false));
       mask_positions_ = positions;
     }
     return mask_;
@@ -440,12 +528,14 @@ class Gpt2Stage : public worker::Stage {
   int64_t in_width_ = model_.hidden();  // channels of the boundary below
   int64_t out_width_ = model_.hidden();
   Rounds rounds_;
-  int decoder_ = -1;  // in parameters_; -1: no autoencoder at that boundary
+  int decoder_ = -1;  // in the parameters; -1: no autoencoder at that boundary
   int encoder_ = -1;
   AdamWOptions optimizer_;
-  std::vector<Parameter> parameters_;     // in the order of StageParameters
-  std::unique_ptr<FlatParameters> flat_;  // on a GPU; null: each parameter by itself
-  std::map<int32_t, Kept> kept_;          // by micro-batch; as many as the schedule has in flight
+  Version versions_[2];  // the second one is empty until steps overlap
+  int ending_ = 0;       // of the step that ends next
+  int newest_ = 0;
+  bool overlaps_ = false;
+  std::map<int32_t, Kept> kept_;  // by micro-batch; as many as the schedule has in flight
   at::Tensor mask_;
   int64_t mask_positions_ = -1;
 };

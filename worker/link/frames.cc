@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -199,6 +200,8 @@ absl::Status CheckFrame(const SessionPlan& plan, const LinkPlan& link,
 FrameSequence::FrameSequence(const SessionPlan& plan, const LinkPlan& link)
     : plan_(plan), step_(plan.plan().start_step()) {
   Add(plan.mine().train(), kTrain, link);
+  std::copy_if(items_[kTrain].begin(), items_[kTrain].end(), std::back_inserter(items_[kFill]),
+               [](const Item& item) { return item.ahead != 0; });
   Add(plan.mine().agree(), kAgree, link);
   Add(plan.mine().eval(), kEval, link);
   for (const std::vector<Item>& items : items_) {
@@ -216,11 +219,12 @@ void FrameSequence::Add(const google::protobuf::RepeatedPtrField<Action>& list, 
   };
   std::vector<Item>& items = items_[part];
   for (const Action& a : list) {
-    if (a.op() == Action::RECV && a.link() == index) items.push_back({a.what(), a.micro(), 0});
+    if (a.op() == Action::RECV && a.link() == index)
+      items.push_back({a.what(), a.micro(), 0, a.ahead()});
     if (a.op() == Action::REDUCE && shares(a.group()))
-      items.push_back({FrameHeader::CONTRIBUTION, 0, a.group()});
+      items.push_back({FrameHeader::CONTRIBUTION, 0, a.group(), 0});
     if (a.op() == Action::COLLECT && shares(a.group()))
-      items.push_back({FrameHeader::SUM, 0, a.group()});
+      items.push_back({FrameHeader::SUM, 0, a.group(), 0});
   }
 }
 
@@ -242,24 +246,37 @@ void FrameSequence::LeaveEval() {
 }
 
 bool FrameSequence::Has(Part part) const {
+  if (part == kFill && filled_) return false;
   if (part == kAgree && !plan_.AgreesAfter(step_)) return false;
   if (part == kEval && !plan_.EvalAfter(step_)) return false;
   return !items_[part].empty();
 }
 
+// The item just taken is the last one of the step itself.
+bool FrameSequence::EndsStep() const {
+  if (part_ != Ending()) return false;
+  const std::vector<Item>& items = items_[part_];
+  return items[at_ - 1].ahead == 0 &&
+         std::all_of(items.begin() + static_cast<std::ptrdiff_t>(at_), items.end(),
+                     [](const Item& item) { return item.ahead != 0; });
+}
+
 std::optional<ExpectedFrame> FrameSequence::Next() {
   if (stopped_ || (items_[kTrain].empty() && items_[kAgree].empty())) return std::nullopt;
-  while (at_ == items_[part_].size() || !Has(static_cast<Part>(part_))) {
+  for (;;) {
+    if (part_ != kEval && step_ >= plan_.end_step()) return std::nullopt;
+    if (at_ < items_[part_].size() && Has(static_cast<Part>(part_))) {
+      const Item& item = items_[part_][at_++];
+      if (part_ == kTrain && item.ahead != 0 && Drains()) continue;
+      const int64_t step = step_ + (part_ == kTrain ? item.ahead : 0);
+      return ExpectedFrame{item.kind, step, item.micro, item.group, EndsStep()};
+    }
     at_ = 0;
     if (++part_ < kParts) continue;
-    part_ = kTrain;
+    filled_ = !Drains();
+    part_ = kFill;
     ++step_;
-    if (step_ >= plan_.end_step()) break;
   }
-  if (part_ != kEval && step_ >= plan_.end_step()) return std::nullopt;
-  const Item& item = items_[part_][at_++];
-  return ExpectedFrame{item.kind, step_, item.micro, item.group,
-                       part_ == Ending() && at_ == items_[part_].size()};
 }
 
 }  // namespace isthmus::worker

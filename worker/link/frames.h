@@ -64,8 +64,12 @@ class FrameSequence {
 
   // nullopt: nothing more will come.
   std::optional<ExpectedFrame> Next();
-  // The decision of the step just read says stop: nothing comes after it.
-  void Stop() { stopped_ = true; }
+  // The decision that was just read: where it says stop, nothing comes after it; where it says
+  // drain, nothing of the step after the next one comes before that is over.
+  void Decided(const Vote& decision) {
+    stopped_ = decision.stop();
+    if (decision.drain()) drained_ = step_ + 1;
+  }
   // The rest of the validation pass does not come.
   void LeaveEval();
   // Decisions come over this link.
@@ -78,21 +82,27 @@ class FrameSequence {
     FrameHeader::Kind kind;
     int32_t micro;
     int32_t group;
+    int32_t ahead;
   };
 
   const SessionPlan& plan_;
-  // What comes in one after the other in a step: passes and votes, what replicas agree on, a
-  // validation pass. Those that a step does not have, or in which nothing comes, are left out.
-  enum Part { kTrain, kAgree, kEval, kParts };
+  // What comes in one after the other in a step: where steps overlap and nothing is under way, what
+  // fills (proto/plan/overlap.h); passes and votes, what replicas agree on, a validation pass. Those
+  // that a step does not have, or in which nothing comes, are left out.
+  enum Part { kFill, kTrain, kAgree, kEval, kParts };
 
   void Add(const google::protobuf::RepeatedPtrField<Action>& list, Part part, const LinkPlan& link);
   bool Has(Part part) const;
   // The part that ends the step for good, but for validation: its decision stands.
   Part Ending() const { return plan_.AgreesAfter(step_) ? kAgree : kTrain; }
+  bool Drains() const { return plan_.DrainsAfter(step_) || drained_ == step_; }
+  bool EndsStep() const;
 
   std::vector<Item> items_[kParts];
   int64_t step_;
-  int part_ = kTrain;
+  int part_ = kFill;
+  bool filled_ = false;   // passes of this step are under way already
+  int64_t drained_ = -1;  // the step that a decision on this link said so of
   bool stopped_ = false;
   bool decides_ = false;
   size_t at_ = 0;

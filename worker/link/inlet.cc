@@ -158,7 +158,7 @@ absl::Status Inlet::Take(const ExpectedFrame& expected, Frame frame) {
     RETURN_IF_ERROR(CheckIds(expected, frame.header));
     RETURN_IF_ERROR(Decode(expected, frame, &item));
   }
-  if (expected.kind == FrameHeader::DECISION && frame.header.vote().stop()) sequence_.Stop();
+  if (expected.kind == FrameHeader::DECISION) sequence_.Decided(frame.header.vote());
   if (expected.kind == FrameHeader::EVAL_ACTIVATION && frame.header.vote().stop())
     sequence_.LeaveEval();
   const bool checkpoint = frame.header.vote().checkpoint();

@@ -116,7 +116,7 @@ class Inlet {
   Link* link_ = nullptr;
   FailSession fail_;
   BoundedQueue<Inbound> queue_;
-  BoundedQueue<StepDecision> decisions_{1};
+  BoundedQueue<StepDecision> decisions_{2};  // that of the last step may be untaken yet
   Meter meter_;
   std::atomic<bool> ending_{false};
   Mutex mutex_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "proto/codec/codec_size.h"
+#include "proto/plan/actions.h"
+#include "proto/plan/overlap.h"
 
 namespace isthmus::worker {
 namespace {
@@ -27,7 +29,7 @@ std::unique_ptr<PrefetchOrder> PrefetchOrder::Make(const SessionPlan& plan, Fram
 
 PrefetchOrder::PrefetchOrder(const SessionPlan& plan, FrameHeader::Kind kind)
     : plan_(plan), order_(plan.MakeOrder(plan.plan().train_samples())) {
-  for (const Action& a : plan.mine().train()) {
+  for (const Action& a : Unroll(TrainOf(plan.plan(), plan.rank()), 1)) {
     const bool moved = a.op() == Action::SEND || a.op() == Action::RECV;
     // A stage in the middle receives and sends each micro-batch, in the same order.
     if (moved && a.what() == kind &&

@@ -36,4 +36,11 @@ Vote Decide(const Vote& all, bool checkpoint_due, bool last_step) {
   return decision;
 }
 
+Vote DrainFirst(Vote decision) {
+  decision.set_drain(decision.stop() || decision.checkpoint());
+  decision.set_stop(false);
+  decision.set_checkpoint(false);
+  return decision;
+}
+
 }  // namespace isthmus::worker

@@ -34,6 +34,10 @@ absl::Duration PatienceWithStore(bool due, bool owed, absl::Duration step_timeou
 // a rank is busy: everyone then waits for its own.
 Vote Decide(const Vote& all, bool checkpoint_due, bool last_step);
 
+// Where steps overlap and passes of the next step are under way already: a stop or checkpoint comes
+// after that step, and says beforehand that it does.
+Vote DrainFirst(Vote decision);
+
 }  // namespace isthmus::worker
 
 #endif  // ISTHMUS_WORKER_SYNC_VOTE_H_

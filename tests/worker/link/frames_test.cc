@@ -158,7 +158,9 @@ TEST_F(FramesTest, SequencesStartAtTheCheckpointAndEndAtAStop) {
   FrameSequence below(*last, *last->below());
   EXPECT_EQ(Sequence(&below, 6), "A7.0 D7 E7.0 E7.1 E7.2 A8.0 ");
   EXPECT_EQ(Sequence(&below, 1), "D8 ");
-  below.Stop();
+  Vote stop;
+  stop.set_stop(true);
+  below.Decided(stop);
   EXPECT_EQ(Sequence(&below), "end");
 }
 

@@ -48,6 +48,7 @@ class Gradients : public Stage {
     return None();
   }
   absl::Status RestoreAgreed(GroupPlan::Tensors) override { return None(); }
+  absl::Status BeginOverlapped() override { return None(); }
   GradientNorm Norm() override { return {}; }
   absl::Status Apply(const OptimizerStep&) override { return None(); }
   void Discard() override {}

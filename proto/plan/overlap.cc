@@ -1,0 +1,62 @@
+#include "proto/plan/overlap.h"
+
+#include <algorithm>
+
+#include "base/status.h"
+#include "proto/plan/schedule.h"
+
+namespace isthmus {
+bool Overlaps(const JobSpec& job) { return job.strategy().schedule() == "overlap"; }
+
+absl::StatusOr<std::vector<OverlapPasses>> BuildOverlap(int stages, int micros,
+                                                        const std::vector<int>& warmups,
+                                                        bool reduces) {
+  RETURN_IF_ERROR(CheckChain(stages, micros, warmups));
+  std::vector<OverlapPasses> result(stages);
+  int before_vote = 0;  // pairs of passes: of every stage alike
+  for (int s = 0; s < stages; ++s) {
+    OverlapPasses& own = result[s];
+    const int warmup = WarmUp(stages, s, micros, warmups);
+    for (int i = 0; i < warmup; ++i) {
+      AddForward(s, stages, i, FrameHeader::ACTIVATION, 1, &own.ending);
+      AddBackward(s, stages, micros - warmup + i, 0, &own.ending);
+    }
+    // Stage 0 has the fewest left.
+    if (s == 0 && reduces) before_vote = (micros - warmup) / 2;
+    for (int i = 0; i < micros - warmup; ++i) {
+      ActionList* part = i < before_vote ? &own.before_vote : &own.after_vote;
+      AddForward(s, stages, warmup + i, FrameHeader::ACTIVATION, 1, part);
+      AddBackward(s, stages, i, 1, part);
+    }
+  }
+  return result;
+}
+
+ActionList Unroll(const ActionList& list, int steps) {
+  ActionList all;
+  const auto follow = [&](int step, bool own, bool ahead) {
+    for (Action a : list) {
+      if (a.ahead() != 0 ? !ahead : !own) continue;
+      a.set_ahead(step + a.ahead());
+      all.push_back(std::move(a));
+    }
+  };
+  follow(-1, false, true);
+  for (int step = 0; step < steps; ++step) follow(step, true, step + 1 < steps);
+  return all;
+}
+
+std::vector<ActionList> UnrollAll(const std::vector<ActionList>& lists, int steps) {
+  int micros = 1;
+  for (const ActionList& list : lists) {
+    for (const Action& a : list) micros = std::max(micros, a.micro() + 1);
+  }
+  std::vector<ActionList> all;
+  for (const ActionList& list : lists) {
+    all.push_back(Unroll(list, steps));
+    for (Action& a : all.back()) a.set_micro(a.micro() + a.ahead() * micros);
+  }
+  return all;
+}
+
+}  // namespace isthmus
