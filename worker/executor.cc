@@ -477,7 +477,9 @@ absl::Status Executor::Decided(const Vote& decision, int from_link) {
 // The states of the codecs belong to the checkpoint: nothing of the next step has passed them yet.
 absl::Status Executor::TellCodecs(bool checkpoint) {
   for (const Port& port : o_.ports) {
-    if (port.in != nullptr) port.in->StepDecided(step_, checkpoint);
+    // Where steps overlap it was told at the beginning of one that is not drained.
+    if (port.in != nullptr && (!plan_.overlaps() || draining_))
+      port.in->StepDecided(step_, checkpoint);
     if (checkpoint && port.out != nullptr)
       RETURN_IF_ERROR(port.out->SaveState(step_ + 1, plan_.timeout(step_)));
   }

@@ -158,7 +158,7 @@ TEST(SessionState, AResumeEqualsARunThatWasNotInterrupted) {
   };
   for (const Codecs& codecs : all) {
     SCOPED_TRACE(absl::StrCat(codecs.forward, ", ", codecs.backward, ", ", codecs.tied));
-    for (const char* schedule : {"1f1b", "gpipe"}) {
+    for (const char* schedule : {"1f1b", "gpipe", "overlap"}) {
       WorldShape shape = Shape(codecs.forward, codecs.backward);
       shape.tied = codecs.tied;
       shape.schedule = schedule;

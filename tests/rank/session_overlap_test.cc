@@ -1,0 +1,258 @@
+// Steps that overlap (proto/plan/overlap.h). With a stage of exact arithmetic a session of any cut
+// does, bit for bit, what a few lines of the algorithm do: the gradient of a step is that at the
+// weights before the last update, and at the newest ones where nothing was under way before it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "proto/model/recipe.h"
+#include "tests/worker/world.h"
+#include "worker/session.h"
+
+namespace isthmus::worker {
+namespace {
+
+using ::testing::DoubleNear;
+using ::testing::ElementsAre;
+using ::testing::Pointwise;
+using ::testing::SizeIs;
+
+WorldShape Overlapped(int stages) {
+  WorldShape shape;
+  shape.schedule = "overlap";
+  shape.stages = stages;
+  shape.steps = 9;
+  return shape;
+}
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  std::string weights;
+};
+
+Outcome RunWorld(const WorldShape& shape) {
+  World world(MakePlan(shape));
+  for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+  Outcome outcome;
+  outcome.losses = world.Losses();
+  for (const StepRecord& r : world.observer(0).records())
+    outcome.norms.push_back(r.gradient_norm());
+  outcome.weights = world.Weights(shape.steps);
+  return outcome;
+}
+
+// Steps after which nothing is under way, by the plan alone.
+std::set<int64_t> Drains(const WorldShape& shape) {
+  std::set<int64_t> drains = {shape.steps - 1};
+  for (int64_t step = 0; step < shape.steps; ++step) {
+    for (const int64_t every : {shape.checkpoint_every, shape.eval_every}) {
+      if (every > 0 && (step + 1) % every == 0) drains.insert(step);
+    }
+  }
+  return drains;
+}
+
+// The algorithm on whole models: one computes gradients, the other has the newest weights.
+// `skipped` did not commit.
+Outcome RunAlone(WorldShape shape, const std::set<int64_t>& drains,
+                 const std::set<int64_t>& skipped = {}) {
+  const FakeCorpus corpus(23, 9, shape.context, shape.vocabulary);
+  std::vector<SampleOrder> orders = ReplicaOrders(shape, corpus);
+  shape.stages = 1;
+  shape.replicas.clear();
+  const Plan plan = MakePlan(shape);
+  if (orders.empty())
+    orders.emplace_back(plan.job().seed(), corpus.train_samples(), shape.global_batch);
+  const auto gradients = FakeStages()(plan, 0).value(), newest = FakeStages()(plan, 0).value();
+  Outcome outcome;
+  std::string weights, before;  // newest, and those before the last update
+  int64_t skips = 0;
+  bool drained = true;
+  for (int64_t step = 0; step < shape.steps; ++step) {
+    weights = newest->ExportWeights().value();
+    EXPECT_TRUE(gradients->ImportWeights(drained ? weights : before).ok());
+    const double scale = 1.0 / (shape.global_batch * shape.context);
+    double loss = 0;
+    for (SampleOrder& order : orders)
+      loss += RunPasses(gradients.get(), corpus, order.Step(step), shape, scale);
+    outcome.losses.push_back(loss * scale);
+    std::vector<float> g(gradients->Elements(GroupPlan::OWN));
+    EXPECT_TRUE(gradients->ReadGradient(GroupPlan::OWN, 0, absl::MakeSpan(g)).ok());
+    gradients->Discard();
+    EXPECT_TRUE(newest->WriteGradient(GroupPlan::OWN, 0, g).ok());
+    outcome.norms.push_back(std::sqrt(newest->Norm().sum_squares));
+    if (skipped.count(step) > 0) {
+      newest->Discard();
+      ++skips;
+    } else {
+      OptimizerStep update;
+      update.step = step + 1 - skips;
+      update.learning_rate = LearningRate(plan.job().recipe(), step);
+      update.gradient_scale = ClipScale(plan.job().recipe().clip_norm(), outcome.norms.back());
+      EXPECT_TRUE(newest->Apply(update).ok());
+    }
+    before = weights;
+    drained = drains.count(step) > 0;
+    if (drained) before = newest->ExportWeights().value();
+  }
+  outcome.weights = newest->ExportWeights().value();
+  outcome.weights.pop_back();  // a store joins the lines of all stages
+  return outcome;
+}
+
+void ExpectSame(const Outcome& world, const Outcome& alone) {
+  EXPECT_THAT(world.losses, Pointwise(DoubleNear(1e-12), alone.losses));
+  EXPECT_EQ(world.norms, alone.norms);
+  EXPECT_EQ(world.weights, alone.weights);
+}
+
+TEST(Overlap, AnyCutDoesWhatTheAlgorithmDoes) {
+  for (const auto& [checkpoints, validations] : {std::pair{0, 0}, {4, 0}, {0, 3}, {2, 3}}) {
+    for (int stages : {1, 2, 3, 4, 8}) {
+      SCOPED_TRACE(absl::StrCat(stages, " stages, ", checkpoints, ", ", validations));
+      WorldShape shape = Overlapped(stages);
+      shape.checkpoint_every = checkpoints;
+      shape.eval_every = validations;
+      ExpectSame(RunWorld(shape), RunAlone(shape, Drains(shape)));
+    }
+  }
+}
+
+// The comparison above can fail: a step's delay is not nothing.
+TEST(Overlap, TheDelayChangesTheResult) {
+  WorldShape shape = Overlapped(3);
+  const Outcome overlapped = RunWorld(shape);
+  shape.schedule = "1f1b";
+  const Outcome waiting = RunWorld(shape);
+  EXPECT_EQ(overlapped.losses[0], waiting.losses[0]);
+  EXPECT_NE(overlapped.losses[2], waiting.losses[2]);
+  EXPECT_NE(overlapped.weights, waiting.weights);
+}
+
+// Drained after each step it is 1F1B, bit for bit.
+TEST(Overlap, WithoutDelayItIs1F1B) {
+  for (int stages : {1, 3}) {
+    WorldShape shape = Overlapped(stages);
+    shape.checkpoint_every = 1;
+    const Outcome drained = RunWorld(shape);
+    shape.schedule = "1f1b";
+    ExpectSame(drained, RunWorld(shape));
+  }
+}
+
+TEST(Overlap, ReplicasDoTheSame) {
+  for (const std::vector<int>& replicas : {std::vector<int>{4, 3}, {1, 5, 1}}) {
+    for (int stages : {1, 2, 3}) {
+      SCOPED_TRACE(absl::StrCat(replicas.size(), " x ", stages));
+      WorldShape shape = Overlapped(stages);
+      shape.micro_batch = 1;
+      shape.replicas = replicas;
+      shape.checkpoint_every = 5;
+      const Outcome world = RunWorld(shape), alone = RunAlone(shape, Drains(shape));
+      EXPECT_THAT(world.losses, Pointwise(DoubleNear(1e-12), alone.losses));
+      EXPECT_EQ(world.norms, alone.norms);
+    }
+  }
+}
+
+// More stages than micro-batches; queues and windows of one frame.
+TEST(Overlap, FewMicroBatchesAndFullQueues) {
+  WorldShape few = Overlapped(8);
+  few.global_batch = few.micro_batch = 3;
+  ExpectSame(RunWorld(few), RunAlone(few, Drains(few)));
+  WorldShape shape = Overlapped(4);
+  shape.queue_limit = 1;
+  shape.global_batch = 20;
+  shape.micro_batch = 1;
+  MemoryLinkOptions link_options;
+  link_options.window_bytes = 1;
+  MemoryLinkHub hub(link_options);
+  World::Options options;
+  options.links = &hub;
+  World world(MakePlan(shape), options);
+  for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(world.Losses(), Pointwise(DoubleNear(1e-12), RunAlone(shape, Drains(shape)).losses));
+}
+
+// Asked for while passes of the next step are under way: the stop comes after that one, everywhere,
+// and a resume goes on from there.
+TEST(Overlap, AStopDrainsFirst) {
+  for (int asked = 0; asked < 3; ++asked) {
+    SCOPED_TRACE(asked);
+    WorldShape shape = Overlapped(3);
+    shape.constant_rate = true;
+    shape.steps = 100000;
+    World* running = nullptr;
+    MemoryStore store;
+    World::Options options;
+    options.store = &store;
+    options.make_stage = FakeStages(
+        [&](int stage, int64_t step, const std::string& operation) -> absl::StatusOr<StageFault> {
+          if (running != nullptr && stage == asked && step == 4 && operation == "apply")
+            running->session(stage).RequestStop();
+          return StageFault{};
+        });
+    World world(MakePlan(shape), options);
+    running = &world;
+    for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+    running = nullptr;
+    // Step 4 was decided when it was asked for; 5 heard of it, 6 is the last.
+    for (int stage = 0; stage < 3; ++stage) EXPECT_EQ(world.session(stage).step(), 7);
+    EXPECT_THAT(store.complete_steps(), ElementsAre(7));
+    shape.steps = 10;
+    World again(MakePlan(shape, 2, 7), options);
+    for (const absl::Status& status : again.Run()) EXPECT_TRUE(status.ok()) << status;
+    const Outcome alone = RunAlone(shape, {6, 9});
+    std::vector<double> losses = world.last().losses();
+    for (double loss : again.last().losses()) losses.push_back(loss);
+    EXPECT_THAT(losses, Pointwise(DoubleNear(1e-12), alone.losses));
+    EXPECT_EQ(again.Weights(10), alone.weights);
+  }
+}
+
+TEST(Overlap, AnyStageMayAskForACheckpoint) {
+  WorldShape shape = Overlapped(3);
+  World* running = nullptr;
+  World::Options options;
+  options.make_stage = FakeStages(
+      [&](int stage, int64_t step, const std::string& operation) -> absl::StatusOr<StageFault> {
+        if (stage == 1 && step == 2 && operation == "apply")
+          running->session(stage).RequestCheckpoint();
+        return StageFault{};
+      });
+  World world(MakePlan(shape), options);
+  running = &world;
+  for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(world.store().complete_steps(), ElementsAre(5, 9));
+  EXPECT_EQ(world.Weights(9), RunAlone(shape, {4, 8}).weights);
+}
+
+TEST(Overlap, AStepThatIsNotFiniteIsSkippedByAll) {
+  for (const int64_t bad : {0, 3, 8}) {
+    SCOPED_TRACE(bad);
+    WorldShape shape = Overlapped(3);
+    World::Options options;
+    options.make_stage =
+        FakeStages([&](int stage, int64_t step, const std::string&) -> absl::StatusOr<StageFault> {
+          StageFault fault;
+          fault.norm_is_infinite = stage == 1 && step == bad;
+          return fault;
+        });
+    World world(MakePlan(shape), options);
+    for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+    for (int stage = 0; stage < 3; ++stage) {
+      const auto records = world.observer(stage).records();
+      ASSERT_THAT(records, SizeIs(shape.steps));
+      for (const StepRecord& r : records) EXPECT_EQ(r.committed(), r.step() != bad);
+    }
+    const Outcome alone = RunAlone(shape, Drains(shape), {bad});
+    EXPECT_THAT(world.Losses(), Pointwise(DoubleNear(1e-12), alone.losses));
+    EXPECT_EQ(world.Weights(9), alone.weights);
+  }
+}
+
+}  // namespace
+}  // namespace isthmus::worker
