@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "proto/model/model_cost.h"
+#include "proto/plan/overlap.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -124,7 +125,10 @@ int64_t StageBytes(const JobSpec& job, int stages, int stage, int first_layer, i
   const int edges = (stage > 0) + (stage + 1 < stages);
   const int64_t held =
       std::min(job.strategy().queue_limit(), Micros(job));  // in each direction of each edge
-  return kProcessBytes + StageMemoryBytes(job.model(), first_layer, end_layer, samples, in_flight) +
+  const int64_t second =
+      Overlaps(job) ? 2 * StageCost(job.model(), first_layer, end_layer, 1).parameter_bytes() : 0;
+  return kProcessBytes + second +
+         StageMemoryBytes(job.model(), first_layer, end_layer, samples, in_flight) +
          2 * edges * held * 4 * BoundaryElements(job.model(), samples);
 }
 

@@ -15,6 +15,7 @@
 #include "proto/data/data_files.h"
 #include "proto/model/model_cost.h"
 #include "proto/plan/groups.h"
+#include "proto/plan/overlap.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -147,6 +148,10 @@ class Words {
       if (!kept.empty()) Say(absl::StrCat(of_, kept));
     if (HasDelta(p) && in_.start_step > 0) Say(absl::StrCat(of_, ResumedBuffers()));
     if (!p.warmups_why.empty()) Say(absl::StrCat(of_, p.warmups_why));
+    if (Overlaps(in_.job) && p.other_step_s > 0) {
+      Say(absl::StrCat(of_, "with strategy.schedule ", p.other_schedule, " a step would take ",
+                       FormatSeconds(p.other_step_s), " instead of ", FormatSeconds(p.step_s)));
+    }
   }
 
   std::string ValidationWords() const {
@@ -312,6 +317,12 @@ class Words {
       Warn(absl::StrFormat(
           "%s%d micro-batches for %d stages: each stage idles at least %.0f %% of a step", of_,
           micros, stages, 100.0 * (stages - 1) / (micros + stages - 1)));
+    }
+    if (Overlaps(in_.job) && stages > 1 && !p.warmups.empty() && micros <= p.warmups[0] + 1) {
+      Warn(absl::StrCat(
+          of_, "strategy.schedule overlap: a step has ", micros,
+          " micro-batches, all of them under way at once: stages wait for each other's votes. "
+          "More of them (a larger recipe.global_batch or a smaller recipe.micro_batch) hide that"));
     }
     if (p.other_step_s > 0 && p.other_step_s < kOtherScheduleGain * p.step_s) {
       Warn(absl::StrCat(

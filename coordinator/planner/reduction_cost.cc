@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
+#include "coordinator/planner/step_time.h"
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
 #include "proto/model/model_cost.h"
@@ -271,6 +272,11 @@ absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout*
   layout->reduce_s =
       ExchangeSeconds(*layout, groups, layout->gradients, layout->tied, layout->stages() > 1, true);
   layout->sync_s = layout->reduce_s + VoteSeconds(*layout);
+  double hidden_s = layout->sync_s;
+  for (size_t r = 0; r < layout->chains.size(); ++r)
+    hidden_s =
+        std::min(hidden_s, HiddenSync(ReplicaJob(job, layout->samples[r]), layout->chains[r]));
+  layout->sync_s -= hidden_s;
   return absl::OkStatus();
 }
 

@@ -12,6 +12,7 @@
 #include "coordinator/planner/codec_choice.h"
 #include "proto/codec/codec_text.h"
 #include "proto/model/model_cost.h"
+#include "proto/plan/overlap.h"
 #include "proto/plan/schedule.h"
 
 namespace isthmus::coordinator {
@@ -129,28 +130,47 @@ class WarmUpLimits {
   std::vector<int64_t> each_;  // bytes of a micro-batch under way
 };
 
-// Seconds until the last backward pass ends.
+// Seconds of a step's passes: until the last backward pass ends, or, where steps overlap, from one
+// optimiser step to the next, votes among it.
 struct PipelineSeconds {
   double first = 0, again = 0, mean = 0;
 };
+
+// Steps of overlapped lists that are simulated: fewer, and so many more, of which one is the mean.
+constexpr int kFewSteps = 3, kMoreSteps = 3;
+
+absl::StatusOr<double> Seconds(const JobSpec& job, const std::vector<ActionList>& schedule,
+                               const ScheduleCosts& costs) {
+  const Wiring wiring = Wiring::Chain(static_cast<int>(schedule.size()));
+  // A boundary holds frames in the queues of both its ends.
+  const int limit = 2 * job.strategy().queue_limit();
+  if (!Overlaps(job)) {
+    ASSIGN_OR_RETURN(const Simulation s, Simulate(schedule, wiring, limit, costs));
+    return s.makespan_s;
+  }
+  ASSIGN_OR_RETURN(const Simulation few,
+                   Simulate(UnrollAll(schedule, kFewSteps), wiring, limit, costs));
+  ASSIGN_OR_RETURN(const Simulation more,
+                   Simulate(UnrollAll(schedule, kFewSteps + kMoreSteps), wiring, limit, costs));
+  return (more.makespan_s - few.makespan_s) / kMoreSteps;
+}
 
 // The first visits come together, in the first pass: the mean is one of steps, not of frames.
 absl::StatusOr<PipelineSeconds> Pipeline(const JobSpec& job, const Placement& p,
                                          const std::vector<int>& warmups) {
   const int stages = p.nodes.size();
-  ASSIGN_OR_RETURN(const std::vector<ActionList> schedule,
-                   BuildSchedule(job.strategy().schedule(), stages, Micros(job), warmups));
-  const Wiring wiring = Wiring::Chain(stages);
-  // A boundary holds frames in the queues of both its ends.
-  const int limit = 2 * job.strategy().queue_limit();
+  std::vector<ActionList> schedule;
+  if (Overlaps(job)) {
+    ASSIGN_OR_RETURN(schedule, OverlapChain(stages, Micros(job), warmups, stages > 1));
+  } else {
+    ASSIGN_OR_RETURN(schedule,
+                     BuildSchedule(job.strategy().schedule(), stages, Micros(job), warmups));
+  }
   PipelineSeconds s;
-  ASSIGN_OR_RETURN(const Simulation again,
-                   Simulate(schedule, wiring, limit, Costs(p, Visits::kAgain)));
-  s.first = s.again = s.mean = again.makespan_s;
+  ASSIGN_OR_RETURN(s.again, Seconds(job, schedule, Costs(p, Visits::kAgain)));
+  s.first = s.mean = s.again;
   if (!HasDelta(p)) return s;
-  ASSIGN_OR_RETURN(const Simulation first,
-                   Simulate(schedule, wiring, limit, Costs(p, Visits::kFirst)));
-  s.first = first.makespan_s;
+  ASSIGN_OR_RETURN(s.first, Seconds(job, schedule, Costs(p, Visits::kFirst)));
   s.mean = p.first_visits * s.first + (1 - p.first_visits) * s.again;
   return s;
 }
@@ -172,7 +192,7 @@ int64_t MorePlaces(const JobSpec& job, const JobSpec& other, const Placement& p,
 absl::Status PriceOther(const JobSpec& job, double after_s, Placement* p) {
   const int stages = p->nodes.size();
   JobSpec other = job;
-  p->other_schedule = job.strategy().schedule() == "gpipe" ? "1f1b" : "gpipe";
+  p->other_schedule = job.strategy().schedule() == "1f1b" ? "gpipe" : "1f1b";
   other.mutable_strategy()->set_schedule(p->other_schedule);
   bool other_fits = stages > 1;
   for (int s = 0, first = 0; s < stages; first += p->layers[s], ++s) {
@@ -183,7 +203,7 @@ absl::Status PriceOther(const JobSpec& job, double after_s, Placement* p) {
   }
   if (!other_fits) return absl::OkStatus();
   ASSIGN_OR_RETURN(const PipelineSeconds seconds, Pipeline(other, *p, p->warmups));
-  p->other_step_s = seconds.mean + after_s;
+  p->other_step_s = seconds.mean + after_s + (Overlaps(job) ? HiddenSync(job, *p) : 0);
   return absl::OkStatus();
 }
 
@@ -252,21 +272,37 @@ double TiedSeconds(const JobSpec& job, const CodecSpec& codec, double rate_bits_
 
 }  // namespace
 
+double HiddenSync(const JobSpec& job, const Placement& p) {
+  if (!Overlaps(job)) return 0;
+  const int before = p.warmups.empty() ? static_cast<int>(p.nodes.size()) - 1 : p.warmups[0];
+  const int micros = Micros(job);
+  const ScheduleCosts costs = Costs(p, Visits::kMean);
+  double votes_s = 0;  // simulated with the passes
+  for (const BoundaryChoice& b : p.boundaries)
+    votes_s += (b.up.round_trip_s + b.down.round_trip_s) / 2;
+  return votes_s + static_cast<double>(micros - std::min(micros, before)) / 2 *
+                       SlowestPart(costs, static_cast<int>(p.nodes.size()));
+}
+
 void ChooseWarmUps(const JobSpec& job, Placement* p) {
   const int stages = p->nodes.size(), micros = Micros(job);
-  if (job.strategy().schedule() != "1f1b" || stages == 1) return;
+  const std::string& schedule = job.strategy().schedule();
+  if (schedule == "gpipe" || stages == 1) return;
   const WarmUps best = BestWarmUps(job, *p);
   p->warmups = best.forwards;
   const WarmUpLimits limits(job, *p);
   for (int s = 0; s < stages; ++s) p->bytes[s] += limits.MoreBytes(p->warmups, s);
-  if (p->warmups[0] <= stages - 1 && best.limited.empty()) return;
+  if (!Overlaps(job) && p->warmups[0] <= stages - 1 && best.limited.empty()) return;
   std::vector<int> under_way;
   for (int w : p->warmups) under_way.push_back(std::min(micros, w + 1));
   p->warmups_why = absl::StrCat(
-      "schedule: 1f1b with ", absl::StrJoin(under_way, ", "),
+      "schedule: ", schedule, " with ", absl::StrJoin(under_way, ", "),
       " micro-batches under way on the stages (1f1b's own: ", std::min(micros, stages),
       " falling to 1), so that the links work while the stages compute; the slowest part takes ",
-      FormatSeconds(best.slowest_s), " a micro-batch", best.limited);
+      FormatSeconds(best.slowest_s), " a micro-batch", best.limited,
+      Overlaps(job) ? "; passes of the next step begin while those of this one end, with weights "
+                      "that are one step late on every stage"
+                    : "");
 }
 
 absl::Status PriceTied(const JobSpec& job, const LinkIndex& links, Placement* p) {
@@ -302,6 +338,7 @@ absl::Status PriceTied(const JobSpec& job, const LinkIndex& links, Placement* p)
   p->sync_s = p->tied_s + std::max(p->tied_up.round_trip_s, p->tied_down.round_trip_s) / 2;
   for (const BoundaryChoice& b : p->boundaries)
     p->sync_s += (b.up.round_trip_s + b.down.round_trip_s) / 2;  // the vote down, the decision up
+  p->sync_s = std::max(0.0, p->sync_s - HiddenSync(job, *p));
   return absl::OkStatus();
 }
 

@@ -14,6 +14,10 @@ namespace isthmus::coordinator {
 // ones of delta codecs. Within strategy.in_flight and memory; the bytes of the stages grow.
 void ChooseWarmUps(const JobSpec& job, Placement* p);
 
+// Seconds of votes and reductions that pass while others compute: where steps overlap, half of the
+// passes that lie between the end of a step and its optimiser.
+double HiddenSync(const JobSpec& job, const Placement& p);
+
 // Sets the times of a step. With `other`, also the time of the schedule that the job does not use.
 absl::Status PriceStep(const JobSpec& job, bool other, Placement* p);
 

@@ -341,12 +341,6 @@ class OrderCheck {
   bool offered_ = false, voted_ = false, decided_ = false, decides_ = false, stepped_ = false;
 };
 
-// A reduction of which each rank owns a part takes as long as its bytes.
-bool ReducesSharded(const Plan& plan) {
-  return std::any_of(plan.groups().begin(), plan.groups().end(),
-                     [](const GroupPlan& g) { return g.rule() == GroupPlan::SHARDED; });
-}
-
 absl::Status CheckEval(const Plan& plan, const Wiring& wiring, int rank) {
   const int below = Boundary(plan, rank, true), above = Boundary(plan, rank, false);
   for (const Action& a : plan.ranks(rank).eval()) {
@@ -411,7 +405,7 @@ absl::Status WriteActions(const std::vector<std::vector<int>>& warmups, Plan* pl
     std::vector<ActionList> train(stages);
     std::vector<OverlapPasses> passes(stages);
     if (Overlaps(plan->job())) {
-      ASSIGN_OR_RETURN(passes, BuildOverlap(stages, micros, own, ReducesSharded(*plan)));
+      ASSIGN_OR_RETURN(passes, BuildOverlap(stages, micros, own, plan->groups_size() > 0));
     } else {
       ASSIGN_OR_RETURN(train,
                        BuildSchedule(plan->job().strategy().schedule(), stages, micros, own));

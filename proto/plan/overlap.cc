@@ -32,6 +32,36 @@ absl::StatusOr<std::vector<OverlapPasses>> BuildOverlap(int stages, int micros,
   return result;
 }
 
+absl::StatusOr<std::vector<ActionList>> OverlapChain(int stages, int micros,
+                                                     const std::vector<int>& warmups,
+                                                     bool reduces) {
+  ASSIGN_OR_RETURN(const std::vector<OverlapPasses> passes,
+                   BuildOverlap(stages, micros, warmups, reduces));
+  std::vector<ActionList> lists(stages);
+  for (int s = 0; s < stages; ++s) {
+    ActionList& list = lists[s];
+    const auto append = [&](const ActionList& part) {
+      list.insert(list.end(), part.begin(), part.end());
+    };
+    const auto frame = [&](Action::Op op, int link, FrameHeader::Kind what) {
+      if (link < 0 || link + 1 >= stages) return;
+      Action& a = list.emplace_back();
+      a.set_op(op);
+      a.set_link(link);
+      a.set_what(what);
+    };
+    append(passes[s].ending);
+    append(passes[s].before_vote);
+    frame(Action::RECV, s, FrameHeader::VOTE);
+    frame(Action::SEND, s - 1, FrameHeader::VOTE);
+    append(passes[s].after_vote);
+    frame(Action::RECV, s - 1, FrameHeader::DECISION);
+    frame(Action::SEND, s, FrameHeader::DECISION);
+    list.emplace_back().set_op(Action::STEP);
+  }
+  return lists;
+}
+
 ActionList Unroll(const ActionList& list, int steps) {
   ActionList all;
   const auto follow = [&](int step, bool own, bool ahead) {

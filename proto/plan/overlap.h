@@ -41,6 +41,10 @@ absl::StatusOr<std::vector<OverlapPasses>> BuildOverlap(int stages, int micros,
                                                         const std::vector<int>& warmups,
                                                         bool reduces);
 
+// The lists of a chain without groups, with its votes and decisions: for simulations.
+absl::StatusOr<std::vector<ActionList>> OverlapChain(int stages, int micros,
+                                                     const std::vector<int>& warmups, bool reduces);
+
 // Actions of one list one after the other as they are done in `steps` steps, filled before the
 // first and drained at the last; `ahead` is then the step, from 0 on. A list without actions ahead
 // is repeated.
