@@ -1,16 +1,15 @@
 #include "coordinator/cli/model/export_dir.h"
 
-#include <unistd.h>
-
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "base/file/durable_directory.h"
 #include "base/file/durable_file.h"
 #include "base/status.h"
 #include "proto/model/gpt2_config.h"
@@ -22,53 +21,6 @@ namespace fs = std::filesystem;
 
 absl::Status FileError(const std::string& what, const std::string& path) {
   return absl::InternalError(absl::StrCat("can't ", what, " ", path, ": ", std::strerror(errno)));
-}
-
-// Deletes the directory at its end unless it was renamed away.
-class TempDir {
- public:
-  ~TempDir() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  absl::Status Make(const std::string& beside) {
-    std::string name = absl::StrCat(beside, ".part.XXXXXX");
-    if (mkdtemp(name.data()) == nullptr) return FileError("make a directory beside", beside);
-    path_ = name;
-    return absl::OkStatus();
-  }
-  void Keep() { path_.clear(); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-absl::Status CheckTarget(const std::string& dir, bool force) {
-  std::error_code error;
-  if (!fs::exists(dir, error)) return absl::OkStatus();
-  if (!fs::is_directory(dir, error))
-    return absl::InvalidArgumentError(absl::StrCat(dir, " is a file; name a directory"));
-  if (!fs::is_empty(dir, error) && !force) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        dir, " exists and is not empty: name another directory, or replace it with --force"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status MoveInto(const std::string& from, const std::string& dir) {
-  if (rename(from.c_str(), dir.c_str()) == 0) return absl::OkStatus();
-  if (errno != ENOTEMPTY && errno != EEXIST) return FileError("rename to", dir);
-  const std::string old = from + ".old";
-  if (rename(dir.c_str(), old.c_str()) != 0) return FileError("replace", dir);
-  if (rename(from.c_str(), dir.c_str()) != 0) {
-    const absl::Status status = FileError("rename to", dir);
-    rename(old.c_str(), dir.c_str());
-    return status;
-  }
-  std::error_code ignored;
-  fs::remove_all(old, ignored);
-  return absl::OkStatus();
 }
 
 absl::StatusOr<nlohmann::json> ReadHeader(std::ifstream* in, const std::string& path,
@@ -130,32 +82,19 @@ absl::Status MarkForTransformers(const std::string& path) {
                                                    : FileError("rename to", path);
 }
 
-absl::Status WriteExport(const std::string& dir_in, bool force, const ModelSpec& model,
+absl::Status WriteExport(const std::string& dir, bool force, const ModelSpec& model,
                          const std::function<absl::Status(const std::string& path)>& fetch,
                          const std::map<std::string, std::string>& more_files) {
-  std::string dir = fs::path(dir_in).lexically_normal().string();
-  while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
-  RETURN_IF_ERROR(CheckTarget(dir, force));
-  std::error_code error;
-  const fs::path parent = fs::path(dir).parent_path();
-  if (!parent.empty()) fs::create_directories(parent, error);
-  TempDir temp;
-  RETURN_IF_ERROR(temp.Make(dir));
-  const std::string weights = temp.path() + "/model.safetensors";
+  ASSIGN_OR_RETURN(const std::unique_ptr<DurableDirectory> out,
+                   DurableDirectory::Create(dir, force));
+  const std::string weights = out->path() + "/model.safetensors";
   RETURN_IF_ERROR(fetch(weights));
   RETURN_IF_ERROR(MarkForTransformers(weights));
   RETURN_IF_ERROR(SyncFile(weights));
-  RETURN_IF_ERROR(WriteFileDurably(temp.path() + "/config.json", Gpt2ConfigJson(model)));
+  RETURN_IF_ERROR(WriteFileDurably(out->path() + "/config.json", Gpt2ConfigJson(model)));
   for (const auto& [name, bytes] : more_files)
-    RETURN_IF_ERROR(WriteFileDurably(absl::StrCat(temp.path(), "/", name), bytes));
-  fs::permissions(temp.path(),
-                  fs::perms::owner_all | fs::perms::group_read | fs::perms::group_exec |
-                      fs::perms::others_read | fs::perms::others_exec,
-                  error);
-  RETURN_IF_ERROR(SyncDirectory(temp.path()));
-  RETURN_IF_ERROR(MoveInto(temp.path(), dir));
-  temp.Keep();
-  return SyncDirectory(parent.string());
+    RETURN_IF_ERROR(WriteFileDurably(absl::StrCat(out->path(), "/", name), bytes));
+  return out->Commit();
 }
 
 }  // namespace isthmus::cli

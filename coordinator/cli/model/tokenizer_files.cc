@@ -8,6 +8,7 @@
 #include "base/byte_alphabet.h"
 #include "base/file/read_file.h"
 #include "base/status.h"
+#include "proto/model/tokenizer_file_names.h"
 
 namespace isthmus::cli {
 namespace {
@@ -16,19 +17,13 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr const char* kNames[] = {"tokenizer.json",
-                                  "tokenizer_config.json",
-                                  "special_tokens_map.json",
-                                  "added_tokens.json",
-                                  "vocab.json",
-                                  "merges.txt"};
 constexpr char kEndOfText[] = "<|endoftext|>";
 constexpr int32_t kGpt2Vocabulary = 50257;  // its last id ends a text
 
 // The tokenizer's files in `dir`; empty without a tokenizer there.
 absl::StatusOr<std::map<std::string, std::string>> ReadFiles(const std::string& dir) {
   std::map<std::string, std::string> files;
-  for (const char* name : kNames) {
+  for (const char* name : kTokenizerFileNames) {
     const std::string path = absl::StrCat(dir, "/", name);
     std::error_code error;
     if (!fs::is_regular_file(path, error)) continue;

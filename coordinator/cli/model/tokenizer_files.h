@@ -13,8 +13,6 @@
 
 namespace isthmus::cli {
 
-constexpr int64_t kMaxTokenizerBytes = 256 << 20;
-
 struct TokenizerFiles {
   std::map<std::string, std::string> files;  // by name; generation_config.json is among them always
   std::string origin;                        // "bytes", a directory, or empty: no tokenizer
