@@ -23,7 +23,7 @@ foreach(shell bash zsh fish)
   isthmus_page(completion.${shell} isthmus completion ${shell})
 endforeach()
 # The other programs' pages hold what --help prints.
-foreach(program isthmusd isthmus-coordinator isthmus-generate isthmus-study isthmus-wan)
+foreach(program isthmusd isthmus-coordinator isthmus-generate isthmus-multilevel isthmus-study isthmus-wan)
   if(TARGET ${program})
     add_custom_command(OUTPUT ${made}/man1/${program}.1
       COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${program}> -DNAME=${program} -DVERSION=${PROJECT_VERSION}
@@ -47,7 +47,7 @@ foreach(folder site-functions vendor-completions)  # where others look, where De
   install(FILES ${made}/completion.zsh DESTINATION share/zsh/${folder} RENAME _isthmus COMPONENT cli)
 endforeach()
 install(FILES ${made}/completion.fish DESTINATION share/fish/vendor_completions.d RENAME isthmus.fish COMPONENT cli)
-foreach(pair isthmus-wan:cli isthmusd:daemon isthmus-generate:daemon isthmus-study:daemon isthmus-coordinator:coordinator)
+foreach(pair isthmus-multilevel:cli isthmus-wan:cli isthmusd:daemon isthmus-generate:daemon isthmus-study:daemon isthmus-coordinator:coordinator)
   string(REPLACE ":" ";" pair ${pair})
   list(GET pair 0 program)
   list(GET pair 1 component)
@@ -93,7 +93,7 @@ set(CPACK_DEBIAN_CLI_PACKAGE_NAME isthmus)
 set(CPACK_DEBIAN_DAEMON_PACKAGE_NAME isthmusd)
 set(CPACK_DEBIAN_COORDINATOR_PACKAGE_NAME isthmus-coordinator)
 set(CPACK_COMPONENT_CLI_DESCRIPTION "trains one neural network on hosts that a slow network joins: command line
- The program isthmus, the emulator of wide-area networks, completions and manual pages.")
+ The program isthmus with isthmus-multilevel, the emulator of wide-area networks, completions and manual pages.")
 set(CPACK_COMPONENT_DAEMON_DESCRIPTION "trains one neural network on hosts that a slow network joins: daemon
  The program of each host that computes, with isthmus-generate and isthmus-study.")
 set(CPACK_COMPONENT_COORDINATOR_DESCRIPTION "trains one neural network on hosts that a slow network joins: coordinator

@@ -2,16 +2,20 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/machine_check.h"
 #include "base/number_flag.h"
 #include "base/suggest.h"
+#include "coordinator/cli/become_program.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/doctor/doctor.h"
 #include "coordinator/cli/exit_code.h"
@@ -72,7 +76,7 @@ class App {
     AddOffline();
     AddShell();
     AddTestnet();
-    AddStudy();
+    AddPrograms();
     NameTheCoordinator();
   }
 
@@ -291,7 +295,7 @@ class App {
         "help", "help on a command; `isthmus help job` explains job files",
         [this, reference] {
           if (a_.topic == "job") return reference();
-          if (a_.topic == "study") return RunStudy({"--help"}, console_);
+          if (programs_.count(a_.topic) > 0) return programs_[a_.topic]({"--help"});
           CLI::App* command = a_.topic.empty() ? &app_ : Find(a_.topic);
           if (command == nullptr) return Unknown(a_.topic);
           console_->Out(command->help(a_.topic.empty() ? "" : "isthmus"));
@@ -384,21 +388,32 @@ class App {
     testnet->footer(kTestnetFooter);
   }
 
-  // Its arguments, --help among them, are isthmus-study's own.
-  void AddStudy() {
-    study_ = Command(
-        "study", "train a small job with many codecs on this machine and compare them",
-        [this] { return RunStudy(study_->remaining(), console_); }, false);
-    study_->set_help_flag();
-    study_->prefix_command();
-    study_->fallthrough(false);
+  using Passed = std::function<int(const std::vector<std::string>& arguments)>;
+
+  // A program of its own: its arguments, --help among them, are the program's.
+  void AddProgram(const std::string& name, const std::string& what, Passed run) {
+    CLI::App* command = Command(
+        name, what, [this, name] { return programs_[name](Find(name)->remaining()); }, false);
+    command->set_help_flag();
+    command->prefix_command();
+    command->fallthrough(false);
+    programs_[name] = std::move(run);
+  }
+
+  void AddPrograms() {
+    AddProgram("study", "train a small job with many codecs on this machine and compare them",
+               [this](const auto& arguments) { return RunStudy(arguments, console_); });
+    AddProgram("multilevel", "make a small model of a large one, and a large one of a small one",
+               [this](const auto& arguments) {
+                 return BecomeProgram("isthmus-multilevel", arguments, console_);
+               });
   }
 
   // In the help of each command that asks it.
   void NameTheCoordinator() {
-    const std::set<std::string> offline = {"check",         "completion",   "help",
-                                           "job-reference", "job-template", "man",
-                                           "study",         "testnet",      "version"};
+    const std::set<std::string> offline = {
+        "check", "completion", "help",  "job-reference", "job-template",
+        "man",   "multilevel", "study", "testnet",       "version"};
     for (CLI::App* command : app_.get_subcommands([](CLI::App*) { return true; })) {
       if (offline.count(command->get_name()) > 0) continue;
       command->footer(absl::StrCat(command->get_footer(), command->get_footer().empty() ? "" : "\n",
@@ -456,7 +471,7 @@ class App {
   Console* const console_;
   Arguments a_;
   CLI::App app_;
-  CLI::App* study_ = nullptr;
+  std::map<std::string, Passed> programs_;     // by the command's name
   std::vector<const CLI::Option*> generated_;  // options that isthmus-generate judges
   std::string unused_;
   std::function<int()> run_;

@@ -5,7 +5,7 @@ import subprocess
 import unittest
 
 BIN = os.environ.get("ISTHMUS_BIN", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "bin"))
-PROGRAMS = ("isthmus", "isthmusd", "isthmus-coordinator", "isthmus-generate", "isthmus-study", "isthmus-wan")
+PROGRAMS = ("isthmus", "isthmusd", "isthmus-coordinator", "isthmus-generate", "isthmus-multilevel", "isthmus-study", "isthmus-wan")
 NOT_WHOLE = ("0x1e", "+30", "99999999999999999999999")  # of more forms base/number_flag.h has the tests
 NOT_REAL = ("0x1p4", "nan", "+30")
 
@@ -23,7 +23,7 @@ def commands():
         yield (program,), text
         listed = re.search(r"^Subcommands:\n((?:  .*\n?)*)", text, re.M)
         for name in re.findall(r"^  ([a-z-]+)", listed.group(1), re.M) if listed else ():
-            if (program, name) != ("isthmus", "study"):  # isthmus-study's own help
+            if (program, name) not in (("isthmus", "study"), ("isthmus", "multilevel")):  # those programs' own help
                 yield (program, name), run(program, name, "--help")[1]
 
 
@@ -53,7 +53,7 @@ class FlagsTest(unittest.TestCase):
         self.assertIn("--seed", found["isthmus-wan"])
         self.assertIn("--lease", found["isthmus-coordinator"])
         for program, flag in (("isthmus", "--step"), ("isthmus", "--tokens"), ("isthmusd", "--threads"), ("isthmus-generate", "--seed"),
-                              ("isthmus-study", "--seeds"), ("isthmus-wan", "--mtu")):
+                              ("isthmus-study", "--seeds"), ("isthmus-multilevel", "--alpha"), ("isthmus-wan", "--mtu")):
             self.assertIn(flag, found[program])
 
     def test_no_more_threads_than_processors(self):

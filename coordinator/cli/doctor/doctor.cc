@@ -95,8 +95,8 @@ std::vector<Finding> LookHere() {
   findings.push_back(LookAtDisk(temporary != nullptr && *temporary != '\0' ? temporary : "/tmp"));
   findings.push_back(LookAtTun());
   std::vector<std::string> missing;
-  for (const char* program :
-       {"isthmusd", "isthmus-coordinator", "isthmus-wan", "isthmus-study", "isthmus-generate"}) {
+  for (const char* program : {"isthmusd", "isthmus-coordinator", "isthmus-wan", "isthmus-study",
+                              "isthmus-generate", "isthmus-multilevel"}) {
     if (!FindProgram(program).ok()) missing.emplace_back(program);
   }
   Finding programs{Finding::kOk, "programs", "all are here", ""};

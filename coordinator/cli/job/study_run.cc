@@ -6,14 +6,15 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "coordinator/cli/become_program.h"
 #include "coordinator/cli/job/job_yaml.h"
 #include "coordinator/cli/job/standard_input.h"
-#include "coordinator/cli/testnet/process.h"
 
 namespace isthmus::cli {
 namespace {
@@ -70,16 +71,9 @@ absl::StatusOr<std::vector<std::string>> StudyArguments(const std::vector<std::s
 }
 
 int RunStudy(const std::vector<std::string>& arguments, Console* console) {
-  absl::StatusOr<std::string> program = FindProgram("isthmus-study");
-  if (!program.ok()) return console->Fail(program.status());
   absl::StatusOr<std::vector<std::string>> passed = StudyArguments(arguments);
   if (!passed.ok()) return console->Fail(passed.status());
-  std::vector<char*> argv = {program->data()};
-  for (std::string& argument : *passed) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  execv(argv[0], argv.data());
-  return console->Fail(absl::ResourceExhaustedError(
-      absl::StrCat("can't run ", *program, ": ", std::strerror(errno))));
+  return BecomeProgram("isthmus-study", *std::move(passed), console);
 }
 
 }  // namespace isthmus::cli

@@ -122,7 +122,7 @@ class ContainerTest(unittest.TestCase):
     @unittest.skipUnless(on_debian_12() and shutil.which("ldd"), "the image is Debian 12's")
     def test_image_holds_every_library_the_programs_link(self):
         installed = set(re.findall(r"\blib[a-z0-9+.-]+", read("container", "Containerfile")))
-        for name in (*PROGRAMS, "isthmus", "isthmus-generate", "isthmus-study"):
+        for name in (*PROGRAMS, "isthmus", "isthmus-generate", "isthmus-multilevel", "isthmus-study"):
             if not program(name):
                 self.skipTest(f"{name} is not built")
             needed = subprocess.run(["objdump", "-p", program(name)], capture_output=True, text=True).stdout

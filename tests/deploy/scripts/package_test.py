@@ -15,8 +15,8 @@ BUILD = os.path.abspath(sys.argv.pop(1))
 IN_ROOT = "--root" in sys.argv and bool(sys.argv.remove("--root") or True)
 VERSION = [line.split("=")[1].strip() for line in open(os.path.join(BUILD, "CMakeCache.txt")) if line.startswith("CMAKE_PROJECT_VERSION:")][0]
 PACKAGES = {
-    "isthmus": ["bin/isthmus", "bin/isthmus-wan", "share/isthmus/links/regions.csv", "share/isthmus/tokenize.py", "share/isthmus/tensorboard.py",
-                "share/isthmus/jobs/quickstart.yaml", "share/man/man1/isthmus.1", "share/man/man5/isthmus-job.5",
+    "isthmus": ["bin/isthmus", "bin/isthmus-multilevel", "bin/isthmus-wan", "share/isthmus/links/regions.csv", "share/isthmus/tokenize.py", "share/isthmus/tensorboard.py",
+                "share/isthmus/jobs/quickstart.yaml", "share/man/man1/isthmus.1", "share/man/man1/isthmus-multilevel.1", "share/man/man5/isthmus-job.5",
                 "share/bash-completion/completions/isthmus", "share/zsh/vendor-completions/_isthmus", "share/fish/vendor_completions.d/isthmus.fish",
                 "share/doc/isthmus/README.md", "share/doc/isthmus/copyright"],
     "isthmusd": ["bin/isthmusd", "bin/isthmus-generate", "bin/isthmus-study", "lib/systemd/system/isthmusd.service", "share/man/man1/isthmusd.1",
@@ -24,7 +24,7 @@ PACKAGES = {
     "isthmus-coordinator": ["bin/isthmus-coordinator", "lib/systemd/system/isthmus-coordinator.service", "share/man/man1/isthmus-coordinator.1",
                             "share/isthmus/prometheus/alerts.yml", "share/isthmus/grafana/isthmus.json"],
 }
-PROGRAMS = ["isthmus", "isthmusd", "isthmus-coordinator", "isthmus-generate", "isthmus-study", "isthmus-wan"]
+PROGRAMS = ["isthmus", "isthmusd", "isthmus-coordinator", "isthmus-generate", "isthmus-multilevel", "isthmus-study", "isthmus-wan"]
 
 
 def run(*command, **options):

@@ -1,0 +1,18 @@
+// Commands that are programs of their own, since this one holds nothing of `worker`: the process
+// becomes that program, with its arguments, its help and its exit code. Thread: main.
+#ifndef ISTHMUS_COORDINATOR_CLI_BECOME_PROGRAM_H_
+#define ISTHMUS_COORDINATOR_CLI_BECOME_PROGRAM_H_
+
+#include <string>
+#include <vector>
+
+#include "coordinator/cli/view/console.h"
+
+namespace isthmus::cli {
+
+// `name`, found as FindProgram does. Returns only if it can't be started: the exit code.
+int BecomeProgram(const std::string& name, std::vector<std::string> arguments, Console* console);
+
+}  // namespace isthmus::cli
+
+#endif  // ISTHMUS_COORDINATOR_CLI_BECOME_PROGRAM_H_

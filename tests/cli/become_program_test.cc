@@ -1,0 +1,42 @@
+#include "coordinator/cli/become_program.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "coordinator/cli/exit_code.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace isthmus::cli {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(BecomeProgram, SaysWhatIsMissing) {
+  char* text = nullptr;
+  size_t size = 0;
+  FILE* err = open_memstream(&text, &size);
+  Console console(stdout, err);
+  EXPECT_NE(BecomeProgram("isthmus-of-no-kind", {}, &console), kExitOk);
+  std::fclose(err);
+  EXPECT_THAT(std::string(text, size), HasSubstr("isthmus-of-no-kind"));
+  std::free(text);
+}
+
+TEST(BecomeProgram, HasTheArgumentsAndTheExitCodeOfTheOther) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    Console console(stdout, stderr);
+    _exit(BecomeProgram("sh", {"-c", "exit 42"}, &console));
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 42);
+}
+
+}  // namespace
+}  // namespace isthmus::cli
