@@ -21,6 +21,7 @@
 #include "base/number_flag.h"
 #include "base/status.h"
 #include "proto/job/job_defaults.h"
+#include "worker/study/ist/command.h"
 #include "worker/study/study.h"
 
 namespace isthmus::study {
@@ -52,6 +53,7 @@ Examples:
   isthmus study --quick                                   seconds: does it run here?
   isthmus study job.yaml --seeds 3 --codec 'quant(4) / quant(8)' --codec 'topk(0.05) / topk(0.05)'
   isthmus study --codec '/ lowrank(8)' --boundaries late,all --out gradients
+  isthmus study ist-theory                                subnetwork training on quadratics
 
 A setting is FORWARD / BACKWARD; a side left out is none. `isthmus help job` has the codecs.
 Exit codes: 0 done; 1 failed at run time, or a cell did; 2 wrong usage or job; 3 this machine lacks
@@ -260,6 +262,8 @@ absl::StatusOr<StudyResult> Run(const Flags& f, const Engine& engine, FILE* err)
 }  // namespace
 
 int RunCommand(int argc, const char* const* argv, const Engine& engine, FILE* out, FILE* err) {
+  if (argc > 1 && std::string(argv[1]) == ist::kTheoryCommand)
+    return ist::RunTheoryCommand(argc - 1, argv + 1, out, err);
   Flags flags;
   CLI::App app(
       "Trains a small job over a grid of codecs and boundaries and compares what comes out.",

@@ -2,70 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
+#include <utility>
+
+#include "worker/study/dense.h"
 
 namespace isthmus::study {
-namespace {
-
-constexpr int kMaxSweeps = 60;
-constexpr double kTolerance = 1e-13;  // of the off-diagonal part, beside the whole
-
-// Eigenvalues of a symmetric n x n matrix by cyclic Jacobi rotations.
-class Jacobi {
- public:
-  Jacobi(std::vector<double> a, int64_t n) : a_(std::move(a)), n_(n) {}
-
-  std::vector<double> Eigenvalues() {
-    for (int sweep = 0; sweep < kMaxSweeps && OffDiagonal() > kTolerance; ++sweep) {
-      for (int64_t p = 0; p + 1 < n_; ++p) {
-        for (int64_t q = p + 1; q < n_; ++q) Rotate(p, q);
-      }
-    }
-    std::vector<double> values(n_);
-    for (int64_t i = 0; i < n_; ++i) values[i] = std::max(0.0, at(i, i));
-    std::sort(values.begin(), values.end(), std::greater<>());
-    return values;
-  }
-
- private:
-  double& at(int64_t i, int64_t j) { return a_[i * n_ + j]; }
-
-  double OffDiagonal() {
-    double off = 0, all = 0;
-    for (int64_t i = 0; i < n_; ++i) {
-      for (int64_t j = 0; j < n_; ++j) {
-        const double square = at(i, j) * at(i, j);
-        all += square;
-        if (i != j) off += square;
-      }
-    }
-    return all > 0 ? std::sqrt(off / all) : 0;
-  }
-
-  void Rotate(int64_t p, int64_t q) {
-    const double apq = at(p, q);
-    if (apq == 0) return;
-    const double theta = (at(q, q) - at(p, p)) / (2 * apq);
-    const double t = (theta >= 0 ? 1 : -1) / (std::abs(theta) + std::sqrt(theta * theta + 1));
-    const double c = 1 / std::sqrt(t * t + 1), s = t * c;
-    for (int64_t k = 0; k < n_; ++k) {
-      const double akp = at(k, p), akq = at(k, q);
-      at(k, p) = c * akp - s * akq;
-      at(k, q) = s * akp + c * akq;
-    }
-    for (int64_t k = 0; k < n_; ++k) {
-      const double apk = at(p, k), aqk = at(q, k);
-      at(p, k) = c * apk - s * aqk;
-      at(q, k) = s * apk + c * aqk;
-    }
-  }
-
-  std::vector<double> a_;
-  const int64_t n_;
-};
-
-}  // namespace
 
 std::vector<double> SquaredSingularValues(absl::Span<const float> matrix, int64_t rows,
                                           int64_t columns) {
@@ -84,7 +26,9 @@ std::vector<double> SquaredSingularValues(absl::Span<const float> matrix, int64_
   for (int64_t i = 0; i < n; ++i) {
     for (int64_t j = 0; j < i; ++j) gram[i * n + j] = gram[j * n + i];
   }
-  return Jacobi(std::move(gram), n).Eigenvalues();
+  std::vector<double> values = SymmetricEigen(Matrix(n, std::move(gram))).values;
+  for (double& value : values) value = std::max(0.0, value);
+  return values;
 }
 
 double TopEnergyShare(absl::Span<const float> matrix, int64_t rows, int64_t columns, double part) {
