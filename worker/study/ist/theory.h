@@ -1,6 +1,6 @@
-// The table of `isthmus study ist-theory`: results of arXiv 2306.16484 for quadratics, each measured
-// by running the method or by enumerating its sketches, beside its closed form. Thread: pure
-// functions.
+// The table of `isthmus study ist-theory`: results of arXiv 2306.16484 for quadratics, each
+// measured by running the method or by enumerating its sketches, beside its closed form. Thread:
+// pure functions.
 #ifndef ISTHMUS_WORKER_STUDY_IST_THEORY_H_
 #define ISTHMUS_WORKER_STUDY_IST_THEORY_H_
 
@@ -27,8 +27,8 @@ struct TheoryRow {
   bool holds() const { return deviation <= tolerance; }  // also false for NaN
 };
 
-// Deterministic. Tolerances of what is averaged over time grow where there are fewer rounds than the
-// default.
+// Deterministic. Tolerances of what is averaged over time grow where there are fewer rounds than
+// the default.
 std::vector<TheoryRow> TheoryTable(const TheoryOptions& options);
 
 std::string RenderTheory(const std::vector<TheoryRow>& rows);
