@@ -390,21 +390,30 @@ class App {
 
   using Passed = std::function<int(const std::vector<std::string>& arguments)>;
 
-  // A program of its own: its arguments, --help among them, are the program's.
-  void AddProgram(const std::string& name, const std::string& what, Passed run) {
-    CLI::App* command = Command(
-        name, what, [this, name] { return programs_[name](Find(name)->remaining()); }, false);
+  // A program of its own: its arguments, --help among them, are the program's. `first` names the
+  // words that may come first, for completions and manual pages; empty: none are known.
+  void AddProgram(const std::string& name, const std::string& what, const std::string& first,
+                  Passed run) {
+    const auto pass = [this, name] {
+      std::vector<std::string> arguments = Find(name)->remaining();
+      if (!first_word_.empty()) arguments.insert(arguments.begin(), first_word_);
+      return programs_[name](arguments);
+    };
+    CLI::App* command = Command(name, what, pass, false);
+    if (!first.empty()) command->add_option(first, first_word_, "what to do");
     command->set_help_flag();
     command->prefix_command();
     command->fallthrough(false);
+    command->footer(
+        absl::StrCat("\nIts options: isthmus ", name, " --help, or isthmus-", name, "(1)."));
     programs_[name] = std::move(run);
   }
 
   void AddPrograms() {
-    AddProgram("study", "train a small job with many codecs on this machine and compare them",
+    AddProgram("study", "train a small job with many codecs on this machine and compare them", "",
                [this](const auto& arguments) { return RunStudy(arguments, console_); });
     AddProgram("multilevel", "make a small model of a large one, and a large one of a small one",
-               [this](const auto& arguments) {
+               "coalesce|decoalesce|interpolate", [this](const auto& arguments) {
                  return BecomeProgram("isthmus-multilevel", arguments, console_);
                });
   }
@@ -472,6 +481,7 @@ class App {
   Arguments a_;
   CLI::App app_;
   std::map<std::string, Passed> programs_;     // by the command's name
+  std::string first_word_;                     // of the arguments of one of them
   std::vector<const CLI::Option*> generated_;  // options that isthmus-generate judges
   std::string unused_;
   std::function<int()> run_;

@@ -45,6 +45,7 @@ class BashTest(unittest.TestCase):
         self.assertIn("--set", self.complete("isthmus", "submit", "--s"))
         self.assertIn("--csv", self.complete("isthmus", "logs", "-"))
         self.assertEqual(self.complete("isthmus", "completion", "z"), ["zsh"])
+        self.assertEqual(self.complete("isthmus", "multilevel", "coa"), ["coalesce"])
         self.assertIn("submit", self.complete("isthmus", "help", ""))
         for command in commands():
             self.assertIn(command, self.complete("isthmus", ""))
@@ -56,6 +57,7 @@ class BashTest(unittest.TestCase):
             self.assertEqual(self.complete("isthmus", "submit", "my", cwd=folder), ["my job.yaml"])
             self.assertEqual(self.complete("isthmus", "export", "--tokenizer", "m", cwd=folder), ["model"])
             self.assertEqual(self.complete("isthmus", "submit", "--set", "m", cwd=folder), [])
+            self.assertEqual(self.complete("isthmus", "multilevel", "coalesce", "mo", cwd=folder), ["model"])
 
 
 class OtherShellsTest(unittest.TestCase):

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -10,13 +11,14 @@
 namespace isthmus::cli {
 namespace {
 
-enum class Kind { kNone, kFile, kDirectory, kCommand, kShell };
+enum class Kind { kNone, kFile, kDirectory, kCommand, kShell, kWords };
 
 // What a value or an argument is made of.
 Kind KindOf(const CommandOption& option) {
   const std::string& value = option.value;
   if (value == "SHELL") return Kind::kShell;
   if (value == "TOPIC") return Kind::kCommand;
+  if (absl::StrContains(value, '|') && absl::AsciiStrToLower(value) == value) return Kind::kWords;
   if (absl::StrContains(value, "DIR")) return Kind::kDirectory;
   if (absl::StrContains(value, "FILE") || absl::EndsWith(value, ".yaml")) return Kind::kFile;
   return Kind::kNone;
@@ -41,8 +43,13 @@ std::string Quoted(const std::string& text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
 
-std::string BashWords(Kind kind, const CommandTable& root) {
-  switch (kind) {
+// The words of a value that is one of some, as "a|b".
+std::string WordsOf(const CommandOption& option) {
+  return absl::StrReplaceAll(option.value, {{"|", " "}});
+}
+
+std::string BashWords(const CommandOption& option, const CommandTable& root) {
+  switch (KindOf(option)) {
     case Kind::kFile:
       return "mapfile -t COMPREPLY < <(compgen -f -- \"$current\")";
     case Kind::kDirectory:
@@ -53,6 +60,9 @@ std::string BashWords(Kind kind, const CommandTable& root) {
                           " -- \"$current\")");
     case Kind::kShell:
       return "mapfile -t COMPREPLY < <(compgen -W 'bash zsh fish' -- \"$current\")";
+    case Kind::kWords:  // and what their program takes after them
+      return absl::StrCat("mapfile -t COMPREPLY < <(compgen -d -W ", Quoted(WordsOf(option)),
+                          " -- \"$current\")");
     case Kind::kNone:
       break;
   }
@@ -64,8 +74,8 @@ void BashValues(const CommandTable& table, const CommandTable& root, const std::
                 std::string* out) {
   for (const CommandOption& option : table.options) {
     if (option.positional || option.value.empty()) continue;
-    absl::StrAppend(out, indent, absl::StrJoin(option.names, "|"), ") ",
-                    BashWords(KindOf(option), root), "; return ;;\n");
+    absl::StrAppend(out, indent, absl::StrJoin(option.names, "|"), ") ", BashWords(option, root),
+                    "; return ;;\n");
   }
 }
 
@@ -102,11 +112,11 @@ std::string Bash(const CommandTable& root) {
         &out,
         "      esac\n      case $current in\n        -*) mapfile -t COMPREPLY < <(compgen -W ",
         Quoted(absl::StrJoin(OptionNames(command), " ")), " -- \"$current\") ;;\n");
-    Kind kind = Kind::kNone;
+    CommandOption argument;
     for (const CommandOption& option : command.options) {
-      if (option.positional && kind == Kind::kNone) kind = KindOf(option);
+      if (option.positional && KindOf(argument) == Kind::kNone) argument = option;
     }
-    absl::StrAppend(&out, "        *) ", BashWords(kind, root), " ;;\n      esac ;;\n");
+    absl::StrAppend(&out, "        *) ", BashWords(argument, root), " ;;\n      esac ;;\n");
   }
   absl::StrAppend(&out, "  esac\n}\ncomplete -o filenames -F _", root.name, " ", root.name, "\n");
   return out;
@@ -118,8 +128,8 @@ std::string ZshText(const std::string& text) {
       text, {{"\\", "\\\\"}, {"'", "'\\''"}, {"[", "\\["}, {"]", "\\]"}, {":", "\\:"}});
 }
 
-std::string ZshAction(Kind kind, const CommandTable& root) {
-  switch (kind) {
+std::string ZshAction(const CommandOption& option, const CommandTable& root) {
+  switch (KindOf(option)) {
     case Kind::kFile:
       return "_files";
     case Kind::kDirectory:
@@ -128,6 +138,8 @@ std::string ZshAction(Kind kind, const CommandTable& root) {
       return absl::StrCat("(", absl::StrJoin(CommandNames(root), " "), " job)");
     case Kind::kShell:
       return "(bash zsh fish)";
+    case Kind::kWords:
+      return absl::StrCat("(", WordsOf(option), ")");
     case Kind::kNone:
       break;
   }
@@ -140,7 +152,7 @@ std::string ZshSpecs(const CommandTable& table, const CommandTable& root,
   for (const CommandOption& option : table.options) {
     const std::string value = option.value.empty() ? ""
                                                    : absl::StrCat(":", ZshText(option.value), ":",
-                                                                  ZshAction(KindOf(option), root));
+                                                                  ZshAction(option, root));
     if (option.positional) {
       specs.push_back(absl::StrCat("'", option.required ? ":" : "::", value.substr(1), "'"));
       continue;
@@ -178,8 +190,8 @@ std::string Zsh(const CommandTable& root) {
   return out;
 }
 
-std::string FishWords(Kind kind, const CommandTable& root) {
-  switch (kind) {
+std::string FishWords(const CommandOption& option, const CommandTable& root) {
+  switch (KindOf(option)) {
     case Kind::kFile:
       return " -F";
     case Kind::kDirectory:
@@ -188,6 +200,8 @@ std::string FishWords(Kind kind, const CommandTable& root) {
       return absl::StrCat(" -a ", Quoted(absl::StrJoin(CommandNames(root), " ") + " job"));
     case Kind::kShell:
       return " -a 'bash zsh fish'";
+    case Kind::kWords:
+      return absl::StrCat(" -a ", Quoted(WordsOf(option)));
     case Kind::kNone:
       break;
   }
@@ -204,7 +218,7 @@ void FishOptions(const CommandTable& table, const CommandTable& root, const std:
                       absl::string_view(name).substr(absl::StartsWith(name, "--") ? 2 : 1));
     }
     if (!option.positional && !option.value.empty()) absl::StrAppend(out, " -r");
-    absl::StrAppend(out, FishWords(KindOf(option), root), " -d ", Quoted(option.description), "\n");
+    absl::StrAppend(out, FishWords(option, root), " -d ", Quoted(option.description), "\n");
   }
 }
 
