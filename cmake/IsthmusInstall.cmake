@@ -25,8 +25,12 @@ endforeach()
 # The other programs' pages hold what --help prints.
 foreach(program isthmusd isthmus-coordinator isthmus-generate isthmus-multilevel isthmus-study isthmus-wan)
   if(TARGET ${program})
+    set(help --help)
+    if(program STREQUAL isthmus-multilevel)
+      set(help --help-all)  # its commands have the options
+    endif()
     add_custom_command(OUTPUT ${made}/man1/${program}.1
-      COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${program}> -DNAME=${program} -DVERSION=${PROJECT_VERSION}
+      COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${program}> -DHELP=${help} -DNAME=${program} -DVERSION=${PROJECT_VERSION}
         -DOUT=${made}/man1/${program}.1 -P ${PROJECT_SOURCE_DIR}/cmake/ManOfHelp.cmake
       DEPENDS ${program} ${PROJECT_SOURCE_DIR}/cmake/ManOfHelp.cmake VERBATIM)
     list(APPEND pages ${made}/man1/${program}.1)

@@ -1,7 +1,7 @@
-# cmake -DPROGRAM=... -DNAME=... -DVERSION=... -DOUT=... -P ManOfHelp.cmake: a manual page that holds what --help prints.
-execute_process(COMMAND ${PROGRAM} --help OUTPUT_VARIABLE help RESULT_VARIABLE result)
+# cmake -DPROGRAM=... -DHELP=... -DNAME=... -DVERSION=... -DOUT=... -P ManOfHelp.cmake: a manual page that holds what HELP (--help) prints.
+execute_process(COMMAND ${PROGRAM} ${HELP} OUTPUT_VARIABLE help RESULT_VARIABLE result)
 if(NOT result EQUAL 0)
-  message(FATAL_ERROR "${PROGRAM} --help ended with ${result}")
+  message(FATAL_ERROR "${PROGRAM} ${HELP} ended with ${result}")
 endif()
 string(REGEX MATCH "^[^\n]+" what "${help}")
 string(REGEX REPLACE "^${NAME}: " "" what "${what}")

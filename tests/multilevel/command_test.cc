@@ -91,6 +91,8 @@ TEST_F(MultilevelCommandTest, RefusalsAreUsage) {
   EXPECT_EQ(Run({}), 2);
   EXPECT_EQ(Run({"--help"}), 0);
   EXPECT_THAT(out_, HasSubstr("isthmus multilevel coalesce ./large ./small"));
+  EXPECT_EQ(Run({"--help-all"}), 0);  // the manual page
+  EXPECT_THAT(out_, HasSubstr("--width-groups"));
   EXPECT_EQ(Run({"decoalesce", "--help"}), 0);
   EXPECT_THAT(out_, HasSubstr("as the recorded coalesce did"));
 }

@@ -150,6 +150,7 @@ int RunCommand(int argc, const char* const* argv, FILE* out, FILE* err) {
       "isthmus-multilevel: makes a small GPT-2 of a large one and a large one of a small one.",
       "isthmus-multilevel");
   app.require_subcommand(1);
+  app.set_help_all_flag("--help-all", "the options of each of them as well");
   app.set_version_flag("--version", std::string("isthmus-multilevel ") + ISTHMUS_VERSION);
   app.footer(kFooter);
   CLI::App* coalesce = app.add_subcommand("coalesce", "a model of less width and depth");
