@@ -16,6 +16,7 @@ With `--rate` (of every link, needs root) the daemons are on the emulated networ
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -206,6 +207,7 @@ def main():
     parser.add_argument("--json")
     args = parser.parse_args()
     args.bin = os.path.abspath(args.bin)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends what it started
     text = open(args.text, "rb").read() if args.text else harness.small_text(2_000_000)
     cluster = (Emulated if args.rate else Loopback)(args, text)
     try:
