@@ -78,11 +78,11 @@ absl::StatusOr<StepResult> Executor::RunStep(int64_t step) {
   } else {
     RETURN_IF_ERROR(Fill(step));
     draining_ = plan_.DrainsAfter(step) || drained_ == step;
-    if (!draining_) {
-      BeginPasses(step + 1);
-      for (const Port& port : o_.ports) {
-        if (port.in != nullptr) port.in->StepDecided(step, false);
-      }
+    if (!draining_) BeginPasses(step + 1);
+    for (const Port& port : o_.ports) {
+      if (port.in == nullptr) continue;
+      port.in->StepBegins(draining_);
+      if (!draining_) port.in->StepDecided(step, false);
     }
     RETURN_IF_ERROR(Follow(plan_.mine().train(), draining_ ? Ahead::kNot : Ahead::kToo));
     filled_ = !draining_;

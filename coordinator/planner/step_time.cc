@@ -76,7 +76,8 @@ class WarmUpLimits {
         stages_(p.nodes.size()),
         micros_(Micros(job)),
         cap_(job.strategy().in_flight()),
-        queue_limit_(job.strategy().queue_limit()) {
+        most_apart_(
+            std::max(1, 2 * job.strategy().queue_limit() - VoteFrames(job.strategy().schedule()))) {
     for (int s = 0, first = 0; s < stages_; first += p.layers[s], ++s) {
       auto bytes = [&](int micros_in_flight) {
         return StageMemoryBytes(job.model(), first, first + p.layers[s], job.recipe().micro_batch(),
@@ -103,7 +104,7 @@ class WarmUpLimits {
       }
     }
     for (int s = stages_ - 2; s >= 0; --s)
-      (*warmups)[s] = std::min((*warmups)[s], (*warmups)[s + 1] + 2 * queue_limit_);
+      (*warmups)[s] = std::min((*warmups)[s], (*warmups)[s + 1] + most_apart_);
   }
 
   // Of what is under way beyond 1F1B's own count.
@@ -126,51 +127,30 @@ class WarmUpLimits {
   }
 
   const Placement& p_;
-  const int stages_, micros_, cap_, queue_limit_;
+  const int stages_, micros_, cap_, most_apart_;
   std::vector<int64_t> each_;  // bytes of a micro-batch under way
 };
 
-// Seconds of a step's passes: until the last backward pass ends, or, where steps overlap, from one
-// optimiser step to the next, votes among it.
+// Seconds of a step's passes.
 struct PipelineSeconds {
   double first = 0, again = 0, mean = 0;
 };
-
-// Steps of overlapped lists that are simulated: fewer, and so many more, of which one is the mean.
-constexpr int kFewSteps = 3, kMoreSteps = 3;
-
-absl::StatusOr<double> Seconds(const JobSpec& job, const std::vector<ActionList>& schedule,
-                               const ScheduleCosts& costs) {
-  const Wiring wiring = Wiring::Chain(static_cast<int>(schedule.size()));
-  // A boundary holds frames in the queues of both its ends.
-  const int limit = 2 * job.strategy().queue_limit();
-  if (!Overlaps(job)) {
-    ASSIGN_OR_RETURN(const Simulation s, Simulate(schedule, wiring, limit, costs));
-    return s.makespan_s;
-  }
-  ASSIGN_OR_RETURN(const Simulation few,
-                   Simulate(UnrollAll(schedule, kFewSteps), wiring, limit, costs));
-  ASSIGN_OR_RETURN(const Simulation more,
-                   Simulate(UnrollAll(schedule, kFewSteps + kMoreSteps), wiring, limit, costs));
-  return (more.makespan_s - few.makespan_s) / kMoreSteps;
-}
 
 // The first visits come together, in the first pass: the mean is one of steps, not of frames.
 absl::StatusOr<PipelineSeconds> Pipeline(const JobSpec& job, const Placement& p,
                                          const std::vector<int>& warmups) {
   const int stages = p.nodes.size();
-  std::vector<ActionList> schedule;
-  if (Overlaps(job)) {
-    ASSIGN_OR_RETURN(schedule, OverlapChain(stages, Micros(job), warmups, stages > 1));
-  } else {
-    ASSIGN_OR_RETURN(schedule,
-                     BuildSchedule(job.strategy().schedule(), stages, Micros(job), warmups));
-  }
+  // A boundary holds frames in the queues of both its ends.
+  const int limit = 2 * job.strategy().queue_limit();
+  const auto seconds = [&](Visits visits) {
+    return StepSeconds(job.strategy().schedule(), stages, Micros(job), warmups, limit,
+                       Costs(p, visits));
+  };
   PipelineSeconds s;
-  ASSIGN_OR_RETURN(s.again, Seconds(job, schedule, Costs(p, Visits::kAgain)));
+  ASSIGN_OR_RETURN(s.again, seconds(Visits::kAgain));
   s.first = s.mean = s.again;
   if (!HasDelta(p)) return s;
-  ASSIGN_OR_RETURN(s.first, Seconds(job, schedule, Costs(p, Visits::kFirst)));
+  ASSIGN_OR_RETURN(s.first, seconds(Visits::kFirst));
   s.mean = p.first_visits * s.first + (1 - p.first_visits) * s.again;
   return s;
 }
@@ -218,7 +198,8 @@ WarmUps WarmUpsFor(const JobSpec& job, const Placement& p, Visits visits) {
   const int limit = job.strategy().queue_limit();
   const ScheduleCosts costs = Costs(p, visits);
   WarmUps w;
-  w.forwards = WarmUpForwards(costs, stages, micros, limit);
+  const int votes = VoteFrames(job.strategy().schedule());
+  w.forwards = WarmUpForwards(costs, stages, micros, limit, votes);
   w.slowest_s = SlowestPart(costs, stages);
   const int wanted = WarmUpForwards(costs, stages, micros, micros)[0];
   if (wanted > w.forwards[0])

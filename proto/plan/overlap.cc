@@ -6,7 +6,16 @@
 #include "proto/plan/schedule.h"
 
 namespace isthmus {
-bool Overlaps(const JobSpec& job) { return job.strategy().schedule() == "overlap"; }
+namespace {
+
+// Steps that are simulated: a few, and so many more, of which one is the mean.
+constexpr int kFewSteps = 3, kMoreSteps = 3;
+
+}  // namespace
+
+bool Overlaps(const std::string& schedule) { return schedule == "overlap"; }
+int VoteFrames(const std::string& schedule) { return Overlaps(schedule) ? 2 : 0; }
+bool Overlaps(const JobSpec& job) { return Overlaps(job.strategy().schedule()); }
 
 absl::StatusOr<std::vector<OverlapPasses>> BuildOverlap(int stages, int micros,
                                                         const std::vector<int>& warmups,
@@ -74,6 +83,23 @@ ActionList Unroll(const ActionList& list, int steps) {
   follow(-1, false, true);
   for (int step = 0; step < steps; ++step) follow(step, true, step + 1 < steps);
   return all;
+}
+
+absl::StatusOr<double> StepSeconds(const std::string& schedule, int stages, int micros,
+                                   const std::vector<int>& warmups, int queue_limit,
+                                   const ScheduleCosts& costs) {
+  const Wiring wiring = Wiring::Chain(stages);
+  if (!Overlaps(schedule)) {
+    ASSIGN_OR_RETURN(const auto lists, BuildSchedule(schedule, stages, micros, warmups));
+    ASSIGN_OR_RETURN(const Simulation one, Simulate(lists, wiring, queue_limit, costs));
+    return one.makespan_s;
+  }
+  ASSIGN_OR_RETURN(const auto lists, OverlapChain(stages, micros, warmups, stages > 1));
+  ASSIGN_OR_RETURN(const Simulation few,
+                   Simulate(UnrollAll(lists, kFewSteps), wiring, queue_limit, costs));
+  ASSIGN_OR_RETURN(const Simulation more,
+                   Simulate(UnrollAll(lists, kFewSteps + kMoreSteps), wiring, queue_limit, costs));
+  return (more.makespan_s - few.makespan_s) / kMoreSteps;
 }
 
 std::vector<ActionList> UnrollAll(const std::vector<ActionList>& lists, int steps) {

@@ -16,6 +16,7 @@
 #ifndef ISTHMUS_PROTO_PLAN_OVERLAP_H_
 #define ISTHMUS_PROTO_PLAN_OVERLAP_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -24,7 +25,10 @@
 
 namespace isthmus {
 
+bool Overlaps(const std::string& schedule);
 bool Overlaps(const JobSpec& job);
+// Frames of votes, decisions and hashes that may lie between the passes of a link's queues.
+int VoteFrames(const std::string& schedule);
 
 // The passes of a step on one stage, and where votes and reductions go between them. Every stage of
 // a chain has as many passes of `before_vote` on its links, so that frames meet in order.
@@ -50,7 +54,14 @@ absl::StatusOr<std::vector<ActionList>> OverlapChain(int stages, int micros,
 // is repeated.
 ActionList Unroll(const ActionList& list, int steps);
 
-// The same for simulations, in which a frame's micro-batch tells it from those of other steps.
+// Seconds of a step's passes on a chain, whatever the schedule: until its last backward pass ends,
+// or, where steps overlap, from one optimiser step to the next, votes among it. `schedule` is
+// "overlap" or one of BuildSchedule's.
+absl::StatusOr<double> StepSeconds(const std::string& schedule, int stages, int micros,
+                                   const std::vector<int>& warmups, int queue_limit,
+                                   const ScheduleCosts& costs);
+
+// Unroll for simulations, in which a frame's micro-batch tells it from those of other steps.
 std::vector<ActionList> UnrollAll(const std::vector<ActionList>& lists, int steps);
 
 }  // namespace isthmus

@@ -87,8 +87,8 @@ double SlowestPart(const ScheduleCosts& costs, int stages) {
   return slowest_s;
 }
 
-std::vector<int> WarmUpForwards(const ScheduleCosts& costs, int stages, int micros,
-                                int queue_limit) {
+std::vector<int> WarmUpForwards(const ScheduleCosts& costs, int stages, int micros, int queue_limit,
+                                int votes) {
   const double slowest_s = SlowestPart(costs, stages);
   std::vector<int> warmups(stages, 0);
   for (int s = stages - 2; s >= 0; --s) {
@@ -97,7 +97,8 @@ std::vector<int> WarmUpForwards(const ScheduleCosts& costs, int stages, int micr
     const double circle_s =
         compute_s + kLinkSlack * (costs.up_s[s] + costs.down_s[s] + 2 * costs.latency_s[s]);
     const double wanted = slowest_s > 0 ? std::ceil(circle_s / slowest_s * (1 - 1e-9)) - 1 : 1;
-    const int more = static_cast<int>(std::clamp<double>(wanted, 1, 2 * queue_limit));
+    const int more =
+        static_cast<int>(std::clamp<double>(wanted, 1, std::max(1, 2 * queue_limit - votes)));
     warmups[s] = std::min(micros, warmups[s + 1] + more);
   }
   return warmups;

@@ -43,10 +43,11 @@ std::vector<ActionList> BuildEvalSchedule(int stages, int micros);
 //   warmups[s] = warmups[s + 1] + ceil((compute of s and s + 1 + kLinkSlack x (transfers and
 //   latencies)) / T) - 1, at least 1 more.
 // With free links and equal stages these are the published stages - 1 - s. A boundary's queues
-// bound the difference to 2 x queue_limit: beyond it Simulate sees a deadlock.
+// bound the difference to 2 x queue_limit - `votes`, frames that lie between passes where steps
+// overlap: beyond it Simulate sees a deadlock.
 constexpr double kLinkSlack = 1.25;
-std::vector<int> WarmUpForwards(const ScheduleCosts& costs, int stages, int micros,
-                                int queue_limit);
+std::vector<int> WarmUpForwards(const ScheduleCosts& costs, int stages, int micros, int queue_limit,
+                                int votes = 0);
 
 // Seconds a micro-batch takes on the slowest stage or direction of a link: no schedule is faster
 // than that times the micro-batches.

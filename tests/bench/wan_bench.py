@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
 """Tokens/s of a pipeline for each codec and link, beside the bound that compute and bytes set and what the plan predicted.
 
-    sudo tests/bench/wan_bench.py [--bin build/bin] [--setting two|four] [--codecs none,bf16,...] [--links unshaped,100Mbit,20Mbit,5Mbit]
-                                  [--micros N] [--rounds 1] [--json FILE]
+    sudo tests/bench/wan_bench.py [--bin build/bin] [--setting two|four|eight] [--codecs none,bf16,...] [--links unshaped,100Mbit,20Mbit,5Mbit]
+                                  [--schedules 1f1b,overlap] [--delay 10ms] [--micros N] [--rounds 1] [--json FILE]
 
 The programs run as a user runs them (isthmus testnet: coordinator and daemons as processes on the WAN emulator, one compute thread each).
-Links have 20 ms of round trip. A delta run counts its warm steps alone: those after the first pass over the text.
-`two` is 2 stages of a GPT of 4 layers x 128, 64 micro-batches; `four` is 4 stages of 8 x 256, 8 micro-batches. With several rounds every
+Links have twice --delay of round trip. A delta run counts its warm steps alone: those after the first pass over the text.
+`two` is 2 stages of a GPT of 4 layers x 128, 64 micro-batches; `four` is 4 stages of 8 x 256, 8 micro-batches; `eight` is 8 stages of 8 x 64, 32 micro-batches,
+where most of a step is latency. With several rounds every
 cell is run so often, in turn, and the fastest run of each counts: other load on the machine only ever adds.
 `auto` says nothing of codecs: what the planner then chose is printed, and with it how far it is from the best other codec of its link.
 
 bound = min(compute alone, link bytes):
-  compute alone  tokens of a step / (compute of the slowest stage in a step x (micro-batches + stages - 1) / micro-batches), from the run itself
+  compute alone  tokens of a step / (compute of the slowest stage in a step x (micro-batches + stages - 1) / micro-batches), from the run itself;
+                 with overlapped steps there is no fill and drain in it: x 1
   link bytes     tokens of a step / (bytes of the busier direction of the link in a step x 8 / rate), headers included
 ratio = tokens/s / bound. Figures of one run are comparable with each other; other load on the machine shows in compute.
 """
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -38,6 +41,7 @@ DEFAULT_CODECS = {"two": "none,bf16,quant fw3bw6,delta fw3bw6", "four": "none,bf
 SETTINGS = {  # stages, layers, hidden, micro-batches
     "two": (2, 4, 128, 64),
     "four": (4, 8, 256, 8),
+    "eight": (8, 8, 64, 32),  # little to compute: latency is what a step has
 }
 CONTEXT, MICRO = 128, 4
 EPOCH_STEPS = 2  # of the small text: later steps are warm
@@ -55,14 +59,14 @@ def write_text(path, batch):
         f.write(" ".join(out)[:want])
 
 
-def write_job(path, setting, codec, steps, batch):
+def write_job(path, setting, codec, steps, batch, schedule):
     forward, backward = CODECS[codec]
     stages, layers, hidden, _ = SETTINGS[setting]
     job = {
         "name": "bench", "seed": 1, "model": {"layers": layers, "hidden": hidden, "heads": 4, "context": CONTEXT},
         "data": {"path": "text.txt", "validation_share": 0.05},
         "recipe": {"steps": steps, "global_batch": batch, "micro_batch": MICRO, "learning_rate": 1e-3, "eval_samples": 4},
-        "strategy": {"stages": stages, "layers_per_stage": [layers // stages] * stages, "schedule": "1f1b", "queue_limit": 8},
+        "strategy": {"stages": stages, "layers_per_stage": [layers // stages] * stages, "schedule": schedule, "queue_limit": 8},
         "checkpoint": {"every": 0},
     }
     if codec != "auto":
@@ -87,17 +91,17 @@ def records_of(bin_dir, state_dir, job):
         coordinator.wait()
 
 
-def run_cell(bin_dir, setting, codec, link, micros, directory):
+def run_cell(bin_dir, setting, codec, link, micros, directory, schedule="1f1b", delay="10ms"):
     stages = SETTINGS[setting][0]
     slow = link.startswith("5M") and codec in ("none", "bf16")
     warm_from = EPOCH_STEPS if "delta" in codec or codec == "auto" else 1
     steps = warm_from + (3 if slow else 8)
     write_text(os.path.join(directory, "text.txt"), micros * MICRO)
     job = os.path.join(directory, "job.yaml")
-    write_job(job, setting, codec, steps, micros * MICRO)
+    write_job(job, setting, codec, steps, micros * MICRO, schedule)
     run_dir = tempfile.mkdtemp(prefix=f"{codec}-{link}-".replace(" ", "-"), dir=directory)
     rate = [] if link == "unshaped" else ["--rate", link]
-    r = subprocess.run([f"{bin_dir}/isthmus", "testnet", "--nodes", str(stages), "--delay", "10ms", "--mtu", "9000", *rate,
+    r = subprocess.run([f"{bin_dir}/isthmus", "testnet", "--nodes", str(stages), "--delay", delay, "--mtu", "9000", *rate,
                         "--data-dir", directory, "--run-dir", run_dir, "--json", job],
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=1200)
     if r.returncode != 0:
@@ -115,10 +119,11 @@ def run_cell(bin_dir, setting, codec, link, micros, directory):
         if not b["codec"].startswith("delta"):
             way = (b["from"], b["to"])
             pairs[way] = pairs.get(way, 0) + int(b["wire_bytes"]) / steps
-    by_compute = tokens / (compute * (micros + stages - 1) / micros)
+    fill = 0 if schedule == "overlap" else stages - 1
+    by_compute = tokens / (compute * (micros + fill) / micros)
     by_link = float("inf") if link == "unshaped" else tokens / (max(pairs.values()) * 8 / parse_rate(link))
     bound = min(by_compute, by_link)
-    return {"codec": codec, "link": link, "tokens_per_s": tokens / seconds, "compute_bound": by_compute,
+    return {"codec": codec, "link": link, "schedule": schedule, "tokens_per_s": tokens / seconds, "compute_bound": by_compute,
             "link_bound": None if link == "unshaped" else by_link, "bound": bound, "ratio": tokens / seconds / bound,
             "predicted_tokens_per_s": tokens / plan["predicted_step_s"], "step_s": seconds, "compute_s": compute,
             "wire_bytes_a_step": statistics.median(int(x["wire_bytes"]) for x in records),
@@ -127,14 +132,14 @@ def run_cell(bin_dir, setting, codec, link, micros, directory):
 
 def print_cell(c):
     by_link = "-" if c["link_bound"] is None else f"{c['link_bound']:.0f}"
-    print(f"{c['codec']:14} {c['link']:>9} {c['tokens_per_s']:9.0f} {c['predicted_tokens_per_s']:9.0f} {c['compute_bound']:9.0f} {by_link:>9} "
+    print(f"{c['codec']:14} {c['schedule']:8} {c['link']:>9} {c['tokens_per_s']:9.0f} {c['predicted_tokens_per_s']:9.0f} {c['compute_bound']:9.0f} {by_link:>9} "
           f"{c['bound']:9.0f} {c['ratio']:6.2f}  {c['step_s']:6.2f}  {c['wire_bytes_a_step']:.0f}", flush=True)
 
 
 def print_auto(cells):
     """How far auto is from the best other codec on its link, and what it was."""
     for c in cells:
-        others = [o for o in cells if o["link"] == c["link"] and o["codec"] != "auto"]
+        others = [o for o in cells if o["link"] == c["link"] and o["schedule"] == c["schedule"] and o["codec"] != "auto"]
         if c["codec"] != "auto" or not others:
             continue
         best = max(others, key=lambda o: o["tokens_per_s"])
@@ -151,6 +156,8 @@ def main():
     parser.add_argument("--setting", choices=list(SETTINGS), default="two")
     parser.add_argument("--codecs", help="of " + ", ".join(CODECS) + "; those of the setting's table if left out")
     parser.add_argument("--links", default="unshaped,100Mbit,20Mbit,5Mbit")
+    parser.add_argument("--schedules", default="1f1b", help="of 1f1b, overlap, gpipe")
+    parser.add_argument("--delay", default="10ms", help="one way")
     parser.add_argument("--micros", type=int, help="micro-batches a step")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each cell; the fastest counts")
     parser.add_argument("--json", help="write the cells there")
@@ -158,13 +165,13 @@ def main():
     micros = args.micros or SETTINGS[args.setting][3]
     codecs = (args.codecs or DEFAULT_CODECS[args.setting]).split(",")
     best = {}
-    print(f"{'codec':14} {'link':>9} {'tokens/s':>9} {'predicted':>9} {'compute':>9} {'link':>9} {'bound':>9} {'ratio':>6}  step s  wire bytes a step")
+    print(f"{'codec':14} {'schedule':8} {'link':>9} {'tokens/s':>9} {'predicted':>9} {'compute':>9} {'link':>9} {'bound':>9} {'ratio':>6}  step s  wire bytes a step")
     with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as directory:
         for round_ in range(args.rounds):
             for link in args.links.split(","):
-                for codec in codecs:
-                    c = run_cell(args.bin, args.setting, codec, link, micros, directory)
-                    key = (codec, link)
+                for codec, schedule in itertools.product(codecs, args.schedules.split(",")):
+                    c = run_cell(args.bin, args.setting, codec, link, micros, directory, schedule, args.delay)
+                    key = (codec, link, schedule)
                     if key not in best or c["tokens_per_s"] > best[key]["tokens_per_s"]:
                         best[key] = c
                     if round_ + 1 == args.rounds:

@@ -45,6 +45,40 @@ class ClusterTest(unittest.TestCase):
                 self.assertGreater(int(b["raw_bytes"]), int(b["wire_bytes"]), b)
         self.assertEqual(runs[0], runs[1])
 
+    def test_overlapped_steps_are_the_same_on_any_cut_and_over_a_stop_and_a_kill(self):
+        cluster = self.cluster(3)
+        options = dict(strategy__schedule="overlap", recipe__steps=30, checkpoint__every=10, recipe__schedule="constant", recipe__warmup_steps=0)
+        runs = {}
+        for stages in (1, 3):
+            name = f"s{stages}"
+            cluster.submit(cluster.job(name, **options, strategy__stages=stages), "--wait")
+            cluster.wait_state({"finished"}, name)
+            runs[name] = cluster.losses(name)
+            self.assertEqual(len(runs[name]), 30)
+        for step, loss in runs["s1"].items():
+            self.assertLess(abs(loss - runs["s3"][step]), 1e-5 * loss, f"step {step}")
+        code, out, _ = cluster.cli("plan", cluster.job("s3", **options, strategy__stages=3))
+        self.assertEqual(code, 0)
+        self.assertIn("with weights that are one step late on every stage", out)
+        # Delta buffers at both ends stay alike through steps that overlap, a stop and a kill; each goes on from a checkpoint.
+        options.update(recipe__steps=4000, compression__forward="delta(quant(4))", compression__backward="quant(8)", compression__check_buffers=True,
+                       strategy__stages=3)
+        cluster.submit(cluster.job(**options), "--wait")
+        cluster.wait_state({"running"}, step=12)
+        self.assertEqual(cluster.cli("stop", "job")[0], 0)
+        stopped = int(cluster.status()["checkpoint_step"])
+        self.assertEqual(stopped, int(cluster.status()["step"]))
+        cluster.submit(cluster.job(**options), "--resume", "--wait")
+        cluster.wait_state({"running"}, step=stopped + 15)
+        cluster.daemons["d1"].kill()
+        status = cluster.wait_state({"paused"}, seconds=60)
+        self.assertIn("d1", status["reason"])
+        at = int(status["checkpoint_step"])
+        self.assertGreater(at, stopped)
+        cluster.submit(cluster.job(**{**options, "strategy__stages": 2, "recipe__steps": at + 20}), "--resume", "--accept-changes")
+        status = cluster.wait_state({"finished"})
+        self.assertEqual(int(status["step"]), at + 20)
+
     def test_kill_minus_9_pauses_the_job_and_resume_goes_on_with_fewer_daemons(self):
         cluster = self.cluster(3)
         cluster.submit(cluster.job(strategy__stages=3, recipe__steps=4000, checkpoint__every=10))

@@ -66,7 +66,7 @@ TEST_P(Flat, UpdatesHaveTheBitsOfTheCpusLoop) {
       AdamWUpdateInOperators(options, s, loop[i].spec.decay, gradient.to(device_), operators[i],
                              &of_operators[i]);
     }
-    parameters.Update(options, s);
+    parameters.Update(options, s, parameters);
     parameters.ClearGradients();
   }
   for (size_t i = 0; i < flat.size(); ++i) {
@@ -109,7 +109,7 @@ TEST_P(Flat, Bf16CopiesFollowTheValuesAndTheirGradientsAddUp) {
   }
   EXPECT_EQ(matrix.value.grad().sum().item<float>(), 2.0f * 33 * 7);
   EXPECT_EQ(flat[2].value.grad().sum().item<float>(), 2.0f * 129);
-  parameters.Update(AdamWOptions(), {1, 1e-2, 1});
+  parameters.Update(AdamWOptions(), {1, 1e-2, 1}, parameters);
   parameters.Refresh();
   EXPECT_TRUE(matrix.operand.detach().equal(matrix.value.detach().to(at::kBFloat16)));
 }

@@ -44,6 +44,7 @@ JobSpec MakeJob(const WorldShape& s) {
   job.mutable_strategy()->set_stages(s.stages);
   job.mutable_strategy()->set_schedule(s.schedule);
   job.mutable_strategy()->set_queue_limit(s.queue_limit);
+  job.mutable_strategy()->set_look_ahead(s.look_ahead);
   job.mutable_strategy()->set_local_steps(s.local_steps);
   job.mutable_strategy()->set_outer_learning_rate(s.outer_learning_rate);
   job.mutable_strategy()->set_outer_momentum(s.outer_momentum);

@@ -39,6 +39,7 @@ struct WorldShape {
   std::string tied = "none";
   std::string gradients = "none";  // of replicas
   int local_steps = 1;
+  bool look_ahead = false;  // with schedule "overlap"
   double outer_learning_rate = 0.7, outer_momentum = 0.9;
   bool check_buffers = false;
   int64_t buffer_memory_bytes = 1 << 20;

@@ -116,6 +116,11 @@ void AdamWUpdateInOperators(const AdamWOptions& options, const AdamWStep& step, 
                     state->exp_avg, state->exp_avg_sq);
 }
 
+void Extrapolate(const at::Tensor& after, double share, at::Tensor before) {
+  const c10::AutoGradMode no_gradients(false);
+  before.mul_(-share).add_(at::mul(after, 1 + share));
+}
+
 double SumOfSquares(const at::Tensor& gradient) {
   const c10::AutoGradMode no_gradients(false);
   if (!gradient.device().is_cpu()) {

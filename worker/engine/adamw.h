@@ -38,6 +38,9 @@ void AdamWUpdate(const AdamWOptions& options, const AdamWStep& step, bool decay,
 void AdamWUpdateInOperators(const AdamWOptions& options, const AdamWStep& step, bool decay,
                             const at::Tensor& gradient, at::Tensor parameter, AdamWState* state);
 
+// before := after + share x (after - before).
+void Extrapolate(const at::Tensor& after, double share, at::Tensor before);
+
 // Sum of squares. On the CPU in double, in an order that does not depend on threads; on a GPU in
 // fp32, and the caller waits for it.
 double SumOfSquares(const at::Tensor& gradient);

@@ -60,6 +60,11 @@ void FlatParameters::Take(const FlatParameters& from) {
   Changed();
 }
 
+void FlatParameters::Forecast(const FlatParameters& after, double share) {
+  Extrapolate(after.values_, share, values_);
+  Changed();
+}
+
 // Also copies the values of the parameters as they are, and puts the views in their place.
 void FlatParameters::MakeViews() {
   int64_t next[kGroups];
@@ -114,13 +119,15 @@ double FlatParameters::SumOfSquares(bool with_tied) const {
   return end == 0 ? 0 : engine::SumOfSquares(gradients_.narrow(0, 0, end));
 }
 
-void FlatParameters::Update(const AdamWOptions& options, const AdamWStep& step) {
+void FlatParameters::Update(const AdamWOptions& options, const AdamWStep& step,
+                            const FlatParameters& gradients) {
   for (int group = 0; group < kGroups; ++group) {
     const int64_t n = begin_[group + 1] - begin_[group];
     if (n == 0) continue;
     const auto part = [&](const at::Tensor& run) { return run.narrow(0, begin_[group], n); };
     AdamWState state = {part(averages_), part(averages_of_squares_)};
-    AdamWUpdate(options, step, group != kNoDecay, part(gradients_), part(values_), &state);
+    AdamWUpdate(options, step, group != kNoDecay, part(gradients.gradients_), part(values_),
+                &state);
   }
   Changed();
 }

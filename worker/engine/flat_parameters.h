@@ -31,6 +31,8 @@ class FlatParameters {
 
   // Takes the values of another set of the same parameters.
   void Take(const FlatParameters& from);
+  // From the values before an update and those after it: what `share` of the same would make next.
+  void Forecast(const FlatParameters& after, double share);
 
   // Before the products of a step: copies values that have changed.
   void Refresh();
@@ -40,7 +42,8 @@ class FlatParameters {
   void AddUp();
 
   double SumOfSquares(bool with_tied) const;
-  void Update(const AdamWOptions& options, const AdamWStep& step);
+  // `gradients`: this, or another set of the same parameters.
+  void Update(const AdamWOptions& options, const AdamWStep& step, const FlatParameters& gradients);
   void ClearGradients();
 
  private:

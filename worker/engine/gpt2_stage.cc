@@ -31,6 +31,11 @@
 namespace isthmus::engine {
 namespace {
 
+// Updates that overlapped steps look ahead, each as the last one: one for the step that their
+// gradients are late, one more as Nesterov's momentum takes gradients where the next step will be
+// (measured: coordinator/OVERLAP.md).
+constexpr double kLookAhead = 2;
+
 using worker::ForwardResult;
 using worker::GradientNorm;
 using worker::MicroBatch;
@@ -50,7 +55,8 @@ struct Kept {
   TensorDims in, out;  // of what came and of what goes, in the boundaries' channels
 };
 
-// The weights and their gradients; overlapped steps have two. Moments are those of both.
+// The weights and their gradients. Overlapped steps have three: the newest weights, and those that
+// the passes of two steps under way compute with. Moments are the same memory in all of them.
 struct Version {
   std::vector<Parameter> parameters;     // in the order of StageParameters
   std::unique_ptr<FlatParameters> flat;  // on a GPU; null: each parameter by itself
@@ -80,6 +86,7 @@ class Gpt2Stage : public worker::Stage {
         end_layer_(plan.ranks(rank).end_layer()),
         first_(first_layer_ == 0),
         last_(end_layer_ == model_.layers()),
+        look_ahead_(plan.job().strategy().look_ahead() ? kLookAhead : 0),
         device_(device),
         precision_(precision) {
     optimizer_.beta1 = recipe_.beta1();
@@ -178,13 +185,12 @@ class Gpt2Stage : public worker::Stage {
           absl::StrCat("micro-batch ", kept_.begin()->first, " is under way"));
     }
     return Guarded("weights of overlapped steps", [&]() -> absl::Status {
-      if (!overlaps_) {
-        CopyVersion();
-        newest_ = 0;
+      if (ending_ == 0) {
+        for (int v : {1, 2}) CopyVersion(v);
         ending_ = 1;
-        overlaps_ = true;
+        return absl::OkStatus();
       }
-      TakeNewest();
+      for (int v : {1, 2}) Take(newest(), &versions_[v]);
       return absl::OkStatus();
     });
   }
@@ -215,14 +221,21 @@ class Gpt2Stage : public worker::Stage {
     if (step.step < 1) return absl::InvalidArgumentError("optimizer steps count from 1");
     const AdamWStep adamw = {step.step, step.learning_rate, step.gradient_scale};
     const absl::Status status = Guarded("optimizer step", [&]() -> absl::Status {
-      TakeNewest();
-      Version& version = ending();
-      if (version.flat != nullptr) {
-        version.flat->Update(optimizer_, adamw);
-        return absl::OkStatus();
+      const bool forecast = ending_ != 0 && look_ahead_ > 0;
+      if (forecast) Take(newest(), &ending());  // until they have changed
+      if (newest().flat != nullptr) {
+        newest().flat->Update(optimizer_, adamw, *ending().flat);
+      } else {
+        for (size_t i = 0; i < newest().parameters.size(); ++i) {
+          Parameter& p = newest().parameters[i];
+          AdamWUpdate(optimizer_, adamw, p.spec.decay, ending().parameters[i].value.grad(),
+                      p.value.detach(), &p.state);
+        }
       }
-      for (Parameter& p : version.parameters) {
-        AdamWUpdate(optimizer_, adamw, p.spec.decay, p.value.grad(), p.value.detach(), &p.state);
+      if (forecast) {
+        Forecast(newest(), look_ahead_, &ending());
+      } else {
+        TakeNewest();
       }
       return absl::OkStatus();
     });
@@ -277,19 +290,19 @@ class Gpt2Stage : public worker::Stage {
   }
 
  private:
-  StageTensors Tensors() const { return {versions_[newest_].parameters, rounds_, first_}; }
+  StageTensors Tensors() const { return {newest().parameters, rounds_, first_}; }
 
   // Those of the step that ends next, and the newest weights: with one version the same.
   Version& ending() { return versions_[ending_]; }
-  Version& newest() { return versions_[newest_]; }
-  const Version& newest() const { return versions_[newest_]; }
+  Version& newest() { return versions_[0]; }
+  const Version& newest() const { return versions_[0]; }
 
   void Changed() {
     if (newest().flat != nullptr) newest().flat->Changed();
   }
 
-  void CopyVersion() {
-    Version &from = versions_[0], &to = versions_[1];
+  void CopyVersion(int v) {
+    Version &from = versions_[0], &to = versions_[v];
     to.parameters = from.parameters;
     if (from.flat != nullptr) {
       to.flat = std::make_unique<FlatParameters>(*from.flat, &to.parameters);
@@ -301,15 +314,26 @@ class Gpt2Stage : public worker::Stage {
     }
   }
 
-  // The weights of the step that ends become the newest ones, where they lie elsewhere.
-  void TakeNewest() {
-    if (ending_ == newest_) return;
-    if (ending().flat != nullptr) return ending().flat->Take(*newest().flat);
-    for (size_t i = 0; i < ending().parameters.size(); ++i)
-      ending().parameters[i].value.detach().copy_(newest().parameters[i].value.detach());
+  static void Take(const Version& from, Version* to) {
+    if (to->flat != nullptr) return to->flat->Take(*from.flat);
+    for (size_t i = 0; i < from.parameters.size(); ++i)
+      to->parameters[i].value.detach().copy_(from.parameters[i].value.detach());
   }
 
-  // Its gradients are done with, and its weights are the newest now.
+  // `to` holds the weights before the update that made `newest`: now what the next update, if it is
+  // `share` of the same, would make of them.
+  static void Forecast(const Version& newest, double share, Version* to) {
+    if (to->flat != nullptr) return to->flat->Forecast(*newest.flat, share);
+    for (size_t i = 0; i < newest.parameters.size(); ++i)
+      Extrapolate(newest.parameters[i].value.detach(), share, to->parameters[i].value.detach());
+  }
+
+  // The passes that now begin with what the step that ends had take the newest weights.
+  void TakeNewest() {
+    if (ending_ != 0) Take(newest(), &ending());
+  }
+
+  // Its gradients are done with.
   void EndStep() {
     for (auto it = kept_.begin(); it != kept_.end();)
       it = it->second.version == ending_ ? kept_.erase(it) : std::next(it);
@@ -322,14 +346,13 @@ class Gpt2Stage : public worker::Stage {
       return absl::OkStatus();
     });
     if (!status.ok()) LogError(status.ToString());
-    if (!overlaps_) return;
-    newest_ = ending_;
-    ending_ = 1 - ending_;
+    if (ending_ != 0) ending_ = 3 - ending_;
   }
 
-  // A validation pass takes the newest weights, and so does one that is ahead.
+  // A validation pass takes the newest weights.
   int VersionFor(const MicroBatch& batch) const {
-    return batch.train && !batch.ahead ? ending_ : newest_;
+    if (!batch.train || ending_ == 0) return 0;
+    return batch.ahead ? 3 - ending_ : ending_;
   }
 
   // Its place in the parameters.
@@ -523,6 +546,7 @@ class Gpt2Stage : public worker::Stage {
   const int end_layer_;
   const bool first_;
   const bool last_;
+  const double look_ahead_;  // overlapped steps: share of the last update; 0: none
   const c10::Device device_;
   const Precision precision_;
   int64_t in_width_ = model_.hidden();  // channels of the boundary below
@@ -531,10 +555,8 @@ class Gpt2Stage : public worker::Stage {
   int decoder_ = -1;  // in the parameters; -1: no autoencoder at that boundary
   int encoder_ = -1;
   AdamWOptions optimizer_;
-  Version versions_[2];  // the second one is empty until steps overlap
-  int ending_ = 0;       // of the step that ends next
-  int newest_ = 0;
-  bool overlaps_ = false;
+  Version versions_[3];           // the newest; empty until steps overlap: of two steps under way
+  int ending_ = 0;                // of the step that ends next
   std::map<int32_t, Kept> kept_;  // by micro-batch; as many as the schedule has in flight
   at::Tensor mask_;
   int64_t mask_positions_ = -1;

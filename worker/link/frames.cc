@@ -267,7 +267,15 @@ std::optional<ExpectedFrame> FrameSequence::Next() {
     if (part_ != kEval && step_ >= plan_.end_step()) return std::nullopt;
     if (at_ < items_[part_].size() && Has(static_cast<Part>(part_))) {
       const Item& item = items_[part_][at_++];
-      if (part_ == kTrain && item.ahead != 0 && Drains()) continue;
+      if (part_ == kTrain && item.ahead != 0) {
+        if (asked_ != step_ && drains_ != nullptr) {
+          const std::optional<bool> drained = drains_(step_);
+          if (!drained.has_value()) return std::nullopt;
+          if (*drained) drained_ = step_;
+          asked_ = step_;
+        }
+        if (Drains()) continue;
+      }
       const int64_t step = step_ + (part_ == kTrain ? item.ahead : 0);
       return ExpectedFrame{item.kind, step, item.micro, item.group, EndsStep()};
     }

@@ -4,8 +4,10 @@
 #define ISTHMUS_WORKER_LINK_FRAMES_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -62,6 +64,11 @@ class FrameSequence {
  public:
   FrameSequence(const SessionPlan& plan, const LinkPlan& link);
 
+  // Where steps overlap, and passes of the step ahead come in over a link without decisions: asked
+  // once a step, before the first of them, whether the step is drained. nullopt: the session ends.
+  bool asks() const { return !decides_ && !items_[kFill].empty(); }
+  void Ask(std::function<std::optional<bool>(int64_t step)> drains) { drains_ = std::move(drains); }
+
   // nullopt: nothing more will come.
   std::optional<ExpectedFrame> Next();
   // The decision that was just read: where it says stop, nothing comes after it; where it says
@@ -102,7 +109,9 @@ class FrameSequence {
   int64_t step_;
   int part_ = kFill;
   bool filled_ = false;   // passes of this step are under way already
-  int64_t drained_ = -1;  // the step that a decision on this link said so of
+  int64_t drained_ = -1;  // the step that a decision on this link, or the answer, said so of
+  int64_t asked_ = -1;
+  std::function<std::optional<bool>(int64_t)> drains_;
   bool stopped_ = false;
   bool decides_ = false;
   size_t at_ = 0;

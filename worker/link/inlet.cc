@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -75,7 +76,13 @@ Inlet::Inlet(const SessionPlan& plan, const LinkPlan& link)
       link_plan_(link),
       from_below_(link.kind() == LinkPlan::BOUNDARY && link.upper() == plan.rank()),
       sequence_(plan, link),
-      queue_(plan.queue_limit(link)) {}
+      queue_(plan.queue_limit(link)) {
+  if (!sequence_.asks()) return;
+  sequence_.Ask([this](int64_t) -> std::optional<bool> {
+    const absl::StatusOr<bool> drained = drains_.Pop(absl::InfiniteDuration());
+    return drained.ok() ? std::optional<bool>(*drained) : std::nullopt;
+  });
+}
 
 Inlet::~Inlet() { Join(); }
 
@@ -171,6 +178,12 @@ absl::Status Inlet::Take(const ExpectedFrame& expected, Frame frame) {
   if (prefetch_order_ != nullptr && trained)
     decoder_->Prefetch(prefetch_order_->After(expected.step, expected.micro));
   return absl::OkStatus();
+}
+
+void Inlet::StepBegins(bool drained) {
+  if (sequence_.asks())
+    drains_.Push(drained, absl::ZeroDuration())
+        .IgnoreError();  // the thread took that of the step before the last one long ago
 }
 
 void Inlet::StepDecided(int64_t step, bool checkpoint) {

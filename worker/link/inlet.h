@@ -62,6 +62,9 @@ class Inlet {
   // DeadlineExceeded: nothing for `timeout`; the message names the peer.
   absl::StatusOr<Inbound> Pop(absl::Duration timeout);
 
+  // Where steps overlap, at the beginning of each: whether it is drained.
+  void StepBegins(bool drained);
+
   // What was decided at the end of `step`. After the last frame of each step on a link over which
   // no decisions come, the thread waits for it, so that a state is saved before any frame of the
   // next step is decoded; none comes from a peer that follows the plan.
@@ -73,6 +76,7 @@ class Inlet {
   bool WaitDone(absl::Duration timeout);  // true: the peer's end was seen, or the link failed
   void Abort(absl::Status why) {
     decisions_.Abort(why);
+    drains_.Abort(why);
     queue_.Abort(std::move(why));
   }
   void Join();
@@ -116,6 +120,7 @@ class Inlet {
   Link* link_ = nullptr;
   FailSession fail_;
   BoundedQueue<Inbound> queue_;
+  BoundedQueue<bool> drains_{2};             // of each step
   BoundedQueue<StepDecision> decisions_{2};  // that of the last step may be untaken yet
   Meter meter_;
   std::atomic<bool> ending_{false};

@@ -164,6 +164,33 @@ TEST_F(FramesTest, SequencesStartAtTheCheckpointAndEndAtAStop) {
   EXPECT_EQ(Sequence(&below), "end");
 }
 
+// Two stages, three micro-batches: one pair of passes of the next step comes before the vote.
+TEST_F(FramesTest, SequencesOfOverlappedSteps) {
+  WorldShape shape;
+  shape.schedule = "overlap";
+  shape.steps = 4;
+  shape.global_batch = 6;
+  shape.checkpoint_every = 3;
+  shape.eval_samples = 0;
+  const auto last = PlanOf(shape, 1);
+  FrameSequence below(*last, *last->below());
+  EXPECT_FALSE(below.asks());
+  EXPECT_EQ(Sequence(&below, 7), "A0.0 A0.1 A0.2 A1.0 A1.1 A1.2 D0 ");
+  Vote drain;
+  drain.set_drain(true);
+  below.Decided(drain);  // step 1
+  EXPECT_EQ(Sequence(&below), "D1 A2.0 A2.1 A2.2 D2 A3.0 A3.1 A3.2 D3 end");
+  const auto first = PlanOf(shape, 0);
+  FrameSequence above(*first, *first->above());
+  EXPECT_TRUE(above.asks());
+  above.Ask([](int64_t step) { return std::optional<bool>(step == 1); });
+  EXPECT_EQ(Sequence(&above),
+            "G0.0 G0.1 G0.2 G1.0 V0 G1.1 G1.2 V1 G2.0 G2.1 G2.2 V2 G3.0 G3.1 G3.2 V3 end");
+  FrameSequence ended(*first, *first->above());
+  ended.Ask([](int64_t) { return std::nullopt; });
+  EXPECT_EQ(Sequence(&ended), "G0.0 G0.1 G0.2 end");
+}
+
 // An empty micro-batch whose vote says stop ends a validation pass; no other tensor has a vote.
 TEST_F(FramesTest, AValidationPassMayBeLeft) {
   WorldShape shape;
