@@ -67,6 +67,13 @@ void CoordinatorClient::Send(DaemonMessage message) {
   changed_.SignalAll();
 }
 
+void CoordinatorClient::SendPassing(DaemonMessage message) {
+  MutexLock lock(&mutex_);
+  if (!connected_ || passing_.size() >= kMaxPassing) return;
+  passing_.push_back(std::move(message));
+  changed_.SignalAll();
+}
+
 void CoordinatorClient::BeatNow() {
   MutexLock lock(&mutex_);
   beat_now_ = true;
@@ -139,6 +146,7 @@ absl::Status CoordinatorClient::Converse(const std::shared_ptr<grpc::Channel>& c
     context_ = &context;
     broken_ = false;
     outbox_.Rewind();
+    passing_.clear();
   }
   const auto stub = Control::NewStub(channel);
   const auto stream = stub->Session(&context);
@@ -214,7 +222,7 @@ void CoordinatorClient::WriteUntilBroken(Stream* stream, absl::Duration heartbea
     DaemonMessage message;
     {
       MutexLock lock(&mutex_);
-      while (!broken_ && !stop_ && !outbox_.HasNext() && !beat_now_ &&
+      while (!broken_ && !stop_ && !outbox_.HasNext() && passing_.empty() && !beat_now_ &&
              SteadyClock::now() < next_heartbeat) {
         changed_.WaitUntil(&mutex_, next_heartbeat);
       }
@@ -222,7 +230,12 @@ void CoordinatorClient::WriteUntilBroken(Stream* stream, absl::Duration heartbea
       // A heartbeat that is due goes before a backlog of records.
       const bool due = beat_now_ || SteadyClock::now() >= next_heartbeat;
       beat_now_ = false;
-      if (!due) message = *outbox_.Next(SteadyNow());
+      if (!due && !passing_.empty()) {
+        message = std::move(passing_.front());
+        passing_.pop_front();
+      } else if (!due) {
+        message = *outbox_.Next(SteadyNow());
+      }
       outbox_.Trim(SteadyNow());
     }
     MakeTextValid(&message);
@@ -273,6 +286,16 @@ void CoordinatorClient::Dispatch(const CoordinatorMessage& message) {
     case CoordinatorMessage::kRemovedJob:
       options_.listener->OnRemovedJob(message.removed_job());
       return;
+    case CoordinatorMessage::kTrace:
+      options_.listener->OnTraceSteps(message.trace());
+      return;
+    case CoordinatorMessage::kClock: {
+      DaemonMessage answer;
+      *answer.mutable_clock() = message.clock();
+      answer.mutable_clock()->set_daemon_ns(absl::ToUnixNanos(SteadyNow()));
+      SendPassing(std::move(answer));
+      return;
+    }
     case CoordinatorMessage::kRefuse: {
       MutexLock lock(&mutex_);
       refused_ = absl::FailedPreconditionError(

@@ -10,6 +10,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <deque>
 #include <memory>
 #include <string>
 #include <thread>
@@ -44,6 +46,7 @@ class CoordinatorListener {
   virtual void OnMeasureCompute() = 0;
   virtual void OnPutKept(const KeptPart& part) = 0;
   virtual void OnRemovedJob(const std::string& job_id) = 0;
+  virtual void OnTraceSteps(const TraceSteps& trace) = 0;
 };
 
 struct CoordinatorClientOptions {
@@ -69,6 +72,10 @@ class CoordinatorClient {
   void Stop(absl::Duration goodbye);
 
   void Send(DaemonMessage message);
+  // What is of no use later: before what waits, on this connection or not at all. Dropped where
+  // nobody is connected or kMaxPassing wait already.
+  static constexpr size_t kMaxPassing = 256;
+  void SendPassing(DaemonMessage message);
   void BeatNow();  // there is news for the heartbeat: one goes out before what is sent from now on
 
   bool connected() const { return connected_.load(); }
@@ -98,6 +105,7 @@ class CoordinatorClient {
   mutable Mutex mutex_;
   CondVar changed_;
   Outbox outbox_ ABSL_GUARDED_BY(mutex_);
+  std::deque<DaemonMessage> passing_ ABSL_GUARDED_BY(mutex_);
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;  // send what is there, then end
   std::chrono::steady_clock::time_point stop_by_ ABSL_GUARDED_BY(mutex_);
   bool beat_now_ ABSL_GUARDED_BY(mutex_) = false;

@@ -300,6 +300,8 @@ void Daemon::OnPutKept(const KeptPart& part) { runner_->PutKept(part); }
 
 void Daemon::OnRemovedJob(const std::string& job_id) { runner_->OnRemoved(job_id); }
 
+void Daemon::OnTraceSteps(const TraceSteps& trace) { runner_->Trace(trace); }
+
 void Daemon::OnProbe(const ProbeRequestList& probe) {
   const absl::Status status = probes_.Push(probe, absl::ZeroDuration());
   if (absl::IsDeadlineExceeded(status))
@@ -408,6 +410,12 @@ void Daemon::OnEvent(const SessionEvent& event) {
   DaemonMessage message;
   *message.mutable_session() = event;
   client_->Send(std::move(message));
+}
+
+void Daemon::OnTrace(const StepTrace& trace) {
+  DaemonMessage message;
+  *message.mutable_trace() = trace;
+  client_->SendPassing(std::move(message));
 }
 
 HttpReply Daemon::Metrics() {

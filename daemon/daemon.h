@@ -98,8 +98,10 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
   void OnMeasureCompute() override;
   void OnPutKept(const KeptPart& part) override;
   void OnRemovedJob(const std::string& job_id) override;
+  void OnTraceSteps(const TraceSteps& trace) override;
   void OnStep(const StepRecord& record) override;
   void OnEvent(const SessionEvent& event) override;
+  void OnTrace(const StepTrace& trace) override;
   void ProbeLoop();
   void MeasureLinks(const ProbeRequestList& request);
   void MeasurePath();

@@ -104,6 +104,16 @@ void SessionRunner::Stop(const StopSession& stop) {
   }
 }
 
+void SessionRunner::Trace(const TraceSteps& trace) {
+  MutexLock lock(&mutex_);
+  if (current_ == nullptr || current_->session == nullptr ||
+      current_->plan.job_id() != trace.job_id() ||
+      current_->plan.generation() != trace.generation()) {
+    return;
+  }
+  current_->session->RequestTrace(trace.steps());
+}
+
 void SessionRunner::StopCurrent(const StopSession& stop) {
   LogInfo("stopping job ", current_->plan.job_id(),
           stop.graceful() ? " after this step: " : " now: ", stop.reason());

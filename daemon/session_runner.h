@@ -65,6 +65,9 @@ class SessionRunner {
   void Start(const Plan& plan);
   void Stop(const StopSession& stop);
 
+  // Nothing where another session runs, or none.
+  void Trace(const TraceSteps& trace);
+
   // The daemon ends soon: what runs is stopped gracefully, new plans are refused.
   void Leave(const std::string& reason);
   bool idle() const;  // nothing runs or waits to

@@ -201,6 +201,7 @@ absl::Status Executor::Receive(const Action& action) {
 
 absl::Status Executor::Reduction(const Action& action) {
   ScopedTimer timer(&result_.times.sync_ns);
+  TraceScope span(o_.tracer, step_, {TraceSpan::REDUCE, -1, nullptr, action.group()});
   const auto port = [this](int peer) -> const Port& {
     return o_.ports[plan_.index_of(plan_.group_link(peer))];
   };
@@ -218,6 +219,7 @@ absl::Status Executor::Reduction(const Action& action) {
 }
 
 absl::StatusOr<EvalResult> Executor::RunEval(int64_t step) {
+  TraceScope span(o_.tracer, step, {TraceSpan::EVALUATE});
   Begin(step);
   BeginPasses(step);
   int64_t samples = 0;
@@ -290,6 +292,7 @@ std::vector<uint32_t> Executor::EvalIds(int micro) const {
 
 absl::StatusOr<Inbound> Executor::Pop(const Port& port, FrameHeader::Kind kind, int64_t step,
                                       int micro) {
+  TraceScope span(o_.tracer, step, {TraceSpan::WAIT, micro, &port.out->link_plan(), -1, kind});
   absl::StatusOr<Inbound> item = port.in->Pop(plan_.timeout(step));
   if (!item.ok())
     return Annotate(item.status(), absl::StrCat("waiting for the ", FrameName(kind, step, micro)));
@@ -314,6 +317,9 @@ Outbound Executor::NewFrame(FrameHeader::Kind kind, int64_t step, int micro) con
 absl::Status Executor::PushTimed(const Port& port, Outbound item) {
   const std::string name = FrameName(item.header.kind(), item.header.step(), item.header.micro());
   ScopedTimer timer(&result_.times.send_wait_ns);
+  TraceScope span(
+      o_.tracer, step_,
+      {TraceSpan::WAIT, item.header.micro(), &port.out->link_plan(), -1, item.header.kind()});
   return Annotate(port.out->Push(std::move(item)), absl::StrCat("sending the ", name));
 }
 
@@ -371,6 +377,7 @@ absl::Status Executor::Forward(const Action& action, bool train) {
     if (plan_.has_head()) batch.targets = targets_;
   }
   ScopedTimer timer(&result_.times.compute_ns);
+  TraceScope span(o_.tracer, StepOf(action), {TraceSpan::FORWARD, action.micro()});
   ASSIGN_OR_RETURN(ForwardResult out, o_.stage->Forward(batch, std::move(slot.activation)));
   slot.activation = std::move(out.activation);
   if (!plan_.has_head()) return absl::OkStatus();
@@ -411,6 +418,7 @@ absl::Status Executor::ReceiveGradient(const Action& action) {
 
 absl::Status Executor::Backward(const Action& action) {
   ScopedTimer timer(&result_.times.compute_ns);
+  TraceScope span(o_.tracer, StepOf(action), {TraceSpan::BACKWARD, action.micro()});
   Slot& slot = SlotFor(action);
   ASSIGN_OR_RETURN(slot.gradient, o_.stage->Backward(SlotOf(action), std::move(slot.gradient)));
   if (slot.late_loss == nullptr) return absl::OkStatus();
@@ -506,6 +514,7 @@ absl::Status Executor::Step() {
     RETURN_IF_ERROR(TellCodecs(result_.decision.checkpoint()));
   }
   ScopedTimer timer(&result_.times.compute_ns);
+  TraceScope span(o_.tracer, step_, {TraceSpan::OPTIMISER});
   if (!result_.decision.commit()) {
     o_.stage->Discard();
     ++skipped_;

@@ -20,6 +20,7 @@
 #include "worker/link/outlet.h"
 #include "worker/session_plan.h"
 #include "worker/stage.h"
+#include "worker/step_tracer.h"
 #include "worker/sync/group_reduction.h"
 #include "worker/sync/vote.h"
 
@@ -45,6 +46,7 @@ struct ExecutorOptions {
   // chain.
   std::function<bool()> leave_eval;
   std::atomic<int64_t>* progress = nullptr;  // grows with every finished action
+  StepTracer* tracer = nullptr;              // null: none
 };
 
 struct StepTimes {

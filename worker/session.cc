@@ -20,6 +20,7 @@
 #include "worker/places_board.h"
 #include "worker/session_plan.h"
 #include "worker/step_recorder.h"
+#include "worker/step_tracer.h"
 
 namespace isthmus::worker {
 namespace {
@@ -36,11 +37,15 @@ struct Line {
 class SessionImpl : public Session {
  public:
   SessionImpl(std::unique_ptr<const SessionPlan> plan, SessionOptions options)
-      : plan_(std::move(plan)), o_(std::move(options)), step_(plan_->plan().start_step()) {}
+      : plan_(std::move(plan)),
+        o_(std::move(options)),
+        tracer_(plan_->plan(), plan_->rank()),
+        step_(plan_->plan().start_step()) {}
 
   absl::Status Run() override;
   void RequestStop() override { stop_requested_ = true; }
   void RequestCheckpoint() override { checkpoint_requested_ = true; }
+  void RequestTrace(int steps) override { tracer_.Request(steps); }
   void Cancel(absl::Status why) override {
     Fail(why.ok() ? absl::CancelledError("cancelled") : std::move(why));
   }
@@ -66,6 +71,7 @@ class SessionImpl : public Session {
 
   const std::unique_ptr<const SessionPlan> plan_;
   const SessionOptions o_;
+  StepTracer tracer_;
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<StepRecorder> recorder_;
@@ -127,14 +133,16 @@ absl::Status SessionImpl::Prepare() {
   };
   options.leave_eval = [this] { return stop_requested_.load(); };
   options.progress = &progress_;
+  options.tracer = &tracer_;
   ASSIGN_OR_RETURN(executor_, Executor::Make(*plan_, std::move(options), loaded.skipped_steps));
   RETURN_IF_ERROR(TakeUpCodecStates());
   const FailSession fail = [this](absl::Status cause) { Fail(std::move(cause)); };
-  recorder_ = std::make_unique<StepRecorder>(*plan_, o_.observer);
+  recorder_ = std::make_unique<StepRecorder>(*plan_, o_.observer, &tracer_);
   for (Line& line : lines_) recorder_->Add(*line.in, line.out.get());
   for (Line& line : lines_) {
-    line.in->Start(line.link.get(), fail);
-    line.out->Start(line.link.get(), fail, [this] { recorder_->Sent(); });
+    line.in->Start(line.link.get(), fail, &tracer_);
+    line.out->Start(
+        line.link.get(), fail, [this] { recorder_->Sent(); }, &tracer_);
   }
   return failure();
 }
@@ -223,6 +231,7 @@ absl::Status SessionImpl::RunSteps() {
   for (int64_t step = step_; step < plan_->end_step(); ++step) {
     RETURN_IF_ERROR(failure());
     recorder_->Begin();
+    tracer_.BeginStep(step);
     ASSIGN_OR_RETURN(const StepResult result, executor_->RunStep(step));
     step_ = step + 1;
     StepRecord record = recorder_->End(step, result);
@@ -269,6 +278,7 @@ bool SessionImpl::CheckpointDue(int64_t step, const Vote& all) {
 absl::Status SessionImpl::SaveCheckpoint(bool last) {
   checkpoint_owed_ = false;
   if (!plan_->stands_for_stage()) return absl::OkStatus();  // another rank stores the same
+  TraceScope span(&tracer_, step_ - 1, {TraceSpan::CHECKPOINT});
   last_unsaved_ = !writer_->WaitIdle(absl::ZeroDuration());
   if (last_unsaved_) return absl::OkStatus();
   CorpusPosition corpus;

@@ -63,6 +63,7 @@ class Session {
   virtual void RequestStop() = 0;
   virtual void
   RequestCheckpoint() = 0;  // write one after this step or the next, on all stages (by the vote)
+  virtual void RequestTrace(int steps) = 0;   // tell the observer of so many, from the next one on
   virtual void Cancel(absl::Status why) = 0;  // end now
   virtual int64_t progress() const = 0;       // grows with every finished action
   virtual int64_t step() const = 0;           // committed steps

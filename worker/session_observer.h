@@ -12,6 +12,7 @@ class SessionObserver {
   virtual ~SessionObserver() = default;
   virtual void OnStep(const StepRecord& record) = 0;
   virtual void OnEvent(const SessionEvent& event) = 0;
+  virtual void OnTrace(const StepTrace& trace) = 0;  // where Session::RequestTrace asked for it
 };
 
 }  // namespace isthmus::worker

@@ -1,6 +1,7 @@
 #include "worker/step_recorder.h"
 
 #include <cmath>
+#include <optional>
 #include <utility>
 
 namespace isthmus::worker {
@@ -88,6 +89,11 @@ void StepRecorder::Tell(bool all) {
     mutex_.Unlock();
     AddSent(&record);
     observer_->OnStep(record);
+    if (tracer_ != nullptr) {
+      if (const std::optional<StepTrace> trace = tracer_->Take(record.step())) {
+        observer_->OnTrace(*trace);
+      }
+    }
     mutex_.Lock();
   }
   telling_ = false;

@@ -19,13 +19,15 @@
 #include "worker/link/outlet.h"
 #include "worker/session_observer.h"
 #include "worker/session_plan.h"
+#include "worker/step_tracer.h"
 
 namespace isthmus::worker {
 
 class StepRecorder {
  public:
-  StepRecorder(const SessionPlan& plan, SessionObserver* observer)
-      : plan_(plan), observer_(observer) {}
+  // `tracer`, which outlives it: what it has of a step is told with the record; null: none.
+  StepRecorder(const SessionPlan& plan, SessionObserver* observer, StepTracer* tracer = nullptr)
+      : plan_(plan), observer_(observer), tracer_(tracer) {}
 
   // A line of the session, before its threads start; it outlives the recorder.
   void Add(const Inlet& in, Outlet* out) { lines_.push_back({&in, out, {}}); }
@@ -56,6 +58,7 @@ class StepRecorder {
 
   const SessionPlan& plan_;
   SessionObserver* const observer_;
+  StepTracer* const tracer_;
   std::vector<Line> lines_;
   std::chrono::steady_clock::time_point begin_;
   Mutex mutex_;

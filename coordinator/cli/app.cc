@@ -30,6 +30,7 @@
 #include "coordinator/cli/stop_command.h"
 #include "coordinator/cli/testnet/testnet_plan.h"
 #include "coordinator/cli/testnet/testnet_run.h"
+#include "coordinator/cli/trace_command.h"
 #include "coordinator/cli/view/json_out.h"
 
 namespace isthmus::cli {
@@ -52,6 +53,7 @@ struct Arguments {
   std::string job;
   bool json = false;
   StopOptions stop;
+  TraceOptions trace;
   bool keep_checkpoints = false;
 };
 
@@ -275,6 +277,14 @@ class App {
     remove->add_flag("--keep-checkpoints", a_.keep_checkpoints,
                      "leave them in the coordinator's state directory");
     remove->footer("\nExample, once `isthmus stop` has ended it:\n  isthmus rm my-first-job");
+    CLI::App* trace = Command("trace", "what the next steps spend their time on, for Perfetto",
+                              [this] { return RunTrace(a_.client, a_.trace, a_.json, console_); });
+    JobArgument(trace, &a_.trace.job);
+    Whole(trace->add_option("--steps", a_.trace.steps, "the next so many"), 1, 100)
+        ->capture_default_str();
+    trace->add_option("--output", a_.trace.output, "where to [JOB-trace.json]")->type_name("FILE");
+    trace->add_flag("--force", a_.trace.force, "replace FILE if it exists");
+    trace->footer(kTraceFooter);
   }
 
   void AddOffline() {
@@ -324,20 +334,10 @@ class App {
     completion->add_option("SHELL", a_.topic, "bash, zsh or fish")->required();
     completion->footer("\nExample:\n  source <(isthmus completion bash)");
     CLI::App* man = Command(
-        "man", "print the manual page, as roff", [this] { return Print(ManPage()); }, false);
+        "man", "print the manual page, as roff",
+        [this] { return Print(PageOf(TableOf(app_), a_.topic, ISTHMUS_VERSION)); }, false);
     man->add_option("TOPIC", a_.topic, "a command, or `job` [all commands]");
     man->footer("\nExample:\n  isthmus man | man -l -");
-  }
-
-  absl::StatusOr<std::string> ManPage() {
-    const CommandTable table = TableOf(app_);
-    if (a_.topic.empty()) return ProgramPage(table, ISTHMUS_VERSION);
-    if (a_.topic == "job")
-      return TextPage("isthmus-job", 5, "the job file of Isthmus", JobReference(), ISTHMUS_VERSION);
-    const CommandTable* command = FindCommand(table, a_.topic);
-    if (command == nullptr)
-      return absl::InvalidArgumentError(absl::StrCat("there is no command '", a_.topic, "'"));
-    return CommandPage(table, *command, ISTHMUS_VERSION);
   }
 
   int Print(const absl::StatusOr<std::string>& text) {

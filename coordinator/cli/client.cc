@@ -164,6 +164,9 @@ absl::StatusOr<ListNodesReply> Client::Nodes(int64_t* unix_ms) {
   }
   return reply;
 }
+absl::StatusOr<TraceJobReply> Client::Trace(const TraceJobRequest& request) {
+  ISTHMUS_UNARY(Trace, request, TraceJobReply, trace_timeout);
+}
 absl::StatusOr<RemoveJobReply> Client::Remove(const RemoveJobRequest& request) {
   ISTHMUS_UNARY(Remove, request, RemoveJobReply, call_timeout);
 }

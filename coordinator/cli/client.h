@@ -24,6 +24,7 @@ struct ClientOptions {
   absl::Duration call_timeout = absl::Seconds(30);
   absl::Duration plan_timeout = absl::Minutes(2);  // MakePlan and Submit: the planner searches
   absl::Duration verify_timeout = absl::Hours(1);  // every byte of checkpoints is read
+  absl::Duration trace_timeout = absl::Hours(1);   // the steps themselves take their time
   absl::Duration bulk_timeout =
       absl::Hours(12);  // a checkpoint over a slow link; keepalive finds a dead one sooner
   absl::Duration stream_timeout =
@@ -43,6 +44,7 @@ class Client {
   absl::StatusOr<ListJobsReply> List();
   absl::StatusOr<JobStatus> Status(const JobStatusRequest& request);
   absl::StatusOr<StopJobReply> Stop(const StopJobRequest& request);
+  absl::StatusOr<TraceJobReply> Trace(const TraceJobRequest& request);
   absl::StatusOr<RemoveJobReply> Remove(const RemoveJobRequest& request);
   absl::StatusOr<ListCheckpointsReply> Checkpoints(const ListCheckpointsRequest& request);
   // `unix_ms`, where given, gets the coordinator's clock, or 0 if it does not tell.

@@ -24,7 +24,8 @@ Coordinator::Coordinator(CoordinatorOptions options, std::unique_ptr<StateLock> 
                   options_.patience, options_.try_pending),
       watches_(&cores_, store_.get(), &recorder_),
       queries_(&cores_, &daemons_),
-      gauges_(&cores_) {}
+      gauges_(&cores_),
+      traces_(&cores_, &daemons_, options_.traces) {}
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Open(CoordinatorOptions options) {
   ASSIGN_OR_RETURN(auto lock, StateLock::Take(options.state_dir));

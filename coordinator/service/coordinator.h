@@ -20,6 +20,7 @@
 #include "coordinator/service/queries.h"
 #include "coordinator/service/recorder.h"
 #include "coordinator/service/submission.h"
+#include "coordinator/service/traces.h"
 #include "coordinator/service/watches.h"
 #include "coordinator/store/checkpoint_store.h"
 #include "coordinator/store/state_lock.h"
@@ -39,6 +40,7 @@ struct CoordinatorOptions {
   absl::Duration first_message = absl::Seconds(10);  // see DaemonsOptions
   absl::Duration try_pending = absl::Seconds(2);
   absl::Duration parts_patience = absl::Minutes(1);  // see Checkpoints
+  TracesOptions traces;
 };
 
 class Coordinator {
@@ -51,6 +53,7 @@ class Coordinator {
   Daemons* daemons() { return &daemons_; }
   Submission* submission() { return &submission_; }
   Queries* queries() { return &queries_; }
+  Traces* traces() { return &traces_; }
   Watches* watches() { return &watches_; }
   Checkpoints* checkpoints() { return &checkpoints_; }
   Fetches* fetches() { return &fetches_; }
@@ -77,6 +80,7 @@ class Coordinator {
   Watches watches_;
   Queries queries_;
   Gauges gauges_;
+  Traces traces_;
   std::thread time_thread_;
 };
 

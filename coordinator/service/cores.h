@@ -14,6 +14,7 @@
 #include "coordinator/core/jobs.h"
 #include "coordinator/core/link_table.h"
 #include "coordinator/core/membership.h"
+#include "coordinator/core/trace_table.h"
 #include "coordinator/planner/compute_table.h"
 
 namespace isthmus::coordinator {
@@ -30,6 +31,7 @@ struct Cores {
   JobTable jobs ABSL_GUARDED_BY(mutex);
   LinkTable links ABSL_GUARDED_BY(mutex);
   ComputeTable compute ABSL_GUARDED_BY(mutex);
+  TraceTable traces ABSL_GUARDED_BY(mutex);
 };
 
 using Cancelled = std::function<bool()>;  // the caller has gone: waits end

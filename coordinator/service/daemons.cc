@@ -104,6 +104,12 @@ absl::Status Daemons::OnMessage(Session* session, const DaemonMessage& message) 
       cores_->members.OnLeaving(id, message.leaving().reason());
       Send(cores_, cores_->jobs.OnLeaving(id, message.leaving(), now));
       break;
+    case DaemonMessage::kClock:
+      Send(cores_, cores_->traces.OnClock(id, message.clock(), absl::ToUnixNanos(now)));
+      break;
+    case DaemonMessage::kTrace:
+      cores_->traces.OnTrace(id, message.trace());
+      break;
     case DaemonMessage::kSession:
       OnSession(*member, message.session(), now);
       break;

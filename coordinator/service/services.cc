@@ -183,6 +183,14 @@ class JobsService final : public Jobs::Service {
           reply);
     });
   }
+  grpc::Status Trace(grpc::ServerContext* context, const TraceJobRequest* request,
+                     TraceJobReply* reply) override {
+    return rpc::Guarded("Trace", [&] {
+      return Reply(
+          coordinator_->traces()->Trace(*request, [context] { return context->IsCancelled(); }),
+          reply);
+    });
+  }
   grpc::Status Nodes(grpc::ServerContext* context, const ListNodesRequest*,
                      ListNodesReply* reply) override {
     return rpc::Guarded("Nodes", [&] {

@@ -154,8 +154,10 @@ absl::Status GrpcLink::WriteFailed() {
 absl::StatusOr<worker::Frame> GrpcLink::ReadFrame(int64_t max_payload_bytes,
                                                   Watchdog::Watch* watch) {
   LinkChunk chunk;
+  std::chrono::steady_clock::time_point begun;
   while (stream_->Read(&chunk)) {
     if (watch != nullptr) watch->Touch();
+    if (!assembler_.in_frame()) begun = std::chrono::steady_clock::now();
     switch (chunk.what_case()) {
       case LinkChunk::kError:
         return ErrorOf(chunk);
@@ -167,7 +169,10 @@ absl::StatusOr<worker::Frame> GrpcLink::ReadFrame(int64_t max_payload_bytes,
         return absl::InvalidArgumentError("the peer sent a second hello");
       default: {
         ASSIGN_OR_RETURN(const bool whole, assembler_.Add(std::move(chunk), max_payload_bytes));
-        if (whole) return assembler_.Take();
+        if (!whole) break;
+        worker::Frame frame = assembler_.Take();
+        frame.begun = begun;
+        return frame;
       }
     }
   }

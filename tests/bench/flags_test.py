@@ -1,8 +1,10 @@
 """The programs that compare codecs say what they take, and refuse what they do not know or what would print nothing."""
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 BIN = os.environ.get("ISTHMUS_BIN", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "bin"))
 PROGRAMS = ("convergence_bench", "predict_trial")
@@ -36,6 +38,18 @@ class FlagsTest(unittest.TestCase):
         self.assertEqual(len(rows), 7)
         self.assertLess(rows["direct fw2bw4"], rows["delta  fw2bw4"])
         self.assertLess(rows["delta  fw2bw4"], 0.5 * rows["fp32"])
+
+    def test_a_trace_becomes_a_picture(self):
+        here = os.path.dirname(os.path.abspath(__file__))
+        trace = os.path.join(here, "..", "cli", "view", "golden", "trace.json")
+        done = subprocess.run([sys.executable, os.path.join(here, "trace_svg.py"), trace], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        svg = xml.etree.ElementTree.fromstring(done.stdout)
+        texts = [e.text for e in svg.iter("{http://www.w3.org/2000/svg}text")]
+        self.assertIn("bible-1, step 7: 10.0 ms", texts)
+        self.assertIn('stage 1 on n"2', texts)
+        self.assertEqual(len(list(svg.iter("{http://www.w3.org/2000/svg}line"))), 1, "the arrow of the one frame with both ends")
+        self.assertGreaterEqual(len(list(svg.iter("{http://www.w3.org/2000/svg}rect"))), 12)
 
     def test_a_run_of_no_steps_is_refused(self):
         with tempfile.NamedTemporaryFile() as text:

@@ -45,6 +45,7 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
   ListNodesReply nodes;
   RemoveJobReply removed;
   ListCheckpointsReply checkpoints;
+  TraceJobReply trace;
   int64_t clock_ms = 0;  // 0: it does not tell
   std::vector<std::vector<WatchReply>>
       streams;             // one a Watch call; the last one is given again; then the stream ends
@@ -60,6 +61,7 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
     StopJobRequest stop_request;
     RemoveJobRequest remove_request;
     ListCheckpointsRequest checkpoints_request;
+    TraceJobRequest trace_request;
     std::vector<WatchRequest> watch_requests;
     FetchCheckpointRequest fetch_request;
     PutCheckpointHeader put_header;
@@ -139,6 +141,13 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
     MutexLock lock(&mutex_);
     asked_.checkpoints_request = *request;
     *reply = checkpoints;
+    return refuse;
+  }
+  grpc::Status Trace(grpc::ServerContext*, const TraceJobRequest* request,
+                     TraceJobReply* reply) override {
+    MutexLock lock(&mutex_);
+    asked_.trace_request = *request;
+    *reply = trace;
     return refuse;
   }
   grpc::Status Nodes(grpc::ServerContext* context, const ListNodesRequest*,

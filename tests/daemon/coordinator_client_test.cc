@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/clock.h"
 #include "gtest/gtest.h"
 #include "tests/base/leaping_clock.h"
 #include "tests/daemon/fake_coordinator.h"
@@ -35,6 +36,7 @@ class Listener : public CoordinatorListener {
   void OnMeasureCompute() override { ++measures; }
   void OnPutKept(const KeptPart& part) override { put_kept = part.step(); }
   void OnRemovedJob(const std::string& job_id) override { removed = !job_id.empty(); }
+  void OnTraceSteps(const TraceSteps& trace) override { traces += trace.steps(); }
 
   std::atomic<int64_t> beats{0};
   std::atomic<uint64_t> generation{0};
@@ -42,6 +44,7 @@ class Listener : public CoordinatorListener {
   std::atomic<int> peers{0};
   std::atomic<int> measures{0};
   std::atomic<int> links{0};
+  std::atomic<int> traces{0};
   std::atomic<int64_t> put_kept{0};
   std::atomic<bool> removed{false};
 };
@@ -109,9 +112,11 @@ TEST_F(CoordinatorClientTest, PassesOnWhatTheCoordinatorSays) {
   put_kept.mutable_put_kept()->set_step(30);
   CoordinatorMessage removed;
   removed.set_removed_job("job");
+  CoordinatorMessage trace;
+  trace.mutable_trace()->set_steps(7);
   CoordinatorMessage probe;
   probe.mutable_probe()->add_peers();
-  for (const auto& message : {start, stop, put_kept, removed, probe, CoordinatorMessage()})
+  for (const auto& message : {start, stop, put_kept, removed, trace, probe, CoordinatorMessage()})
     coordinator.Say(message);
   const absl::Time deadline = absl::Now() + absl::Seconds(30);
   while (listener_.peers == 0 && absl::Now() < deadline) std::this_thread::yield();
@@ -120,6 +125,61 @@ TEST_F(CoordinatorClientTest, PassesOnWhatTheCoordinatorSays) {
   EXPECT_EQ(listener_.peers, 1);
   EXPECT_EQ(listener_.put_kept, 30);
   EXPECT_TRUE(listener_.removed);
+  EXPECT_EQ(listener_.traces, 7);
+}
+
+// Each clock is read once, on the way: the answer passes what waits.
+TEST_F(CoordinatorClientTest, AnswersAReadingOfTheClocks) {
+  FakeCoordinator coordinator;
+  StartClient(coordinator.address());
+  ASSERT_TRUE(coordinator.WaitFor([](const auto& messages) { return Beats(messages, 1); }));
+  CoordinatorMessage reading;
+  reading.mutable_clock()->set_coordinator_ns(77);
+  const int64_t before = absl::ToUnixNanos(SteadyNow());
+  coordinator.Say(reading);
+  ClockReading answer;
+  ASSERT_TRUE(coordinator.WaitFor([&](const auto& messages) {
+    for (const DaemonMessage& message : messages) {
+      if (message.has_clock()) answer = message.clock();
+    }
+    return answer.coordinator_ns() != 0;
+  }));
+  EXPECT_EQ(answer.coordinator_ns(), 77u);
+  EXPECT_GE(static_cast<int64_t>(answer.daemon_ns()), before);
+  EXPECT_LE(static_cast<int64_t>(answer.daemon_ns()), absl::ToUnixNanos(SteadyNow()));
+}
+
+// A trace is for somebody who waits for it now: another connection has no use for it.
+TEST_F(CoordinatorClientTest, WhatPassesIsSentOnceAndNotKept) {
+  auto coordinator = std::make_unique<FakeCoordinator>();
+  const int port = coordinator->port();
+  StartClient(coordinator->address());
+  ASSERT_TRUE(coordinator->WaitFor([](const auto& messages) { return Beats(messages, 1); }));
+  const auto trace_of = [](int64_t step) {
+    DaemonMessage message;
+    message.mutable_trace()->set_step(step);
+    return message;
+  };
+  const auto traces = [](const std::vector<DaemonMessage>& messages) {
+    std::vector<int64_t> steps;
+    for (const DaemonMessage& m : messages) {
+      if (m.has_trace()) steps.push_back(m.trace().step());
+    }
+    return steps;
+  };
+  client_->SendPassing(trace_of(1));
+  client_->Send(Record(1));
+  ASSERT_TRUE(coordinator->WaitFor([](const auto& messages) { return HasStep(messages, 1); }));
+  EXPECT_EQ(traces(coordinator->messages()), std::vector<int64_t>{1}) << "before the record";
+  coordinator.reset();
+  while (client_->connected()) std::this_thread::yield();
+  client_->SendPassing(trace_of(2));
+  coordinator = std::make_unique<FakeCoordinator>(port);
+  ASSERT_TRUE(coordinator->WaitFor([](const auto& messages) { return HasStep(messages, 1); }));
+  client_->SendPassing(trace_of(3));
+  client_->Send(Record(4));
+  ASSERT_TRUE(coordinator->WaitFor([](const auto& messages) { return HasStep(messages, 4); }));
+  EXPECT_EQ(traces(coordinator->messages()), std::vector<int64_t>{3});
 }
 
 // F1: started before the coordinator, it joins when that comes. What happened before is told then.

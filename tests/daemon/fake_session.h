@@ -40,6 +40,16 @@ class FakeSession : public worker::Session {
     changed_.SignalAll();
   }
   void RequestCheckpoint() override {}
+  void RequestTrace(int steps) override {  // of which it tells at once
+    for (int i = 0; i < steps; ++i) {
+      StepTrace trace;
+      trace.set_job_id(options_.plan.job_id());
+      trace.set_generation(options_.plan.generation());
+      trace.set_rank(options_.rank);
+      trace.set_step(i + 1);
+      options_.observer->OnTrace(trace);
+    }
+  }
   void Cancel(absl::Status why) override {
     MutexLock lock(&mutex_);
     cancelled_ = std::move(why);

@@ -1,5 +1,6 @@
 #include "daemon/session_runner.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -23,6 +24,8 @@ class Observer : public worker::SessionObserver {
     events_.push_back(event);
     changed_.SignalAll();
   }
+  void OnTrace(const StepTrace& trace) override { ++traces; }
+  std::atomic<int> traces{0};
   // Waits for an event of that state and generation; its message, or "(none)".
   std::string WaitFor(SessionEvent::State state, uint64_t generation) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
@@ -125,6 +128,25 @@ TEST_F(SessionRunnerTest, RunsAndStopsGracefully) {
   EXPECT_EQ(observer_.WaitFor(SessionEvent::FINISHED, 3), "");
   WaitIdle();
   EXPECT_EQ(runner_->running().progress, 10) << "progress never falls";
+}
+
+TEST_F(SessionRunnerTest, ATraceIsOfTheSessionThatRuns) {
+  TraceSteps trace;
+  trace.set_job_id("job");
+  trace.set_generation(3);
+  trace.set_steps(2);
+  runner_->Trace(trace);  // none runs
+  runner_->Start(MakePlan(3));
+  EXPECT_EQ(observer_.WaitFor(SessionEvent::RUNNING, 3), "");
+  runner_->Trace(trace);
+  EXPECT_EQ(observer_.traces, 2);
+  trace.set_generation(2);
+  runner_->Trace(trace);
+  trace.set_generation(3);
+  trace.set_job_id("another");
+  runner_->Trace(trace);
+  EXPECT_EQ(observer_.traces, 2);
+  Stop(true);
 }
 
 TEST_F(SessionRunnerTest, RemembersTheNewestGenerationOfAllJobs) {

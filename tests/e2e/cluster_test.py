@@ -83,6 +83,7 @@ class ClusterTest(unittest.TestCase):
         cluster = self.cluster(3)
         cluster.submit(cluster.job(strategy__stages=3, recipe__steps=4000, checkpoint__every=10))
         cluster.wait_state({"running"}, step=25)
+        self.check_trace(cluster)
         cluster.daemons["d1"].kill()
         status = cluster.wait_state({"paused"}, seconds=60)
         self.assertIn("d1", status["reason"])
@@ -96,6 +97,26 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual(sorted(losses), list(range(max(losses) + 1)), "a step is missing from the log")
         code, _, err = cluster.cli("rm", "job")
         self.assertEqual(code, 0, err)
+
+    def check_trace(self, cluster):
+        """Three stages, four micro-batches a step: every pass is there, and every frame arrives after it was sent."""
+        path = os.path.join(cluster.dir, "steps.json")
+        code, out, err = cluster.cli("trace", "job", "--steps", "2", "--output", path, "--json")
+        self.assertEqual(code, 0, err)
+        self.assertEqual(len(json.loads(out)["steps"]), 2)
+        with open(path) as f:
+            events = json.load(f)["traceEvents"]
+        spans = [e for e in events if e["ph"] == "X"]
+        for rank in range(3):
+            mine = [e["cat"] for e in spans if e["pid"] == rank]
+            self.assertEqual((mine.count("forward"), mine.count("backward"), mine.count("optimiser")), (8, 8, 2), rank)
+        sent = {e["id"]: e["ts"] for e in events if e["ph"] == "s"}
+        error_us = 2e6 * max(r["clock_error_s"] for r in json.loads(out)["ranks"])
+        self.assertGreaterEqual(len(sent), 2 * 2 * 2 * 4, "activations and gradients of two boundaries")
+        for e in events:
+            if e["ph"] == "f":
+                self.assertGreaterEqual(e["ts"], sent[e["id"]] - error_us)
+        self.assertEqual(cluster.cli("trace", "job", "--output", path)[0], 5, "it was replaced unasked")
 
     def test_the_coordinator_may_die_and_training_goes_on(self):
         cluster = self.cluster(2)

@@ -273,6 +273,16 @@ void RecordingObserver::OnEvent(const SessionEvent& event) {
   events_.push_back(event);
 }
 
+void RecordingObserver::OnTrace(const StepTrace& trace) {
+  MutexLock lock(&mutex_);
+  traces_.push_back(trace);
+}
+
+std::vector<StepTrace> RecordingObserver::traces() const {
+  MutexLock lock(&mutex_);
+  return traces_;
+}
+
 std::vector<StepRecord> RecordingObserver::records() const {
   MutexLock lock(&mutex_);
   return records_;

@@ -109,14 +109,17 @@ class RecordingObserver : public SessionObserver {
  public:
   void OnStep(const StepRecord& record) override;
   void OnEvent(const SessionEvent& event) override;
+  void OnTrace(const StepTrace& trace) override;
   std::vector<StepRecord> records() const;
   std::vector<SessionEvent> events() const;
+  std::vector<StepTrace> traces() const;
   std::vector<double> losses() const;  // of the records that have one
 
  private:
   mutable Mutex mutex_;
   std::vector<StepRecord> records_ ABSL_GUARDED_BY(mutex_);
   std::vector<SessionEvent> events_ ABSL_GUARDED_BY(mutex_);
+  std::vector<StepTrace> traces_ ABSL_GUARDED_BY(mutex_);
 };
 
 class World {

@@ -86,8 +86,9 @@ Inlet::Inlet(const SessionPlan& plan, const LinkPlan& link)
 
 Inlet::~Inlet() { Join(); }
 
-void Inlet::Start(Link* link, FailSession fail) {
+void Inlet::Start(Link* link, FailSession fail, StepTracer* tracer) {
   link_ = link;
+  tracer_ = tracer;
   fail_ = std::move(fail);
   thread_ = std::thread([this] {
     Run();
@@ -128,6 +129,7 @@ void Inlet::Run() {
     if (!frame.ok()) return Lost(frame.status());
     if (ending_)
       return fail_(absl::DataLossError(absl::StrCat(Name(), ": a frame came after the last one")));
+    Trace(*expected, *frame);
     if (absl::Status s = Take(*expected, *std::move(frame)); !s.ok()) {
       return fail_(Annotate(
           s,
@@ -136,6 +138,16 @@ void Inlet::Run() {
   }
   queue_.Close(absl::FailedPreconditionError(absl::StrCat(Name(), ": nothing more is due")));
   AwaitEnd();
+}
+
+SpanOf Inlet::Span(TraceSpan::Kind kind, const ExpectedFrame& of) const {
+  return {kind, of.micro, &link_plan_, OfGroup(of.kind) ? of.group : -1, of.kind};
+}
+
+void Inlet::Trace(const ExpectedFrame& expected, const Frame& frame) {
+  if (tracer_ == nullptr || !tracer_->Wants(expected.step)) return;
+  tracer_->Add(expected.step, Span(TraceSpan::RECEIVE, expected), frame.begun, tracer_->Now(),
+               FrameBytes(frame));
 }
 
 void Inlet::Lost(const absl::Status& status) {
@@ -228,6 +240,7 @@ absl::Status Inlet::Decode(const ExpectedFrame& expected, const Frame& frame, In
   if (tensor.dims.elements() == 0)
     return absl::OkStatus();  // a validation micro-batch beyond the last sample, a part of no rows
   ScopedTimer timer(&meter_.codec_ns);
+  TraceScope span(tracer_, expected.step, Span(TraceSpan::DECODE, expected));
   compress::Decoder* decoder = DecoderOf(expected);
   const bool on_lane = decoder == decoder_.get()        ? on_lane_
                        : decoder == eval_decoder_.get() ? eval_on_lane_

@@ -32,6 +32,7 @@
 #include "worker/meter.h"
 #include "worker/places_board.h"
 #include "worker/session_plan.h"
+#include "worker/step_tracer.h"
 #include "worker/tensor.h"
 
 namespace isthmus::worker {
@@ -56,7 +57,8 @@ class Inlet {
                                                      std::unique_ptr<DeviceLane> lane = nullptr);
   ~Inlet();
 
-  void Start(Link* link, FailSession fail);
+  // `tracer` outlives the inlet; null: none.
+  void Start(Link* link, FailSession fail, StepTracer* tracer = nullptr);
 
   // The next frame that carries something for the compute thread, in order.
   // DeadlineExceeded: nothing for `timeout`; the message names the peer.
@@ -93,6 +95,8 @@ class Inlet {
   };
   Inlet(const SessionPlan& plan, const LinkPlan& link);
   void Run();
+  SpanOf Span(TraceSpan::Kind kind, const ExpectedFrame& of) const;
+  void Trace(const ExpectedFrame& expected, const Frame& frame);
   absl::Status Take(const ExpectedFrame& expected, Frame frame);
   absl::Status CheckIds(const ExpectedFrame& expected, const FrameHeader& header);
   compress::Decoder* DecoderOf(const ExpectedFrame& expected);
@@ -118,6 +122,7 @@ class Inlet {
   std::unordered_set<uint32_t> ids_of_step_;
   int64_t ids_step_ = -1;
   Link* link_ = nullptr;
+  StepTracer* tracer_ = nullptr;
   FailSession fail_;
   BoundedQueue<Inbound> queue_;
   BoundedQueue<bool> drains_{2};             // of each step

@@ -7,6 +7,8 @@
 #ifndef ISTHMUS_WORKER_LINK_LINK_H_
 #define ISTHMUS_WORKER_LINK_LINK_H_
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,7 +26,13 @@ namespace isthmus::worker {
 struct Frame {
   FrameHeader header;
   std::string payload;
+  std::chrono::steady_clock::time_point begun{};  // by Receive: when its first byte came
 };
+
+// Of header and payload, without the transport's framing.
+inline int64_t FrameBytes(const Frame& frame) {
+  return static_cast<int64_t>(frame.header.ByteSizeLong() + frame.payload.size());
+}
 
 class Link {
  public:

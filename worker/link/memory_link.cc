@@ -69,6 +69,7 @@ class MemoryChannel {
                                                        " are due")));
     }
     Frame frame = std::move(moving.frame);
+    frame.begun = Clock::now();
     d.in_flight_bytes -= moving.bytes;
     d.frames.pop_front();
     changed_.SignalAll();

@@ -59,8 +59,9 @@ Outlet::Outlet(const SessionPlan& plan, const LinkPlan& link)
 
 Outlet::~Outlet() { Join(); }
 
-void Outlet::Start(Link* link, FailSession fail, std::function<void()> sent) {
+void Outlet::Start(Link* link, FailSession fail, std::function<void()> sent, StepTracer* tracer) {
   link_ = link;
+  tracer_ = tracer;
   bytes_before_ = link->wire_bytes_sent();
   fail_ = std::move(fail);
   after_send_ = std::move(sent);
@@ -148,7 +149,14 @@ absl::Status Outlet::SendOne(Outbound item) {
   frame.header = std::move(h);
   frame.payload = std::move(item.payload);
   SealFrame(plan_.plan(), &frame);
-  RETURN_IF_ERROR(link_->Send(std::move(frame), item.timeout));
+  {
+    const FrameHeader& sent = frame.header;
+    TraceScope span(tracer_, sent.step(),
+                    {TraceSpan::SEND, sent.micro(), &link_plan_,
+                     OfGroup(sent.kind()) ? sent.group() : -1, sent.kind()});
+    if (span.on()) span.set_bytes(FrameBytes(frame));
+    RETURN_IF_ERROR(link_->Send(std::move(frame), item.timeout));
+  }
   meter_.raw_bytes += raw_bytes;
   meter_.wire_bytes = link_->wire_bytes_sent() - bytes_before_;
   return absl::OkStatus();
@@ -174,6 +182,7 @@ absl::Status Outlet::Encode(Outbound* item) {
     return absl::OkStatus();  // a validation micro-batch beyond the last sample
   ScopedTimer timer(&meter_.codec_ns);
   FrameHeader& h = item->header;
+  TraceScope span(tracer_, h.step(), {TraceSpan::ENCODE, h.micro(), &link_plan_, -1, h.kind()});
   compress::Encoder* encoder =
       h.kind() == FrameHeader::EVAL_ACTIVATION ? eval_encoder_.get() : encoder_.get();
   compress::FrameContext context;

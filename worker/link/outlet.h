@@ -25,6 +25,7 @@
 #include "worker/meter.h"
 #include "worker/places_board.h"
 #include "worker/session_plan.h"
+#include "worker/step_tracer.h"
 #include "worker/tensor.h"
 
 namespace isthmus::worker {
@@ -52,8 +53,10 @@ class Outlet {
                                                       std::unique_ptr<DeviceLane> lane = nullptr);
   ~Outlet();
 
-  // `sent` is called on the outlet's thread after each frame; it may be empty.
-  void Start(Link* link, FailSession fail, std::function<void()> sent = nullptr);
+  // `sent` is called on the outlet's thread after each frame; it may be empty. `tracer` outlives
+  // the outlet; null: none.
+  void Start(Link* link, FailSession fail, std::function<void()> sent = nullptr,
+             StepTracer* tracer = nullptr);
 
   // Blocks while the queue is full. DeadlineExceeded after item.timeout; the message names the
   // peer.
@@ -98,6 +101,7 @@ class Outlet {
   std::unique_ptr<DeviceLane> lane_;                 // null: the stage is on the CPU
   bool on_lane_ = false, eval_on_lane_ = false;      // which encoders are
   Link* link_ = nullptr;
+  StepTracer* tracer_ = nullptr;
   int64_t bytes_before_ = 0;  // sent on the link before Start
   FailSession fail_;
   BoundedQueue<Outbound> queue_;

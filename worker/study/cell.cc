@@ -70,6 +70,7 @@ class StageObserver : public worker::SessionObserver {
     if (watch_) watch_(r.step() + 1, r.loss());
   }
   void OnEvent(const SessionEvent& event) override {}
+  void OnTrace(const StepTrace& trace) override {}
 
   int64_t steps = 0;
   double encode_s = 0, decode_s = 0;

@@ -38,6 +38,15 @@ A job with model.init_from reads a GPT-2 (config.json, model.safetensors) from t
 relative to the job file, and uploads it as the start of the training. Ctrl-C ends the watching,
 not the job.)";
 
+inline constexpr char kTraceFooter[] = R"(
+Every pass, wait, coding and frame of each rank, on one time axis: the daemons' clocks are read
+against the coordinator's. Open the file at https://ui.perfetto.dev or in chrome://tracing. Steps
+that are not traced cost nothing. Exit code 1: the file is written, and something is missing in it.
+
+Examples:
+  isthmus trace my-first-job
+  isthmus trace my-first-job --steps 3 --output steps.json)";
+
 inline constexpr char kTestnetFooter[] = R"(
 Starts an emulated wide-area network (isthmus-wan), a coordinator and daemons as processes on it,
 submits the job, watches it and takes everything down. Needs root and /dev/net/tun. The

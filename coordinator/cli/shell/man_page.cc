@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "coordinator/cli/job/job_reference.h"
 
 namespace isthmus::cli {
 namespace {
@@ -103,6 +104,17 @@ std::string TextPage(absl::string_view name, int section, absl::string_view what
                      absl::string_view text, absl::string_view version) {
   return absl::StrCat(Title(name, section, version), ".SH NAME\n", Roff(name), " \\- ", Roff(what),
                       "\n.SH DESCRIPTION\n", Verbatim(text));
+}
+
+absl::StatusOr<std::string> PageOf(const CommandTable& program, const std::string& topic,
+                                   absl::string_view version) {
+  if (topic.empty()) return ProgramPage(program, version);
+  if (topic == "job")
+    return TextPage("isthmus-job", 5, "the job file of Isthmus", JobReference(), version);
+  const CommandTable* command = FindCommand(program, topic);
+  if (command == nullptr)
+    return absl::InvalidArgumentError(absl::StrCat("there is no command '", topic, "'"));
+  return CommandPage(program, *command, version);
 }
 
 }  // namespace isthmus::cli

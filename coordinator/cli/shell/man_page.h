@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "coordinator/cli/shell/command_table.h"
 
@@ -19,6 +20,10 @@ std::string CommandPage(const CommandTable& program, const CommandTable& command
 // A page whose body is `text` as it stands: isthmus-job(5).
 std::string TextPage(absl::string_view name, int section, absl::string_view what,
                      absl::string_view text, absl::string_view version);
+
+// What `isthmus man TOPIC` prints: all commands, one of them, or `job`. InvalidArgument: neither.
+absl::StatusOr<std::string> PageOf(const CommandTable& program, const std::string& topic,
+                                   absl::string_view version);
 
 }  // namespace isthmus::cli
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "base/clock.h"
 #include "base/rpc/channel.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -108,9 +109,34 @@ void FakeDaemon::Step(const Plan& plan, int64_t step, double loss, double comput
   Send(m);
 }
 
+void FakeDaemon::Trace(const CoordinatorMessage& message) {
+  DaemonMessage answer;
+  const auto now = [this] {
+    return static_cast<uint64_t>(absl::ToUnixNanos(SteadyNow()) + options_.clock_ahead_ns);
+  };
+  if (message.has_clock()) {
+    *answer.mutable_clock() = message.clock();
+    answer.mutable_clock()->set_daemon_ns(now());
+    Send(answer);
+  }
+  for (int i = 0; i < message.trace().steps(); ++i) {
+    StepTrace* trace = answer.mutable_trace();
+    trace->set_job_id(message.trace().job_id());
+    trace->set_generation(message.trace().generation());
+    trace->set_rank(rank_);
+    trace->set_step(options_.first_step + i);
+    trace->clear_spans();
+    trace->add_spans()->set_begin_ns(now());
+    Send(answer);
+  }
+}
+
 void FakeDaemon::ReadLoop() {
   CoordinatorMessage message;
   while (stream_->calls->Read(&message)) {
+    if (message.has_clock()) ++clocks_;
+    if (options_.traces) Trace(message);
+    if (message.has_start()) rank_ = StageOf(message.start());
     if (message.has_start()) starts_.Push(message.start(), absl::ZeroDuration()).IgnoreError();
     if (message.has_stop()) stops_.Push(message.stop(), absl::ZeroDuration()).IgnoreError();
     if (message.has_put_kept())

@@ -26,6 +26,9 @@ class FakeDaemon {
     std::string running_job_id;
     uint64_t newest_generation = 0;
     bool answer_probes = true;
+    bool traces = true;  // answers readings of its clock, and tells of steps from first_step on
+    int64_t first_step = 0;
+    int64_t clock_ahead_ns = 0;
     double faster_when_idle = 1;  // what it answers when it is asked to measure its compute
     bool heartbeats = true;
     KeptParts kept;
@@ -49,12 +52,14 @@ class FakeDaemon {
   absl::StatusOr<std::string> NextRemoved(absl::Duration timeout = absl::Seconds(20));
   int probes() const { return probes_; }
   int measures() const { return measures_; }
+  int clocks() const { return clocks_; }  // readings it was asked for
 
  private:
   struct Stream;
   void ReadLoop();
   void BeatLoop();
   int StageOf(const Plan& plan) const;
+  void Trace(const CoordinatorMessage& message);
 
   const Options options_;
   std::unique_ptr<Stream> stream_;
@@ -62,6 +67,8 @@ class FakeDaemon {
   std::atomic<uint64_t> generation_{0};
   std::atomic<int> probes_{0};
   std::atomic<int> measures_{0};
+  std::atomic<int> clocks_{0};
+  std::atomic<int> rank_{-1};  // in the plan that it was sent last
   BoundedQueue<Plan> starts_{16};
   BoundedQueue<StopSession> stops_{16};
   BoundedQueue<KeptPart> put_kept_{16};
