@@ -8,6 +8,10 @@ namespace isthmus::daemon {
 
 namespace {
 
+constexpr const char* kGroupGauges[] = {"isthmus_group_reduce_seconds",
+                                        "isthmus_group_wait_seconds", "isthmus_group_raw_bytes",
+                                        "isthmus_group_wire_bytes"};
+
 void CountTimes(const StepRecord& record) {
   const auto time = [](const char* part, double seconds) {
     CounterAdd("isthmus_stage_time_seconds_total",
@@ -69,8 +73,32 @@ void SessionMetrics::ShowJob(const std::string& job_id) {
     }
     for (const char* tier : {"memory", "disk"})
       GaugeRemove("isthmus_buffer_bytes", {{"job", job_}, {"tier", tier}});
+    for (const std::string& group : groups_) {
+      for (const char* name : kGroupGauges) GaugeRemove(name, {{"job", job_}, {"group", group}});
+    }
+    groups_.clear();
   }
   job_ = job_id;
+}
+
+void SessionMetrics::ShowGroups(const StepRecord& record) {
+  for (const GroupRecord& group : record.groups()) {
+    groups_.insert(group.group_id());
+    const MetricLabels labels = {{"job", record.job_id()}, {"group", group.group_id()}};
+    GaugeSet(
+        "isthmus_group_reduce_seconds",
+        "Time of the compute thread in the last step for the reduction of a group, waits among "
+        "it.",
+        labels, group.reduce_s());
+    GaugeSet("isthmus_group_wait_seconds", "Of that, waits for other ranks' frames.", labels,
+             group.wait_s());
+    GaugeSet("isthmus_group_raw_bytes",
+             "Bytes of what this rank sent to a group in the last step, before compression (fp32).",
+             labels, static_cast<double>(group.raw_bytes()));
+    GaugeSet("isthmus_group_wire_bytes",
+             "Bytes that this rank sent to a group in the last step, headers included.", labels,
+             static_cast<double>(group.wire_bytes()));
+  }
 }
 
 void SessionMetrics::ReportStep(const StepRecord& record) {
@@ -79,6 +107,7 @@ void SessionMetrics::ReportStep(const StepRecord& record) {
   CountTimes(record);
   CountSteps(record.committed() ? "committed" : "skipped", 1);
   CountBytes(record);
+  ShowGroups(record);
   CountKeyFrames(static_cast<double>(std::max<int64_t>(record.key_frames(), 0)));
   CounterAdd("isthmus_tokens_total", "Tokens of the whole pipeline's steps.", {},
              static_cast<double>(std::max<int64_t>(record.tokens(), 0)));

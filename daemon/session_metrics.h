@@ -3,6 +3,7 @@
 #ifndef ISTHMUS_DAEMON_SESSION_METRICS_H_
 #define ISTHMUS_DAEMON_SESSION_METRICS_H_
 
+#include <set>
 #include <string>
 
 #include "base/mutex.h"
@@ -24,9 +25,11 @@ class SessionMetrics {
 
  private:
   void ShowJob(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ShowGroups(const StepRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Mutex mutex_;
-  std::string job_ ABSL_GUARDED_BY(mutex_);  // whose gauges are out; empty: none's
+  std::string job_ ABSL_GUARDED_BY(mutex_);               // whose gauges are out; empty: none's
+  std::set<std::string> groups_ ABSL_GUARDED_BY(mutex_);  // of it
 };
 
 void ReportMeasurement(const std::string& peer, const LinkMeasurement& measurement);

@@ -58,6 +58,7 @@ void Executor::Begin(int64_t step) {
   wishes_.reset();
   heard_.reset();
   result_ = StepResult();
+  result_.groups.resize(groups_.size());
   result_.learning_rate = LearningRate(plan_.job().recipe(), step);
 }
 
@@ -201,6 +202,8 @@ absl::Status Executor::Receive(const Action& action) {
 
 absl::Status Executor::Reduction(const Action& action) {
   ScopedTimer timer(&result_.times.sync_ns);
+  GroupTimes& times = result_.groups[action.group()];
+  ScopedTimer group_timer(&times.reduce_ns);
   TraceScope span(o_.tracer, step_, {TraceSpan::REDUCE, -1, nullptr, action.group()});
   const auto port = [this](int peer) -> const Port& {
     return o_.ports[plan_.index_of(plan_.group_link(peer))];
@@ -208,7 +211,10 @@ absl::Status Executor::Reduction(const Action& action) {
   GroupWires wires;
   wires.new_frame = [this] { return NewFrame(FrameHeader::CONTRIBUTION, step_, 0); };
   wires.send = [&](int peer, Outbound frame) { return port(peer).out->Push(std::move(frame)); };
-  wires.receive = [&](int peer, FrameHeader::Kind kind) { return Pop(port(peer), kind, step_, 0); };
+  wires.receive = [&](int peer, FrameHeader::Kind kind) {
+    ScopedTimer wait_timer(&times.wait_ns);
+    return Pop(port(peer), kind, step_, 0);
+  };
   GroupReduction& group = *groups_[action.group()];
   if (action.op() == Action::OFFER) return group.Offer(o_.stage, step_, wires);
   if (action.op() == Action::REDUCE) return group.Reduce(o_.stage, step_, wires);
@@ -318,7 +324,7 @@ absl::Status Executor::PushTimed(const Port& port, Outbound item) {
   const std::string name = FrameName(item.header.kind(), item.header.step(), item.header.micro());
   ScopedTimer timer(&result_.times.send_wait_ns);
   TraceScope span(
-      o_.tracer, step_,
+      o_.tracer, item.header.step(),
       {TraceSpan::WAIT, item.header.micro(), &port.out->link_plan(), -1, item.header.kind()});
   return Annotate(port.out->Push(std::move(item)), absl::StrCat("sending the ", name));
 }

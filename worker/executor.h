@@ -56,11 +56,17 @@ struct StepTimes {
   int64_t sync_ns = 0;
 };
 
+struct GroupTimes {
+  int64_t reduce_ns = 0;  // of sync_ns, waits among it
+  int64_t wait_ns = 0;    // of that, for frames
+};
+
 struct StepResult {
   Vote decision;
   double loss = 0;  // with the head: sum over the tokens of the step by their number
   double learning_rate = 0;
   StepTimes times;
+  std::vector<GroupTimes> groups;  // by index in plan.groups
 };
 
 struct EvalResult {

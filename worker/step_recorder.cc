@@ -1,5 +1,6 @@
 #include "worker/step_recorder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -26,6 +27,12 @@ StepRecord StepRecorder::End(int64_t step, const StepResult& result) {
   record.set_gradient_norm(std::sqrt(result.decision.norm_sq()));
   record.set_learning_rate(result.learning_rate);
   record.set_committed(result.decision.commit());
+  for (const int g : plan_.groups()) {
+    GroupRecord* group = record.add_groups();
+    group->set_group_id(plan_.plan().groups(g).id());
+    group->set_reduce_s(1e-9 * result.groups[g].reduce_ns);
+    group->set_wait_s(1e-9 * result.groups[g].wait_ns);
+  }
   return record;
 }
 
@@ -55,6 +62,12 @@ void StepRecorder::Finish(StepRecord record) {
   Tell(false);
 }
 
+// Of a group of this rank, in its records.
+int StepRecorder::PlaceOf(int group) const {
+  const auto& mine = plan_.groups();
+  return static_cast<int>(std::find(mine.begin(), mine.end(), group) - mine.begin());
+}
+
 bool StepRecorder::AllSent(const Pending& pending) const {
   for (size_t i = 0; i < lines_.size(); ++i) {
     if (lines_[i].out->frames_sent() < pending.frames[i]) return false;
@@ -71,6 +84,11 @@ void StepRecorder::AddSent(StepRecord* record) const {
     bytes->set_raw_bytes(sent.raw_bytes);
     bytes->set_wire_bytes(sent.wire_bytes);
     bytes->set_late_buffer_reads(sent.late_buffer_reads);
+    for (const auto& [index, of_group] : lines_[i].out->TakeGroups(record->step())) {
+      GroupRecord* group = record->mutable_groups(PlaceOf(index));
+      group->set_raw_bytes(group->raw_bytes() + of_group.raw);
+      group->set_wire_bytes(group->wire_bytes() + of_group.wire);
+    }
   }
 }
 

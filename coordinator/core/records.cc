@@ -64,6 +64,18 @@ absl::Status CheckStepRecord(const StepRecord& r) {
           absl::StrCat("step record ", r.step(), ": negative buffer reads"));
     }
   }
+  if (r.groups_size() > kMaxDirections) {
+    return absl::InvalidArgumentError(absl::StrCat("step record ", r.step(), ": ", r.groups_size(),
+                                                   " groups; at most ", kMaxDirections));
+  }
+  for (const GroupRecord& g : r.groups()) {
+    const bool times = std::isfinite(g.reduce_s()) && std::isfinite(g.wait_s());
+    if (!times || g.reduce_s() < 0 || g.wait_s() < 0 || g.raw_bytes() < 0 || g.wire_bytes() < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("step record ", r.step(), ": a figure of group ", g.group_id().substr(0, 64),
+                       " is negative or not finite"));
+    }
+  }
   if (r.step() < 0 || r.tokens() < 0 || r.key_frames() < 0) {
     return absl::InvalidArgumentError(absl::StrCat("step record ", r.step(), ": a negative count"));
   }
@@ -82,7 +94,7 @@ absl::StatusOr<std::optional<MergedStep>> RecordMerger::Add(const StepRecord& re
   }
   if (record.rank() < 0 || record.rank() >= stages_) {
     return absl::InvalidArgumentError(
-        absl::StrCat("step record of stage ", record.rank(), "; the plan has ", stages_));
+        absl::StrCat("step record of rank ", record.rank(), "; the plan has ", stages_));
   }
   const int64_t step = record.step();
   if (step < next_step_ || ahead_.count(step) > 0)

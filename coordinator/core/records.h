@@ -55,7 +55,7 @@ class RecordMerger {
 };
 
 // InvalidArgument unless every figure is finite and not negative, and there are not more than
-// kMaxDirections directions.
+// kMaxDirections directions or groups.
 absl::Status CheckStepRecord(const StepRecord& record);
 constexpr int kMaxDirections = 1024;
 

@@ -33,6 +33,12 @@ TEST(SessionMetrics, AStepBecomesCountersAndGauges) {
   direction->set_wire_bytes(50);
   direction->set_late_buffer_reads(3);
   direction->set_late_buffer_reads_in(5);
+  GroupRecord* group = record.add_groups();
+  group->set_group_id("stage 0");
+  group->set_reduce_s(0.5);
+  group->set_wait_s(0.125);
+  group->set_raw_bytes(4000);
+  group->set_wire_bytes(600);
   metrics.ReportStep(record);
   metrics.ReportStep(record);
   for (const char* line :
@@ -44,6 +50,10 @@ TEST(SessionMetrics, AStepBecomesCountersAndGauges) {
         "isthmus_buffer_bytes{job=\"bible-1\",tier=\"memory\"} 77\n",
         "isthmus_boundary_raw_bytes_total{direction=\"forward\",link=\"b0\"} 800\n",
         "isthmus_boundary_wire_bytes_total{direction=\"forward\",link=\"b0\"} 100\n",
+        "isthmus_group_reduce_seconds{group=\"stage 0\",job=\"bible-1\"} 0.5\n",
+        "isthmus_group_wait_seconds{group=\"stage 0\",job=\"bible-1\"} 0.125\n",
+        "isthmus_group_raw_bytes{group=\"stage 0\",job=\"bible-1\"} 4000\n",
+        "isthmus_group_wire_bytes{group=\"stage 0\",job=\"bible-1\"} 600\n",
         "isthmus_late_buffer_reads_total{direction=\"forward\",link=\"b0\"} 6\n",
         "isthmus_late_buffer_reads_total{direction=\"backward\",link=\"b0\"} 10\n"}) {
     EXPECT_TRUE(Shows(line)) << line << RenderMetrics();
@@ -70,6 +80,7 @@ TEST(SessionMetrics, GaugesOfAJobGoWithItsSession) {
   record.set_step_s(1);
   record.set_has_loss(true);
   record.set_has_validation_loss(true);
+  record.add_groups()->set_group_id("tied");
   metrics.ReportStep(record);
   EXPECT_TRUE(Shows("isthmus_validation_loss{job=\"first-1\"} 0\n"));
   SessionRunner::Running running;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/plan/groups.h"
 #include "tests/worker/world.h"
@@ -187,6 +188,43 @@ TEST(Replicas, AStopEndsAllOfThem) {
   const int64_t step = world.session(0).step();
   EXPECT_LT(step, shape.steps);
   for (int r = 1; r < 6; ++r) EXPECT_EQ(world.session(r).step(), step);
+}
+
+// Two stages in two replicas: the tied embedding of all four ranks and the gradients of each stage.
+TEST(Replicas, RecordsSayWhatEachGroupCost) {
+  WorldShape shape;
+  shape.replicas = {4, 3};
+  shape.gradients = "bf16";
+  World world(MakePlan(shape));
+  for (const absl::Status& status : world.Run()) ASSERT_TRUE(status.ok()) << status;
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::vector<StepRecord> records = world.observer(rank).records();
+    ASSERT_THAT(records, SizeIs(shape.steps));
+    for (const StepRecord& record : records) {
+      int64_t raw = 0, raw_on_links = 0;
+      double reduce_s = 0;
+      std::set<std::string> names;
+      for (const GroupRecord& group : record.groups()) {
+        names.insert(group.group_id());
+        raw += group.raw_bytes();
+        reduce_s += group.reduce_s();
+        EXPECT_GT(group.wire_bytes(), 0) << group.group_id();
+        EXPECT_GE(group.reduce_s(), group.wait_s());
+        EXPECT_GE(group.wait_s(), 0);
+      }
+      const int stage = world.plan().ranks(rank).stage();
+      EXPECT_EQ(names, (std::set<std::string>{"tied", absl::StrCat("stage ", stage)}));
+      for (const DirectionBytes& d : record.directions()) {
+        for (const LinkPlan& link : world.plan().links()) {
+          if (link.id() == d.link_id() && link.kind() == LinkPlan::GROUP)
+            raw_on_links += d.raw_bytes();
+        }
+      }
+      EXPECT_EQ(raw, raw_on_links) << "every byte on a group's link is of a group";
+      EXPECT_GT(raw, 0);
+      EXPECT_GE(record.sync_s(), reduce_s);
+    }
+  }
 }
 
 TEST(Replicas, OneThatDiesEndsTheSessionOfAllInWords) {

@@ -33,10 +33,7 @@ absl::StatusOr<std::unique_ptr<Outlet>> Outlet::Make(const SessionPlan& plan, co
   outlet->prefetch_order_ = PrefetchOrder::Make(
       plan, outlet->up_ ? FrameHeader::ACTIVATION : FrameHeader::GRADIENT, spec, options);
   if (outlet->up_ && NeedsPlaces(link.backward())) {
-    if (places == nullptr) {
-      return absl::InternalError(absl::StrCat(outlet->Name(), ": nowhere to keep the places for ",
-                                              FormatCodec(link.backward())));
-    }
+    ISTHMUS_CHECK(places != nullptr);  // the session makes a board for the line
     outlet->places_ = places;
   }
   if (outlet->up_) {
@@ -102,13 +99,20 @@ void Outlet::Run() {
     }
     const int64_t step = item->header.step();
     const std::string name = FrameName(item->header.kind(), step, item->header.micro());
+    const int group = OfGroup(item->header.kind()) ? item->header.group() : -1;
     const Reading before(meter_);
     if (absl::Status s = SendOne(*std::move(item)); !s.ok()) {
       return fail_(Annotate(s, absl::StrCat(Name(), ", ", name)));
     }
     {
+      const Reading after(meter_);
       MutexLock lock(&mutex_);
-      sent_of_step_[step].Add(Reading(meter_), before);
+      sent_of_step_[step].Add(after, before);
+      if (group >= 0) {
+        GroupBytes& bytes = groups_of_step_[step][group];
+        bytes.raw += after.raw_bytes - before.raw_bytes;
+        bytes.wire += after.wire_bytes - before.wire_bytes;
+      }
     }
     ++sent_;
     if (after_send_) after_send_();
@@ -126,6 +130,15 @@ Reading Outlet::TakeSent(int64_t step) {
   const Reading sent = found->second;
   sent_of_step_.erase(found);
   return sent;
+}
+
+std::map<int, Outlet::GroupBytes> Outlet::TakeGroups(int64_t step) {
+  MutexLock lock(&mutex_);
+  const auto found = groups_of_step_.find(step);
+  if (found == groups_of_step_.end()) return {};
+  std::map<int, GroupBytes> bytes = std::move(found->second);
+  groups_of_step_.erase(found);
+  return bytes;
 }
 
 absl::Status Outlet::SendOne(Outbound item) {

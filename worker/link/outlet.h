@@ -78,8 +78,13 @@ class Outlet {
   const Meter& meter() const { return meter_; }
   int64_t frames_pushed() const { return pushed_; }  // compute thread
   int64_t frames_sent() const { return sent_; }      // any thread
-  // What the frames of `step` came to that were sent since it was last asked for. Any thread.
+  // What the frames of `step` came to that were sent since it was last asked for; of those, what
+  // the frames of each group did, by index in plan.groups. Any thread.
   Reading TakeSent(int64_t step);
+  struct GroupBytes {
+    int64_t raw = 0, wire = 0;
+  };
+  std::map<int, GroupBytes> TakeGroups(int64_t step);
   const LinkPlan& link_plan() const { return link_plan_; }
   bool up() const { return up_; }
 
@@ -111,6 +116,7 @@ class Outlet {
   std::atomic<int64_t> sent_{0};
   Mutex mutex_;
   std::map<int64_t, Reading> sent_of_step_ ABSL_GUARDED_BY(mutex_);
+  std::map<int64_t, std::map<int, GroupBytes>> groups_of_step_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

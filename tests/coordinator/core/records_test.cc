@@ -97,6 +97,11 @@ TEST(RecordMerger, ForeignAndBrokenRecordsAreRefused) {
   StepRecord reads = Record(0, 0, 3);
   reads.add_directions()->set_late_buffer_reads_in(-1);
   EXPECT_THAT(merger.Add(reads).status().message(), ::testing::HasSubstr("negative buffer reads"));
+  StepRecord group = Record(0, 0, 3);
+  group.add_groups()->set_wait_s(-1);
+  EXPECT_THAT(merger.Add(group).status().message(), ::testing::HasSubstr("a figure of group"));
+  for (int i = 0; i < kMaxDirections; ++i) group.add_groups();
+  EXPECT_THAT(merger.Add(group).status().message(), ::testing::HasSubstr("groups; at most"));
   StepRecord many = Record(0, 0, 3);
   for (int i = 0; i <= kMaxDirections; ++i) many.add_directions();
   EXPECT_FALSE(merger.Add(many).ok());

@@ -50,6 +50,10 @@ class Job:
             lines += [f"isthmus_boundary_raw_bytes_total{labels} {4e6 * steps}",
                       f"isthmus_boundary_wire_bytes_total{labels} {4e6 / 32 * (bits + 0.2) * steps}",
                       f"isthmus_late_buffer_reads_total{labels} {3 * (direction == 'forward')}"]
+        if stage in (0, len(NODES) - 1):  # the tied embedding
+            labels = f'{{job="{JOB}",group="tied"}}'
+            lines += [f"isthmus_group_reduce_seconds{labels} 0.02", f"isthmus_group_wait_seconds{labels} 0.015",
+                      f"isthmus_group_raw_bytes{labels} 2097152", f"isthmus_group_wire_bytes{labels} 262144"]
         if not last:
             peer = NODES[stage + 1]
             rate = RATES[peer] * (1 + 0.03 * math.sin(time.time() / 5 + stage))

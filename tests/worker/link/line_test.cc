@@ -272,6 +272,7 @@ TEST_F(LineTest, RecordsAreDifferences) {
   StepRecorder recorder(*lower_, &observer);
   recorder.Add(*in_, out_.get());
   StepResult result;
+  result.groups.resize(lower_->plan().groups_size());
   result.decision.set_norm_sq(9);
   result.decision.set_commit(true);
   for (int step = 0; step < 2; ++step) {
@@ -335,7 +336,9 @@ TEST_F(LineTest, BuffersThatCameLateAreInTheRecords) {
     }
     ASSERT_TRUE(out_->Push(Decision(step)).ok());
     ASSERT_TRUE(in_->Pop(kLong).ok());
-    recorder.Finish(recorder.End(step, {}));
+    StepResult result;
+    result.groups.resize(lower_->plan().groups_size());
+    recorder.Finish(recorder.End(step, result));
   }
   Flush(&recorder);
   for (const StepRecord& record : observer.records()) {
