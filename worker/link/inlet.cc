@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "proto/codec/codec_pair.h"
-#include "proto/codec/codec_text.h"
 #include "worker/link/codec_options.h"
 
 namespace isthmus::worker {
@@ -57,8 +57,7 @@ absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, cons
   inlet->prefetch_order_ = PrefetchOrder::Make(
       plan, from_below ? FrameHeader::ACTIVATION : FrameHeader::GRADIENT, spec, codec);
   inlet->places_ = NeedsPlaces(spec) ? places : nullptr;
-  if (NeedsPlaces(spec) && places == nullptr)
-    return absl::InternalError(absl::StrCat(inlet->Name(), ": no places for ", FormatCodec(spec)));
+  ISTHMUS_CHECK(!NeedsPlaces(spec) || places != nullptr);  // the session makes a board for the line
   if (from_below) {
     const compress::CodecOptions options =
         BoundaryCodecOptions(plan, link, link.evaluation(), from_below, "");
