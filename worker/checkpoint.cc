@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "proto/model/tensor_names.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::worker {
 namespace {
@@ -164,7 +165,7 @@ void CheckpointWriter::Run() {
     if (!parts.ok()) return;
     const absl::Status status = Store(*parts);
     if (!status.ok()) {
-      LogWarning("checkpoint ", parts->step, " of stage ", plan_.mine().stage(),
+      LogWarning("checkpoint ", parts->step, " of ", StageWords(plan_.plan(), plan_.rank()),
                  " was not stored: ", status.message());
     }
     *parts = CheckpointParts();
@@ -200,7 +201,7 @@ absl::Status CheckpointWriter::Store(const CheckpointParts& parts) {
   size_t done = 0;
   absl::Status status = PutRest(parts, headers, &done);
   if (!parts.last || !WorthHolding(status)) return status;
-  LogWarning("the last checkpoint (", parts.step, ") of stage ", plan_.mine().stage(),
+  LogWarning("the last checkpoint (", parts.step, ") of ", StageWords(plan_.plan(), plan_.rank()),
              " is not stored yet: ", status.message(),
              ". It is held in memory and tried again for ", absl::FormatDuration(options_.hold));
   const auto give_up = SteadyAfter(options_.hold);

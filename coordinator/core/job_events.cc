@@ -109,7 +109,7 @@ absl::Status JobTable::OnStep(const std::string& node_id, const StepRecord& reco
                                             ", which is not current"));
   const int stage = StageOf(*job, node_id);
   if (stage < 0 || stage != record.rank())
-    return absl::InvalidArgumentError(absl::StrCat("step record of stage ", record.rank(),
+    return absl::InvalidArgumentError(absl::StrCat("step record of rank ", record.rank(),
                                                    " from a daemon that does not hold it"));
   if (job->active()) {
     Confirm(job, stage, now);
@@ -167,10 +167,11 @@ Commands JobTable::OnRegistered(const std::string& node_id, const isthmus::Regis
     MaybeFinish(&job, now);
     if (!job.active()) continue;
     if (restarted && !s.confirm_by.has_value()) {
-      Append(&out, Fail(&job, CauseAt(job, FailureCause::SESSION_GONE, stage),
-                        absl::StrCat("daemon ", request.node().name(),
-                                     " restarted and its session (stage ", stage, ") is gone"),
-                        node_id, now));
+      Append(&out,
+             Fail(&job, CauseAt(job, FailureCause::SESSION_GONE, stage),
+                  absl::StrCat("daemon ", request.node().name(), " restarted and its session (",
+                               StageWords(job.plan, stage), ") is gone"),
+                  node_id, now));
     } else {
       s.confirm_by = std::min(s.confirm_by.value_or(now + options_.settle), now + options_.settle);
     }

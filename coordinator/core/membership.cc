@@ -232,6 +232,7 @@ void Membership::OnLeaving(const std::string& node_id, const std::string& reason
   if (it == members_.end()) return;
   it->second.leaving = true;
   it->second.why_leaving = reason.substr(0, kMaxLeavingBytes);
+  changed_.insert(node_id);
 }
 
 bool Membership::OnStreamGone(const std::string& node_id, uint64_t stream, absl::Time now) {

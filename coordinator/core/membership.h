@@ -130,7 +130,8 @@ class Membership {
   absl::Duration NoProgressFor(const std::string& node_id, uint64_t generation,
                                absl::Time now) const;
 
-  // Nodes as they are now, of those whose NodeInfo has changed since the last call: to be stored.
+  // Nodes as they are now, of those that have changed, or said that they leave, since the last
+  // call: to be stored.
   std::vector<NodeInfo> TakeChanged();
 
   // What metrics and lists of targets call each daemon, by identity, each name once: its own; with

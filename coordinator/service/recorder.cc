@@ -60,6 +60,8 @@ absl::Status Recorder::Load(CheckpointStore* checkpoints) {
   checkpoints->DropPartials(live);
   for (const NodeInfo& node : contents.nodes) {
     cores_->members.Restore(node, now);
+    if (const auto left = contents.left.find(node.id()); left != contents.left.end())
+      cores_->members.OnLeaving(node.id(), left->second);
     cores_->compute.Restore(node);
   }
   cores_->compute.Forget(cores_->members);
@@ -173,6 +175,10 @@ StoreBatch Recorder::Collect() {
   batch.truncated = std::move(dirty.truncated);
   batch.records = cores_->jobs.TakeRecords();
   batch.nodes = cores_->members.TakeChanged();
+  for (const NodeInfo& node : batch.nodes) {
+    const Member* member = cores_->members.Find(node.id());
+    if (member != nullptr && member->leaving) batch.left[node.id()] = member->why_leaving;
+  }
   batch.links = cores_->links.TakeChanged();
   return batch;
 }

@@ -35,6 +35,7 @@ constexpr char kAdded[] = R"(
 CREATE TABLE IF NOT EXISTS removed_jobs (id TEXT UNIQUE NOT NULL);
 CREATE TABLE IF NOT EXISTS job_notes (
   job_id TEXT PRIMARY KEY, failed_checkpoint INTEGER NOT NULL, because BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS left_nodes (id TEXT PRIMARY KEY, why BLOB NOT NULL) WITHOUT ROWID;
 )";
 
 // In jobs.waits. Earlier programs know 0 and kWaits, and take all else for it.
@@ -230,6 +231,12 @@ class SqliteStore : public Store {
       out.jobs.push_back(std::move(job));
     }
     RETURN_IF_ERROR(ReadAll("reading the daemons", "SELECT data FROM nodes", &out.nodes));
+    Statement left(reader_.get(), "reading who left", "SELECT id, why FROM left_nodes");
+    for (;;) {
+      ASSIGN_OR_RETURN(const bool row, left.Step());
+      if (!row) break;
+      out.left[left.ColumnBytes(0)] = left.ColumnBytes(1);
+    }
     RETURN_IF_ERROR(ReadAll("reading the links", "SELECT data FROM links", &out.links));
     Statement removed(reader_.get(), "reading the removed jobs",
                       "SELECT id FROM removed_jobs ORDER BY rowid");
@@ -328,6 +335,17 @@ class SqliteStore : public Store {
                                 "INSERT OR REPLACE INTO nodes VALUES (?, ?)")
                           .Text(n.id())
                           .Message(n)
+                          .Run());
+      RETURN_IF_ERROR(Statement(db, absl::StrCat("storing daemon ", n.name()),
+                                "DELETE FROM left_nodes WHERE id = ?")
+                          .Text(n.id())
+                          .Run());
+      const auto why = batch.left.find(n.id());
+      if (why == batch.left.end()) continue;
+      RETURN_IF_ERROR(Statement(db, absl::StrCat("storing that daemon ", n.name(), " left"),
+                                "INSERT INTO left_nodes VALUES (?, ?)")
+                          .Text(n.id())
+                          .Text(why->second)
                           .Run());
     }
     for (const LinkMeasurement& l : batch.links) {

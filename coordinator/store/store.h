@@ -7,6 +7,7 @@
 #define ISTHMUS_COORDINATOR_STORE_STORE_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,7 @@ struct StoreBatch {
       truncated;  // (job, step): drop its records from step on, before `records` are added
   std::vector<StoredRecord> records;
   std::vector<NodeInfo> nodes;
+  std::map<std::string, std::string> left;  // of `nodes`: those that said that they end, and why
   std::vector<LinkMeasurement> links;
   bool empty() const {
     return jobs.empty() && forgotten.empty() && truncated.empty() && records.empty() &&
@@ -55,6 +57,7 @@ struct StoreBatch {
 struct StoreContents {
   std::vector<StoredJob> jobs;  // in order of submission
   std::vector<NodeInfo> nodes;
+  std::map<std::string, std::string> left;
   std::vector<LinkMeasurement> links;
   std::vector<std::string> removed;  // the last kMaxRemoved jobs that were dropped, in that order
 };

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "daemon/net/grpc_link.h"
 #include "grpcpp/channel.h"
+#include "proto/plan/groups.h"
 
 namespace isthmus::daemon {
 namespace {
@@ -25,8 +26,10 @@ absl::Duration Left(Clock::time_point deadline) {
   return absl::FromChrono(deadline - Clock::now());
 }
 
-std::string LinkName(const LinkPlan& link, const RankPlan& peer) {
-  return absl::StrCat("link ", link.id(), " to stage ", peer.stage(), " (node ", peer.node_name(),
+// `peer`: the one of plan.ranks at the other end.
+std::string LinkName(const Plan& plan, const LinkPlan& link, const RankPlan& peer) {
+  const int to = &plan.ranks(link.lower()) == &peer ? link.lower() : link.upper();
+  return absl::StrCat("link ", link.id(), " to ", StageWords(plan, to), " (node ", peer.node_name(),
                       ", ", peer.address(), ")");
 }
 
@@ -112,7 +115,7 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Open(const Plan& p
   }
   const RankPlan& peer = plan.ranks(other);
   auto opened = dials ? Dial(plan, link, peer, timeout) : Serve(plan, link, peer, timeout);
-  if (!opened.ok()) return Annotate(opened.status(), LinkName(link, peer));
+  if (!opened.ok()) return Annotate(opened.status(), LinkName(plan, link, peer));
   return opened;
 }
 
@@ -166,7 +169,7 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Dial(const Plan& p
   GrpcLinkOptions link_options;
   ASSIGN_OR_RETURN(link_options.receive_chunk_bytes, PeerChunkBytes(answer.hello()));
   link_options.peer_exchanges_codec_state = answer.hello().exchanges_codec_state();
-  link_options.name = LinkName(link, peer);
+  link_options.name = LinkName(plan, link, peer);
   link_options.send_chunk_bytes = ChunkBytesOf(link);
   link_options.watchdog = options_.watchdog;
   return std::unique_ptr<worker::Link>(
@@ -202,7 +205,7 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Serve(const Plan& 
   if (!ok) return stream->WhyBroken();
   link_options.receive_chunk_bytes = *chunk_bytes;
   link_options.peer_exchanges_codec_state = dial->hello.exchanges_codec_state();
-  link_options.name = LinkName(link, peer);
+  link_options.name = LinkName(plan, link, peer);
   link_options.send_chunk_bytes = ChunkBytesOf(link);
   link_options.watchdog = options_.watchdog;
   return std::unique_ptr<worker::Link>(

@@ -200,7 +200,7 @@ absl::StatusOr<std::unique_ptr<Link>> MemoryLinkHub::Open(const Plan& plan, cons
     waiting_[{plan.job_id(), link.id()}] = nullptr;
     const int peer = end == 0 ? link.upper() : link.lower();
     const std::string address = peer < plan.ranks_size() ? plan.ranks(peer).address() : "";
-    return absl::UnavailableError(absl::StrCat("link ", link.id(), ": stage ", peer, " (", address,
+    return absl::UnavailableError(absl::StrCat("link ", link.id(), ": rank ", peer, " (", address,
                                                ") did not come within ",
                                                absl::FormatDuration(timeout)));
   }

@@ -79,9 +79,9 @@ Table GroupTable(const Plan& plan) {
   return table;
 }
 
-std::string StageName(const Plan& plan, int stage) {
-  return stage >= 0 && stage < plan.ranks_size() ? plan.ranks(stage).node_name()
-                                                 : absl::StrCat("stage ", stage);
+std::string NodeName(const Plan& plan, int rank) {
+  return rank >= 0 && rank < plan.ranks_size() ? plan.ranks(rank).node_name()
+                                               : absl::StrCat("rank ", rank);
 }
 
 // "delta(quant(4))", bytes of a full micro-batch on the wire and the time they take.
@@ -89,8 +89,8 @@ void AddDirection(const Plan& plan, const LinkPlan& link, bool forward, Table* t
   const double rate = forward ? link.rate_up_bits_per_s() : link.rate_down_bits_per_s();
   std::vector<std::string> row = {
       link.id(),
-      StageName(plan, forward ? link.lower() : link.upper()),
-      StageName(plan, forward ? link.upper() : link.lower()),
+      NodeName(plan, forward ? link.lower() : link.upper()),
+      NodeName(plan, forward ? link.upper() : link.lower()),
       forward ? "forward" : "backward",
       FormatBitRate(rate),
       link.round_trip_s() > 0 ? FormatSeconds(link.round_trip_s()) : "unknown",
@@ -187,22 +187,30 @@ std::string NodesView(const ListNodesReply& reply) {
   Table nodes({"NODE", "STATE", "ADDRESS", "DEVICE", ">THREADS", ">MEMORY", ">DISK", ">GFLOP/S",
                "COORDINATOR", "JOB", "VERSION"});
   std::map<std::string, std::string> names;
+  std::set<std::string> with_replicas;  // jobs
+  for (const NodeStatus& status : reply.nodes()) {
+    if (status.replica() > 0) with_replicas.insert(status.job_id());
+  }
   std::string warnings;
   for (const NodeStatus& status : reply.nodes()) {
     const NodeInfo& node = status.node();
     names[node.id()] = node.name();
     const double gflops =
         node.block_forward_s() > 0 ? node.block_flops() / node.block_forward_s() / 1e9 : 0;
-    nodes.AddRow(
-        {node.name(),
-         status.alive()
-             ? "alive"
-             : absl::StrCat("away, last heard ", FormatSeconds(status.heartbeat_age_s()), " ago"),
-         node.address(), DeviceWords(node), absl::StrCat(node.threads()),
-         Bytes(node.memory_bytes()), Bytes(node.disk_bytes()),
-         gflops > 0 ? FormatFixed(gflops, 1) : "measuring", PathWords(status.path()),
-         status.job_id().empty() ? "-" : absl::StrCat(status.job_id(), " stage ", status.stage()),
-         node.version()});
+    nodes.AddRow({node.name(),
+                  status.alive() ? "alive"
+                                 : absl::StrCat(status.left() ? "left" : "lost", ", last heard ",
+                                                FormatSeconds(status.heartbeat_age_s()), " ago"),
+                  node.address(), DeviceWords(node), absl::StrCat(node.threads()),
+                  Bytes(node.memory_bytes()), Bytes(node.disk_bytes()),
+                  gflops > 0 ? FormatFixed(gflops, 1) : "measuring", PathWords(status.path()),
+                  status.job_id().empty()
+                      ? "-"
+                      : absl::StrCat(status.job_id(), " stage ", status.stage(),
+                                     with_replicas.count(status.job_id()) > 0
+                                         ? absl::StrCat(" of replica ", status.replica())
+                                         : ""),
+                  node.version()});
     for (const std::string& warning : status.warnings()) {
       absl::StrAppend(&warnings, "warning: ", Printable(node.name()), ": ", Printable(warning),
                       "\n");

@@ -71,7 +71,7 @@ TEST(Views, PlanSurvivesNonsense) {
   PlanReply reply = TwoStages();
   reply.mutable_plan()->mutable_links(0)->set_upper(77);
   reply.mutable_plan()->mutable_links(0)->mutable_forward()->set_bits(99);
-  EXPECT_THAT(PlanView(reply), HasSubstr("stage 77"));
+  EXPECT_THAT(PlanView(reply), HasSubstr("rank 77"));
   EXPECT_THAT(PlanView(PlanReply()), HasSubstr("0 stages"));
 }
 
@@ -103,6 +103,28 @@ TEST(Views, Nodes) {
   EXPECT_THAT(text, HasSubstr("20.0"));
   EXPECT_THAT(text, HasSubstr("al?pha  gone  unknown     unknown     -  connection refused"));
   EXPECT_THAT(text, HasSubstr("warning: al?pha: reference BLAS"));
+}
+
+TEST(Views, ADaemonThatLeftIsNotLostAndAReplicaIsNamed) {
+  ListNodesReply reply;
+  for (int i = 0; i < 4; ++i) {
+    NodeStatus* node = reply.add_nodes();
+    node->mutable_node()->set_name(std::string(1, static_cast<char>('a' + i)));
+    node->set_heartbeat_age_s(5);
+    node->set_left(i == 1);
+    node->set_alive(i > 1);
+    if (i <= 1) continue;
+    node->set_job_id("bible-1");
+    node->set_stage(0);
+    node->set_replica(i - 2);
+  }
+  const std::string text = NodesView(reply);
+  EXPECT_THAT(text, HasSubstr("a     lost, last heard 5 s ago"));
+  EXPECT_THAT(text, HasSubstr("b     left, last heard 5 s ago"));
+  EXPECT_THAT(text, HasSubstr("bible-1 stage 0 of replica 0"));
+  EXPECT_THAT(text, HasSubstr("bible-1 stage 0 of replica 1"));
+  reply.mutable_nodes()->RemoveLast();
+  EXPECT_THAT(NodesView(reply), testing::Not(HasSubstr("of replica")));
 }
 
 TEST(Views, JobsAndStatus) {

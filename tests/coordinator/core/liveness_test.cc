@@ -90,6 +90,17 @@ class LivenessTest : public ::testing::Test {
       ASSERT_THAT(jobs_.Tick(members_, At(s)), IsEmpty()) << s << ": " << Reason();
     }
   }
+  // As generation 2, every rank a replica of one stage.
+  void RunAsReplicas() {
+    Tell(0, SessionEvent::FAILED, 2);
+    plan_.set_generation(2);
+    for (int r = 0; r < plan_.ranks_size(); ++r) {
+      plan_.add_replicas()->set_samples(1);
+      plan_.mutable_ranks(r)->set_stage(0);
+      plan_.mutable_ranks(r)->set_replica(r);
+    }
+    ASSERT_TRUE(jobs_.Start("bible-1", plan_, At(3)).ok());
+  }
   JobState State() { return jobs_.Find("bible-1")->status.state(); }
   std::string Reason() { return jobs_.Find("bible-1")->status.reason(); }
   JobStatus StatusAt(double s) { return jobs_.Status(*jobs_.Find("bible-1"), At(s)); }
@@ -283,17 +294,17 @@ TEST_F(LivenessTest, WhileItStartsALostDaemonIsMissedAfterALease) {
 }
 
 TEST_F(LivenessTest, ALostDaemonsStageIsNamedWithItsReplica) {
-  Tell(0, SessionEvent::FAILED, 2);
-  plan_.set_generation(2);
-  for (int r = 0; r < plan_.ranks_size(); ++r) {
-    plan_.add_replicas()->set_samples(1);
-    plan_.mutable_ranks(r)->set_stage(0);
-    plan_.mutable_ranks(r)->set_replica(r);
-  }
-  ASSERT_TRUE(jobs_.Start("bible-1", plan_, At(3)).ok());
+  RunAsReplicas();
   Cut(2, 4);
   jobs_.Tick(members_, At(19));
   EXPECT_THAT(Reason(), HasSubstr("it held stage 0 of replica 2"));
+}
+
+// It was "stage 2", of which there is none.
+TEST_F(LivenessTest, AGoneSessionsStageIsNamedWithItsReplica) {
+  RunAsReplicas();
+  Back(2, 0, 5, true);
+  EXPECT_THAT(Reason(), HasSubstr("its session (stage 0 of replica 2) is gone"));
 }
 
 TEST_F(LivenessTest, APauseOfTheCoordinatorCountsForNobody) {

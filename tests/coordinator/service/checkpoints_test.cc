@@ -377,9 +377,12 @@ TEST_F(CheckpointsTest, ADaemonThatLeftIsListedAsSuch) {
     const ListNodesReply nodes = Nodes();
     return !nodes.nodes(0).alive() && !nodes.nodes(1).alive();
   }));
+  Close();  // it is remembered over a restart
+  Open();
   int left = 0;
   const ListNodesReply nodes = Nodes();
   for (const NodeStatus& node : nodes.nodes()) {
+    EXPECT_EQ(node.left(), node.node().name() == "a");
     for (const std::string& words : node.warnings()) {
       if (words.find("left in good order") == std::string::npos) continue;
       EXPECT_EQ(node.node().name(), "a");

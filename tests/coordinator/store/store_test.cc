@@ -77,6 +77,18 @@ TEST_F(StoreTest, WhatWasWrittenIsThereAfterARestart) {
   EXPECT_THAT(contents.links, SizeIs(1));
 }
 
+TEST_F(StoreTest, WhoLeftIsRememberedUntilItIsBack) {
+  StoreBatch batch;
+  batch.nodes = {MakeNode("a", 1), MakeNode("b", 1)};
+  batch.left[batch.nodes[0].id()] = "SIGTERM";
+  ASSERT_TRUE(Open()->Write(batch).ok());
+  EXPECT_THAT(Open()->Load()->left,
+              testing::ElementsAre(testing::Pair(batch.nodes[0].id(), "SIGTERM")));
+  batch.left.clear();
+  ASSERT_TRUE(Open()->Write(batch).ok());
+  EXPECT_TRUE(Open()->Load()->left.empty());
+}
+
 TEST_F(StoreTest, RecordsAreReadInPagesReplacedAndTruncated) {
   auto store = Open();
   StoreBatch batch;
