@@ -132,8 +132,6 @@ void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
   errors->Add(CheckRange("strategy.local_steps", s.local_steps(), 1, kMaxLocalSteps));
   errors->Add(CheckRange("strategy.outer_learning_rate", s.outer_learning_rate(), 1e-6, 10));
   errors->Add(CheckRange("strategy.outer_momentum", s.outer_momentum(), 0, 0.999));
-  if (s.look_ahead() && s.schedule() != "overlap")
-    errors->Add(Bad("strategy.look_ahead", "true", "false, or with strategy.schedule overlap"));
   if (layers < 1) return;  // said of model.layers
   if (s.stages() > layers) {
     errors->Add(
@@ -322,7 +320,7 @@ void FillDefaults(JobSpec* job) {
   StrategySpec* s = job->mutable_strategy();
   DEFAULT(s, stages, s->layers_per_stage_size());
   DEFAULT(s, schedule, "1f1b");
-  DEFAULT(s, look_ahead, s->schedule() == "overlap");
+  DEFAULT(s, look_ahead, true);
   DEFAULT(s, queue_limit, 4);
   DEFAULT(s, in_flight, 0);
   DEFAULT(s, replicas, 1);

@@ -1,6 +1,7 @@
 // Schedules are data: the action list of each stage of one replica. Builds GPipe and 1F1B and draws
-// them (steps that overlap: overlap.h). Both run the backward passes in micro-batch order, so gradients add up in the same order
-// whatever the schedule. What ends a step comes after (proto/plan/actions.h).
+// them (steps that overlap: overlap.h). Both run the backward passes in micro-batch order, so
+// gradients add up in the same order whatever the schedule. What ends a step comes after
+// (proto/plan/actions.h).
 // Thread: pure functions.
 #ifndef ISTHMUS_PROTO_PLAN_SCHEDULE_H_
 #define ISTHMUS_PROTO_PLAN_SCHEDULE_H_

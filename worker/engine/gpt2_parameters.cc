@@ -79,6 +79,35 @@ ParameterSpec BoundaryDecoder(const ModelSpec& model, int layer, int channels) {
   return Boundary("decoder", layer, channels, model.hidden());
 }
 
+int AutoencoderChannels(const Plan& plan, int rank, bool below) {
+  for (const LinkPlan& link : plan.links()) {
+    if (link.kind() == LinkPlan::BOUNDARY && (below ? link.upper() : link.lower()) == rank &&
+        link.forward().kind() == CodecSpec::AUTOENCODER)
+      return link.forward().channels();
+  }
+  return 0;
+}
+
+absl::Status CheckStagePlan(const Plan& plan, int rank) {
+  if (rank < 0 || rank >= plan.ranks_size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the plan has ", plan.ranks_size(), " ranks, none is ", rank));
+  }
+  const ModelSpec& m = plan.job().model();
+  if (m.layers() < 1 || m.hidden() < 1 || m.heads() < 1 || m.hidden() % m.heads() != 0 ||
+      m.context() < 1 || m.vocabulary() < 2 || m.vocabulary() > 65536) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the plan's model makes no sense: ", m.ShortDebugString()));
+  }
+  const RankPlan& r = plan.ranks(rank);
+  if (r.first_layer() < 0 || r.end_layer() <= r.first_layer() || r.end_layer() > m.layers()) {
+    return absl::InvalidArgumentError(absl::StrCat("the plan's stage ", r.stage(), " holds layers ",
+                                                   r.first_layer(), " to ", r.end_layer(), " of ",
+                                                   m.layers()));
+  }
+  return absl::OkStatus();
+}
+
 void FillInitial(const ParameterSpec& spec, uint64_t seed, float* out) {
   const int64_t n = spec.elements();
   if (spec.init_std == 0) {

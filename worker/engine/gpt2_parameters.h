@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "proto/job.pb.h"
+#include "proto/plan.pb.h"
 
 namespace isthmus::engine {
 
@@ -35,6 +37,12 @@ std::vector<ParameterSpec> StageParameters(const ModelSpec& model, int first_lay
 // they are and that they are not GPT-2's (proto/model/tensor_names.h). Xavier's initial values.
 ParameterSpec BoundaryEncoder(const ModelSpec& model, int layer, int channels);
 ParameterSpec BoundaryDecoder(const ModelSpec& model, int layer, int channels);
+
+// The channels of the autoencoder at the boundary below, or above, a rank; 0: none.
+int AutoencoderChannels(const Plan& plan, int rank, bool below);
+
+// InvalidArgument: there is no such rank, or the plan's model or the rank's layers make no sense.
+absl::Status CheckStagePlan(const Plan& plan, int rank);
 
 // Normal values (the sum of twelve uniform ones: standard deviation 1, |x| < 6) times init_std, or
 // the constant.

@@ -27,6 +27,7 @@
 #include "worker/engine/runtime.h"
 #include "worker/engine/stage_tensors.h"
 #include "worker/engine/tensor_file.h"
+#include "worker/engine/versions.h"
 
 namespace isthmus::engine {
 namespace {
@@ -54,23 +55,6 @@ struct Kept {
   int version = 0;     // of the weights
   TensorDims in, out;  // of what came and of what goes, in the boundaries' channels
 };
-
-// The weights and their gradients. Overlapped steps have three: the newest weights, and those that
-// the passes of two steps under way compute with. Moments are the same memory in all of them.
-struct Version {
-  std::vector<Parameter> parameters;     // in the order of StageParameters
-  std::unique_ptr<FlatParameters> flat;  // on a GPU; null: each parameter by itself
-};
-
-// The channels of the autoencoder at the boundary below, or above, a rank; 0: none.
-int AutoencoderChannels(const Plan& plan, int rank, bool below) {
-  for (const LinkPlan& link : plan.links()) {
-    if (link.kind() == LinkPlan::BOUNDARY && (below ? link.upper() : link.lower()) == rank &&
-        link.forward().kind() == CodecSpec::AUTOENCODER)
-      return link.forward().channels();
-  }
-  return 0;
-}
 
 std::string Text(const TensorDims& d) {
   return absl::StrCat(d.samples, " x ", d.positions, " x ", d.hidden);
@@ -103,7 +87,7 @@ class Gpt2Stage : public worker::Stage {
       out_width_ = channels;
       encoder_ = AddParameter(BoundaryEncoder(model_, end_layer_, channels), plan.job().seed());
     }
-    Version& only = versions_[0];
+    Version& only = versions_.newest();
     if (device.is_cpu() && !as_on_gpu) {
       for (Parameter& p : only.parameters) {
         p.operand = p.value.requires_grad_(true);
@@ -170,12 +154,12 @@ class Gpt2Stage : public worker::Stage {
 
   absl::Status ApplyDifference(GroupPlan::Tensors set, absl::Span<const float> d,
                                const OuterStep& step) override {
-    Changed();
+    versions_.Changed();
     return Guarded("outer step", [&] { return rounds_.Apply(set, d, step, &newest().parameters); });
   }
 
   absl::Status RestoreAgreed(GroupPlan::Tensors set) override {
-    Changed();
+    versions_.Changed();
     return Guarded("restoring weights", [&] { return rounds_.Restore(set, &newest().parameters); });
   }
 
@@ -185,12 +169,7 @@ class Gpt2Stage : public worker::Stage {
           absl::StrCat("micro-batch ", kept_.begin()->first, " is under way"));
     }
     return Guarded("weights of overlapped steps", [&]() -> absl::Status {
-      if (ending_ == 0) {
-        for (int v : {1, 2}) CopyVersion(v);
-        ending_ = 1;
-        return absl::OkStatus();
-      }
-      for (int v : {1, 2}) Take(newest(), &versions_[v]);
+      versions_.BeginOverlapped();
       return absl::OkStatus();
     });
   }
@@ -221,22 +200,7 @@ class Gpt2Stage : public worker::Stage {
     if (step.step < 1) return absl::InvalidArgumentError("optimizer steps count from 1");
     const AdamWStep adamw = {step.step, step.learning_rate, step.gradient_scale};
     const absl::Status status = Guarded("optimizer step", [&]() -> absl::Status {
-      const bool forecast = ending_ != 0 && look_ahead_ > 0;
-      if (forecast) Take(newest(), &ending());  // until they have changed
-      if (newest().flat != nullptr) {
-        newest().flat->Update(optimizer_, adamw, *ending().flat);
-      } else {
-        for (size_t i = 0; i < newest().parameters.size(); ++i) {
-          Parameter& p = newest().parameters[i];
-          AdamWUpdate(optimizer_, adamw, p.spec.decay, ending().parameters[i].value.grad(),
-                      p.value.detach(), &p.state);
-        }
-      }
-      if (forecast) {
-        Forecast(newest(), look_ahead_, &ending());
-      } else {
-        TakeNewest();
-      }
+      versions_.Update(optimizer_, adamw, look_ahead_);
       return absl::OkStatus();
     });
     EndStep();
@@ -245,7 +209,7 @@ class Gpt2Stage : public worker::Stage {
 
   void Discard() override {
     const absl::Status status = Guarded("skipping a step", [&]() -> absl::Status {
-      TakeNewest();
+      versions_.TakeNewest();
       return absl::OkStatus();
     });
     if (!status.ok()) LogError(status.ToString());
@@ -279,7 +243,7 @@ class Gpt2Stage : public worker::Stage {
   }
 
   absl::Status ImportWeights(absl::string_view safetensors) override {
-    Changed();
+    versions_.Changed();
     RETURN_IF_ERROR(ReadTensors(safetensors, Tensors().Weights(Which::kAll), "weights"));
     rounds_.Agree(newest().parameters);
     return absl::OkStatus();
@@ -292,67 +256,19 @@ class Gpt2Stage : public worker::Stage {
  private:
   StageTensors Tensors() const { return {newest().parameters, rounds_, first_}; }
 
-  // Those of the step that ends next, and the newest weights: with one version the same.
-  Version& ending() { return versions_[ending_]; }
-  Version& newest() { return versions_[0]; }
-  const Version& newest() const { return versions_[0]; }
-
-  void Changed() {
-    if (newest().flat != nullptr) newest().flat->Changed();
-  }
-
-  void CopyVersion(int v) {
-    Version &from = versions_[0], &to = versions_[v];
-    to.parameters = from.parameters;
-    if (from.flat != nullptr) {
-      to.flat = std::make_unique<FlatParameters>(*from.flat, &to.parameters);
-      return;
-    }
-    for (Parameter& p : to.parameters) {
-      p.value = p.value.detach().clone().requires_grad_(true);
-      p.operand = p.value;
-    }
-  }
-
-  static void Take(const Version& from, Version* to) {
-    if (to->flat != nullptr) return to->flat->Take(*from.flat);
-    for (size_t i = 0; i < from.parameters.size(); ++i)
-      to->parameters[i].value.detach().copy_(from.parameters[i].value.detach());
-  }
-
-  // `to` holds the weights before the update that made `newest`: now what the next update, if it is
-  // `share` of the same, would make of them.
-  static void Forecast(const Version& newest, double share, Version* to) {
-    if (to->flat != nullptr) return to->flat->Forecast(*newest.flat, share);
-    for (size_t i = 0; i < newest.parameters.size(); ++i)
-      Extrapolate(newest.parameters[i].value.detach(), share, to->parameters[i].value.detach());
-  }
-
-  // The passes that now begin with what the step that ends had take the newest weights.
-  void TakeNewest() {
-    if (ending_ != 0) Take(newest(), &ending());
-  }
+  Version& ending() { return versions_.ending(); }
+  Version& newest() { return versions_.newest(); }
+  const Version& newest() const { return versions_.newest(); }
 
   // Its gradients are done with.
   void EndStep() {
-    for (auto it = kept_.begin(); it != kept_.end();)
-      it = it->second.version == ending_ ? kept_.erase(it) : std::next(it);
     const absl::Status status = Guarded("clearing the gradients", [&]() -> absl::Status {
-      if (ending().flat != nullptr) {
-        ending().flat->ClearGradients();
-      } else {
-        for (Parameter& p : ending().parameters) p.value.mutable_grad() = at::Tensor();
-      }
+      const int ended = versions_.EndStep();
+      for (auto it = kept_.begin(); it != kept_.end();)
+        it = it->second.version == ended ? kept_.erase(it) : std::next(it);
       return absl::OkStatus();
     });
     if (!status.ok()) LogError(status.ToString());
-    if (ending_ != 0) ending_ = 3 - ending_;
-  }
-
-  // A validation pass takes the newest weights.
-  int VersionFor(const MicroBatch& batch) const {
-    if (!batch.train || ending_ == 0) return 0;
-    return batch.ahead ? 3 - ending_ : ending_;
   }
 
   // Its place in the parameters.
@@ -363,7 +279,7 @@ class Gpt2Stage : public worker::Stage {
     p.value = at::empty(spec.shape, at::kFloat);
     FillInitial(spec, seed, p.value.data_ptr<float>());
     p.spec = std::move(spec);
-    std::vector<Parameter>& parameters = versions_[0].parameters;
+    std::vector<Parameter>& parameters = newest().parameters;
     parameters.push_back(std::move(p));
     return static_cast<int>(parameters.size()) - 1;
   }
@@ -418,8 +334,8 @@ class Gpt2Stage : public worker::Stage {
     kept.in = {batch.samples, batch.positions, in_width_};
     kept.out = {batch.samples, batch.positions, out_width_};
     kept.loss_scale = batch.loss_scale;
-    kept.version = VersionFor(batch);
-    Version& version = versions_[kept.version];
+    kept.version = versions_.For(batch.train, batch.ahead);
+    Version& version = versions_.at(kept.version);
     std::vector<Parameter>& parameters = version.parameters;
     if (version.flat != nullptr) {
       UseArithmetic(precision_, recipe_.deterministic());
@@ -495,7 +411,7 @@ class Gpt2Stage : public worker::Stage {
   }
 
   Tensor DoBackward(const Kept& kept, Tensor gradient) {
-    Version& version = versions_[kept.version];
+    Version& version = versions_.at(kept.version);
     FlatParameters* const flat = version.flat.get();
     if (flat != nullptr) UseArithmetic(precision_, recipe_.deterministic());
     if (!last_) {
@@ -555,38 +471,17 @@ class Gpt2Stage : public worker::Stage {
   int decoder_ = -1;  // in the parameters; -1: no autoencoder at that boundary
   int encoder_ = -1;
   AdamWOptions optimizer_;
-  Version versions_[3];           // the newest; empty until steps overlap: of two steps under way
-  int ending_ = 0;                // of the step that ends next
+  Versions versions_;
   std::map<int32_t, Kept> kept_;  // by micro-batch; as many as the schedule has in flight
   at::Tensor mask_;
   int64_t mask_positions_ = -1;
 };
 
-absl::Status CheckPlan(const Plan& plan, int rank) {
-  if (rank < 0 || rank >= plan.ranks_size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the plan has ", plan.ranks_size(), " ranks, none is ", rank));
-  }
-  const ModelSpec& m = plan.job().model();
-  if (m.layers() < 1 || m.hidden() < 1 || m.heads() < 1 || m.hidden() % m.heads() != 0 ||
-      m.context() < 1 || m.vocabulary() < 2 || m.vocabulary() > 65536) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the plan's model makes no sense: ", m.ShortDebugString()));
-  }
-  const RankPlan& r = plan.ranks(rank);
-  if (r.first_layer() < 0 || r.end_layer() <= r.first_layer() || r.end_layer() > m.layers()) {
-    return absl::InvalidArgumentError(absl::StrCat("the plan's stage ", r.stage(), " holds layers ",
-                                                   r.first_layer(), " to ", r.end_layer(), " of ",
-                                                   m.layers()));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<worker::Stage>> MakeGpt2Stage(const Plan& plan, int rank,
                                                              const EngineOptions& options) {
-  RETURN_IF_ERROR(CheckPlan(plan, rank));
+  RETURN_IF_ERROR(CheckStagePlan(plan, rank));
   return Guarded("making the stage", [&]() -> absl::StatusOr<std::unique_ptr<worker::Stage>> {
     ASSIGN_OR_RETURN(const c10::Device device, ParseDevice(options.device));
     ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(plan.job().recipe()));

@@ -94,8 +94,8 @@ class FrameSequence {
 
   const SessionPlan& plan_;
   // What comes in one after the other in a step: where steps overlap and nothing is under way, what
-  // fills (proto/plan/overlap.h); passes and votes, what replicas agree on, a validation pass. Those
-  // that a step does not have, or in which nothing comes, are left out.
+  // fills (proto/plan/overlap.h); passes and votes, what replicas agree on, a validation pass.
+  // Those that a step does not have, or in which nothing comes, are left out.
   enum Part { kFill, kTrain, kAgree, kEval, kParts };
 
   void Add(const google::protobuf::RepeatedPtrField<Action>& list, Part part, const LinkPlan& link);

@@ -188,7 +188,7 @@ job.yaml:6:68: compression.tied: 'bf61' is not allowed; it must be 'auto', 'none
                 R"y(mean 'bf16'?)y");
   // With the layers known, the schedule is judged too.
   EXPECT_THAT(Errors(absl::StrCat(kGood, "strategy: {schedule: 1fb1}\n")),
-              HasSubstr("it must be '1f1b', 'gpipe'; did you mean '1f1b'?"));
+              HasSubstr("it must be '1f1b', 'gpipe', 'overlap'; did you mean '1f1b'?"));
 }
 
 TEST(JobYaml, PathsOutsideOfTheDataDirectoryAreRefused) {
