@@ -11,7 +11,9 @@
 #include "proto/codec/codec_text.h"
 #include "proto/data/data_position.h"
 #include "proto/plan/actions.h"
+#include "proto/plan/epilogue.h"
 #include "proto/plan/groups.h"
+#include "proto/plan/overlap.h"
 
 namespace isthmus::worker {
 namespace {
@@ -148,6 +150,10 @@ absl::Status SessionPlan::CheckCodecs() {
     }
     if (absl::Status s = CheckBound(link->forward(), link->backward()); !s.ok())
       return Wrong(absl::StrCat(link->id(), ": ", s.message()));
+    if (link->epilogue() && Overlaps(job()))
+      return Wrong(absl::StrCat("steps that overlap have no epilogue, and ", link->id(), " does"));
+    if (absl::Status s = CheckEpilogue(link->backward()); link->epilogue() && !s.ok())
+      return Wrong(absl::StrCat(link->id(), ": ", s.message()));
     if (IsStateful(link->evaluation()))
       return Wrong(absl::StrCat("the evaluation codec of ", link->id(), " keeps state"));
     for (const CodecSpec* spec : {&link->forward(), &link->backward(), &link->evaluation()}) {
@@ -171,7 +177,15 @@ absl::Status SessionPlan::CheckLists() {
                               r.eval_samples(), " samples"));
   }
   if (absl::Status s = CheckActions(plan_); !s.ok()) return Wrong(s.message());
+  if (below_ != nullptr) epilogue_below_ = EpilogueMicros(plan_, *below_);
+  if (above_ != nullptr) epilogue_above_ = EpilogueMicros(plan_, *above_);
   return absl::OkStatus();
+}
+
+bool SessionPlan::CodesGradient(const LinkPlan& boundary, int micro) const {
+  if (!boundary.epilogue()) return true;
+  const std::vector<int>& coded = &boundary == below_ ? epilogue_below_ : epilogue_above_;
+  return std::find(coded.begin(), coded.end(), micro) != coded.end();
 }
 
 int SessionPlan::queue_limit(const LinkPlan& link) const { return QueueLimit(plan_, link); }

@@ -50,6 +50,10 @@ class SessionPlan {
   // The link to another rank of a group.
   const LinkPlan& group_link(int peer) const;
 
+  // False: the gradient of this micro-batch crosses the boundary as fp32, past its backward codec,
+  // whose state does not move (LinkPlan.epilogue).
+  bool CodesGradient(const LinkPlan& boundary, int micro) const;
+
   // A codec above the first stage needs the token ids: they travel with the activations.
   bool passes_token_ids() const { return passes_token_ids_; }
 
@@ -112,6 +116,7 @@ class SessionPlan {
   std::vector<const LinkPlan*> links_;
   const LinkPlan* below_ = nullptr;
   const LinkPlan* above_ = nullptr;
+  std::vector<int> epilogue_below_, epilogue_above_;  // micro-batches
   std::vector<int> groups_;
   bool passes_token_ids_ = false;
   bool stands_for_stage_ = true;

@@ -36,8 +36,9 @@ struct BoundaryOptions {
 struct CodecPick {  // indices
   size_t forward = 0;
   size_t backward = 0;
+  bool epilogue = false;  // compression.backward_when auto: backward codes the epilogue alone
   bool operator==(const CodecPick& other) const {
-    return forward == other.forward && backward == other.backward;
+    return forward == other.forward && backward == other.backward && epilogue == other.epilogue;
   }
 };
 using CodecPicks = std::vector<CodecPick>;  // a boundary each

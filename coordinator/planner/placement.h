@@ -23,7 +23,12 @@ struct BoundaryChoice {
   double first_up_s = 0, again_up_s = 0;  // where samples come for the first time, where again
   double forward_codec_s = 0;             // of a core at either end, for one micro-batch ...
   double backward_codec_s = 0;
-  double forward_core_s = 0;  // ... with what it takes to send or receive its bytes
+  // The backward codec codes the gradients of a step's epilogue alone, so many of them: down_s and
+  // backward_core_s are then of the others, in fp32.
+  bool epilogue = false;
+  int epilogue_micros = 0;
+  double epilogue_down_s = 0;  // of one of the epilogue
+  double forward_core_s = 0;   // ... with what it takes to send or receive its bytes
   double backward_core_s = 0;
   int64_t places_bytes = 0;  // of a `kept`: places of one micro-batch, at either end
   LinkIndex::Link up, down;

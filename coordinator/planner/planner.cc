@@ -137,6 +137,7 @@ class Writer {
         *link->mutable_forward() = choice.forward;
         *link->mutable_backward() = choice.backward;
         *link->mutable_evaluation() = choice.evaluation;
+        link->set_epilogue(choice.epilogue);
       }
     }
     if (layout_.replicas() == 1) {

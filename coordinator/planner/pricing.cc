@@ -1,6 +1,7 @@
 #include "coordinator/planner/pricing.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <optional>
 
@@ -14,6 +15,7 @@
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
 #include "proto/model/model_cost.h"
+#include "proto/plan/overlap.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -21,6 +23,8 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 // Of a schedule with more passes than that only few choices of codecs are simulated.
 constexpr int kMostPassesSearched = 4096;
+// Of the step time without: what a prediction can't tell from nothing.
+constexpr double kEpilogueMayCost = 1.002;
 
 TensorDims BoundaryDims(const JobSpec& job) {
   return {job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
@@ -94,6 +98,12 @@ CodecQuestion Question(const JobSpec& job, const Placement& p, int boundary, boo
   return q;
 }
 
+void KeepEpilogueCodecs(std::vector<CodecOption>* options) {
+  options->erase(std::remove_if(options->begin(), options->end(),
+                                [](const CodecOption& o) { return !CheckEpilogue(o.codec).ok(); }),
+                 options->end());
+}
+
 // The codecs that are compared in both directions of each boundary: one where the job names it.
 absl::StatusOr<std::vector<BoundaryOptions>> OptionsOf(const JobSpec& job, const Placement& p,
                                                        bool states_fit) {
@@ -113,6 +123,7 @@ absl::StatusOr<std::vector<BoundaryOptions>> OptionsOf(const JobSpec& job, const
     q.dims = WireDims(options.forward[0].codec, q.dims);  // an autoencoder is never one of several
     if (wanted.backward == "auto") {
       options.backward = CodecOptions(q);
+      if (job.compression().backward_when() == "epilogue") KeepEpilogueCodecs(&options.backward);
       options.backward_left_out = LeftOut(q);
     } else {
       ASSIGN_OR_RETURN(CodecSpec codec, ParseCodec(wanted.backward));
@@ -155,6 +166,52 @@ std::string Why(const JobSpec& job, const Placement& p, int boundary, bool forwa
   return notes.empty() ? why : absl::StrCat(why, " (", absl::StrJoin(notes, "; "), ")");
 }
 
+// compression.backward_when, where the boundary's gradients are compressed at all.
+bool CodesEpilogue(const JobSpec& job, const CodecSpec& backward, const CodecPick& pick) {
+  const bool wanted = job.compression().backward_when() == "epilogue" || pick.epilogue;
+  return wanted && !Overlaps(job) && backward.kind() != CodecSpec::NONE &&
+         CheckEpilogue(backward).ok();
+}
+
+// The gradients beside the epilogue's: the link is busy with one in fp32, and cores move its bytes.
+void SetRawGradients(const TensorDims& dims, BoundaryChoice* c) {
+  const double bytes = WireBytes(CodecSpec(), dims, true);
+  c->epilogue_down_s = c->down_s;
+  c->down_s = bytes * 8 / c->down.rate_bits_per_s;
+  c->backward_core_s = kTransportSecondsPerByte * bytes;
+}
+
+// Nothing where the job does not ask for it.
+std::string EpilogueWords(const JobSpec& job, const Placement& p, const BoundaryChoice& c) {
+  const bool by_auto = job.compression().backward_when() == "auto";
+  if (!c.epilogue) {
+    return by_auto && !Overlaps(job) && c.backward.kind() != CodecSpec::NONE &&
+                   CheckEpilogue(c.backward).ok()
+               ? "; of all gradients: with the epilogue's alone a step would take longer"
+               : "";
+  }
+  const int micros = Micros(job);
+  const bool hidden = c.down_s <= p.slowest_s;
+  return absl::StrCat("; in the epilogue alone, the last ", c.epilogue_micros, " of a step's ",
+                      micros, " gradients, ", FormatSeconds(c.epilogue_down_s), " each",
+                      by_auto ? " (auto: a step takes no longer than with all of them)" : "",
+                      "; the others go as fp32, which the compute ",
+                      hidden ? "hides" : "does not hide");
+}
+
+// What the codecs lose, and its price. Of an epilogue in proportion.
+void PriceLosses(const JobSpec& job, Placement* p) {
+  for (const BoundaryChoice& c : p->boundaries) {
+    for (const bool up : {true, false}) {
+      const double share =
+          !up && c.epilogue ? static_cast<double>(c.epilogue_micros) / Micros(job) : 1;
+      const double loss = share * ExpectedLoss(up ? c.forward : c.backward, up).value_or(0);
+      p->loss += loss;
+      p->price += loss > 0 ? share * kQuantisedPrice + kStepsForLoss * loss : 0;
+    }
+  }
+}
+
 // The codecs of one boundary: what they take of link, cores and memory, and their price.
 absl::Status SetCodecs(const JobSpec& job, int boundary, const BoundaryOptions& options,
                        const CodecPick& pick, bool in_words, Placement* p) {
@@ -186,18 +243,15 @@ absl::Status SetCodecs(const JobSpec& job, int boundary, const BoundaryOptions& 
   c.first_up_s = WireBytes(c.forward, dims, false) * 8 / rate;
   c.again_up_s = WireBytes(c.forward, dims, true) * 8 / rate;
   c.down_s = WireBytes(c.backward, narrow, true) * 8 / c.down.rate_bits_per_s;
-  c.fits = std::max(c.up_s, c.down_s) <= p->slowest_s;
   c.forward_codec_s = CodecSeconds(c.forward, dims);
   c.backward_codec_s = CodecSeconds(c.backward, narrow);
   c.forward_core_s = c.forward_codec_s +
                      kTransportSecondsPerByte * MeanWireBytes(c.forward, dims, p->first_visits);
   c.backward_core_s =
       c.backward_codec_s + kTransportSecondsPerByte * WireBytes(c.backward, narrow, true);
-  for (const bool up : {true, false}) {
-    const double loss = ExpectedLoss(up ? c.forward : c.backward, up).value_or(0);
-    p->loss += loss;
-    p->price += loss > 0 ? kQuantisedPrice + kStepsForLoss * loss : 0;
-  }
+  c.epilogue = CodesEpilogue(job, c.backward, pick);
+  if (c.epilogue) SetRawGradients(narrow, &c);
+  c.fits = std::max(c.up_s, c.down_s) <= p->slowest_s;
   if (!in_words) return absl::OkStatus();
   c.forward_why = Why(job, *p, boundary, true, options.forward_left_out, tokens_come);
   c.backward_why = Why(job, *p, boundary, false, options.backward_left_out,
@@ -217,6 +271,11 @@ absl::StatusOr<Placement> WithCodecs(const JobSpec& job, const Placement& base,
   PlaceBuffers(job, &p);
   RETURN_IF_ERROR(CheckSpill(job, p));
   ChooseWarmUps(job, &p);
+  RETURN_IF_ERROR(CountEpilogues(job, &p));
+  PriceLosses(job, &p);
+  for (BoundaryChoice& c : p.boundaries) {
+    if (in_words) c.backward_why += EpilogueWords(job, p, c);
+  }
   if (p.nodes.size() > 1) RETURN_IF_ERROR(PriceTied(job, links, &p));
   RETURN_IF_ERROR(PriceStep(job, in_words, &p));
   return p;
@@ -261,6 +320,20 @@ std::string CodecsWhy(const JobSpec& job, const Placement& base, const Placement
       " (compression.min_bits ", job.compression().min_bits(), ")");
 }
 
+// compression.backward_when auto: on each boundary the epilogue alone, where that makes no step
+// longer.
+void ChooseEpilogues(const JobSpec& job, const std::function<double(const CodecPicks&)>& cost,
+                     CodecPicks* picks) {
+  if (job.compression().backward_when() != "auto") return;
+  double least = cost(*picks);
+  for (CodecPick& pick : *picks) {
+    pick.epilogue = true;
+    const double with = cost(*picks);
+    pick.epilogue = with <= kEpilogueMayCost * least;
+    if (pick.epilogue) least = std::min(least, with);
+  }
+}
+
 absl::StatusOr<Placement> ChooseCodecs(const JobSpec& job, const Placement& base,
                                        const LinkIndex& links, Effort effort) {
   absl::StatusOr<Placement> chosen = absl::InternalError("no codecs were tried");
@@ -272,8 +345,9 @@ absl::StatusOr<Placement> ChooseCodecs(const JobSpec& job, const Placement& base
     };
     const int micros = Micros(job);
     const bool long_one = micros * static_cast<int>(base.nodes.size()) > kMostPassesSearched;
-    const CodecPicks picks = SearchCodecs(options, micros, micros * base.slowest_s,
-                                          long_one ? Effort::kQuick : effort, cost);
+    CodecPicks picks = SearchCodecs(options, micros, micros * base.slowest_s,
+                                    long_one ? Effort::kQuick : effort, cost);
+    ChooseEpilogues(job, cost, &picks);
     chosen = WithCodecs(job, base, options, picks, links, effort == Effort::kThorough);
     if (absl::IsResourceExhausted(chosen.status()))
       continue;  // buffers and tables together do not fit: without them

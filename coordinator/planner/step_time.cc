@@ -12,6 +12,7 @@
 #include "coordinator/planner/codec_choice.h"
 #include "proto/codec/codec_text.h"
 #include "proto/model/model_cost.h"
+#include "proto/plan/epilogue.h"
 #include "proto/plan/overlap.h"
 #include "proto/plan/schedule.h"
 
@@ -54,10 +55,11 @@ ScheduleCosts Costs(const Placement& p, Visits visits) {
     // Encoding, sending and decoding follow each other for a micro-batch and go on at once for
     // several. The cores that encode and decode are those that compute.
     costs.up_s.push_back(std::max(up_s, c.forward_codec_s));
-    costs.down_s.push_back(std::max(c.down_s, c.backward_codec_s));
-    costs.latency_s.push_back(
-        (c.up.round_trip_s + c.down.round_trip_s) / 4 +
-        (OnTop(up_s, c.forward_codec_s) + OnTop(c.down_s, c.backward_codec_s)) / 2);
+    const double backward_codec_s = c.epilogue ? 0 : c.backward_codec_s;
+    costs.down_s.push_back(std::max(c.down_s, backward_codec_s));
+    costs.latency_s.push_back((c.up.round_trip_s + c.down.round_trip_s) / 4 +
+                              (OnTop(up_s, c.forward_codec_s) + OnTop(c.down_s, backward_codec_s)) /
+                                  2);
     for (size_t s : {b, b + 1}) {
       const double share = CodecShare(*p.nodes[s]);
       costs.forward_s[s] += share * c.forward_core_s;
@@ -65,6 +67,28 @@ ScheduleCosts Costs(const Placement& p, Visits visits) {
     }
   }
   return costs;
+}
+
+// The gradients of the epilogue take another time, where they alone are coded.
+absl::Status AddEpilogues(const JobSpec& job, const Placement& p, const std::vector<int>& warmups,
+                          ScheduleCosts* costs) {
+  if (std::none_of(p.boundaries.begin(), p.boundaries.end(),
+                   [](const BoundaryChoice& c) { return c.epilogue; }))
+    return absl::OkStatus();
+  const int micros = Micros(job), stages = static_cast<int>(p.nodes.size());
+  ASSIGN_OR_RETURN(const std::vector<ActionList> schedule,
+                   BuildSchedule(job.strategy().schedule(), stages, micros, warmups));
+  costs->gradient_s.resize(p.boundaries.size());
+  for (size_t b = 0; b < p.boundaries.size(); ++b) {
+    const BoundaryChoice& c = p.boundaries[b];
+    if (!c.epilogue) continue;
+    costs->gradient_s[b].assign(micros, costs->down_s[b]);
+    for (const int micro : EpilogueMicros(schedule[b], static_cast<int>(b))) {
+      costs->gradient_s[b][micro] = std::max(c.epilogue_down_s, c.backward_codec_s) +
+                                    OnTop(c.epilogue_down_s, c.backward_codec_s) / 2;
+    }
+  }
+  return absl::OkStatus();
 }
 
 // Warm-up forwards within strategy.in_flight and memory; `limited` says in words what held them
@@ -142,9 +166,10 @@ absl::StatusOr<PipelineSeconds> Pipeline(const JobSpec& job, const Placement& p,
   const int stages = p.nodes.size();
   // A boundary holds frames in the queues of both its ends.
   const int limit = 2 * job.strategy().queue_limit();
-  const auto seconds = [&](Visits visits) {
-    return StepSeconds(job.strategy().schedule(), stages, Micros(job), warmups, limit,
-                       Costs(p, visits));
+  const auto seconds = [&](Visits visits) -> absl::StatusOr<double> {
+    ScheduleCosts costs = Costs(p, visits);
+    RETURN_IF_ERROR(AddEpilogues(job, p, warmups, &costs));
+    return StepSeconds(job.strategy().schedule(), stages, Micros(job), warmups, limit, costs);
   };
   PipelineSeconds s;
   ASSIGN_OR_RETURN(s.again, seconds(Visits::kAgain));
@@ -284,6 +309,18 @@ void ChooseWarmUps(const JobSpec& job, Placement* p) {
       Overlaps(job) ? "; passes of the next step begin while those of this one end, with weights "
                       "that are one step late on every stage"
                     : "");
+}
+
+absl::Status CountEpilogues(const JobSpec& job, Placement* p) {
+  if (Overlaps(job)) return absl::OkStatus();  // there are none
+  const int stages = static_cast<int>(p->nodes.size());
+  ASSIGN_OR_RETURN(const std::vector<ActionList> schedule,
+                   BuildSchedule(job.strategy().schedule(), stages, Micros(job), p->warmups));
+  for (int b = 0; b + 1 < stages; ++b) {
+    BoundaryChoice& c = p->boundaries[b];
+    if (c.epilogue) c.epilogue_micros = static_cast<int>(EpilogueMicros(schedule[b], b).size());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status PriceTied(const JobSpec& job, const LinkIndex& links, Placement* p) {

@@ -18,6 +18,10 @@ void ChooseWarmUps(const JobSpec& job, Placement* p);
 // passes that lie between the end of a step and its optimiser.
 double HiddenSync(const JobSpec& job, const Placement& p);
 
+// Of boundaries that code an epilogue alone, how many gradients of a step that are, with the
+// placement's warm-ups.
+absl::Status CountEpilogues(const JobSpec& job, Placement* p);
+
 // Sets the times of a step. With `other`, also the time of the schedule that the job does not use.
 absl::Status PriceStep(const JobSpec& job, bool other, Placement* p);
 

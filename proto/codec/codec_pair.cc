@@ -11,6 +11,16 @@ bool GroupsTake(const CodecSpec& spec) {
          spec.kind() != CodecSpec::AUTOENCODER;
 }
 
+absl::Status CheckEpilogue(const CodecSpec& backward) {
+  if (!IsStateful(backward) && !NeedsPlaces(backward) && !NeedsTokenIds(backward))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(FormatCodec(backward), " can't code the gradients of an epilogue alone: ",
+                   NeedsPlaces(backward)
+                       ? "it sends each at the places of its activation"
+                       : "it learns from every gradient, and the others would go past it as fp32"));
+}
+
 bool KeepsPlaces(const CodecSpec& forward) {
   return forward.kind() == CodecSpec::TOP_K ||
          (forward.kind() == CodecSpec::RANDOM_K && ValuesOf(forward).kind() != CodecSpec::TOP_K);

@@ -18,6 +18,11 @@ inline bool NeedsPlaces(const CodecSpec& backward) { return backward.kind() == C
 // What several ranks reduce may be encoded so: every decoder follows without state of its own.
 bool GroupsTake(const CodecSpec& spec);
 
+// May the gradients of a step's epilogue alone go by `backward`, and the others as fp32?
+// InvalidArgument: a codec that must see every gradient (predict, delta), or that is bound to every
+// activation (kept).
+absl::Status CheckEpilogue(const CodecSpec& backward);
+
 // True for topk and randomk: each element of a sample is sent or is zero, and both ends know which.
 // A randomk of a topk (values=topk, cocktail) is none of them.
 bool KeepsPlaces(const CodecSpec& forward);

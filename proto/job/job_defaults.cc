@@ -185,14 +185,22 @@ bool CheckNoAutoencoder(const std::string& field, const std::string& text, Error
   return false;
 }
 
-void CheckBackward(const std::string& field, const std::string& text, Errors* errors) {
+// `when`: compression.backward_when.
+void CheckBackward(const std::string& field, const std::string& text, const std::string& when,
+                   Errors* errors) {
   if (!errors->Add(CheckCodec(field, text, true)) || text == "auto") return;
   if (!CheckNoAutoencoder(field, text, errors)) return;
   if (HasBuffers(ParseCodec(text).value())) {
     errors->Add(Bad(field, text,
                     "a codec without delta: a gradient has no earlier version of itself to differ "
                     "from (AQ-SGD, section 3)"));
+    return;
   }
+  if (when != "epilogue") return;
+  const absl::Status may = CheckEpilogue(ParseCodec(text).value());
+  if (!may.ok())
+    errors->Add(absl::InvalidArgumentError(absl::StrCat(
+        field, ": ", may.message(), "; use another codec, or compression.backward_when all")));
 }
 
 // What replicas exchange goes to several of them, and no element has an earlier version of itself.
@@ -250,12 +258,13 @@ void CheckPairs(const CompressionSpec& c, int stages, Errors* errors) {
 
 void ValidateCompression(const CompressionSpec& c, int hidden, int stages, Errors* errors) {
   CheckForward("compression.forward", c.forward(), hidden, errors);
-  CheckBackward("compression.backward", c.backward(), errors);
+  errors->Add(
+      CheckOneOf("compression.backward_when", c.backward_when(), {"all", "epilogue", "auto"}));
+  CheckBackward("compression.backward", c.backward(), c.backward_when(), errors);
   const bool evaluation_ok =
       errors->Add(CheckCodec("compression.evaluation", c.evaluation(), false));
   CheckGradients(c.gradients(), errors);
   errors->Add(CheckRange("compression.min_bits", c.min_bits(), 2, 8));
-  if (c.has_backward_when()) errors->Add(NotBuilt("compression.backward_when"));
   if (c.has_gradient_stages()) errors->Add(NotBuilt("compression.gradient_stages"));
   errors->Add(
       CheckOneOf("compression.tied", c.tied(),
@@ -277,7 +286,7 @@ void ValidateCompression(const CompressionSpec& c, int hidden, int stages, Error
     }
     errors->Add(CheckRange(path + "boundary", b.boundary(), 0, 255));
     if (b.has_forward()) CheckForward(path + "forward", b.forward(), hidden, errors);
-    if (b.has_backward()) CheckBackward(path + "backward", b.backward(), errors);
+    if (b.has_backward()) CheckBackward(path + "backward", b.backward(), c.backward_when(), errors);
   }
   CheckPairs(c, stages, errors);
   errors->Add(CheckRange("compression.buffer_memory_bytes", c.buffer_memory_bytes(), 0, 1e15));
@@ -330,6 +339,7 @@ void FillDefaults(JobSpec* job) {
   CompressionSpec* c = job->mutable_compression();
   DEFAULT(c, forward, "auto");
   DEFAULT(c, backward, "auto");
+  DEFAULT(c, backward_when, "all");
   DEFAULT(c, evaluation, c->forward() == "none" ? "none" : "bf16");
   DEFAULT(c, tied, c->forward() == "none" && c->backward() == "none" ? "none" : "auto");
   DEFAULT(c, gradients, c->forward() == "none" && c->backward() == "none" ? "none" : "auto");
@@ -363,6 +373,11 @@ std::vector<absl::Status> JobErrors(const JobSpec& job) {
   ValidateRecipe(job.recipe(), &errors);
   ValidateStrategy(job.strategy(), job.model().layers(), &errors);
   ValidateCompression(job.compression(), job.model().hidden(), job.strategy().stages(), &errors);
+  if (job.compression().backward_when() == "epilogue" && job.strategy().schedule() == "overlap") {
+    errors.Add(absl::InvalidArgumentError(
+        "compression.backward_when: steps of strategy.schedule overlap have no epilogue: the "
+        "forward passes of the next step go on meanwhile; use all"));
+  }
   errors.Add(CheckRange("checkpoint.every", job.checkpoint().every(), 0, 1e9));
   errors.Add(CheckRange("checkpoint.keep", job.checkpoint().keep(), 1, 1000));
   return list;

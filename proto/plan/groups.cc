@@ -192,8 +192,10 @@ Rows FrameRows(const GroupPlan& group, FrameHeader::Kind kind, int from, int to)
 }
 
 std::string DirectionCodecs(const Plan& plan, const LinkPlan& link, bool forward) {
-  if (link.kind() == LinkPlan::BOUNDARY)
-    return FormatCodec(forward ? link.forward() : link.backward());
+  if (link.kind() == LinkPlan::BOUNDARY) {
+    return absl::StrCat(FormatCodec(forward ? link.forward() : link.backward()),
+                        !forward && link.epilogue() ? " (epilogue)" : "");
+  }
   std::vector<std::string> codecs;
   for (const GroupPlan& group : plan.groups()) {
     if (PositionIn(group, link.lower()) < 0 || PositionIn(group, link.upper()) < 0) continue;

@@ -83,7 +83,8 @@ Rows OwnedRows(const GroupPlan& group, int position);
 // Of a frame from the rank `from` to the rank `to`; kind CONTRIBUTION or SUM.
 Rows FrameRows(const GroupPlan& group, FrameHeader::Kind kind, int from, int to);
 
-// What a direction of `link` carries is encoded by: of a boundary its own codec, else those of the
+// What a direction of `link` carries is encoded by: of a boundary its own codec ("lowrank(4)
+// (epilogue)" if it codes those gradients alone), else those of the
 // groups that both ends are in; "none" where only votes pass.
 std::string DirectionCodecs(const Plan& plan, const LinkPlan& link, bool forward);
 

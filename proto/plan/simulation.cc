@@ -154,7 +154,7 @@ class Simulator {
     if (freed_by >= 0) clock_[r] = std::max(clock_[r], channel.popped_s[freed_by]);
     double busy_s = 0;
     if (key.what == FrameHeader::ACTIVATION) busy_s = costs_.up_s[link];
-    if (key.what == FrameHeader::GRADIENT) busy_s = costs_.down_s[link];
+    if (key.what == FrameHeader::GRADIENT) busy_s = costs_.Gradient(link, key.number);
     channel.link_free_s = std::max(channel.link_free_s, clock_[r]) + busy_s;
     channel.queue.push_back({key, channel.link_free_s + costs_.latency_s[link]});
     ++channel.sent;
@@ -252,6 +252,11 @@ class Simulator {
 };
 
 }  // namespace
+
+double ScheduleCosts::Gradient(size_t link, size_t micro) const {
+  const bool differs = link < gradient_s.size() && micro < gradient_s[link].size();
+  return differs ? gradient_s[link][micro] : down_s[link];
+}
 
 ScheduleCosts ScheduleCosts::Unit(const Wiring& wiring) {
   const size_t ranks = wiring.ranks, links = wiring.links.size();

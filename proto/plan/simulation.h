@@ -23,6 +23,11 @@ struct ScheduleCosts {
   std::vector<double> up_s;       // a link is busy for so long with one activation
   std::vector<double> down_s;     // ... with one gradient
   std::vector<double> latency_s;  // one way, on top
+  // Of links whose gradients differ, by micro-batch, in place of down_s; a link's, or all, may be
+  // empty.
+  std::vector<std::vector<double>> gradient_s;
+
+  double Gradient(size_t link, size_t micro) const;
 
   // Unit costs: forward 1, backward 2, links free.
   static ScheduleCosts Unit(const Wiring& wiring);

@@ -3,15 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/hash.h"
+#include "tests/rank/tap_links.h"
 #include "tests/worker/link/memory_states.h"
 #include "tests/worker/world.h"
-#include "worker/link/frames.h"
 
 namespace isthmus::worker {
 namespace {
@@ -22,57 +20,9 @@ using ::testing::Not;
 
 constexpr int kSteps = 14, kEvery = 4;  // 23 samples, 7 a step: some come back after 3 steps
 
-// Of every tensor sent: the frame's name and the hash of its bytes.
-using Payloads = std::map<std::string, uint64_t>;
-
-class TapLink : public Link {
- public:
-  TapLink(std::unique_ptr<Link> link, std::string name, Mutex* mutex, Payloads* payloads)
-      : link_(std::move(link)), name_(std::move(name)), mutex_(mutex), payloads_(payloads) {}
-  absl::Status Send(Frame frame, absl::Duration timeout) override {
-    if (HasTensor(frame.header.kind())) {
-      MutexLock lock(mutex_);
-      (*payloads_)[absl::StrCat(
-          name_, ", ", FrameName(frame.header.kind(), frame.header.step(), frame.header.micro()))] =
-          Hash64(frame.payload);
-    }
-    return link_->Send(std::move(frame), timeout);
-  }
-  absl::StatusOr<Frame> Receive(int64_t max_payload_bytes, absl::Duration timeout) override {
-    return link_->Receive(max_payload_bytes, timeout);
-  }
-  void Cancel(absl::Status why) override { link_->Cancel(std::move(why)); }
-  absl::Status Finish(absl::Duration timeout) override { return link_->Finish(timeout); }
-  bool peer_exchanges_codec_state() const override { return link_->peer_exchanges_codec_state(); }
-  int64_t wire_bytes_sent() const override { return link_->wire_bytes_sent(); }
-
- private:
-  const std::unique_ptr<Link> link_;
-  const std::string name_;
-  Mutex* const mutex_;
-  Payloads* const payloads_;
-};
-
-class TapOpener : public LinkOpener {
- public:
-  absl::StatusOr<std::unique_ptr<Link>> Open(const Plan& plan, const LinkPlan& link, int my_stage,
-                                             absl::Duration timeout) override {
-    absl::StatusOr<std::unique_ptr<Link>> made = hub_.Open(plan, link, my_stage, timeout);
-    if (!made.ok()) return made;
-    return std::make_unique<TapLink>(
-        *std::move(made), absl::StrCat(link.id(), " from stage ", my_stage), &mutex_, &payloads);
-  }
-
-  Payloads payloads;  // to be read after the run
-
- private:
-  MemoryLinkHub hub_;
-  Mutex mutex_;
-};
-
 struct Ran {
   std::vector<double> losses;
-  Payloads payloads;
+  TappedFrames payloads;
   std::vector<std::string> states;  // the words of each stage
   int64_t key_frames = 0;
 };
@@ -109,7 +59,7 @@ Ran RunWorld(const WorldShape& shape, MemoryStore* store, MemoryStates* states,
       if (event.state() == SessionEvent::PREPARED) ran.states.push_back(event.message());
     }
   }
-  ran.payloads = std::move(links.payloads);
+  ran.payloads = links.Frames();
   return ran;
 }
 
@@ -132,7 +82,7 @@ void ExpectSame(const Ran& whole, const Interrupted& run) {
   std::vector<double> losses = run.before.losses;
   losses.insert(losses.end(), run.after.losses.begin(), run.after.losses.end());
   EXPECT_EQ(losses, whole.losses);
-  Payloads payloads = run.before.payloads;
+  TappedFrames payloads = run.before.payloads;
   payloads.insert(run.after.payloads.begin(), run.after.payloads.end());
   EXPECT_EQ(payloads, whole.payloads);
   EXPECT_EQ(run.before.key_frames + run.after.key_frames, whole.key_frames);

@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
 #include "tests/worker/world.h"
 
@@ -149,6 +150,17 @@ TEST(SessionPlan, RefusesWhatCannotRun) {
   }
   EXPECT_FALSE(SessionPlan::Make(MakePlan(WorldShape()), 2).ok());
   EXPECT_FALSE(SessionPlan::Make(MakePlan(WorldShape()), -1).ok());
+}
+
+TEST(SessionPlan, AnEpilogueHasACodecThatMayMissGradients) {
+  Plan plan = MakePlan(WorldShape());
+  LinkPlan* link = plan.mutable_links(0);
+  *link->mutable_forward() = ParseCodec("topk(0.5)").value();
+  *link->mutable_backward() = BindBackward(link->forward(), ParseCodec("kept").value()).value();
+  EXPECT_TRUE(SessionPlan::Make(plan, 0).ok());
+  link->set_epilogue(true);
+  EXPECT_THAT(std::string(SessionPlan::Make(plan, 0).status().message()),
+              HasSubstr("b0: kept can't code the gradients of an epilogue alone"));
 }
 
 }  // namespace

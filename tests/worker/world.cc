@@ -51,6 +51,7 @@ JobSpec MakeJob(const WorldShape& s) {
   CompressionSpec* c = job.mutable_compression();
   c->set_forward(s.forward);
   c->set_backward(s.backward);
+  c->set_backward_when(s.epilogue ? "epilogue" : "all");
   c->set_tied(s.tied);
   c->set_check_buffers(s.check_buffers);
   c->set_buffer_memory_bytes(s.buffer_memory_bytes);
@@ -74,6 +75,7 @@ LinkPlan MakeLink(const WorldShape& s, const JobSpec& job, const std::string& id
   *link.mutable_forward() = ParseCodec(job.compression().forward()).value();
   *link.mutable_backward() =
       BindBackward(link.forward(), ParseCodec(job.compression().backward()).value()).value();
+  link.set_epilogue(s.epilogue);
   *link.mutable_evaluation() = ParseCodec(job.compression().evaluation()).value();
   return link;
 }

@@ -36,6 +36,7 @@ struct WorldShape {
   int queue_limit = 4;
   std::string forward = "none";
   std::string backward = "none";
+  bool epilogue = false;  // backward codes that part of a step alone
   std::string tied = "none";
   std::string gradients = "none";  // of replicas
   int local_steps = 1;

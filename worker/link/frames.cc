@@ -121,11 +121,12 @@ bool OfGroup(FrameHeader::Kind kind) {
 }
 
 const CodecSpec& FrameCodec(const SessionPlan& plan, const LinkPlan& link, FrameHeader::Kind kind,
-                            int group) {
+                            int micro, int group) {
   switch (kind) {
     case FrameHeader::ACTIVATION:
       return link.forward();
     case FrameHeader::GRADIENT:
+      if (!plan.CodesGradient(link, micro)) return CodecSpec::default_instance();
       return link.backward();
     case FrameHeader::EVAL_ACTIVATION:
       return link.evaluation();
@@ -153,7 +154,7 @@ TensorDims FrameDims(const SessionPlan& plan, const LinkPlan& link, const Expect
 int64_t MaxPayloadBytes(const SessionPlan& plan, const LinkPlan& link,
                         const ExpectedFrame& expected) {
   if (!HasTensor(expected.kind)) return 0;
-  return MaxEncodedBytes(FrameCodec(plan, link, expected.kind, expected.group),
+  return MaxEncodedBytes(FrameCodec(plan, link, expected.kind, expected.micro, expected.group),
                          FrameDims(plan, link, expected));
 }
 
@@ -179,7 +180,7 @@ absl::Status CheckFrame(const SessionPlan& plan, const LinkPlan& link,
                                             " was due: a frame was lost, repeated or overtaken"));
   }
   if (HasTensor(expected.kind)) {
-    const CodecSpec& spec = FrameCodec(plan, link, expected.kind, expected.group);
+    const CodecSpec& spec = FrameCodec(plan, link, expected.kind, expected.micro, expected.group);
     if (h.codec() != CodecId(spec)) {
       return absl::InvalidArgumentError(
           absl::StrCat("the peer built another codec than ", FormatCodec(spec)));

@@ -36,9 +36,10 @@ struct ExpectedFrame {
 std::string FrameName(FrameHeader::Kind kind, int64_t step,
                       int32_t micro);  // "activation of micro-batch 3, step 17"
 
-// The codec of the frames of `kind` on `link`, or of `group`; NONE for frames without a tensor.
+// The codec of a frame of `kind` on `link`, of `micro` or `group`; NONE for frames without a
+// tensor, and for gradients that the link's codec leaves out (SessionPlan::CodesGradient).
 const CodecSpec& FrameCodec(const SessionPlan& plan, const LinkPlan& link, FrameHeader::Kind kind,
-                            int group = 0);
+                            int micro, int group);
 bool HasTensor(FrameHeader::Kind kind);
 // CONTRIBUTION and SUM.
 bool OfGroup(FrameHeader::Kind kind);

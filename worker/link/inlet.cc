@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, cons
     for (const ExpectedFrame& frame : inlet->sequence_.Each()) {
       if (!OfGroup(frame.kind) || FrameDims(plan, link, frame).positions == 0) continue;
       ASSIGN_OR_RETURN((inlet->group_decoders_[{frame.kind, frame.group}]),
-                       compress::MakeDecoder(FrameCodec(plan, link, frame.kind, frame.group),
+                       compress::MakeDecoder(FrameCodec(plan, link, frame.kind, 0, frame.group),
                                              GroupCodecOptions(plan, frame.group, frame.kind,
                                                                plan.peer(link), plan.rank())));
     }
@@ -65,6 +65,13 @@ absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, cons
                      MakeOnLane(link, inlet->lane_.get(), options, &inlet->eval_on_lane_,
                                 [&](const compress::CodecOptions& o) {
                                   return compress::MakeDecoder(link.evaluation(), o);
+                                }));
+  }
+  if (!from_below && link.epilogue()) {
+    ASSIGN_OR_RETURN(inlet->raw_decoder_,
+                     MakeOnLane(link, inlet->lane_.get(), codec, &inlet->raw_on_lane_,
+                                [&](const compress::CodecOptions& o) {
+                                  return compress::MakeDecoder(CodecSpec(), o);
                                 }));
   }
   return inlet;
@@ -229,6 +236,8 @@ absl::Status Inlet::CheckIds(const ExpectedFrame& expected, const FrameHeader& h
 compress::Decoder* Inlet::DecoderOf(const ExpectedFrame& expected) {
   if (OfGroup(expected.kind)) return group_decoders_[{expected.kind, expected.group}].get();
   if (expected.kind == FrameHeader::EVAL_ACTIVATION) return eval_decoder_.get();
+  if (expected.kind == FrameHeader::GRADIENT && !plan_.CodesGradient(link_plan_, expected.micro))
+    return raw_decoder_.get();
   return decoder_.get();
 }
 
@@ -243,6 +252,7 @@ absl::Status Inlet::Decode(const ExpectedFrame& expected, const Frame& frame, In
   compress::Decoder* decoder = DecoderOf(expected);
   const bool on_lane = decoder == decoder_.get()        ? on_lane_
                        : decoder == eval_decoder_.get() ? eval_on_lane_
+                       : decoder == raw_decoder_.get()  ? raw_on_lane_
                                                         : false;
   if (on_lane) {
     ASSIGN_OR_RETURN(tensor, lane_->New(tensor.dims));

@@ -113,12 +113,13 @@ class Inlet {
   FrameSequence sequence_;  // inlet thread, as all below but the queue
   ResumableCodec<compress::Decoder> decoder_;
   std::unique_ptr<compress::Decoder> eval_decoder_;  // from below alone
+  std::unique_ptr<compress::Decoder> raw_decoder_;   // of gradients beside the epilogue's
   // Of a group's frames, by kind and group; they keep no state.
   std::map<std::pair<FrameHeader::Kind, int>, std::unique_ptr<compress::Decoder>> group_decoders_;
   std::unique_ptr<PrefetchOrder> prefetch_order_;  // null: nothing to read ahead
   PlacesBoard* places_ = nullptr;                  // of a boundary, from above, by `kept`
   std::unique_ptr<DeviceLane> lane_;               // null: the stage is on the CPU
-  bool on_lane_ = false, eval_on_lane_ = false;    // which decoders are
+  bool on_lane_ = false, eval_on_lane_ = false, raw_on_lane_ = false;  // which decoders are
   std::unordered_set<uint32_t> ids_of_step_;
   int64_t ids_step_ = -1;
   Link* link_ = nullptr;

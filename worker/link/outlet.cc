@@ -45,6 +45,13 @@ absl::StatusOr<std::unique_ptr<Outlet>> Outlet::Make(const SessionPlan& plan, co
                                   return compress::MakeEncoder(link.evaluation(), o);
                                 }));
   }
+  if (!outlet->up_ && link.epilogue()) {
+    ASSIGN_OR_RETURN(outlet->raw_encoder_,
+                     MakeOnLane(link, outlet->lane_.get(), options, &outlet->raw_on_lane_,
+                                [&](const compress::CodecOptions& o) {
+                                  return compress::MakeEncoder(CodecSpec(), o);
+                                }));
+  }
   return outlet;
 }
 
@@ -152,7 +159,7 @@ absl::Status Outlet::SendOne(Outbound item) {
   const int64_t raw_bytes =
       4 * (link_plan_.kind() == LinkPlan::GROUP ? d : plan_.model_dims(d.samples)).elements();
   if (HasTensor(h.kind())) {
-    h.set_codec(CodecId(FrameCodec(plan_, link_plan_, h.kind(), h.group())));
+    h.set_codec(CodecId(FrameCodec(plan_, link_plan_, h.kind(), h.micro(), h.group())));
     for (int64_t n :
          {item.tensor.dims.samples, item.tensor.dims.positions, item.tensor.dims.hidden})
       h.add_shape(n);
@@ -196,16 +203,21 @@ absl::Status Outlet::Encode(Outbound* item) {
   ScopedTimer timer(&meter_.codec_ns);
   FrameHeader& h = item->header;
   TraceScope span(tracer_, h.step(), {TraceSpan::ENCODE, h.micro(), &link_plan_, -1, h.kind()});
-  compress::Encoder* encoder =
-      h.kind() == FrameHeader::EVAL_ACTIVATION ? eval_encoder_.get() : encoder_.get();
+  const bool eval = h.kind() == FrameHeader::EVAL_ACTIVATION;
+  const bool raw = h.kind() == FrameHeader::GRADIENT && !plan_.CodesGradient(link_plan_, h.micro());
+  compress::Encoder* encoder = eval  ? eval_encoder_.get()
+                               : raw ? raw_encoder_.get()
+                                     : encoder_.get();
   compress::FrameContext context;
   context.sample_ids = {h.sample_ids().data(), static_cast<size_t>(h.sample_ids_size())};
   context.step = h.step();
   context.micro = h.micro();
   context.token_ids = item->token_ids;
   context.places = item->places;
-  ASSIGN_OR_RETURN(const compress::TensorView view,
-                   View(encoder == encoder_.get() ? on_lane_ : eval_on_lane_, &item->tensor));
+  ASSIGN_OR_RETURN(const compress::TensorView view, View(eval  ? eval_on_lane_
+                                                         : raw ? raw_on_lane_
+                                                               : on_lane_,
+                                                         &item->tensor));
   RETURN_IF_ERROR(encoder->Encode(view, context, &item->payload));
   h.set_state_version(encoder->version());
   if (places_ != nullptr && h.kind() == FrameHeader::ACTIVATION)

@@ -101,10 +101,11 @@ class Outlet {
   const bool up_;                                    // lower -> upper
   ResumableCodec<compress::Encoder> encoder_;        // outlet thread
   std::unique_ptr<compress::Encoder> eval_encoder_;  // outlet thread; upwards alone
+  std::unique_ptr<compress::Encoder> raw_encoder_;   // of gradients beside the epilogue's
   std::unique_ptr<PrefetchOrder> prefetch_order_;    // outlet thread; null: nothing to read ahead
   PlacesBoard* places_ = nullptr;                    // upwards alone, where gradients are `kept`
   std::unique_ptr<DeviceLane> lane_;                 // null: the stage is on the CPU
-  bool on_lane_ = false, eval_on_lane_ = false;      // which encoders are
+  bool on_lane_ = false, eval_on_lane_ = false, raw_on_lane_ = false;  // which encoders are
   Link* link_ = nullptr;
   StepTracer* tracer_ = nullptr;
   int64_t bytes_before_ = 0;  // sent on the link before Start

@@ -14,6 +14,8 @@
 #include "coordinator/cli/view/summary.h"
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
+#include "proto/plan/actions.h"
+#include "proto/plan/epilogue.h"
 #include "proto/plan/groups.h"
 
 namespace isthmus::cli {
@@ -84,6 +86,22 @@ std::string NodeName(const Plan& plan, int rank) {
                                                : absl::StrCat("rank ", rank);
 }
 
+int GradientsOf(const Plan& plan, const LinkPlan& link) {
+  const bool known = link.lower() >= 0 && link.lower() < plan.ranks_size();
+  return known ? CountForwards(plan.ranks(link.lower()).train()) : 0;
+}
+
+// Of all gradients of a step, where one of its epilogue takes `coded` bytes and the others go as
+// fp32.
+double MeanOfEpilogue(const Plan& plan, const LinkPlan& link, const TensorDims& dims,
+                      double coded) {
+  const double all = GradientsOf(plan, link);
+  const auto some = static_cast<double>(EpilogueMicros(plan, link).size());
+  const auto raw =
+      static_cast<double>(EncodedBytes(CodecSpec(), WireDims(link.forward(), dims), true));
+  return all > 0 ? (some * coded + (all - some) * raw) / all : raw;
+}
+
 // "delta(quant(4))", bytes of a full micro-batch on the wire and the time they take.
 void AddDirection(const Plan& plan, const LinkPlan& link, bool forward, Table* table) {
   const double rate = forward ? link.rate_up_bits_per_s() : link.rate_down_bits_per_s();
@@ -103,7 +121,8 @@ void AddDirection(const Plan& plan, const LinkPlan& link, bool forward, Table* t
   } else if (ValidateCodec(codec).ok()) {
     const JobSpec& job = plan.job();
     const TensorDims dims{job.recipe().micro_batch(), job.model().context(), job.model().hidden()};
-    const double bytes = MeanEncodedBytes(codec, dims, plan.first_visits());
+    double bytes = MeanEncodedBytes(codec, dims, plan.first_visits());
+    if (!forward && link.epilogue()) bytes = MeanOfEpilogue(plan, link, dims, bytes);
     row.push_back(Bytes(dims.elements() * 4));
     row.push_back(FormatBytes(bytes));
     row.push_back(rate > 0 ? FormatSeconds(bytes * 8 / rate) : "unknown");
@@ -112,6 +131,18 @@ void AddDirection(const Plan& plan, const LinkPlan& link, bool forward, Table* t
 }
 
 // What the means in the table of links are made of.
+std::string EpilogueNotes(const Plan& plan) {
+  std::string out;
+  for (const LinkPlan& link : plan.links()) {
+    if (!link.epilogue()) continue;
+    absl::StrAppend(&out, Printable(link.id()),
+                    " backward: WIRE and TIME are means: ", EpilogueMicros(plan, link).size(),
+                    " of ", GradientsOf(plan, link), " gradients of a step go by ",
+                    FormatCodec(link.backward()), ", the others as fp32\n");
+  }
+  return out;
+}
+
 std::string DeltaNotes(const Plan& plan) {
   std::string out;
   const JobSpec& job = plan.job();
@@ -250,7 +281,7 @@ std::string PlanView(const PlanReply& reply) {
       AddDirection(plan, link, true, &links);
       AddDirection(plan, link, false, &links);
     }
-    absl::StrAppend(&out, "\n", links.Render(), DeltaNotes(plan));
+    absl::StrAppend(&out, "\n", links.Render(), DeltaNotes(plan), EpilogueNotes(plan));
     if (plan.replicas_size() > 1) absl::StrAppend(&out, "\n", GroupTable(plan).Render());
     if (MakesLocalSteps(plan))
       absl::StrAppend(&out, "What was learnt is sent once in ", plan.job().strategy().local_steps(),

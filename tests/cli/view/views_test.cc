@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "proto/codec/codec_text.h"
 #include "proto/job/job_defaults.h"
+#include "proto/plan/schedule.h"
 
 namespace isthmus::cli {
 namespace {
@@ -49,6 +50,18 @@ PlanReply TwoStages() {
   return reply;
 }
 
+TEST(Views, PlanOfAnEpilogue) {
+  PlanReply reply = TwoStages();
+  const auto lists = BuildSchedule("1f1b", 2, 4).value();
+  for (int s = 0; s < 2; ++s)
+    *reply.mutable_plan()->mutable_ranks(s)->mutable_train() = {lists[s].begin(), lists[s].end()};
+  reply.mutable_plan()->mutable_links(0)->set_epilogue(true);
+  const std::string text = PlanView(reply);
+  EXPECT_THAT(text, HasSubstr("quant(8) (epilogue)"));
+  EXPECT_THAT(text, HasSubstr("b0 backward: WIRE and TIME are means: 1 of 4 gradients of a step go "
+                              "by quant(8), the others as fp32\n"));
+}
+
 TEST(Views, Plan) {
   const std::string text = PlanView(TwoStages());
   EXPECT_THAT(
@@ -70,6 +83,8 @@ TEST(Views, Plan) {
 TEST(Views, PlanSurvivesNonsense) {
   PlanReply reply = TwoStages();
   reply.mutable_plan()->mutable_links(0)->set_upper(77);
+  reply.mutable_plan()->mutable_links(0)->set_lower(-5);
+  reply.mutable_plan()->mutable_links(0)->set_epilogue(true);
   reply.mutable_plan()->mutable_links(0)->mutable_forward()->set_bits(99);
   EXPECT_THAT(PlanView(reply), HasSubstr("rank 77"));
   EXPECT_THAT(PlanView(PlanReply()), HasSubstr("0 stages"));

@@ -67,6 +67,47 @@ TEST(StepTime, AWarmStepWithTheChosenWarmUpsIsAsFastAsThatOfDirectCodes) {
   EXPECT_GT(delta.first_step_s, 1.5 * delta.again_step_s);
 }
 
+// compression.backward_when: what the epilogue alone takes, and where auto takes it.
+Placement WithEpilogue(double mbit, const char* when, const char* backward = "quant(6)") {
+  World w(mbit, 40);
+  JobSpec job = Job("bf16", backward);
+  job.mutable_compression()->set_backward_when(when);
+  return w.Price(job);
+}
+
+TEST(StepTime, AnEpilogueIsPricedByTheScheduleThatItIsPartOf) {
+  const Placement all = WithEpilogue(5, "all"), some = WithEpilogue(5, "epilogue"),
+                  none = WithEpilogue(5, "epilogue", "none");
+  EXPECT_FALSE(all.boundaries[0].epilogue);
+  EXPECT_FALSE(none.boundaries[0].epilogue) << "nothing is coded";
+  ASSERT_TRUE(some.boundaries[0].epilogue);
+  EXPECT_EQ(some.boundaries[0].epilogue_micros, some.warmups[0]);
+  EXPECT_DOUBLE_EQ(some.boundaries[0].down_s, none.boundaries[0].down_s);
+  EXPECT_DOUBLE_EQ(some.boundaries[0].epilogue_down_s, all.boundaries[0].down_s);
+  EXPECT_GT(some.step_s, all.step_s);
+  EXPECT_LT(some.step_s, none.step_s);
+  EXPECT_GT(some.loss, 0);
+  EXPECT_NEAR(some.loss, all.loss * some.warmups[0] / 64, 1e-12) << "of 64 micro-batches";
+  EXPECT_LT(some.price, all.price);
+}
+
+TEST(StepTime, AutoTakesTheEpilogueWhereComputeHidesTheRest) {
+  const Placement fast = WithEpilogue(2000, "auto"), slow = WithEpilogue(5, "auto");
+  EXPECT_TRUE(fast.boundaries[0].epilogue);
+  EXPECT_LE(fast.step_s, 1.01 * WithEpilogue(2000, "all").step_s);
+  EXPECT_THAT(fast.boundaries[0].backward_why,
+              testing::HasSubstr("quant(6) as the job says; in the epilogue alone, the last "));
+  EXPECT_THAT(fast.boundaries[0].backward_why,
+              testing::HasSubstr("the others go as fp32, which the compute hides"));
+  EXPECT_FALSE(slow.boundaries[0].epilogue);
+  EXPECT_DOUBLE_EQ(slow.step_s, WithEpilogue(5, "all").step_s);
+  EXPECT_THAT(slow.boundaries[0].backward_why,
+              testing::HasSubstr("of all gradients: with the epilogue's alone a step would take "
+                                 "longer"));
+  // Codecs of `auto` that can't miss a gradient are not compared where the job wants an epilogue.
+  EXPECT_TRUE(WithEpilogue(5, "epilogue", "auto").boundaries[0].epilogue);
+}
+
 // A codec's cores are those that compute, unless an accelerator computes.
 TEST(StepTime, CodecsTakeTheirSecondsFromTheCompute) {
   const auto more = [](const std::string& device) {

@@ -113,6 +113,8 @@ TEST(JobDefaults, EachBadFieldIsNamed) {
        "compression.evaluation"},
       {[](JobSpec* j) { j->mutable_compression()->set_backward("kept"); }, "compression.backward"},
       {[](JobSpec* j) { j->mutable_checkpoint()->set_keep(0); }, "checkpoint.keep"},
+      {[](JobSpec* j) { j->mutable_compression()->set_backward_when("drain"); },
+       "compression.backward_when"},
   };
   for (const auto& [spoil, field] : cases) {
     JobSpec job = SmallJob();
@@ -122,6 +124,37 @@ TEST(JobDefaults, EachBadFieldIsNamed) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field;
     EXPECT_THAT(std::string(status.message()), testing::StartsWith(field));
   }
+}
+
+// Codecs that must see every gradient can't code an epilogue's alone.
+TEST(JobDefaults, AnEpilogueHasACodecThatMayMissGradients) {
+  const auto error = [](const char* forward, const char* backward, const char* when) {
+    JobSpec job = SmallJob();
+    job.mutable_compression()->set_forward(forward);
+    job.mutable_compression()->set_backward(backward);
+    job.mutable_compression()->set_backward_when(when);
+    FillDefaults(&job);
+    return std::string(ValidateJob(job).message());
+  };
+  for (const char* codec : {"auto", "none", "quant(4)", "lep(lowrank(4))", "ef(topk(0.1)) | zstd"})
+    EXPECT_EQ(error("none", codec, "epilogue"), "") << codec;
+  for (const char* when : {"all", "auto"}) {
+    EXPECT_EQ(error("predict(none)", "predict(quant(4), next)", when), "");
+    EXPECT_EQ(error("topk(0.1)", "kept", when), "");
+  }
+  EXPECT_THAT(error("predict(none)", "predict(quant(4), next)", "epilogue"),
+              testing::StartsWith("compression.backward: predict(quant(4), next) can't code the "
+                                  "gradients of an epilogue alone: it learns from every gradient"));
+  JobSpec job = SmallJob();
+  job.mutable_strategy()->set_schedule("overlap");
+  job.mutable_compression()->set_backward_when("epilogue");
+  FillDefaults(&job);
+  EXPECT_THAT(JobErrors(job),
+              testing::Contains(testing::Property(&absl::Status::message,
+                                                  testing::HasSubstr("overlap have no epilogue"))));
+  EXPECT_THAT(error("topk(0.1)", "kept", "epilogue"),
+              testing::HasSubstr("at the places of its activation; use another codec, or "
+                                 "compression.backward_when all"));
 }
 
 TEST(JobDefaults, GradientsMayBePredicted) {

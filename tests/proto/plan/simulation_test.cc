@@ -70,6 +70,21 @@ TEST(Simulation, AGroupWaitsForAllOfItsRanks) {
   }
 }
 
+// Gradients of one link that take different times: those of an epilogue.
+TEST(Simulation, AGradientMayHaveATimeOfItsOwn) {
+  const Wiring wiring = Wiring::Chain(2);
+  const auto schedule = BuildSchedule("1f1b", 2, 3).value();
+  ScheduleCosts costs = ScheduleCosts::Unit(wiring);
+  const double free_s = Simulate(schedule, wiring, 4, costs)->makespan_s;
+  costs.gradient_s = {{0, 0, 5}};
+  EXPECT_DOUBLE_EQ(Simulate(schedule, wiring, 4, costs)->makespan_s, free_s + 5);
+  costs.down_s = {7};
+  costs.gradient_s = {{}};
+  const double slow_s = Simulate(schedule, wiring, 4, costs)->makespan_s;
+  costs.gradient_s = {{7, 7, 7}};
+  EXPECT_DOUBLE_EQ(Simulate(schedule, wiring, 4, costs)->makespan_s, slow_s);
+}
+
 TEST(Simulation, WhatDoesNotFitIsNamed) {
   const Wiring wiring = Trio(false);
   const ScheduleCosts costs = ScheduleCosts::Unit(wiring);

@@ -1,0 +1,58 @@
+#include "tests/rank/tap_links.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/hash.h"
+#include "worker/link/frames.h"
+
+namespace isthmus::worker {
+
+class TapLink : public Link {
+ public:
+  TapLink(std::unique_ptr<Link> link, std::string id, int stage, TapOpener* opener)
+      : link_(std::move(link)), id_(std::move(id)), stage_(stage), opener_(opener) {}
+  absl::Status Send(Frame frame, absl::Duration timeout) override {
+    const FrameHeader& h = frame.header;
+    if (HasTensor(h.kind())) {
+      MutexLock lock(&opener_->mutex_);
+      opener_->frames_[absl::StrCat(id_, " from stage ", stage_, ", ",
+                                    FrameName(h.kind(), h.step(), h.micro()))] = {
+          id_,
+          h.kind(),
+          h.step(),
+          h.micro(),
+          h.codec(),
+          Hash64(frame.payload),
+          static_cast<int64_t>(frame.payload.size())};
+    }
+    return link_->Send(std::move(frame), timeout);
+  }
+  absl::StatusOr<Frame> Receive(int64_t max_payload_bytes, absl::Duration timeout) override {
+    return link_->Receive(max_payload_bytes, timeout);
+  }
+  void Cancel(absl::Status why) override { link_->Cancel(std::move(why)); }
+  absl::Status Finish(absl::Duration timeout) override { return link_->Finish(timeout); }
+  bool peer_exchanges_codec_state() const override { return link_->peer_exchanges_codec_state(); }
+  int64_t wire_bytes_sent() const override { return link_->wire_bytes_sent(); }
+
+ private:
+  const std::unique_ptr<Link> link_;
+  const std::string id_;
+  const int stage_;
+  TapOpener* const opener_;
+};
+
+absl::StatusOr<std::unique_ptr<Link>> TapOpener::Open(const Plan& plan, const LinkPlan& link,
+                                                      int my_stage, absl::Duration timeout) {
+  absl::StatusOr<std::unique_ptr<Link>> made = hub_.Open(plan, link, my_stage, timeout);
+  if (!made.ok()) return made;
+  return std::make_unique<TapLink>(*std::move(made), link.id(), my_stage, this);
+}
+
+TappedFrames TapOpener::Frames() const {
+  MutexLock lock(&mutex_);
+  return frames_;
+}
+
+}  // namespace isthmus::worker
