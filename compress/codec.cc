@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "compress/codecs/at_places.h"
+#include "compress/codecs/by_matrix.h"
 #include "compress/codecs/delta.h"
 #include "compress/codecs/feedback.h"
 #include "compress/codecs/low_rank.h"
@@ -107,6 +108,7 @@ absl::StatusOr<std::unique_ptr<SampleCodec>> MakeSampleCodec(const CodecSpec& sp
 absl::StatusOr<std::unique_ptr<Encoder>> MakeEncoder(const CodecSpec& spec,
                                                      const CodecOptions& options) {
   RETURN_IF_ERROR(CheckOptions(spec, options));
+  if (!options.shapes.empty()) return MakeByMatrixEncoder(spec, options);
   std::unique_ptr<Encoder> encoder;
   if (options.device == Device::kCuda) {
     ASSIGN_OR_RETURN(encoder, cuda::MakeDeviceEncoder(WithoutZstd(spec), options, options.stream));
@@ -127,6 +129,7 @@ absl::StatusOr<std::unique_ptr<Encoder>> MakeEncoder(const CodecSpec& spec,
 absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const CodecSpec& spec,
                                                      const CodecOptions& options) {
   RETURN_IF_ERROR(CheckOptions(spec, options));
+  if (!options.shapes.empty()) return MakeByMatrixDecoder(spec, options);
   std::unique_ptr<Decoder> decoder;
   if (options.device == Device::kCuda) {
     ASSIGN_OR_RETURN(decoder, cuda::MakeDeviceDecoder(WithoutZstd(spec), options, options.stream));

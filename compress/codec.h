@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -87,6 +88,10 @@ struct CodecOptions {
                                 // process; empty: no disk tier (at both ends)
   // Cap of the tables of `predict`. The same at both ends.
   int64_t predictor_bytes = kPredictorBytes;
+  // Where a frame is no boundary's but a run of tensors (codecs/by_matrix.h): their shapes, each of
+  // {1, rows, columns}, a vector with one row. positions x hidden are then all their elements. The
+  // same at both ends.
+  std::vector<TensorDims> shapes;
   int64_t distinct_samples = 0;  // that the job has, if known: no more space than these need is
                                  // reserved. The same at both ends
 };
@@ -110,6 +115,9 @@ class Encoder {
   // Of topk and randomk: which elements of each sample the last frame holds, in order, samples x
   // kept; the decoder has the same. Empty: another codec.
   virtual absl::Span<const uint32_t> places() const { return {}; }
+  // Of lep on a host: the error that waits at this place of a frame for the next one, positions x
+  // hidden; valid until the next Encode. Empty: none yet, or another codec.
+  virtual absl::Span<const float> residual(int64_t sample) const { return {}; }
   // The samples of the coming frames, in their order: reads their buffers ahead from disk, as far
   // as memory goes; changes nothing but the speed. Optional.
   virtual void Prefetch(absl::Span<const uint32_t> sample_ids) {}

@@ -48,6 +48,9 @@ void CountBytes(const StepRecord& record) {
   }
 }
 
+constexpr char kLazyCosine[] = "isthmus_lazy_error_cosine";
+constexpr char kLazyRelative[] = "isthmus_lazy_error_ratio";
+
 void CountSteps(const char* outcome, double steps) {
   CounterAdd("isthmus_steps_total", "Steps by outcome.", {{"outcome", outcome}}, steps);
 }
@@ -78,6 +81,11 @@ void SessionMetrics::ShowJob(const std::string& job_id) {
     }
     groups_.clear();
   }
+  for (const std::string& link : lazy_links_) {
+    for (const char* name : {kLazyCosine, kLazyRelative})
+      GaugeRemove(name, {{"job", job_}, {"link", link}});
+  }
+  lazy_links_.clear();
   job_ = job_id;
 }
 
@@ -101,6 +109,20 @@ void SessionMetrics::ShowGroups(const StepRecord& record) {
   }
 }
 
+void SessionMetrics::ShowLazyErrors(const StepRecord& record) {
+  for (const LazyError& e : record.lazy_errors()) {
+    if (lazy_links_.count(e.link_id()) == 0 && lazy_links_.size() >= kMostLazyLinks) continue;
+    lazy_links_.insert(e.link_id());
+    const MetricLabels labels = {{"job", record.job_id()}, {"link", e.link_id()}};
+    GaugeSet(kLazyCosine,
+             "Of gradients sent by lep: mean cosine between the error that one leaves and the "
+             "difference of its activation to the next one's.",
+             labels, e.cosine());
+    GaugeSet(kLazyRelative, "Of gradients sent by lep: size of the error to what was to be sent.",
+             labels, e.relative_error());
+  }
+}
+
 void SessionMetrics::ReportStep(const StepRecord& record) {
   MutexLock lock(&mutex_);
   ShowJob(record.job_id());
@@ -116,6 +138,7 @@ void SessionMetrics::ReportStep(const StepRecord& record) {
     GaugeSet("isthmus_bubble_ratio", "Share of the last step in which this stage did not compute.",
              job, std::clamp(1 - record.compute_s() / record.step_s(), 0.0, 1.0));
   }
+  ShowLazyErrors(record);
   if (record.has_loss())
     GaugeSet("isthmus_loss", "Mean loss of the last step, nats a token.", job, record.loss());
   if (record.has_validation_loss()) {

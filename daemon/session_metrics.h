@@ -24,12 +24,15 @@ class SessionMetrics {
   void ReportRunning(const SessionRunner::Running& running, absl::Duration heartbeat_age);
 
  private:
+  static constexpr size_t kMostLazyLinks = 8;  // a stage has one boundary below
   void ShowJob(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ShowGroups(const StepRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ShowLazyErrors(const StepRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Mutex mutex_;
   std::string job_ ABSL_GUARDED_BY(mutex_);               // whose gauges are out; empty: none's
   std::set<std::string> groups_ ABSL_GUARDED_BY(mutex_);  // of it
+  std::set<std::string> lazy_links_ ABSL_GUARDED_BY(mutex_);
 };
 
 void ReportMeasurement(const std::string& peer, const LinkMeasurement& measurement);

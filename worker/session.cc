@@ -29,6 +29,7 @@ namespace {
 struct Line {
   const LinkPlan* plan = nullptr;
   std::unique_ptr<PlacesBoard> places;  // of the lower end, where gradients come by `kept`
+  std::unique_ptr<LazyWatch> lazy;      // of the upper end, where they go by `lep` on the host
   std::unique_ptr<Link> link;
   std::unique_ptr<Inlet> in;
   std::unique_ptr<Outlet> out;
@@ -168,10 +169,14 @@ absl::Status SessionImpl::OpenLinks() {
       ASSIGN_OR_RETURN(in, o_.make_lane());
       ASSIGN_OR_RETURN(out, o_.make_lane());
     }
+    const bool lazy = link == plan_->below() && link->backward().kind() == CodecSpec::LAZY;
+    if (lazy && out == nullptr) line.lazy = std::make_unique<LazyWatch>(2 * plan_->micros());
     ASSIGN_OR_RETURN(line.in, Inlet::Make(*plan_, *link, o_.spill_directory, o_.codec_states,
                                           line.places.get(), std::move(in)));
     ASSIGN_OR_RETURN(line.out, Outlet::Make(*plan_, *link, o_.spill_directory, o_.codec_states,
                                             line.places.get(), std::move(out)));
+    line.in->set_lazy_watch(line.lazy.get());
+    line.out->set_lazy_watch(line.lazy.get());
     absl::StatusOr<std::unique_ptr<Link>> opened =
         o_.links->Open(plan_->plan(), *link, plan_->rank(), plan_->open_timeout());
     if (!opened.ok())

@@ -80,6 +80,8 @@ void StepRecorder::AddSent(StepRecord* record) const {
     const Reading sent = lines_[i].out->TakeSent(record->step());
     record->set_encode_s(record->encode_s() + 1e-9 * sent.codec_ns);
     record->set_key_frames(record->key_frames() + sent.key_frames);
+    if (std::optional<LazyError> error = lines_[i].out->TakeLazyError(record->step()))
+      *record->add_lazy_errors() = *std::move(error);
     DirectionBytes* bytes = record->mutable_directions(static_cast<int>(i));
     bytes->set_raw_bytes(sent.raw_bytes);
     bytes->set_wire_bytes(sent.wire_bytes);

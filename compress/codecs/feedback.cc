@@ -60,6 +60,11 @@ void FeedbackCodec::Encode(RowSource& in, const SampleInfo& info, std::string* o
   inner_->Encode(corrected, info, out, &residual);
 }
 
+absl::Span<const float> FeedbackCodec::residual(int64_t index) const {
+  const auto found = lazy_ ? residuals_.find({0, index}) : residuals_.end();
+  return found == residuals_.end() ? absl::Span<const float>() : found->second;
+}
+
 void FeedbackCodec::SaveState(StateWriter* to) {
   to->Put<uint64_t>(residuals_.size());
   for (const auto& [place, e] : residuals_) {

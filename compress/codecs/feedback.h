@@ -34,6 +34,7 @@ class FeedbackCodec : public SampleCodec {
     return inner_->Check(bytes);
   }
   void Decode(absl::string_view body, RowSink& out) override { inner_->Decode(body, out); }
+  absl::Span<const float> residual(int64_t index) const override;
   void SaveState(StateWriter* to) override;
   void LoadState(StateReader* from) override;
 

@@ -23,6 +23,9 @@ class PerSampleEncoder : public Encoder {
   absl::StatusOr<uint64_t> StateHash() const override { return codec_->StateHash(); }
   CodecStats stats() const override { return stats_; }
   absl::Span<const uint32_t> places() const override { return places_; }
+  absl::Span<const float> residual(int64_t sample) const override {
+    return codec_->residual(sample);
+  }
   absl::Status SaveState(StateWriter* to) override;
   absl::Status LoadState(StateReader* from) override;
 

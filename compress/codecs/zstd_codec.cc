@@ -55,6 +55,9 @@ class ZstdEncoder : public Encoder {
   absl::StatusOr<uint64_t> StateHash() const override { return inner_->StateHash(); }
   void Prefetch(absl::Span<const uint32_t> ids) override { inner_->Prefetch(ids); }
   absl::Span<const uint32_t> places() const override { return inner_->places(); }
+  absl::Span<const float> residual(int64_t sample) const override {
+    return inner_->residual(sample);
+  }
   CodecStats stats() const override {
     CodecStats stats = inner_->stats();
     stats.payload_bytes = payload_bytes_;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
@@ -19,10 +20,13 @@ constexpr char kMagic[8] = {'I', 'S', 'T', 'H', 'C', 'S', 'T', '1'};
 // What a state makes sense with. Not the caps: the planner fits them to what a host has free, they
 // are the same at both ends, and a state that is too large for them is refused where it is read.
 uint64_t OptionsHash(const CodecOptions& o) {
-  const uint64_t fields[] = {
+  std::vector<uint64_t> fields = {
       o.seed, static_cast<uint64_t>(o.positions), static_cast<uint64_t>(o.hidden),
       static_cast<uint64_t>(o.predictor_bytes), static_cast<uint64_t>(o.distinct_samples)};
-  return Hash64(fields, sizeof fields);
+  for (const TensorDims& d : o.shapes)
+    fields.insert(fields.end(),
+                  {static_cast<uint64_t>(d.positions), static_cast<uint64_t>(d.hidden)});
+  return Hash64(fields.data(), fields.size() * sizeof fields[0]);
 }
 
 template <typename Codec>

@@ -34,6 +34,7 @@ JobRecord Merge(const std::map<int, StepRecord>& stages) {
     out.set_learning_rate(std::max(out.learning_rate(), r.learning_rate()));
     out.set_committed(out.committed() && r.committed());
     out.set_key_frames(out.key_frames() + r.key_frames());
+    out.mutable_lazy_errors()->MergeFrom(r.lazy_errors());
     for (const DirectionBytes& d : r.directions()) {
       out.set_raw_bytes(out.raw_bytes() + d.raw_bytes());
       out.set_wire_bytes(out.wire_bytes() + d.wire_bytes());
@@ -74,6 +75,16 @@ absl::Status CheckStepRecord(const StepRecord& r) {
       return absl::InvalidArgumentError(
           absl::StrCat("step record ", r.step(), ": a figure of group ", g.group_id().substr(0, 64),
                        " is negative or not finite"));
+    }
+  }
+  if (r.lazy_errors_size() > kMaxDirections)
+    return absl::InvalidArgumentError(
+        absl::StrCat("step record ", r.step(), ": ", r.lazy_errors_size(), " lazy errors"));
+  for (const LazyError& e : r.lazy_errors()) {
+    for (double v : {e.cosine(), e.error_mean(), e.difference_mean(), e.relative_error()}) {
+      if (!std::isfinite(v))
+        return absl::InvalidArgumentError(
+            absl::StrCat("step record ", r.step(), ": a lazy error is ", v));
     }
   }
   if (r.step() < 0 || r.tokens() < 0 || r.key_frames() < 0) {

@@ -53,6 +53,8 @@ struct Placement {
   int64_t buffer_memory_bytes = 0;  // cap per boundary end that fits every daemon's memory
   int64_t spill_bytes = 0;          // of buffer_bytes, at each end, on disk
   double slowest_s = 0;             // compute of one micro-batch on the slowest stage
+  std::vector<double> ahead_s;      // by stage: its last backward pass ends so long before the
+                                    // pipeline does; empty: not known
   double pipeline_s = 0;            // from the first forward to the last backward pass, mean
   double sync_s = 0;                // tied exchange and vote
   double tied_s = 0;                // of sync_s, what the tied exchange's bytes take

@@ -159,9 +159,9 @@ class Writer {
     AddTiedGroup(layout_.tied, &plan);
     if (layout_.replicas() > 1) {
       plan.mutable_job()->mutable_compression()->set_gradients(FormatCodec(layout_.gradients));
-      std::vector<int64_t> elements;
-      for (int s = 0; s < stages_; ++s) elements.push_back(OwnElements(plan, s));
-      AddGradientGroups(layout_.gradients, layout_.gradients, elements, &plan);
+      std::vector<std::vector<TensorDims>> tensors;
+      for (int s = 0; s < stages_; ++s) tensors.push_back(OwnShapes(plan, s));
+      AddGradientGroups(layout_.gradients, layout_.gradients, tensors, &plan);
     }
     std::vector<std::vector<int>> warmups;
     for (const Placement& p : layout_.chains) warmups.push_back(p.warmups);

@@ -400,7 +400,9 @@ absl::StatusOr<Placement> PricePlacement(const JobSpec& whole,
     ASSIGN_OR_RETURN(BoundaryChoice choice, LinksOf(p, b, links));
     p.boundaries.push_back(std::move(choice));
   }
-  return ChooseCodecs(job, p, links, effort);
+  ASSIGN_OR_RETURN(Placement chosen, ChooseCodecs(job, p, links, effort));
+  if (share.replicas > 1) RETURN_IF_ERROR(SetAhead(job, &chosen));
+  return chosen;
 }
 
 }  // namespace isthmus::coordinator

@@ -1,6 +1,8 @@
 #include "coordinator/planner/reduction_cost.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <string>
 #include <tuple>
@@ -12,9 +14,11 @@
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "coordinator/planner/step_time.h"
+#include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
 #include "proto/model/model_cost.h"
+#include "proto/model/stage_shapes.h"
 #include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
@@ -29,8 +33,28 @@ constexpr double kFourBitGradientLoss = 0.001;
 struct Group {
   std::vector<int> ranks;
   int64_t elements = 0;
-  bool tied = false;  // by the codec of compression.tied
+  std::vector<TensorDims> tensors;
+  bool tied = false;   // by the codec of compression.tied
+  bool coded = true;   // false: as fp32 (compression.gradient_stages)
+  int stage = -1;      // of a stage's gradients
+  double ahead_s = 0;  // its stage ends so long before the pipeline
 };
+
+// What crosses of a group, whole.
+double GroupBytes(const Group& group, const CodecSpec& codec) {
+  if (!ByMatrix(codec))
+    return WireBytes(codec, {1, group.elements / kGradientRow + 1, kGradientRow}, true);
+  double bytes = 0;
+  for (const TensorDims& d : group.tensors)
+    bytes += static_cast<double>(EncodedBytes(d.positions == 1 ? CodecSpec() : codec, d, true));
+  return bytes * (1 + kFrameOverheadShare) + kFrameHeaderBytes;
+}
+
+// The codec of a group where the stages' gradients go by `gradients`.
+CodecSpec CodecOf(const Group& group, const CodecSpec& gradients, const CodecSpec& tied) {
+  if (group.tied) return tied;
+  return group.coded ? gradients : CodecSpec();
+}
 
 // Do the replicas agree after several steps?
 bool Local(const JobSpec& job) { return job.strategy().local_steps() > 1; }
@@ -41,7 +65,11 @@ std::vector<Group> GroupsOf(const JobSpec& job, const Layout& layout) {
   std::vector<Group> groups;
   const int stages = layout.stages();
   const int64_t tied = int64_t{job.model().vocabulary()} * job.model().hidden();
-  if (stages > 1 && !Local(job)) groups.push_back({{}, tied, true});
+  if (stages > 1 && !Local(job)) {
+    groups.emplace_back();
+    groups[0].elements = tied;
+    groups[0].tied = true;
+  }
   for (int r = 0; r < layout.replicas() && !groups.empty(); ++r) {
     groups[0].ranks.push_back(r * stages);
     groups[0].ranks.push_back(r * stages + stages - 1);
@@ -51,7 +79,18 @@ std::vector<Group> GroupsOf(const JobSpec& job, const Layout& layout) {
     Group group;
     group.elements = StageCost(job.model(), first, first + layers[s], 1).parameters;
     if (stages > 1 && !Local(job) && (s == 0 || s + 1 == stages)) group.elements -= tied;
-    for (int r = 0; r < layout.replicas(); ++r) group.ranks.push_back(r * stages + s);
+    group.tensors = StageShapes(job.model(), first, first + layers[s]);
+    if (stages > 1 && Local(job) && (s == 0 || s + 1 == stages))
+      group.tensors.push_back({1, job.model().vocabulary(), job.model().hidden()});
+    group.coded = CodesGradientsOf(job, s);
+    group.stage = s;
+    for (int r = 0; r < layout.replicas(); ++r) {
+      const Placement& p = layout.chains[r];
+      const bool known = !Local(job) && s < static_cast<int>(p.ahead_s.size());
+      const double ahead_s = known ? p.ahead_s[s] : 0;
+      group.ahead_s = r == 0 ? ahead_s : std::min(group.ahead_s, ahead_s);
+      group.ranks.push_back(r * stages + s);
+    }
     groups.push_back(std::move(group));
   }
   return groups;
@@ -69,8 +108,7 @@ class Phase {
 
   void Add(const Group& group, const CodecSpec& codec) {
     const auto n = static_cast<double>(group.ranks.size());
-    const double part =
-        WireBytes(codec, {1, group.elements / kGradientRow + 1, kGradientRow}, true) / n;
+    const double part = GroupBytes(group, codec) / n;
     for (int a : group.ranks) {
       for (int b : group.ranks) {
         if (a < b) between_[{a, b}] += part;
@@ -110,26 +148,46 @@ double RoundTrip(const GroupPair& pair) {
   return std::max(pair.up.round_trip_s, pair.down.round_trip_s);
 }
 
-// Both phases, with the codecs: of the tied group, of those of the stages, or of all.
+// Both phases of the groups that `counts` says, with the codecs.
 double ExchangeSeconds(const Layout& layout, const std::vector<Group>& groups,
-                       const CodecSpec& gradients, const CodecSpec& tied, bool with_tied,
-                       bool with_stages) {
+                       const CodecSpec& gradients, const CodecSpec& tied,
+                       const std::function<bool(const Group&)>& counts) {
   Phase phase(layout);
   double round_trip_s = 0;
   std::map<int, double> codec_s;  // by rank
   for (const GroupPair& pair : layout.pairs) round_trip_s = std::max(round_trip_s, RoundTrip(pair));
   for (const Group& group : groups) {
-    if (group.tied ? !with_tied : !with_stages) continue;
-    const CodecSpec& codec = group.tied ? tied : gradients;
+    if (!counts(group)) continue;
+    const CodecSpec codec = CodecOf(group, gradients, tied);
     phase.Add(group, codec);
     const TensorDims dims{1, group.elements / kGradientRow + 1, kGradientRow};
     for (int rank : group.ranks)
       codec_s[rank] += kPassesOfCodec * CodecSeconds(codec, dims) +
-                       4 * kTransportSecondsPerByte * WireBytes(codec, dims, true);
+                       4 * kTransportSecondsPerByte * GroupBytes(group, codec);
   }
   double slowest_s = 0;
   for (const auto& [rank, seconds] : codec_s) slowest_s = std::max(slowest_s, seconds);
   return 2 * phase.Seconds() + round_trip_s + slowest_s;
+}
+
+bool OfStages(const Group& group) { return !group.tied; }
+
+// All groups, from the end of the pipeline on: a stage's group begins when its own backward passes
+// end, the tied one when those of all are done.
+double ReduceSeconds(const Layout& layout, const std::vector<Group>& groups,
+                     const CodecSpec& gradients, const CodecSpec& tied) {
+  const auto seconds = [&](const std::function<bool(const Group&)>& counts) {
+    return ExchangeSeconds(layout, groups, gradients, tied, counts);
+  };
+  double slowest_s = 0;
+  for (const Group& of : groups) {
+    const auto with_it = [&](const Group& g) {
+      const bool end = of.stage == 0 || of.stage + 1 == layout.stages();
+      return &g == &of || (g.tied && end);
+    };
+    slowest_s = std::max(slowest_s, seconds(with_it) - of.ahead_s);
+  }
+  return slowest_s;
 }
 
 // Down each chain, over to the first one's rank, and back.
@@ -203,10 +261,52 @@ absl::StatusOr<CodecSpec> Choose(const std::string& wanted,
   return ParseCodec(best);
 }
 
+// PowerSGD is made of both: without error feedback what a low rank leaves out would be lost.
+void WithFeedback(CodecSpec* codec, std::string* why) {
+  if (codec->kind() != CodecSpec::LOW_RANK) return;
+  CodecSpec with;
+  with.set_kind(CodecSpec::FEEDBACK);
+  *with.mutable_inner() = *codec;
+  *why = absl::StrCat(FormatCodec(*codec),
+                      " by matrix, with error feedback, as PowerSGD has it -> ", FormatCodec(with));
+  *codec = std::move(with);
+}
+
+// compression.gradient_stages, in words; empty: the job does not say.
+std::string StagesWords(const JobSpec& job, const Layout& layout,
+                        const std::vector<Group>& groups) {
+  const CompressionSpec& c = job.compression();
+  if (!c.has_gradient_stages()) return "";
+  double ahead_s = 0;
+  for (const Group& group : groups) ahead_s = std::max(ahead_s, group.ahead_s);
+  const int coded = std::min(c.gradient_stages(), layout.stages());
+  return absl::StrCat(
+      ", on ", coded, " of ", layout.stages(), " stages (compression.gradient_stages)",
+      coded < layout.stages()
+          ? absl::StrCat("; the others reduce as fp32, the first of them begin up to ",
+                         FormatSeconds(ahead_s), " before the pipeline ends")
+          : "");
+}
+
+// The codec of gradients as it is used, and why. `gradients_why`: of `auto`; else empty.
+void SayGradients(const JobSpec& job, const std::vector<Group>& groups, Layout* layout) {
+  const bool by_auto = !layout->gradients_why.empty();
+  WithFeedback(&layout->gradients, &layout->gradients_why);
+  const std::string some = StagesWords(job, *layout, groups);
+  if (layout->gradients_why.empty() && some.empty()) return;
+  if (layout->gradients_why.empty()) layout->gradients_why = FormatCodec(layout->gradients);
+  const char* each = Local(job) ? "an agreement " : "a step ";
+  layout->gradients_why = absl::StrCat(
+      Local(job) ? "what replicas learnt: " : "gradients of replicas: ", by_auto ? each : "",
+      layout->gradients_why, some);
+}
+
 }  // namespace
 
 int64_t ReductionBytes(const JobSpec& job, int64_t elements, int replicas) {
-  const absl::StatusOr<CodecSpec> codec = ParseCodec(job.compression().gradients());
+  absl::StatusOr<CodecSpec> codec = ParseCodec(job.compression().gradients());
+  std::string words;
+  if (codec.ok()) WithFeedback(&*codec, &words);
   // Own gradients, the sum and what is encoded; residuals of the contributions and of the own sum.
   int64_t bytes = 4 * (Local(job) ? 6 : 3) * elements;
   for (const int64_t part : {elements, elements / replicas})
@@ -230,22 +330,20 @@ absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout*
     candidates.push_back({absl::StrCat("quant(", bits, ", token, symmetric)"),
                           kQuantisedPrice + (bits < 8 ? kStepsForLoss * kFourBitGradientLoss : 0)});
   }
-  ASSIGN_OR_RETURN(layout->gradients,
-                   Choose(
-                       job.compression().gradients(), candidates, between * step_s,
-                       [&](const CodecSpec& codec) {
-                         return ExchangeSeconds(*layout, groups, codec, plain, false, true);
-                       },
-                       &layout->gradients_why));
-  if (!layout->gradients_why.empty())
-    layout->gradients_why =
-        absl::StrCat(local ? "what replicas learnt: " : "gradients of replicas: ",
-                     local ? "an agreement " : "a step ", layout->gradients_why);
+  std::vector<Group> stages;  // their groups alone
+  std::copy_if(groups.begin(), groups.end(), std::back_inserter(stages), OfStages);
+  ASSIGN_OR_RETURN(
+      layout->gradients,
+      Choose(
+          job.compression().gradients(), candidates, between * step_s,
+          [&](const CodecSpec& codec) { return ReduceSeconds(*layout, stages, codec, plain); },
+          &layout->gradients_why));
+  SayGradients(job, groups, layout);
   if (local) {
     layout->tied = layout->chain().tied;
     layout->tied_why = layout->chain().tied_why;
-    layout->agree_s = ExchangeSeconds(*layout, groups, layout->gradients, plain, false, true) +
-                      VoteSeconds(*layout);
+    layout->agree_s =
+        ExchangeSeconds(*layout, groups, layout->gradients, plain, OfStages) + VoteSeconds(*layout);
     for (const Placement& p : layout->chains) layout->sync_s = std::max(layout->sync_s, p.sync_s);
     layout->sync_s += layout->agree_s / between;
     layout->reduce_s = layout->agree_s / between;
@@ -261,16 +359,16 @@ absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout*
     ASSIGN_OR_RETURN(layout->tied, Choose(
                                        job.compression().tied(), {{"bf16", 0}, {"none", 0}}, step_s,
                                        [&](const CodecSpec& codec) {
-                                         return ExchangeSeconds(*layout, groups, plain, codec, true,
-                                                                false);
+                                         return ExchangeSeconds(
+                                             *layout, groups, plain, codec,
+                                             [](const Group& g) { return g.tied; });
                                        },
                                        &layout->tied_why));
     if (!layout->tied_why.empty())
       layout->tied_why =
           absl::StrCat("tied embedding, over both ends of all replicas: a step ", layout->tied_why);
   }
-  layout->reduce_s =
-      ExchangeSeconds(*layout, groups, layout->gradients, layout->tied, layout->stages() > 1, true);
+  layout->reduce_s = ReduceSeconds(*layout, groups, layout->gradients, layout->tied);
   layout->sync_s = layout->reduce_s + VoteSeconds(*layout);
   double hidden_s = layout->sync_s;
   for (size_t r = 0; r < layout->chains.size(); ++r)

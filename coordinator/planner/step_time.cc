@@ -323,6 +323,25 @@ absl::Status CountEpilogues(const JobSpec& job, Placement* p) {
   return absl::OkStatus();
 }
 
+absl::Status SetAhead(const JobSpec& job, Placement* p) {
+  if (Overlaps(job)) return absl::OkStatus();
+  const int stages = static_cast<int>(p->nodes.size());
+  ASSIGN_OR_RETURN(const std::vector<ActionList> schedule,
+                   BuildSchedule(job.strategy().schedule(), stages, Micros(job), p->warmups));
+  ScheduleCosts costs = Costs(*p, Visits::kAgain);
+  RETURN_IF_ERROR(AddEpilogues(job, *p, p->warmups, &costs));
+  ASSIGN_OR_RETURN(const Simulation run, Simulate(schedule, Wiring::Chain(stages),
+                                                  2 * job.strategy().queue_limit(), costs));
+  for (const std::vector<TimedAction>& stage : run.ranks) {
+    double end_s = 0;
+    for (const TimedAction& t : stage) {
+      if (t.action.op() == Action::BWD) end_s = t.end_s;
+    }
+    p->ahead_s.push_back(run.makespan_s - end_s);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status PriceTied(const JobSpec& job, const LinkIndex& links, Placement* p) {
   const NodeInfo &first = *p->nodes.front(), &last = *p->nodes.back();
   p->tied_up = links.Get(first.id(), last.id());

@@ -22,6 +22,10 @@ double HiddenSync(const JobSpec& job, const Placement& p);
 // placement's warm-ups.
 absl::Status CountEpilogues(const JobSpec& job, Placement* p);
 
+// Sets how long before the pipeline each stage's last backward pass ends, where steps do not
+// overlap.
+absl::Status SetAhead(const JobSpec& job, Placement* p);
+
 // Sets the times of a step. With `other`, also the time of the schedule that the job does not use.
 absl::Status PriceStep(const JobSpec& job, bool other, Placement* p);
 

@@ -8,7 +8,12 @@ namespace isthmus {
 
 bool GroupsTake(const CodecSpec& spec) {
   return !IsStateful(spec) && !NeedsTokenIds(spec) && !NeedsPlaces(spec) &&
-         spec.kind() != CodecSpec::AUTOENCODER;
+         spec.kind() != CodecSpec::AUTOENCODER && !(ByMatrix(spec) && spec.zstd());
+}
+
+bool ByMatrix(const CodecSpec& spec) {
+  const bool wrapped = spec.kind() == CodecSpec::FEEDBACK || spec.kind() == CodecSpec::LAZY;
+  return (wrapped ? spec.inner() : spec).kind() == CodecSpec::LOW_RANK;
 }
 
 absl::Status CheckEpilogue(const CodecSpec& backward) {

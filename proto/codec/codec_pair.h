@@ -23,6 +23,10 @@ bool GroupsTake(const CodecSpec& spec);
 // activation (kept).
 absl::Status CheckEpilogue(const CodecSpec& backward);
 
+// True for lowrank, and for ef and lep of one: a codec of a matrix's rows and columns. Gradients of
+// a stage go by it tensor by tensor (compress/codecs/by_matrix.h).
+bool ByMatrix(const CodecSpec& spec);
+
 // True for topk and randomk: each element of a sample is sent or is zero, and both ends know which.
 // A randomk of a topk (values=topk, cocktail) is none of them.
 bool KeepsPlaces(const CodecSpec& forward);

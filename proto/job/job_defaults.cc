@@ -76,10 +76,6 @@ absl::Status CheckCodec(absl::string_view field, const std::string& text, bool m
       absl::StrCat(field, ": ", spec.status().message(), may_be_auto && is_word ? or_auto : ""));
 }
 
-absl::Status NotBuilt(absl::string_view field) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": this is not built yet: leave it out"));
-}
-
 // `format_known`: of the data; the default vocabulary follows from it.
 void ValidateModel(const ModelSpec& m, bool format_known, Errors* errors) {
   errors->Add(CheckOneOf("model.family", m.family(), {"gpt2"}));
@@ -210,7 +206,7 @@ void CheckGradients(const std::string& text, Errors* errors) {
   if (GroupsTake(ParseCodec(text).value())) return;
   errors->Add(Bad(field, text,
                   "a codec without delta, predict, kept or autoencoder, such as none, bf16, "
-                  "ef(quant(8, token)) or ef(topk(0.01))"));
+                  "ef(quant(8, token)), ef(lowrank(4)) (without zstd) or ef(topk(0.01))"));
 }
 
 // One side of a boundary: what its codec is, and the field that says so.
@@ -265,7 +261,8 @@ void ValidateCompression(const CompressionSpec& c, int hidden, int stages, Error
       errors->Add(CheckCodec("compression.evaluation", c.evaluation(), false));
   CheckGradients(c.gradients(), errors);
   errors->Add(CheckRange("compression.min_bits", c.min_bits(), 2, 8));
-  if (c.has_gradient_stages()) errors->Add(NotBuilt("compression.gradient_stages"));
+  if (c.has_gradient_stages())
+    errors->Add(CheckRange("compression.gradient_stages", c.gradient_stages(), 0, 256));
   errors->Add(
       CheckOneOf("compression.tied", c.tied(),
                  {"auto", "none", "bf16", "fp16", "none | zstd", "bf16 | zstd", "fp16 | zstd"}));

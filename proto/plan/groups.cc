@@ -12,6 +12,7 @@
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
 #include "proto/model/model_cost.h"
+#include "proto/model/stage_shapes.h"
 
 namespace isthmus {
 
@@ -63,6 +64,22 @@ int64_t OwnElements(const Plan& plan, int rank) {
   return elements;
 }
 
+std::vector<TensorDims> OwnShapes(const Plan& plan, int rank) {
+  const ModelSpec& model = plan.job().model();
+  const RankPlan& r = plan.ranks(rank);
+  std::vector<TensorDims> shapes = StageShapes(model, r.first_layer(), r.end_layer());
+  for (const bool below : {true, false}) {
+    for (const LinkPlan& link : plan.links()) {
+      if (link.kind() != LinkPlan::BOUNDARY || (below ? link.upper() : link.lower()) != rank ||
+          link.forward().kind() != CodecSpec::AUTOENCODER)
+        continue;
+      const int64_t channels = link.forward().channels(), hidden = model.hidden();
+      shapes.push_back({1, below ? channels : hidden, below ? hidden : channels});
+    }
+  }
+  return shapes;
+}
+
 bool MakesLocalSteps(const Plan& plan) {
   return plan.replicas_size() > 1 && plan.job().strategy().local_steps() > 1;
 }
@@ -91,6 +108,36 @@ void SetTied(const ModelSpec& model, GroupPlan* group) {
   group->set_width(model.hidden());
 }
 
+bool IsByMatrix(const GroupPlan& group) {
+  return ByMatrix(group.contribution()) || ByMatrix(group.sum());
+}
+
+// Rows of one element where the codec works by matrix, else of kGradientRow.
+void SetTensors(const std::vector<TensorDims>& tensors, GroupPlan* group) {
+  const int64_t elements = ElementsOf(tensors);
+  const bool by_matrix = IsByMatrix(*group);
+  group->set_width(by_matrix ? 1 : kGradientRow);
+  group->set_rows((elements + group->width() - 1) / group->width());
+  for (const TensorDims& d : tensors) {
+    if (!by_matrix) break;
+    MatrixShape* shape = group->add_shapes();
+    shape->set_rows(d.positions);
+    shape->set_width(d.hidden);
+  }
+}
+
+// The shapes that a group by matrix needs; of another one none.
+bool ShapesFit(const GroupPlan& group) {
+  if (!IsByMatrix(group)) return group.shapes().empty();
+  int64_t elements = 0;
+  for (const MatrixShape& shape : group.shapes()) {
+    constexpr int64_t kMost = int64_t{1} << 33;
+    if (shape.rows() < 1 || shape.width() < 1 || shape.rows() > kMost / shape.width()) return false;
+    elements += shape.rows() * shape.width();
+  }
+  return group.width() == 1 && elements == group.rows();
+}
+
 std::vector<int> RanksOfStage(const Plan& plan, int stage) {
   std::vector<int> ranks;
   for (int r = 0; r < plan.ranks_size(); ++r) {
@@ -117,28 +164,35 @@ void AddTiedGroup(const CodecSpec& codec, Plan* plan) {
   }
 }
 
+bool CodesGradientsOf(const JobSpec& job, int stage) {
+  const CompressionSpec& c = job.compression();
+  return !c.has_gradient_stages() || stage < c.gradient_stages();
+}
+
 void AddGradientGroups(const CodecSpec& contribution, const CodecSpec& sum,
-                       const std::vector<int64_t>& elements_of_stage, Plan* plan) {
+                       const std::vector<std::vector<TensorDims>>& tensors_of_stage, Plan* plan) {
   const bool local = MakesLocalSteps(*plan);
   const GroupPlan::Value value = local ? GroupPlan::DIFFERENCE : GroupPlan::GRADIENT;
-  const int stages = static_cast<int>(elements_of_stage.size());
-  for (int s = 0; s < stages; ++s) {
-    const std::vector<int> ranks = RanksOfStage(*plan, s);
-    if (ranks.size() < 2) continue;
+  const int stages = static_cast<int>(tensors_of_stage.size());
+  const auto add = [&](const std::string& id, int stage, bool coded) {
     GroupPlan* group =
-        AddGroup(absl::StrCat("stage ", s), ranks, GroupPlan::SHARDED, contribution, sum, plan);
-    group->set_tensors(GroupPlan::OWN);
+        AddGroup(id, RanksOfStage(*plan, stage), GroupPlan::SHARDED,
+                 coded ? contribution : CodecSpec(), coded ? sum : CodecSpec(), plan);
     group->set_value(value);
-    group->set_rows((elements_of_stage[s] + kGradientRow - 1) / kGradientRow);
-    group->set_width(kGradientRow);
+    return group;
+  };
+  for (int s = 0; s < stages; ++s) {
+    if (RanksOfStage(*plan, s).size() < 2) continue;
+    GroupPlan* group = add(absl::StrCat("stage ", s), s, CodesGradientsOf(plan->job(), s));
+    group->set_tensors(GroupPlan::OWN);
+    SetTensors(tensors_of_stage[s], group);
   }
   if (!local || stages == 1) return;
   for (const int s : {0, stages - 1}) {
-    GroupPlan* group =
-        AddGroup(absl::StrCat(kTiedGroup, s == 0 ? " first" : " last"), RanksOfStage(*plan, s),
-                 GroupPlan::SHARDED, contribution, sum, plan);
+    GroupPlan* group = add(absl::StrCat(kTiedGroup, s == 0 ? " first" : " last"), s,
+                           CodesGradientsOf(plan->job(), stages - 1));
     SetTied(plan->job().model(), group);
-    group->set_value(value);
+    if (IsByMatrix(*group)) SetTensors({{1, group->rows(), group->width()}}, group);
   }
 }
 
@@ -182,7 +236,39 @@ int PositionIn(const GroupPlan& group, int rank) {
 
 Rows OwnedRows(const GroupPlan& group, int position) {
   const int64_t n = group.ranks_size();
-  return {group.rows() * position / n, group.rows() * (position + 1) / n};
+  const auto cut = [&](int64_t part) {
+    const int64_t wanted = group.rows() * part / n;
+    if (group.shapes().empty() || part == 0 || part == n) return wanted;
+    int64_t before = 0;  // the end of a tensor that is nearest
+    for (const MatrixShape& shape : group.shapes()) {
+      const int64_t after = before + shape.rows() * shape.width();
+      if (after >= wanted) return wanted - before <= after - wanted ? before : after;
+      before = after;
+    }
+    return before;
+  };
+  return {cut(position), cut(position + 1)};
+}
+
+std::vector<TensorDims> ShapesIn(const GroupPlan& group, const Rows& rows) {
+  std::vector<TensorDims> shapes;
+  int64_t at = 0;
+  for (const MatrixShape& shape : group.shapes()) {
+    if (at >= rows.begin && at < rows.end) shapes.push_back({1, shape.rows(), shape.width()});
+    at += shape.rows() * shape.width();
+  }
+  return shapes;
+}
+
+int64_t RowsBytes(const GroupPlan& group, const CodecSpec& codec, const Rows& rows, bool most) {
+  const auto bytes = [most](const CodecSpec& spec, const TensorDims& d) {
+    return most ? MaxEncodedBytes(spec, d) : EncodedBytes(spec, d, true);
+  };
+  if (group.shapes().empty()) return bytes(codec, {1, rows.count(), group.width()});
+  int64_t all = 0;
+  for (const TensorDims& d : ShapesIn(group, rows))
+    all += bytes(d.positions == 1 ? CodecSpec() : codec, d);
+  return all;
 }
 
 Rows FrameRows(const GroupPlan& group, FrameHeader::Kind kind, int from, int to) {
@@ -228,6 +314,8 @@ absl::Status CheckGroup(const Plan& plan, const GroupPlan& group) {
     if (!GroupsTake(*codec))
       return wrong(absl::StrCat("the codec ", FormatCodec(*codec), " can't be used in a group"));
   }
+  if (!ShapesFit(group))
+    return wrong("the shapes of its tensors are not those that its codec needs");
   return absl::OkStatus();
 }
 

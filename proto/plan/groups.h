@@ -39,6 +39,8 @@ std::string StageWords(const Plan& plan, int rank);
 // the autoencoders on its boundaries. The tied embedding is one of them where no other rank of its
 // replica has a copy.
 int64_t OwnElements(const Plan& plan, int rank);
+// Their shapes, in the engine's order: {1, rows, columns} each, a vector with one row.
+std::vector<TensorDims> OwnShapes(const Plan& plan, int rank);
 
 // Several replicas that make steps by themselves and then agree (strategy.local_steps).
 bool MakesLocalSteps(const Plan& plan);
@@ -51,12 +53,18 @@ bool AgreesAfter(const Plan& plan, int64_t step);
 void AddTiedGroup(const CodecSpec& codec, Plan* plan);
 
 // For each stage of several replicas a group of its ranks, which adds up the gradients of all
-// parameters but the tied ones: elements_of_stage[s] of them (OwnElements). Sharded. With local
-// steps they are of differences of the weights, and the tied embedding has two more groups: of the
-// first stages and of the last ones, which reduce the same bits in the same way.
+// parameters but the tied ones: tensors_of_stage[s] (OwnShapes). Sharded: in rows of kGradientRow,
+// or tensor by tensor (GroupPlan.shapes; rows of one element) where the codec works by matrix. With
+// local steps they are of differences of the weights, and the tied embedding has two more groups:
+// of the first stages and of the last ones, which reduce the same bits in the same way.
+// compression.gradient_stages: groups of later stages reduce as fp32; those of the tied embedding
+// too, unless all stages are coded.
 constexpr int64_t kGradientRow = 512;  // the width of such a group: what one scale may cover
 void AddGradientGroups(const CodecSpec& contribution, const CodecSpec& sum,
-                       const std::vector<int64_t>& elements_of_stage, Plan* plan);
+                       const std::vector<std::vector<TensorDims>>& tensors_of_stage, Plan* plan);
+
+// Do the gradients of this stage go by compression.gradients?
+bool CodesGradientsOf(const JobSpec& job, int stage);
 
 // The part [begin, end) of each batch that a replica takes.
 struct Share {
@@ -73,7 +81,8 @@ absl::Status CheckReplicas(const Plan& plan);
 // Place of `rank` in group.ranks; -1: it is not in it.
 int PositionIn(const GroupPlan& group, int rank);
 
-// Rows [begin, end) of the part that the rank at `position` owns: equal parts, to a row.
+// Rows [begin, end) of the part that the rank at `position` owns: equal parts, to a row, or of a
+// group with shapes to a tensor.
 struct Rows {
   int64_t begin = 0, end = 0;
   int64_t count() const { return end - begin; }
@@ -82,6 +91,11 @@ Rows OwnedRows(const GroupPlan& group, int position);
 
 // Of a frame from the rank `from` to the rank `to`; kind CONTRIBUTION or SUM.
 Rows FrameRows(const GroupPlan& group, FrameHeader::Kind kind, int from, int to);
+
+// The tensors of these rows, of a group with shapes; none of another group.
+std::vector<TensorDims> ShapesIn(const GroupPlan& group, const Rows& rows);
+// What these rows take by `codec`; `most`: what an encoder never exceeds.
+int64_t RowsBytes(const GroupPlan& group, const CodecSpec& codec, const Rows& rows, bool most);
 
 // What a direction of `link` carries is encoded by: of a boundary its own codec ("lowrank(4)
 // (epilogue)" if it codes those gradients alone), else those of the

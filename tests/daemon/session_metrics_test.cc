@@ -60,6 +60,23 @@ TEST(SessionMetrics, AStepBecomesCountersAndGauges) {
   }
 }
 
+TEST(SessionMetrics, LazyErrorsGoWithTheirJob) {
+  SessionMetrics metrics;
+  StepRecord record;
+  record.set_job_id("lazy-1");
+  LazyError* e = record.add_lazy_errors();
+  e->set_link_id("b3");
+  e->set_cosine(-0.125);
+  e->set_relative_error(0.5);
+  metrics.ReportStep(record);
+  EXPECT_TRUE(Shows("isthmus_lazy_error_cosine{job=\"lazy-1\",link=\"b3\"} -0.125\n"));
+  EXPECT_TRUE(Shows("isthmus_lazy_error_ratio{job=\"lazy-1\",link=\"b3\"} 0.5\n"));
+  record.set_job_id("lazy-2");
+  record.clear_lazy_errors();
+  metrics.ReportStep(record);
+  EXPECT_FALSE(Shows("isthmus_lazy_error_cosine{job=\"lazy-1\""));
+}
+
 TEST(SessionMetrics, APeerThatIsGoneIsNoLongerShown) {
   const std::string peer = "gone";
   LinkMeasurement measured;

@@ -33,7 +33,7 @@ class MonitoringTest(unittest.TestCase):
         cls.cluster.start(3)
         cls.cluster.submit(cls.cluster.job(
             strategy__stages=3, recipe__steps=1000000, recipe__eval_every=5, checkpoint__every=10,
-            compression__forward="delta(quant(3))", compression__backward="quant(6)"))
+            compression__forward="delta(quant(3))", compression__backward="lep(quant(6))"))
         cls.cluster.wait_state({"running"}, step=25)
         cls.sd = f"http://{cls.cluster.http}/sd"
 

@@ -37,12 +37,34 @@ class ReplicasTest(unittest.TestCase):
         self.assertIn("2 replicas x 2 stages", out)
         for word in ("REPLICA", "SAMPLES", "SENT", "gradients: tied embedding", "replica 1, stage 0", "so that all end at about the same time"):
             self.assertIn(word, out)
+        self.optimus(cluster)
         code, out, err = cluster.cli("plan", job, "--set", "strategy.replicas=3")
         self.assertNotEqual(code, 0)
         self.assertIn("3 replicas x 2 stages need 6 daemons; 4 are free", err)
         code, out, err = cluster.cli("plan", job, "--set", "compression.gradients=predict(quant(4))")
         self.assertNotEqual(code, 0)
         self.assertIn("compression.gradients", err)
+
+    def optimus(self, cluster):
+        """compress/OPTIMUS.md: gradients of an epilogue by lep, those of replicas by PowerSGD on one stage of two."""
+        job = cluster.job("optimus", strategy__stages=2, strategy__replicas=2, recipe__steps=40, checkpoint__every=0, recipe__micro_batch=1,
+                          compression__backward="lep(lowrank(4))", compression__backward_when="epilogue",
+                          compression__gradients="lowrank(4)", compression__gradient_stages=1)
+        code, out, err = cluster.cli("plan", job)
+        self.assertEqual(code, 0, err)
+        for words in ("lep(lowrank(4)) (epilogue)", "in the epilogue alone, the last", "gradients of a step go by lep(lowrank(4)), the others as fp32",
+                      "with error feedback, as PowerSGD has it -> ef(lowrank(4)), on 1 of 2 stages (compression.gradient_stages)"):
+            self.assertIn(words, out)
+        cluster.submit(job)
+        cluster.wait_state({"finished"}, "optimus")
+        losses = cluster.losses("optimus")
+        self.assertEqual(len(losses), 40)
+        self.assertLess(sum(losses[s] for s in range(35, 40)), 0.85 * sum(losses[s] for s in range(5)))
+        code, out, err = cluster.cli("logs", "optimus", "--json")
+        errors = json.loads(out.splitlines()[-1])["lazy_errors"]
+        self.assertEqual(sorted(e["link_id"] for e in errors), ["b0.0", "b0.1"])
+        self.assertTrue(all(0 < e["relative_error"] <= 1 and abs(e.get("cosine", 0)) <= 1 for e in errors), errors)
+        self.assertIn("lep cosine ", cluster.cli("logs", "optimus")[1])
 
     def test_local_steps_agree_now_and_then(self):
         cluster = self.cluster(4)

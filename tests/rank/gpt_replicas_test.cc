@@ -107,6 +107,47 @@ TEST(GptReplicas, WhatTheyExchangeMayBeCompressed) {
   EXPECT_GT(MeanOfLast(train("topk(0.01)").losses, 10), 1.3 * last);
 }
 
+// PowerSGD (arXiv 1905.13727): a rank of 4 of matrices of 32 and more.
+TEST(GptReplicas, LowRankGradientsLearnAsWell) {
+  WorldShape shape = SmallGpt();
+  shape.stages = 2;
+  shape.global_batch = 8;
+  shape.replicas = {4, 4};
+  shape.steps = 100;
+  const TextCorpus corpus(GenerateText(8000, 1), shape.context, 20);
+  const ReplicaRun plain = RunReplicas(shape, corpus);
+  const double last = MeanOfLast(plain.losses, 10);
+  shape.gradients = "ef(lowrank(4))";
+  const ReplicaRun low = RunReplicas(shape, corpus);
+  EXPECT_LT(MeanOfLast(low.losses, 10), 1.1 * last);
+  EXPECT_LT(low.group_bytes, 0.6 * plain.group_bytes) << "the tied embedding goes as fp32";
+  shape.gradients = "lowrank(1)";
+  EXPECT_GT(MeanOfLast(RunReplicas(shape, corpus).losses, 10), MeanOfLast(low.losses, 10))
+      << "the measure sees nothing";
+}
+
+// Algorithms, T2.6: none of the stages is exact, all of them with full rank is to 1e-5.
+TEST(GptReplicas, GradientsOfNoStageAndOfAllWithFullRank) {
+  WorldShape shape = SmallGpt();
+  shape.stages = 2;
+  shape.global_batch = 8;
+  shape.replicas = {4, 4};
+  shape.steps = 8;
+  const TextCorpus corpus(GenerateText(4000, 1), shape.context, 20);
+  const ReplicaRun plain = RunReplicas(shape, corpus);
+  shape.gradients = "ef(lowrank(128))";
+  shape.gradient_stages = 0;
+  EXPECT_EQ(RunReplicas(shape, corpus).losses, plain.losses);
+  shape.gradient_stages = 2;
+  const ReplicaRun full = RunReplicas(shape, corpus);
+  ASSERT_THAT(full.losses, SizeIs(plain.losses.size()));
+  for (size_t i = 0; i < full.losses.size(); ++i)
+    EXPECT_NEAR(full.losses[i], plain.losses[i], kTolerance * plain.losses[i]) << "step " << i;
+  shape.gradients = "ef(lowrank(1))";
+  shape.gradient_stages = 1;
+  EXPECT_NE(RunReplicas(shape, corpus).losses, plain.losses);
+}
+
 // Local steps with an agreement now and then: about as good as gradients at every step, for a
 // fraction of the bytes.
 TEST(GptReplicas, LocalStepsLearnAsWell) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <string>
 #include <vector>
@@ -120,6 +121,41 @@ TEST(SessionEpilogue, AResumeIsBitIdentical) {
     EXPECT_THAT(RunWorld(MakePlan(shape, 3, 8), &store, &lost).weights, Not(whole.weights))
         << codec;
   }
+}
+
+// Of boundaries whose gradients go by lep, what the errors were: a record a step of the stage that
+// sends them.
+TEST(SessionEpilogue, LazyErrorsAreInTheRecords) {
+  for (const bool epilogue : {false, true}) {
+    WorldShape shape = Shape("lep(lowrank(1))");
+    shape.epilogue = epilogue;
+    World::Options options;
+    options.make_lanes = [](int) -> LaneFactory {  // as a daemon's on a CPU
+      return []() -> absl::StatusOr<std::unique_ptr<DeviceLane>> { return nullptr; };
+    };
+    World world(MakePlan(shape), options);
+    for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+    for (int stage = 0; stage < 3; ++stage) {
+      for (const StepRecord& record : world.observer(stage).records()) {
+        if (stage == 0) {
+          EXPECT_THAT(record.lazy_errors(), SizeIs(0));
+          continue;
+        }
+        // In the first step of an epilogue of one gradient no error has met another one yet.
+        if (record.step() == 0 && epilogue) continue;
+        ASSERT_THAT(record.lazy_errors(), SizeIs(1)) << stage << " step " << record.step();
+        const LazyError& error = record.lazy_errors(0);
+        EXPECT_EQ(error.link_id(), stage == 1 ? "b0" : "b1");
+        EXPECT_LE(std::abs(error.cosine()), 1 + 1e-6);
+        EXPECT_GT(error.relative_error(), 0);
+        EXPECT_LE(error.relative_error(), 1 + 1e-6);
+      }
+    }
+  }
+  const WorldShape plain = Shape("lowrank(1)");
+  World world(MakePlan(plain));
+  for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(world.observer(1).records().back().lazy_errors(), SizeIs(0));
 }
 
 // Both ends derive the epilogue from the plan; one that was told otherwise is found out.

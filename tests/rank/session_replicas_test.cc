@@ -8,7 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/codec/codec_pair.h"
+#include "proto/codec/codec_text.h"
 #include "proto/plan/groups.h"
+#include "tests/worker/link/memory_states.h"
 #include "tests/worker/world.h"
 #include "worker/session.h"
 
@@ -135,11 +138,13 @@ TEST(Replicas, ResumeIsBitIdentical) {
 
 // Lossy reductions: all replicas go on with the same weights, whatever the codec.
 TEST(Replicas, LossyReductionsKeepTheReplicasEqual) {
-  for (const char* codec : {"bf16", "quant(4)", "ef(topk(0.25))"}) {
+  for (const char* codec : {"bf16", "quant(4)", "ef(topk(0.25))", "ef(lowrank(1))"}) {
     WorldShape shape;
     shape.replicas = {3, 3, 1};
     shape.gradients = codec;
-    shape.tied = codec;
+    const bool by_matrix = ByMatrix(ParseCodec(codec).value());
+    shape.stages = by_matrix ? 1 : 2;  // the fake's one matrix is there
+    if (!by_matrix) shape.tied = codec;
     const Plan plan = MakePlan(shape);
     std::vector<Stage*> stages(plan.ranks_size());
     World::Options options;
@@ -156,6 +161,46 @@ TEST(Replicas, LossyReductionsKeepTheReplicasEqual) {
           << codec << " rank " << r;
     }
   }
+}
+
+// compression.gradient_stages 0: no group is coded (algorithms, T2.6). By matrix a resume is exact.
+TEST(Replicas, GradientStagesAndAResumeByMatrix) {
+  WorldShape shape;
+  shape.replicas = {4, 3};
+  const Outcome plain = RunWorld(shape);
+  shape.gradients = "quant(2)";
+  shape.gradient_stages = 0;
+  EXPECT_EQ(RunWorld(shape).weights, plain.weights);
+  shape.gradient_stages = 1;
+  EXPECT_NE(RunWorld(shape).weights, plain.weights);
+
+  shape = WorldShape();
+  shape.stages = 1;
+  shape.replicas = {4, 3};
+  shape.gradients = "ef(lowrank(1))";
+  shape.constant_rate = true;
+  shape.steps = 8;
+  shape.checkpoint_every = 4;
+  const Outcome whole = RunWorld(shape);
+  MemoryStore store;
+  MemoryStates states, lost;
+  WorldShape first = shape;
+  first.steps = 4;
+  World::Options options;
+  options.store = &store;
+  options.codec_states = &states;
+  World before(MakePlan(first), options);
+  for (const absl::Status& status : before.Run()) ASSERT_TRUE(status.ok()) << status;
+  const MemoryStore half(store);
+  World after(MakePlan(shape, 2, 4), options);
+  for (const absl::Status& status : after.Run()) ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(after.Weights(8), whole.weights);
+  MemoryStore again(half);
+  options.store = &again;
+  options.codec_states = &lost;
+  World without(MakePlan(shape, 3, 4), options);
+  for (const absl::Status& status : without.Run()) ASSERT_TRUE(status.ok()) << status;
+  EXPECT_NE(without.Weights(8), whole.weights) << "the residuals change nothing";
 }
 
 // One replica sees what is not finite: none of them steps.

@@ -53,6 +53,7 @@ JobSpec MakeJob(const WorldShape& s) {
   c->set_backward(s.backward);
   c->set_backward_when(s.epilogue ? "epilogue" : "all");
   c->set_tied(s.tied);
+  if (s.gradient_stages >= 0) c->set_gradient_stages(s.gradient_stages);
   c->set_check_buffers(s.check_buffers);
   c->set_buffer_memory_bytes(s.buffer_memory_bytes);
   c->set_buffer_disk_bytes(s.buffer_disk_bytes);
@@ -119,15 +120,18 @@ Plan MakePlan(const WorldShape& s, uint64_t generation, int64_t start_step) {
   if (s.stages > 1 && replicas == 1)
     *plan.add_links() = MakeLink(s, plan.job(), "tied", 0, s.stages - 1);
   AddTiedGroup(ParseCodec(plan.job().compression().tied()).value(), &plan);
-  std::vector<int64_t> elements;  // as the fake stage has them
+  std::vector<std::vector<TensorDims>> tensors;  // as the fake stage has them
   for (int i = 0; i < s.stages; ++i) {
     const RankPlan& rank = plan.ranks(i);
-    elements.push_back(s.real_stages ? OwnElements(plan, i)
-                                     : (rank.end_layer() - rank.first_layer()) * s.hidden +
-                                           (s.stages == 1 ? s.vocabulary * s.hidden : 0));
+    if (s.real_stages) {
+      tensors.push_back(OwnShapes(plan, i));
+      continue;
+    }
+    tensors.emplace_back(rank.end_layer() - rank.first_layer(), TensorDims{1, 1, s.hidden});
+    if (s.stages == 1) tensors.back().push_back({1, s.vocabulary, s.hidden});
   }
   const CodecSpec gradients = ParseCodec(s.gradients).value();
-  AddGradientGroups(gradients, gradients, elements, &plan);
+  AddGradientGroups(gradients, gradients, tensors, &plan);
   const absl::Status written = WriteActions({}, &plan);
   if (!written.ok()) Fatal(__FILE__, __LINE__, written.message());
   return plan;

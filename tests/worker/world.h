@@ -39,6 +39,7 @@ struct WorldShape {
   bool epilogue = false;  // backward codes that part of a step alone
   std::string tied = "none";
   std::string gradients = "none";  // of replicas
+  int gradient_stages = -1;        // -1: all
   int local_steps = 1;
   bool look_ahead = false;  // with schedule "overlap"
   double outer_learning_rate = 0.7, outer_momentum = 0.9;

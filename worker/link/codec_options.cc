@@ -35,8 +35,9 @@ compress::CodecOptions BoundaryCodecOptions(const SessionPlan& plan, const LinkP
 compress::CodecOptions GroupCodecOptions(const SessionPlan& plan, int group, FrameHeader::Kind kind,
                                          int from, int to) {
   const GroupPlan& g = plan.plan().groups(group);
-  compress::CodecOptions options =
-      Options(plan, {1, FrameRows(g, kind, from, to).count(), g.width()});
+  const Rows rows = FrameRows(g, kind, from, to);
+  compress::CodecOptions options = Options(plan, {1, rows.count(), g.width()});
+  options.shapes = ShapesIn(g, rows);
   // The first and the last stages reduce the tied embedding's differences to the same bits.
   const bool twin = g.tensors() == GroupPlan::TIED && g.value() == GroupPlan::DIFFERENCE;
   std::string what = twin ? kTiedGroup : g.id();

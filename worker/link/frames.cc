@@ -154,6 +154,11 @@ TensorDims FrameDims(const SessionPlan& plan, const LinkPlan& link, const Expect
 int64_t MaxPayloadBytes(const SessionPlan& plan, const LinkPlan& link,
                         const ExpectedFrame& expected) {
   if (!HasTensor(expected.kind)) return 0;
+  if (OfGroup(expected.kind)) {
+    const GroupPlan& group = plan.plan().groups(expected.group);
+    return RowsBytes(group, FrameCodec(plan, link, expected.kind, 0, expected.group),
+                     FrameRows(group, expected.kind, plan.peer(link), plan.rank()), true);
+  }
   return MaxEncodedBytes(FrameCodec(plan, link, expected.kind, expected.micro, expected.group),
                          FrameDims(plan, link, expected));
 }

@@ -274,6 +274,8 @@ absl::Status Inlet::Decode(const ExpectedFrame& expected, const Frame& frame, In
   RETURN_IF_ERROR(decoder->Decode(frame.payload, h.state_version(), context, view));
   if (on_lane) RETURN_IF_ERROR(lane_->Written(&tensor));
   if (OfGroup(expected.kind)) return absl::OkStatus();
+  if (lazy_watch_ != nullptr && expected.kind == FrameHeader::ACTIVATION)
+    lazy_watch_->Activation(h.step(), h.micro(), tensor);
   const absl::Span<const uint32_t> tokens = decoder->token_ids();
   out->token_ids.assign(tokens.begin(), tokens.end());
   if (expected.kind == FrameHeader::ACTIVATION && NeedsPlaces(link_plan_.backward()))

@@ -26,6 +26,7 @@
 #include "compress/codec.h"
 #include "worker/device_lane.h"
 #include "worker/link/frames.h"
+#include "worker/link/lazy_watch.h"
 #include "worker/link/link.h"
 #include "worker/link/prefetch_order.h"
 #include "worker/link/resumable_codec.h"
@@ -83,6 +84,8 @@ class Inlet {
   }
   void Join();
 
+  // Before Start alone: it hears of each activation. It outlives the inlet.
+  void set_lazy_watch(LazyWatch* watch) { lazy_watch_ = watch; }
   // Before Start alone. A group's link has none.
   ResumableCodec<compress::Decoder>* decoder() { return &decoder_; }
 
@@ -118,6 +121,7 @@ class Inlet {
   std::map<std::pair<FrameHeader::Kind, int>, std::unique_ptr<compress::Decoder>> group_decoders_;
   std::unique_ptr<PrefetchOrder> prefetch_order_;  // null: nothing to read ahead
   PlacesBoard* places_ = nullptr;                  // of a boundary, from above, by `kept`
+  LazyWatch* lazy_watch_ = nullptr;                // of a boundary, from below
   std::unique_ptr<DeviceLane> lane_;               // null: the stage is on the CPU
   bool on_lane_ = false, eval_on_lane_ = false, raw_on_lane_ = false;  // which decoders are
   std::unordered_set<uint32_t> ids_of_step_;

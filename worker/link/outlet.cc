@@ -148,6 +148,13 @@ std::map<int, Outlet::GroupBytes> Outlet::TakeGroups(int64_t step) {
   return bytes;
 }
 
+std::optional<LazyError> Outlet::TakeLazyError(int64_t step) {
+  std::optional<LazyError> error =
+      lazy_watch_ != nullptr ? lazy_watch_->Take(step) : std::optional<LazyError>();
+  if (error.has_value()) error->set_link_id(link_plan_.id());
+  return error;
+}
+
 absl::Status Outlet::SendOne(Outbound item) {
   FrameHeader& h = item.header;
   if (h.kind() == FrameHeader::BUFFER_HASH) {
@@ -218,7 +225,10 @@ absl::Status Outlet::Encode(Outbound* item) {
                                                          : raw ? raw_on_lane_
                                                                : on_lane_,
                                                          &item->tensor));
+  const bool watched = lazy_watch_ != nullptr && h.kind() == FrameHeader::GRADIENT;
+  if (watched) lazy_watch_->Before(h.step(), h.micro(), !raw, view, *encoder);
   RETURN_IF_ERROR(encoder->Encode(view, context, &item->payload));
+  if (watched && !raw) lazy_watch_->After(h.step(), *encoder);
   h.set_state_version(encoder->version());
   if (places_ != nullptr && h.kind() == FrameHeader::ACTIVATION)
     RETURN_IF_ERROR(places_->Put(h.step(), h.micro(), encoder->places()));

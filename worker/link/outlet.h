@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "base/queue.h"
 #include "compress/codec.h"
 #include "worker/device_lane.h"
+#include "worker/link/lazy_watch.h"
 #include "worker/link/link.h"
 #include "worker/link/prefetch_order.h"
 #include "worker/link/resumable_codec.h"
@@ -72,6 +74,11 @@ class Outlet {
   void Abort(absl::Status why) { queue_.Abort(std::move(why)); }
   void Join();
 
+  // Before Start alone: it hears of each gradient. It outlives the outlet.
+  void set_lazy_watch(LazyWatch* watch) { lazy_watch_ = watch; }
+  // Of a boundary whose gradients go by lep, what their errors were in `step`; asked for once. Any
+  // thread.
+  std::optional<LazyError> TakeLazyError(int64_t step);
   // Before Start alone. A group's link has none: its frames come encoded.
   ResumableCodec<compress::Encoder>* encoder() { return &encoder_; }
 
@@ -104,6 +111,7 @@ class Outlet {
   std::unique_ptr<compress::Encoder> raw_encoder_;   // of gradients beside the epilogue's
   std::unique_ptr<PrefetchOrder> prefetch_order_;    // outlet thread; null: nothing to read ahead
   PlacesBoard* places_ = nullptr;                    // upwards alone, where gradients are `kept`
+  LazyWatch* lazy_watch_ = nullptr;                  // downwards alone
   std::unique_ptr<DeviceLane> lane_;                 // null: the stage is on the CPU
   bool on_lane_ = false, eval_on_lane_ = false, raw_on_lane_ = false;  // which encoders are
   Link* link_ = nullptr;

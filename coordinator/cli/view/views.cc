@@ -68,9 +68,11 @@ Table GroupTable(const Plan& plan) {
     const int64_t n = group.ranks_size();
     if (n < 2 || !ValidateCodec(group.contribution()).ok()) continue;
     const TensorDims all{1, group.rows(), group.width()};
+    const Rows rows{0, group.rows()};
     const bool sharded = group.rule() == GroupPlan::SHARDED;
-    double sent = static_cast<double>(EncodedBytes(group.contribution(), all, true));
-    if (sharded) sent = (sent + static_cast<double>(EncodedBytes(group.sum(), all, true))) / n;
+    auto sent = static_cast<double>(RowsBytes(group, group.contribution(), rows, false));
+    if (sharded)
+      sent = (sent + static_cast<double>(RowsBytes(group, group.sum(), rows, false))) / n;
     table.AddRow(
         {group.id(),
          absl::StrCat(group.value() == GroupPlan::DIFFERENCE ? "what was learnt: " : "gradients: ",
@@ -388,6 +390,11 @@ std::string RecordLine(const JobRecord& r) {
       FormatFixed(r.loss(), 4), FormatCount(r.tokens_per_s()), Bytes(r.raw_bytes()),
       Bytes(r.wire_bytes()), r.step_s(), r.compute_s(), r.send_wait_s(), r.recv_wait_s(),
       r.sync_s(), FormatFixed(r.gradient_norm(), 3), r.key_frames());
+  if (r.lazy_errors_size() > 0) {
+    double cosine = 0;
+    for (const LazyError& e : r.lazy_errors()) cosine += e.cosine() / r.lazy_errors_size();
+    absl::StrAppend(&line, "  lep cosine ", FormatFixed(cosine, 3));
+  }
   if (r.has_validation_loss())
     absl::StrAppend(&line, "  validation ", FormatFixed(r.validation_loss(), 4));
   if (!r.committed()) absl::StrAppend(&line, "  skipped");

@@ -62,6 +62,23 @@ TEST(RecordMerger, LossesOfReplicasAddUp) {
   EXPECT_EQ(merger.Add(second).value()->record.loss(), 2.25);
 }
 
+TEST(RecordMerger, LazyErrorsOfAllBoundariesAreKept) {
+  RecordMerger merger(1, 2, 0);
+  StepRecord records[2] = {Record(0, 0), Record(1, 0)};
+  for (int s = 0; s < 2; ++s) {
+    LazyError* e = records[s].add_lazy_errors();
+    e->set_link_id(s == 0 ? "b0" : "b1");
+    e->set_cosine(0.25 * (s + 1));
+  }
+  ASSERT_FALSE(merger.Add(records[0])->has_value());
+  const JobRecord merged = merger.Add(records[1]).value()->record;
+  ASSERT_EQ(merged.lazy_errors_size(), 2);
+  EXPECT_EQ(merged.lazy_errors(1).link_id(), "b1");
+  EXPECT_EQ(merged.lazy_errors(1).cosine(), 0.5);
+  records[0].mutable_lazy_errors(0)->set_relative_error(std::nan(""));
+  EXPECT_FALSE(CheckStepRecord(records[0]).ok());
+}
+
 TEST(RecordMerger, StepsMayBecomeWholeOutOfOrder) {
   RecordMerger merger(1, 2, 10);
   for (int64_t step : {10, 11, 12}) EXPECT_FALSE(merger.Add(Record(0, step))->has_value());

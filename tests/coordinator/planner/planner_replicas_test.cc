@@ -97,6 +97,56 @@ TEST_F(PlannerReplicasTest, AutoencodersAreAmongTheParametersOfAStage) {
     EXPECT_EQ(OwnElements(with, rank) - OwnElements(without, rank), 16 * 256) << rank;
 }
 
+// PowerSGD: what the engine has is what the plan says, tensor by tensor, and the words say that a
+// low rank comes with error feedback.
+TEST_F(PlannerReplicasTest, ALowRankIsOfEachMatrix) {
+  Four();
+  in_.job.mutable_compression()->set_gradients("lowrank(4)");
+  for (const int stages : {1, 2}) {
+    in_.job.mutable_strategy()->set_stages(stages);
+    const PlannedJob p = Make();
+    for (const GroupPlan& group : p.plan.groups()) {
+      EXPECT_TRUE(CheckGroup(p.plan, group).ok()) << CheckGroup(p.plan, group);
+      if (group.tensors() == GroupPlan::TIED) continue;
+      EXPECT_EQ(FormatCodec(group.contribution()), "ef(lowrank(4))");
+      EXPECT_EQ(group.rows() * group.width(), OwnElements(p.plan, group.ranks(0)));
+    }
+    EXPECT_EQ(p.plan.job().compression().gradients(), "ef(lowrank(4))");
+    EXPECT_THAT(Lines(p), HasSubstr("gradients of replicas: lowrank(4) by matrix, with error "
+                                    "feedback, as PowerSGD has it -> ef(lowrank(4))"));
+    in_.job.mutable_compression()->set_gradients("none");
+    EXPECT_GT(Make().plan.predicted_step_s(), p.plan.predicted_step_s());
+    in_.job.mutable_compression()->set_gradients("lowrank(4)");
+  }
+  in_.job.mutable_compression()->set_gradients("lowrank(4) | zstd");
+  EXPECT_THAT(Refusal(), HasSubstr("compression.gradients: 'lowrank(4) | zstd' is not allowed"));
+}
+
+// Later stages end their backward passes sooner: as fp32 their gradients cost nothing that counts,
+// until too many of them do.
+TEST_F(PlannerReplicasTest, GradientsOfSomeStagesAlone) {
+  Four(20, 400);
+  in_.job.mutable_strategy()->set_stages(2);
+  in_.job.mutable_compression()->set_gradients("ef(lowrank(4))");
+  const auto predicted = [&](int coded) {
+    in_.job.mutable_compression()->set_gradient_stages(coded);
+    return Make().plan.predicted_step_s();
+  };
+  EXPECT_LE(predicted(2), predicted(1));
+  EXPECT_LT(predicted(1), predicted(0));
+  in_.job.mutable_compression()->set_gradient_stages(1);
+  const PlannedJob p = Make();
+  std::set<std::string> codecs;
+  for (const GroupPlan& group : p.plan.groups())
+    codecs.insert(absl::StrCat(group.id(), " ", FormatCodec(group.contribution())));
+  EXPECT_THAT(codecs, Contains("stage 0 ef(lowrank(4))"));
+  EXPECT_THAT(codecs, Contains("stage 1 none"));
+  EXPECT_THAT(Lines(p), HasSubstr("gradients of replicas: ef(lowrank(4)), on 1 of 2 stages "
+                                  "(compression.gradient_stages); the others reduce as fp32"));
+  in_.job.mutable_compression()->set_gradient_stages(-1);
+  EXPECT_THAT(Refusal(), HasSubstr("compression.gradient_stages: '-1' is not allowed"));
+}
+
 TEST_F(PlannerReplicasTest, AsManyAsPay) {
   in_.job.mutable_strategy()->set_replicas(0);
   Four(2, 1000);

@@ -50,6 +50,9 @@ class Job:
             lines += [f"isthmus_boundary_raw_bytes_total{labels} {4e6 * steps}",
                       f"isthmus_boundary_wire_bytes_total{labels} {4e6 / 32 * (bits + 0.2) * steps}",
                       f"isthmus_late_buffer_reads_total{labels} {3 * (direction == 'forward')}"]
+            if direction == "backward":
+                of_link = f'{{job="{JOB}",link="{boundary}-{boundary + 1}"}}'
+                lines += [f"isthmus_lazy_error_cosine{of_link} 0.03", f"isthmus_lazy_error_ratio{of_link} 0.4"]
         if stage in (0, len(NODES) - 1):  # the tied embedding
             labels = f'{{job="{JOB}",group="tied"}}'
             lines += [f"isthmus_group_reduce_seconds{labels} 0.02", f"isthmus_group_wait_seconds{labels} 0.015",

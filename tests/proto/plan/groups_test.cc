@@ -63,15 +63,76 @@ TEST(Groups, PartsAreDisjointAndCoverAllRows) {
 
 TEST(Groups, EachStageOfReplicasAddsUpItsGradients) {
   Plan plan = Chains(2, 3);
-  AddGradientGroups(ParseCodec("quant(4)").value(), ParseCodec("bf16").value(), {1000, 513}, &plan);
+  AddGradientGroups(ParseCodec("quant(4)").value(), ParseCodec("bf16").value(),
+                    {{{1, 1, 1000}}, {{1, 1, 513}}}, &plan);
   ASSERT_EQ(plan.groups_size(), 2);
   EXPECT_THAT(plan.groups(1).ranks(), ElementsAre(1, 3, 5));
   EXPECT_EQ(plan.groups(0).rows(), 2);
   EXPECT_EQ(plan.groups(1).rows(), 2) << "the last row is not full";
   EXPECT_TRUE(CheckGroup(plan, plan.groups(1)).ok());
   plan = Chains(2, 1);
-  AddGradientGroups(CodecSpec(), CodecSpec(), {1, 1}, &plan);
+  AddGradientGroups(CodecSpec(), CodecSpec(), {{{1, 1, 1}}, {{1, 1, 1}}}, &plan);
   EXPECT_EQ(plan.groups_size(), 0);
+}
+
+// Codecs that work by matrix get the tensors of a stage one by one; a tensor has one owner.
+TEST(Groups, ByMatrixAPartIsWholeTensors) {
+  Plan plan = Chains(1, 3);
+  const std::vector<TensorDims> tensors = {{1, 1, 10}, {1, 10, 20}, {1, 1, 5}, {1, 8, 8}};
+  const CodecSpec codec = ParseCodec("ef(lowrank(2))").value();
+  AddGradientGroups(codec, codec, {tensors}, &plan);
+  const GroupPlan& group = plan.groups(0);
+  EXPECT_EQ(group.rows(), 279);
+  EXPECT_EQ(group.width(), 1);
+  ASSERT_EQ(group.shapes_size(), 4);
+  EXPECT_TRUE(CheckGroup(plan, group).ok()) << CheckGroup(plan, group);
+  int64_t at = 0, bytes = 0;
+  size_t count = 0;
+  for (int i = 0; i < 3; ++i) {
+    const Rows rows = OwnedRows(group, i);
+    EXPECT_EQ(rows.begin, at) << "the parts follow each other";
+    at = rows.end;
+    int64_t elements = 0;
+    for (const TensorDims& d : ShapesIn(group, rows)) {
+      elements += d.elements();
+      ++count;
+    }
+    EXPECT_EQ(elements, rows.count());
+    bytes += RowsBytes(group, codec, rows, false);
+    EXPECT_GE(RowsBytes(group, codec, rows, true), RowsBytes(group, codec, rows, false));
+  }
+  EXPECT_EQ(at, 279);
+  EXPECT_EQ(count, tensors.size());
+  EXPECT_EQ(bytes, 4 * (10 + 2 * 30 + 5 + 2 * 16)) << "vectors as fp32";
+
+  const auto refused = [&](const std::function<void(GroupPlan*)>& spoil) {
+    GroupPlan other = group;
+    spoil(&other);
+    return std::string(CheckGroup(plan, other).message());
+  };
+  for (const auto& spoil : std::vector<std::function<void(GroupPlan*)>>{
+           [](GroupPlan* g) { g->clear_shapes(); }, [](GroupPlan* g) { g->set_rows(280); },
+           [](GroupPlan* g) { g->mutable_shapes(1)->set_rows(-10); },
+           [](GroupPlan* g) { *g->mutable_contribution() = *g->mutable_sum() = CodecSpec(); }})
+    EXPECT_THAT(refused(spoil), testing::HasSubstr("the shapes of its tensors"));
+}
+
+// compression.gradient_stages.
+TEST(Groups, LaterStagesReduceAsFp32) {
+  const CodecSpec codec = ParseCodec("ef(lowrank(2))").value(), none;
+  const std::vector<std::vector<TensorDims>> tensors(3, {{1, 8, 8}});
+  for (int coded = -1; coded <= 4; ++coded) {
+    Plan plan = Chains(3, 2);
+    if (coded >= 0) plan.mutable_job()->mutable_compression()->set_gradient_stages(coded);
+    AddGradientGroups(codec, codec, tensors, &plan);
+    for (int s = 0; s < 3; ++s) {
+      const bool has = coded < 0 || s < coded;
+      EXPECT_EQ(FormatCodec(plan.groups(s).sum()), has ? "ef(lowrank(2))" : "none") << coded;
+      EXPECT_EQ(FormatCodec(plan.groups(s).contribution()), has ? "ef(lowrank(2))" : "none");
+      EXPECT_EQ(plan.groups(s).shapes_size(), has ? 1 : 0);
+      EXPECT_TRUE(CheckGroup(plan, plan.groups(s)).ok());
+    }
+  }
 }
 
 TEST(Groups, RanksAndPlansHaveNames) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "proto/codec/codec_text.h"
+#include "proto/model/stage_shapes.h"
 #include "proto/plan/actions.h"
 #include "proto/plan/groups.h"
 #include "tests/worker/world.h"
@@ -258,6 +259,92 @@ TEST(GroupReduction, ErrorFeedbackAtTheContributions) {
     for (const auto& g : gradients) sum += g[i];
     EXPECT_NEAR(total[i] / kSteps, sum, 0.2) << i;
   }
+}
+
+// A group whose tensors are matrices of their own: PowerSGD (arXiv 1905.13727).
+Plan MatricesOf(int ranks, const char* codec, const std::vector<TensorDims>& tensors) {
+  Plan plan = GroupOf(ranks, GroupPlan::SHARDED, "none", ElementsOf(tensors), 1);
+  GroupPlan* group = plan.mutable_groups(0);
+  *group->mutable_contribution() = ParseCodec(codec).value();
+  *group->mutable_sum() = ParseCodec(codec).value();
+  for (const TensorDims& d : tensors) {
+    MatrixShape* shape = group->add_shapes();
+    shape->set_rows(d.positions);
+    shape->set_width(d.hidden);
+  }
+  return plan;
+}
+
+// Matrices of rank one, the same one on all ranks but for a factor, and vectors of anything.
+std::vector<std::vector<float>> RankOne(int ranks, const std::vector<TensorDims>& tensors) {
+  std::vector<std::vector<float>> all(ranks);
+  for (int r = 0; r < ranks; ++r) {
+    for (size_t t = 0; t < tensors.size(); ++t) {
+      for (int64_t i = 0; i < tensors[t].positions; ++i) {
+        for (int64_t j = 0; j < tensors[t].hidden; ++j) {
+          const double left = tensors[t].positions == 1 ? 1 : std::sin(1.0 + i + 10.0 * t);
+          const double right = std::cos(0.3 * j + (tensors[t].positions == 1 ? r : 0));
+          all[r].push_back(static_cast<float>((r + 1) * left * right));
+        }
+      }
+    }
+  }
+  return all;
+}
+
+const std::vector<TensorDims> kTensors = {{1, 1, 9}, {1, 6, 8}, {1, 1, 5}, {1, 12, 4}, {1, 4, 4}};
+
+TEST(GroupReduction, ByMatrixAllRanksHoldTheSameBits) {
+  for (int ranks : {2, 3, 5}) {
+    for (const char* codec : {"lowrank(1)", "ef(lowrank(1))", "ef(lowrank(2, values=bf16))"}) {
+      const auto gradients = SomeGradients(ranks, ElementsOf(kTensors));
+      Group group(MatricesOf(ranks, codec, kTensors), gradients);
+      for (int step = 0; step < 3; ++step) {
+        const absl::Status done = group.Step(step);
+        ASSERT_TRUE(done.ok()) << codec << done;
+        for (int r = 1; r < ranks; ++r) EXPECT_EQ(group.values(r), group.values(0)) << codec;
+      }
+    }
+  }
+}
+
+// Vectors are not touched; a matrix of that rank arrives whole, and takes rows + columns.
+TEST(GroupReduction, ByMatrixWhatHasThatRankArrives) {
+  const auto gradients = RankOne(3, kTensors);
+  Group group(MatricesOf(3, "lowrank(1)", kTensors), gradients);
+  ASSERT_TRUE(group.Step(0).ok());
+  for (int64_t i = 0; i < ElementsOf(kTensors); ++i) {
+    float sum = 0;
+    for (const auto& g : gradients) sum += g[i];
+    EXPECT_NEAR(group.values(0)[i], sum, 1e-5f * 12) << i;
+  }
+  // Each part goes to its owner from two others, and its sum back to two.
+  EXPECT_EQ(group.bytes(), 4 * 4 * (9 + (6 + 8) + 5 + (12 + 4) + (4 + 4)));
+}
+
+// What a low rank leaves out comes in the next steps, both of contributions and of sums.
+TEST(GroupReduction, ByMatrixErrorFeedbackMeetsTheTrueSum) {
+  const int64_t count = ElementsOf(kTensors);
+  const auto gradients = SomeGradients(3, count);
+  const auto mean_error = [&](const char* codec) {
+    Group group(MatricesOf(3, codec, kTensors), gradients);
+    std::vector<double> total(count);
+    constexpr int kSteps = 200;
+    for (int step = 0; step < kSteps; ++step) {
+      EXPECT_TRUE(group.Step(step).ok());
+      for (int64_t i = 0; i < count; ++i) total[i] += group.values(0)[i];
+      for (int r = 0; r < 3; ++r) group.Set(r, gradients[r]);
+    }
+    double worst = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      double sum = 0;
+      for (const auto& g : gradients) sum += g[i];
+      worst = std::max(worst, std::abs(total[i] / kSteps - sum));
+    }
+    return worst;
+  };
+  EXPECT_LT(mean_error("ef(lowrank(1))"), 0.15);
+  EXPECT_GT(mean_error("lowrank(1)"), 0.3) << "the test sees nothing";
 }
 
 TEST(GroupReduction, AStageOfAnotherSizeIsAnError) {

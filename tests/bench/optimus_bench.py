@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Tokens/s, bytes and loss of the parts of Optimus-CC (compress/OPTIMUS.md), one after the other, on the same daemons and links.
+
+    sudo tests/bench/optimus_bench.py [--bin build/bin] [--links 100Mbit] [--steps 40] [--rank 8] [--only "NAME;..."] [--json FILE]
+
+As in replicas_bench.py: isthmus testnet, four daemons of one compute thread, links of 20 ms round trip, two replicas of two stages of a GPT of
+8 layers x 128, 32 samples of 64 tokens a step in micro-batches of 2. Activations and the tied embedding go as fp32 in every row. tokens/s is the median
+of the steps after the first. `cosine` is the mean of the later half of the run: of the error that lep leaves to the difference of activations.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, HERE)
+from replicas_bench import write_text  # noqa: E402
+from wan_bench import records_of  # noqa: E402
+
+CONTEXT, BATCH = 64, 32
+
+
+def rows_of(rank):
+    low = f"lowrank({rank})"
+    lazy = {"backward": f"lep({low})", "backward_when": "epilogue"}
+    return {
+        "nothing": {},
+        "backward all": {"backward": low},
+        "backward epilogue": {"backward": low, "backward_when": "epilogue"},
+        "epilogue, lep": lazy,
+        "... + gradients of 1 stage": {**lazy, "gradients": f"ef({low})", "gradient_stages": 1},
+        "... + gradients of all": {**lazy, "gradients": f"ef({low})"},
+        "all, lep + gradients of all": {"backward": f"lep({low})", "gradients": f"ef({low})"},
+    }
+
+
+def run_row(bin_dir, name, compression, link, steps, directory):
+    job = {
+        "name": "bench", "seed": 1, "model": {"layers": 8, "hidden": 128, "heads": 4, "context": CONTEXT}, "data": {"path": "text.txt"},
+        "recipe": {"steps": steps, "global_batch": BATCH, "micro_batch": 2, "learning_rate": 2e-3, "eval_samples": 64},
+        "strategy": {"stages": 2, "replicas": 2}, "checkpoint": {"every": 0},
+        "compression": {"forward": "none", "backward": "none", "evaluation": "none", "tied": "none", "gradients": "none", **compression},
+    }
+    path = os.path.join(directory, "job.yaml")
+    with open(path, "w") as f:
+        json.dump(job, f)  # JSON is YAML
+    run_dir = tempfile.mkdtemp(dir=directory)
+    rate = [] if link == "unshaped" else ["--rate", link]
+    r = subprocess.run([f"{bin_dir}/isthmus", "testnet", "--nodes", "4", "--delay", "10ms", "--mtu", "9000", *rate, "--data-dir", directory,
+                        "--run-dir", run_dir, "--json", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=1800)
+    if r.returncode != 0:
+        sys.exit(f"testnet failed ({r.returncode}) for {name} on {link}:\n{r.stderr[-3000:]}")
+    records, plan = records_of(bin_dir, os.path.join(run_dir, "coordinator"), "bench")
+    later = [x for x in records if int(x["step"]) > 1]
+    seconds = statistics.median(x["step_s"] for x in later)
+    validation = [x["validation_loss"] for x in records if x.get("has_validation_loss")]
+    cosines = [e.get("cosine", 0) for x in later[len(later) // 2:] for e in x.get("lazy_errors", [])]
+    return {"row": name, "link": link, "tokens_per_s": BATCH * CONTEXT / seconds, "predicted_tokens_per_s": BATCH * CONTEXT / plan["predicted_step_s"],
+            "wire_bytes_a_step": statistics.mean(int(x["wire_bytes"]) for x in later), "validation_loss": validation[-1],
+            "cosine": statistics.mean(cosines) if cosines else None}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default=os.path.join(ROOT, "build", "bin"))
+    parser.add_argument("--links", default="100Mbit")
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--rank", type=int, default=8)
+    parser.add_argument("--only", help="names of rows: " + "; ".join(rows_of(8)), default=";".join(rows_of(8)))
+    parser.add_argument("--json")
+    args = parser.parse_args()
+    known = rows_of(args.rank)
+    unknown = [name for name in args.only.split(";") if name not in known]
+    if unknown:
+        parser.error(f"no row is called {unknown[0]!r}; there are: {'; '.join(known)}")
+    rows = []
+    print(f"{'row':28} {'link':>9} {'tokens/s':>9} {'predicted':>9} {'bytes/step':>11} {'validation':>10} {'cosine':>7}")
+    with tempfile.TemporaryDirectory(prefix="isthmus-optimus-") as directory:
+        write_text(os.path.join(directory, "text.txt"))
+        for link in args.links.split(","):
+            for name in args.only.split(";"):
+                row = run_row(args.bin, name, known[name], link, args.steps, directory)
+                rows.append(row)
+                cosine = "" if row["cosine"] is None else f"{row['cosine']:7.3f}"
+                print(f"{row['row']:28} {link:>9} {row['tokens_per_s']:9.0f} {row['predicted_tokens_per_s']:9.0f} "
+                      f"{row['wire_bytes_a_step']:11.0f} {row['validation_loss']:10.4f} {cosine:>7}", flush=True)
+    if args.json:
+        with open(args.json, "w") as f:
+            json.dump(rows, f, indent=1)
+
+
+if __name__ == "__main__":
+    main()
