@@ -40,9 +40,12 @@ std::map<std::string, FieldChange> Changes(const CheckpointState& state, const J
 }
 
 TEST(RunChanges, TheSameJobChangesNothing) {
-  const CheckpointState state = StateAt(60);
+  CheckpointState state = StateAt(60);
   JobSpec job = *state.job;
   job.mutable_compression()->set_buffer_memory_bytes(1);  // the planner's
+  job.mutable_compression()->set_gradients("auto");
+  state.job->mutable_compression()->set_gradients("quant(4, token, symmetric)");
+  state.job->mutable_strategy()->clear_look_ahead();  // of a version that did not know it
   const auto resume = CompareRuns(state, JobSpec(), job, {1000, 0xaa});
   EXPECT_TRUE(resume->changes.empty());
   EXPECT_EQ(resume->data->samples(), 60 * 32);
