@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -18,7 +19,7 @@ bool Same(const KeptPart& a, const KeptPart& b) {
 
 }  // namespace
 
-PartSender::PartSender(const PartDir* parts, CheckpointClientOptions options, Health* health)
+PartSender::PartSender(PartDir* parts, CheckpointClientOptions options, Health* health)
     : parts_(parts), options_(std::move(options)) {
   options_.give_up_after = std::min(options_.give_up_after, kGiveUpAfter);
   thread_ = health->Spawn("parts", [this] { Loop(); });
@@ -86,7 +87,8 @@ absl::Status PartSender::Send(const KeptPart& part, CheckpointClient* client) {
   int sent = 0;
   for (const LocalPart& file : parts_->Parts(part.job_id(), part.step())) {
     if (file.generation() != part.generation() || !IsCheckpointFile(file.file())) continue;
-    ASSIGN_OR_RETURN(const std::string bytes, parts_->Read(part.job_id(), part.step(), file));
+    const absl::StatusOr<std::string> bytes = parts_->Read(part.job_id(), part.step(), file);
+    if (!bytes.ok()) return Disown(part, bytes.status());
     PutCheckpointHeader header;
     header.set_job_id(part.job_id());
     header.set_generation(part.generation());
@@ -96,13 +98,18 @@ absl::Status PartSender::Send(const KeptPart& part, CheckpointClient* client) {
     header.set_file(file.file());
     header.set_file_bytes(file.bytes());
     header.set_checksum(file.checksum());
-    RETURN_IF_ERROR(client->Put(header, bytes));
+    RETURN_IF_ERROR(client->Put(header, *bytes));
     ++sent;
   }
   return sent == kCheckpointFiles
              ? absl::OkStatus()
-             : absl::NotFoundError(
-                   absl::StrCat(sent, " of its ", kCheckpointFiles, " files are on this disk"));
+             : Disown(part, absl::NotFoundError(absl::StrCat(sent, " of its ", kCheckpointFiles,
+                                                             " files are on this disk")));
+}
+
+absl::Status PartSender::Disown(const KeptPart& part, const absl::Status& why) {
+  parts_->Disown(part);
+  return absl::Status(why.code(), absl::StrCat(why.message(), "; it is offered no longer"));
 }
 
 }  // namespace isthmus::daemon

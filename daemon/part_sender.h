@@ -4,7 +4,9 @@
 //
 // One after the other, on a thread of its own and never beside a session: a session that begins
 // breaks off what is under way, and the coordinator asks again. A part that can't be sent is logged
-// and left. Thread: any. Bounds: kMaxAsked; one file in memory.
+// and left; one that can't be read from the disk is disowned as well: what the daemon tells next
+// does not name it, so that nobody waits for it. Thread: any. Bounds: kMaxAsked; one file in
+// memory.
 #ifndef ISTHMUS_DAEMON_PART_SENDER_H_
 #define ISTHMUS_DAEMON_PART_SENDER_H_
 
@@ -28,7 +30,7 @@ class PartSender {
   static constexpr size_t kMaxAsked = 16;
 
   // The pointers outlive it.
-  PartSender(const PartDir* parts, CheckpointClientOptions options, Health* health);
+  PartSender(PartDir* parts, CheckpointClientOptions options, Health* health);
   ~PartSender();  // Stop
 
   void Ask(const KeptPart& part);  // nothing for one that waits or is under way
@@ -38,8 +40,9 @@ class PartSender {
  private:
   void Loop();
   absl::Status Send(const KeptPart& part, CheckpointClient* client);
+  absl::Status Disown(const KeptPart& part, const absl::Status& why);
 
-  const PartDir* const parts_;
+  PartDir* const parts_;
   CheckpointClientOptions options_;
   Mutex mutex_;
   CondVar changed_;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <memory>
 #include <set>
 #include <system_error>
 #include <tuple>
@@ -26,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxNameBytes = 128;
+constexpr char kUnfinished[] = ".tmp";
 constexpr const char* kFiles[kCheckpointFiles] = {"weights.safetensors", "optimizer.safetensors",
                                                   "state.json"};
 
@@ -50,6 +52,15 @@ void RemoveAll(const std::string& path) {
   std::error_code error;
   fs::remove_all(path, error);
   if (error) LogWarning("can't remove ", path, ": ", error.message());
+}
+
+// What a process that was killed was writing. A link somewhere else is not looked into.
+void RemoveUnfinished(const std::string& directory) {
+  std::error_code error;
+  if (!fs::is_directory(fs::symlink_status(directory, error))) return;
+  for (const std::string& name : NamesIn(directory)) {
+    if (absl::EndsWith(name, kUnfinished)) RemoveAll(absl::StrCat(directory, "/", name));
+  }
 }
 
 // Of all regular files below it; links are not followed.
@@ -102,6 +113,24 @@ std::vector<Kept> KeptIn(const std::string& job_dir) {
   return all;
 }
 
+// Of a name that FileName made; what is being written, or was when its process was killed, has
+// another one.
+bool ParseFileName(const std::string& name, LocalPart* part) {
+  const size_t dot = name.rfind('.');
+  const size_t before = dot == std::string::npos || dot == 0 ? dot : name.rfind('.', dot - 1);
+  if (before == std::string::npos || before == 0) return false;
+  uint64_t checksum = 0;
+  int64_t bytes = 0;
+  if (!absl::SimpleHexAtoi(name.substr(dot + 1), &checksum) ||
+      !absl::SimpleAtoi(name.substr(before + 1, dot - before - 1), &bytes)) {
+    return false;
+  }
+  part->set_file(name.substr(0, before));
+  part->set_bytes(bytes);
+  part->set_checksum(checksum);
+  return name == FileName(part->file(), bytes, checksum);
+}
+
 // Oldest first: by the time when something was last put into them.
 std::vector<std::string> JobsIn(const std::string& root, const std::string& except) {
   std::vector<std::pair<fs::file_time_type, std::string>> jobs;
@@ -126,21 +155,28 @@ bool IsCheckpointFile(const std::string& file) {
 PartDir::PartDir(std::string root, Options options)
     : root_(std::move(root)), options_(std::move(options)) {
   MutexLock lock(&mutex_);
+  for (const std::string& job_id : JobsIn(root_, "")) {
+    const std::string job_dir = absl::StrCat(root_, "/", job_id);
+    for (const Kept& kept : KeptIn(job_dir))
+      RemoveUnfinished(absl::StrCat(job_dir, "/", kept.name));
+  }
   Look();
 }
 
 void PartDir::Look() const {
   KeptParts all;
+  decltype(disowned_) still;
   for (const std::string& job_id : JobsIn(root_, "")) {
     const std::string job_dir = absl::StrCat(root_, "/", job_id);
     for (const Kept& kept : KeptIn(job_dir)) {
       std::set<std::string> files;
       for (const std::string& name : NamesIn(absl::StrCat(job_dir, "/", kept.name))) {
-        for (const char* file : kFiles) {
-          if (absl::StartsWith(name, absl::StrCat(file, "."))) files.insert(file);
-        }
+        LocalPart file;
+        if (ParseFileName(name, &file) && IsCheckpointFile(file.file())) files.insert(file.file());
       }
-      if (files.size() < kCheckpointFiles) continue;
+      const auto key = std::make_tuple(job_id, kept.step, kept.generation);
+      if (disowned_.count(key) > 0) still.insert(key);
+      if (files.size() < kCheckpointFiles || disowned_.count(key) > 0) continue;
       KeptPart& part = *all.add_parts();
       part.set_job_id(job_id);
       part.set_step(kept.step);
@@ -149,6 +185,7 @@ void PartDir::Look() const {
       part.set_stages(kept.stages);
     }
   }
+  disowned_ = std::move(still);
   MutexLock lock(&kept_mutex_);
   kept_ = std::move(all);
 }
@@ -156,6 +193,12 @@ void PartDir::Look() const {
 KeptParts PartDir::Whole() const {
   MutexLock lock(&kept_mutex_);
   return kept_;
+}
+
+void PartDir::Disown(const KeptPart& part) {
+  MutexLock lock(&mutex_);
+  disowned_.emplace(part.job_id(), part.step(), part.generation());
+  Look();
 }
 
 void PartDir::Remove(const std::string& job_id) {
@@ -219,6 +262,7 @@ absl::Status PartDir::Keep(const PutCheckpointHeader& header, absl::string_view 
   }
   MutexLock lock(&mutex_);
   const absl::Status kept = KeepFile(header, bytes);
+  if (kept.ok()) disowned_.erase({header.job_id(), header.step(), header.generation()});
   Look();  // others may have made room, too
   return kept;
 }
@@ -235,7 +279,9 @@ absl::Status PartDir::KeepFile(const PutCheckpointHeader& header, absl::string_v
   const std::string path =
       absl::StrCat(directory, "/",
                    FileName(header.file(), static_cast<int64_t>(bytes.size()), header.checksum()));
-  RETURN_IF_ERROR(WriteFileDurably(path, bytes));
+  ASSIGN_OR_RETURN(const auto file, DurableFile::Create(path, kUnfinished));
+  RETURN_IF_ERROR(file->Append(bytes));
+  RETURN_IF_ERROR(file->Commit());
   fs::last_write_time(job_dir, fs::file_time_type::clock::now(), error);  // see JobsIn
   return absl::OkStatus();
 }
@@ -251,21 +297,13 @@ std::vector<LocalPart> PartDir::Parts(const std::string& job_id, int64_t step) c
   if (newest == all.rend()) return parts;
   for (const std::string& name : NamesIn(absl::StrCat(job_dir, "/", newest->name))) {
     LocalPart part;
-    uint64_t checksum = 0;
-    int64_t bytes = 0;
-    const size_t dot = name.rfind('.');
-    const size_t before = dot == std::string::npos || dot == 0 ? dot : name.rfind('.', dot - 1);
-    if (before == std::string::npos || before == 0 ||
-        !absl::SimpleHexAtoi(name.substr(dot + 1), &checksum) ||
-        !absl::SimpleAtoi(name.substr(before + 1, dot - before - 1), &bytes)) {
-      continue;
-    }
+    if (!ParseFileName(name, &part)) continue;
     // One of another size is damaged; it is not read, however large it is.
     std::error_code gone;
     const std::string path = absl::StrCat(job_dir, "/", newest->name, "/", name);
     const uintmax_t size = fs::file_size(path, gone);
-    if (gone || size != static_cast<uintmax_t>(bytes)) {
-      LogWarning(path, " has not the ", bytes, " bytes of its name: it is removed");
+    if (gone || size != static_cast<uintmax_t>(part.bytes())) {
+      LogWarning(path, " has not the ", part.bytes(), " bytes of its name: it is removed");
       RemoveAll(path);
       Look();
       continue;
@@ -273,9 +311,6 @@ std::vector<LocalPart> PartDir::Parts(const std::string& job_id, int64_t step) c
     part.set_generation(newest->generation);
     part.set_stage(newest->stage);
     part.set_stages(newest->stages);
-    part.set_file(name.substr(0, before));
-    part.set_bytes(bytes);
-    part.set_checksum(checksum);
     parts.push_back(std::move(part));
   }
   return parts;

@@ -3,8 +3,9 @@
 //
 //   ROOT/JOB/STEP-gGENERATION-sSTAGEofSTAGES/FILE.BYTES.CHECKSUM   XXH3-64 in hexadecimal
 //
-// A file is there whole or not at all, and is read against its size and checksum. A help, not a
-// promise: what can't be kept, or was damaged, is fetched from the coordinator.
+// A file is there whole or not at all, and is read against its size and checksum. What a process
+// that was killed was writing is removed by the next one. A help, not a promise: what can't be
+// kept, or was damaged, is fetched from the coordinator.
 //
 // Bounds: kKeptSteps of a job (its newest), kKeptJobs jobs, `max_bytes` of all files with those of
 // `neighbours`; nothing is written that would leave less than kFreeBytes on the file system, so
@@ -15,7 +16,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -57,6 +60,9 @@ class PartDir {
   // The checkpoints of which all of this host's files are there. Never waits for the disk.
   KeptParts Whole() const;
 
+  // Whole() leaves it out until something of it is kept anew: it could not be read as it was told.
+  void Disown(const KeptPart& part);
+
   // What lies there of a step, of its newest generation; `have` for the coordinator.
   std::vector<LocalPart> Parts(const std::string& job_id, int64_t step) const;
 
@@ -76,6 +82,8 @@ class PartDir {
   void Look() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable Mutex mutex_;  // of the files below root_
+  // (job, step, generation); those that lie there.
+  mutable std::set<std::tuple<std::string, int64_t, uint64_t>> disowned_ ABSL_GUARDED_BY(mutex_);
   mutable Mutex kept_mutex_;
   mutable KeptParts kept_ ABSL_GUARDED_BY(kept_mutex_);
 };

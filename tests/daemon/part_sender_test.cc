@@ -1,6 +1,7 @@
 #include "daemon/part_sender.h"
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -90,6 +91,26 @@ TEST_F(PartSenderTest, WhatIsNotHereIsLeft) {
   sender->Ask(Part(20));
   ASSERT_TRUE(Sent(3));
   EXPECT_EQ(coordinator_.files().count("10/1/weights.safetensors"), 0u);
+}
+
+// What was told and can't be read was asked for again every minute, and a resume waited for it.
+TEST_F(PartSenderTest, WhatCanNotBeReadIsToldNoLonger) {
+  Keep(10);
+  Keep(20);
+  for (const auto& file : std::filesystem::recursive_directory_iterator(directory_.path())) {
+    if (file.path().string().find("/10-g7-s1of2/state.json.") != std::string::npos)
+      std::filesystem::remove(file.path());
+  }
+  ASSERT_EQ(parts_.Whole().parts_size(), 2);
+  const auto sender = Sender();
+  sender->Ask(Part(10));
+  EXPECT_TRUE(Eventually([&] { return parts_.Whole().parts_size() == 1; }));
+  EXPECT_EQ(parts_.Whole().parts(0).step(), 20);
+  coordinator_.FailBulk(1, absl::NotFoundError("the coordinator says so"));
+  sender->Ask(Part(20));
+  ASSERT_TRUE(Eventually([&] { return coordinator_.failures_left() == 0; }));
+  sender->Stop();
+  EXPECT_EQ(parts_.Whole().parts_size(), 1) << "it is here, whatever the coordinator has";
 }
 
 TEST_F(PartSenderTest, ASessionThatBeginsBreaksItOff) {

@@ -214,6 +214,17 @@ TEST_F(KeptCheckpointsTest, AResumeThatMayWaitIsQueuedForIt) {
   EXPECT_EQ(a_->NextStart()->start_step(), 4);
 }
 
+// Its daemon could not read the part that it had told of, and tells no longer of it.
+TEST_F(KeptCheckpointsTest, OneThatIsNoLongerKeptIsNotWaitedFor) {
+  const Plan plan = LoseB();
+  BringBackB(plan);
+  ASSERT_TRUE(Queue(std::nullopt).ok());
+  DaemonMessage beat;
+  beat.mutable_heartbeat()->mutable_kept();
+  b_->Send(beat);
+  EXPECT_EQ(a_->NextStart()->start_step(), 2);
+}
+
 TEST_F(KeptCheckpointsTest, ADamagedNewestOneHoldsAQueuedResumeInWords) {
   Close();
   wait_for_daemons_ = absl::ZeroDuration();

@@ -1,6 +1,7 @@
 #include "daemon/state/part_dir.h"
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -93,6 +94,41 @@ TEST_F(PartDirTest, TellsWhichCheckpointsAreWholeHere) {
     if (file.is_regular_file()) fs::resize_file(file.path(), 2);
   EXPECT_TRUE(dir.Parts("job", 10).empty());
   EXPECT_EQ(dir.Whole().parts_size(), 0) << "what is damaged is not offered";
+}
+
+// A process was killed while it wrote its last file: the part was told as whole for ever.
+TEST_F(PartDirTest, AFileThatWasBeingWrittenIsNone) {
+  const std::string directory = root() + "/job/10-g4-s1of3";
+  {
+    PartDir dir = Dir();
+    for (const char* file : {"weights.safetensors", "optimizer.safetensors"})
+      ASSERT_TRUE(dir.Keep(Header("job", 10, 4, "abc", file), "abc").ok());
+  }
+  const std::string state = absl::StrCat(directory, "/state.json.2.", std::string(16, '0'));
+  for (const char* other : {".tmp", ".tmp7", "0"})  // 0: a longer checksum than there is
+    std::ofstream(state + other) << "{}";
+  PartDir dir = Dir();
+  EXPECT_EQ(dir.Whole().parts_size(), 0);
+  EXPECT_EQ(dir.Parts("job", 10).size(), 2u) << "what is told and what is read are the same";
+  EXPECT_FALSE(fs::exists(state + ".tmp")) << "it takes room";
+  ASSERT_TRUE(dir.Keep(Header("job", 10, 4, "{}", "state.json"), "{}").ok());
+  EXPECT_EQ(dir.Whole().parts_size(), 1);
+}
+
+TEST_F(PartDirTest, WhatIsDisownedIsNotToldUntilItIsKeptAnew) {
+  PartDir dir = Dir();
+  for (int64_t step : {10, 20}) {
+    for (const char* file : {"weights.safetensors", "optimizer.safetensors", "state.json"})
+      ASSERT_TRUE(dir.Keep(Header("job", step, 4, "abc", file), "abc").ok());
+  }
+  const KeptPart part = dir.Whole().parts(0);
+  dir.Disown(part);
+  ASSERT_EQ(dir.Whole().parts_size(), 1);
+  EXPECT_EQ(dir.Whole().parts(0).step(), 20);
+  ASSERT_TRUE(dir.Keep(Header("job", 20, 4, "abc", "state.json"), "abc").ok());
+  EXPECT_EQ(dir.Whole().parts_size(), 1) << "another one";
+  ASSERT_TRUE(dir.Keep(Header("job", 10, 4, "abc", "state.json"), "abc").ok());
+  EXPECT_EQ(dir.Whole().parts_size(), 2);
 }
 
 TEST_F(PartDirTest, ADamagedFileIsRemoved) {
