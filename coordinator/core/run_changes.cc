@@ -66,8 +66,8 @@ void Differences(const Message& before, const Message& after, const std::string&
     change.set_before(FieldText(before, field));
     change.set_after(FieldText(after, field));
     // The planner chose what the plan has.
-    const bool chosen = (path == "compression.tied" || path == "compression.gradients") &&
-                        change.after() == "auto";
+    const bool chosen =
+        (path == "compression.tied" || path == "compression.gradients") && change.after() == "auto";
     if (change.before() != change.after() && !IsSkipped(path) && !chosen)
       out->push_back(std::move(change));
   }

@@ -1,7 +1,7 @@
-// The weights of a stage and what its passes compute with. Ordinary schedules have one version. For
-// steps that overlap (proto/plan/overlap.h) there are three: the newest weights, which the optimiser
-// moves, and those of two steps under way, each with gradients of its own. Moments are the same
-// memory in all. For worker/engine alone. Thread: the compute thread.
+// The weights of a stage and what its passes compute with. Ordinary schedules have one version.
+// For steps that overlap (proto/plan/overlap.h) there are three: the newest weights, which the
+// optimiser moves, and those of two steps under way, each with gradients of its own. Moments are
+// the same memory in all. For worker/engine alone. Thread: the compute thread.
 #ifndef ISTHMUS_WORKER_ENGINE_VERSIONS_H_
 #define ISTHMUS_WORKER_ENGINE_VERSIONS_H_
 
@@ -27,8 +27,8 @@ class Versions {
   const Version& newest() const { return versions_[0]; }
   Version& at(int version) { return versions_[version]; }
 
-  // What a pass computes with: a validation pass with the newest weights. `ahead`: of the step after
-  // the one that ends next.
+  // What a pass computes with: a validation pass with the newest weights. `ahead`: of the step
+  // after the one that ends next.
   int For(bool train, bool ahead) const {
     if (!train || ending_ == 0) return 0;
     return ahead ? 3 - ending_ : ending_;
@@ -37,8 +37,9 @@ class Versions {
   // No pass is under way: those that follow take the newest weights, in versions of their own.
   void BeginOverlapped();
 
-  // Moves the newest weights by the gradients of the step that ends. Passes that begin next compute
-  // with them, or where `look_ahead` is not 0 with what so many more such updates would make of them.
+  // Moves the newest weights by the gradients of the step that ends. Passes that begin next
+  // compute with them, or where `look_ahead` is not 0 with what so many more such updates would
+  // make of them.
   void Update(const AdamWOptions& options, const AdamWStep& step, double look_ahead);
   // The step is skipped.
   void TakeNewest();
