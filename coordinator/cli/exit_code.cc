@@ -16,7 +16,9 @@ constexpr ExitMeaning kCodes[] = {
     {kExitRefused, "refused by the other side"},
     {kExitJobNotDone,
      "the job waited for paused or failed, or stopped with steps no checkpoint holds"},
-    {kExitNotNow, "not now: links unmeasured or unusable, coordinator busy, or time ran out"},
+    {kExitNotNow,
+     "not now: daemons away or busy, links unmeasured or unusable, coordinator busy, or time ran "
+     "out"},
     {kExitInterrupted, "interrupted"},
 };
 

@@ -9,7 +9,8 @@
 //   FailedPrecondition  too few daemons, or those it names are not there: more would cure it
 //   NotFound            the data is not there
 //   ResourceExhausted   memory or disk: how many bytes are needed and there are
-//   Unavailable         no usable links: which pairs and why
+//   Unavailable         it ends by itself: daemons that are known are away or busy; no usable
+//                       links: which pairs and why
 // Thread: pure functions.
 #ifndef ISTHMUS_COORDINATOR_PLANNER_PLANNER_H_
 #define ISTHMUS_COORDINATOR_PLANNER_PLANNER_H_

@@ -26,6 +26,13 @@ constexpr double kStagesMustPay =
 constexpr double kKeepPlacement = 1.1;
 constexpr double kKeepCut = 1.25;
 
+// A daemon that is not in the topology.
+struct AbsentNode {
+  std::string id, name;
+  std::string why;     // "lab runs job bible-1": for the words of a refusal
+  bool comes = false;  // by itself: it is busy or not heard, and has not been told to end
+};
+
 struct PlannerInput {
   std::string job_id;
   JobSpec job;        // with defaults, valid
@@ -33,8 +40,7 @@ struct PlannerInput {
   // By identity, for the words: what steps of jobs took against the measured reference block. The
   // daemons of `topology` are corrected by it already.
   std::map<std::string, double> compute_factors;
-  std::vector<std::string> absent;  // "lab runs job bible-1": daemons that are not in `topology`,
-                                    // for the words of a refusal
+  std::vector<AbsentNode> absent;
   uint64_t generation = 0;
   int64_t start_step = 0;
   bool from_checkpoint = false;

@@ -17,24 +17,39 @@ namespace {
 
 constexpr int kNamedPairs = 5;  // in the words of a refusal
 
+std::vector<std::string> WhyAbsent(const PlannerInput& input) {
+  std::vector<std::string> why;
+  for (const AbsentNode& node : input.absent) why.push_back(node.why);
+  return why;
+}
+
+// A refusal for want of daemons: Unavailable where all that are missing come by themselves.
+absl::Status Missing(bool come, const std::string& words) {
+  return come ? absl::UnavailableError(words) : absl::FailedPreconditionError(words);
+}
+
 absl::Status TooFew(const PlannerInput& input, const std::vector<const NodeInfo*>& nodes,
                     const std::vector<std::string>& unfit, int replicas, int stages) {
-  std::vector<std::string> out = input.absent;
+  std::vector<std::string> out = WhyAbsent(input);
   out.insert(out.end(), unfit.begin(), unfit.end());
-  return absl::FailedPreconditionError(absl::StrCat(
-      ShapeWords(replicas, stages),
-      replicas > 1  ? absl::StrCat(" need ", replicas * stages, " daemons; ")
-      : stages == 1 ? " needs as many daemons; "
-                    : " need as many daemons; ",
-      nodes.size(), nodes.size() == 1 ? " is" : " are", " free",
-      nodes.empty() ? ""
-                    : absl::StrCat(" (",
-                                   absl::StrJoin(nodes, ", ",
-                                                 [](std::string* o, const NodeInfo* n) {
-                                                   absl::StrAppend(o, n->name());
-                                                 }),
-                                   ")"),
-      out.empty() ? "" : absl::StrCat("; not usable: ", absl::StrJoin(out, "; "))));
+  const auto come = std::count_if(input.absent.begin(), input.absent.end(),
+                                  [](const AbsentNode& node) { return node.comes; });
+  const bool enough = static_cast<int>(nodes.size() + come) >= replicas * stages;
+  return Missing(
+      enough, absl::StrCat(
+                  ShapeWords(replicas, stages),
+                  replicas > 1  ? absl::StrCat(" need ", replicas * stages, " daemons; ")
+                  : stages == 1 ? " needs as many daemons; "
+                                : " need as many daemons; ",
+                  nodes.size(), nodes.size() == 1 ? " is" : " are", " free",
+                  nodes.empty() ? ""
+                                : absl::StrCat(" (",
+                                               absl::StrJoin(nodes, ", ",
+                                                             [](std::string* o, const NodeInfo* n) {
+                                                               absl::StrAppend(o, n->name());
+                                                             }),
+                                               ")"),
+                  out.empty() ? "" : absl::StrCat("; not usable: ", absl::StrJoin(out, "; "))));
 }
 
 absl::Status NoLinks(const std::vector<const NodeInfo*>& nodes, int replicas, int stages,
@@ -96,12 +111,16 @@ absl::StatusOr<NodeChains> NamedNodes(const PlannerInput& input) {
     if (hits.empty()) {
       std::vector<std::string> there;
       for (const NodeInfo& n : input.topology.nodes()) there.push_back(n.name());
-      return absl::FailedPreconditionError(absl::StrCat(
-          "strategy.nodes names '", name,
-          "', which is not free; free are: ", there.empty() ? "none" : absl::StrJoin(there, ", "),
-          input.absent.empty()
-              ? ""
-              : absl::StrCat("; not usable: ", absl::StrJoin(input.absent, "; "))));
+      const bool comes = std::any_of(
+          input.absent.begin(), input.absent.end(),
+          [&](const AbsentNode& n) { return n.comes && (n.name == name || n.id == name); });
+      return Missing(
+          comes, absl::StrCat(
+                     "strategy.nodes names '", name, "', which is not free; free are: ",
+                     there.empty() ? "none" : absl::StrJoin(there, ", "),
+                     input.absent.empty()
+                         ? ""
+                         : absl::StrCat("; not usable: ", absl::StrJoin(WhyAbsent(input), "; "))));
     }
     if (hits.size() > 1) {
       return absl::InvalidArgumentError(absl::StrCat(

@@ -86,8 +86,8 @@ bool Resumer::WillTell(const Job& job) const {
 }
 
 // The newest checkpoint of a job may be on its way from the disks of its daemons: it is worth a
-// moment, also where a daemon is not back yet or still ends its session. FailedPrecondition: it is
-// not here by then. It is never given up without being asked for an older one.
+// moment, also where a daemon is not back yet or still ends its session. Unavailable: it is not here
+// by then. It is never given up without being asked for an older one.
 absl::Status Resumer::WaitForKept(const std::string& name, absl::Duration patience,
                                   const Cancelled& cancelled) {
   const auto until = SteadyAfter(patience);
@@ -99,7 +99,7 @@ absl::Status Resumer::WaitForKept(const std::string& name, absl::Duration patien
     if (cores_->stopping || cancelled() || std::chrono::steady_clock::now() >= until) {
       if (job->kept_step < 0) return absl::OkStatus();
       const int64_t stored = job->status.checkpoint_step();
-      return absl::FailedPreconditionError(absl::StrCat(
+      return absl::UnavailableError(absl::StrCat(
           "resume: ", KeptWords(*job), ". Try again when `isthmus status ", job->id,
           "` shows checkpoint ", job->kept_step,
           stored < 0
@@ -136,7 +136,7 @@ absl::StatusOr<StartRequest> Resumer::Resume(const JobSpec& spec, const std::str
     const Job* job = cores_->jobs.Find(name);
     if (job == nullptr) return Annotate(NoJob(name), "resume");
     if (job->status.state() == JOB_STOPPING)
-      return absl::FailedPreconditionError(
+      return absl::UnavailableError(
           absl::StrCat("resume: job ", job->id, " is stopping; try again once it has stopped"));
     if (!job->ended())
       return absl::FailedPreconditionError(absl::StrCat(
@@ -198,7 +198,7 @@ absl::StatusOr<StartRequest> Resumer::Pending(const std::string& job_id) {
     if (job == nullptr || job->status.state() != JOB_PENDING)
       return absl::CancelledError("the job does not wait");
     cores_->jobs.LookAtKept(job_id);
-    if (job->kept_step >= 0) return absl::FailedPreconditionError(KeptWords(*job));
+    if (job->kept_step >= 0) return absl::UnavailableError(KeptWords(*job));
     start.spec = job->spec;
     start.step_asked = job->step_asked;
     start.accepts_changes = job->accepts_changes;

@@ -56,7 +56,7 @@ class Resumer {
   // Cancelled: it does not wait, any more. Called by one thread alone.
   absl::StatusOr<StartRequest> Pending(const std::string& job_id);
   void ForgetAllBut(const std::vector<std::string>& pending);  // the same thread
-  // FailedPrecondition: `start` would give up a checkpoint that has become known meanwhile.
+  // Unavailable: `start` would give up a checkpoint that has become known meanwhile.
   static absl::Status StillNewest(const StartRequest& start, Cores* cores)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores->mutex);
 

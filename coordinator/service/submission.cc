@@ -248,9 +248,8 @@ absl::StatusOr<SubmitReply> Submission::StartOrQueue(const SubmitRequest& reques
   SubmitReply reply;
   reply.set_job_id(start.job_id);
   *reply.mutable_changes() = {start.changes.begin(), start.changes.end()};
-  absl::StatusOr<PlannedJob> planned = start.waits_for.empty()
-                                           ? PlanAndStart(start)
-                                           : absl::FailedPreconditionError(start.waits_for);
+  absl::StatusOr<PlannedJob> planned =
+      start.waits_for.empty() ? PlanAndStart(start) : absl::UnavailableError(start.waits_for);
   if (planned.ok()) {
     *reply.mutable_plan() = std::move(planned->plan);
     if (!start.given_up.empty()) reply.add_warnings(start.given_up);

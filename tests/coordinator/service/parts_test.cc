@@ -200,13 +200,18 @@ TEST_F(PartsTest, ThePlannerIsToldWhyADaemonIsNotThere) {
   MutexLock lock(&cores_.mutex);
   AddTopology(&cores_, false, &in);
   EXPECT_EQ(in.topology.nodes_size(), 0);
-  EXPECT_THAT(in.absent, ElementsAre(HasSubstr("registered and is not heard yet")));
+  ASSERT_EQ(in.absent.size(), 1u);
+  EXPECT_THAT(in.absent[0].why, HasSubstr("registered and is not heard yet"));
+  EXPECT_EQ(in.absent[0].name, "lab");
+  EXPECT_TRUE(in.absent[0].comes);
   const std::string id = cores_.members.members().begin()->first;
   ASSERT_TRUE(cores_.members.OnHeartbeat(id, 1, Heartbeat(), SteadyNow()).ok());
   cores_.members.OnLeaving(id, "SIGTERM");
   in = PlannerInput();
   AddTopology(&cores_, true, &in);
-  EXPECT_THAT(in.absent, ElementsAre(HasSubstr("is ending")));
+  ASSERT_EQ(in.absent.size(), 1u);
+  EXPECT_THAT(in.absent[0].why, HasSubstr("is ending"));
+  EXPECT_FALSE(in.absent[0].comes);
 }
 
 TEST_F(PartsTest, TheWaitForDaemonsEndsWithTheCallerAndWithTheCoordinator) {

@@ -177,6 +177,8 @@ TEST_F(ServiceTest, StopReachesEveryDaemon) {
   stop.set_job("bible");
   EXPECT_EQ((Call<StopJobRequest, StopJobReply>(&Jobs::Stub::Stop, stop)->status().state()),
             JOB_STOPPING);
+  EXPECT_EQ(Submit(TwoStages(), true).status().code(), absl::StatusCode::kUnavailable)
+      << "a resume may be tried again soon";
   for (FakeDaemon* d : {a.get(), b.get()}) {
     EXPECT_TRUE(d->NextStop()->graceful());
     d->Event(plan, SessionEvent::FINISHED, 3);
