@@ -102,15 +102,16 @@ void JobTable::LookAtKept(const std::string& id) {
   Touch(job);
 }
 
-// A daemon whose heartbeats show that its session is over has told of all that it keeps; nobody
-// waits for one that is forgotten.
+// A daemon whose heartbeats since the end show that its session is over has told of all that it
+// keeps; the last one before may be older than the session. Nobody waits for one that is forgotten.
 std::vector<std::string> JobTable::Untold(const Job& job, const Membership& members) const {
   std::vector<std::string> names;
   for (int i = 0; i < job.plan.ranks_size(); ++i) {
     if (!StandsForStage(job.plan, i)) continue;
     const Member* member = members.Find(job.plan.ranks(i).node_id());
     if (member == nullptr) return {};
-    if (!member->alive() || member->heartbeat.generation() == job.status.generation()) {
+    const bool since = member->last_heartbeat > job.ended_at.value_or(absl::InfinitePast());
+    if (!member->alive() || !since || member->heartbeat.generation() == job.status.generation()) {
       names.push_back(job.plan.ranks(i).node_name());
     } else if (!kept_.KeepsLater(job.plan, i,
                                  std::max(job.kept_step, job.status.checkpoint_step()))) {
@@ -168,13 +169,17 @@ bool JobTable::OnCheckpointFailed(const std::string& job_id, uint64_t generation
   }
   const std::string all = absl::StrJoin(whys, "; ");
   const int64_t more = s.failed_checkpoints() - 1;
-  job->checkpoint_trouble = absl::StrCat(kNotStored, "that of step ", step,
-                                         more > 0 ? absl::StrCat(" and ", more, " before it") : "",
-                                         " could not be: ", all, ". ", FallBack(s));
-  if (AtItsEnd(s)) {
-    SetState(job, s.state(), absl::StrCat("the last checkpoint is held and tried again: ", all),
-             now, MakeCause(FailureCause::CHECKPOINT_HELD, -1, "", step));
-  }
+  std::string trouble = absl::StrCat(kNotStored, "that of step ", step,
+                                     more > 0 ? absl::StrCat(" and ", more, " before it") : "",
+                                     " could not be: ", all, ". ", FallBack(s));
+  const std::string held = absl::StrCat("the last checkpoint is held and tried again: ", all);
+  const bool at_its_end = AtItsEnd(s);
+  const bool said = !at_its_end || (s.cause().kind() == FailureCause::CHECKPOINT_HELD &&
+                                    s.reason() == held.substr(0, kMaxReasonBytes));
+  if (!first && said && trouble == job->checkpoint_trouble) return false;  // nothing to be stored
+  job->checkpoint_trouble = std::move(trouble);
+  if (at_its_end)
+    SetState(job, s.state(), held, now, MakeCause(FailureCause::CHECKPOINT_HELD, -1, "", step));
   Touch(job);
   return first;
 }
@@ -208,7 +213,7 @@ absl::Status JobTable::BeginRemove(const std::string& id) {
   const auto it = jobs_.find(id);
   if (it == jobs_.end()) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
   if (it->second.status.state() == JOB_STOPPING)
-    return absl::FailedPreconditionError(
+    return absl::UnavailableError(
         absl::StrCat("job ", id, " is stopping; remove it once it has stopped"));
   if (!it->second.ended()) {
     return absl::FailedPreconditionError(

@@ -223,7 +223,7 @@ class JobTable {
   absl::StatusOr<Commands> Stop(const std::string& id, bool at_once, absl::Time now);
 
   // Forgets a job that has ended: between the two nothing can start it. FailedPrecondition: it has
-  // not ended, and what to do. `forget` false: it stays what it was.
+  // not ended, and what to do. Unavailable: it is stopping. `forget` false: it stays what it was.
   absl::Status BeginRemove(const std::string& id);
   void EndRemove(const std::string& id, bool forget);
   void SetRemoved(const std::string& id);  // one that is not known here, or no longer

@@ -86,8 +86,8 @@ bool Resumer::WillTell(const Job& job) const {
 }
 
 // The newest checkpoint of a job may be on its way from the disks of its daemons: it is worth a
-// moment, also where a daemon is not back yet or still ends its session. Unavailable: it is not here
-// by then. It is never given up without being asked for an older one.
+// moment, also where a daemon is not back yet or still ends its session. Unavailable: it is not
+// here by then. It is never given up without being asked for an older one.
 absl::Status Resumer::WaitForKept(const std::string& name, absl::Duration patience,
                                   const Cancelled& cancelled) {
   const auto until = SteadyAfter(patience);

@@ -172,14 +172,15 @@ absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> CheckpointStore::Begin(
                              StageName(header.stage()));
     part->temporary_ = absl::StrCat(stage_dir, "/", header.file(), ".tmp", ++temporary_number_);
   }
-  const int64_t free = FreeBytes(dir_), room = std::max<int64_t>(0, free - kReservedDiskBytes);
-  if (header.file_bytes() > room) {
+  // How much is free is not said: it is tried again and again, and other words are other trouble.
+  if (header.file_bytes() > std::max<int64_t>(0, FreeBytes(dir_) - kReservedDiskBytes)) {
     part->temporary_.clear();
     return absl::ResourceExhaustedError(
         absl::StrCat("checkpoint of job ", header.job_id(), ": ", header.file(), " has ",
                      FormatBytes(header.file_bytes()),
-                     " and the coordinator's --state-dir has room for ", FormatBytes(room), " (",
-                     FormatBytes(free), " are free, of which ", FormatBytes(kReservedDiskBytes),
+                     " and the coordinator's --state-dir has less room than that (of what is free "
+                     "there, ",
+                     FormatBytes(kReservedDiskBytes),
                      " stay for the database): free some disk, or keep fewer (checkpoint.keep)"));
   }
   std::error_code error;
@@ -188,9 +189,14 @@ absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> CheckpointStore::Begin(
     part->fd_ = ::open(part->temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (part->fd_ < 0)
     return absl::InternalError(
-        absl::StrCat("checkpoints: making ", part->temporary_, ": ",
+        absl::StrCat("checkpoints: making ", part->path(), ": ",
                      error ? error.message() : std::string(std::strerror(errno))));
   return part;
+}
+
+// Of errors, too: the name of the temporary file is another one at each try.
+std::string CheckpointStore::Part::path() const {
+  return (fs::path(temporary_).parent_path() / header_.file()).string();
 }
 
 CheckpointStore::Part::~Part() {
@@ -207,7 +213,7 @@ absl::Status CheckpointStore::Part::Append(absl::string_view data) {
                                             " announced"));
   }
   hasher_.Update(data.data(), data.size());
-  return WriteFully(fd_, data, temporary_);
+  return WriteFully(fd_, data, path());
 }
 
 absl::StatusOr<bool> CheckpointStore::Part::Finish() {
@@ -225,15 +231,15 @@ absl::StatusOr<bool> CheckpointStore::Part::Finish() {
                                             ": its checksum differs from the one announced"));
   }
   if (::fsync(fd_) != 0)
-    return absl::ErrnoToStatus(errno, absl::StrCat("checkpoints: syncing ", temporary_));
+    return absl::ErrnoToStatus(errno, absl::StrCat("checkpoints: syncing ", path()));
   store_->Fault("part written");
   // From here on under the lock: whoever finds the last part in place moves the whole directory
   // away.
   MutexLock lock(&store_->mutex_);
   if (store_->IsWhole(header_)) return true;  // the same part, sent twice at once
-  const fs::path final_path = fs::path(temporary_).parent_path() / header_.file();
+  const fs::path final_path = path();
   if (::rename(temporary_.c_str(), final_path.c_str()) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("checkpoints: renaming ", temporary_));
+    return absl::ErrnoToStatus(errno, absl::StrCat("checkpoints: renaming to ", path()));
   }
   temporary_.clear();
   RETURN_IF_ERROR(SyncDirectory(final_path.parent_path().string()));

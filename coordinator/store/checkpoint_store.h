@@ -64,6 +64,7 @@ class CheckpointStore {
     Part(CheckpointStore* store, PutCheckpointHeader header)
         : store_(store), header_(std::move(header)) {}
     absl::StatusOr<bool> Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(store_->mutex_);
+    std::string path() const;  // where it will be; before Finish, and not of one that is here
     CheckpointStore* const store_;
     const PutCheckpointHeader header_;
     bool is_here_ = false;

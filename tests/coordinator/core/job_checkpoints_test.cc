@@ -118,6 +118,25 @@ TEST_F(JobCheckpointsTest, TheReasonOfAHeldOneChangesWithTheSetOfCausesAlone) {
   EXPECT_THAT(Status().reason(), testing::EndsWith("tried again: 6 MB are too many"));
 }
 
+// On a full disk each try was a write to the database, and a line for whoever watched.
+TEST_F(JobCheckpointsTest, TheSameTroubleAtTheNextTryIsNoChange) {
+  StepsUntil(90);
+  Fails(90);
+  StepsUntil(100);
+  Fails(100);
+  const uint64_t version = jobs_.Find("bible-1")->version;
+  jobs_.TakeDirty();
+  Fails(100);
+  EXPECT_THAT(jobs_.TakeDirty().changed, IsEmpty());
+  EXPECT_EQ(jobs_.Find("bible-1")->version, version);
+  Fails(100, "the disk is gone");
+  EXPECT_THAT(jobs_.TakeDirty().changed, ElementsAre("bible-1"));
+  ASSERT_TRUE(jobs_.Stop("bible-1", false, At(4)).ok());
+  Fails(100, "the disk is gone");
+  EXPECT_THAT(Status().reason(), HasSubstr("held and tried again: the disk is gone"))
+      << "it is said again where other words took its place";
+}
+
 TEST_F(JobCheckpointsTest, AlsoWhenItIsStopped) {
   StepsUntil(5);
   ASSERT_TRUE(jobs_.Stop("bible-1", false, At(2)).ok());
@@ -361,6 +380,9 @@ TEST_F(JobCheckpointsTest, OnlyAJobThatHasEndedIsRemoved) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()),
               HasSubstr("job bible-1 is running: stop it first (isthmus stop bible-1)"));
+  ASSERT_TRUE(jobs_.Stop("bible-1", false, At(2)).ok());
+  EXPECT_EQ(jobs_.BeginRemove("bible-1").code(), absl::StatusCode::kUnavailable)
+      << "that ends by itself";
   EXPECT_EQ(jobs_.BeginRemove("none").code(), absl::StatusCode::kNotFound);
   Tell(SessionEvent::FAILED);
   ASSERT_TRUE(jobs_.BeginRemove("bible-1").ok());

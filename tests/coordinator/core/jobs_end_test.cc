@@ -165,6 +165,18 @@ TEST_F(JobsEndTest, NothingIsCalledLostBeforeTheDisksAreKnown) {
                                  "lost): submit --resume goes on from there"));
 }
 
+// Steps may be shorter than the time between heartbeats: the last one was older than the session.
+TEST_F(JobsEndTest, AHeartbeatFromBeforeTheSessionTellsNothingOfItsDisk) {
+  for (int stage = 0; stage < kStages; ++stage) Beat(stage, 1, 0, 5, 0);
+  Run(42, 30);
+  Tell(0, SessionEvent::FAILED, 3, 42);
+  jobs_.Tick(members_, At(3));
+  EXPECT_THAT(Reason(), HasSubstr("may lie on the disks of name0 and name1, which have not told"));
+  members_.OnStreamGone("n1", 2, At(4));
+  TellOfDisk(0, 5, {30, 40});
+  EXPECT_THAT(Reason(), HasSubstr("may lie on the disk of name1, which has not told yet"));
+}
+
 // What a daemon told before it was killed may be old: it kept a later one since.
 TEST_F(JobsEndTest, OneThatIsKeptMayNotBeTheNewest) {
   Run(42, 10);

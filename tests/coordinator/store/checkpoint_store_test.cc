@@ -174,6 +174,25 @@ TEST_F(CheckpointStoreTest, BrokenPartsAreRefused) {
   EXPECT_EQ(store->Newest("job-1"), -1);
 }
 
+// Each try has a temporary file of its own: with its name the same trouble was another one each
+// time.
+TEST_F(CheckpointStoreTest, TheSameTroubleHasTheSameWordsAtTheNextTry) {
+  const auto store = Open();
+  const std::string bytes = "abc";
+  std::vector<std::string> words;
+  for (int i = 0; i < 2; ++i) {
+    const auto part = store->Begin(Header(1, 0, kFiles[0], bytes)).value();
+    ASSERT_TRUE(part->Append(bytes).ok());
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(scratch_.path())) {
+      if (entry.path().string().find(".tmp") != std::string::npos)  // in the way of the file
+        std::filesystem::create_directories(entry.path().parent_path() / kFiles[0] / "x");
+    }
+    words.emplace_back(part->Finish().status().message());
+  }
+  EXPECT_THAT(words[0], ::testing::HasSubstr("checkpoints: renaming to "));
+  EXPECT_EQ(words[0], words[1]);
+}
+
 // A child saves checkpoint 20 over a whole 10 and dies at the n-th point between two steps of
 // saving.
 TEST_F(CheckpointStoreTest, KillWhileSavingLeavesThePreviousOneWhole) {
