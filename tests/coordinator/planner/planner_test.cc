@@ -263,28 +263,6 @@ TEST_F(PlannerTest, RefusalsSayWhatIsMissing) {
   EXPECT_THAT(Refusal().message(), HasSubstr("1 stage needs as many daemons; 0 are free"));
 }
 
-// Scripts that try again later were told that it is refused for good.
-TEST_F(PlannerTest, WhatComesByItselfIsNotNowAndNoRefusal) {
-  Nodes({MakeNode("a", 10)});
-  in_.absent = {{"id-b", "b", "b is lost, last heard 2 s ago", true},
-                {"id-c", "c", "c left in good order", false}};
-  in_.job.mutable_strategy()->set_stages(2);
-  EXPECT_EQ(Refusal().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(Refusal().message(), HasSubstr("b is lost, last heard 2 s ago; c left in good"));
-  in_.job.mutable_strategy()->set_stages(3);
-  EXPECT_EQ(Refusal().code(), absl::StatusCode::kFailedPrecondition) << "b is not enough";
-  const auto named = [&](const std::string& name) {
-    in_.job = MakeJob();
-    in_.job.mutable_strategy()->add_nodes(name);
-    EXPECT_THAT(Refusal().message(), HasSubstr("names '" + name + "', which is not free"));
-    return Refusal().code();
-  };
-  EXPECT_EQ(named("b"), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(named("id-b"), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(named("c"), absl::StatusCode::kFailedPrecondition) << "somebody has to start it";
-  EXPECT_EQ(named("d"), absl::StatusCode::kFailedPrecondition);
-}
-
 TEST_F(PlannerTest, TooLittleMemorySaysHowManyBytes) {
   Nodes({MakeNode("a", 10, int64_t{1} << 30), MakeNode("b", 10, int64_t{1} << 30)});
   in_.job = MakeJob(48, 1600, 128);

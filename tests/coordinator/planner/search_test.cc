@@ -50,6 +50,33 @@ TEST(Search, GreedyFindsAChainOfGoodLinksAmongMany) {
   }
 }
 
+// Scripts that try again later were told that it is refused for good.
+TEST(Search, WhatComesByItselfIsNotNowAndNoRefusal) {
+  PlannerInput in;
+  in.job_id = "bible-1";
+  in.generation = 1;
+  in.topology = World(1).topology;
+  in.absent = {{"id-b", "b", "b is lost, last heard 2 s ago", true},
+               {"id-c", "c", "c left in good order", false}};
+  const auto refusal = [&] { return MakePlan(in).status(); };
+  in.job = MakeJob();
+  in.job.mutable_strategy()->set_stages(2);
+  EXPECT_EQ(refusal().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(refusal().message(), HasSubstr("b is lost, last heard 2 s ago; c left in good"));
+  in.job.mutable_strategy()->set_stages(3);
+  EXPECT_EQ(refusal().code(), absl::StatusCode::kFailedPrecondition) << "b is not enough";
+  const auto named = [&](const std::string& name) {
+    in.job = MakeJob();
+    in.job.mutable_strategy()->add_nodes(name);
+    EXPECT_THAT(refusal().message(), HasSubstr("names '" + name + "', which is not free"));
+    return refusal().code();
+  };
+  EXPECT_EQ(named("b"), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(named("id-b"), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(named("c"), absl::StatusCode::kFailedPrecondition) << "somebody has to start it";
+  EXPECT_EQ(named("d"), absl::StatusCode::kFailedPrecondition);
+}
+
 TEST(Search, ItIsEnoughThatOneOfTwoCanDial) {
   World w(2);
   for (LinkMeasurement& m : *w.topology.mutable_links())
