@@ -42,7 +42,7 @@ class CheckpointsTest(unittest.TestCase):
         status = cluster.wait_state({"running"}, step=200)
         self.assertGreaterEqual(int(status["failed_checkpoints"]), 1)
         self.assertEqual(len(status["warnings"]), 1, status)
-        self.assertIn("room for 0", status["warnings"][0])
+        self.assertIn("has less room than that", status["warnings"][0])
         self.assertIn("checkpoints are not stored", cluster.cli("list")[1])
         self.assertIn("checkpoints are not stored", cluster.cli("status", "job")[1])
         self.assertGreaterEqual(self.metric(cluster, "isthmus_job_failed_checkpoints"), 1)
