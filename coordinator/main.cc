@@ -162,5 +162,6 @@ int main(int argc, char** argv) {
   log.level = levels.at(flags.log_level);
   isthmus::InitLogging(log);
   isthmus::rpc::RouteLibraryLogs();
+  isthmus::rpc::KeepGrpcUntilExit();
   return isthmus::coordinator::Run(flags, &signals);
 }

@@ -199,6 +199,7 @@ int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   InitLogging(LogOptions{"isthmusd", LevelOf(flags.log_level), flags.log_json});
   rpc::RouteLibraryLogs();
+  rpc::KeepGrpcUntilExit();
   DaemonOptions& options = flags.daemon;
   options.version = ISTHMUS_VERSION;
   if (options.threads == 0) options.threads = UsableThreads();

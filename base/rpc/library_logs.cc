@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "google/protobuf/stubs/logging.h"
+#include "grpc/grpc.h"
 #include "grpc/support/log.h"
 
 namespace isthmus::rpc {
@@ -28,5 +29,7 @@ void RouteLibraryLogs() {
   gpr_set_log_function(FromGrpc);
   google::protobuf::SetLogHandler(FromProtobuf);
 }
+
+void KeepGrpcUntilExit() { grpc_init(); }
 
 }  // namespace isthmus::rpc

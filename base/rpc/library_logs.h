@@ -9,6 +9,11 @@ namespace isthmus::rpc {
 
 void RouteLibraryLogs();
 
+// gRPC shuts itself down with its last server or channel, and then waits for its own threads, which
+// may sit in a poll of up to 10 s. A program that is told to end can't wait for that: afterwards
+// gRPC stays until the process ends.
+void KeepGrpcUntilExit();
+
 }  // namespace isthmus::rpc
 
 #endif  // ISTHMUS_BASE_RPC_LIBRARY_LOGS_H_

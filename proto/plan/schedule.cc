@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "proto/plan/overlap.h"
 
 namespace isthmus {
 namespace {
@@ -116,8 +117,17 @@ std::vector<ActionList> BuildEvalSchedule(int stages, int micros) {
 std::vector<std::string> SchedulePicture(const std::vector<ActionList>& lists, const Wiring& wiring,
                                          int queue_limit, int max_columns,
                                          const std::vector<std::string>& names) {
-  const absl::StatusOr<Simulation> run =
-      Simulate(lists, wiring, queue_limit, ScheduleCosts::Unit(wiring));
+  // Where steps overlap: two of them, from nothing under way to nothing under way.
+  int micros = 1;
+  bool ahead = false;
+  for (const ActionList& list : lists) {
+    for (const Action& a : list) {
+      micros = std::max(micros, a.micro() + 1);
+      ahead = ahead || a.ahead() != 0;
+    }
+  }
+  const absl::StatusOr<Simulation> run = Simulate(ahead ? UnrollAll(lists, 2) : lists, wiring,
+                                                  queue_limit, ScheduleCosts::Unit(wiring));
   if (!run.ok()) return {std::string(run.status().message())};
   const int columns = std::min<int>(max_columns, run->makespan_s);
   std::vector<std::string> lines;
@@ -126,7 +136,9 @@ std::vector<std::string> SchedulePicture(const std::vector<ActionList>& lists, c
     for (const TimedAction& t : run->ranks[s]) {
       if (t.action.op() != Action::FWD && t.action.op() != Action::BWD) continue;
       for (int c = t.start_s; c < t.end_s && c < columns; ++c) {
-        cells[c] = absl::StrCat(t.action.op() == Action::FWD ? "F" : "B", t.action.micro());
+        const char* letters = t.action.micro() < micros ? "FB" : "fb";
+        cells[c] = absl::StrCat(std::string(1, letters[t.action.op() == Action::FWD ? 0 : 1]),
+                                t.action.micro() % micros);
       }
     }
     std::string line =

@@ -55,7 +55,8 @@ std::vector<int> WarmUpForwards(const ScheduleCosts& costs, int stages, int micr
 double SlowestPart(const ScheduleCosts& costs, int stages);
 
 // The grid of one step, a line a rank: time runs to the right, "F3" and "B3" are passes of
-// micro-batch 3, dots are idle. At unit costs; at most `max_columns` time slots are drawn. `names`:
+// micro-batch 3, dots are idle. Where steps overlap, small letters are of the step after it. At
+// unit costs; at most `max_columns` time slots are drawn. `names`:
 // of the ranks [stage 0, stage 1, ...].
 std::vector<std::string> SchedulePicture(const std::vector<ActionList>& lists, const Wiring& wiring,
                                          int queue_limit, int max_columns = 60,

@@ -1,7 +1,9 @@
 #include "base/rpc/library_logs.h"
 
+#include "base/rpc/channel.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/stubs/logging.h"
+#include "grpc/grpc.h"
 #include "grpc/support/log.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
@@ -59,6 +61,13 @@ TEST_F(LibraryLogsTest, LastWordsAreShown) {
   CaptureStderr();
   gpr_log(GPR_ERROR, "assertion failed: %s", "one == two");
   EXPECT_THAT(GetCapturedStderr(), HasSubstr("grpc: assertion failed: one == two"));
+}
+
+// Its last shutdown would wait for threads of its own.
+TEST(LibraryLogs, GrpcStaysAfterItsLastChannel) {
+  KeepGrpcUntilExit();
+  { const auto channel = MakeChannel("127.0.0.1:1", ChannelOptions()); }
+  EXPECT_EQ(grpc_is_initialized(), 1);
 }
 
 }  // namespace

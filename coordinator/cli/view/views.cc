@@ -17,6 +17,7 @@
 #include "proto/plan/actions.h"
 #include "proto/plan/epilogue.h"
 #include "proto/plan/groups.h"
+#include "proto/plan/overlap.h"
 
 namespace isthmus::cli {
 namespace {
@@ -293,7 +294,11 @@ std::string PlanView(const PlanReply& reply) {
   for (const std::string& reason : plan.explanation())
     absl::StrAppend(&out, "  - ", Printable(reason), "\n");
   if (!reply.schedule_grid().empty())
-    absl::StrAppend(&out, "\nSchedule of one step (F forward, B backward, by micro-batch):\n");
+    absl::StrAppend(&out, Overlaps(plan.job())
+                              ? "\nSchedule of two steps that overlap (F forward, B backward, by "
+                                "micro-batch; small letters: of the second one):\n"
+                              : "\nSchedule of one step (F forward, B backward, by "
+                                "micro-batch):\n");
   for (const std::string& line : reply.schedule_grid())
     absl::StrAppend(&out, "  ", Printable(line), "\n");
   if (!reply.changes().empty()) absl::StrAppend(&out, "\n", ChangesView(reply.changes()));

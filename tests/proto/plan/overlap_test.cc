@@ -88,6 +88,16 @@ TEST(Overlap, FewMicroBatchesWait) {
   EXPECT_LT(overlap, StepSeconds("1f1b", 4, 3, {}, 4, costs).value());
 }
 
+TEST(Overlap, ThePictureHasTwoSteps) {
+  const auto lists = OverlapChain(2, 3, {}, false).value();
+  const auto lines = SchedulePicture(lists, Wiring::Chain(2), 4);
+  EXPECT_THAT(lines,
+              ElementsAre("stage 0  |F0 |F1 |.  |.  |B0 |B0 |F2 |B1 |B1 |f0 |B2 |B2 |f1 |b0 |b0 "
+                          "|f2 |b1 |b1 |.  |b2 |b2 |",
+                          "stage 1  |.  |F0 |B0 |B0 |F1 |B1 |B1 |F2 |B2 |B2 |f0 |b0 |b0 |f1 |b1 "
+                          "|b1 |f2 |b2 |b2 |.  |.  |"));
+}
+
 TEST(Overlap, WhatCantBeBuiltIsRefused) {
   EXPECT_THAT(BuildOverlap(0, 3, {}, false).status().message(), HasSubstr("0 stages"));
   EXPECT_THAT(BuildOverlap(2, 3, {0, 1}, false).status().message(), HasSubstr("never grow"));
