@@ -10,6 +10,7 @@
 #include "base/rpc/channel.h"
 #include "daemon/flags.h"
 #include "daemon/resources.h"
+#include "daemon/state/identity.h"
 
 namespace isthmus::daemon {
 namespace {
@@ -109,6 +110,12 @@ std::vector<Finding> Examine(const DaemonOptions& options, absl::Duration patien
   findings.push_back(LookAtCoordinator(options, patience));
   findings.push_back(LookAtData(options.data_dir));
   findings.push_back(LookAtDisk(options.state_dir));
+  // One that is there: the examination makes none.
+  if (std::error_code error; std::filesystem::exists(options.state_dir + "/lock", error)) {
+    if (const auto state = StateDir::Open(options.state_dir); !state.ok())
+      findings.push_back(
+          {Finding::kFail, "--state-dir", std::string(state.status().message()), ""});
+  }
   findings.push_back(LookAtMemory(options));
   for (Finding& finding : std::vector<Finding>{LookAtFiles(), LookAtThreads(), LookAtClock()})
     findings.push_back(std::move(finding));

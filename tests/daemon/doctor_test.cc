@@ -1,9 +1,11 @@
 #include "daemon/doctor.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "daemon/flags.h"
+#include "daemon/state/identity.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/temp_directory.h"
@@ -47,6 +49,27 @@ TEST(Doctor, LooksAtAllThatADaemonNeeds) {
   EXPECT_EQ(Of(findings, "--data-dir").level, Finding::kOk);
   EXPECT_EQ(Of(findings, "address for others").level, Finding::kWarn);
   EXPECT_THAT(Of(findings, "address for others").cure, HasSubstr("--advertise"));
+}
+
+TEST(Doctor, AStateDirectoryThatAnotherDaemonHasStandsInTheWay) {
+  const TempDirectory dir;
+  DaemonOptions options;
+  options.listen = "127.0.0.1:0";
+  options.coordinator = "127.0.0.1:1";
+  options.state_dir = dir.path() + "/state";
+  options.data_dir = dir.path();
+  const auto named = [&] {
+    const std::vector<Finding> findings = Examine(options, absl::Milliseconds(1));
+    return std::any_of(findings.begin(), findings.end(), [](const Finding& f) {
+      return f.what == "--state-dir" && f.level == Finding::kFail &&
+             f.text.find("in use by another daemon (process ") != std::string::npos;
+    });
+  };
+  EXPECT_FALSE(named());
+  EXPECT_FALSE(std::filesystem::exists(options.state_dir)) << "the examination makes none";
+  const auto other = StateDir::Open(options.state_dir);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_TRUE(named());
 }
 
 // It ended the whole report, with one line.
