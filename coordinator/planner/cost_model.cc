@@ -125,8 +125,9 @@ int64_t StageBytes(const JobSpec& job, int stages, int stage, int first_layer, i
   const int edges = (stage > 0) + (stage + 1 < stages);
   const int64_t held =
       std::min(job.strategy().queue_limit(), Micros(job));  // in each direction of each edge
+  // Two more copies of the weights, and a second one of the gradients.
   const int64_t second =
-      Overlaps(job) ? 2 * StageCost(job.model(), first_layer, end_layer, 1).parameter_bytes() : 0;
+      Overlaps(job) ? 3 * StageCost(job.model(), first_layer, end_layer, 1).parameter_bytes() : 0;
   return kProcessBytes + second +
          StageMemoryBytes(job.model(), first_layer, end_layer, samples, in_flight) +
          2 * edges * held * 4 * BoundaryElements(job.model(), samples);
