@@ -65,29 +65,50 @@ absl::StatusOr<std::vector<Piece<Codec>>> MakePieces(const CodecSpec& spec,
   return pieces;
 }
 
+// What either end keeps.
 template <typename Codec>
-absl::Status SavePieces(uint64_t version, std::vector<Piece<Codec>>* pieces, StateWriter* to) {
-  to->Put(version);
-  for (Piece<Codec>& piece : *pieces) RETURN_IF_ERROR(piece.codec->SaveState(to));
-  return to->status();
-}
-
-template <typename Codec>
-absl::Status LoadPieces(uint64_t* version, std::vector<Piece<Codec>>* pieces, StateReader* from) {
-  *version = from->Get<uint64_t>("number of frames");
-  for (Piece<Codec>& piece : *pieces) RETURN_IF_ERROR(piece.codec->LoadState(from));
-  return from->status();
-}
-
-class ByMatrixEncoder : public Encoder {
+class ByMatrix : public Codec {
  public:
-  ByMatrixEncoder(std::vector<Piece<Encoder>> pieces, const CodecOptions& options)
+  ByMatrix(std::vector<Piece<Codec>> pieces, const CodecOptions& options)
       : pieces_(std::move(pieces)), options_(options) {}
+
+  uint64_t version() const override { return version_; }
+  CodecStats stats() const override { return stats_; }
+  absl::Status SaveState(StateWriter* to) override {
+    to->Put(version_);
+    for (Piece<Codec>& piece : pieces_) RETURN_IF_ERROR(piece.codec->SaveState(to));
+    return to->status();
+  }
+  absl::Status LoadState(StateReader* from) override {
+    version_ = from->Get<uint64_t>("number of frames");
+    for (Piece<Codec>& piece : pieces_) RETURN_IF_ERROR(piece.codec->LoadState(from));
+    return from->status();
+  }
+
+ protected:
+  // Of Encode's and Decode's tensor.
+  template <typename View>
+  absl::Status CheckView(const View& view) const {
+    RETURN_IF_ERROR(CheckTensor(view.data, view.device, view.dims, options_));
+    if (view.dtype != DType::kF32) return absl::InvalidArgumentError("by matrix: fp32 alone");
+    return absl::OkStatus();
+  }
+
+  std::vector<Piece<Codec>> pieces_;
+  uint64_t version_ = 0;
+  CodecStats stats_;
+
+ private:
+  const CodecOptions options_;
+};
+
+class ByMatrixEncoder : public ByMatrix<Encoder> {
+ public:
+  using ByMatrix<Encoder>::ByMatrix;
 
   absl::Status Encode(const TensorView& in, const FrameContext& context,
                       std::string* payload) override {
-    RETURN_IF_ERROR(CheckTensor(in.data, in.device, in.dims, options_));
-    if (in.dtype != DType::kF32) return absl::InvalidArgumentError("by matrix: fp32 alone");
+    RETURN_IF_ERROR(CheckView(in));
     payload->clear();
     const auto* data = static_cast<const float*>(in.data);
     std::string body;
@@ -101,29 +122,15 @@ class ByMatrixEncoder : public Encoder {
     CountFrame(in.dims, payload->size(), &stats_);
     return absl::OkStatus();
   }
-  uint64_t version() const override { return version_; }
-  CodecStats stats() const override { return stats_; }
-  absl::Status SaveState(StateWriter* to) override { return SavePieces(version_, &pieces_, to); }
-  absl::Status LoadState(StateReader* from) override {
-    return LoadPieces(&version_, &pieces_, from);
-  }
-
- private:
-  std::vector<Piece<Encoder>> pieces_;
-  const CodecOptions options_;
-  uint64_t version_ = 0;
-  CodecStats stats_;
 };
 
-class ByMatrixDecoder : public Decoder {
+class ByMatrixDecoder : public ByMatrix<Decoder> {
  public:
-  ByMatrixDecoder(std::vector<Piece<Decoder>> pieces, const CodecOptions& options)
-      : pieces_(std::move(pieces)), options_(options) {}
+  using ByMatrix<Decoder>::ByMatrix;
 
   absl::Status Decode(absl::string_view payload, uint64_t version, const FrameContext& context,
                       const MutableTensorView& out) override {
-    RETURN_IF_ERROR(CheckTensor(out.data, out.device, out.dims, options_));
-    if (out.dtype != DType::kF32) return absl::InvalidArgumentError("by matrix: fp32 alone");
+    RETURN_IF_ERROR(CheckView(out));
     int64_t bytes = 0;
     for (const Piece<Decoder>& piece : pieces_) bytes += piece.bytes;
     if (static_cast<int64_t>(payload.size()) != bytes) {
@@ -141,18 +148,6 @@ class ByMatrixDecoder : public Decoder {
     CountFrame(out.dims, bytes, &stats_);
     return absl::OkStatus();
   }
-  uint64_t version() const override { return version_; }
-  CodecStats stats() const override { return stats_; }
-  absl::Status SaveState(StateWriter* to) override { return SavePieces(version_, &pieces_, to); }
-  absl::Status LoadState(StateReader* from) override {
-    return LoadPieces(&version_, &pieces_, from);
-  }
-
- private:
-  std::vector<Piece<Decoder>> pieces_;
-  const CodecOptions options_;
-  uint64_t version_ = 0;
-  CodecStats stats_;
 };
 
 }  // namespace

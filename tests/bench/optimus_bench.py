@@ -11,17 +11,13 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, HERE)
-from replicas_bench import write_text  # noqa: E402
-from wan_bench import records_of  # noqa: E402
-
-CONTEXT, BATCH = 64, 32
+from replicas_bench import BATCH, CONTEXT, figures, run_job, write_text  # noqa: E402
 
 
 def rows_of(rank):
@@ -45,23 +41,10 @@ def run_row(bin_dir, name, compression, link, steps, directory):
         "strategy": {"stages": 2, "replicas": 2}, "checkpoint": {"every": 0},
         "compression": {"forward": "none", "backward": "none", "evaluation": "none", "tied": "none", "gradients": "none", **compression},
     }
-    path = os.path.join(directory, "job.yaml")
-    with open(path, "w") as f:
-        json.dump(job, f)  # JSON is YAML
-    run_dir = tempfile.mkdtemp(dir=directory)
-    rate = [] if link == "unshaped" else ["--rate", link]
-    r = subprocess.run([f"{bin_dir}/isthmus", "testnet", "--nodes", "4", "--delay", "10ms", "--mtu", "9000", *rate, "--data-dir", directory,
-                        "--run-dir", run_dir, "--json", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=1800)
-    if r.returncode != 0:
-        sys.exit(f"testnet failed ({r.returncode}) for {name} on {link}:\n{r.stderr[-3000:]}")
-    records, plan = records_of(bin_dir, os.path.join(run_dir, "coordinator"), "bench")
-    later = [x for x in records if int(x["step"]) > 1]
+    records, later, plan = run_job(bin_dir, job, name, link, directory)
     seconds = statistics.median(x["step_s"] for x in later)
-    validation = [x["validation_loss"] for x in records if x.get("has_validation_loss")]
     cosines = [e.get("cosine", 0) for x in later[len(later) // 2:] for e in x.get("lazy_errors", [])]
-    return {"row": name, "link": link, "tokens_per_s": BATCH * CONTEXT / seconds, "predicted_tokens_per_s": BATCH * CONTEXT / plan["predicted_step_s"],
-            "wire_bytes_a_step": statistics.mean(int(x["wire_bytes"]) for x in later), "validation_loss": validation[-1],
-            "cosine": statistics.mean(cosines) if cosines else None}
+    return {**figures(name, link, seconds, records, later, plan), "cosine": statistics.mean(cosines) if cosines else None}
 
 
 def main():

@@ -51,15 +51,8 @@ def write_text(path, size=400000):
         f.write("".join(out)[:size])
 
 
-def run_row(bin_dir, name, link, steps, directory):
-    replicas, stages, gradients, more = ROWS[name]
-    job = {
-        "name": "bench", "seed": 1, "model": {"layers": 8, "hidden": 128, "heads": 4, "context": CONTEXT}, "data": {"path": "text.txt"},
-        "recipe": {"steps": steps, "global_batch": BATCH, "micro_batch": 4, "learning_rate": 2e-3, "eval_samples": 64},
-        "strategy": {"stages": stages, "replicas": replicas, **more}, "checkpoint": {"every": 0},
-    }
-    if gradients:
-        job["compression"] = {"gradients": gradients}
+def run_job(bin_dir, job, name, link, directory):
+    """Runs it on four daemons on the emulator; its step records, those after the first, and its plan."""
     path = os.path.join(directory, "job.yaml")
     with open(path, "w") as f:
         json.dump(job, f)  # JSON is YAML
@@ -71,11 +64,27 @@ def run_row(bin_dir, name, link, steps, directory):
         sys.exit(f"testnet failed ({r.returncode}) for {name} on {link}:\n{r.stderr[-3000:]}")
     records, plan = records_of(bin_dir, os.path.join(run_dir, "coordinator"), "bench")
     later = [x for x in records if int(x["step"]) > 1]
-    seconds = (statistics.mean if more else statistics.median)(x["step_s"] for x in later)
+    return records, later, plan
+
+
+def figures(name, link, seconds, records, later, plan):
     validation = [x["validation_loss"] for x in records if x.get("has_validation_loss")]
     return {"row": name, "link": link, "tokens_per_s": BATCH * CONTEXT / seconds, "predicted_tokens_per_s": BATCH * CONTEXT / plan["predicted_step_s"],
-            "wire_bytes_a_step": statistics.mean(int(x["wire_bytes"]) for x in later), "validation_loss": validation[-1] if validation else None,
-            "gradients": plan["job"]["compression"].get("gradients")}
+            "wire_bytes_a_step": statistics.mean(int(x["wire_bytes"]) for x in later), "validation_loss": validation[-1] if validation else None}
+
+
+def run_row(bin_dir, name, link, steps, directory):
+    replicas, stages, gradients, more = ROWS[name]
+    job = {
+        "name": "bench", "seed": 1, "model": {"layers": 8, "hidden": 128, "heads": 4, "context": CONTEXT}, "data": {"path": "text.txt"},
+        "recipe": {"steps": steps, "global_batch": BATCH, "micro_batch": 4, "learning_rate": 2e-3, "eval_samples": 64},
+        "strategy": {"stages": stages, "replicas": replicas, **more}, "checkpoint": {"every": 0},
+    }
+    if gradients:
+        job["compression"] = {"gradients": gradients}
+    records, later, plan = run_job(bin_dir, job, name, link, directory)
+    seconds = (statistics.mean if more else statistics.median)(x["step_s"] for x in later)
+    return {**figures(name, link, seconds, records, later, plan), "gradients": plan["job"]["compression"].get("gradients")}
 
 
 def main():

@@ -27,20 +27,6 @@ WorldShape Local(std::vector<int> replicas, int stages) {
   return shape;
 }
 
-struct Outcome {
-  std::vector<double> losses;
-  std::string weights;
-};
-
-Outcome RunWorld(const WorldShape& shape) {
-  World world(MakePlan(shape));
-  for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
-  Outcome outcome;
-  outcome.losses = world.Losses();
-  outcome.weights = world.Weights(shape.steps);
-  return outcome;
-}
-
 // The algorithm: whole models, one after the other; every agreement is of all elements.
 Outcome RunAlone(const WorldShape& shape) {
   WorldShape one = shape;
@@ -97,7 +83,7 @@ TEST(LocalSteps, AnyNumberAndAnyCutDoesWhatTheAlgorithmDoes) {
     const Outcome alone = RunAlone(shape);
     for (int stages : {1, 2, 3}) {
       SCOPED_TRACE(testing::Message() << replicas.size() << " x " << stages);
-      const Outcome world = RunWorld(Local(replicas, stages));
+      const Outcome world = RunToTheEnd(Local(replicas, stages));
       EXPECT_THAT(world.losses, Pointwise(DoubleNear(1e-12), alone.losses));
       EXPECT_EQ(Lines(world.weights), Lines(alone.weights));
     }

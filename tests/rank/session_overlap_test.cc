@@ -28,22 +28,6 @@ WorldShape Overlapped(int stages) {
   return shape;
 }
 
-struct Outcome {
-  std::vector<double> losses, norms;
-  std::string weights;
-};
-
-Outcome RunWorld(const WorldShape& shape) {
-  World world(MakePlan(shape));
-  for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
-  Outcome outcome;
-  outcome.losses = world.Losses();
-  for (const StepRecord& r : world.observer(0).records())
-    outcome.norms.push_back(r.gradient_norm());
-  outcome.weights = world.Weights(shape.steps);
-  return outcome;
-}
-
 // Steps after which nothing is under way, by the plan alone.
 std::set<int64_t> Drains(const WorldShape& shape) {
   std::set<int64_t> drains = {shape.steps - 1};
@@ -116,7 +100,7 @@ TEST(Overlap, AnyCutDoesWhatTheAlgorithmDoes) {
       WorldShape shape = Overlapped(stages);
       shape.checkpoint_every = checkpoints;
       shape.eval_every = validations;
-      ExpectSame(RunWorld(shape), RunAlone(shape, Drains(shape)));
+      ExpectSame(RunToTheEnd(shape), RunAlone(shape, Drains(shape)));
     }
   }
 }
@@ -124,9 +108,9 @@ TEST(Overlap, AnyCutDoesWhatTheAlgorithmDoes) {
 // The comparison above can fail: a step's delay is not nothing.
 TEST(Overlap, TheDelayChangesTheResult) {
   WorldShape shape = Overlapped(3);
-  const Outcome overlapped = RunWorld(shape);
+  const Outcome overlapped = RunToTheEnd(shape);
   shape.schedule = "1f1b";
-  const Outcome waiting = RunWorld(shape);
+  const Outcome waiting = RunToTheEnd(shape);
   EXPECT_EQ(overlapped.losses[0], waiting.losses[0]);
   EXPECT_NE(overlapped.losses[2], waiting.losses[2]);
   EXPECT_NE(overlapped.weights, waiting.weights);
@@ -137,9 +121,9 @@ TEST(Overlap, WithoutDelayItIs1F1B) {
   for (int stages : {1, 3}) {
     WorldShape shape = Overlapped(stages);
     shape.checkpoint_every = 1;
-    const Outcome drained = RunWorld(shape);
+    const Outcome drained = RunToTheEnd(shape);
     shape.schedule = "1f1b";
-    ExpectSame(drained, RunWorld(shape));
+    ExpectSame(drained, RunToTheEnd(shape));
   }
 }
 
@@ -151,7 +135,7 @@ TEST(Overlap, ReplicasDoTheSame) {
       shape.micro_batch = 1;
       shape.replicas = replicas;
       shape.checkpoint_every = 5;
-      const Outcome world = RunWorld(shape), alone = RunAlone(shape, Drains(shape));
+      const Outcome world = RunToTheEnd(shape), alone = RunAlone(shape, Drains(shape));
       EXPECT_THAT(world.losses, Pointwise(DoubleNear(1e-12), alone.losses));
       EXPECT_EQ(world.norms, alone.norms);
     }
@@ -162,7 +146,7 @@ TEST(Overlap, ReplicasDoTheSame) {
 TEST(Overlap, FewMicroBatchesAndFullQueues) {
   WorldShape few = Overlapped(8);
   few.global_batch = few.micro_batch = 3;
-  ExpectSame(RunWorld(few), RunAlone(few, Drains(few)));
+  ExpectSame(RunToTheEnd(few), RunAlone(few, Drains(few)));
   WorldShape shape = Overlapped(4);
   shape.queue_limit = 1;
   shape.global_batch = 20;

@@ -22,23 +22,6 @@ using ::testing::DoubleNear;
 using ::testing::Pointwise;
 using ::testing::SizeIs;
 
-struct Outcome {
-  std::vector<double> losses, norms;
-  std::string weights;
-};
-
-// The losses of a step are those of all replicas together.
-Outcome RunWorld(const WorldShape& shape) {
-  World world(MakePlan(shape));
-  for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
-  Outcome outcome;
-  outcome.losses = world.Losses();
-  for (const StepRecord& record : world.observer(0).records())
-    outcome.norms.push_back(record.gradient_norm());
-  outcome.weights = world.Weights(shape.steps);
-  return outcome;
-}
-
 // One stage that makes every replica's passes itself: no sessions, links, groups or votes.
 Outcome RunAlone(const WorldShape& shape) {
   WorldShape one = shape;
@@ -85,7 +68,7 @@ TEST(Replicas, AnyNumberAndAnyCutEqualsOneProcess) {
       SCOPED_TRACE(testing::Message() << samples.size() << " x " << stages);
       shape.stages = stages;
       shape.eval_every = stages == 2 ? 2 : 0;
-      const Outcome world = RunWorld(shape);
+      const Outcome world = RunToTheEnd(shape);
       EXPECT_THAT(world.losses, Pointwise(DoubleNear(1e-12), alone.losses));
       EXPECT_EQ(world.norms, alone.norms);
       EXPECT_EQ(Lines(world.weights), Lines(alone.weights));
@@ -167,12 +150,12 @@ TEST(Replicas, LossyReductionsKeepTheReplicasEqual) {
 TEST(Replicas, GradientStagesAndAResumeByMatrix) {
   WorldShape shape;
   shape.replicas = {4, 3};
-  const Outcome plain = RunWorld(shape);
+  const Outcome plain = RunToTheEnd(shape);
   shape.gradients = "quant(2)";
   shape.gradient_stages = 0;
-  EXPECT_EQ(RunWorld(shape).weights, plain.weights);
+  EXPECT_EQ(RunToTheEnd(shape).weights, plain.weights);
   shape.gradient_stages = 1;
-  EXPECT_NE(RunWorld(shape).weights, plain.weights);
+  EXPECT_NE(RunToTheEnd(shape).weights, plain.weights);
 
   shape = WorldShape();
   shape.stages = 1;
@@ -181,7 +164,7 @@ TEST(Replicas, GradientStagesAndAResumeByMatrix) {
   shape.constant_rate = true;
   shape.steps = 8;
   shape.checkpoint_every = 4;
-  const Outcome whole = RunWorld(shape);
+  const Outcome whole = RunToTheEnd(shape);
   MemoryStore store;
   MemoryStates states, lost;
   WorldShape first = shape;

@@ -370,4 +370,17 @@ std::string World::Weights(int64_t step) {
   return weights.ok() ? *weights : std::string(weights.status().message());
 }
 
+Outcome RunToTheEnd(const WorldShape& shape) {
+  World world(MakePlan(shape));
+  for (const absl::Status& status : world.Run()) {
+    if (!status.ok()) Fatal(__FILE__, __LINE__, status.message());
+  }
+  Outcome outcome;
+  outcome.losses = world.Losses();
+  for (const StepRecord& r : world.observer(0).records())
+    outcome.norms.push_back(r.gradient_norm());
+  outcome.weights = world.Weights(shape.steps);
+  return outcome;
+}
+
 }  // namespace isthmus::worker

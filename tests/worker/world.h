@@ -170,6 +170,14 @@ class World {
   std::vector<std::thread> threads_;
 };
 
+// What a world of fakes came to, all of whose ranks must end well.
+struct Outcome {
+  std::vector<double> losses;  // of each step, of all replicas together
+  std::vector<double> norms;   // as rank 0 tells them
+  std::string weights;
+};
+Outcome RunToTheEnd(const WorldShape& shape);
+
 }  // namespace isthmus::worker
 
 #endif  // ISTHMUS_TESTS_WORKER_WORLD_H_

@@ -2,12 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/command_line.h"
 #include "base/machine_check.h"
 #include "base/number_flag.h"
 #include "base/status.h"
@@ -17,8 +17,6 @@
 
 namespace isthmus::generate {
 namespace {
-
-enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2, kMachine = 3 };
 
 constexpr char kFooter[] = R"(
 Continues PROMPT with the GPT-2 in DIR, as `isthmus export` writes it, on the CPU. The same seed
@@ -37,18 +35,6 @@ struct Flags {
   int threads = 0;
   bool json = false;
 };
-
-int ExitCodeFor(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kNotFound:
-      return kUsage;
-    case absl::StatusCode::kResourceExhausted:
-      return kMachine;
-    default:
-      return kFailed;
-  }
-}
 
 void AddFlags(CLI::App* app, Flags* f) {
   SamplerOptions& s = f->generate.sampling;
@@ -126,19 +112,12 @@ int RunCommand(int argc, const char* const* argv, const DecoderFactory& make_dec
   CLI::App app("isthmus-generate: continues a text with a model that Isthmus trained.",
                "isthmus-generate");
   AddFlags(&app, &flags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::ostringstream help, wrong;
-    const int code = app.exit(error, help, wrong);
-    std::fputs(help.str().c_str(), out);
-    if (code != 0) std::fprintf(err, "isthmus-generate: %s", wrong.str().c_str());
-    return code == 0 ? kOk : kUsage;
-  }
+  if (const auto ended = ParseCommandLine(argc, argv, "isthmus-generate", &app, out, err))
+    return *ended;
   const absl::Status status = Run(flags, make_decoder, out);
   if (status.ok()) return kOk;
   std::fprintf(err, "isthmus-generate: %s\n", std::string(status.message()).c_str());
-  return ExitCodeFor(status);
+  return CommandExitFor(status);
 }
 
 }  // namespace isthmus::generate

@@ -3,10 +3,10 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/command_line.h"
 #include "base/number_flag.h"
 #include "base/status.h"
 #include "worker/multilevel/mapping_choice.h"
@@ -14,8 +14,6 @@
 
 namespace isthmus::multilevel {
 namespace {
-
-enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2, kMachine = 3 };
 
 constexpr double kDefaultAlpha = 0.25;
 
@@ -44,18 +42,6 @@ struct Flags {
   bool force = false;
   bool json = false;
 };
-
-int ExitCodeFor(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kNotFound:
-      return kUsage;
-    case absl::StatusCode::kResourceExhausted:
-      return kMachine;
-    default:
-      return kFailed;
-  }
-}
 
 void AddOut(CLI::App* app, Flags* f) {
   app->add_option("OUT", f->out, "the directory to write")->required();
@@ -163,22 +149,15 @@ int RunCommand(int argc, const char* const* argv, FILE* out, FILE* err) {
   AddOut(mix, &flags);
   Real(mix->add_option("--alpha", flags.alpha, "weight of OTHER"), 0, 1)->capture_default_str();
   mix->footer("");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::ostringstream help, wrong;
-    const int code = app.exit(error, help, wrong);
-    std::fputs(help.str().c_str(), out);
-    if (code != 0) std::fprintf(err, "isthmus-multilevel: %s", wrong.str().c_str());
-    return code == 0 ? kOk : kUsage;
-  }
+  if (const auto ended = ParseCommandLine(argc, argv, "isthmus-multilevel", &app, out, err))
+    return *ended;
   const absl::StatusOr<Written> written =
       mix->parsed()
           ? RunInterpolate(flags)
           : RunShape(&flags, coalesce->parsed() ? Operator::kCoalesce : Operator::kDecoalesce);
   if (!written.ok()) {
     std::fprintf(err, "isthmus-multilevel: %s\n", std::string(written.status().message()).c_str());
-    return ExitCodeFor(written.status());
+    return CommandExitFor(written.status());
   }
   std::fputs(Report(flags, *written).c_str(), out);
   return kOk;

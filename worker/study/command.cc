@@ -9,12 +9,12 @@
 #include <chrono>
 #include <memory>
 #include <numeric>
-#include <sstream>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/command_line.h"
 #include "base/file/read_file.h"
 #include "base/machine_check.h"
 #include "base/mutex.h"
@@ -26,8 +26,6 @@
 
 namespace isthmus::study {
 namespace {
-
-enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2, kMachine = 3, kRefused = 5 };
 
 constexpr int kStages = 3;
 constexpr int64_t kQuickSteps = 40;
@@ -269,16 +267,8 @@ int RunCommand(int argc, const char* const* argv, const Engine& engine, FILE* ou
       "Trains a small job over a grid of codecs and boundaries and compares what comes out.",
       "isthmus-study");
   AddFlags(&app, &flags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::ostringstream said, complaint;
-    const int code = app.exit(error, said, complaint);
-    std::fputs(said.str().c_str(), out);
-    if (code == 0) return kOk;
-    std::fprintf(err, "isthmus-study: %s", complaint.str().c_str());
-    return kUsage;
-  }
+  if (const auto ended = ParseCommandLine(argc, argv, "isthmus-study", &app, out, err))
+    return *ended;
   const absl::StatusOr<StudyResult> result = Run(flags, engine, err);
   if (!result.ok()) {
     std::fprintf(err, "isthmus-study: %s\n", std::string(result.status().message()).c_str());

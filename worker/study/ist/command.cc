@@ -2,16 +2,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <sstream>
 #include <string>
 
+#include "base/command_line.h"
 #include "base/number_flag.h"
 #include "worker/study/ist/theory.h"
 
 namespace isthmus::study::ist {
 namespace {
-
-enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2 };
 
 constexpr uint64_t kMaxSeeds = 1000, kLeastRounds = 1000, kMostRounds = 100'000'000;
 
@@ -40,15 +38,8 @@ int RunTheoryCommand(int argc, const char* const* argv, FILE* out, FILE* err) {
       ->capture_default_str();
   app.add_flag("--json", json, "the table as JSON");
   app.footer(kFooter);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::ostringstream help, wrong;
-    const int code = app.exit(error, help, wrong);
-    std::fputs(help.str().c_str(), out);
-    if (code != 0) std::fprintf(err, "isthmus-study: %s", wrong.str().c_str());
-    return code == 0 ? kOk : kUsage;
-  }
+  if (const auto ended = ParseCommandLine(argc, argv, "isthmus-study", &app, out, err))
+    return *ended;
   const std::vector<TheoryRow> rows = TheoryTable(options);
   std::fputs((json ? RenderTheoryJson(rows) : RenderTheory(rows)).c_str(), out);
   const auto missed =
