@@ -286,6 +286,17 @@ TEST(JobDefaults, AllErrorsAreListed) {
                                    testing::StartsWith("compression.boundaries[0].backward: ")));
 }
 
+TEST(JobDefaults, WhatIsNotBuiltIsRefused) {
+  JobSpec job = SmallJob();
+  job.mutable_model()->set_tied(false);
+  job.mutable_recipe()->set_optimizer("quantized_adam");
+  job.mutable_strategy()->set_fragments(4);
+  FillDefaults(&job);
+  EXPECT_EQ(JobErrors(job).size(), 3u);
+  EXPECT_THAT(std::string(ValidateJob(job).message()),
+              ::testing::HasSubstr("model.tied is not built yet"));
+}
+
 TEST(JobDefaults, LimitsAreWholeNumbers) {
   JobSpec job = SmallJob();
   job.mutable_recipe()->set_steps(2'000'000'000);
