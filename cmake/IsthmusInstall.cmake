@@ -74,10 +74,13 @@ foreach(pair isthmus:cli isthmusd:daemon isthmus-coordinator:coordinator)
   list(GET pair 1 component)
   install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/${package} RENAME copyright COMPONENT ${component})
 endforeach()
-install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION share/doc/isthmus COMPONENT cli)
-install(FILES ${deploy}/README.md DESTINATION share/doc/isthmus RENAME deploy.md COMPONENT cli)
-install(FILES ${PROJECT_SOURCE_DIR}/coordinator/cli/README.md DESTINATION share/doc/isthmus RENAME cli.md COMPONENT cli)
-install(FILES ${PROJECT_SOURCE_DIR}/daemon/README.md DESTINATION share/doc/isthmusd COMPONENT daemon)
+# All pages, in the folders that their links name.
+file(GLOB_RECURSE pages RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS
+  compress/*.md coordinator/*.md coordinator/*.svg daemon/*.md deploy/*.md proto/*.md tests/*.md worker/*.md worker/*.svg)
+foreach(page README.md LICENSE ${pages})
+  get_filename_component(folder ${page} DIRECTORY)
+  install(FILES ${PROJECT_SOURCE_DIR}/${page} DESTINATION share/doc/isthmus/${folder} COMPONENT cli)
+endforeach()
 
 # ---- Debian packages: deploy/package.sh, or `cpack` in the build folder ----
 set(CPACK_GENERATOR DEB)

@@ -11,7 +11,9 @@ constexpr ExitMeaning kCodes[] = {
     {kExitOk, "done"},
     {kExitFailure, "failed at run time"},
     {kExitUsage, "wrong usage, or a job file, job or name that does not exist"},
-    {kExitMachine, "this machine or the daemons lack something (root, TUN, memory, disk)"},
+    {kExitMachine,
+     "this machine or the daemons lack something (root, TUN, memory, disk), or too few daemons are "
+     "there"},
     {kExitUnreachable, "no coordinator answers at its address"},
     {kExitRefused, "refused by the other side"},
     {kExitJobNotDone,

@@ -23,7 +23,7 @@ absl::Status CheckFree(const std::string& path, bool force) {
   if (std::filesystem::is_directory(path, error))
     return absl::InvalidArgumentError(absl::StrCat(path, " is a directory"));
   if (force) return absl::OkStatus();
-  return absl::AlreadyExistsError(
+  return absl::InvalidArgumentError(
       absl::StrCat(path, " exists; --force replaces it, --output FILE writes another one"));
 }
 

@@ -185,14 +185,20 @@ bool JobTable::OnCheckpointFailed(const std::string& job_id, uint64_t generation
 }
 
 // A checkpoint may fail without a word to the coordinator: a path that is too slow, a daemon that
-// could not export it.
-void JobTable::CheckOverdue(Job* job) {
+// could not export it. Those that fell due while this coordinator was away, or a daemon out of its
+// reach, say nothing: a daemon that is heard again has the time that as many steps take.
+void JobTable::CheckOverdue(Job* job, double step_s, absl::Time now) {
   const JobStatus& s = job->status;
   const int64_t every = job->spec.checkpoint().every();
   if (every <= 0 || s.failed_checkpoints() > 0 || !job->active()) return;
   const int64_t since = std::max(s.checkpoint_step(), job->plan.start_step());
   const int64_t steps = s.step() - since;
   if (steps < kOverduePeriods * every) return;
+  for (const StageState& stage : job->stages) {
+    if (!stage.ended && stage.gone_since.has_value()) return;
+  }
+  const double due_s = static_cast<double>(kOverduePeriods * every) * step_s;
+  if (job->rejoined.has_value() && now - *job->rejoined < absl::Seconds(due_s)) return;
   job->checkpoint_trouble = absl::StrCat(
       kNotStored, "one is due every ", every, " steps, and none came in the last ", steps,
       ": the path of a daemon to the coordinator is slow, or its log says what is wrong. ",

@@ -35,9 +35,15 @@ void Append(Commands* out, Commands more) {
 
 }  // namespace
 
+void JobTable::HeardAgain(Job* job, int stage, absl::Time now) {
+  std::optional<absl::Time>& gone_since = job->stages[stage].gone_since;
+  if (gone_since.has_value()) job->rejoined = now;
+  gone_since.reset();
+}
+
 void JobTable::Confirm(Job* job, int stage, absl::Time now) {
   StageState& s = job->stages[stage];
-  s.gone_since.reset();
+  HeardAgain(job, stage, now);
   s.idle = false;
   if (!s.confirm_by.has_value()) return;
   s.confirm_by.reset();
@@ -134,7 +140,7 @@ absl::Status JobTable::OnStep(const std::string& node_id, const StepRecord& reco
   if (static_cast<int>(job->recent.size()) > kRecentRecords) job->recent.pop_front();
   unsaved_.push_back({job->id, std::move(m)});
   while (static_cast<int>(unsaved_.size()) > kMaxUnsavedRecords) unsaved_.pop_front();
-  CheckOverdue(job);
+  CheckOverdue(job, job->recent.back().record.step_s(), now);
   Touch(job);
   return absl::OkStatus();
 }
@@ -152,7 +158,7 @@ Commands JobTable::OnRegistered(const std::string& node_id, const isthmus::Regis
         (generation == job.status.generation() || (generation == 0 && !restarted));
     if (!job.active() && !(ran_alone && Revive(&job, now))) continue;
     StageState& s = job.stages[stage];
-    s.gone_since.reset();
+    HeardAgain(&job, stage, now);
     if (generation == job.status.generation()) {
       Confirm(&job, stage, now);
       job.progressed = now;

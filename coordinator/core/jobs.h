@@ -115,6 +115,7 @@ struct Job {
   std::optional<absl::Time> failed_at;
   std::optional<absl::Time> ended_at;  // after a restart of the coordinator: that
   absl::Time progressed;               // the last sign that a daemon of this generation gets on
+  std::optional<absl::Time> rejoined;  // when a daemon was last heard again after it was not
   std::map<int, std::string> failed_parts;  // why failed_checkpoint could not be stored, by stage
   // TakesKept: the step of a checkpoint beyond the stored ones all of whose parts daemons keep; -1:
   // none. `kept_waits`: for what, in words; empty: the daemons are asked for it. `untold`: names of
@@ -280,10 +281,11 @@ class JobTable {
   Commands TickJob(Job* job, const Membership& members, absl::Time now);
   bool Moves(const Job& job, const Membership& members, absl::Time now) const;
   Commands TickStalls(Job* job, const Membership& members, absl::Time now);
+  static void HeardAgain(Job* job, int stage, absl::Time now);
   void Confirm(Job* job, int stage, absl::Time now);
   Commands TickGone(Job* job, const Membership& members, absl::Time now);
   bool Revive(Job* job, absl::Time now);
-  void CheckOverdue(Job* job);
+  void CheckOverdue(Job* job, double step_s, absl::Time now);
   static void RestoreTrouble(Job* job);
   static void RestoreBecause(Job* job);
   void SetEnd(Job* job, JobState state, const std::string& because, absl::Time now,

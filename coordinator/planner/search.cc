@@ -23,9 +23,10 @@ std::vector<std::string> WhyAbsent(const PlannerInput& input) {
   return why;
 }
 
-// A refusal for want of daemons: Unavailable where all that are missing come by themselves.
+// A refusal for want of daemons: Unavailable where all that are missing come by themselves, else
+// ResourceExhausted: somebody has to start them.
 absl::Status Missing(bool come, const std::string& words) {
-  return come ? absl::UnavailableError(words) : absl::FailedPreconditionError(words);
+  return come ? absl::UnavailableError(words) : absl::ResourceExhaustedError(words);
 }
 
 absl::Status TooFew(const PlannerInput& input, const std::vector<const NodeInfo*>& nodes,

@@ -28,7 +28,8 @@ struct StartRequest {  // what is to be started
   bool step_asked = false;           // kResume: start_step is what the user asked for ...
   int64_t head = -1;                 // ... else it was chosen by this JobStatus.checkpoint_step
   bool accepts_changes = false;      // kResume: the user wants them
-  // kResume: a newer checkpoint that daemons keep, or may keep, in words; empty: none.
+  // What is not gone on from, in words; empty: nothing. kResume: a newer checkpoint that daemons
+  // keep, or may keep. kNew: an unfinished job of the same name.
   std::string given_up;
   // kResume: for which newer checkpoint it waits, in words: it can only be queued; empty: none.
   std::string waits_for;

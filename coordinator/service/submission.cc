@@ -44,6 +44,17 @@ absl::Status StepNeedsResume(const Request& request) {
              : absl::OkStatus();
 }
 
+// What a new job of this name leaves behind.
+std::string Unfinished(const JobTable& jobs, const std::string& name) {
+  const Job* before = jobs.Find(name);
+  if (before == nullptr || !before->ended() || before->status.state() == JOB_FINISHED) return "";
+  const int64_t step = before->status.checkpoint_step();
+  if (step <= 0) return "";
+  return absl::StrCat("this is a new job from step 0: ", before->id, " of the same name is ",
+                      StateName(before->status.state()), " and has a checkpoint of step ", step,
+                      " of ", before->status.steps(), "; --resume goes on from that");
+}
+
 PlanReply ReplyOf(PlannedJob planned, const StartRequest& request) {
   PlanReply reply;
   std::vector<ActionList> schedule;
@@ -91,6 +102,8 @@ absl::StatusOr<PlanReply> Submission::MakePlan(const PlanRequest& asked,
     RETURN_IF_ERROR(StepNeedsResume(asked));
     ASSIGN_OR_RETURN(request.spec, CompleteJob(asked.job()));
     request.job_id = absl::StrCat(request.spec.name(), "-plan");
+    MutexLock lock(&cores_->mutex);
+    request.given_up = Unfinished(cores_->jobs, request.spec.name());
   }
   WaitForTopology(cores_, patience_, request.spec, cancelled);
   PlannerInput free, all;
@@ -144,6 +157,7 @@ absl::StatusOr<StartRequest> Submission::Prepare(const SubmitRequest& request,
   {
     MutexLock lock(&cores_->mutex);
     RETURN_IF_ERROR(cores_->jobs.NameIsFree(start.spec.name()));
+    start.given_up = Unfinished(cores_->jobs, start.spec.name());
   }
   if (!request.init_uploaded()) {
     ASSIGN_OR_RETURN(start.job_id, NewJobId(start.spec.name()));

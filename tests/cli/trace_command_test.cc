@@ -45,7 +45,7 @@ TEST_F(TraceTest, WritesTheFileAndSaysWhatTheTimeWentInto) {
 TEST_F(TraceTest, DoesNotReplaceAFileUnasked) {
   std::ofstream(path()) << "mine";
   const Result refused = Run({"trace", "bible", "--output", path()});
-  EXPECT_EQ(refused.code, kExitRefused);
+  EXPECT_EQ(refused.code, kExitUsage);
   EXPECT_THAT(refused.err, HasSubstr("steps.json exists; --force replaces it"));
   EXPECT_EQ(Written(), "mine");
   EXPECT_EQ(fake_.asked().trace_request.steps(), 0) << "no step is traced in vain";

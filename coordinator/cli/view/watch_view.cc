@@ -46,8 +46,15 @@ std::string TimeText(const std::vector<JobRecord>& records) {
                          100 * std::min(1.0, compute / step));
 }
 
+// With two spaces before it. Empty: no step is left.
 std::string Eta(const JobStatus& status) {
-  return status.eta_s() > 0 ? absl::StrCat("ETA ", FormatSeconds(status.eta_s())) : "ETA -";
+  if (status.eta_s() > 0) return absl::StrCat("  ETA ", FormatSeconds(status.eta_s()));
+  return status.step() < status.steps() ? "  ETA -" : "";
+}
+
+// Of the last steps. A status that came before the first record of a generation has none of it.
+double TokensPerSecond(const JobStatus& status, const JobRecord& record) {
+  return status.tokens_per_s() > 0 ? status.tokens_per_s() : record.tokens_per_s();
 }
 
 }  // namespace
@@ -61,8 +68,8 @@ std::vector<std::string> WatchFrame(const JobStatus& status, const std::vector<J
   const double fraction =
       status.steps() > 0 ? static_cast<double>(status.step()) / static_cast<double>(status.steps())
                          : 0;
-  const std::string tail = absl::StrFormat(" %3.0f %%  step %d/%d  %s", 100 * fraction,
-                                           status.step(), status.steps(), Eta(status));
+  const std::string tail = absl::StrFormat(" %3.0f %%  step %d/%d%s", 100 * fraction, status.step(),
+                                           status.steps(), Eta(status));
   const size_t bar =
       width > DisplayWidth(tail) + 12 ? std::min<size_t>(width - DisplayWidth(tail) - 2, 50) : 10;
   lines.push_back(absl::StrCat("[", ProgressBar(fraction, bar, unicode), "]", tail));
@@ -92,8 +99,8 @@ std::vector<std::string> WatchFrame(const JobStatus& status, const std::vector<J
 
 std::string WatchLine(const JobStatus& status, const JobRecord& record) {
   std::string line =
-      absl::StrFormat("step %d/%d  loss %s  %s tokens/s  %s  %s", record.step() + 1, status.steps(),
-                      FormatFixed(record.loss(), 4), FormatCount(status.tokens_per_s()),
+      absl::StrFormat("step %d/%d  loss %s  %s tokens/s  %s%s", record.step() + 1, status.steps(),
+                      FormatFixed(record.loss(), 4), FormatCount(TokensPerSecond(status, record)),
                       WireText(status), Eta(status));
   if (record.has_validation_loss())
     absl::StrAppend(&line, "  validation ", FormatFixed(record.validation_loss(), 4));

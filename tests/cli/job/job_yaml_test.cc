@@ -119,7 +119,7 @@ job.yaml:16:16: recipe.micro_batch: must be a whole number, not a list
 job.yaml:17:18: recipe.learning_rate: '5%' is not a number
 job.yaml:18:11: strategy: this is a section of `key: value` lines )y"
             R"y(with the keys stages, layers_per_stage, schedule, queue_limit, in_flight, )y"
-            R"y(nodes, replicas, local_steps, outer_learning_rate, outer_momentum, look_ahead
+            R"y(nodes, replicas, local_steps, outer_learning_rate, outer_momentum, look_ahead, fragments, fragment_delay, fragment_mix
 job.yaml:20:12: compression.forward: codec 'quant(9)', column 8: expected bits from 1 to 8
 job.yaml:21:24: compression.buffer_memory_bytes: '1 gig' is not a size; write bytes )y"
             R"y(or a unit: 1048576, 512KiB, 256MiB, 2GB

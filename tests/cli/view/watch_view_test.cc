@@ -52,6 +52,17 @@ TEST(WatchView, PlainLinesAreRateLimitedAndTheLastOneIsPrinted) {
   EXPECT_EQ(view.next_step(), 4);
 }
 
+TEST(WatchView, TheFirstStepOfAResumeHasARateAndTheLastStepNoTimeLeft) {
+  JobStatus status = Reply(0, 5.5).status();
+  status.set_tokens_per_s(0);
+  status.set_eta_s(0);
+  const JobRecord record = Reply(0, 5.5).records(0);
+  EXPECT_THAT(WatchLine(status, record), HasSubstr("  99 tokens/s  "));
+  EXPECT_THAT(WatchLine(status, record), HasSubstr("ratio 8.0  ETA -"));
+  status.set_step(100);
+  EXPECT_THAT(WatchLine(status, record), Not(HasSubstr("ETA")));
+}
+
 TEST(WatchView, AWarningIsPrintedOnceAndItsEndToo) {
   WatchView view(WatchViewOptions{});
   const absl::Time start = absl::FromUnixSeconds(1000);

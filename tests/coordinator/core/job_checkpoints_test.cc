@@ -155,6 +155,26 @@ TEST_F(JobCheckpointsTest, NoneInThreePeriodsIsAWarningThoughNobodyComplained) {
   EXPECT_THAT(Status().warnings(), IsEmpty());
 }
 
+// They were put while nobody was there to take them.
+TEST_F(JobCheckpointsTest, ThoseThatFellDueWhileTheCoordinatorWasAwayAreNotOverdue) {
+  StepsUntil(29);
+  JobTable after;
+  Job stored = *jobs_.Find("bible-1");
+  after.Restore(stored, stored.status.checkpoint_step(), 29, At(10));
+  const auto warnings = [&](int64_t step, double s) {
+    StepRecord r;
+    r.set_job_id("bible-1");
+    r.set_generation(1);
+    r.set_step(step);
+    r.set_step_s(0.1);
+    EXPECT_TRUE(after.OnStep("n0", r, At(s), 1000).ok());
+    return after.Status(*after.Find("bible-1"), At(s)).warnings_size();
+  };
+  for (int64_t step = 29; step < 40; ++step) EXPECT_EQ(warnings(step, 11), 0) << step;
+  EXPECT_EQ(warnings(40, 13.9), 0) << "thirty steps take three seconds";
+  EXPECT_EQ(warnings(41, 14.1), 1);
+}
+
 TEST_F(JobCheckpointsTest, ARestartOfTheCoordinatorKeepsItAndANewGenerationDropsIt) {
   StepsUntil(12);
   Fails(10);

@@ -224,7 +224,7 @@ TEST_F(PlannerTest, RefusalsSayWhatIsMissing) {
   Nodes({MakeNode("a", 10), MakeNode("b", 10)});
   in_.absent = {{"id-c", "c", "c runs job other-2", true}};
   in_.job.mutable_strategy()->set_stages(4);
-  EXPECT_EQ(Refusal().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Refusal().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(
       Refusal().message(),
       HasSubstr(

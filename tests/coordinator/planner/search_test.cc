@@ -64,7 +64,7 @@ TEST(Search, WhatComesByItselfIsNotNowAndNoRefusal) {
   EXPECT_EQ(refusal().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(refusal().message(), HasSubstr("b is lost, last heard 2 s ago; c left in good"));
   in.job.mutable_strategy()->set_stages(3);
-  EXPECT_EQ(refusal().code(), absl::StatusCode::kFailedPrecondition) << "b is not enough";
+  EXPECT_EQ(refusal().code(), absl::StatusCode::kResourceExhausted) << "b is not enough";
   const auto named = [&](const std::string& name) {
     in.job = MakeJob();
     in.job.mutable_strategy()->add_nodes(name);
@@ -73,8 +73,8 @@ TEST(Search, WhatComesByItselfIsNotNowAndNoRefusal) {
   };
   EXPECT_EQ(named("b"), absl::StatusCode::kUnavailable);
   EXPECT_EQ(named("id-b"), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(named("c"), absl::StatusCode::kFailedPrecondition) << "somebody has to start it";
-  EXPECT_EQ(named("d"), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(named("c"), absl::StatusCode::kResourceExhausted) << "somebody has to start it";
+  EXPECT_EQ(named("d"), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(Search, ItIsEnoughThatOneOfTwoCanDial) {

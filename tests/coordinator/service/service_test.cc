@@ -13,6 +13,7 @@
 namespace isthmus::coordinator {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -131,6 +132,12 @@ TEST_F(ServiceTest, ADaemonThatDiesPausesTheJobAndResumeGoesOn) {
   JobSpec other = one;
   other.mutable_model()->set_layers(3);
   EXPECT_FALSE(Submit(other, true).ok());
+  stays->Event(again, SessionEvent::FAILED, 1, "out of memory");
+  EXPECT_TRUE(Becomes(JOB_FAILED));
+  stays->SetGeneration(0);
+  const auto anew = Submit(one, false);
+  ASSERT_TRUE(anew.ok()) << anew.status();
+  EXPECT_THAT(anew->warnings(), Contains(HasSubstr("has a checkpoint of step 1")));
 }
 
 // Daemons that start together share their host's cores when they measure themselves; the figure of

@@ -5,6 +5,7 @@
 """
 import glob
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -68,6 +69,18 @@ class PackageTest(unittest.TestCase):
             for path in glob.glob(prefix + "/share/man/man*/*"):
                 done = subprocess.run(["groff", "-man", "-Tutf8", "-ww", path], capture_output=True, text=True, timeout=60)
                 self.assertEqual((done.returncode, done.stderr), (0, ""), path)
+
+    def test_links_of_installed_pages(self):
+        prefix = os.path.join(self.dir, "usr")
+        run("cmake", "--install", BUILD, "--prefix", prefix, "--component", "cli")
+        pages = glob.glob(prefix + "/share/doc/**/*.md", recursive=True)
+        self.assertGreater(len(pages), 10)
+        for page in pages:
+            with open(page) as f:
+                links = re.findall(r"\]\(([^)#\s]+)", f.read())
+            for link in links:
+                if "://" not in link:
+                    self.assertTrue(os.path.exists(os.path.join(os.path.dirname(page), link)), f"{page}: {link}")
 
     @unittest.skipUnless(shutil.which("dpkg-shlibdeps"), "dpkg-dev is not installed")
     def test_packages(self):
