@@ -133,7 +133,7 @@ TEST_F(ServiceTest, ADaemonThatDiesPausesTheJobAndResumeGoesOn) {
   other.mutable_model()->set_layers(3);
   EXPECT_FALSE(Submit(other, true).ok());
   stays->Event(again, SessionEvent::FAILED, 1, "out of memory");
-  EXPECT_TRUE(Becomes(JOB_FAILED));
+  EXPECT_TRUE(Becomes(JOB_PAUSED));
   stays->SetGeneration(0);
   const auto anew = Submit(one, false);
   ASSERT_TRUE(anew.ok()) << anew.status();
