@@ -115,7 +115,7 @@ absl::Status SessionPlan::CheckLinks() {
     groups_.push_back(g);
     tied = tied || (group.tensors() == GroupPlan::TIED && group.value() == GroupPlan::GRADIENT);
   }
-  if (tied != (embeds() != has_head()))
+  if (tied != HoldsTied(plan_, rank_))
     return Wrong(absl::StrCat("the tied group of stage ", mine().stage(),
                               tied ? " should not be there" : " is missing"));
   return absl::OkStatus();

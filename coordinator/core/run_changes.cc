@@ -162,6 +162,7 @@ absl::Status SameModel(const ModelSpec& a, const ModelSpec& b) {
       was = NumberText(NormEpsilon(a));
       is = NumberText(NormEpsilon(b));
     }
+    if (field->number() == ModelSpec::kTiedFieldNumber && IsTied(a) == IsTied(b)) continue;
     if (was == is || field->number() == ModelSpec::kInitFromFieldNumber) continue;
     return absl::FailedPreconditionError(absl::StrCat("resume: model.", field->name(), " is ", is,
                                                       " and the checkpoint's is ", was,

@@ -13,6 +13,7 @@
 #include "coordinator/planner/planner.h"
 #include "proto/codec/codec_text.h"
 #include "proto/data/data_files.h"
+#include "proto/job/job_defaults.h"
 #include "proto/model/model_cost.h"
 #include "proto/plan/groups.h"
 #include "proto/plan/overlap.h"
@@ -67,11 +68,12 @@ class Words {
   void Explain() {
     const JobSpec& job = in_.job;
     const int micros = Micros(job);
-    Say(absl::StrCat(
-        "model: ", job.model().layers(), " layers x ", job.model().hidden(), " channels, ",
-        FormatCount(ParameterCount(job.model())), " parameters; a step is ", micros,
-        micros == 1 ? " micro-batch of " : " micro-batches of ", job.recipe().micro_batch(),
-        " samples x ", job.model().context(), " positions"));
+    Say(absl::StrCat("model: ", job.model().layers(), " layers x ", job.model().hidden(),
+                     " channels, ", FormatCount(ParameterCount(job.model())), " parameters",
+                     IsTied(job.model()) ? "" : ", head and embedding apart", "; a step is ",
+                     micros, micros == 1 ? " micro-batch of " : " micro-batches of ",
+                     job.recipe().micro_batch(), " samples x ", job.model().context(),
+                     " positions"));
     if (data_.known) {
       Say(absl::StrCat("data: ", data_.train_samples, " training samples; ", job.recipe().steps(),
                        " steps are ", absl::StrFormat("%.2f", data_.passes), " passes over them",
@@ -213,7 +215,7 @@ class Words {
                         "bits, or fewer replicas"));
       return;
     }
-    const bool halves = layout_.tied.kind() == CodecSpec::NONE &&
+    const bool halves = IsTied(in_.job.model()) && layout_.tied.kind() == CodecSpec::NONE &&
                         layout_.reduce_s / 2 > kTiedMustPay * layout_.sync_s;
     const bool zstd = layout_.tied.zstd();
     Warn(absl::StrCat("sync takes ", FormatSeconds(layout_.sync_s), " a step",

@@ -142,7 +142,8 @@ class Writer {
     }
     if (layout_.replicas() == 1) {
       const Placement& p = layout_.chain();
-      if (stages_ > 1) AddLink(kTiedGroup, LinkPlan::GROUP, 0, stages_ - 1, p.tied_up, p.tied_down);
+      if (stages_ > 1 && IsTied(in_.job.model()))
+        AddLink(kTiedGroup, LinkPlan::GROUP, 0, stages_ - 1, p.tied_up, p.tied_down);
       return;
     }
     // Every group may have its frames of a step in a link before any is taken.

@@ -17,6 +17,7 @@
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
+#include "proto/job/job_defaults.h"
 #include "proto/model/model_cost.h"
 #include "proto/model/stage_shapes.h"
 #include "proto/plan/groups.h"
@@ -65,7 +66,8 @@ std::vector<Group> GroupsOf(const JobSpec& job, const Layout& layout) {
   std::vector<Group> groups;
   const int stages = layout.stages();
   const int64_t tied = int64_t{job.model().vocabulary()} * job.model().hidden();
-  if (stages > 1 && !Local(job)) {
+  const bool two_copies = stages > 1 && IsTied(job.model());
+  if (two_copies && !Local(job)) {
     groups.emplace_back();
     groups[0].elements = tied;
     groups[0].tied = true;
@@ -78,9 +80,10 @@ std::vector<Group> GroupsOf(const JobSpec& job, const Layout& layout) {
   for (int s = 0, first = 0; s < stages; first += layers[s], ++s) {
     Group group;
     group.elements = StageCost(job.model(), first, first + layers[s], 1).parameters;
-    if (stages > 1 && !Local(job) && (s == 0 || s + 1 == stages)) group.elements -= tied;
+    const bool end = s == 0 || s + 1 == stages;
+    if (two_copies && !Local(job) && end) group.elements -= tied;
     group.tensors = StageShapes(job.model(), first, first + layers[s]);
-    if (stages > 1 && Local(job) && (s == 0 || s + 1 == stages))
+    if (two_copies && Local(job) && end)
       group.tensors.push_back({1, job.model().vocabulary(), job.model().hidden()});
     group.coded = CodesGradientsOf(job, s);
     group.stage = s;
@@ -205,11 +208,12 @@ double VoteSeconds(const Layout& layout) {
   return slowest_s;
 }
 
-absl::Status FindPairs(const std::vector<Group>& groups, const LinkIndex& links, Layout* layout) {
+absl::Status FindPairs(const JobSpec& job, const std::vector<Group>& groups, const LinkIndex& links,
+                       Layout* layout) {
   const std::vector<const NodeInfo*> nodes = layout->nodes();
   std::map<std::pair<int, int>, bool> wanted;
   const int stages = layout->stages();
-  for (int r = 0; r < layout->replicas() && stages > 1; ++r)
+  for (int r = 0; r < layout->replicas() && stages > 1 && IsTied(job.model()); ++r)
     wanted[{r * stages, r * stages + stages - 1}] = true;  // the tied embedding of a replica
   for (const Group& group : groups) {
     for (int a : group.ranks) {
@@ -316,7 +320,7 @@ int64_t ReductionBytes(const JobSpec& job, int64_t elements, int replicas) {
 
 absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout* layout) {
   const std::vector<Group> groups = GroupsOf(job, *layout);
-  RETURN_IF_ERROR(FindPairs(groups, links, layout));
+  RETURN_IF_ERROR(FindPairs(job, groups, links, layout));
   const bool local = Local(job);
   double step_s = 0;
   for (const Placement& p : layout->chains) step_s = std::max(step_s, p.pipeline_s);
@@ -355,7 +359,7 @@ absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout*
         " a step. Checkpoints, validations and stops wait for it");
     return absl::OkStatus();
   }
-  if (layout->stages() > 1) {
+  if (layout->stages() > 1 && IsTied(job.model())) {
     ASSIGN_OR_RETURN(layout->tied, Choose(
                                        job.compression().tied(), {{"bf16", 0}, {"none", 0}}, step_s,
                                        [&](const CodecSpec& codec) {

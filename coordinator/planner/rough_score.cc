@@ -5,6 +5,7 @@
 #include <string>
 
 #include "proto/codec/codec_text.h"
+#include "proto/job/job_defaults.h"
 #include "proto/model/model_cost.h"
 
 namespace isthmus::coordinator {
@@ -36,8 +37,10 @@ RoughScore::RoughScore(const JobSpec& job, const std::vector<const NodeInfo*>& n
                      : 32.0 * dims.elements();
   }();
   const double embedding = 1.0 * job.model().vocabulary() * job.model().hidden();
-  tied_bits_ = (job.compression().tied() == "auto" ? 16.0 : 32.0) * embedding;
-  model_bits_ = kRoughGradientBits * (static_cast<double>(ParameterCount(job.model())) - embedding);
+  tied_ = IsTied(job.model());
+  if (tied_) tied_bits_ = (job.compression().tied() == "auto" ? 16.0 : 32.0) * embedding;
+  model_bits_ = kRoughGradientBits *
+                (static_cast<double>(ParameterCount(job.model())) - (tied_ ? embedding : 0));
   for (int i = 0; i < nodes_; ++i) {
     whole_s_.push_back(StageTime(job, *nodes[i], 0, job.model().layers()).sum());
     const bool has_data = CountSamples(job, *nodes[i]).ok();
@@ -81,7 +84,7 @@ double RoughScore::Of(const Order& order) const {
     mild += pair.full_s;
   }
   double tied = 0;
-  if (order.size() > 1) {
+  if (order.size() > 1 && tied_) {
     const Pair& ends = At(order.front(), order.back());
     if (!ends.usable) return kNever;
     tied = ends.tied_s + ends.round_trip_s;
@@ -111,7 +114,7 @@ double RoughScore::Reduce(const Chains& chains, const std::vector<double>& cut,
   };
   std::vector<int> ends;
   for (const Order& chain : chains) {
-    if (stages > 1) ends.insert(ends.end(), {chain.front(), chain.back()});
+    if (stages > 1 && tied_) ends.insert(ends.end(), {chain.front(), chain.back()});
   }
   for (size_t i = 0; i < ends.size(); ++i) {
     for (size_t j = 0; j < i; ++j)

@@ -43,6 +43,7 @@ class RoughScore {
 
   const int micros_;
   const int nodes_;
+  bool tied_ = true;
   double model_bits_ = 0, tied_bits_ = 0;  // of gradients, as they would travel
   std::vector<double> whole_s_;
   std::vector<bool> has_data_;

@@ -11,6 +11,7 @@
 #include "coordinator/core/format.h"
 #include "coordinator/planner/codec_choice.h"
 #include "proto/codec/codec_text.h"
+#include "proto/job/job_defaults.h"
 #include "proto/model/model_cost.h"
 #include "proto/plan/epilogue.h"
 #include "proto/plan/overlap.h"
@@ -342,7 +343,10 @@ absl::Status SetAhead(const JobSpec& job, Placement* p) {
   return absl::OkStatus();
 }
 
-absl::Status PriceTied(const JobSpec& job, const LinkIndex& links, Placement* p) {
+namespace {
+
+// The exchange of the tied embedding's gradient: its codec, and its seconds without latency.
+absl::Status PriceExchange(const JobSpec& job, const LinkIndex& links, Placement* p) {
   const NodeInfo &first = *p->nodes.front(), &last = *p->nodes.back();
   p->tied_up = links.Get(first.id(), last.id());
   p->tied_down = links.Get(last.id(), first.id());
@@ -372,7 +376,17 @@ absl::Status PriceTied(const JobSpec& job, const LinkIndex& links, Placement* p)
     ASSIGN_OR_RETURN(p->tied, ParseCodec(wanted));
   }
   p->tied_s = TiedSeconds(job, p->tied, rate);
-  p->sync_s = p->tied_s + std::max(p->tied_up.round_trip_s, p->tied_down.round_trip_s) / 2;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status PriceTied(const JobSpec& job, const LinkIndex& links, Placement* p) {
+  p->sync_s = 0;
+  if (IsTied(job.model())) {
+    RETURN_IF_ERROR(PriceExchange(job, links, p));
+    p->sync_s = p->tied_s + std::max(p->tied_up.round_trip_s, p->tied_down.round_trip_s) / 2;
+  }
   for (const BoundaryChoice& b : p->boundaries)
     p->sync_s += (b.up.round_trip_s + b.down.round_trip_s) / 2;  // the vote down, the decision up
   p->sync_s = std::max(0.0, p->sync_s - HiddenSync(job, *p));

@@ -299,7 +299,6 @@ void RefuseUnbuilt(const JobSpec& job, Errors* errors) {
   };
   const RecipeSpec& r = job.recipe();
   const StrategySpec& s = job.strategy();
-  refuse(job.model().has_tied(), "model.tied");
   refuse(r.has_optimizer(), "recipe.optimizer");
   refuse(r.has_optimizer_warmup(), "recipe.optimizer_warmup");
   refuse(s.has_fragments(), "strategy.fragments");
@@ -327,6 +326,7 @@ void FillDefaults(JobSpec* job) {
   DEFAULT(m, family, "gpt2");
   if (d->format() == "bytes") DEFAULT(m, vocabulary, 256);
   if (m->init_from().empty()) DEFAULT(m, norm_epsilon, kNormEpsilon);
+  DEFAULT(m, tied, true);
   RecipeSpec* r = job->mutable_recipe();
   DEFAULT(r, min_learning_rate, 0.1 * r->learning_rate());
   DEFAULT(r, warmup_steps, r->steps() / 20);

@@ -21,6 +21,9 @@ constexpr int kMaxLocalSteps = 4000;
 
 // Of the layer norms: what the job says, else the default.
 double NormEpsilon(const ModelSpec& model);
+// The head shares the token embedding's weights: model.tied, and so it is where the job says
+// nothing.
+inline bool IsTied(const ModelSpec& model) { return !model.has_tied() || model.tied(); }
 constexpr double kMinNormEpsilon = 1e-12, kMaxNormEpsilon = 1;
 
 // InvalidArgument names the first field that is missing or out of range, its value, and what is

@@ -43,7 +43,9 @@ std::string Gpt2ConfigJson(const ModelSpec& model) {
       "  \"embd_pdrop\": 0.0,\n"
       "  \"resid_pdrop\": 0.0,\n"
       "  \"scale_attn_weights\": true,\n"
-      "  \"tie_word_embeddings\": true,\n"
+      "  \"tie_word_embeddings\": ",
+      IsTied(model) ? "true" : "false",
+      ",\n"
       "  \"bos_token_id\": ",
       end,
       ",\n"

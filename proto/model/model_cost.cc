@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "proto/job/job_defaults.h"
+
 namespace isthmus {
 namespace {
 
@@ -69,7 +71,7 @@ PartCost HeadCost(const ModelSpec& m, int64_t samples) {
   PartCost cost;
   cost.forward_flops = matrix + elementwise;
   cost.backward_flops = 2 * matrix + elementwise;
-  cost.parameters = 2 * int64_t{m.hidden()};
+  cost.parameters = (2 + (IsTied(m) ? 0 : int64_t{m.vocabulary()})) * m.hidden();
   cost.activation_bytes = static_cast<int64_t>(
       4 * tokens * (2 * h + vocabulary + 2));  // norm in and out, log-probabilities, targets
   cost.transient_bytes = static_cast<int64_t>(4 * (2 * tokens * vocabulary + h * vocabulary));
@@ -83,7 +85,7 @@ PartCost StageCost(const ModelSpec& m, int first_layer, int end_layer, int64_t s
   if (first_layer == 0) cost += EmbeddingCost(m, samples);
   if (end_layer == m.layers()) {
     cost += HeadCost(m, samples);
-    if (first_layer != 0) cost.parameters += int64_t{m.vocabulary()} * m.hidden();
+    if (first_layer != 0 && IsTied(m)) cost.parameters += int64_t{m.vocabulary()} * m.hidden();
   }
   return cost;
 }

@@ -29,14 +29,14 @@ PartCost EmbeddingCost(const ModelSpec& model, int64_t samples);  // token and p
 PartCost BlockCost(const ModelSpec& model, int64_t samples);      // one transformer block
 PartCost HeadCost(
     const ModelSpec& model,
-    int64_t samples);  // final norm, tied head, loss; its copy of the embedding is not a parameter
+    int64_t samples);  // final norm, head, loss; of a tied one the embedding is not a parameter
 
 // Blocks [first_layer, end_layer), with the embedding if first_layer is 0 and the head if end_layer
 // is model.layers. The last of several stages counts the parameters of its copy of the tied
 // embedding: it holds them.
 PartCost StageCost(const ModelSpec& model, int first_layer, int end_layer, int64_t samples);
 
-// Parameters of the whole model, the tied embedding once.
+// Parameters of the whole model, a tied embedding once.
 int64_t ParameterCount(const ModelSpec& model);
 
 // Bytes a stage needs at its peak: weights, gradients and two AdamW moments (16 bytes a parameter),

@@ -1,5 +1,7 @@
 #include "proto/model/stage_shapes.h"
 
+#include "proto/job/job_defaults.h"
+
 namespace isthmus {
 namespace {
 
@@ -23,14 +25,15 @@ void AddBlock(int64_t h, std::vector<TensorDims>* out) {
 
 std::vector<TensorDims> StageShapes(const ModelSpec& model, int first_layer, int end_layer) {
   const int64_t h = model.hidden();
-  const bool last = end_layer == model.layers();
+  const bool last = end_layer == model.layers(), tied = IsTied(model);
   std::vector<TensorDims> out;
   if (first_layer == 0) {
-    if (last) out.push_back({1, model.vocabulary(), h});
+    if (last || !tied) out.push_back({1, model.vocabulary(), h});
     out.push_back({1, model.context(), h});
   }
   for (int layer = first_layer; layer < end_layer; ++layer) AddBlock(h, &out);
   if (last) AddNorm(h, &out);
+  if (last && !tied) out.push_back({1, model.vocabulary(), h});
   return out;
 }
 

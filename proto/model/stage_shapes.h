@@ -11,7 +11,8 @@
 namespace isthmus {
 
 // Of blocks [first_layer, end_layer), with the embeddings where first_layer is 0 and the final norm
-// where end_layer is model.layers. The token embedding is one of them where one stage has both.
+// where end_layer is model.layers. A tied token embedding is one of them where one stage has both,
+// any other one on the first stage, and on the last one then its head.
 // Each is {1, rows, columns}; a vector has one row.
 std::vector<TensorDims> StageShapes(const ModelSpec& model, int first_layer, int end_layer);
 

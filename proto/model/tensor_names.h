@@ -1,4 +1,5 @@
-// Names of the tensors of a checkpoint that a GPT-2 of `transformers` has not: the autoencoders at
+// Names of tensors that more than one room knows: the head of its own that an untied GPT-2 has, and
+// those of a checkpoint that a GPT-2 of `transformers` has not: the autoencoders at
 // the boundaries, the outer momentum of local steps. A checkpoint may lack them (the cut moved, the
 // codec is new): they start anew then. An export leaves them out. Thread: pure functions.
 #ifndef ISTHMUS_PROTO_MODEL_TENSOR_NAMES_H_
@@ -11,6 +12,8 @@
 #include "absl/strings/string_view.h"
 
 namespace isthmus {
+
+inline constexpr char kHeadTensor[] = "lm_head.weight";
 
 inline constexpr char kOwnTensorPrefix[] = "isthmus.";
 

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
+#include "proto/job/job_defaults.h"
 #include "proto/model/model_cost.h"
 #include "proto/model/stage_shapes.h"
 
@@ -20,6 +21,10 @@ bool Embeds(const Plan& plan, int rank) { return plan.ranks(rank).first_layer() 
 
 bool HasHead(const Plan& plan, int rank) {
   return plan.ranks(rank).end_layer() == plan.job().model().layers();
+}
+
+bool HoldsTied(const Plan& plan, int rank) {
+  return IsTied(plan.job().model()) && Embeds(plan, rank) != HasHead(plan, rank);
 }
 
 int StagesOf(const Plan& plan) {
@@ -53,8 +58,7 @@ int64_t OwnElements(const Plan& plan, int rank) {
   const ModelSpec& model = plan.job().model();
   const RankPlan& r = plan.ranks(rank);
   int64_t elements = StageCost(model, r.first_layer(), r.end_layer(), 1).parameters;
-  if (Embeds(plan, rank) != HasHead(plan, rank))
-    elements -= int64_t{model.vocabulary()} * model.hidden();
+  if (HoldsTied(plan, rank)) elements -= int64_t{model.vocabulary()} * model.hidden();
   for (const LinkPlan& link : plan.links()) {
     if (link.kind() != LinkPlan::BOUNDARY || (link.lower() != rank && link.upper() != rank))
       continue;
@@ -152,8 +156,7 @@ void AddTiedGroup(const CodecSpec& codec, Plan* plan) {
   std::map<int, std::vector<int>> ends;  // by replica, or of all together
   const bool local = MakesLocalSteps(*plan);
   for (int r = 0; r < plan->ranks_size(); ++r) {
-    if (Embeds(*plan, r) != HasHead(*plan, r))
-      ends[local ? plan->ranks(r).replica() : 0].push_back(r);
+    if (HoldsTied(*plan, r)) ends[local ? plan->ranks(r).replica() : 0].push_back(r);
   }
   for (const auto& [replica, ranks] : ends) {
     if (ranks.size() < 2) continue;
@@ -187,7 +190,7 @@ void AddGradientGroups(const CodecSpec& contribution, const CodecSpec& sum,
     group->set_tensors(GroupPlan::OWN);
     SetTensors(tensors_of_stage[s], group);
   }
-  if (!local || stages == 1) return;
+  if (!local || stages == 1 || !IsTied(plan->job().model())) return;
   for (const int s : {0, stages - 1}) {
     GroupPlan* group = add(absl::StrCat(kTiedGroup, s == 0 ? " first" : " last"), s,
                            CodesGradientsOf(plan->job(), stages - 1));

@@ -22,6 +22,8 @@ bool HasHead(const Plan& plan, int rank);
 inline bool ReadsData(const Plan& plan, int rank) {
   return Embeds(plan, rank) || HasHead(plan, rank);
 }
+// It has one of two copies of a tied embedding.
+bool HoldsTied(const Plan& plan, int rank);
 
 // Stages of each replica.
 int StagesOf(const Plan& plan);
@@ -36,8 +38,8 @@ std::string ShapeWords(const Plan& plan);
 std::string StageWords(const Plan& plan, int rank);
 
 // Parameters of a rank's stage but the tied ones: those of its layers, embedding and head, and of
-// the autoencoders on its boundaries. The tied embedding is one of them where no other rank of its
-// replica has a copy.
+// the autoencoders on its boundaries. The token embedding is one of them where no other rank of its
+// replica has a copy, and so is a head that is not tied.
 int64_t OwnElements(const Plan& plan, int rank);
 // Their shapes, in the engine's order: {1, rows, columns} each, a vector with one row.
 std::vector<TensorDims> OwnShapes(const Plan& plan, int rank);

@@ -2,9 +2,10 @@
 """An independent reader of exported models: numpy computes the logits in double and compares them with the engine's.
 
   check_export.py DIR [TOLERANCE]     DIR has model.safetensors, config.json and expected.safetensors (tokens, logits)
-  check_export.py --run PROGRAM       lets PROGRAM write such a DIR first
+  check_export.py --run PROGRAM       lets PROGRAM write such DIRs first, of a tied head and of one of its own
 
-Reads with the safetensors package where it is installed, else by the format's definition. Exit code 77: numpy is not installed.
+Reads with the safetensors package where it is installed, else by the format's definition; loads the export with transformers
+where that is installed. Exit code 77: numpy is not installed.
 """
 import json
 import os
@@ -77,7 +78,24 @@ def logits(config, tensors, tokens):
         x = x + attention(norm(x, get("ln_1.weight"), get("ln_1.bias"), epsilon), get, config["n_head"])
         h = gelu(norm(x, get("ln_2.weight"), get("ln_2.bias"), epsilon) @ get("mlp.c_fc.weight") + get("mlp.c_fc.bias"))
         x = x + h @ get("mlp.c_proj.weight") + get("mlp.c_proj.bias")
-    return norm(x, tensors["transformer.ln_f.weight"], tensors["transformer.ln_f.bias"], epsilon) @ wte.T
+    head = wte if config["tie_word_embeddings"] else tensors["lm_head.weight"]
+    return norm(x, tensors["transformer.ln_f.weight"], tensors["transformer.ln_f.bias"], epsilon) @ head.T
+
+
+def check_transformers(directory, expected, tolerance):
+    try:
+        import torch
+        from transformers import AutoModelForCausalLM
+    except ImportError:
+        print("transformers is not installed: the export is not loaded with it")
+        return
+    model, info = AutoModelForCausalLM.from_pretrained(directory, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"], info
+    with torch.no_grad():
+        got = model.eval()(torch.from_numpy(expected["tokens"].copy())).logits.numpy()
+    error = float(np.abs(got - expected["logits"]).max())
+    print(f"transformers: largest difference {error:.2e}")
+    assert error < tolerance, f"logits of transformers differ by {error}"
 
 
 def check(directory, tolerance):
@@ -87,7 +105,9 @@ def check(directory, tolerance):
     assert config["model_type"] == "gpt2" and config["activation_function"] == "gelu_new"
     assert tensors["transformer.wte.weight"].shape == (config["vocab_size"], config["n_embd"])
     assert tensors["transformer.wpe.weight"].shape == (config["n_positions"], config["n_embd"])
-    assert len(tensors) == 2 + 12 * config["n_layer"] + 2, sorted(tensors)
+    own_head = not config["tie_word_embeddings"]
+    assert ("lm_head.weight" in tensors) == own_head, sorted(tensors)
+    assert len(tensors) == 2 + 12 * config["n_layer"] + 2 + own_head, sorted(tensors)
     expected = read(os.path.join(directory, "expected.safetensors"))
     got = logits(config, tensors, expected["tokens"])
     spread = float(np.std(expected["logits"]))
@@ -95,6 +115,7 @@ def check(directory, tolerance):
     print(f"{len(tensors)} tensors, logits {got.shape}, spread {spread:.3f}, largest difference {error:.2e}")
     assert spread > 0.05, "the logits say nothing"
     assert error < tolerance, f"logits differ by {error}"
+    check_transformers(directory, expected, tolerance)
 
 
 def main():
@@ -102,9 +123,10 @@ def main():
         print(__doc__)
         return 2
     if sys.argv[1] == "--run":
-        with tempfile.TemporaryDirectory() as directory:
-            subprocess.run([sys.argv[2], directory], check=True)
-            check(directory, 1e-5)  # fp32 against double, logits of order 1
+        for head in [], ["untied"]:
+            with tempfile.TemporaryDirectory() as directory:
+                subprocess.run([sys.argv[2], directory] + head, check=True)
+                check(directory, 1e-5)  # fp32 against double, logits of order 1
     else:
         check(sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 1e-4)
     return 0

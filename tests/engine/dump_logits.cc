@@ -1,11 +1,12 @@
-// dump_logits DIR: trains a small GPT for a few steps in three stages, writes its export to DIR
-// (model.safetensors, config.json) and what the engine computes with it to DIR/expected.safetensors
-// (tokens, logits). check_export.py reads them without any of our code.
+// dump_logits DIR [untied]: trains a small GPT for a few steps in three stages, writes its export
+// to DIR (model.safetensors, config.json) and what the engine computes with it to
+// DIR/expected.safetensors (tokens, logits). check_export.py reads them without any of our code.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <map>
 
@@ -44,15 +45,16 @@ at::Tensor RunModel(const ModelSpec& model, const std::string& weights, const at
                          p[i + 6], p[i + 7], p[i + 8], p[i + 9], p[i + 10], p[i + 11]};
     x = Block(x, w, model.heads(), CausalMask(kPositions, at::kFloat), NormEpsilon(model));
   }
-  return Logits(HeadNorm(x, p[i], p[i + 1], NormEpsilon(model)), p[0])
+  return Logits(HeadNorm(x, p[i], p[i + 1], NormEpsilon(model)), IsTied(model) ? p[0] : p[i + 2])
       .view({kSamples, kPositions, model.vocabulary()})
       .contiguous();
 }
 
-int Main(const std::string& directory) {
+int Main(const std::string& directory, bool tied) {
   const c10::AutoGradMode no_gradients(false);
   JobSpec job = TinyJob(3, 48, 3);
   job.mutable_model()->set_norm_epsilon(1e-3);  // another one than the default shows in the logits
+  job.mutable_model()->set_tied(tied);
   Pipeline pipeline(MakePlan(job, {1, 1, 1}));
   for (int step = 0; step < 10; ++step) pipeline.Step(step);
   const std::string weights = pipeline.ExportWeights();
@@ -74,9 +76,10 @@ int Main(const std::string& directory) {
 }  // namespace isthmus::engine
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: dump_logits DIR\n");
+  const bool untied = argc == 3 && std::strcmp(argv[2], "untied") == 0;
+  if (argc != 2 && !untied) {
+    std::fprintf(stderr, "usage: dump_logits DIR [untied]\n");
     return 2;
   }
-  return isthmus::engine::Main(argv[1]);
+  return isthmus::engine::Main(argv[1], !untied);
 }

@@ -60,6 +60,25 @@ TEST_F(DecoderTest, TokenByTokenItHasTheLossOfTheStage) {
   EXPECT_NEAR(loss, StageLoss(), 1e-4);
 }
 
+TEST_F(DecoderTest, AHeadOfItsOwnIsTaken) {
+  JobSpec job = TinyJob();
+  job.mutable_model()->set_tied(false);
+  pipeline_ = Pipeline(MakePlan(job, {4}));
+  pipeline_.Gradients(0);
+  pipeline_.Apply(0, 0.05);
+  ModelSpec model = Model();
+  model.set_tied(false);
+  decoder_ = MakeGpt2Decoder(model, pipeline_.ExportWeights(), {"cpu", 1}).value();
+  double loss = 0;
+  for (size_t i = 0; i + 1 < kText.size(); ++i)
+    loss += Loss(decoder_->Append({kText[i]}).value(), kText[i + 1]);
+  EXPECT_NEAR(loss, StageLoss(), 1e-4);
+  EXPECT_THAT(MakeGpt2Decoder(model, Pipeline(MakePlan(TinyJob(), {4})).ExportWeights(), {"cpu", 1})
+                  .status()
+                  .message(),
+              HasSubstr("lm_head.weight is missing"));
+}
+
 TEST_F(DecoderTest, AnyCutOfTheTextGivesTheSameLogits) {
   const auto whole = decoder_->Append(kText).value();
   decoder_->Clear();

@@ -27,6 +27,25 @@ TEST(Gpt2Parameters, CountsAgreeWithTheCostModel) {
   }
 }
 
+TEST(Gpt2Parameters, AHeadOfItsOwnIsTheLastTensorOfTheLastStage) {
+  ModelSpec model = Model();
+  model.set_tied(false);
+  for (auto [first, end] : {std::pair<int, int>{0, 4}, {0, 1}, {1, 3}, {3, 4}}) {
+    const std::vector<ParameterSpec> specs = StageParameters(model, first, end);
+    int64_t n = 0;
+    for (const ParameterSpec& spec : specs) n += spec.elements();
+    EXPECT_EQ(n, StageCost(model, first, end, 1).parameters) << first << " " << end;
+    EXPECT_EQ(specs.front().name == kTokenEmbedding, first == 0);
+    EXPECT_EQ(specs.back().name == "lm_head.weight", end == 4);
+  }
+  const ParameterSpec head = StageParameters(model, 3, 4).back();
+  EXPECT_TRUE(head.decay);
+  std::vector<float> values(head.elements()), embedding(values);
+  FillInitial(head, 3, values.data());
+  FillInitial(StageParameters(model, 0, 1).front(), 3, embedding.data());
+  EXPECT_NE(values, embedding);
+}
+
 TEST(Gpt2Parameters, DecayIsForMatricesAlone) {
   for (const ParameterSpec& spec : StageParameters(Model(), 0, 4))
     EXPECT_EQ(spec.decay, spec.shape.size() == 2) << spec.name;

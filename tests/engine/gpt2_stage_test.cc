@@ -129,6 +129,62 @@ TEST(Gpt2Stage, GradientsMatchFiniteDifferences) {
   }
 }
 
+JobSpec UntiedJob() {
+  JobSpec job = TinyJob();
+  job.mutable_model()->set_tied(false);
+  return job;
+}
+
+// Decay and norm count the head's weights once, on the stage that has them.
+TEST(Gpt2Stage, AHeadOfItsOwnAnyCutEqualsOneProcess) {
+  Pipeline one(MakePlan(UntiedJob(), {4})), tied(MakePlan(TinyJob(), {4}));
+  std::vector<double> losses;
+  for (int step = 0; step < 8; ++step) losses.push_back(one.Step(step));
+  EXPECT_LT(losses.back(), losses.front());
+  EXPECT_NE(losses.front(), tied.Step(0));
+  for (const std::vector<int>& cut : {std::vector<int>{1, 3}, {2, 1, 1}}) {
+    Pipeline many(MakePlan(UntiedJob(), cut));
+    for (int i = 0; i < many.size(); ++i)
+      EXPECT_EQ(many.stage(i).Elements(GroupPlan::TIED), 0) << "nothing is exchanged";
+    EXPECT_TRUE(many.stage(many.size() - 1).ExportTied().value().empty());
+    for (int step = 0; step < 8; ++step)
+      EXPECT_NEAR(many.Step(step), losses[step], 1e-5 * losses[step]) << "step " << step;
+    const auto weights = Floats(many.ExportWeights()), same = Floats(one.ExportWeights());
+    ASSERT_EQ(weights.size(), same.size());
+    EXPECT_EQ(weights.count("lm_head.weight"), 1u);
+    for (const auto& [name, values] : weights) {
+      for (size_t i = 0; i < values.size(); ++i)
+        ASSERT_NEAR(values[i], same.at(name)[i], 2e-4) << name << " " << i;
+    }
+  }
+}
+
+TEST(Gpt2Stage, AHeadOfItsOwnGoesOnBitForBitUnderAnotherCut) {
+  Pipeline a(MakePlan(UntiedJob(), {4}));
+  for (int step = 0; step < 5; ++step) a.Step(step);
+  const std::string weights = a.ExportWeights(), optimizer = a.ExportOptimizer();
+  Pipeline same(MakePlan(UntiedJob(), {4})), other(MakePlan(UntiedJob(), {2, 2}));
+  same.Import(weights, optimizer);
+  other.Import(weights, optimizer);
+  EXPECT_EQ(other.ExportWeights(), weights);
+  EXPECT_EQ(other.ExportOptimizer(), optimizer);
+  const double loss = a.Step(5);
+  EXPECT_EQ(same.Step(5), loss);
+  EXPECT_NEAR(other.Step(5), loss, 1e-5 * loss);
+  EXPECT_EQ(same.ExportWeights(), a.ExportWeights());
+}
+
+TEST(Gpt2Stage, AHeadOfItsOwnOnAGpu) {
+  Pipeline cpu(MakePlan(UntiedJob(), {2, 2}));
+  JobSpec job = UntiedJob();
+  job.mutable_recipe()->set_precision("fp32");
+  Pipeline gpu(MakePlan(job, {2, 2}), {EngineOptions{"cpu", 1, true}});
+  for (int step = 0; step < 5; ++step) {
+    const double loss = cpu.Step(step);
+    EXPECT_NEAR(gpu.Step(step), loss, 1e-5 * loss) << "step " << step;
+  }
+}
+
 TEST(Gpt2Stage, CheckpointGoesOnBitForBitAlsoUnderAnotherCut) {
   Pipeline a(MakePlan(TinyJob(), {1, 3}));
   for (int step = 0; step < 5; ++step) a.Step(step);

@@ -147,7 +147,7 @@ double Pipeline::Gradients(int64_t step, bool interleaved) {
   for (const Micro& micro : micros) {
     if (!interleaved) Backward(micro);
   }
-  if (stages_.size() > 1) {
+  if (stages_.front()->Elements(GroupPlan::TIED) > 0) {
     std::vector<float> sum(stages_.front()->Elements(GroupPlan::TIED)), other = sum;
     Check(stages_.front()->ReadGradient(GroupPlan::TIED, 0, absl::MakeSpan(sum)));
     Check(stages_.back()->ReadGradient(GroupPlan::TIED, 0, absl::MakeSpan(other)));

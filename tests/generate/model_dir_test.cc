@@ -38,6 +38,13 @@ TEST(ModelDir, ReadsTheConfigOfAnExport) {
   EXPECT_EQ(config->model.context(), 4);
   EXPECT_EQ(config->model.norm_epsilon(), 1e-5);
   EXPECT_EQ(config->end, 50256);
+  EXPECT_TRUE(config->model.tied());
+}
+
+TEST(ModelDir, KnowsAHeadOfItsOwn) {
+  ModelSpec model = Model();
+  model.set_tied(false);
+  EXPECT_FALSE(ParseConfig(Gpt2ConfigJson(model))->model.tied());
 }
 
 TEST(ModelDir, AVocabularyOfBytesHasNoEnd) {

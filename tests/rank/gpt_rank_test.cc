@@ -48,6 +48,29 @@ TEST(GptRank, AnyCutAndScheduleEqualsOneProcess) {
   }
 }
 
+TEST(GptRank, AHeadOfItsOwnAnyCutEqualsOneProcessAndResumes) {
+  WorldShape shape = SmallGpt();
+  shape.tied_head = false;
+  shape.checkpoint_every = 10;
+  const TextCorpus corpus(GenerateText(2000, 1), shape.context, 20);
+  shape.stages = 1;
+  const GptRun one = RunGpt(shape, corpus);
+  EXPECT_LT(one.losses.back(), 0.8 * one.losses.front());
+  for (int stages : {2, 4}) {
+    shape.stages = stages;
+    MemoryStore store(&MergeSafetensors);
+    const World::Options options = GptOptions(&store, &corpus);
+    ASSERT_EQ(MakePlan(shape).groups_size(), 0);
+    ExpectClose(RunWorld(MakePlan(shape), options).losses, one.losses, std::to_string(stages));
+    World again(MakePlan(shape, 2, 10), options);
+    for (const absl::Status& status : again.Run()) ASSERT_TRUE(status.ok()) << status;
+    ExpectClose(again.last().losses(), {one.losses.begin() + 10, one.losses.end()}, "resumed");
+  }
+  shape.stages = 2;
+  shape.schedule = "overlap";
+  EXPECT_LT(RunGpt(shape, corpus).losses.back(), 0.8 * one.losses.front());
+}
+
 TEST(GptRank, ResumesOnAnotherCut) {
   WorldShape shape = SmallGpt();
   shape.checkpoint_every = 10;

@@ -81,6 +81,25 @@ TEST(GptReplicas, AnyNumberAndCutEqualsOneProcess) {
   }
 }
 
+TEST(GptReplicas, AHeadOfItsOwnEqualsOneProcess) {
+  WorldShape shape = SmallGpt();
+  shape.steps = 10;
+  shape.global_batch = 8;
+  shape.replicas = {5, 3};
+  shape.tied_head = false;
+  const TextCorpus corpus(GenerateText(4000, 1), shape.context, 20);
+  const std::vector<double> alone = RunAlone(shape, corpus);
+  for (int stages : {1, 2}) {
+    shape.stages = stages;
+    const ReplicaRun run = RunReplicas(shape, corpus);
+    ASSERT_THAT(run.losses, SizeIs(alone.size()));
+    for (size_t i = 0; i < alone.size(); ++i)
+      EXPECT_NEAR(run.losses[i], alone[i], kTolerance * alone[i]) << stages << ", step " << i;
+  }
+  shape.local_steps = 5;
+  EXPECT_LT(RunReplicas(shape, corpus).losses.back(), alone.front());
+}
+
 TEST(GptReplicas, WhatTheyExchangeMayBeCompressed) {
   WorldShape shape = SmallGpt();
   shape.stages = 1;

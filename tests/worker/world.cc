@@ -29,6 +29,7 @@ JobSpec MakeJob(const WorldShape& s) {
   m->set_heads(s.heads);
   m->set_context(s.context);
   m->set_vocabulary(s.vocabulary);
+  m->set_tied(s.tied_head);
   job.mutable_data()->set_path("text");
   RecipeSpec* r = job.mutable_recipe();
   r->set_steps(s.steps);
@@ -117,7 +118,7 @@ Plan MakePlan(const WorldShape& s, uint64_t generation, int64_t start_step) {
     for (int b = a + 1; b < plan.ranks_size(); ++b)
       *plan.add_links() = MakeLink(s, plan.job(), absl::StrCat("g", a, "-", b), a, b);
   }
-  if (s.stages > 1 && replicas == 1)
+  if (s.stages > 1 && replicas == 1 && s.tied_head)
     *plan.add_links() = MakeLink(s, plan.job(), "tied", 0, s.stages - 1);
   AddTiedGroup(ParseCodec(plan.job().compression().tied()).value(), &plan);
   std::vector<std::vector<TensorDims>> tensors;  // as the fake stage has them

@@ -37,6 +37,7 @@ struct WorldShape {
   std::string forward = "none";
   std::string backward = "none";
   bool epilogue = false;  // backward codes that part of a step alone
+  bool tied_head = true;  // false: of real stages alone
   std::string tied = "none";
   std::string gradients = "none";  // of replicas
   int gradient_stages = -1;        // -1: all

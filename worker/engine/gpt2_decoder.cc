@@ -24,6 +24,8 @@
 #include "absl/strings/strip.h"
 #include "base/safetensors.h"
 #include "base/status.h"
+#include "proto/job/job_defaults.h"
+#include "proto/model/tensor_names.h"
 #include "worker/engine/blocks.h"
 #include "worker/engine/gpt2_parameters.h"
 #include "worker/engine/runtime.h"
@@ -32,7 +34,6 @@ namespace isthmus::engine {
 namespace {
 
 constexpr char kPrefix[] = "transformer.";
-constexpr char kHead[] = "lm_head.weight";
 
 struct Layer {
   BlockWeights weights;
@@ -167,9 +168,9 @@ absl::StatusOr<std::unique_ptr<generate::Decoder>> MakeGpt2Decoder(const ModelSp
       ASSIGN_OR_RETURN(at::Tensor tensor, Load(entries, spec.name, spec.shape, device));
       parameters.push_back(std::move(tensor));
     }
-    at::Tensor head = parameters.front();
-    if (entries.count(kHead) > 0) {
-      ASSIGN_OR_RETURN(head, Load(entries, kHead, head.sizes().vec(), device));
+    at::Tensor head = IsTied(model) ? parameters.front() : parameters.back();
+    if (IsTied(model) && entries.count(kHeadTensor) > 0) {
+      ASSIGN_OR_RETURN(head, Load(entries, kHeadTensor, head.sizes().vec(), device));
     }
     return std::make_unique<Gpt2Decoder>(model, device, parameters, head);
   });

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "proto/job/job_defaults.h"
 #include "proto/model/tensor_names.h"
 
 namespace isthmus::engine {
@@ -66,7 +67,11 @@ std::vector<ParameterSpec> StageParameters(const ModelSpec& model, int first_lay
   for (int layer = first_layer; layer < end_layer; ++layer) AddBlock(model, layer, &out);
   if (end_layer == model.layers()) {
     AddNorm("transformer.ln_f", h, &out);
-    if (first_layer != 0) out.push_back(tokens);
+    if (!IsTied(model)) {
+      out.push_back({kHeadTensor, {model.vocabulary(), h}, true, kInitStd, 0});
+    } else if (first_layer != 0) {
+      out.push_back(tokens);
+    }
   }
   return out;
 }

@@ -29,7 +29,7 @@ inline constexpr char kTokenEmbedding[] = "transformer.wte.weight";
 inline constexpr char kPositionEmbedding[] = "transformer.wpe.weight";
 
 // In the order the stage holds them: wte and wpe (first stage), blocks [first_layer, end_layer),
-// ln_f (last stage), wte (last of several).
+// ln_f (last stage), and the head: wte (last of several), or lm_head where it is not tied.
 std::vector<ParameterSpec> StageParameters(const ModelSpec& model, int first_layer, int end_layer);
 
 // The autoencoder at the boundary above layer `layer` - 1, in `channels` channels: A on the stage

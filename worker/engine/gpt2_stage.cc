@@ -274,7 +274,7 @@ class Gpt2Stage : public worker::Stage {
   // Its place in the parameters.
   int AddParameter(ParameterSpec spec, uint64_t seed) {
     Parameter p;
-    p.tied = spec.name == kTokenEmbedding && !(first_ && last_);
+    p.tied = spec.name == kTokenEmbedding && IsTied(model_) && !(first_ && last_);
     p.in_products = !absl::StrContains(spec.name, ".ln_");
     p.value = at::empty(spec.shape, at::kFloat);
     FillInitial(spec, seed, p.value.data_ptr<float>());
@@ -383,7 +383,7 @@ class Gpt2Stage : public worker::Stage {
   at::Tensor Head(Version* version, const at::Tensor& x, size_t next, const MicroBatch& batch,
                   Kept* kept, ForwardResult* forward) {
     std::vector<Parameter>& parameters = version->parameters;
-    Parameter& embedding = first_ ? parameters.front() : parameters[next + 2];
+    Parameter& embedding = first_ && IsTied(model_) ? parameters.front() : parameters[next + 2];
     const at::Tensor in =
         HeadNorm(x, parameters[next].operand, parameters[next + 1].operand, norm_epsilon_);
     const at::Tensor targets = Ids(batch, batch.targets);

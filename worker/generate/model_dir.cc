@@ -23,7 +23,9 @@ constexpr int64_t kMaxJsonBytes = 16 << 20;
 // The most bytes that the tensors of such a model take: fp32, with a head of its own, and the masks
 // that older versions of transformers wrote.
 int64_t MostTensorBytes(const ModelSpec& m) {
-  const int64_t parameters = ParameterCount(m) + int64_t{m.vocabulary()} * m.hidden();
+  ModelSpec own_head = m;
+  own_head.set_tied(false);
+  const int64_t parameters = ParameterCount(own_head);
   const int64_t mask = int64_t{m.context()} * m.context() + 1;
   return 4 * (parameters + m.layers() * mask);
 }
@@ -94,6 +96,7 @@ absl::StatusOr<ModelConfig> ParseConfig(absl::string_view config_json) {
   m.set_heads(c.Number("n_head", 1, 1 << 10));
   m.set_context(c.Number("n_positions", 1, 1 << 16));
   m.set_vocabulary(c.Number("vocab_size", 2, kMaxVocabulary));
+  m.set_tied(config.value("tie_word_embeddings", json(true)) != json(false));
   c.Must("model_type", "gpt2");
   c.Must("activation_function", "gelu_new");
   c.Must("scale_attn_weights", true);

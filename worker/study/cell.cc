@@ -141,7 +141,8 @@ void AddLinks(const Cell& cell, int stages, Plan* plan) {
     *link->mutable_backward() =
         BindBackward(cell.setting.forward, cell.setting.backward).value();  // no Obstacle
   }
-  *plan->add_links() = MakeLink(plan->job(), kTiedGroup, 0, stages - 1);
+  if (IsTied(plan->job().model()))
+    *plan->add_links() = MakeLink(plan->job(), kTiedGroup, 0, stages - 1);
 }
 
 using Observers = std::vector<std::unique_ptr<StageObserver>>;

@@ -18,11 +18,13 @@
 #include "base/safetensors.h"
 #include "base/status.h"
 #include "proto/job/job_defaults.h"
+#include "proto/model/tensor_names.h"
 
 namespace isthmus::cli {
 namespace {
 
 constexpr size_t kMaxListed = 10;
+constexpr char kEmbedding[] = "transformer.wte.weight";
 constexpr int64_t kMaxJsonBytes = int64_t{64} << 20;  // config.json, or the index of shards
 
 absl::StatusOr<nlohmann::json> ReadJson(const std::string& path) {
@@ -47,7 +49,7 @@ class ConfigCheck {
     Whole("n_embd", model_.hidden(), "model.hidden");
     Whole("n_head", model_.heads(), "model.heads");
     Whole("vocab_size", model_.vocabulary(), "model.vocabulary");
-    Flag("tie_word_embeddings", true);
+    Head();
     Flag("scale_attn_weights", true);
     Flag("scale_attn_by_inverse_layer_idx", false);
     Flag("add_cross_attention", false);
@@ -59,6 +61,7 @@ class ConfigCheck {
   }
 
   double norm_epsilon() const { return norm_epsilon_; }
+  bool tied() const { return tied_; }
 
   // "attn_pdrop 0.1, resid_pdrop 0.1": dropout that a training in transformers would have.
   std::string Dropout() const {
@@ -109,6 +112,13 @@ class ConfigCheck {
       Add(key, " is ", value->dump(), "; only ", wanted ? "true" : "false", " can be trained");
   }
 
+  void Head() {
+    const Json* value = Find("tie_word_embeddings");
+    tied_ = value == nullptr || *value != false;
+    if (!tied_ && IsTied(model_))
+      Add("tie_word_embeddings is false: the model has a head of its own. Set model.tied: false");
+  }
+
   void Inner() {
     const Json* inner = Find("n_inner");
     if (inner != nullptr && *inner != 4 * int64_t{model_.hidden()})
@@ -143,15 +153,18 @@ class ConfigCheck {
   const ModelSpec& model_;
   std::vector<std::string> errors_;
   double norm_epsilon_ = 0;
+  bool tied_ = true;
 };
 
-std::map<std::string, std::vector<int64_t>> ExpectedTensors(const ModelSpec& model) {
+// `own_head`: of lm_head.weight too.
+std::map<std::string, std::vector<int64_t>> ExpectedTensors(const ModelSpec& model, bool own_head) {
   const int64_t h = model.hidden();
   std::map<std::string, std::vector<int64_t>> out = {
-      {"transformer.wte.weight", {model.vocabulary(), h}},
+      {kEmbedding, {model.vocabulary(), h}},
       {"transformer.wpe.weight", {model.context(), h}},
       {"transformer.ln_f.weight", {h}},
       {"transformer.ln_f.bias", {h}}};
+  if (own_head) out[kHeadTensor] = {model.vocabulary(), h};
   for (int layer = 0; layer < model.layers(); ++layer) {
     const std::string block = absl::StrCat("transformer.h.", layer, ".");
     for (const char* norm : {"ln_1", "ln_2"}) {
@@ -227,7 +240,8 @@ absl::Status Problems(const std::string& dir, std::vector<std::string> errors) {
 
 // "wte.weight" and "transformer.wte.weight" are the same tensor.
 std::string FullName(const std::string& name) {
-  return absl::StartsWith(name, "transformer.") ? name : absl::StrCat("transformer.", name);
+  if (absl::StartsWith(name, "transformer.") || name == kHeadTensor) return name;
+  return absl::StrCat("transformer.", name);
 }
 
 struct Found {  // a tensor, and where
@@ -235,12 +249,13 @@ struct Found {  // a tensor, and where
   SafetensorsPlace place;
 };
 
-// A head of its own is another function than one tied to the embedding: fine where it is equal.
+// Where config.json ties them, a head that differs would be lost: fine where it is equal.
 absl::Status CheckHead(const Found& head, const Found& embedding) {
   const auto own = [](const std::string& how) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "lm_head.weight ", how, "; only a head that is tied to the embedding can be trained. Tie ",
-        "it (model.tie_weights()) and save the model again"));
+        kHeadTensor, " ", how, "; config.json says that the two are tied. Set tie_word_embeddings ",
+        "to false there and model.tied: false in the job, or tie them (model.tie_weights()) and ",
+        "save the model again"));
   };
   if (head.place.shape != embedding.place.shape)
     return own(absl::StrCat("has the shape ", Shape(head.place.shape), ", wte.weight ",
@@ -259,13 +274,17 @@ enum class Spare { kMask, kHead, kUnknown };
 Spare KindOf(const std::string& full) {
   if (absl::EndsWith(full, ".attn.bias") || absl::EndsWith(full, ".attn.masked_bias"))
     return Spare::kMask;
-  return full == "transformer.lm_head.weight" ? Spare::kHead : Spare::kUnknown;
+  return full == kHeadTensor ? Spare::kHead : Spare::kUnknown;
 }
 
 class Importer {
  public:
-  Importer(const std::string& dir, const ModelSpec& model)
-      : dir_(dir), wanted_(ExpectedTensors(model)), missing_(wanted_) {}
+  // `tied`: as the model's config.json says.
+  Importer(const std::string& dir, const ModelSpec& model, bool tied)
+      : dir_(dir),
+        wanted_(ExpectedTensors(model, !tied)),
+        missing_(wanted_),
+        unties_(tied && !IsTied(model)) {}
 
   absl::Status Take(const std::string& path) {
     absl::StatusOr<RandomAccessFile> opened = RandomAccessFile::Open(path);
@@ -289,13 +308,19 @@ class Importer {
     }
     if (!errors_.empty()) return Problems(dir_, std::move(errors_));
     ImportedGpt2 out;
+    if (unties_) {
+      RETURN_IF_ERROR(
+          weights_.Add(kHeadTensor, wanted_.at(kEmbedding), embedding_->file, embedding_->place));
+      out.warnings.push_back(absl::StrCat("the head of the model in ", dir_,
+                                          " is tied to its embedding; with model.tied: false it "
+                                          "begins as a copy and learns by itself"));
+    }
     if (!left_out_.empty()) {
       const size_t more = left_out_.size() > kMaxListed ? left_out_.size() - kMaxListed : 0;
       left_out_.resize(left_out_.size() - more);
       out.warnings.push_back(absl::StrCat(
-          "the model in ", dir_, " has tensors that a GPT-2 with a tied head has not; they are ",
-          "left out: ", absl::StrJoin(left_out_, ", "),
-          more > 0 ? absl::StrCat(" and ", more, " more") : ""));
+          "the model in ", dir_, " has tensors that a GPT-2 has not; they are left out: ",
+          absl::StrJoin(left_out_, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : ""));
     }
     RETURN_IF_ERROR(weights_.Seal());
     out.weights = std::move(weights_);
@@ -316,7 +341,7 @@ class Importer {
       errors_.push_back(absl::StrCat(full, " is there twice"));
       return;
     }
-    if (full == "transformer.wte.weight") embedding_ = found;
+    if (full == kEmbedding) embedding_ = found;
     absl::Status taken = CheckShape(full, found.place, it->second);
     if (taken.ok()) taken = weights_.Add(full, it->second, found.file, found.place);
     if (!taken.ok()) errors_.emplace_back(taken.message());
@@ -325,6 +350,7 @@ class Importer {
   const std::string dir_;
   const std::map<std::string, std::vector<int64_t>> wanted_;
   std::map<std::string, std::vector<int64_t>> missing_;
+  const bool unties_;  // the job has a head of its own, the model has none
   WeightStream weights_;
   std::optional<Found> head_, embedding_;
   std::vector<std::string> left_out_;
@@ -339,7 +365,7 @@ absl::StatusOr<ImportedGpt2> ReadGpt2(const std::string& dir, const ModelSpec& m
   std::vector<std::string> errors = check.Errors();
   if (!errors.empty()) return Problems(dir, std::move(errors));
   ASSIGN_OR_RETURN(const std::vector<std::string> paths, WeightFiles(dir));
-  Importer importer(dir, model);
+  Importer importer(dir, model, check.tied());
   for (const std::string& path : paths) RETURN_IF_ERROR(importer.Take(path));
   ASSIGN_OR_RETURN(ImportedGpt2 out, importer.Finish());
   out.norm_epsilon = check.norm_epsilon();

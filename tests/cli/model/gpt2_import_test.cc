@@ -131,7 +131,7 @@ TEST_F(Gpt2ImportTest, OtherModelsAreRefused) {
   Config("reorder_and_upcast_attn", true);  // the same function
   EXPECT_EQ(Error(), "");
   Config("tie_word_embeddings", false);
-  EXPECT_THAT(Error(), HasSubstr("tie_word_embeddings is false"));
+  EXPECT_THAT(Error(), HasSubstr("a head of its own. Set model.tied: false"));
   Config("n_inner", 7);
   EXPECT_THAT(Error(), HasSubstr("n_inner is 7"));
   Config("n_layer", "two");
@@ -178,14 +178,42 @@ TEST_F(Gpt2ExtraTest, AHeadThatIsTheEmbeddingIsTaken) {
   EXPECT_EQ(model->weights.elements(), static_cast<int64_t>(bytes / 4));
 }
 
-TEST_F(Gpt2ExtraTest, AHeadOfItsOwnIsRefused) {
+TEST_F(Gpt2ExtraTest, AHeadOfItsOwnIsReadForAJobThatHasOne) {
+  ModelSpec model = SmallGpt2Model();
+  model.set_tied(false);
+  Config("tie_word_embeddings", false);
+  EXPECT_THAT(ReadGpt2(dir_, model).status().message(), HasSubstr("lm_head.weight is missing"));
+  Add("lm_head.weight", {256, 8}, 1, 1.5);
+  const auto read = ReadGpt2(dir_, model);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(read->warnings.empty());
+  const auto tensors = ParseSafetensors(Bytes(*read)).value();
+  EXPECT_EQ(tensors.size(), 5u + 2 * 12);
+  EXPECT_EQ(ToFloats(tensors.at("lm_head.weight"))->back(), 1.5);
+  EXPECT_EQ(ToFloats(tensors.at("transformer.wte.weight"))->back(), 1);
+  Add("lm_head.weight", {300, 8}, 1, 1);
+  EXPECT_THAT(ReadGpt2(dir_, model).status().message(),
+              HasSubstr("lm_head.weight has the shape [300, 8], the job needs [256, 8]"));
+}
+
+TEST_F(Gpt2ExtraTest, ATiedHeadIsCopiedForAJobThatHasOneOfItsOwn) {
+  ModelSpec model = SmallGpt2Model();
+  model.set_tied(false);
+  const auto read = ReadGpt2(dir_, model);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_THAT(read->warnings, testing::ElementsAre(HasSubstr("begins as a copy")));
+  const auto tensors = ParseSafetensors(Bytes(*read)).value();
+  EXPECT_EQ(tensors.at("lm_head.weight").data, tensors.at("transformer.wte.weight").data);
+}
+
+TEST_F(Gpt2ExtraTest, AHeadOfItsOwnIsRefusedWhereItWouldBeTied) {
   Add("lm_head.weight", {256, 8}, 1, 1.5);
   EXPECT_THAT(Error(),
               HasSubstr("lm_head.weight differs from wte.weight in 1 of 2048 elements (the "
-                        "first: 1.5 instead of 1); only a head that is tied"));
+                        "first: 1.5 instead of 1); config.json says that the two are tied"));
   Add("lm_head.weight", {300, 8}, 1, 1);
   EXPECT_THAT(Error(),
-              HasSubstr("lm_head.weight has the shape [300, 8], wte.weight [256, 8]; only a head"));
+              HasSubstr("lm_head.weight has the shape [300, 8], wte.weight [256, 8]; config.json"));
 }
 
 TEST_F(Gpt2ExtraTest, WhatIsLeftOutIsNamed) {

@@ -219,6 +219,11 @@ TEST(SameModel, EveryFieldButWhereItCameFrom) {
   other = model;
   other.set_vocabulary(300);
   EXPECT_FALSE(SameModel(model, other).ok());
+  other = model;
+  other.clear_tied();  // of a version that tied every head
+  EXPECT_TRUE(SameModel(other, model).ok());
+  other.set_tied(false);
+  EXPECT_THAT(std::string(SameModel(model, other).message()), HasSubstr("model.tied is false"));
 }
 
 }  // namespace

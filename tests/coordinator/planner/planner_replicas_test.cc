@@ -251,6 +251,47 @@ TEST_F(PlannerReplicasTest, LocalStepsHaveGroupsAndListsOfTheirOwn) {
   }
 }
 
+// The first and the last stage have nothing to tell each other then.
+TEST_F(PlannerReplicasTest, AHeadOfItsOwnNeedsNoLinkBetweenTheEnds) {
+  Nodes({MakeNode("a", 10), MakeNode("b", 10), MakeNode("c", 10)});
+  in_.job.mutable_strategy()->set_replicas(1);
+  for (const char* name : {"a", "b", "c"}) in_.job.mutable_strategy()->add_nodes(name);
+  in_.job.mutable_strategy()->set_stages(3);
+  const PlannedJob tied = Make();
+  ASSERT_EQ(tied.plan.groups_size(), 1);
+  in_.job.mutable_model()->set_tied(false);
+  const PlannedJob plan = Make();
+  EXPECT_EQ(plan.plan.groups_size(), 0);
+  EXPECT_EQ(plan.plan.links_size(), 2);
+  EXPECT_LT(plan.plan.predicted_step_s(), tied.plan.predicted_step_s());
+  EXPECT_GT(plan.plan.ranks(2).memory_bytes(), 0);
+  EXPECT_EQ(plan.plan.ranks(2).memory_bytes(), tied.plan.ranks(2).memory_bytes())
+      << "as many weights there as of a copy";
+  EXPECT_THAT(Lines(plan), HasSubstr("parameters, head and embedding apart"));
+  EXPECT_THAT(Lines(plan), Not(HasSubstr("tied")));
+  for (LinkMeasurement& link : *in_.topology.mutable_links()) {
+    if (link.from_id() != in_.topology.nodes(1).id() && link.to_id() != in_.topology.nodes(1).id())
+      link.set_error("connect: timed out"), link.set_rate_bits_per_s(0);
+  }
+  EXPECT_EQ(Make().plan.links_size(), 2) << "no link between a and c is needed";
+  in_.job.mutable_model()->set_tied(true);
+  EXPECT_THAT(Refusal(), HasSubstr("(tied embedding)"));
+}
+
+TEST_F(PlannerReplicasTest, AHeadOfItsOwnHasGroupsOfStagesAlone) {
+  Four(20, 10);
+  in_.job.mutable_strategy()->set_stages(2);
+  in_.job.mutable_model()->set_tied(false);
+  for (const int64_t local_steps : {1, 50}) {
+    in_.job.mutable_strategy()->set_local_steps(local_steps);
+    const PlannedJob planned = Make();
+    EXPECT_TRUE(CheckActions(planned.plan).ok());
+    ASSERT_EQ(planned.plan.groups_size(), 2);
+    for (const GroupPlan& group : planned.plan.groups())
+      EXPECT_EQ(group.tensors(), GroupPlan::OWN) << group.id();
+  }
+}
+
 TEST_F(PlannerReplicasTest, LocalStepsThatChangeNothingAreSaid) {
   Four();
   in_.job.mutable_strategy()->set_replicas(1);

@@ -288,13 +288,12 @@ TEST(JobDefaults, AllErrorsAreListed) {
 
 TEST(JobDefaults, WhatIsNotBuiltIsRefused) {
   JobSpec job = SmallJob();
-  job.mutable_model()->set_tied(false);
   job.mutable_recipe()->set_optimizer("quantized_adam");
   job.mutable_strategy()->set_fragments(4);
   FillDefaults(&job);
-  EXPECT_EQ(JobErrors(job).size(), 3u);
+  EXPECT_EQ(JobErrors(job).size(), 2u);
   EXPECT_THAT(std::string(ValidateJob(job).message()),
-              ::testing::HasSubstr("model.tied is not built yet"));
+              ::testing::HasSubstr("recipe.optimizer is not built yet"));
 }
 
 TEST(JobDefaults, LimitsAreWholeNumbers) {

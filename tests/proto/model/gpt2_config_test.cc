@@ -24,6 +24,13 @@ TEST(Gpt2Config, NamesTheShapes) {
             std::string::npos);
 }
 
+TEST(Gpt2Config, SaysWhetherTheHeadIsTied) {
+  ModelSpec model = Model(2, 64, 4, 32, 256);
+  EXPECT_NE(Gpt2ConfigJson(model).find("\"tie_word_embeddings\": true,"), std::string::npos);
+  model.set_tied(false);
+  EXPECT_NE(Gpt2ConfigJson(model).find("\"tie_word_embeddings\": false,"), std::string::npos);
+}
+
 TEST(Gpt2Config, HasTheNormsEpsilon) {
   ModelSpec model = Model(2, 64, 4, 32, 256);
   EXPECT_NE(Gpt2ConfigJson(model).find("\"layer_norm_epsilon\": 1e-05,"), std::string::npos);

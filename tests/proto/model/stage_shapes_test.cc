@@ -25,6 +25,18 @@ TEST(StageShapes, HaveTheElementsOfTheStage) {
               StageCost(model, first, end, 1).parameters - 50 * 16);
 }
 
+TEST(StageShapes, AHeadOfItsOwnIsTheLastOne) {
+  ModelSpec model = Model();
+  model.set_tied(false);
+  for (const auto& [first, end] : {std::pair{0, 4}, {0, 2}, {1, 3}, {2, 4}})
+    EXPECT_EQ(ElementsOf(StageShapes(model, first, end)),
+              StageCost(model, first, end, 1).parameters);
+  EXPECT_EQ(ParameterCount(model), ParameterCount(Model()) + 50 * 16);
+  EXPECT_EQ(StageShapes(model, 0, 2)[0].positions, 50);
+  EXPECT_EQ(StageShapes(model, 2, 4).back().positions, 50);
+  EXPECT_EQ(StageShapes(model, 2, 4)[0].positions, 1) << "no embedding there";
+}
+
 TEST(StageShapes, MatricesAndVectorsInTheEnginesOrder) {
   const std::vector<TensorDims> shapes = StageShapes(Model(), 3, 4);
   ASSERT_EQ(shapes.size(), 14u);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "proto/codec/codec_text.h"
+#include "proto/model/model_cost.h"
+#include "proto/model/stage_shapes.h"
 
 namespace isthmus {
 namespace {
@@ -41,6 +43,27 @@ TEST(Groups, TheTiedEmbeddingHasTwoEndsAReplica) {
   plan = Chains(1, 4);
   AddTiedGroup(CodecSpec(), &plan);
   EXPECT_EQ(plan.groups_size(), 0) << "a stage that is first and last has no second copy";
+}
+
+TEST(Groups, AHeadOfItsOwnIsTheLastStagesAlone) {
+  for (const int64_t local_steps : {1, 4}) {
+    Plan plan = Chains(3, 2);
+    plan.mutable_job()->mutable_model()->set_tied(false);
+    plan.mutable_job()->mutable_strategy()->set_local_steps(local_steps);
+    for (int d = 0; d < 2; ++d) plan.add_replicas()->set_samples(1);
+    AddTiedGroup(CodecSpec(), &plan);
+    EXPECT_EQ(plan.groups_size(), 0);
+    std::vector<std::vector<TensorDims>> tensors;
+    for (int s = 0; s < 3; ++s) tensors.push_back(OwnShapes(plan, s));
+    AddGradientGroups(CodecSpec(), CodecSpec(), tensors, &plan);
+    EXPECT_EQ(plan.groups_size(), 3) << "one a stage";
+    int64_t elements = 0;
+    for (int s = 0; s < 3; ++s) {
+      EXPECT_EQ(OwnElements(plan, s), ElementsOf(tensors[s]));
+      elements += OwnElements(plan, s);
+    }
+    EXPECT_EQ(elements, ParameterCount(plan.job().model()));
+  }
 }
 
 TEST(Groups, PartsAreDisjointAndCoverAllRows) {
