@@ -5,14 +5,15 @@
 
   TEXT              UTF-8 files, a document each
   --out DIR         gets train.bin (or train_000000.bin, ...), val.bin with --validation, and tokenizer/
-  --tokenizer DIR   use the tokenizer there: tokenizer.json, or GPT-2's vocab.json and merges.txt
+  --tokenizer DIR   use the tokenizer there: tokenizer.json, or GPT-2's vocab.json and merges.txt (or encoder.json and vocab.bpe, as
+                    OpenAI named them)
   --vocabulary N    else train one of N tokens on the texts [8192]
   --validation S    share of the tokens, the last ones, that val.bin gets [0: the job's data.validation_share holds some back]
   --shard-tokens N  most tokens of a shard [100000000]
   --force           write over what DIR holds
 
-Shards are uint16, little endian, with the header of llm.c (256 int32: 20240520, 1, the number of tokens). Each document ends
-with <|endoftext|> where the tokenizer has it. DIR/tokenizer goes with the model: isthmus export JOB MODEL --tokenizer DIR/tokenizer
+Shards are uint16, or uint32 where the tokenizer has more than 65536 tokens, little endian, with the header of llm.c (256 int32:
+20240520, 1, the number of tokens; for uint32 20240801, 7). Each document ends with <|endoftext|> where the tokenizer has it. DIR/tokenizer goes with the model: isthmus export JOB MODEL --tokenizer DIR/tokenizer
 """
 import os
 import sys
@@ -27,14 +28,17 @@ import re  # noqa: E402
 import shutil  # noqa: E402
 import stat  # noqa: E402
 
-MAGIC, VERSION, HEADER_INTS = 20240520, 1, 256
-MOST_TOKENS = 65536  # what uint16 holds
+HEADER_INTS = 256
+HEADERS = {2: (20240520, 1), 4: (20240801, 7)}  # by the bytes of a token: magic and version
+MOST_NARROW = 65536     # what uint16 holds
+MOST_TOKENS = 1 << 20   # of the vocabularies that Isthmus trains on
 LEAST_TOKENS = 257   # the bytes and the end of a text
 BLOCK_CHARACTERS = 1 << 20
 LONGEST_WORD = 4 << 20  # characters without a place to cut them
 MOST_SHARD_TOKENS = 2 ** 31 - 1  # the header counts in int32
 MOST_SHARDS = 65536         # that Isthmus reads of a directory
 END = "<|endoftext|>"
+PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))  # the names at Hugging Face, and at OpenAI
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt")
 
 
@@ -90,14 +94,17 @@ def train(texts, size):
 
 
 def read_tokenizer(folder):
-    """The tokenizer of a folder, and the names of its files."""
+    """The tokenizer of a folder, and the names of those of its files that go with a model."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     there = [n for n in TOKENIZER_FILES if os.path.isfile(os.path.join(folder, n))]
     try:
         if "tokenizer.json" in there:
             return Tokenizer.from_file(os.path.join(folder, "tokenizer.json")), there
-        if "vocab.json" in there and "merges.txt" in there:
-            built = Tokenizer(models.BPE.from_file(os.path.join(folder, "vocab.json"), os.path.join(folder, "merges.txt")))
+        for pair in PAIRS:
+            paths = [os.path.join(folder, n) for n in pair]
+            if not all(os.path.isfile(p) for p in paths):
+                continue
+            built = Tokenizer(models.BPE.from_file(*paths))
             built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
             built.decoder = decoders.ByteLevel()
             if built.token_to_id(END) is not None:
@@ -105,7 +112,7 @@ def read_tokenizer(folder):
             return built, there
     except Exception as error:  # the package raises bare Exception
         die(f"the tokenizer in {folder} can't be read: {error}")
-    die(f"{folder} has neither tokenizer.json nor vocab.json and merges.txt")
+    die(f"{folder} has neither tokenizer.json nor vocab.json and merges.txt nor encoder.json and vocab.bpe")
 
 
 def size_of(tokenizer):
@@ -113,8 +120,8 @@ def size_of(tokenizer):
 
 
 def encode(tokenizer, texts):
-    """The tokens of all texts, as an array of uint16."""
-    tokens = array.array("H")
+    """The tokens of all texts, as an array of the width that the vocabulary needs."""
+    tokens = array.array("H" if size_of(tokenizer) <= MOST_NARROW else "I")
     end = tokenizer.token_to_id(END)
     for path in texts:
         for piece in pieces(path):
@@ -129,7 +136,7 @@ def encode(tokenizer, texts):
 
 def write_shard(path, tokens):
     count = len(tokens)
-    header = array.array("i", [MAGIC, VERSION, count] + [0] * (HEADER_INTS - 3))
+    header = array.array("i", [*HEADERS[tokens.itemsize], count] + [0] * (HEADER_INTS - 3))
     if sys.byteorder == "big":
         header.byteswap()
         tokens = tokens[:]
@@ -230,7 +237,7 @@ def parse():
     if args.tokenizer is not None and args.vocabulary is not None:
         die("--vocabulary is for a tokenizer that is trained here; leave it out with --tokenizer")
     args.vocabulary = whole("8192" if args.vocabulary is None else args.vocabulary, "--vocabulary", LEAST_TOKENS, MOST_TOKENS,
-                            f" (the bytes and {END}; tokens are stored as uint16)")
+                            f" (the bytes and {END})")
     if not 0 <= args.validation < 1:
         die(f"--validation {args.validation}: a share from 0 to below 1")
     args.shard_tokens = whole(args.shard_tokens, "--shard-tokens", 2, MOST_SHARD_TOKENS)
@@ -257,7 +264,7 @@ def run():
     if size == 0:
         die(f"the tokenizer in {args.tokenizer} has no tokens: take another one, or leave --tokenizer out to train one")
     if size > MOST_TOKENS:
-        die(f"the tokenizer in {args.tokenizer} has {size} tokens, and Isthmus stores tokens as uint16: {MOST_TOKENS} at most. "
+        die(f"the tokenizer in {args.tokenizer} has ids up to {size - 1}, and Isthmus trains on vocabularies of {MOST_TOKENS} at most. "
             "Take GPT-2's (50257), or leave --tokenizer out to train one")
     write_all(args, tokenizer, names, encode(tokenizer, args.texts))
     name = os.path.basename(os.path.abspath(args.out))

@@ -169,8 +169,8 @@ class Executor {
   int64_t skipped_ = 0;
   int64_t skipped_in_a_row_ = 0;
   StepResult result_;
-  std::vector<uint16_t> tokens_;
-  std::vector<uint16_t> targets_;
+  std::vector<uint32_t> tokens_;
+  std::vector<uint32_t> targets_;
 };
 
 }  // namespace isthmus::worker

@@ -25,8 +25,8 @@ struct MicroBatch {
   int32_t micro = 0;
   int64_t samples = 0;
   int64_t positions = 0;               // context length
-  absl::Span<const uint16_t> tokens;   // first stage: samples x positions; else empty
-  absl::Span<const uint16_t> targets;  // last stage: samples x positions; else empty
+  absl::Span<const uint32_t> tokens;   // first stage: samples x positions; else empty
+  absl::Span<const uint32_t> targets;  // last stage: samples x positions; else empty
   double loss_scale = 1;   // last stage: the gradient is that of loss_scale x (sum of token losses)
   bool train = true;       // false: nothing is kept for a backward pass
   bool late_loss = false;  // the caller can wait for the loss until after the backward pass

@@ -26,7 +26,7 @@ bool AsTokens(const JobSpec& job) { return job.data().format() == "tokens"; }
 
 int64_t Tokens(const JobSpec& job, const DataFile& file) {
   if (!AsTokens(job)) return file.bytes();
-  return file.format() == kFormatUint16 ? file.tokens() : file.bytes() / 2;
+  return TokenBytes(file.format()) > 0 ? file.tokens() : file.bytes() / 2;
 }
 
 int64_t Tokens(const JobSpec& job, const std::vector<const DataFile*>& files) {
@@ -109,7 +109,7 @@ absl::Status CheckFile(const JobSpec& job, const NodeInfo& node, const DataFile&
   const bool plain = IsPlainFormat(file.format());
   if (!file.problem().empty() && (AsTokens(job) || !plain)) return bad(file.problem());
   if (!plain) return bad(absl::StrCat("it is ", file.format(), ", not ", job.data().format()));
-  if (!AsTokens(job) || file.format() != kFormatUint16) return absl::OkStatus();
+  if (!AsTokens(job) || TokenBytes(file.format()) == 0) return absl::OkStatus();
   if (file.highest_id() < job.model().vocabulary()) return absl::OkStatus();
   return bad(absl::StrCat("token ", file.highest_id(), " is beyond model.vocabulary (",
                           job.model().vocabulary(),

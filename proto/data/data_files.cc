@@ -22,6 +22,10 @@ bool IsPlainFormat(absl::string_view format) {
          format == kFormatInt64;
 }
 
+int64_t TokenBytes(absl::string_view format) {
+  return format == kFormatUint16 ? 2 : format == kFormatUint32 ? 4 : 0;
+}
+
 std::string NormalDataPath(absl::string_view path) {
   std::vector<absl::string_view> parts;
   for (absl::string_view part : absl::StrSplit(path, '/')) {

@@ -12,15 +12,18 @@
 
 namespace isthmus {
 
-constexpr int kMaxDataFiles = 256;  // that a daemon lists
+constexpr int kMaxDataFiles = 256;           // that a daemon lists
+constexpr int64_t kMaxVocabulary = 1 << 20;  // token ids are below
 
 // DataFile.format. Others name what can't be read as text nor as token ids: gzip, numpy, ...
 constexpr char kFormatBytes[] = "bytes";
-constexpr char kFormatUint16[] = "uint16";  // the token ids that are read
+constexpr char kFormatUint16[] = "uint16";  // these two are the token ids that are read
 constexpr char kFormatUint32[] = "uint32";
 constexpr char kFormatInt64[] = "int64";
 constexpr char kFormatUnreadable[] = "unreadable";
 bool IsPlainFormat(absl::string_view format);
+// Of one of the token ids that are read; 0: `format` is none of these.
+int64_t TokenBytes(absl::string_view format);
 
 // "./a//b/" is "a/b"; the data directory itself is "".
 std::string NormalDataPath(absl::string_view path);

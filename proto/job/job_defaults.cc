@@ -84,7 +84,7 @@ void ValidateModel(const ModelSpec& m, bool format_known, Errors* errors) {
   const bool heads_ok = errors->Add(CheckRange("model.heads", m.heads(), 1, 1024));
   errors->Add(CheckRange("model.context", m.context(), 1, 65536));
   if (format_known || m.has_vocabulary())
-    errors->Add(CheckRange("model.vocabulary", m.vocabulary(), 2, 65536));
+    errors->Add(CheckRange("model.vocabulary", m.vocabulary(), 2, kMaxVocabulary));
   errors->Add(CheckRange("model.norm_epsilon", NormEpsilon(m), kMinNormEpsilon, kMaxNormEpsilon));
   if (heads_ok && m.hidden() % m.heads() != 0) {
     errors->Add(Bad("model.hidden", m.hidden(),

@@ -57,7 +57,7 @@ void BM_Stage(benchmark::State& state) {
   options.threads = 1;
   auto made = MakeGpt2Stage(MakePlan(job, {2, 2, 2}), stage, options).value();
   const int64_t samples = 4;
-  const std::vector<uint16_t> ids(samples * m.context(), 7);
+  const std::vector<uint32_t> ids(samples * m.context(), 7);
   const TensorDims dims{samples, m.context(), m.hidden()};
   for (auto _ : state) {
     worker::MicroBatch batch;

@@ -69,7 +69,7 @@ class Bench {
     }
     const int64_t tokens = Tokens() * kMicros;
     for (int64_t i = 0; i <= tokens; ++i)
-      ids_.push_back(static_cast<uint16_t>(RandomBelow(1, 2, i, job.model().vocabulary())));
+      ids_.push_back(static_cast<uint32_t>(RandomBelow(1, 2, i, job.model().vocabulary())));
   }
 
   int64_t Tokens() const {
@@ -86,10 +86,10 @@ class Bench {
     worker::ForwardResult result;
     for (size_t i = 0; i < stages_.size(); ++i) {
       batch.tokens = i == 0 ? absl::MakeConstSpan(ids_).subspan(micro * Tokens(), Tokens())
-                            : absl::Span<const uint16_t>();
+                            : absl::Span<const uint32_t>();
       batch.targets = i + 1 == stages_.size()
                           ? absl::MakeConstSpan(ids_).subspan(micro * Tokens() + 1, Tokens())
-                          : absl::Span<const uint16_t>();
+                          : absl::Span<const uint32_t>();
       result = Value(stages_[i]->Forward(batch, std::move(result.activation)));
     }
     late_loss_ = std::move(result.late_loss);
@@ -141,7 +141,7 @@ class Bench {
   JobSpec job_;
   std::vector<std::unique_ptr<worker::Stage>> stages_;
   std::function<absl::StatusOr<double>()> late_loss_;
-  std::vector<uint16_t> ids_;
+  std::vector<uint32_t> ids_;
   int64_t steps_ = 0;
 };
 

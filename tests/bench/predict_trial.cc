@@ -167,7 +167,7 @@ class TapLink : public Link {
     if (frame.ok() && (frame->header.kind() == FrameHeader::ACTIVATION ||
                        frame->header.kind() == FrameHeader::GRADIENT)) {
       std::vector<uint32_t> tokens;
-      std::vector<uint16_t> row(static_cast<size_t>(corpus_.context()));
+      std::vector<uint32_t> row(static_cast<size_t>(corpus_.context()));
       for (uint32_t id : frame->header.sample_ids()) {
         if (absl::Status read = corpus_.Read(id, row.data(), nullptr); !read.ok()) return read;
         tokens.insert(tokens.end(), row.begin(), row.end());

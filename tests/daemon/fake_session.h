@@ -81,9 +81,9 @@ class FakeCorpus : public worker::Corpus {
   int64_t train_samples() const override { return 10; }
   int64_t validation_samples() const override { return 1; }
   int64_t context() const override { return 4; }
-  absl::Status Read(uint32_t, uint16_t* tokens, uint16_t* targets) const override {
-    std::fill_n(tokens, 4, uint16_t{0});
-    std::fill_n(targets, 4, uint16_t{0});
+  absl::Status Read(uint32_t, uint32_t* tokens, uint32_t* targets) const override {
+    std::fill_n(tokens, 4, uint32_t{0});
+    std::fill_n(targets, 4, uint32_t{0});
     return absl::OkStatus();
   }
   uint64_t fingerprint() const override { return 1; }

@@ -163,7 +163,7 @@ TEST(Autoencoder, LearnsAndNarrowsWhatCrosses) {
   worker::MicroBatch batch;
   batch.samples = 1;
   batch.positions = 16;
-  const std::vector<uint16_t> tokens(16, 3);
+  const std::vector<uint32_t> tokens(16, 3);
   batch.tokens = tokens;
   batch.train = false;
   const auto out = p.stage(0).Forward(batch, {});

@@ -38,7 +38,7 @@ class DecoderTest : public testing::Test {
 
   double StageLoss() {
     worker::MicroBatch batch;
-    const std::vector<uint16_t> tokens(kText.begin(), kText.end() - 1),
+    const std::vector<uint32_t> tokens(kText.begin(), kText.end() - 1),
         targets(kText.begin() + 1, kText.end());
     batch.samples = 1;
     batch.positions = static_cast<int64_t>(tokens.size());

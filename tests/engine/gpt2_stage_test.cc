@@ -345,7 +345,7 @@ TEST(Gpt2Stage, ANonFiniteGradientIsReported) {
 
 TEST(Gpt2Stage, WrongCallsGiveAStatus) {
   Pipeline p(MakePlan(TinyJob(), {2, 2}));
-  const std::vector<uint16_t> tokens(16, 1), beyond(16, 50);
+  const std::vector<uint32_t> tokens(16, 1), beyond(16, 50);
   MicroBatch batch;
   batch.samples = 1;
   batch.positions = 16;

@@ -33,7 +33,7 @@ T Value(absl::StatusOr<T> value) {
 
 struct Pipeline::Micro {
   MicroBatch batch;
-  std::vector<uint16_t> tokens, targets;
+  std::vector<uint32_t> tokens, targets;
 };
 
 JobSpec TinyJob(int layers, int hidden, int heads, int context, int vocabulary) {
@@ -96,7 +96,7 @@ std::vector<Pipeline::Micro> Pipeline::Micros(int64_t step) const {
     for (int64_t s = 0; s < micro.batch.samples; ++s) {
       const uint64_t sample = step * r.global_batch() + at + s;
       const uint64_t start = RandomBelow(17, 0, sample, m.vocabulary());
-      std::vector<uint16_t> text;
+      std::vector<uint32_t> text;
       for (int64_t i = 0; i <= m.context(); ++i) {
         const bool noise = RandomBelow(17, 1 + sample, i, 10) == 0;
         text.push_back(noise ? RandomBelow(18, 1 + sample, i, m.vocabulary())

@@ -72,7 +72,7 @@ class Samples {
     ids_.assign(all.begin() + first,
                 all.begin() + std::min(all.size(), first + shape_.micro_batch));
     tokens_.clear();
-    std::vector<uint16_t> tokens(shape_.context);
+    std::vector<uint32_t> tokens(shape_.context);
     for (uint32_t id : ids_) {
       EXPECT_TRUE(corpus_.Read(id, tokens.data(), nullptr).ok());
       tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());

@@ -40,7 +40,7 @@ TextCorpus::TextCorpus(std::string text, int64_t context, int64_t validation)
       validation_(validation),
       samples_((static_cast<int64_t>(text_.size()) - 1) / context) {}
 
-absl::Status TextCorpus::Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const {
+absl::Status TextCorpus::Read(uint32_t id, uint32_t* tokens, uint32_t* targets) const {
   for (int64_t t = 0; t < context_; ++t) {
     if (tokens != nullptr) tokens[t] = static_cast<uint8_t>(text_[id * context_ + t]);
     if (targets != nullptr) targets[t] = static_cast<uint8_t>(text_[id * context_ + t + 1]);

@@ -22,7 +22,7 @@ class TextCorpus : public Corpus {
   int64_t train_samples() const override { return samples_ - validation_; }
   int64_t validation_samples() const override { return validation_; }
   int64_t context() const override { return context_; }
-  absl::Status Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const override;
+  absl::Status Read(uint32_t id, uint32_t* tokens, uint32_t* targets) const override;
   uint64_t fingerprint() const override { return 1; }
 
  private:

@@ -22,7 +22,7 @@ constexpr int64_t kSamples = 60;
 class ReadCorpus : public FakeCorpus {
  public:
   explicit ReadCorpus(uint64_t seed) : FakeCorpus(kSamples, 0, 3, 11, seed) {}
-  absl::Status Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const override {
+  absl::Status Read(uint32_t id, uint32_t* tokens, uint32_t* targets) const override {
     MutexLock lock(&mutex_);
     read_.push_back(id);
     return FakeCorpus::Read(id, tokens, targets);

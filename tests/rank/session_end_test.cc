@@ -308,7 +308,7 @@ TEST(SessionEnd, AnotherTextOnTheLastStageIsNoticed) {
 class ChangedCorpus : public FakeCorpus {
  public:
   using FakeCorpus::FakeCorpus;
-  absl::Status Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const override {
+  absl::Status Read(uint32_t id, uint32_t* tokens, uint32_t* targets) const override {
     if (++reads_ > 20) return absl::FailedPreconditionError("text.txt was changed");
     return FakeCorpus::Read(id, tokens, targets);
   }

@@ -216,7 +216,7 @@ TEST(SubsetCorpus, KeepsTheFirstSamplesAndAllOfValidation) {
   const SubsetCorpus some(all, 15);
   EXPECT_EQ(some.train_samples(), 15);
   EXPECT_EQ(some.validation_samples(), 9);
-  uint16_t a[3], b[3], targets[3];
+  uint32_t a[3], b[3], targets[3];
   for (const auto& [id, of_all] : {std::pair(14, 14), {15, 40}, {23, 48}}) {
     ASSERT_TRUE(some.Read(id, a, targets).ok());
     ASSERT_TRUE(all.Read(of_all, b, targets).ok());

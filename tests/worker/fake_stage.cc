@@ -273,7 +273,7 @@ class FakeStage : public Stage {
   struct Stash {
     TensorDims dims;
     int64_t scale = 1;
-    std::vector<uint16_t> tokens, targets;
+    std::vector<uint32_t> tokens, targets;
     std::vector<Values> inputs;  // of each layer, and on the last stage of the head
     int64_t ends_with = 0;       // settled_ when its step ends
   };
@@ -390,7 +390,7 @@ StageFactory FakeStages(StageHook hook) {
   };
 }
 
-absl::Status FakeCorpus::Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const {
+absl::Status FakeCorpus::Read(uint32_t id, uint32_t* tokens, uint32_t* targets) const {
   for (int64_t t = 0; t < context_; ++t) {
     if (tokens != nullptr) tokens[t] = RandomBelow(seed_, id, t, vocabulary_);
     if (targets != nullptr) targets[t] = RandomBelow(seed_, id, t + 1, vocabulary_);

@@ -157,7 +157,7 @@ double RunPasses(Stage* stage, const Corpus& corpus, const std::vector<uint32_t>
     batch.samples = std::min<size_t>(shape.micro_batch, ids.size() - at);
     batch.positions = shape.context;
     batch.loss_scale = loss_scale;
-    std::vector<uint16_t> in(batch.samples * batch.positions), out(in.size());
+    std::vector<uint32_t> in(batch.samples * batch.positions), out(in.size());
     for (int64_t i = 0; i < batch.samples; ++i) {
       const absl::Status read =
           corpus.Read(ids[at + i], &in[i * batch.positions], &out[i * batch.positions]);

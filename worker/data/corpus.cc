@@ -33,10 +33,11 @@ constexpr int64_t kScanBlockBytes = int64_t{1} << 20;
 constexpr int64_t kLookBytes = 256 << 10;  // of each file, for what its contents look like
 
 // The tokens of one file: [first_token, first_token + tokens) of the corpus, from byte `offset` of
-// the file on.
+// the file on, of `width` bytes each.
 struct Shard {
   std::unique_ptr<WatchedFile> file;
   int64_t offset = 0;
+  int64_t width = 1;
   int64_t first_token = 0;
   int64_t tokens = 0;
 };
@@ -48,8 +49,11 @@ absl::StatusOr<Shard> OpenShard(const std::string& path, bool as_tokens) {
   ASSIGN_OR_RETURN(const FileLook look, LookAt(*shard.file, kLookBytes));
   if (!look.problem.empty() && (as_tokens || !IsPlainFormat(look.format)))
     return absl::InvalidArgumentError(absl::StrCat(path, ", ", look.problem));
-  if (as_tokens) shard.offset = look.offset;
-  shard.tokens = (shard.file->bytes() - shard.offset) / (as_tokens ? 2 : 1);
+  if (as_tokens) {
+    shard.offset = look.offset;
+    shard.width = look.format == kFormatUint32 ? 4 : 2;
+  }
+  shard.tokens = (shard.file->bytes() - shard.offset) / shard.width;
   return shard;
 }
 
@@ -85,10 +89,12 @@ absl::StatusOr<std::vector<std::string>> ListFiles(const std::string& full, bool
 struct Text {
   std::vector<Shard> shards;  // none empty
   int64_t tokens = 0;
+  int64_t width = 1;  // of the widest
   void Add(Shard shard) {
     if (shard.tokens == 0) return;
     shard.first_token = tokens;
     tokens += shard.tokens;
+    width = std::max(width, shard.width);
     shards.push_back(std::move(shard));
   }
   const Shard& ShardOf(int64_t token) const {
@@ -105,7 +111,6 @@ class FileCorpus : public Corpus {
   FileCorpus(Text all, std::unique_ptr<Text> validation, const JobSpec& job)
       : all_(std::move(all)),
         validation_(std::move(validation)),
-        token_bytes_(job.data().format() == "tokens" ? 2 : 1),
         context_(job.model().context()),
         counts_(validation_ != nullptr
                     ? CutOwnValidation(all_.tokens, validation_->tokens, context_)
@@ -117,11 +122,11 @@ class FileCorpus : public Corpus {
   uint64_t fingerprint() const override { return fingerprint_; }
   int64_t tokens() const { return all_.tokens; }
 
-  absl::Status Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const override {
+  absl::Status Read(uint32_t id, uint32_t* tokens, uint32_t* targets) const override {
     assert(id < counts_.train + counts_.validation);
     const bool own = validation_ != nullptr && id >= counts_.train;
     const int64_t sample = own ? id - counts_.train : id;
-    std::vector<uint16_t> all(context_ + 1);
+    std::vector<uint32_t> all(context_ + 1);
     RETURN_IF_ERROR(ReadTokens(own ? *validation_ : all_, sample * context_, absl::MakeSpan(all)));
     if (tokens != nullptr) std::copy(all.begin(), all.end() - 1, tokens);
     if (targets != nullptr) std::copy(all.begin() + 1, all.end(), targets);
@@ -132,7 +137,7 @@ class FileCorpus : public Corpus {
   absl::Status Scan(int64_t vocabulary) {
     Hasher hasher;
     RETURN_IF_ERROR(ScanText(all_, vocabulary, &hasher));
-    hasher.Update(&token_bytes_, sizeof token_bytes_);
+    hasher.Update(&all_.width, sizeof all_.width);
     if (validation_ != nullptr) RETURN_IF_ERROR(ScanText(*validation_, vocabulary, &hasher));
     fingerprint_ = hasher.Digest();
     return absl::OkStatus();
@@ -140,43 +145,55 @@ class FileCorpus : public Corpus {
 
  private:
   absl::Status ScanText(const Text& text, int64_t vocabulary, Hasher* hasher) const {
-    const int64_t bytes = text.tokens * token_bytes_;
+    const int64_t bytes = text.tokens * text.width;
     const int64_t blocks = (bytes + kScanBlockBytes - 1) / kScanBlockBytes;
     const int64_t read = std::min(blocks, kScanBytes / kScanBlockBytes);
     for (int64_t i = 0; i < read; ++i) {
       const int64_t block =
           read == blocks ? i : i * (blocks - 1) / (read - 1);  // the first and the last among them
-      const int64_t first = block * kScanBlockBytes / token_bytes_;
-      const int64_t end = std::min(text.tokens, first + kScanBlockBytes / token_bytes_);
+      const int64_t first = block * kScanBlockBytes / text.width;
+      const int64_t end = std::min(text.tokens, first + kScanBlockBytes / text.width);
       RETURN_IF_ERROR(ScanBlock(text, first, end, vocabulary, hasher));
     }
     hasher->Update(&text.tokens, sizeof text.tokens);
     return absl::OkStatus();
   }
 
-  absl::Status ReadTokens(const Text& text, int64_t first, absl::Span<uint16_t> out) const {
+  absl::Status ReadTokens(const Text& text, int64_t first, absl::Span<uint32_t> out) const {
     std::string bytes;
     while (!out.empty()) {
       const Shard& shard = text.ShardOf(first);
       const int64_t index = first - shard.first_token;
       const int64_t n = std::min<int64_t>(out.size(), shard.tokens - index);
       RETURN_IF_ERROR(ReadBytes(shard, index, n, &bytes));
-      if (token_bytes_ == 2) {
-        std::memcpy(out.data(), bytes.data(), bytes.size());
-      } else {
-        for (int64_t i = 0; i < n; ++i) out[i] = static_cast<unsigned char>(bytes[i]);
-      }
+      Widen(bytes, shard.width, out.subspan(0, n));
       out.remove_prefix(n);
       first += n;
     }
     return absl::OkStatus();
   }
 
-  absl::Status ReadBytes(const Shard& shard, int64_t index, int64_t tokens,
-                         std::string* bytes) const {
-    bytes->resize(tokens * token_bytes_);
-    return shard.file->Read(shard.offset + index * token_bytes_, tokens * token_bytes_,
-                            &(*bytes)[0]);
+  // As many tokens of `width` bytes as `out` has.
+  static void Widen(const std::string& bytes, int64_t width, absl::Span<uint32_t> out) {
+    if (width == 4) {
+      std::memcpy(out.data(), bytes.data(), bytes.size());
+    } else if (width == 2) {
+      const char* from = bytes.data();
+      for (uint32_t& id : out) {
+        uint16_t narrow;
+        std::memcpy(&narrow, from, 2);
+        id = narrow;
+        from += 2;
+      }
+    } else {
+      for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<unsigned char>(bytes[i]);
+    }
+  }
+
+  static absl::Status ReadBytes(const Shard& shard, int64_t index, int64_t tokens,
+                                std::string* bytes) {
+    bytes->resize(tokens * shard.width);
+    return shard.file->Read(shard.offset + index * shard.width, tokens * shard.width, &(*bytes)[0]);
   }
 
   absl::Status ScanBlock(const Text& text, int64_t first, int64_t end, int64_t vocabulary,
@@ -188,7 +205,7 @@ class FileCorpus : public Corpus {
                     n = std::min(end - first, shard.tokens - index);
       RETURN_IF_ERROR(ReadBytes(shard, index, n, &bytes));
       hasher->Update(bytes.data(), bytes.size());
-      if (token_bytes_ == 2) RETURN_IF_ERROR(CheckIds(shard, index, bytes, vocabulary));
+      if (shard.width > 1) RETURN_IF_ERROR(CheckIds(shard, index, bytes, vocabulary));
       first += n;
     }
     return absl::OkStatus();
@@ -196,22 +213,22 @@ class FileCorpus : public Corpus {
 
   static absl::Status CheckIds(const Shard& shard, int64_t index, const std::string& bytes,
                                int64_t vocabulary) {
-    std::vector<uint16_t> ids(bytes.size() / 2);
-    std::memcpy(ids.data(), bytes.data(), bytes.size());
-    uint16_t highest = 0;
-    for (uint16_t id : ids) highest = std::max(highest, id);
+    std::vector<uint32_t> ids(bytes.size() / shard.width);
+    Widen(bytes, shard.width, absl::MakeSpan(ids));
+    uint32_t highest = 0;
+    for (uint32_t id : ids) highest = std::max(highest, id);
     if (highest < vocabulary) return absl::OkStatus();
     const auto beyond =
-        std::find_if(ids.begin(), ids.end(), [&](uint16_t id) { return id >= vocabulary; });
-    return absl::InvalidArgumentError(absl::StrCat(
-        shard.file->path(), ", offset ", shard.offset + 2 * (index + (beyond - ids.begin())),
-        ": token ", *beyond, " is beyond model.vocabulary (", vocabulary,
-        "); raise it or use the data's own tokeniser"));
+        std::find_if(ids.begin(), ids.end(), [&](uint32_t id) { return id >= vocabulary; });
+    return absl::InvalidArgumentError(
+        absl::StrCat(shard.file->path(), ", offset ",
+                     shard.offset + shard.width * (index + (beyond - ids.begin())), ": token ",
+                     *beyond, " is beyond model.vocabulary (", vocabulary,
+                     "); raise it or use the data's own tokeniser"));
   }
 
   const Text all_;
   const std::unique_ptr<const Text> validation_;
-  const int64_t token_bytes_;
   const int64_t context_;
   const SampleCounts counts_;
   uint64_t fingerprint_ = 0;

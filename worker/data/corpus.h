@@ -1,8 +1,8 @@
-// The training text: UTF-8 bytes or uint16 tokens, cut into samples of `context` + 1 tokens (sample
-// i covers tokens [i * context, (i + 1) * context], its targets are shifted by one). Sample ids are
-// these positions: stable across epochs, restarts and re-partition. The last `validation_share` of
-// the samples is the validation split; in a directory with shards that are called val
-// (proto/data/data_files.h) these are it. Its ids follow the training ids.
+// The training text: UTF-8 bytes or tokens of 16 or 32 bits, cut into samples of `context` + 1
+// tokens (sample i covers tokens [i * context, (i + 1) * context], its targets are shifted by one).
+// Sample ids are these positions: stable across epochs, restarts and re-partition. The last
+// `validation_share` of the samples is the validation split; in a directory with shards that are
+// called val (proto/data/data_files.h) these are it. Its ids follow the training ids.
 // Thread: const methods from any thread.
 #ifndef ISTHMUS_WORKER_DATA_CORPUS_H_
 #define ISTHMUS_WORKER_DATA_CORPUS_H_
@@ -30,7 +30,7 @@ class Corpus {
   // Writes context() tokens and targets of sample `id`, 0 <= id < train_samples() +
   // validation_samples(). Either may be null. An error names the file and what to do: it could not
   // be read, or holds other bytes than when it was opened (worker/data/watched_file.h).
-  virtual absl::Status Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const = 0;
+  virtual absl::Status Read(uint32_t id, uint32_t* tokens, uint32_t* targets) const = 0;
   // Hash of the length and of the contents: stages that read data must agree.
   virtual uint64_t fingerprint() const = 0;
 };

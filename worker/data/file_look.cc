@@ -15,18 +15,17 @@ namespace {
 
 // llm.c's files start with 256 int32: magic (a date), version, what the kind of file has, zeros.
 constexpr int64_t kHeaderBytes = 256 * 4;
-constexpr int32_t kMagicUint16 = 20240520;
-constexpr int32_t kMagicUint32 = 20240801;
-constexpr int32_t kHeaderVersion = 1;
+struct TokenHeader {
+  int32_t magic, version;
+  const char* format;
+};
+constexpr TokenHeader kTokenHeaders[] = {{20240520, 1, kFormatUint16},   // GPT-2's
+                                         {20240801, 7, kFormatUint32}};  // Llama 3's
 constexpr int32_t kFirstDate = 20230101, kLastDate = 20391231;
 constexpr int64_t kHeaderFields = 64;  // at most; zeros after them
 
-// The upper halves of 32-bit ids are below this: vocabularies have less than a million entries.
-constexpr int kUpperHalves = 16;
-
-constexpr char kTo16[] =
-    "write them as 16-bit ids (numpy: ids.astype(numpy.uint16).tofile(FILE)), "
-    "which hold tokens below 65536";
+// The upper halves of 32-bit ids are below this.
+constexpr int kUpperHalves = kMaxVocabulary >> 16;
 
 int32_t ReadInt32(const char* at) {
   int32_t value;
@@ -68,16 +67,17 @@ const char* KindOf(int32_t magic) {
   }
 }
 
-void LookAtTokenHeader(const std::string& head, int64_t bytes, FileLook* look) {
+void LookAtTokenHeader(const TokenHeader& header, const std::string& head, int64_t bytes,
+                       FileLook* look) {
   const int32_t version = ReadInt32(head.data() + 4);
-  const int64_t claimed = ReadInt32(head.data() + 8);
-  look->format = kFormatUint16;
+  const int64_t claimed = ReadInt32(head.data() + 8), width = TokenBytes(header.format);
+  look->format = header.format;
   look->offset = kHeaderBytes;
-  look->tokens = (bytes - kHeaderBytes) / 2;
-  if (version != kHeaderVersion) {
+  look->tokens = (bytes - kHeaderBytes) / width;
+  if (version != header.version) {
     look->problem = absl::StrCat("offset 4: header version ", version, " is not known (expected ",
-                                 kHeaderVersion, ")");
-  } else if (claimed < 0 || claimed * 2 != bytes - kHeaderBytes) {
+                                 header.version, ")");
+  } else if (claimed < 0 || claimed * width != bytes - kHeaderBytes) {
     look->problem =
         absl::StrCat("offset 8: the header says ", claimed, " tokens but ", bytes - kHeaderBytes,
                      " bytes follow it: the shard is cut off or damaged; fetch it again");
@@ -94,15 +94,9 @@ bool LookAtHead(const std::string& head, int64_t bytes, FileLook* look) {
   }
   if (static_cast<int64_t>(head.size()) < kHeaderBytes) return false;
   const int32_t magic = ReadInt32(head.data());
-  if (magic == kMagicUint16) {
-    LookAtTokenHeader(head, bytes, look);
-    return true;
-  }
-  if (magic == kMagicUint32) {
-    look->format = kFormatUint32;
-    look->offset = kHeaderBytes;
-    look->tokens = (bytes - kHeaderBytes) / 4;
-    look->problem = absl::StrCat("offset 0: a shard of 32-bit ids (magic ", magic, "): ", kTo16);
+  for (const TokenHeader& header : kTokenHeaders) {
+    if (magic != header.magic) continue;
+    LookAtTokenHeader(header, head, bytes, look);
     return true;
   }
   const bool zeros = std::all_of(head.begin() + 4 * kHeaderFields, head.begin() + kHeaderBytes,
@@ -110,7 +104,8 @@ bool LookAtHead(const std::string& head, int64_t bytes, FileLook* look) {
   if (magic < kFirstDate || magic > kLastDate || !zeros) return false;
   look->format = "llm.c";
   look->problem = absl::StrCat("offset 0: it is ", KindOf(magic), " (magic ", magic,
-                               "), no shard of token ids (magic ", kMagicUint16, ")");
+                               "), no shard of token ids (magic ", kTokenHeaders[0].magic, " or ",
+                               kTokenHeaders[1].magic, ")");
   return true;
 }
 
@@ -160,9 +155,16 @@ struct Words {
   }
 };
 
-std::string WideWords(const char* what, uint32_t highest) {
-  return absl::StrCat("offset 0: these look like ", what, " ids, the highest one seen is ", highest,
-                      ": ", kTo16);
+std::string WideWords(uint32_t highest) {
+  return absl::StrCat("offset 0: these look like 64-bit ids, the highest one seen is ", highest,
+                      ": write them as ids of 16 bits, or of 32 for a vocabulary beyond 65536 "
+                      "(numpy: ids.astype(numpy.",
+                      highest < 65536 ? "uint16" : "uint32", ").tofile(FILE))");
+}
+
+std::string PartOfAnId(int64_t bytes, int bits) {
+  return absl::StrCat("offset ", bytes - bytes % (bits / 8), ": ", bytes,
+                      " bytes are no whole number of ", bits, "-bit ids");
 }
 
 // Of a file without a header.
@@ -175,29 +177,23 @@ void Judge(const Words& words, int64_t bytes, FileLook* look) {
         "again";
   } else if (enough && words.text) {
     look->problem =
-        "offset 0: it looks like plain text, not like 16-bit token ids: set data.format: bytes, or "
+        "offset 0: it looks like plain text, not like token ids: set data.format: bytes, or "
         "encode it first";
   } else if (enough && words.LooksInt64()) {
     look->format = kFormatInt64;
-    look->problem = WideWords("64-bit", words.highest32);
+    look->problem = WideWords(words.highest32);
   } else if (enough && words.LooksUint32()) {
     look->format = kFormatUint32;
-    look->problem = WideWords("32-bit", words.highest32);
+    if (bytes % 4 != 0) look->problem = PartOfAnId(bytes, 32) + ": was it copied to its end?";
   } else if (enough && words.low_bytes_zero) {
     look->problem =
         "offset 0: these look like 16-bit ids with the high byte first: write them with the low "
         "byte first (numpy: '<u2')";
   } else if (bytes % 2 != 0) {
-    look->problem =
-        absl::StrCat("offset ", bytes - 1, ": ", bytes,
-                     " bytes are no whole number of 16-bit ids; for plain text set data.format: "
-                     "bytes");
+    look->problem = PartOfAnId(bytes, 16) + "; for plain text set data.format: bytes";
   }
-  const int64_t width = look->format == kFormatBytes    ? 1
-                        : look->format == kFormatUint16 ? 2
-                        : look->format == kFormatUint32 ? 4
-                                                        : 8;
-  look->tokens = bytes / width;
+  const int64_t width = TokenBytes(look->format);
+  look->tokens = bytes / (width > 0 ? width : look->format == kFormatBytes ? 1 : 8);
 }
 
 }  // namespace

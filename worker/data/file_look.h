@@ -18,13 +18,14 @@ struct FileLook {
   int64_t tokens = 0;      // of the width that `format` says
   int64_t highest_id = 0;  // in the blocks that were read
   uint64_t contents = 0;   // hash of the size and of those blocks
-  // Why it can't be read as 16-bit token ids (or, with a format that is not a plain one, at all):
+  // Why it can't be read as token ids (or, with a format that is not a plain one, at all):
   // "offset N: " and words that end in what to do. Empty: nothing speaks against it.
   std::string problem;
 };
 
 constexpr int64_t kLookBlockBytes = 64 << 10;
-// Fewer 16-bit words than this say nothing about how likely they are to be token ids.
+// Fewer 16-bit words than this say nothing about how likely they are to be token ids, nor how wide
+// these are: without a header they are taken as 16-bit ids.
 constexpr int64_t kLookWords = 64;
 
 // Reads at most `max_bytes`, in blocks of kLookBlockBytes, the first and the last among them. The

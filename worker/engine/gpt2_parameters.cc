@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "proto/data/data_files.h"
 #include "proto/job/job_defaults.h"
 #include "proto/model/tensor_names.h"
 
@@ -100,7 +101,7 @@ absl::Status CheckStagePlan(const Plan& plan, int rank) {
   }
   const ModelSpec& m = plan.job().model();
   if (m.layers() < 1 || m.hidden() < 1 || m.heads() < 1 || m.hidden() % m.heads() != 0 ||
-      m.context() < 1 || m.vocabulary() < 2 || m.vocabulary() > 65536) {
+      m.context() < 1 || m.vocabulary() < 2 || m.vocabulary() > kMaxVocabulary) {
     return absl::InvalidArgumentError(
         absl::StrCat("the plan's model makes no sense: ", m.ShortDebugString()));
   }

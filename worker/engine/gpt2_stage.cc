@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include <cmath>
@@ -17,6 +16,7 @@
 #include "base/status.h"
 #include "proto/job/job_defaults.h"
 #include "worker/engine/adamw.h"
+#include "worker/engine/batch_ids.h"
 #include "worker/engine/blocks.h"
 #include "worker/engine/device_tensor.h"
 #include "worker/engine/flat_parameters.h"
@@ -290,23 +290,6 @@ class Gpt2Stage : public worker::Stage {
            (t.device != nullptr || static_cast<int64_t>(t.data.size()) == d.elements());
   }
 
-  absl::Status CheckIds(const MicroBatch& batch, absl::Span<const uint16_t> ids,
-                        absl::string_view what) const {
-    if (static_cast<int64_t>(ids.size()) != batch.samples * batch.positions) {
-      return absl::InvalidArgumentError(absl::StrCat("micro-batch ", batch.micro, " has ",
-                                                     ids.size(), " ", what, ", expected ",
-                                                     batch.samples, " x ", batch.positions));
-    }
-    for (size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] < model_.vocabulary()) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("micro-batch ", batch.micro, ", sample ", i / batch.positions, ", position ",
-                       i % batch.positions, ": token ", ids[i], " is beyond model.vocabulary (",
-                       model_.vocabulary(), ")"));
-    }
-    return absl::OkStatus();
-  }
-
   absl::Status CheckForward(const MicroBatch& batch, const Tensor& input) const {
     if (batch.samples < 1 || batch.positions < 1 || batch.positions > model_.context()) {
       return absl::InvalidArgumentError(
@@ -317,8 +300,8 @@ class Gpt2Stage : public worker::Stage {
       return absl::FailedPreconditionError(absl::StrCat("second forward pass of micro-batch ",
                                                         batch.micro, " before its backward pass"));
     }
-    if (first_) RETURN_IF_ERROR(CheckIds(batch, batch.tokens, "tokens"));
-    if (last_) RETURN_IF_ERROR(CheckIds(batch, batch.targets, "targets"));
+    if (first_) RETURN_IF_ERROR(CheckIds(batch, batch.tokens, model_.vocabulary(), "tokens"));
+    if (last_) RETURN_IF_ERROR(CheckIds(batch, batch.targets, model_.vocabulary(), "targets"));
     const TensorDims dims{batch.samples, batch.positions, in_width_};
     if (!first_ && !Fits(input, dims)) {
       return absl::InvalidArgumentError(absl::StrCat("activation of micro-batch ", batch.micro,
@@ -370,7 +353,7 @@ class Gpt2Stage : public worker::Stage {
   // Flat parameters: no graph, which would make a gradient as large as the table of each
   // micro-batch.
   at::Tensor EmbedTokens(const Version& version, const MicroBatch& batch, Kept* kept) const {
-    const at::Tensor tokens = Ids(batch, batch.tokens);
+    const at::Tensor tokens = IdsOn(device_, batch, batch.tokens);
     const at::Tensor &wte = version.parameters[0].value, &wpe = version.parameters[1].value;
     if (version.flat == nullptr) return Embed(tokens, wte, wpe);
     const c10::AutoGradMode no_gradients(false);
@@ -386,7 +369,7 @@ class Gpt2Stage : public worker::Stage {
     Parameter& embedding = first_ && IsTied(model_) ? parameters.front() : parameters[next + 2];
     const at::Tensor in =
         HeadNorm(x, parameters[next].operand, parameters[next + 1].operand, norm_epsilon_);
-    const at::Tensor targets = Ids(batch, batch.targets);
+    const at::Tensor targets = IdsOn(device_, batch, batch.targets);
     if (version->flat == nullptr) {
       const at::Tensor losses = TokenLosses(Logits(in, embedding.operand), targets);
       forward->loss_sum = losses.detach().sum(at::kDouble).item<double>();
@@ -445,14 +428,6 @@ class Gpt2Stage : public worker::Stage {
       mask_positions_ = positions;
     }
     return mask_;
-  }
-
-  at::Tensor Ids(const MicroBatch& batch, absl::Span<const uint16_t> ids) const {
-    const at::Tensor host =
-        at::empty({batch.samples, batch.positions},
-                  at::TensorOptions().dtype(at::kLong).pinned_memory(device_.is_cuda()));
-    std::copy(ids.begin(), ids.end(), host.data_ptr<int64_t>());
-    return host.to(device_, at::kLong, /*non_blocking=*/true);
   }
 
   const ModelSpec model_;

@@ -10,6 +10,7 @@
 #include "base/file/read_file.h"
 #include "base/safetensors.h"
 #include "base/status.h"
+#include "proto/data/data_files.h"
 #include "proto/model/model_cost.h"
 
 namespace isthmus::generate {
@@ -17,7 +18,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMaxVocabulary = 1 << 20;
 constexpr int64_t kMaxJsonBytes = 16 << 20;
 
 // The most bytes that the tensors of such a model take: fp32, with a head of its own, and the masks

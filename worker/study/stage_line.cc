@@ -56,7 +56,7 @@ absl::StatusOr<StageLine> StageLine::Make(const Plan& plan, const worker::StageF
 
 absl::StatusOr<StageLine::Pass> StageLine::Run(int64_t first, int64_t samples, bool train) {
   const int64_t context = plan_.job().model().context();
-  std::vector<uint16_t> tokens(samples * context), targets(samples * context);
+  std::vector<uint32_t> tokens(samples * context), targets(samples * context);
   for (int64_t i = 0; i < samples; ++i) {
     RETURN_IF_ERROR(corpus_.Read(static_cast<uint32_t>(first + i), &tokens[i * context],
                                  &targets[i * context]));
@@ -70,8 +70,8 @@ absl::StatusOr<StageLine::Pass> StageLine::Run(int64_t first, int64_t samples, b
   Pass pass;
   Tensor x;
   for (size_t i = 0; i < count; ++i) {
-    batch.tokens = i == 0 ? absl::MakeConstSpan(tokens) : absl::Span<const uint16_t>();
-    batch.targets = i + 1 == count ? absl::MakeConstSpan(targets) : absl::Span<const uint16_t>();
+    batch.tokens = i == 0 ? absl::MakeConstSpan(tokens) : absl::Span<const uint32_t>();
+    batch.targets = i + 1 == count ? absl::MakeConstSpan(targets) : absl::Span<const uint32_t>();
     const auto start = std::chrono::steady_clock::now();
     ASSIGN_OR_RETURN(worker::ForwardResult result, stages_[i]->Forward(batch, std::move(x)));
     pass.cost.forward_s.push_back(Since(start));

@@ -18,7 +18,7 @@ class SubsetCorpus : public worker::Corpus {
   int64_t validation_samples() const override { return all_.validation_samples(); }
   int64_t context() const override { return all_.context(); }
   uint64_t fingerprint() const override { return all_.fingerprint(); }
-  absl::Status Read(uint32_t id, uint16_t* tokens, uint16_t* targets) const override {
+  absl::Status Read(uint32_t id, uint32_t* tokens, uint32_t* targets) const override {
     const bool train = id < train_samples_;
     return all_.Read(train ? id : static_cast<uint32_t>(id - train_samples_ + all_.train_samples()),
                      tokens, targets);

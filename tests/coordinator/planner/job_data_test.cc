@@ -89,9 +89,9 @@ TEST(JobData, ShardsThatAreCalledValAreTheValidationSet) {
 
 TEST(JobData, WhatCanNotBeReadAsTheJobSaysIsRefusedInWords) {
   NodeInfo node = MakeNode("a", 1);
-  Add(&node, "wide.bin", 200002, "uint32")->set_problem("offset 0: these look like 32-bit ids");
+  Add(&node, "wide.bin", 200002, "int64")->set_problem("offset 0: these look like 64-bit ids");
   ExpectRefused(TokenJob("wide.bin"), node,
-                "'wide.bin' on daemon a, offset 0: these look like 32-bit ids");
+                "'wide.bin' on daemon a, offset 0: these look like 64-bit ids");
   Add(&node, "set/train.bin", 200002);
   Add(&node, "set/hellaswag_val.bin", 2000, "llm.c")->set_problem("offset 0: a choice set");
   ExpectRefused(TokenJob("set"), node, "'set/hellaswag_val.bin' on daemon a, offset 0: a choice");
@@ -112,6 +112,18 @@ TEST(JobData, WhatCanNotBeReadAsTheJobSaysIsRefusedInWords) {
   ExpectRefused(text, node, "is a directory, and data.format is bytes");
   text.mutable_data()->set_path("set/train.bin");
   EXPECT_THAT(CountSamples(text, node)->doubt, HasSubstr("looks like uint16 token ids"));
+}
+
+TEST(JobData, IdsOf32BitsAreCountedAndCheckedToo) {
+  NodeInfo node = MakeNode("a", 1);
+  DataFile* file = Add(&node, "wide.bin", 400004, "uint32");
+  file->set_tokens(100001);
+  file->set_highest_id(100000);
+  JobSpec job = TokenJob("wide.bin");
+  ExpectRefused(job, node, "token 100000 is beyond model.vocabulary (512)");
+  job.mutable_model()->set_vocabulary(100001);
+  EXPECT_EQ(CountSamples(job, node)->train_samples + CountSamples(job, node)->validation_samples,
+            100000 / job.model().context());
 }
 
 TEST(JobData, WhatWasNotLookedAtIsADoubtAndNoRefusal) {

@@ -17,12 +17,12 @@ ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)),
 TEXT = "It's the heaven, and the earth.\n\n  Two blanks;  für 42 days!\n" * 300
 
 
-def read_shard(path):
+def read_shard(path, magic=20240520, version=1, element="H"):
     with open(path, "rb") as f:
         data = f.read()
     header = struct.unpack_from("<256i", data)
-    assert header[:2] == (20240520, 1) and not any(header[3:]), header[:4]
-    tokens = list(struct.unpack(f"<{header[2]}H", data[1024:]))
+    assert header[:2] == (magic, version) and not any(header[3:]), header[:4]
+    tokens = list(struct.unpack(f"<{header[2]}{element}", data[1024:]))
     return tokens
 
 
@@ -114,23 +114,50 @@ class TokenizeTest(unittest.TestCase):
         self.run_it(self.text, "--tokenizer", pair)
         self.assertEqual(read_shard(os.path.join(self.out, "train.bin"))[:-1], trained.encode(TEXT).ids)
         self.assertTrue(os.path.exists(os.path.join(self.out, "tokenizer", "merges.txt")))
+        os.rename(os.path.join(pair, "vocab.json"), os.path.join(pair, "encoder.json"))
+        os.rename(os.path.join(pair, "merges.txt"), os.path.join(pair, "vocab.bpe"))
+        self.out = os.path.join(self.dir, "by-openais-names")
+        self.run_it(self.text, "--tokenizer", pair)
+        self.assertEqual(read_shard(os.path.join(self.out, "train.bin"))[:-1], trained.encode(TEXT).ids)
 
-    def test_what_does_not_fit_uint16_is_refused(self):
+    def large_tokenizer(self, ids):
+        """In a folder: the bytes are the last ids, and what is before them is never used."""
         folder = os.path.join(self.dir, "large")
-        os.mkdir(folder)
-        vocabulary = {c: i for i, c in enumerate(sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()))}
-        vocabulary.update({f"token{i}": i for i in range(256, 70000)})
+        os.makedirs(folder, exist_ok=True)
+        vocabulary = {c: ids - 256 + i for i, c in enumerate(sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()))}
+        vocabulary.update({f"token{i}": i for i in range(ids - 256)})
         large = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
         large.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        large.decoder = tokenizers.decoders.ByteLevel()
         large.save(os.path.join(folder, "tokenizer.json"))
+        return folder
+
+    def test_a_large_vocabulary_makes_shards_of_32_bits(self):
+        folder = self.large_tokenizer(70000)
+        said = self.run_it(self.text, "--tokenizer", folder)
+        self.assertIn("vocabulary: 70000", said)
+        tokens = read_shard(os.path.join(self.out, "train.bin"), 20240801, 7, "I")
+        self.assertGreater(max(tokens), 65536)
+        self.assertEqual(self.tokenizer().decode(tokens), TEXT)
+        self.out = os.path.join(self.dir, "narrow")
+        self.run_it(self.text, "--tokenizer", self.large_tokenizer(65536))
+        self.assertEqual(self.tokenizer().decode(read_shard(os.path.join(self.out, "train.bin"))), TEXT)
+
+    def test_a_vocabulary_that_is_too_large_is_refused(self):
+        folder = self.large_tokenizer(300)
+        path = os.path.join(folder, "tokenizer.json")
+        with open(path, encoding="utf-8") as f:
+            file = json.load(f)
+        file["model"]["vocab"]["token0"] = 1999999
+        self.write(path, json.dumps(file))
         said = self.run_it(self.text, "--tokenizer", folder, code=2)
-        self.assertIn("70000 tokens", said)
-        self.assertIn("65536 at most", said)
-        self.assertIn("65536", self.run_it(self.text, "--vocabulary", "65537", code=2))
+        self.assertIn("ids up to 1999999", said)
+        self.assertIn("1048576 at most", said)
+        self.assertIn("1048576", self.run_it(self.text, "--vocabulary", "1048577", code=2))
         self.assertFalse(os.path.exists(self.out))
 
     def test_numbers_are_decimal_digits_in_their_range(self):
-        for flag, values in (("--vocabulary", ("0", "256", "65537", "-5", "+300", "0x200", "1" * 30, "")), ("--shard-tokens", ("0", "1", str(2 ** 31), "1e6", " 30"))):
+        for flag, values in (("--vocabulary", ("0", "256", "1048577", "-5", "+300", "0x200", "1" * 30, "")), ("--shard-tokens", ("0", "1", str(2 ** 31), "1e6", " 30"))):
             for value in values:
                 said = self.run_it(self.text, f"{flag}={value}", code=2)
                 self.assertIn(f"{flag} {value}: must be a whole number from", said)

@@ -72,7 +72,7 @@ TEST_F(CorpusTest, BytesAreShiftedByOne) {
   ASSERT_TRUE(corpus.ok()) << corpus.status();
   EXPECT_EQ((*corpus)->train_samples(), 3);
   EXPECT_EQ((*corpus)->validation_samples(), 0);
-  uint16_t tokens[4], targets[4];
+  uint32_t tokens[4], targets[4];
   ASSERT_TRUE((*corpus)->Read(2, tokens, targets).ok());
   EXPECT_EQ(std::string(tokens, tokens + 4), "ijkl");
   EXPECT_EQ(std::string(targets, targets + 4), "jklm");
@@ -86,7 +86,7 @@ TEST_F(CorpusTest, ValidationIsTheLastShare) {
   ASSERT_TRUE(corpus.ok()) << corpus.status();
   EXPECT_EQ((*corpus)->train_samples(), 90);
   EXPECT_EQ((*corpus)->validation_samples(), 10);
-  uint16_t tokens[4], targets[4];
+  uint32_t tokens[4], targets[4];
   ASSERT_TRUE((*corpus)->Read(99, tokens, targets).ok());
   EXPECT_EQ(tokens[0], 0xe9);  // bytes are not signed
 }
@@ -101,7 +101,7 @@ TEST_F(CorpusTest, PlainAndHeadedShardsInNameOrder) {
   ASSERT_TRUE(corpus.ok()) << corpus.status();
   ASSERT_EQ((*corpus)->train_samples(), 6);
   for (uint32_t id = 0; id < 6; ++id) {
-    uint16_t tokens[4], targets[4];
+    uint32_t tokens[4], targets[4];
     ASSERT_TRUE((*corpus)->Read(id, tokens, targets).ok());
     for (int i = 0; i < 4; ++i) {
       EXPECT_EQ(tokens[i], 4 * id + i);
@@ -129,7 +129,7 @@ TEST_F(CorpusTest, ShardsThatAreCalledValAreTheValidationSet) {
   const auto corpus = OpenCorpus(dir_, Job("set", 4, 0.5)).value();
   EXPECT_EQ(corpus->train_samples(), 10) << "no share of the training tokens is kept back";
   EXPECT_EQ(corpus->validation_samples(), 3);
-  uint16_t tokens[4], targets[4];
+  uint32_t tokens[4], targets[4];
   ASSERT_TRUE(corpus->Read(9, tokens, targets).ok());
   EXPECT_EQ(targets[3], 40);
   ASSERT_TRUE(corpus->Read(10, tokens, targets).ok());
@@ -149,12 +149,47 @@ TEST_F(CorpusTest, ShardsThatAreCalledValAreTheValidationSet) {
   EXPECT_TRUE(Error(Job("val/fineweb_val_000000.bin")).ok()) << "a file by its name is the text";
 }
 
-TEST_F(CorpusTest, WhatIsNoFileOf16BitIdsIsRefusedByName) {
+// A vocabulary beyond 65536, by llm.c's header and without one; a directory may hold both widths.
+TEST_F(CorpusTest, TokensOf32Bits) {
+  std::string wide, headed;
+  for (uint32_t i = 0; i < 100; ++i) {
+    const uint32_t id = 70000 + 1000 * i;
+    wide.append(reinterpret_cast<const char*>(&id), sizeof id);
+  }
+  headed = Headed(wide, 7, 100, 20240801);
+  Write("plain.bin", wide);
+  Write("set/a.bin", headed);
+  Write("set/b.bin", Tokens(0, 21));
+  JobSpec job = Job("set");
+  EXPECT_THAT(std::string(Error(job).message()), HasSubstr("a.bin, offset 1024: token 70000"));
+  job.mutable_model()->set_vocabulary(169000);
+  EXPECT_THAT(std::string(Error(job).message()),
+              HasSubstr("a.bin, offset 1420: token 169000 is beyond model.vocabulary (169000)"));
+  job.mutable_model()->set_vocabulary(169001);
+  const auto corpus = OpenCorpus(dir_, job).value();
+  EXPECT_EQ(corpus->train_samples(), 30);
+  uint32_t tokens[4], targets[4];
+  ASSERT_TRUE(corpus->Read(0, tokens, targets).ok());
+  EXPECT_EQ(tokens[0], 70000U);
+  EXPECT_EQ(targets[3], 74000U);
+  ASSERT_TRUE(corpus->Read(24, tokens, targets).ok());  // the last token of a.bin, then b.bin's
+  EXPECT_EQ(tokens[3], 169000U);
+  EXPECT_EQ(targets[3], 0U);
+  job.mutable_data()->set_path("plain.bin");
+  const auto plain = OpenCorpus(dir_, job).value();
+  ASSERT_TRUE(plain->Read(1, tokens, targets).ok());
+  EXPECT_EQ(tokens[0], 74000U);
+  Write("same.bin", headed);
+  job.mutable_data()->set_path("same.bin");
+  EXPECT_EQ(OpenCorpus(dir_, job).value()->fingerprint(), plain->fingerprint());
+}
+
+TEST_F(CorpusTest, WhatIsNoFileOfTokenIdsIsRefusedByName) {
   std::string wide;
-  for (int i = 0; i < 600; ++i) wide += Tokens(i % 300, 1) + std::string(2, '\0');
+  for (int i = 0; i < 600; ++i) wide += Tokens(i % 300, 1) + std::string(6, '\0');
   Write("wide.bin", wide);
   EXPECT_THAT(std::string(Error(Job("wide.bin")).message()),
-              HasSubstr("wide.bin, offset 0: these look like 32-bit ids"));
+              HasSubstr("wide.bin, offset 0: these look like 64-bit ids"));
   Write("text.txt", "\x1f\x8b\x08" + std::string(500, 'a'));
   EXPECT_THAT(std::string(Error(Job("text.txt")).message()), HasSubstr("compressed with gzip"));
   Write("words.bin", std::string(600, 'a'));
@@ -171,7 +206,7 @@ TEST_F(CorpusTest, AFileThatChangesUnderTheRunIsTold) {
   Write("shards/b.bin", Tokens(500, 500));
   const auto text = OpenCorpus(dir_, Job("text.txt")).value();
   const auto shards = OpenCorpus(dir_, Job("shards")).value();
-  uint16_t tokens[4], targets[4];
+  uint32_t tokens[4], targets[4];
   Write("text.txt", std::string(200000, 'b'));
   const absl::Status other = text->Read(7, tokens, targets);
   EXPECT_THAT(std::string(other.message()), HasSubstr("text.txt was changed while it was in use"));
@@ -217,8 +252,9 @@ TEST_F(CorpusTest, BadShardsNameFileAndOffset) {
   Write("count.bin", Headed(Tokens(0, 30), 1, 31));
   EXPECT_THAT(std::string(Error(Job("count.bin")).message()),
               HasSubstr("offset 8: the header says 31 tokens but 60 bytes"));
-  Write("wide.bin", Headed(Tokens(0, 30), 7, 15, 20240801));
-  EXPECT_THAT(std::string(Error(Job("wide.bin")).message()), HasSubstr("32-bit"));
+  Write("wide.bin", Headed(Tokens(0, 30), 7, 30, 20240801));
+  EXPECT_THAT(std::string(Error(Job("wide.bin")).message()),
+              HasSubstr("offset 8: the header says 30 tokens but 60 bytes"));
 }
 
 TEST_F(CorpusTest, ATokenBeyondTheVocabularyIsFound) {

@@ -64,21 +64,21 @@ TEST_F(FileLookTest, TokenIdsWithAndWithoutHeader) {
   }
 }
 
-// What was read as 16-bit ids, with a loss that falls faster than with the right file.
+// What would be read as 16-bit ids, with a loss that falls faster than it should.
 TEST_F(FileLookTest, WiderIdsAreSeen) {
-  for (uint64_t vocabulary : {50257, 65, 4, 65536}) {
-    ExpectProblem(Bytes<uint32_t>(2000, vocabulary), "uint32", "these look like 32-bit ids");
+  for (uint64_t vocabulary : {50257, 65, 4, 65536, 128256, 256000, 1 << 20}) {
+    const std::string ids = Bytes<uint32_t>(2000, vocabulary);
+    for (const std::string& file : {ids, Headed(20240801, 7, 2000, ids)}) {
+      const FileLook look = Look(file);
+      EXPECT_EQ(look.format, "uint32") << vocabulary;
+      EXPECT_EQ(look.problem, "") << vocabulary;
+      EXPECT_EQ(look.tokens, 2000);
+      EXPECT_EQ(look.offset, file.size() > ids.size() ? 1024 : 0);
+      EXPECT_LT(look.highest_id, static_cast<int64_t>(vocabulary));
+      EXPECT_GT(look.highest_id, static_cast<int64_t>(vocabulary) * 9 / 10 - 1);
+    }
     ExpectProblem(Bytes<int64_t>(2000, vocabulary), "int64", "these look like 64-bit ids");
   }
-  for (uint64_t vocabulary : {128256, 256000}) {
-    ExpectProblem(Bytes<uint32_t>(2000, vocabulary), "uint32", "these look like 32-bit ids");
-    ExpectProblem(Bytes<int64_t>(2000, vocabulary), "int64", "these look like 64-bit ids");
-  }
-  const FileLook look = Look(Bytes<uint32_t>(2000, 100000));
-  EXPECT_EQ(look.tokens, 2000);
-  EXPECT_GT(look.highest_id, 65536);
-  ExpectProblem(Headed(20240801, 7, 100, Bytes<uint32_t>(100, 128256)), "uint32",
-                "a shard of 32-bit ids (magic 20240801)");
 }
 
 TEST_F(FileLookTest, OtherFilesOfLlmC) {
@@ -94,6 +94,11 @@ TEST_F(FileLookTest, DamagedShards) {
   const std::string ids = Bytes<uint16_t>(300, 50257);
   ExpectProblem(Headed(20240520, 2, 300, ids), "uint16", "offset 4: header version 2");
   ExpectProblem(Headed(20240520, 1, 301, ids), "uint16", "the header says 301 tokens but 600");
+  const std::string wide = Bytes<uint32_t>(300, 128256);
+  ExpectProblem(Headed(20240801, 1, 300, wide), "uint32",
+                "offset 4: header version 1 is not known (expected 7)");
+  ExpectProblem(Headed(20240801, 7, 600, wide), "uint32", "the header says 600 tokens but 1200");
+  ExpectProblem(wide + "ab", "uint32", "offset 1200: 1202 bytes are no whole number of 32-bit ids");
   ExpectProblem(ids + "x", "bytes", "offset 600: 601 bytes are no whole number of 16-bit ids");
   ExpectProblem(std::string(3000, '\0'), "uint16", "nothing but zeros");
   std::string swapped = ids;
