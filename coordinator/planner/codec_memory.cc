@@ -21,11 +21,16 @@ struct Room {
   int64_t disk = 0;
 };
 
+// Of the host's memory.
+int64_t FreeForBuffers(const Placement& p, int s) {
+  const int64_t taken = OnCard(*p.nodes[s]) ? kProcessBytes : p.bytes[s];
+  return std::max<int64_t>(0, p.nodes[s]->memory_bytes() - taken);
+}
+
 Room BufferRoom(const JobSpec& job, const Placement& p, int s) {
   const int ends = (s > 0) + (s + 1 < static_cast<int>(p.nodes.size()));
   const CompressionSpec& c = job.compression();
-  return {std::min(c.buffer_memory_bytes(),
-                   std::max<int64_t>(0, p.nodes[s]->memory_bytes() - p.bytes[s]) / ends),
+  return {std::min(c.buffer_memory_bytes(), FreeForBuffers(p, s) / ends),
           std::min(c.buffer_disk_bytes(), p.nodes[s]->disk_bytes() / ends)};
 }
 
@@ -81,7 +86,7 @@ absl::Status PlaceResiduals(const JobSpec& job, int boundary, bool forward, cons
                             const TensorDims& dims, Placement* p) {
   const int s = boundary + (forward ? 0 : 1);
   const int64_t bytes = ResidualBytes(codec, dims, job.recipe().global_batch());
-  const int64_t free = std::max<int64_t>(0, p->nodes[s]->memory_bytes() - p->bytes[s]);
+  const int64_t free = std::max<int64_t>(0, StageRoom(*p->nodes[s]) - p->bytes[s]);
   if (bytes > free) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "memory: the residuals of ", FormatCodec(codec), " on boundary b", boundary, " need ",
@@ -119,8 +124,7 @@ absl::Status CheckBuffers(const JobSpec& job, const Placement& p, int boundary,
         p.nodes[s]->name(), " has ", FormatBytes(room.memory), " of memory and ",
         FormatBytes(room.disk), " of disk for them (compression.buffer_memory_bytes ",
         FormatBytes(c.buffer_memory_bytes()), ", compression.buffer_disk_bytes ",
-        FormatBytes(c.buffer_disk_bytes()),
-        ", free: ", FormatBytes(std::max<int64_t>(0, p.nodes[s]->memory_bytes() - p.bytes[s])),
+        FormatBytes(c.buffer_disk_bytes()), ", free: ", FormatBytes(FreeForBuffers(p, s)),
         " of memory and ", FormatBytes(p.nodes[s]->disk_bytes()),
         " of disk). Raise the caps, free some disk, ",
         codec.buffer_bits() > 0 ? "" : "keep the buffers in fewer bits (delta(..., buffer=8)), ",
@@ -131,8 +135,8 @@ absl::Status CheckBuffers(const JobSpec& job, const Placement& p, int boundary,
 
 int64_t FreeBytes(const Placement& p, int boundary) {
   const size_t s = static_cast<size_t>(boundary);
-  return std::max<int64_t>(0, std::min(p.nodes[s]->memory_bytes() - p.bytes[s],
-                                       p.nodes[s + 1]->memory_bytes() - p.bytes[s + 1]));
+  return std::max<int64_t>(0, std::min(StageRoom(*p.nodes[s]) - p.bytes[s],
+                                       StageRoom(*p.nodes[s + 1]) - p.bytes[s + 1]));
 }
 
 absl::Status PlaceState(const JobSpec& job, int boundary, bool forward, const CodecSpec& codec,
@@ -201,7 +205,9 @@ void PlaceBuffers(const JobSpec& job, Placement* p) {
                               BufferedSamples(job, p->data))
                     .spare_entries;
   }
-  for (size_t s = 0; s < p->nodes.size(); ++s) p->bytes[s] += ends[s] * held;
+  for (size_t s = 0; s < p->nodes.size(); ++s) {
+    if (!OnCard(*p->nodes[s])) p->bytes[s] += ends[s] * held;
+  }
 }
 
 absl::Status CheckSpill(const JobSpec& job, const Placement& p) {

@@ -28,7 +28,7 @@ int MaxLayersInMemory(const JobSpec& job, int stages, int stage, const NodeInfo&
   auto fits = [&](int n) {
     const int first = stage == 0 ? 0 : stage == stages - 1 ? layers - n : 1;
     const int end = stage == stages - 1 ? layers : first + n;
-    return StageBytes(job, stages, stage, first, end) <= node.memory_bytes();
+    return StageBytes(job, stages, stage, first, end, node) <= StageRoom(node);
   };
   const int most = layers - stages + 1;
   int low = 0, high = most;  // fits(low) holds or low is 0
@@ -44,10 +44,10 @@ int MaxLayersInMemory(const JobSpec& job, int stages, int stage, const NodeInfo&
 }
 
 absl::Status TooLittleMemory(const NodeInfo& node, int stage, int layers, int64_t need) {
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "memory: stage ", stage, " with ", layers, layers == 1 ? " layer" : " layers", " needs ",
-      FormatBytes(need), " (", need, " bytes) on daemon ", node.name(), ", which may use ",
-      FormatBytes(node.memory_bytes()), " (", node.memory_bytes(), " bytes)"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("memory: stage ", stage, " with ", layers, layers == 1 ? " layer" : " layers",
+                   " needs ", FormatBytes(need), " (", need, " bytes) on daemon ", node.name(),
+                   ", which may use ", RoomWords(node), " (", StageRoom(node), " bytes)"));
 }
 
 // How many blocks a stage can hold, and how long they take: base_s (embedding, head) + n x block_s.
@@ -82,12 +82,12 @@ absl::StatusOr<std::vector<StageRange>> StageRanges(const JobSpec& job,
     r.most = MaxLayersInMemory(job, stages, s, node);
     if (r.most < 1) {
       const int at = s == 0 ? 0 : s == stages - 1 ? layers - 1 : 1;
-      return TooLittleMemory(node, s, 1, StageBytes(job, stages, s, at, at + 1));
+      return TooLittleMemory(node, s, 1, StageBytes(job, stages, s, at, at + 1, node));
     }
     room += r.most;
-    have += node.memory_bytes();
+    have += StageRoom(node);
     const int even = layers / stages + (s < layers % stages);  // an even cut, to have a figure
-    need += StageBytes(job, stages, s, even_first, even_first + even);
+    need += StageBytes(job, stages, s, even_first, even_first + even, node);
     even_first += even;
     absl::StrAppend(&names, s == 0 ? "" : ", ", node.name(), " holds at most ", r.most);
   }
@@ -119,7 +119,12 @@ StageSeconds StageTime(const JobSpec& job, const NodeInfo& node, int first_layer
           cost.backward_flops * BackwardSecondsPerFlop(node)};
 }
 
-int64_t StageBytes(const JobSpec& job, int stages, int stage, int first_layer, int end_layer) {
+std::string RoomWords(const NodeInfo& node) {
+  return absl::StrCat(FormatBytes(StageRoom(node)), OnCard(node) ? " of its card" : "");
+}
+
+int64_t StageBytes(const JobSpec& job, int stages, int stage, int first_layer, int end_layer,
+                   const NodeInfo& node) {
   const int64_t samples = job.recipe().micro_batch();
   const int in_flight = MicrosInFlight(job.strategy().schedule(), stages, stage, Micros(job));
   const int edges = (stage > 0) + (stage + 1 < stages);
@@ -128,8 +133,11 @@ int64_t StageBytes(const JobSpec& job, int stages, int stage, int first_layer, i
   // Two more copies of the weights, and a second one of the gradients.
   const int64_t second =
       Overlaps(job) ? 3 * StageCost(job.model(), first_layer, end_layer, 1).parameter_bytes() : 0;
-  return kProcessBytes + second +
-         StageMemoryBytes(job.model(), first_layer, end_layer, samples, in_flight) +
+  const int64_t bytes =
+      OnCard(node) ? CardMemoryBytes(job.model(), job.recipe().precision() == "bf16", first_layer,
+                                     end_layer, samples, in_flight)
+                   : StageMemoryBytes(job.model(), first_layer, end_layer, samples, in_flight);
+  return kProcessBytes + second + bytes +
          2 * edges * held * 4 * BoundaryElements(job.model(), samples);
 }
 
@@ -138,8 +146,8 @@ absl::Status CheckMemory(const JobSpec& job, const std::vector<const NodeInfo*>&
   const int stages = nodes.size();
   int first = 0;
   for (int s = 0; s < stages; first += layers[s], ++s) {
-    const int64_t need = StageBytes(job, stages, s, first, first + layers[s]);
-    if (need > nodes[s]->memory_bytes()) return TooLittleMemory(*nodes[s], s, layers[s], need);
+    const int64_t need = StageBytes(job, stages, s, first, first + layers[s], *nodes[s]);
+    if (need > StageRoom(*nodes[s])) return TooLittleMemory(*nodes[s], s, layers[s], need);
   }
   return absl::OkStatus();
 }

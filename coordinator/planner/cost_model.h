@@ -41,9 +41,18 @@ struct StageSeconds {
 };
 StageSeconds StageTime(const JobSpec& job, const NodeInfo& node, int first_layer, int end_layer);
 
-// Bytes of a stage in its process: model, activations, frames in its queues, the process itself.
-// Delta buffers come on top.
-int64_t StageBytes(const JobSpec& job, int stages, int stage, int first_layer, int end_layer);
+// A daemon on a GPU holds its stage in the card's memory; delta buffers go on in the host's.
+inline bool OnCard(const NodeInfo& node) { return node.device_memory_bytes() > 0; }
+inline int64_t StageRoom(const NodeInfo& node) {
+  return OnCard(node) ? node.device_memory_bytes() : node.memory_bytes();
+}
+// "139.8 GiB", or "139.8 GiB of its card".
+std::string RoomWords(const NodeInfo& node);
+
+// Bytes of a stage on a daemon, where its room is: model, activations, frames in its queues, the
+// process itself. Delta buffers come on top.
+int64_t StageBytes(const JobSpec& job, int stages, int stage, int first_layer, int end_layer,
+                   const NodeInfo& node);
 
 // Blocks of each stage, so that the slowest is as fast as can be, within memory. `nodes` in stage
 // order. ResourceExhausted says how many bytes are missing where.

@@ -22,6 +22,8 @@ NodeInfo Together(const std::vector<const NodeInfo*>& nodes) {
     forward += node->block_flops() / node->block_forward_s();
     backward += node->block_flops() / node->block_backward_s();
     mean.set_memory_bytes(std::min(mean.memory_bytes(), node->memory_bytes()));
+    // 0 where one of them is on a CPU: then all count as such.
+    mean.set_device_memory_bytes(std::min(mean.device_memory_bytes(), node->device_memory_bytes()));
   }
   const auto n = static_cast<double>(nodes.size());
   mean.set_block_forward_s(mean.block_flops() * n / forward);

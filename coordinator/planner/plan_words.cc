@@ -127,8 +127,7 @@ class Words {
                        stage.end_layer() - 1, ", ", FormatSeconds(p.compute[s].forward_s),
                        " forward + ", FormatSeconds(p.compute[s].backward_s),
                        " backward a micro-batch", FactorWords(s), "; memory ",
-                       FormatBytes(stage.memory_bytes()), " of ",
-                       FormatBytes(p.nodes[s]->memory_bytes())));
+                       FormatBytes(stage.memory_bytes()), " of ", RoomWords(*p.nodes[s])));
     }
     for (int b = 0; b + 1 < layout_.stages(); ++b) {
       Say(absl::StrCat("boundary ", Id(b), " ", Name(b), " -> ", Name(b + 1), ": ",
@@ -333,10 +332,9 @@ class Words {
           " (it keeps more micro-batches under way, which hides the links) and fits the memory"));
     }
     for (int s = 0; s < stages; ++s) {
-      if (p.bytes[s] > kMemoryWarning * p.nodes[s]->memory_bytes()) {
+      if (p.bytes[s] > kMemoryWarning * StageRoom(*p.nodes[s])) {
         Warn(absl::StrCat(of_, "stage ", s, " is predicted to fill ", FormatBytes(p.bytes[s]),
-                          " of the ", FormatBytes(p.nodes[s]->memory_bytes()), " that ", Name(s),
-                          " may use"));
+                          " of the ", RoomWords(*p.nodes[s]), " that ", Name(s), " may use"));
       }
     }
   }

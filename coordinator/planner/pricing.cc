@@ -44,11 +44,11 @@ absl::Status PlaceReduction(const JobSpec& job, int replicas, int s, int first, 
   const int64_t bytes = ReductionBytes(job, cost.parameters, replicas);
   const NodeInfo& node = *p->nodes[s];
   p->bytes[s] += bytes;
-  if (p->bytes[s] <= node.memory_bytes()) return absl::OkStatus();
+  if (p->bytes[s] <= StageRoom(node)) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       "memory: to agree with ", replicas - 1, replicas == 2 ? " other replica" : " other replicas",
       ", stage ", s, " needs ", FormatBytes(bytes), " more on daemon ", node.name(), ", ",
-      FormatBytes(p->bytes[s]), " in all; it may use ", FormatBytes(node.memory_bytes()),
+      FormatBytes(p->bytes[s]), " in all; it may use ", RoomWords(node),
       ". Use more stages, or fewer replicas"));
 }
 
@@ -392,7 +392,7 @@ absl::StatusOr<Placement> PricePlacement(const JobSpec& whole,
   }
   for (int s = 0, first = 0; s < stages; first += p.layers[s], ++s) {
     p.compute.push_back(StageTime(job, *nodes[s], first, first + p.layers[s]));
-    p.bytes.push_back(StageBytes(job, stages, s, first, first + p.layers[s]));
+    p.bytes.push_back(StageBytes(job, stages, s, first, first + p.layers[s], *p.nodes[s]));
     if (share.replicas > 1) RETURN_IF_ERROR(PlaceReduction(job, share.replicas, s, first, &p));
     p.slowest_s = std::max(p.slowest_s, p.compute.back().sum());
   }

@@ -104,9 +104,13 @@ class WarmUpLimits {
         most_apart_(
             std::max(1, 2 * job.strategy().queue_limit() - VoteFrames(job.strategy().schedule()))) {
     for (int s = 0, first = 0; s < stages_; first += p.layers[s], ++s) {
+      const int end = first + p.layers[s];
+      const int64_t samples = job.recipe().micro_batch();
       auto bytes = [&](int micros_in_flight) {
-        return StageMemoryBytes(job.model(), first, first + p.layers[s], job.recipe().micro_batch(),
-                                micros_in_flight);
+        return OnCard(*p.nodes[s])
+                   ? CardMemoryBytes(job.model(), job.recipe().precision() == "bf16", first, end,
+                                     samples, micros_in_flight)
+                   : StageMemoryBytes(job.model(), first, end, samples, micros_in_flight);
       };
       each_.push_back(std::max<int64_t>(1, bytes(2) - bytes(1) + Places(s)));
     }
@@ -148,7 +152,7 @@ class WarmUpLimits {
   // Room at `end` for micro-batches under way on stage s.
   int64_t Free(const std::vector<int>& warmups, int s, int end) const {
     const int64_t below = end == s && s > 0 ? Places(s - 1) * More(warmups, s - 1) : 0;
-    return std::max<int64_t>(0, p_.nodes[end]->memory_bytes() - p_.bytes[end] - below);
+    return std::max<int64_t>(0, StageRoom(*p_.nodes[end]) - p_.bytes[end] - below);
   }
 
   const Placement& p_;
@@ -203,9 +207,11 @@ absl::Status PriceOther(const JobSpec& job, double after_s, Placement* p) {
   bool other_fits = stages > 1;
   for (int s = 0, first = 0; s < stages; first += p->layers[s], ++s) {
     const int end = first + p->layers[s];
-    const int64_t more = StageBytes(other, stages, s, first, end) -
-                         StageBytes(job, stages, s, first, end) + MorePlaces(job, other, *p, s);
-    other_fits = other_fits && p->bytes[s] + more <= p->nodes[s]->memory_bytes();
+    const NodeInfo& node = *p->nodes[s];
+    const int64_t more = StageBytes(other, stages, s, first, end, node) -
+                         StageBytes(job, stages, s, first, end, node) +
+                         MorePlaces(job, other, *p, s);
+    other_fits = other_fits && p->bytes[s] + more <= StageRoom(node);
   }
   if (!other_fits) return absl::OkStatus();
   ASSIGN_OR_RETURN(const PipelineSeconds seconds, Pipeline(other, *p, p->warmups));

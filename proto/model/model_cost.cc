@@ -100,6 +100,25 @@ int64_t StageMemoryBytes(const ModelSpec& m, int first_layer, int end_layer, int
          std::max(1, micros_in_flight) * (cost.activation_bytes + edges) + cost.transient_bytes;
 }
 
+int64_t CardMemoryBytes(const ModelSpec& m, bool bf16, int first_layer, int end_layer,
+                        int64_t samples, int micros_in_flight) {
+  // Of a position and channel: inputs of both norms, fp32; their outputs, Q, K, V, attention's
+  // output and the MLP's two wide tensors, in the precision of products.
+  const int64_t kept = 8 + (bf16 ? 2 : 4) * (2 + 3 + 1 + 8);
+  // Weights, gradients and two moments; copies in bf16 and their gradients.
+  const int64_t a_parameter = kTrainedCopies * 4 + (bf16 ? 4 : 0);
+  const int64_t edge = BoundaryElements(m, samples);
+  const int64_t a_micro = edge * (kept * (end_layer - first_layer) + 2 * 4);
+  int64_t transient = 4 * 8 * edge;
+  if (end_layer == m.layers()) {  // logits of some rows (worker/engine/head.h), a table's gradient
+    constexpr int64_t kLogitBytes = int64_t{1} << 30;
+    transient += 4 * int64_t{m.vocabulary()} * m.hidden() +
+                 std::min(kLogitBytes, (bf16 ? 2 : 4) * samples * m.context() * m.vocabulary());
+  }
+  return a_parameter * StageCost(m, first_layer, end_layer, samples).parameters +
+         std::max(1, micros_in_flight) * a_micro + transient;
+}
+
 int64_t BoundaryElements(const ModelSpec& m, int64_t samples) {
   return samples * m.context() * m.hidden();
 }

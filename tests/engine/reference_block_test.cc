@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "proto/model/model_cost.h"
+
 namespace isthmus::engine {
 namespace {
 
@@ -15,6 +17,20 @@ TEST(ReferenceBlock, MeasuresSomethingPositive) {
   EXPECT_GT(block->backward_s, 0);
   EXPECT_GT(block->forward_flops, 1e9);
   EXPECT_GT(block->product_flops_per_s, 0);
+}
+
+// Some 140 GFLOP, so that the launches of a block, each of some microseconds, hide behind it.
+TEST(ReferenceBlock, AGpuHasALargerOne) {
+  const PartCost cpu = BlockCost(ReferenceModel(false), kReferenceSamples),
+                 gpu = BlockCost(ReferenceModel(true), kReferenceSamples);
+  EXPECT_LT(cpu.forward_flops, 2e9);
+  EXPECT_GT(gpu.forward_flops, 1e11);
+  EXPECT_EQ(ReferenceModel(true).hidden() % ReferenceModel(true).heads(), 0);
+  EngineOptions options{"cuda:0"};
+  const auto block = MeasureReferenceBlock(options, absl::ZeroDuration());
+  if (!block.ok()) GTEST_SKIP() << block.status();
+  EXPECT_EQ(block->forward_flops, gpu.forward_flops);
+  EXPECT_GT(block->forward_flops / block->forward_s, 1e13) << "more than launches";
 }
 
 TEST(ReferenceBlock, ASlowBlasIsNamedWithItsCure) {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "proto/job/job_defaults.h"
@@ -54,8 +55,8 @@ double MeasureProduct(c10::Device device) {
   return 2.0 * kSide * kSide * kSide / std::max(1e-9, Median(seconds));
 }
 
-ReferenceBlock Measure(c10::Device device, absl::Duration box) {
-  const ModelSpec model = ReferenceModel();
+ReferenceBlock Measure(c10::Device device, bool on_gpu, absl::Duration box) {
+  const ModelSpec model = ReferenceModel(on_gpu);
   const PartCost cost = BlockCost(model, kReferenceSamples);
   ReferenceBlock result;
   result.forward_flops = cost.forward_flops;
@@ -71,11 +72,13 @@ ReferenceBlock Measure(c10::Device device, absl::Duration box) {
   for (const ParameterSpec& spec : StageParameters(three, 1, 2)) {
     const at::Tensor host = at::full(spec.shape, 0.0, at::TensorOptions().dtype(at::kFloat));
     FillInitial(spec, 1, host.data_ptr<float>());
-    p.push_back(host.to(device).requires_grad_(true));
+    const bool norm = absl::StrContains(spec.name, ".ln_");
+    p.push_back(host.to(device, on_gpu && !norm ? at::kBFloat16 : at::kFloat).requires_grad_(true));
   }
   const BlockWeights weights{p[0], p[1], p[2], p[3], p[4],  p[5],
                              p[6], p[7], p[8], p[9], p[10], p[11]};
-  const at::Tensor mask = CausalMask(model.context(), options);
+  const at::Tensor mask =
+      CausalMask(model.context(), options.dtype(on_gpu ? at::kBFloat16 : at::kFloat));
   const at::Tensor x = at::full({kReferenceSamples, model.context(), model.hidden()}, 0.25, options)
                            .requires_grad_(true);
   std::vector<double> forward, backward;
@@ -100,13 +103,13 @@ ReferenceBlock Measure(c10::Device device, absl::Duration box) {
 
 }  // namespace
 
-ModelSpec ReferenceModel() {
+ModelSpec ReferenceModel(bool on_gpu) {
   ModelSpec m;
   m.set_family("gpt2");
   m.set_layers(1);
-  m.set_hidden(256);
-  m.set_heads(4);
-  m.set_context(128);
+  m.set_hidden(on_gpu ? 768 : 256);
+  m.set_heads(on_gpu ? 12 : 4);
+  m.set_context(on_gpu ? 1024 : 128);
   m.set_vocabulary(256);
   return m;
 }
@@ -116,7 +119,8 @@ absl::StatusOr<ReferenceBlock> MeasureReferenceBlock(const EngineOptions& option
   return Guarded("reference block", [&]() -> absl::StatusOr<ReferenceBlock> {
     ASSIGN_OR_RETURN(const c10::Device device, ParseDevice(options.device));
     SetThreads(options.threads);
-    return Measure(device, box);
+    if (!device.is_cpu()) UseArithmetic(Precision::kBf16, /*deterministic=*/false);
+    return Measure(device, !device.is_cpu() || options.as_on_gpu, box);
   });
 }
 

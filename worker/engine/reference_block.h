@@ -1,7 +1,9 @@
 // Measures a host: seconds of the forward and backward pass of one fixed transformer block, and
-// whether its matrix library is a slow one. The block is the same on every host, so that the
-// planner can compare them and scale by proto/model/model_cost.h. Thread: any, while nothing else
-// computes; blocks for about `box`.
+// whether its matrix library is a slow one. The block is the same on every CPU, and on every GPU,
+// where it is larger, so that its launches cost no more than its arithmetic, and has bf16 products,
+// the default there. With its operations beside the seconds the planner can compare all hosts, and
+// scale by proto/model/model_cost.h. Thread: any, while nothing else computes; blocks for about
+// `box`.
 #ifndef ISTHMUS_WORKER_ENGINE_REFERENCE_BLOCK_H_
 #define ISTHMUS_WORKER_ENGINE_REFERENCE_BLOCK_H_
 
@@ -14,14 +16,14 @@
 
 namespace isthmus::engine {
 
-// 8 samples of 128 positions, hidden 256, 4 heads.
+// 8 samples of 128 positions, hidden 256, 4 heads; on a GPU of 1024 positions, hidden 768, 12 heads.
 inline constexpr int kReferenceSamples = 8;
-ModelSpec ReferenceModel();
+ModelSpec ReferenceModel(bool on_gpu);
 
 struct ReferenceBlock {
   double forward_s = 0;  // medians
   double backward_s = 0;
-  double forward_flops = 0;  // as BlockCost(ReferenceModel(), kReferenceSamples) counts them
+  double forward_flops = 0;  // as BlockCost(ReferenceModel(...), kReferenceSamples) counts them
   double backward_flops = 0;
   double product_flops_per_s = 0;  // of a plain matrix product, 512 x 512 x 512
   std::string warning;             // not empty: what is wrong with this host and the fix

@@ -52,12 +52,13 @@ int Held(const RankPlan& stage) {
 }
 
 int64_t BytesWithoutPlaces(const JobSpec& job, const RankPlan& stage, int stages) {
+  const NodeInfo on_cpu;
   const int own = MicrosInFlight(job.strategy().schedule(), stages, stage.stage(), Micros(job));
   const auto bytes = [&](int micros) {
     return StageMemoryBytes(job.model(), stage.first_layer(), stage.end_layer(),
                             job.recipe().micro_batch(), micros);
   };
-  return StageBytes(job, stages, stage.stage(), stage.first_layer(), stage.end_layer()) -
+  return StageBytes(job, stages, stage.stage(), stage.first_layer(), stage.end_layer(), on_cpu) -
          bytes(own) + bytes(Held(stage));
 }
 

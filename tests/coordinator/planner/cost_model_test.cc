@@ -60,6 +60,25 @@ TEST(CostModel, NoOtherCutIsFaster) {
   }
 }
 
+// A card of 8 GiB in a host of 256 GiB does not hold what the host would; one of 80 GiB in a host
+// of 1 GiB holds it.
+TEST(CostModel, AStageOnAGpuLiesInItsCardsMemory) {
+  JobSpec job = MakeJob(24, 1024, 1024);
+  job.mutable_recipe()->set_precision("bf16");
+  NodeInfo small = MakeNode("small", 1e5, int64_t{256} << 30),
+           large = MakeNode("large", 1e5, int64_t{1} << 30);
+  small.set_device_memory_bytes(int64_t{8} << 30);
+  large.set_device_memory_bytes(int64_t{80} << 30);
+  const absl::Status refused = CheckMemory(job, {&small}, {24});
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()),
+              ::testing::HasSubstr("on daemon small, which may use 8.00 GiB of its card ("));
+  EXPECT_TRUE(CheckMemory(job, {&large}, {24}).ok());
+  EXPECT_EQ(BalanceLayers(job, {&small}).status().code(), absl::StatusCode::kResourceExhausted);
+  small.clear_device_memory_bytes();
+  EXPECT_TRUE(CheckMemory(job, {&small}, {24}).ok());
+}
+
 TEST(CostModel, MicroBatchesInFlight) {
   EXPECT_EQ(MicrosInFlight("gpipe", 4, 0, 8), 8);
   EXPECT_EQ(MicrosInFlight("1f1b", 4, 0, 8), 4);
