@@ -33,6 +33,8 @@ class DeviceLane {
   virtual absl::Status Written(Tensor* tensor) = 0;
   // What is queued on the lane from now on waits for what fills the tensor.
   virtual absl::Status Read(const Tensor& tensor) = 0;
+  // *sum += x, each rounded to fp32 as a CPU does; Read of both and Written of *sum are part of it.
+  virtual absl::Status Add(const Tensor& x, Tensor* sum) = 0;
 };
 
 // A new lane of the device of the session's stage; null: it computes on the CPU. A null factory

@@ -25,7 +25,12 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const SessionPlan& plan
   std::unique_ptr<Executor> executor(new Executor(plan, std::move(options), skipped));
   executor->groups_.resize(plan.plan().groups_size());
   for (int g : plan.groups()) {
-    ASSIGN_OR_RETURN(executor->groups_[g], GroupReduction::Make(plan, g, executor->o_.states));
+    std::unique_ptr<DeviceLane> lane;
+    if (executor->o_.make_lane != nullptr && ReducesOnDevice(plan.plan().groups(g))) {
+      ASSIGN_OR_RETURN(lane, executor->o_.make_lane());
+    }
+    ASSIGN_OR_RETURN(executor->groups_[g],
+                     GroupReduction::Make(plan, g, executor->o_.states, std::move(lane)));
   }
   if (!plan.reads_data()) return executor;
   const Corpus& corpus = *executor->o_.corpus;

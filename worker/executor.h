@@ -35,6 +35,7 @@ struct ExecutorOptions {
   Stage* stage = nullptr;             // all pointers outlive the executor
   const Corpus* corpus = nullptr;     // ranks that read data
   CodecStateStore* states = nullptr;  // of the groups' codecs; null: not kept
+  LaneFactory make_lane;              // of a stage on a GPU; null: it is on a CPU
   std::vector<Port> ports;            // by index in plan.links; empty where the link ends elsewhere
   // Asked once a step, when this rank's own gradients are complete: what it wishes of the vote
   // (but for `finite`).

@@ -127,6 +127,7 @@ absl::Status SessionImpl::Prepare() {
   options.stage = stage_.get();
   options.corpus = o_.corpus;
   options.states = o_.codec_states;
+  options.make_lane = o_.make_lane;
   options.ports = Ports();
   options.requests = [this](int64_t step) { return MakeRequests(step); };
   options.checkpoint_due = [this](int64_t step, const Vote& all) {
@@ -165,9 +166,11 @@ absl::Status SessionImpl::OpenLinks() {
     if (link == plan_->above() && NeedsPlaces(link->backward()))
       line.places = std::make_unique<PlacesBoard>(PlacesBoard::LimitOf(*plan_));
     std::unique_ptr<DeviceLane> in, out;
-    if (o_.make_lane != nullptr && link->kind() == LinkPlan::BOUNDARY) {
+    if (o_.make_lane != nullptr) {
       ASSIGN_OR_RETURN(in, o_.make_lane());
-      ASSIGN_OR_RETURN(out, o_.make_lane());
+      if (link->kind() == LinkPlan::BOUNDARY) {
+        ASSIGN_OR_RETURN(out, o_.make_lane());
+      }
     }
     const bool lazy = link == plan_->below() && link->backward().kind() == CodecSpec::LAZY;
     if (lazy && out == nullptr) line.lazy = std::make_unique<LazyWatch>(2 * plan_->micros());

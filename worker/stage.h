@@ -57,9 +57,22 @@ struct OuterStep {  // of what replicas agreed on
   double momentum = 0.9;  // Nesterov's
 };
 
+// Of a stage on a GPU: a set of its gradients (Stage::ReadGradient) as one tensor in its memory.
+class DeviceGradients {
+ public:
+  virtual ~DeviceGradients() = default;
+  // A copy: the elements one after the other, then zeros up to `dims`. InvalidArgument: the set has
+  // more.
+  virtual absl::StatusOr<Tensor> CopyGradient(GroupPlan::Tensors set, const TensorDims& dims) = 0;
+  // Takes the gradients from such a tensor.
+  virtual absl::Status PutGradient(GroupPlan::Tensors set, Tensor gradients) = 0;
+};
+
 class Stage {
  public:
   virtual ~Stage() = default;
+
+  virtual DeviceGradients* OnDevice() { return nullptr; }  // null: the stage is on a CPU
 
   // First stage: `input` is empty. Others: the decoded activation, samples x positions x hidden.
   virtual absl::StatusOr<ForwardResult> Forward(const MicroBatch& batch, Tensor input) = 0;

@@ -2,7 +2,9 @@
 // where the time goes. gpu_engine_torch.py beside it is the same training in plain PyTorch;
 // tests/gpu/run.sh runs both in one go.
 //
-//   gpu_engine_bench [SHAPE [PRECISION [STAGES]]]    124m | xl, fp32 | tf32 | bf16, 1 | 2
+//   gpu_engine_bench [SHAPE [PRECISION [STAGES]]]    124m | xl | xl48, fp32 | tf32 | bf16, 1 | 2
+//   gpu_engine_bench SHAPE start FILE                the weights and tokens that it begins with, for
+//                                                    gpu_engine_torch.py: losses can then be compared
 //   ISTHMUS_PROFILE=1: cudaProfilerStart and Stop around one micro-batch, for ncu
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <cuda_profiler_api.h>
@@ -14,14 +16,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/rng.h"
+#include "base/safetensors.h"
 #include "proto/model/model_cost.h"
 #include "tests/engine/pipeline.h"
+#include "worker/engine/device_lane.h"
+#include "worker/engine/gpt2_parameters.h"
 #include "worker/engine/gpt2_stage.h"
 
 namespace isthmus::engine {
@@ -47,17 +53,48 @@ void Check(const absl::Status& status) {
 }
 
 JobSpec Job(const std::string& shape, const std::string& precision) {
-  const bool xl = shape == "xl";  // GPT2-XL's width, a quarter of its layers
-  JobSpec job = xl ? TinyJob(12, 1600, 25, 1024, 50304) : TinyJob(12, 768, 12, 1024, 50304);
+  // GPT2-XL's width, with a quarter of its layers or all of them.
+  const bool xl = shape != "124m";
+  JobSpec job = xl ? TinyJob(shape == "xl48" ? 48 : 12, 1600, 25, 1024, 50304)
+                   : TinyJob(12, 768, 12, 1024, 50304);
   job.mutable_recipe()->set_micro_batch(xl ? 4 : 8);
   job.mutable_recipe()->set_global_batch(job.recipe().micro_batch() * kMicros);
   job.mutable_recipe()->set_precision(precision);
   return job;
 }
 
+int64_t TokensOfMicro(const JobSpec& job) {
+  return job.recipe().micro_batch() * static_cast<int64_t>(job.model().context());
+}
+
+std::vector<uint32_t> Ids(const JobSpec& job) {
+  std::vector<uint32_t> ids;
+  for (int64_t i = 0; i <= TokensOfMicro(job) * kMicros; ++i)
+    ids.push_back(static_cast<uint32_t>(RandomBelow(1, 2, i, job.model().vocabulary())));
+  return ids;
+}
+
+void WriteStart(const JobSpec& job, const char* path) {
+  std::vector<std::string> data;
+  std::vector<SafetensorsItem> items;
+  const std::vector<ParameterSpec> specs = StageParameters(job.model(), 0, job.model().layers());
+  data.reserve(specs.size() + 1);
+  for (const ParameterSpec& spec : specs) {
+    std::string& bytes = data.emplace_back(spec.elements() * sizeof(float), '\0');
+    FillInitial(spec, job.seed(), reinterpret_cast<float*>(&bytes[0]));
+    items.push_back({spec.name, "F32", spec.shape, bytes});
+  }
+  const std::vector<uint32_t> ids = Ids(job);
+  const auto count = static_cast<int64_t>(ids.size());
+  data.emplace_back(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(uint32_t));
+  items.push_back({"ids", "I32", {count}, data.back()});
+  std::ofstream(path, std::ios::binary) << Value(WriteSafetensors(std::move(items), {}));
+}
+
 class Bench {
  public:
-  Bench(const JobSpec& job, int stages) : job_(job) {
+  Bench(const JobSpec& job, int stages) : job_(job), ids_(Ids(job)) {
+    lane_ = Value(MakeDeviceLane({"cuda:0", 0, false}));
     const int layers = job.model().layers();
     const Plan plan =
         MakePlan(job, stages == 1 ? std::vector<int>{layers}
@@ -67,14 +104,9 @@ class Bench {
       options.device = "cuda:0";
       stages_.push_back(Value(MakeGpt2Stage(plan, i, options)));
     }
-    const int64_t tokens = Tokens() * kMicros;
-    for (int64_t i = 0; i <= tokens; ++i)
-      ids_.push_back(static_cast<uint32_t>(RandomBelow(1, 2, i, job.model().vocabulary())));
   }
 
-  int64_t Tokens() const {
-    return job_.recipe().micro_batch() * static_cast<int64_t>(job_.model().context());
-  }
+  int64_t Tokens() const { return TokensOfMicro(job_); }
 
   void Forward(int32_t micro) {
     worker::MicroBatch batch;
@@ -105,11 +137,10 @@ class Bench {
 
   void Exchange() {
     if (stages_.size() == 1) return;
-    std::vector<float> sum(stages_[0]->Elements(GroupPlan::TIED)), other(sum.size());
-    Check(stages_[0]->ReadGradient(GroupPlan::TIED, 0, absl::MakeSpan(sum)));
-    Check(stages_[1]->ReadGradient(GroupPlan::TIED, 0, absl::MakeSpan(other)));
-    for (size_t i = 0; i < sum.size(); ++i) sum[i] += other[i];
-    for (auto& stage : stages_) Check(stage->WriteGradient(GroupPlan::TIED, 0, sum));
+    const TensorDims dims{1, job_.model().vocabulary(), job_.model().hidden()};
+    worker::Tensor sum = Value(stages_[0]->OnDevice()->CopyGradient(GroupPlan::TIED, dims));
+    Check(lane_->Add(Value(stages_[1]->OnDevice()->CopyGradient(GroupPlan::TIED, dims)), &sum));
+    for (auto& stage : stages_) Check(stage->OnDevice()->PutGradient(GroupPlan::TIED, sum));
   }
 
   double Norm() {
@@ -139,9 +170,10 @@ class Bench {
 
  private:
   JobSpec job_;
+  std::unique_ptr<worker::DeviceLane> lane_;
   std::vector<std::unique_ptr<worker::Stage>> stages_;
   std::function<absl::StatusOr<double>()> late_loss_;
-  std::vector<uint32_t> ids_;
+  const std::vector<uint32_t> ids_;
   int64_t steps_ = 0;
 };
 
@@ -200,5 +232,9 @@ void Run(const std::string& shape, const std::string& precision, int stages) {
 int main(int argc, char** argv) {
   const char* const shape = argc > 1 ? argv[1] : "124m";
   const char* const precision = argc > 2 ? argv[2] : "bf16";
+  if (argc > 3 && std::strcmp(precision, "start") == 0) {
+    isthmus::engine::WriteStart(isthmus::engine::Job(shape, "bf16"), argv[3]);
+    return 0;
+  }
   isthmus::engine::Run(shape, precision, argc > 3 ? std::atoi(argv[3]) : 1);
 }

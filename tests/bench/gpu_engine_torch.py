@@ -1,10 +1,12 @@
 """GPT-2 in plain PyTorch, as a user would write it: the yardstick of gpu_engine_bench, which prints the same columns.
 
-    gpu_engine_torch.py [SHAPE [PRECISION [compile | profile]]]    124m | xl, fp32 | tf32 | bf16
+    gpu_engine_torch.py [SHAPE [PRECISION [compile | profile]]]    124m | xl | xl48, fp32 | tf32 | bf16
+    ISTHMUS_START=FILE: begins with the weights and tokens of `gpu_engine_bench SHAPE start FILE`; the losses are then to agree
 
 bf16 is autocast over fp32 weights; attention is scaled_dot_product_attention, the optimizer the fused AdamW.
 """
 import contextlib
+import os
 import statistics
 import sys
 import time
@@ -56,11 +58,31 @@ class Gpt2(nn.Module):
         return F.cross_entropy(logits.view(-1, VOCABULARY), targets.reshape(-1))
 
 
+def start_from(path, model, batch):
+    """Takes the weights of a file; its tokens as inputs and targets by micro-batch."""
+    from safetensors.torch import load_file
+    file = load_file(path)
+    names = {"attn.c_attn": "c_attn", "attn.c_proj": "c_proj", "mlp.c_fc": "c_fc", "mlp.c_proj": "c_out"}
+    state = {}
+    for name, value in file.items():
+        if name == "ids":
+            continue
+        name = name.replace("transformer.", "").replace("h.", "blocks.", 1)
+        for theirs, ours in names.items():
+            if f".{theirs}." in name:
+                name, value = name.replace(theirs, ours), value.t() if name.endswith("weight") else value
+        state[name] = value
+    state["head.weight"] = state["wte.weight"]
+    model.load_state_dict(state)
+    ids = file["ids"].long()
+    return [ids[first:first + MICROS * batch * CONTEXT].view(MICROS, batch, CONTEXT) for first in (0, 1)]
+
+
 def main():
     shape = sys.argv[1] if len(sys.argv) > 1 else "124m"
     precision = sys.argv[2] if len(sys.argv) > 2 else "bf16"
     mode = sys.argv[3] if len(sys.argv) > 3 else ""
-    layers, hidden, heads, batch = (12, 1600, 25, 4) if shape == "xl" else (12, 768, 12, 8)
+    layers, hidden, heads, batch = {"124m": (12, 768, 12, 8), "xl": (12, 1600, 25, 4), "xl48": (48, 1600, 25, 4)}[shape]
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
     model = Gpt2(layers, hidden, heads).cuda()
@@ -70,15 +92,20 @@ def main():
         [{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": 0.1},
          {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}],
         lr=3e-4, betas=(0.9, 0.95), eps=1e-8, fused=True)
-    text = torch.randint(VOCABULARY, (MICROS, batch, CONTEXT + 1)).pin_memory()
+    if "ISTHMUS_START" in os.environ:
+        inputs, targets = start_from(os.environ["ISTHMUS_START"], model, batch)
+    else:
+        text = torch.randint(VOCABULARY, (MICROS, batch, CONTEXT + 1))
+        inputs, targets = text[..., :-1], text[..., 1:]
+    inputs, targets = inputs.contiguous().pin_memory(), targets.contiguous().pin_memory()
     cast = (lambda: torch.autocast("cuda", torch.bfloat16)) if precision == "bf16" else contextlib.nullcontext
 
     def step():
         loss = torch.zeros((), device="cuda")
         for micro in range(MICROS):
-            ids = text[micro].cuda(non_blocking=True)
+            x, y = inputs[micro].cuda(non_blocking=True), targets[micro].cuda(non_blocking=True)
             with cast():
-                part = run(ids[:, :-1], ids[:, 1:]) / MICROS
+                part = run(x, y) / MICROS
             part.backward()
             loss += part.detach()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Builds the codecs and the engine with CUDA, tests them against the CPU's, and measures them: tests/gpu/run.sh [BUILD_DIR] [-D...]
-# PARTS="tests engine codecs": what runs; engine and codecs are the two benchmarks. ENGINE=0 leaves out all that needs LibTorch.
+# PARTS="tests engine codecs": what runs; engine and codecs are the two benchmarks, and `daemons` two daemons on the card through the command
+# line, which need gRPC and all that deploy/setup.sh brings. ENGINE=0 leaves out all that needs LibTorch.
 # Needs nvcc, a device, the packages of the codecs, and for the engine python3 with torch (its LibTorch is built against, and PyTorch is the
-# yardstick of the benchmark) or -DTorch_DIR=<torch>/share/cmake/Torch; no gRPC. On Debian or Ubuntu:
+# yardstick of the benchmark) or -DTorch_DIR=<torch>/share/cmake/Torch; no gRPC but for `daemons`. On Debian or Ubuntu:
 #   apt-get install cmake ninja-build g++ pkg-config libprotobuf-dev protobuf-compiler libabsl-dev libzstd-dev libxxhash-dev libhwy-dev \
 #     libspdlog-dev nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev
 # A host that has no such packages: unpack them into a folder (apt-get download; dpkg -x PACKAGE FOLDER) and set PREFIX=FOLDER.
@@ -26,6 +27,10 @@ if [ "${ENGINE:-1}" = 1 ]; then
 else
   options+=(-DISTHMUS_ENGINE=OFF)
 fi
+case $parts in *" daemons "*)
+  options+=(-DISTHMUS_NET=ON)
+  targets+=(isthmus_programs) ;;
+esac
 if [ -n "${PREFIX:-}" ]; then
   PREFIX=$(cd "$PREFIX" && pwd)
   libraries=$PREFIX/usr/lib/$(uname -m)-linux-gnu
@@ -46,19 +51,23 @@ case $parts in *" engine "*)
   if [ "${ENGINE:-1}" = 1 ]; then
     echo "| program | shape | precision | stages | ms a step | tokens/s | share of 989 TFLOP/s | GiB at most | where | loss |"
     echo "|---|---|---|---|---|---|---|---|---|---|"
+    start=$(mktemp)
     for shape in 124m xl; do
+      "$build/bin/gpu_engine_bench" $shape start "$start"
       for precision in bf16 tf32 fp32; do
         "$build/bin/gpu_engine_bench" $shape $precision
-        python3 tests/bench/gpu_engine_torch.py $shape $precision
+        ISTHMUS_START=$start python3 tests/bench/gpu_engine_torch.py $shape $precision
       done
-      python3 tests/bench/gpu_engine_torch.py $shape bf16 compile
+      ISTHMUS_START=$start python3 tests/bench/gpu_engine_torch.py $shape bf16 compile
       "$build/bin/gpu_engine_bench" $shape bf16 2
     done
     echo "| forward, backward, tied | stage | ms a step | tokens/s | compute | waits to receive | to send | exchange and vote | encode | decode |"
     echo "|---|---|---|---|---|---|---|---|---|---|"
+    rm -f "$start"
     "$build/bin/gpu_session_bench" none none none
     "$build/bin/gpu_session_bench" bf16 bf16 bf16
     "$build/bin/gpu_session_bench" 'delta(quant(4))' 'quant(6)' bf16
   fi ;;
 esac
+case $parts in *" daemons "*) ISTHMUS_BIN="$build/bin" python3 tests/gpu/daemons_test.py ;; esac
 case $parts in *" codecs "*) "$build/bin/gpu_bench" 1 4 8 32 ;; esac

@@ -64,6 +64,15 @@ class TorchLane : public worker::DeviceLane {
       return absl::OkStatus();
     });
   }
+  absl::Status Add(const Tensor& x, Tensor* sum) override {
+    return Guarded("a sum on the device", [&]() -> absl::Status {
+      std::optional<c10::StreamGuard> guard;
+      if (stream_.has_value()) guard.emplace(*stream_);
+      Memory(*sum)->Use().view({-1}).add_(Memory(x)->Use().view({-1}));
+      if (stream_.has_value()) Memory(*sum)->FilledOn(*stream_);
+      return absl::OkStatus();
+    });
+  }
 
  private:
   const c10::Device device_;

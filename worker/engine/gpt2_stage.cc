@@ -60,7 +60,7 @@ std::string Text(const TensorDims& d) {
   return absl::StrCat(d.samples, " x ", d.positions, " x ", d.hidden);
 }
 
-class Gpt2Stage : public worker::Stage {
+class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
  public:
   Gpt2Stage(const Plan& plan, int rank, c10::Device device, Precision precision, bool as_on_gpu)
       : model_(plan.job().model()),
@@ -138,6 +138,8 @@ class Gpt2Stage : public worker::Stage {
     return Guarded("writing gradients",
                    [&] { return WriteGradients(set, first, in, &ending().parameters); });
   }
+
+  worker::DeviceGradients* OnDevice() override { return newest().flat != nullptr ? this : nullptr; }
 
   absl::Status BeginRounds() override {
     return Guarded("beginning rounds of local steps", [&] {
@@ -254,6 +256,21 @@ class Gpt2Stage : public worker::Stage {
   }
 
  private:
+  absl::StatusOr<Tensor> CopyGradient(GroupPlan::Tensors set, const TensorDims& dims) override {
+    return Guarded("copying gradients", [&]() -> absl::StatusOr<Tensor> {
+      ASSIGN_OR_RETURN(const at::Tensor all,
+                       CopyGradients(ending().parameters, set, dims.elements()));
+      return ToWorker(all, dims, /*stays=*/true);
+    });
+  }
+
+  absl::Status PutGradient(GroupPlan::Tensors set, Tensor gradients) override {
+    return Guarded("putting gradients", [&]() -> absl::Status {
+      PutGradients(set, FromWorker(std::move(gradients), device_).view({-1}), &ending().parameters);
+      return absl::OkStatus();
+    });
+  }
+
   StageTensors Tensors() const { return {newest().parameters, rounds_, first_}; }
 
   Version& ending() { return versions_.ending(); }

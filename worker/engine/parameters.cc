@@ -80,4 +80,32 @@ absl::Status WriteGradients(GroupPlan::Tensors set, int64_t first, absl::Span<co
                   });
 }
 
+absl::StatusOr<at::Tensor> CopyGradients(const std::vector<Parameter>& parameters,
+                                         GroupPlan::Tensors set, int64_t elements) {
+  const int64_t own = ElementsOf(parameters, set);
+  if (own > elements || parameters.empty())
+    return absl::InvalidArgumentError(absl::StrCat(own, " elements, room for ", elements));
+  const at::Tensor all = at::empty({elements}, parameters[0].value.options().requires_grad(false));
+  int64_t at = 0;
+  for (const Parameter& p : parameters) {
+    if (!In(p, set)) continue;
+    const int64_t n = p.value.numel();
+    all.narrow(0, at, n).copy_(p.value.grad().detach().reshape({-1}));
+    at += n;
+  }
+  all.narrow(0, own, elements - own).zero_();
+  return all;
+}
+
+void PutGradients(GroupPlan::Tensors set, const at::Tensor& from,
+                  std::vector<Parameter>* parameters) {
+  int64_t at = 0;
+  for (Parameter& p : *parameters) {
+    if (!In(p, set)) continue;
+    const int64_t n = p.value.numel();
+    p.value.mutable_grad().copy_(from.narrow(0, at, n).view(p.value.sizes()));
+    at += n;
+  }
+}
+
 }  // namespace isthmus::engine

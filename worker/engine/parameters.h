@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "proto/plan.pb.h"
@@ -61,6 +62,13 @@ absl::Status ReadGradients(const std::vector<Parameter>& parameters, GroupPlan::
                            int64_t first, absl::Span<float> out);
 absl::Status WriteGradients(GroupPlan::Tensors set, int64_t first, absl::Span<const float> in,
                             std::vector<Parameter>* parameters);
+
+// The same of a whole set with defined gradients, as a run of `elements` in memory of their device:
+// zeros after those of the set. InvalidArgument: it has more.
+absl::StatusOr<at::Tensor> CopyGradients(const std::vector<Parameter>& parameters,
+                                         GroupPlan::Tensors set, int64_t elements);
+void PutGradients(GroupPlan::Tensors set, const at::Tensor& from,
+                  std::vector<Parameter>* parameters);
 
 }  // namespace isthmus::engine
 

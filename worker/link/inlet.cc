@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "proto/codec/codec_pair.h"
 #include "worker/link/codec_options.h"
+#include "worker/sync/device_reduction.h"
 
 namespace isthmus::worker {
 namespace {
@@ -31,18 +32,12 @@ absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, cons
                                                    CodecStateStore* states, PlacesBoard* places,
                                                    std::unique_ptr<DeviceLane> lane) {
   std::unique_ptr<Inlet> inlet(new Inlet(plan, link));
-  if (link.kind() == LinkPlan::GROUP) {
-    for (const ExpectedFrame& frame : inlet->sequence_.Each()) {
-      if (!OfGroup(frame.kind) || FrameDims(plan, link, frame).positions == 0) continue;
-      ASSIGN_OR_RETURN((inlet->group_decoders_[{frame.kind, frame.group}]),
-                       compress::MakeDecoder(FrameCodec(plan, link, frame.kind, 0, frame.group),
-                                             GroupCodecOptions(plan, frame.group, frame.kind,
-                                                               plan.peer(link), plan.rank())));
-    }
-    return inlet;
-  }
   inlet->lane_ = std::move(lane);
   if (inlet->lane_ != nullptr) inlet->lane_->Enter();
+  if (link.kind() == LinkPlan::GROUP) {
+    RETURN_IF_ERROR(inlet->MakeGroupDecoders());
+    return inlet;
+  }
   const bool from_below = inlet->from_below_;
   const CodecSpec& spec = from_below ? link.forward() : link.backward();
   const compress::CodecOptions codec =
@@ -88,6 +83,24 @@ Inlet::Inlet(const SessionPlan& plan, const LinkPlan& link)
     const absl::StatusOr<bool> drained = drains_.Pop(absl::InfiniteDuration());
     return drained.ok() ? std::optional<bool>(*drained) : std::nullopt;
   });
+}
+
+absl::Status Inlet::MakeGroupDecoders() {
+  for (const ExpectedFrame& frame : sequence_.Each()) {
+    if (!OfGroup(frame.kind) || FrameDims(plan_, link_plan_, frame).positions == 0) continue;
+    GroupDecoder& made = group_decoders_[{frame.kind, frame.group}];
+    const DeviceLane* const lane =
+        ReducesOnDevice(plan_.plan().groups(frame.group)) ? lane_.get() : nullptr;
+    ASSIGN_OR_RETURN(made.decoder,
+                     MakeOnLane(link_plan_, lane,
+                                GroupCodecOptions(plan_, frame.group, frame.kind,
+                                                  plan_.peer(link_plan_), plan_.rank()),
+                                &made.on_lane, [&](const compress::CodecOptions& o) {
+                                  return compress::MakeDecoder(
+                                      FrameCodec(plan_, link_plan_, frame.kind, 0, frame.group), o);
+                                }));
+  }
+  return absl::OkStatus();
 }
 
 Inlet::~Inlet() { Join(); }
@@ -234,11 +247,19 @@ absl::Status Inlet::CheckIds(const ExpectedFrame& expected, const FrameHeader& h
 }
 
 compress::Decoder* Inlet::DecoderOf(const ExpectedFrame& expected) {
-  if (OfGroup(expected.kind)) return group_decoders_[{expected.kind, expected.group}].get();
+  if (OfGroup(expected.kind)) return group_decoders_[{expected.kind, expected.group}].decoder.get();
   if (expected.kind == FrameHeader::EVAL_ACTIVATION) return eval_decoder_.get();
   if (expected.kind == FrameHeader::GRADIENT && !plan_.CodesGradient(link_plan_, expected.micro))
     return raw_decoder_.get();
   return decoder_.get();
+}
+
+bool Inlet::OnLane(const ExpectedFrame& expected) {
+  if (OfGroup(expected.kind)) return group_decoders_[{expected.kind, expected.group}].on_lane;
+  const compress::Decoder* decoder = DecoderOf(expected);
+  return decoder == decoder_.get()        ? on_lane_
+         : decoder == eval_decoder_.get() ? eval_on_lane_
+                                          : raw_on_lane_;
 }
 
 absl::Status Inlet::Decode(const ExpectedFrame& expected, const Frame& frame, Inbound* out) {
@@ -250,10 +271,7 @@ absl::Status Inlet::Decode(const ExpectedFrame& expected, const Frame& frame, In
   ScopedTimer timer(&meter_.codec_ns);
   TraceScope span(tracer_, expected.step, Span(TraceSpan::DECODE, expected));
   compress::Decoder* decoder = DecoderOf(expected);
-  const bool on_lane = decoder == decoder_.get()        ? on_lane_
-                       : decoder == eval_decoder_.get() ? eval_on_lane_
-                       : decoder == raw_decoder_.get()  ? raw_on_lane_
-                                                        : false;
+  const bool on_lane = OnLane(expected);
   if (on_lane) {
     ASSIGN_OR_RETURN(tensor, lane_->New(tensor.dims));
   } else {

@@ -97,12 +97,14 @@ class Inlet {
     bool checkpoint = false;
   };
   Inlet(const SessionPlan& plan, const LinkPlan& link);
+  absl::Status MakeGroupDecoders();
   void Run();
   SpanOf Span(TraceSpan::Kind kind, const ExpectedFrame& of) const;
   void Trace(const ExpectedFrame& expected, const Frame& frame);
   absl::Status Take(const ExpectedFrame& expected, Frame frame);
   absl::Status CheckIds(const ExpectedFrame& expected, const FrameHeader& header);
   compress::Decoder* DecoderOf(const ExpectedFrame& expected);
+  bool OnLane(const ExpectedFrame& expected);
   absl::Status Decode(const ExpectedFrame& expected, const Frame& frame, Inbound* out);
   void SaveState(const ExpectedFrame& expected, bool checkpoint);
   absl::Status CompareHash(const FrameHeader& header);
@@ -118,7 +120,11 @@ class Inlet {
   std::unique_ptr<compress::Decoder> eval_decoder_;  // from below alone
   std::unique_ptr<compress::Decoder> raw_decoder_;   // of gradients beside the epilogue's
   // Of a group's frames, by kind and group; they keep no state.
-  std::map<std::pair<FrameHeader::Kind, int>, std::unique_ptr<compress::Decoder>> group_decoders_;
+  struct GroupDecoder {
+    std::unique_ptr<compress::Decoder> decoder;
+    bool on_lane = false;
+  };
+  std::map<std::pair<FrameHeader::Kind, int>, GroupDecoder> group_decoders_;
   std::unique_ptr<PrefetchOrder> prefetch_order_;  // null: nothing to read ahead
   PlacesBoard* places_ = nullptr;                  // of a boundary, from above, by `kept`
   LazyWatch* lazy_watch_ = nullptr;                // of a boundary, from below

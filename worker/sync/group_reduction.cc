@@ -19,10 +19,17 @@ GroupReduction::GroupReduction(const SessionPlan& plan, int group)
       group_(plan.plan().groups(group)),
       position_(PositionIn(group_, plan.rank())) {}
 
-absl::StatusOr<std::unique_ptr<GroupReduction>> GroupReduction::Make(const SessionPlan& plan,
-                                                                     int group,
-                                                                     CodecStateStore* states) {
+absl::StatusOr<std::unique_ptr<GroupReduction>> GroupReduction::Make(
+    const SessionPlan& plan, int group, CodecStateStore* states, std::unique_ptr<DeviceLane> lane) {
   std::unique_ptr<GroupReduction> made(new GroupReduction(plan, group));
+  if (lane != nullptr && ReducesOnDevice(made->group_)) {
+    auto device = DeviceReduction::Make(plan, group, std::move(lane), states);
+    if (device.ok()) {
+      made->device_ = *std::move(device);
+      return made;
+    }
+    if (!absl::IsUnimplemented(device.status())) return device.status();
+  }
   if (!made->sharded()) {
     ASSIGN_OR_RETURN(Channel all, made->MakeChannel(FrameHeader::CONTRIBUTION, -1, states));
     made->contributions_.push_back(std::move(all));
@@ -62,31 +69,38 @@ absl::StatusOr<std::string> GroupReduction::LoadStates() {
   // lost its state.
   if (differences() && group_.tensors() == GroupPlan::TIED) return std::string();
   int kept = 0, found = 0;
-  const auto load = [&](Channel* channel) -> absl::Status {
-    if (channel->encoder.get() == nullptr || !channel->encoder.keeps()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const uint64_t hash, channel->encoder.Load());
+  const auto load = [&](ResumableCodec<compress::Encoder>* encoder) -> absl::Status {
+    if (encoder->get() == nullptr || !encoder->keeps()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const uint64_t hash, encoder->Load());
     ++kept;
     found += hash != 0;
     return absl::OkStatus();
   };
-  for (Channel& channel : contributions_) RETURN_IF_ERROR(load(&channel));
-  RETURN_IF_ERROR(load(&sum_));
+  if (device_ != nullptr) RETURN_IF_ERROR(load(device_->encoder()));
+  for (Channel& channel : contributions_) RETURN_IF_ERROR(load(&channel.encoder));
+  RETURN_IF_ERROR(load(&sum_.encoder));
   if (kept == 0) return std::string();
   return absl::StrCat(group_.id(), ": ", found == kept ? "goes on" : "new, its state is not here");
 }
 
 void GroupReduction::SaveStates(int64_t step) {
+  if (device_ != nullptr) device_->encoder()->Save(step);
   for (Channel& channel : contributions_) channel.encoder.Save(step);
   sum_.encoder.Save(step);
+}
+
+Outbound GroupReduction::NewFrame(FrameHeader::Kind kind, const GroupWires& wires) const {
+  Outbound frame = wires.new_frame();
+  frame.header.set_kind(kind);
+  frame.header.set_group(index_);
+  frame.encoded = true;
+  return frame;
 }
 
 absl::StatusOr<Outbound> GroupReduction::Encode(Channel* channel, FrameHeader::Kind kind,
                                                 int64_t step, float* data, int64_t rows,
                                                 const GroupWires& wires) {
-  Outbound frame = wires.new_frame();
-  frame.header.set_kind(kind);
-  frame.header.set_group(index_);
-  frame.encoded = true;
+  Outbound frame = NewFrame(kind, wires);
   frame.tensor.dims = {1, rows, group_.width()};
   if (rows == 0) return frame;
   compress::FrameContext context;
@@ -120,6 +134,13 @@ absl::Status GroupReduction::Offer(Stage* stage, int64_t step, const GroupWires&
                                             " elements where the plan has ", group_.rows(), " x ",
                                             width));
   }
+  if (device_ != nullptr) {
+    if (stage->OnDevice() == nullptr)
+      return absl::InternalError("a lane of a device, and a stage that is on none");
+    ASSIGN_OR_RETURN(Outbound frame, device_->Offer(stage->OnDevice(), step,
+                                                    NewFrame(FrameHeader::CONTRIBUTION, wires)));
+    return SendToAll(std::move(frame), wires);
+  }
   mine_.assign(room, 0);
   RETURN_IF_ERROR(Read(stage));
   if (!sharded()) {
@@ -151,6 +172,11 @@ absl::Status GroupReduction::Read(Stage* stage) {
 }
 
 absl::Status GroupReduction::Reduce(Stage* stage, int64_t step, const GroupWires& wires) {
+  if (device_ != nullptr) {
+    return device_->Reduce(stage->OnDevice(), [&](int peer) {
+      return wires.receive(peer, FrameHeader::CONTRIBUTION);
+    });
+  }
   const Rows rows = sharded() ? OwnedRows(group_, position_) : Rows{0, group_.rows()};
   const int64_t begin = rows.begin * group_.width(), count = rows.count() * group_.width();
   std::vector<float> sum;

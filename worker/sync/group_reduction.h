@@ -21,11 +21,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compress/codec.h"
+#include "worker/device_lane.h"
 #include "worker/link/inlet.h"
 #include "worker/link/outlet.h"
 #include "worker/link/resumable_codec.h"
 #include "worker/session_plan.h"
 #include "worker/stage.h"
+#include "worker/sync/device_reduction.h"
 
 namespace isthmus::worker {
 
@@ -42,8 +44,10 @@ class GroupReduction {
  public:
   // Of plan.groups(group), which this rank is in. `states`: where the encoders' states go with
   // checkpoints; null: nowhere. `plan` and `states` outlive it.
-  static absl::StatusOr<std::unique_ptr<GroupReduction>> Make(const SessionPlan& plan, int group,
-                                                              CodecStateStore* states = nullptr);
+  // `lane`: of a stage on a GPU, where it can work there (device_reduction.h).
+  static absl::StatusOr<std::unique_ptr<GroupReduction>> Make(
+      const SessionPlan& plan, int group, CodecStateStore* states = nullptr,
+      std::unique_ptr<DeviceLane> lane = nullptr);
 
   // Takes up the encoders' states of plan.start_step; what became of them, in words. Empty: they
   // keep none. A contribution carries no state that its decoder must have: no peer is asked.
@@ -74,6 +78,7 @@ class GroupReduction {
   absl::StatusOr<Channel> MakeChannel(FrameHeader::Kind kind, int part, CodecStateStore* states);
   absl::StatusOr<Outbound> Encode(Channel* channel, FrameHeader::Kind kind, int64_t step,
                                   float* data, int64_t rows, const GroupWires& wires);
+  Outbound NewFrame(FrameHeader::Kind kind, const GroupWires& wires) const;
   absl::Status SendToAll(Outbound frame, const GroupWires& wires);
   absl::Status Write(Stage* stage, int64_t first_row, const std::vector<float>& values);
 
@@ -81,6 +86,7 @@ class GroupReduction {
   const int index_;
   const GroupPlan& group_;
   const int position_;
+  std::unique_ptr<DeviceReduction> device_;  // null: the host's
   std::vector<Channel> contributions_;  // EXCHANGE: one. SHARDED: of each position; none of its own
   Channel sum_;                         // SHARDED
   int64_t elements_ = 0;                // that the stage has

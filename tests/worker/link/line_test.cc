@@ -7,6 +7,7 @@
 
 #include "compress/cuda/device_codec.h"
 #include "tests/temp_directory.h"
+#include "tests/worker/fake_lane.h"
 #include "tests/worker/world.h"
 #include "worker/data/corpus.h"
 #include "worker/executor.h"
@@ -21,46 +22,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kLong = absl::Seconds(60);
-
-// What a GPU has, in host memory.
-class FakeMemory : public DeviceMemory {
- public:
-  explicit FakeMemory(std::vector<float> values) : values_(std::move(values)) {}
-  void* data() override { return values_.data(); }
-  absl::StatusOr<std::vector<float>> ToHost() override { return values_; }
-
- private:
-  std::vector<float> values_;
-};
-
-struct LaneCalls {
-  std::atomic<int> made{0}, written{0}, read{0};
-};
-
-class FakeLane : public DeviceLane {
- public:
-  explicit FakeLane(LaneCalls* calls, compress::Device device = compress::Device::kCpu)
-      : calls_(calls), device_(device) {}
-  compress::Device device() const override { return device_; }
-  void* stream() const override { return nullptr; }
-  void Enter() override {}
-  absl::StatusOr<Tensor> New(const TensorDims& dims) override {
-    ++calls_->made;
-    return Tensor{dims, {}, std::make_shared<FakeMemory>(std::vector<float>(dims.elements()))};
-  }
-  absl::Status Written(Tensor*) override {
-    ++calls_->written;
-    return absl::OkStatus();
-  }
-  absl::Status Read(const Tensor&) override {
-    ++calls_->read;
-    return absl::OkStatus();
-  }
-
- private:
-  LaneCalls* const calls_;
-  const compress::Device device_;
-};
 
 // Two stages, one step of 2 micro-batches of one sample; the test plays both compute threads.
 class LineTest : public ::testing::Test {
