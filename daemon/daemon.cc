@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/file/tree.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/metrics.h"
@@ -73,8 +74,7 @@ Daemon::~Daemon() {
 absl::Status Daemon::Listen() {
   ASSIGN_OR_RETURN(node_id_, state_.NodeId());
   // Spill files of a daemon that was killed; the lock of the directory says that none is alive.
-  std::error_code ignored;
-  std::filesystem::remove_all(state_.path() + "/spill", ignored);
+  RemoveTree(state_.path() + "/spill").IgnoreError();
   PeerServerOptions server_options;
   server_options.listen = options_.listen;
   server_options.node_id = node_id_;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file/durable_file.h"
+#include "base/file/tree.h"
 #include "base/status.h"
 
 namespace isthmus {
@@ -40,8 +41,7 @@ DurableDirectory::DurableDirectory(std::string dir, std::string path, bool repla
     : dir_(std::move(dir)), path_(std::move(path)), replace_(replace) {}
 
 DurableDirectory::~DurableDirectory() {
-  std::error_code ignored;
-  if (!path_.empty()) fs::remove_all(path_, ignored);
+  if (!path_.empty()) RemoveTree(path_).IgnoreError();
 }
 
 absl::StatusOr<std::unique_ptr<DurableDirectory>> DurableDirectory::Create(
@@ -75,7 +75,7 @@ absl::Status DurableDirectory::Commit() {
       ::rename(old.c_str(), dir_.c_str());
       return status;
     }
-    fs::remove_all(old, error);
+    RemoveTree(old).IgnoreError();
   }
   path_.clear();
   return SyncDirectory(fs::path(dir_).parent_path().string());

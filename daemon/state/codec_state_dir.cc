@@ -20,6 +20,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/file/durable_file.h"
+#include "base/file/tree.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -58,10 +59,9 @@ std::vector<std::string> FilesOf(const std::string& directory) {
 }
 
 bool Remove(const std::string& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error) LogWarning("can't remove ", path, ": ", error.message());
-  return !error;
+  const absl::Status removed = RemoveTree(path);
+  if (!removed.ok()) LogWarning(removed.message());
+  return removed.ok();
 }
 
 constexpr int64_t kNoStep = -1;  // of a file that is being written, or was when its daemon died
@@ -313,9 +313,7 @@ absl::StatusOr<std::unique_ptr<worker::CodecStateStore::Writer>> CodecStateDir::
           directory, " is not a directory, and codec states belong into one: delete it"));
     }
   }
-  std::error_code error;
-  fs::remove_all(path, error);  // whatever it is
-  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("removing ", path));
+  RETURN_IF_ERROR(RemoveTree(path));  // whatever it is
   ASSIGN_OR_RETURN(auto file, DurableFile::Create(path, kUnfinished, 0600));
   auto writer = std::make_unique<FileWriter>(std::move(file), path, key, root_, max_bytes_);
   RETURN_IF_ERROR(writer->CheckRoom());

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/file/durable_file.h"
+#include "base/file/tree.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -49,9 +50,7 @@ std::vector<std::string> NamesIn(const std::string& directory) {
 }
 
 void RemoveAll(const std::string& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error) LogWarning("can't remove ", path, ": ", error.message());
+  if (const absl::Status removed = RemoveTree(path); !removed.ok()) LogWarning(removed.message());
 }
 
 // What a process that was killed was writing. A link somewhere else is not looked into.
@@ -61,20 +60,6 @@ void RemoveUnfinished(const std::string& directory) {
   for (const std::string& name : NamesIn(directory)) {
     if (absl::EndsWith(name, kUnfinished)) RemoveAll(absl::StrCat(directory, "/", name));
   }
-}
-
-// Of all regular files below it; links are not followed.
-int64_t BytesBelow(const std::string& directory) {
-  int64_t bytes = 0;
-  std::error_code error;
-  for (fs::recursive_directory_iterator it(directory, error), end; !error && it != end;
-       it.increment(error)) {
-    std::error_code gone;
-    if (!fs::is_regular_file(it->symlink_status(gone)) || gone) continue;
-    const uintmax_t size = it->file_size(gone);
-    if (!gone) bytes += static_cast<int64_t>(size);
-  }
-  return bytes;
 }
 
 // One checkpoint's parts of a job.
@@ -225,7 +210,7 @@ absl::Status PartDir::MakeRoom(const std::string& job_id, const std::string& par
                                int64_t bytes) {
   const std::string job_dir = absl::StrCat(root_, "/", job_id);
   int64_t beside = 0;
-  for (const std::string& neighbour : options_.neighbours) beside += BytesBelow(neighbour);
+  for (const std::string& neighbour : options_.neighbours) beside += TreeBytes(neighbour);
   std::vector<std::string> dispensable;
   for (const std::string& other : JobsIn(root_, job_id))
     dispensable.push_back(absl::StrCat(root_, "/", other));
@@ -245,7 +230,7 @@ absl::Status PartDir::MakeRoom(const std::string& job_id, const std::string& par
   for (;; RemoveAll(*next++)) {
     const int64_t left =
         std::min(FreeBytes(root_) - options_.free_bytes,
-                 options_.max_bytes > 0 ? options_.max_bytes - beside - BytesBelow(root_)
+                 options_.max_bytes > 0 ? options_.max_bytes - beside - TreeBytes(root_)
                                         : std::numeric_limits<int64_t>::max());
     if (bytes <= left) return absl::OkStatus();
     if (next == dispensable.end())
