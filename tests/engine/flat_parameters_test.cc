@@ -42,7 +42,7 @@ std::vector<Parameter> Some() {
 
 TEST(Kernels, ABuildWithoutCudaSaysSo) {
   if (HaveKernels()) GTEST_SKIP() << "built with CUDA";
-  EXPECT_STREQ(AdamWKernel(0, {}, nullptr, nullptr, nullptr, nullptr, 1), "built without CUDA");
+  EXPECT_STREQ(AdamWKernel({}, {}, nullptr, nullptr, nullptr, nullptr, 1), "built without CUDA");
 }
 
 // On a GPU too: the kernel and LibTorch's operators against the loop of the CPU.

@@ -61,12 +61,13 @@ case $parts in *" engine "*)
       ISTHMUS_START=$start python3 tests/bench/gpu_engine_torch.py $shape bf16 compile
       "$build/bin/gpu_engine_bench" $shape bf16 2
     done
-    echo "| forward, backward, tied | stage | ms a step | tokens/s | compute | waits to receive | to send | exchange and vote | encode | decode |"
-    echo "|---|---|---|---|---|---|---|---|---|---|"
+    echo "| forward, backward, tied | samples a step | stage | ms a step | tokens/s | compute | waits to receive | to send | exchange and vote | encode | decode |"
+    echo "|---|---|---|---|---|---|---|---|---|---|---|"
     rm -f "$start"
     "$build/bin/gpu_session_bench" none none none
     "$build/bin/gpu_session_bench" bf16 bf16 bf16
     "$build/bin/gpu_session_bench" 'delta(quant(4))' 'quant(6)' bf16
+    "$build/bin/gpu_session_bench" 'delta(quant(4))' 'quant(6)' bf16 512
   fi ;;
 esac
 case $parts in *" daemons "*) ISTHMUS_BIN="$build/bin" python3 tests/gpu/daemons_test.py ;; esac

@@ -15,6 +15,7 @@
 
 #include "worker/engine/adamw_factors.h"
 #include "worker/engine/cuda/kernels.h"
+#include "worker/engine/device_tensor.h"
 #include "worker/engine/runtime.h"
 
 namespace isthmus::engine {
@@ -79,7 +80,7 @@ void UpdateOnDevice(const AdamWFactors& f, const at::Tensor& gradient, const at:
   const at::Tensor g = gradient.view({-1}), w = parameter.view({-1}), m = state->exp_avg.view({-1}),
                    v = state->exp_avg_sq.view({-1});
   if (HaveKernels()) {
-    ThrowIf(AdamWKernel(w.device().index(), f, g.data_ptr<float>(), w.data_ptr<float>(),
+    ThrowIf(AdamWKernel(QueueOf(w.device()), f, g.data_ptr<float>(), w.data_ptr<float>(),
                         m.data_ptr<float>(), v.data_ptr<float>(), w.numel()),
             "AdamW");
     return;

@@ -1,4 +1,5 @@
-// The token ids of a micro-batch: checked against the model, and as a tensor of the stage's device.
+// What comes in with a micro-batch: tensors and token ids checked against the model, ids as a tensor
+// of the stage's device.
 // For worker/engine alone. Thread: pure functions.
 #ifndef ISTHMUS_WORKER_ENGINE_BATCH_IDS_H_
 #define ISTHMUS_WORKER_ENGINE_BATCH_IDS_H_
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -31,6 +33,16 @@ inline absl::Status CheckIds(const worker::MicroBatch& batch, absl::Span<const u
   return absl::InvalidArgumentError(absl::StrCat(
       "micro-batch ", batch.micro, ", sample ", at / batch.positions, ", position ",
       at % batch.positions, ": token ", *beyond, " is beyond model.vocabulary (", vocabulary, ")"));
+}
+
+inline std::string Text(const TensorDims& d) {
+  return absl::StrCat(d.samples, " x ", d.positions, " x ", d.hidden);
+}
+
+inline bool Fits(const worker::Tensor& t, const TensorDims& d) {
+  return t.dims.samples == d.samples && t.dims.positions == d.positions &&
+         t.dims.hidden == d.hidden &&
+         (t.device != nullptr || static_cast<int64_t>(t.data.size()) == d.elements());
 }
 
 // samples x positions, int64. To a GPU the copy is queued.

@@ -74,6 +74,12 @@ at::Tensor Embed(const at::Tensor& tokens, const at::Tensor& token_embedding,
                  position_embedding.narrow(0, 0, tokens.size(1)));
 }
 
+void AddEmbedded(const at::Tensor& tokens, const at::Tensor& gradient, at::Tensor token_gradient,
+                 at::Tensor position_gradient) {
+  token_gradient.index_add_(0, tokens.view({-1}), gradient.view({-1, gradient.size(2)}));
+  position_gradient.narrow(0, 0, gradient.size(1)).add_(gradient.sum(0));
+}
+
 at::Tensor Block(const at::Tensor& x, const BlockWeights& w, int64_t heads, const at::Tensor& mask,
                  double norm_epsilon) {
   const int64_t samples = x.size(0), positions = x.size(1), hidden = x.size(2),

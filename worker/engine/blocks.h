@@ -29,6 +29,10 @@ at::Tensor CausalMask(int64_t positions, const at::TensorOptions& options);
 at::Tensor Embed(const at::Tensor& tokens, const at::Tensor& token_embedding,
                  const at::Tensor& position_embedding);
 
+// The gradients of both tables get that of Embed's result, samples x positions x hidden.
+void AddEmbedded(const at::Tensor& tokens, const at::Tensor& gradient, at::Tensor token_gradient,
+                 at::Tensor position_gradient);
+
 // x: samples x positions x hidden, and so the result. Products and attention have the type of the
 // weights, bf16 or fp32; norms and sums of the residual stream are fp32.
 at::Tensor Block(const at::Tensor& x, const BlockWeights& w, int64_t heads, const at::Tensor& mask,

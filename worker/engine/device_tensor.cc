@@ -2,6 +2,7 @@
 
 #include <ATen/ops/from_blob.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/version.h>
 
 #include <memory>
 #include <utility>
@@ -12,6 +13,26 @@ namespace isthmus::engine {
 
 c10::Stream CurrentStream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+Queue QueueOf(c10::Device device) {
+  Queue queue;
+  queue.device = device.index();
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 10)
+  queue.stream = CurrentStream(device).native_handle();
+#endif
+  return queue;
+}
+
+void UseOwnStream(c10::Device device) {
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 10)
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl impl(device.type());
+  impl.setDevice(device);
+  if (impl.getStream(device) != impl.getDefaultStream(device)) return;
+  impl.synchronizeDevice(device.index());
+  impl.exchangeStream(impl.getStreamFromGlobalPool(device));
+#endif
 }
 
 absl::StatusOr<std::vector<float>> DeviceTensor::ToHost() {

@@ -10,12 +10,18 @@
 #include <optional>
 #include <vector>
 
+#include "worker/engine/cuda/kernels.h"
 #include "worker/tensor.h"
 
 namespace isthmus::engine {
 
 // The stream that the calling thread queues on. GPUs alone.
 c10::Stream CurrentStream(c10::Device device);
+// The same for the engine's own kernels.
+Queue QueueOf(c10::Device device);
+// From now on the calling thread queues on a stream of its own, if it did on the default one: only
+// what is queued on such a stream can be recorded (device_graph.h). Nothing for a CPU.
+void UseOwnStream(c10::Device device);
 
 class DeviceTensor : public worker::DeviceMemory {
  public:

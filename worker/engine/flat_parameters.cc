@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "worker/engine/cuda/kernels.h"
+#include "worker/engine/device_tensor.h"
 
 namespace isthmus::engine {
 namespace {
@@ -109,8 +110,9 @@ void FlatParameters::AddUp() {
     gradient = at::Tensor();
   }
   if (by_kernel) {
-    ThrowIf(AddBf16Kernel(copies_.device().index(), sums.data(), static_cast<int64_t>(sums.size())),
-            "sums of gradients");
+    ThrowIf(
+        AddBf16Kernel(QueueOf(copies_.device()), sums.data(), static_cast<int64_t>(sums.size())),
+        "sums of gradients");
   }
 }
 

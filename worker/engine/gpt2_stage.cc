@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -22,7 +23,9 @@
 #include "worker/engine/flat_parameters.h"
 #include "worker/engine/gpt2_parameters.h"
 #include "worker/engine/head.h"
+#include "worker/engine/host_copy.h"
 #include "worker/engine/parameters.h"
+#include "worker/engine/recorded_passes.h"
 #include "worker/engine/rounds.h"
 #include "worker/engine/runtime.h"
 #include "worker/engine/stage_tensors.h"
@@ -43,22 +46,6 @@ using worker::MicroBatch;
 using worker::OptimizerStep;
 using worker::OuterStep;
 using worker::Tensor;
-
-// A micro-batch between Forward and Backward.
-struct Kept {
-  at::Tensor input;  // a leaf; the first stage has one with flat parameters alone
-  at::Tensor
-      output;  // activation, losses of the tokens, or, with flat parameters, what the head takes
-  at::Tensor tokens;         // with flat parameters: of the first stage
-  at::Tensor head_gradient;  // and, of the last, the gradient of `output`
-  double loss_scale = 1;
-  int version = 0;     // of the weights
-  TensorDims in, out;  // of what came and of what goes, in the boundaries' channels
-};
-
-std::string Text(const TensorDims& d) {
-  return absl::StrCat(d.samples, " x ", d.positions, " x ", d.hidden);
-}
 
 class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
  public:
@@ -117,7 +104,7 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
                                                      Text(gradient.dims), ", expected ",
                                                      Text(dims)));
     }
-    const Kept kept = std::move(it->second);
+    const Pass kept = std::move(it->second);
     kept_.erase(it);
     return Guarded(
         absl::StrCat("backward pass of micro-batch ", micro),
@@ -179,15 +166,9 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
   GradientNorm Norm() override {
     GradientNorm norm;
     const absl::Status status = Guarded("gradient norm", [&]() -> absl::Status {
-      if (ending().flat != nullptr) {
-        norm.sum_squares = ending().flat->SumOfSquares(first_);
-        return absl::OkStatus();
-      }
-      for (const Parameter& p : ending().parameters) {
-        const at::Tensor& grad = p.value.grad();
-        if (!grad.defined() || (p.tied && !first_)) continue;
-        norm.sum_squares += SumOfSquares(grad);
-      }
+      const Version& version = ending();
+      norm.sum_squares = version.flat != nullptr ? version.flat->SumOfSquares(first_)
+                                                 : SumOfSquares(version.parameters, first_);
       return absl::OkStatus();
     });
     if (!status.ok()) {
@@ -281,8 +262,11 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
   void EndStep() {
     const absl::Status status = Guarded("clearing the gradients", [&]() -> absl::Status {
       const int ended = versions_.EndStep();
-      for (auto it = kept_.begin(); it != kept_.end();)
-        it = it->second.version == ended ? kept_.erase(it) : std::next(it);
+      for (auto it = kept_.begin(); it != kept_.end();) {
+        const bool ends = it->second.version == ended;
+        if (ends && it->second.recorded != nullptr) it->second.recorded->Release();
+        it = ends ? kept_.erase(it) : std::next(it);
+      }
       return absl::OkStatus();
     });
     if (!status.ok()) LogError(status.ToString());
@@ -299,12 +283,6 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
     std::vector<Parameter>& parameters = newest().parameters;
     parameters.push_back(std::move(p));
     return static_cast<int>(parameters.size()) - 1;
-  }
-
-  static bool Fits(const Tensor& t, const TensorDims& d) {
-    return t.dims.samples == d.samples && t.dims.positions == d.positions &&
-           t.dims.hidden == d.hidden &&
-           (t.device != nullptr || static_cast<int64_t>(t.data.size()) == d.elements());
   }
 
   absl::Status CheckForward(const MicroBatch& batch, const Tensor& input) const {
@@ -330,112 +308,148 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
 
   ForwardResult DoForward(const MicroBatch& batch, Tensor input) {
     const c10::AutoGradMode gradients(batch.train);
-    Kept kept;
+    Pass kept;
     kept.in = {batch.samples, batch.positions, in_width_};
     kept.out = {batch.samples, batch.positions, out_width_};
     kept.loss_scale = batch.loss_scale;
     kept.version = versions_.For(batch.train, batch.ahead);
-    Version& version = versions_.at(kept.version);
-    std::vector<Parameter>& parameters = version.parameters;
-    if (version.flat != nullptr) {
+    FlatParameters* const flat = versions_.at(kept.version).flat.get();
+    if (flat != nullptr) {
       UseArithmetic(precision_, recipe_.deterministic());
-      version.flat->Refresh();
+      flat->Refresh();
     }
-    at::Tensor x;
-    size_t next = 0;
-    if (first_) {
-      x = EmbedTokens(version, batch, &kept);
-      next = 2;
-    } else {
-      kept.input = FromWorker(std::move(input), device_).requires_grad_(batch.train);
-      x = decoder_ < 0 ? kept.input
-                       : Project(kept.input, parameters[decoder_].operand).to(at::kFloat);
-    }
-    for (int layer = first_layer_; layer < end_layer_; ++layer, next += kBlockTensors) {
-      x = Block(x, WeightsAt(parameters, next), model_.heads(), Mask(batch.positions),
-                norm_epsilon_);
-    }
+    PassInputs in;
+    if (first_) in.tokens = IdsOn(device_, batch, batch.tokens);
+    if (last_) in.targets = IdsOn(device_, batch, batch.targets);
+    if (!first_) in.activation = FromWorker(std::move(input), device_);
+    const PassOutputs out = ForwardPass(batch.train, in, &kept);
     ForwardResult result;
-    if (last_) {
-      x = Head(&version, x, next, batch, &kept, &result);
+    if (!last_) {
+      result.activation =
+          ToWorker(kept.recorded != nullptr ? out.activation.clone() : out.activation, kept.out,
+                   flat != nullptr);
+    } else if (flat != nullptr && batch.train && batch.late_loss) {
+      result.late_loss = LateLoss(out.loss);
     } else {
-      if (encoder_ >= 0) x = Project(x, parameters[encoder_].operand);
-      result.activation = ToWorker(x, kept.out, version.flat != nullptr);
+      result.loss_sum = HostCopy(out.loss).Wait().item<double>();
     }
-    kept.output = std::move(x);
     if (batch.train) kept_.emplace(batch.micro, std::move(kept));
     return result;
   }
 
+  // The forward pass, from a recorded graph where there is one to be had.
+  PassOutputs ForwardPass(bool train, const PassInputs& in, Pass* kept) {
+    RecordedPass* const recorded = train ? recorded_.Take(device_, *kept) : nullptr;
+    if (recorded != nullptr) {
+      try {
+        const PassOutputs out =
+            recorded->Forward(device_, in, [&](const PassInputs& there, Pass* pass) {
+              *pass = *kept;
+              return Compute(train, there, pass);
+            });
+        kept->recorded = recorded;
+        return out;
+      } catch (const std::exception& e) {
+        LogWarning("passes are not recorded as graphs, which would be faster: ", e.what());
+        recorded_.Disable();
+      }
+    }
+    return Compute(train, in, kept);
+  }
+
+  PassOutputs Compute(bool train, const PassInputs& in, Pass* kept) {
+    Version& version = versions_.at(kept->version);
+    std::vector<Parameter>& parameters = version.parameters;
+    at::Tensor x;
+    size_t next = 0;
+    if (first_) {
+      x = EmbedTokens(version, train, in.tokens, kept);
+      next = 2;
+    } else {
+      kept->input = in.activation.detach().requires_grad_(train);
+      x = decoder_ < 0 ? kept->input
+                       : Project(kept->input, parameters[decoder_].operand).to(at::kFloat);
+    }
+    for (int layer = first_layer_; layer < end_layer_; ++layer, next += kBlockTensors) {
+      x = Block(x, WeightsAt(parameters, next), model_.heads(), Mask(kept->in.positions),
+                norm_epsilon_);
+    }
+    PassOutputs out;
+    if (last_) {
+      x = Head(&version, x, next, train, in.targets, kept, &out);
+    } else {
+      if (encoder_ >= 0) x = Project(x, parameters[encoder_].operand);
+      out.activation = x.detach();
+    }
+    kept->output = std::move(x);
+    return out;
+  }
+
   // Flat parameters: no graph, which would make a gradient as large as the table of each
   // micro-batch.
-  at::Tensor EmbedTokens(const Version& version, const MicroBatch& batch, Kept* kept) const {
-    const at::Tensor tokens = IdsOn(device_, batch, batch.tokens);
+  at::Tensor EmbedTokens(const Version& version, bool train, const at::Tensor& tokens,
+                         Pass* kept) const {
     const at::Tensor &wte = version.parameters[0].value, &wpe = version.parameters[1].value;
     if (version.flat == nullptr) return Embed(tokens, wte, wpe);
     const c10::AutoGradMode no_gradients(false);
     kept->tokens = tokens;
     kept->input = Embed(tokens, wte, wpe);
-    return kept->input.requires_grad_(batch.train);
+    return kept->input.requires_grad_(train);
   }
 
   // What the backward pass begins with.
-  at::Tensor Head(Version* version, const at::Tensor& x, size_t next, const MicroBatch& batch,
-                  Kept* kept, ForwardResult* forward) {
+  at::Tensor Head(Version* version, const at::Tensor& x, size_t next, bool train,
+                  const at::Tensor& targets, Pass* kept, PassOutputs* out) {
     std::vector<Parameter>& parameters = version->parameters;
     Parameter& embedding = first_ && IsTied(model_) ? parameters.front() : parameters[next + 2];
     const at::Tensor in =
         HeadNorm(x, parameters[next].operand, parameters[next + 1].operand, norm_epsilon_);
-    const at::Tensor targets = IdsOn(device_, batch, batch.targets);
     if (version->flat == nullptr) {
       const at::Tensor losses = TokenLosses(Logits(in, embedding.operand), targets);
-      forward->loss_sum = losses.detach().sum(at::kDouble).item<double>();
+      out->loss = losses.detach().sum(at::kDouble);
       return losses;
     }
     const at::Tensor typed = in.to(embedding.operand.scalar_type());
     HeadOptions options;
-    options.scale = batch.loss_scale;
-    options.gradients = batch.train;
+    options.scale = kept->loss_scale;
+    options.gradients = train;
     HeadResult result = HeadLoss(typed.detach(), embedding.operand.detach(), targets.view({-1}),
                                  options, embedding.value.grad());
     kept->head_gradient = std::move(result.gradient);
-    result.gradient = at::Tensor();
-    if (batch.train && batch.late_loss) {
-      forward->late_loss = [result]() -> absl::StatusOr<double> {
-        return Guarded("loss", [&]() -> absl::StatusOr<double> { return result.LossSum(); });
-      };
-    } else {
-      forward->loss_sum = result.LossSum();
-    }
+    out->loss = std::move(result.loss);
     return typed;
   }
 
-  Tensor DoBackward(const Kept& kept, Tensor gradient) {
+  Tensor DoBackward(const Pass& kept, Tensor gradient) {
+    const bool flat = versions_.at(kept.version).flat != nullptr;
+    if (flat) UseArithmetic(precision_, recipe_.deterministic());
+    const at::Tensor above = last_ ? at::Tensor() : FromWorker(std::move(gradient), device_);
+    const auto differentiate = [this](const Pass& pass, const at::Tensor& there) {
+      return Differentiate(pass, there);
+    };
+    const at::Tensor below = kept.recorded != nullptr
+                                 ? kept.recorded->Backward(device_, above, differentiate)
+                                 : Differentiate(kept, above);
+    return first_ ? Tensor() : ToWorker(below, kept.in, flat);
+  }
+
+  // Gradients add up; that of the pass's input, where a stage is below.
+  at::Tensor Differentiate(const Pass& kept, const at::Tensor& gradient) {
     Version& version = versions_.at(kept.version);
-    FlatParameters* const flat = version.flat.get();
-    if (flat != nullptr) UseArithmetic(precision_, recipe_.deterministic());
+    const auto& flat = version.flat;
     if (!last_) {
-      kept.output.backward(FromWorker(std::move(gradient), device_).to(kept.output.scalar_type()));
+      kept.output.backward(gradient.to(kept.output.scalar_type()));
     } else if (flat == nullptr) {
       kept.output.backward(at::full_like(kept.output, kept.loss_scale));
     } else {
       kept.output.backward(kept.head_gradient);
     }
     if (flat != nullptr) flat->AddUp();
-    if (first_ && flat != nullptr) AddEmbedded(kept, &version.parameters);
-    return first_ ? Tensor() : ToWorker(kept.input.grad(), kept.in, flat != nullptr);
-  }
-
-  void AddEmbedded(const Kept& kept, std::vector<Parameter>* parameters) const {
-    const at::Tensor& gradient = kept.input.grad();
-    (*parameters)[0].value.mutable_grad().index_add_(0, kept.tokens.view({-1}),
-                                                     gradient.view({-1, model_.hidden()}));
-    (*parameters)[1].value.mutable_grad().narrow(0, 0, gradient.size(1)).add_(gradient.sum(0));
-  }
-
-  static BlockWeights WeightsAt(const std::vector<Parameter>& parameters, size_t i) {
-    const auto at = [&](size_t k) { return parameters[i + k].operand; };
-    return {at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), at(9), at(10), at(11)};
+    if (first_ && flat != nullptr) {
+      AddEmbedded(kept.tokens, kept.input.grad(), version.parameters[0].value.mutable_grad(),
+                  version.parameters[1].value.mutable_grad());
+    }
+    return first_ ? at::Tensor() : kept.input.grad();
   }
 
   const at::Tensor& Mask(int64_t positions) {
@@ -460,11 +474,11 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
   int64_t in_width_ = model_.hidden();  // channels of the boundary below
   int64_t out_width_ = model_.hidden();
   Rounds rounds_;
-  int decoder_ = -1;  // in the parameters; -1: no autoencoder at that boundary
-  int encoder_ = -1;
+  int decoder_ = -1, encoder_ = -1;  // in the parameters; -1: no autoencoder at that boundary
   AdamWOptions optimizer_;
   Versions versions_;
-  std::map<int32_t, Kept> kept_;  // by micro-batch; as many as the schedule has in flight
+  RecordedPasses recorded_;
+  std::map<int32_t, Pass> kept_;  // by micro-batch; as many as the schedule has in flight
   at::Tensor mask_;
   int64_t mask_positions_ = -1;
 };
@@ -478,6 +492,7 @@ absl::StatusOr<std::unique_ptr<worker::Stage>> MakeGpt2Stage(const Plan& plan, i
     ASSIGN_OR_RETURN(const c10::Device device, ParseDevice(options.device));
     ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(plan.job().recipe()));
     SetThreads(options.threads);
+    UseOwnStream(device);
     return std::make_unique<Gpt2Stage>(plan, rank, device, precision, options.as_on_gpu);
   });
 }

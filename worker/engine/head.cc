@@ -8,8 +8,11 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "worker/engine/cuda/kernels.h"
+#include "worker/engine/device_tensor.h"
+#include "worker/engine/host_copy.h"
 #include "worker/engine/runtime.h"
 
 namespace isthmus::engine {
@@ -40,7 +43,7 @@ void CrossEntropy(at::Tensor logits, const at::Tensor& targets, at::Tensor losse
     CrossEntropyInOperators(logits, targets, losses, o);
     return;
   }
-  ThrowIf(CrossEntropyKernel(logits.device().index(), logits.data_ptr(),
+  ThrowIf(CrossEntropyKernel(QueueOf(logits.device()), logits.data_ptr(),
                              logits.scalar_type() == at::kBFloat16, targets.data_ptr<int64_t>(),
                              losses.data_ptr<float>(), logits.size(0), logits.size(1),
                              static_cast<float>(o.scale), o.gradients),
@@ -64,7 +67,13 @@ void AddProduct(at::Tensor sum, const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-double HeadResult::LossSum() const { return loss->Wait().item<double>(); }
+double HeadResult::LossSum() const { return HostCopy(loss).Wait().item<double>(); }
+
+std::function<absl::StatusOr<double>()> LateLoss(const at::Tensor& loss) {
+  return [copy = std::make_shared<HostCopy>(loss)]() -> absl::StatusOr<double> {
+    return Guarded("loss", [&]() -> absl::StatusOr<double> { return copy->Wait().item<double>(); });
+  };
+}
 
 HeadResult HeadLoss(const at::Tensor& x, const at::Tensor& embedding, const at::Tensor& targets,
                     const HeadOptions& options, at::Tensor embedding_gradient) {
@@ -80,7 +89,7 @@ HeadResult HeadLoss(const at::Tensor& x, const at::Tensor& embedding, const at::
     const at::Tensor in = x.narrow(0, at, n);
     const at::Tensor logits = at::mm(in, embedding.t());
     CrossEntropy(logits, targets.narrow(0, at, n), losses.narrow(0, at, n), options);
-    if (at + n == rows) result.loss = std::make_shared<HostCopy>(losses.sum(at::kDouble));
+    if (at + n == rows) result.loss = losses.sum(at::kDouble);
     if (!options.gradients) continue;
     at::Tensor gradient = result.gradient.narrow(0, at, n);
     at::mm_out(gradient, logits, embedding);

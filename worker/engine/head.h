@@ -8,9 +8,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 
-#include "worker/engine/host_copy.h"
+#include "absl/status/statusor.h"
 
 namespace isthmus::engine {
 
@@ -24,11 +24,14 @@ struct HeadOptions {
 };
 
 struct HeadResult {
-  std::shared_ptr<HostCopy> loss;  // fp64, of the rows' cross-entropies summed, in nats
-  at::Tensor gradient;             // of `x`, of its type
+  at::Tensor loss;      // fp64, of the rows' cross-entropies summed, in nats
+  at::Tensor gradient;  // of `x`, of its type
 
   double LossSum() const;  // waits for it
 };
+
+// HeadResult::loss, on its way to the host from now on; the call waits for it.
+std::function<absl::StatusOr<double>()> LateLoss(const at::Tensor& loss);
 
 // x: rows x hidden; embedding: vocabulary x hidden of the same type, bf16 or fp32; targets: rows,
 // int64, each below the vocabulary. Adds the gradient of the embedding to `embedding_gradient`,

@@ -55,6 +55,20 @@ int64_t ElementsOf(const std::vector<Parameter>& parameters, GroupPlan::Tensors 
   return elements;
 }
 
+BlockWeights WeightsAt(const std::vector<Parameter>& parameters, size_t i) {
+  const auto at = [&](size_t k) { return parameters[i + k].operand; };
+  return {at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), at(9), at(10), at(11)};
+}
+
+double SumOfSquares(const std::vector<Parameter>& parameters, bool with_tied) {
+  double sum = 0;
+  for (const Parameter& p : parameters) {
+    const at::Tensor& grad = p.value.grad();
+    if (grad.defined() && (with_tied || !p.tied)) sum += SumOfSquares(grad);
+  }
+  return sum;
+}
+
 absl::Status ReadGradients(const std::vector<Parameter>& parameters, GroupPlan::Tensors set,
                            int64_t first, absl::Span<float> out) {
   return ForRange(parameters, set, first, out.size(),

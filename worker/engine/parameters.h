@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "proto/plan.pb.h"
 #include "worker/engine/adamw.h"
+#include "worker/engine/blocks.h"
 #include "worker/engine/gpt2_parameters.h"
 
 namespace isthmus::engine {
@@ -56,6 +57,12 @@ absl::Status ForRange(const std::vector<Parameter>& parameters, GroupPlan::Tenso
   }
   return absl::OkStatus();
 }
+
+// In the order of a block's weights, from the one at `i` on.
+BlockWeights WeightsAt(const std::vector<Parameter>& parameters, size_t i);
+
+// Of the gradients that there are, the tied ones among them or not.
+double SumOfSquares(const std::vector<Parameter>& parameters, bool with_tied);
 
 // Elements [first, first + size) of the set. InvalidArgument: beyond it.
 absl::Status ReadGradients(const std::vector<Parameter>& parameters, GroupPlan::Tensors set,

@@ -47,12 +47,12 @@ __global__ void UpdateAll(AdamWFactors f, const float* __restrict__ gradient,
 
 bool HaveKernels() { return true; }
 
-const char* AdamWKernel(int device, const AdamWFactors& factors, const float* gradient,
+const char* AdamWKernel(const Queue& on, const AdamWFactors& factors, const float* gradient,
                         float* weight, float* avg, float* avg_sq, int64_t elements) {
   if (elements == 0) return nullptr;
-  const OnDevice on(device);
+  const OnDevice current(on.device);
   const int64_t blocks = std::min<int64_t>((elements / 4 + kThreads) / kThreads, 132 * 16);
-  UpdateAll<<<static_cast<unsigned>(blocks), kThreads>>>(factors, gradient, weight, avg, avg_sq,
+  UpdateAll<<<static_cast<unsigned>(blocks), kThreads, 0, StreamOf(on)>>>(factors, gradient, weight, avg, avg_sq,
                                                          elements);
   return LastError();
 }

@@ -47,8 +47,8 @@ __global__ void AddAll(const __grid_constant__ Pieces pieces) {
 
 }  // namespace
 
-const char* AddBf16Kernel(int device, const Bf16Sum* sums, int64_t count) {
-  const OnDevice on(device);
+const char* AddBf16Kernel(const Queue& on, const Bf16Sum* sums, int64_t count) {
+  const OnDevice current(on.device);
   for (int64_t begin = 0; begin < count; begin += kPieces) {
     const int n = static_cast<int>(std::min<int64_t>(kPieces, count - begin));
     Pieces pieces;
@@ -58,7 +58,7 @@ const char* AddBf16Kernel(int device, const Bf16Sum* sums, int64_t count) {
       most = std::max(most, pieces.at[i].elements);
     }
     const int64_t blocks = std::min<int64_t>((most / 8 + kThreads - 1) / kThreads + 1, kBlocks);
-    AddAll<<<dim3(static_cast<unsigned>(blocks), n), kThreads>>>(pieces);
+    AddAll<<<dim3(static_cast<unsigned>(blocks), n), kThreads, 0, StreamOf(on)>>>(pieces);
   }
   return LastError();
 }

@@ -98,30 +98,30 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename T>
-void Launch(void* logits, const int64_t* targets, float* losses, int64_t rows, int64_t vocabulary,
+void Launch(cudaStream_t stream, void* logits, const int64_t* targets, float* losses, int64_t rows, int64_t vocabulary,
             float scale, bool gradient) {
   constexpr int kElements = 16 / sizeof(T);
   const unsigned blocks = static_cast<unsigned>(rows);
   T* const data = static_cast<T*>(logits);
   if (vocabulary % kElements == 0) {
     CrossEntropy<T, kElements>
-        <<<blocks, kThreads>>>(data, targets, losses, vocabulary, scale, gradient);
+        <<<blocks, kThreads, 0, stream>>>(data, targets, losses, vocabulary, scale, gradient);
   } else {
-    CrossEntropy<T, 1><<<blocks, kThreads>>>(data, targets, losses, vocabulary, scale, gradient);
+    CrossEntropy<T, 1><<<blocks, kThreads, 0, stream>>>(data, targets, losses, vocabulary, scale, gradient);
   }
 }
 
 }  // namespace
 
-const char* CrossEntropyKernel(int device, void* logits, bool bf16, const int64_t* targets,
+const char* CrossEntropyKernel(const Queue& on, void* logits, bool bf16, const int64_t* targets,
                                float* losses, int64_t rows, int64_t vocabulary, float scale,
                                bool gradient) {
   if (rows == 0) return nullptr;
-  const OnDevice on(device);
+  const OnDevice current(on.device);
   if (bf16) {
-    Launch<__nv_bfloat16>(logits, targets, losses, rows, vocabulary, scale, gradient);
+    Launch<__nv_bfloat16>(StreamOf(on), logits, targets, losses, rows, vocabulary, scale, gradient);
   } else {
-    Launch<float>(logits, targets, losses, rows, vocabulary, scale, gradient);
+    Launch<float>(StreamOf(on), logits, targets, losses, rows, vocabulary, scale, gradient);
   }
   return LastError();
 }

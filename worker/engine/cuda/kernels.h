@@ -2,8 +2,8 @@
 // C++: a build without CUDA links kernels_stub.cc, and the engine then takes LibTorch's operators,
 // which compute the same (AdamW: to the bit).
 //
-// Memory is the device's; work is queued on its default stream, the engine's. A call returns null,
-// or what went wrong. For worker/engine alone. Thread: any.
+// Memory is the device's; work is queued on `on.stream`. A call returns null, or what went wrong.
+// For worker/engine alone. Thread: any.
 #ifndef ISTHMUS_WORKER_ENGINE_CUDA_KERNELS_H_
 #define ISTHMUS_WORKER_ENGINE_CUDA_KERNELS_H_
 
@@ -15,8 +15,13 @@ namespace isthmus::engine {
 
 bool HaveKernels();
 
+struct Queue {
+  int device = 0;
+  void* stream = nullptr;  // cudaStream_t; null: the default one
+};
+
 // adamw.cc's loop, in the same roundings.
-const char* AdamWKernel(int device, const AdamWFactors& factors, const float* gradient,
+const char* AdamWKernel(const Queue& on, const AdamWFactors& factors, const float* gradient,
                         float* weight, float* avg, float* avg_sq, int64_t elements);
 
 // to[i] += from[i], bf16 to fp32; both aligned to 16 bytes.
@@ -25,12 +30,12 @@ struct Bf16Sum {
   float* to;
   int64_t elements;
 };
-const char* AddBf16Kernel(int device, const Bf16Sum* sums, int64_t count);
+const char* AddBf16Kernel(const Queue& on, const Bf16Sum* sums, int64_t count);
 
 // losses[row] = log(sum(exp(logits[row]))) - logits[row][targets[row]], in fp32. With `gradient`,
 // each logit is replaced by (its share of the softmax - 1 at the target) x scale, rounded to the
 // type of the logits: bf16, or fp32.
-const char* CrossEntropyKernel(int device, void* logits, bool bf16, const int64_t* targets,
+const char* CrossEntropyKernel(const Queue& on, void* logits, bool bf16, const int64_t* targets,
                                float* losses, int64_t rows, int64_t vocabulary, float scale,
                                bool gradient);
 

@@ -4,6 +4,8 @@
 
 #include <cuda_runtime.h>
 
+#include "worker/engine/cuda/kernels.h"
+
 namespace isthmus::engine {
 
 // The device is the thread's current one while this lives.
@@ -23,6 +25,8 @@ class OnDevice {
   int before_ = 0;
   bool changed_ = false;
 };
+
+inline cudaStream_t StreamOf(const Queue& on) { return static_cast<cudaStream_t>(on.stream); }
 
 inline const char* LastError() {
   const cudaError_t error = cudaGetLastError();
