@@ -3,8 +3,8 @@
 // tests/gpu/run.sh runs both in one go.
 //
 //   gpu_engine_bench [SHAPE [PRECISION [STAGES]]]    124m | xl | xl48, fp32 | tf32 | bf16, 1 | 2
-//   gpu_engine_bench SHAPE start FILE                the weights and tokens that it begins with, for
-//                                                    gpu_engine_torch.py: losses can then be compared
+//   gpu_engine_bench SHAPE start FILE    the weights and tokens that it begins with, for
+//                                        gpu_engine_torch.py: losses can then be compared
 //   ISTHMUS_PROFILE=1: cudaProfilerStart and Stop around one micro-batch, for ncu
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <cuda_profiler_api.h>

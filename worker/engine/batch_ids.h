@@ -1,5 +1,5 @@
-// What comes in with a micro-batch: tensors and token ids checked against the model, ids as a tensor
-// of the stage's device.
+// What comes in with a micro-batch: tensors and token ids checked against the model, ids as a
+// tensor of the stage's device.
 // For worker/engine alone. Thread: pure functions.
 #ifndef ISTHMUS_WORKER_ENGINE_BATCH_IDS_H_
 #define ISTHMUS_WORKER_ENGINE_BATCH_IDS_H_

@@ -1,7 +1,7 @@
 // DeviceGraph: work that is queued on a GPU, recorded once and queued again by one call (a CUDA
-// graph), which costs the host next to nothing. What the work allocated while it was recorded is the
-// graph's from then on: each replay writes the same memory. A build without CUDA links a stub. For
-// worker/engine alone. Thread: one; its stream is not the default one (UseOwnStream).
+// graph), which costs the host next to nothing. What the work allocated while it was recorded is
+// the graph's from then on: each replay writes the same memory. A build without CUDA links a stub.
+// For worker/engine alone. Thread: one; its stream is not the default one (UseOwnStream).
 #ifndef ISTHMUS_WORKER_ENGINE_DEVICE_GRAPH_H_
 #define ISTHMUS_WORKER_ENGINE_DEVICE_GRAPH_H_
 

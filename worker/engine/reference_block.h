@@ -16,7 +16,7 @@
 
 namespace isthmus::engine {
 
-// 8 samples of 128 positions, hidden 256, 4 heads; on a GPU of 1024 positions, hidden 768, 12 heads.
+// 8 samples of 128 positions, hidden 256, 4 heads; on a GPU 1024 positions, hidden 768, 12 heads.
 inline constexpr int kReferenceSamples = 8;
 ModelSpec ReferenceModel(bool on_gpu);
 

@@ -36,6 +36,16 @@ TEST(JobDefaults, FillsWhatIsUnsetAndKeepsWhatIsSet) {
   EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
 }
 
+TEST(JobDefaults, AVocabularyMayHaveAMillionTokens) {
+  JobSpec job = SmallJob();
+  FillDefaults(&job);
+  job.mutable_model()->set_vocabulary(static_cast<int32_t>(kMaxVocabulary));
+  EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
+  job.mutable_model()->set_vocabulary(static_cast<int32_t>(kMaxVocabulary) + 1);
+  EXPECT_THAT(std::string(ValidateJob(job).message()),
+              ::testing::HasSubstr("it must be from 2 to 1048576"));
+}
+
 TEST(JobDefaults, Precisions) {
   JobSpec job = SmallJob();
   FillDefaults(&job);

@@ -52,8 +52,8 @@ const char* AdamWKernel(const Queue& on, const AdamWFactors& factors, const floa
   if (elements == 0) return nullptr;
   const OnDevice current(on.device);
   const int64_t blocks = std::min<int64_t>((elements / 4 + kThreads) / kThreads, 132 * 16);
-  UpdateAll<<<static_cast<unsigned>(blocks), kThreads, 0, StreamOf(on)>>>(factors, gradient, weight, avg, avg_sq,
-                                                         elements);
+  UpdateAll<<<static_cast<unsigned>(blocks), kThreads, 0, StreamOf(on)>>>(factors, gradient, weight,
+                                                                          avg, avg_sq, elements);
   return LastError();
 }
 

@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename T>
-void Launch(cudaStream_t stream, void* logits, const int64_t* targets, float* losses, int64_t rows, int64_t vocabulary,
-            float scale, bool gradient) {
+void Launch(cudaStream_t stream, void* logits, const int64_t* targets, float* losses, int64_t rows,
+            int64_t vocabulary, float scale, bool gradient) {
   constexpr int kElements = 16 / sizeof(T);
   const unsigned blocks = static_cast<unsigned>(rows);
   T* const data = static_cast<T*>(logits);
@@ -107,7 +107,8 @@ void Launch(cudaStream_t stream, void* logits, const int64_t* targets, float* lo
     CrossEntropy<T, kElements>
         <<<blocks, kThreads, 0, stream>>>(data, targets, losses, vocabulary, scale, gradient);
   } else {
-    CrossEntropy<T, 1><<<blocks, kThreads, 0, stream>>>(data, targets, losses, vocabulary, scale, gradient);
+    CrossEntropy<T, 1>
+        <<<blocks, kThreads, 0, stream>>>(data, targets, losses, vocabulary, scale, gradient);
   }
 }
 
