@@ -176,6 +176,31 @@ float HalfToFloat(uint16_t half) {
   return value;
 }
 
+// Of an element of a type that floats are made of.
+absl::StatusOr<int64_t> FloatBytes(const std::string& dtype) {
+  if (dtype == "F32") return 4;
+  if (dtype == "F16" || dtype == "BF16") return 2;
+  return absl::InvalidArgumentError(
+      absl::StrCat("type ", Quoted(dtype), " is not supported; convert to F32, F16 or BF16"));
+}
+
+// `from` may be the second half of `out` in place, where the type is half as wide.
+void Widen(const std::string& dtype, const char* from, absl::Span<float> out) {
+  if (dtype == "F32") {
+    if (!out.empty()) std::memcpy(out.data(), from, out.size() * 4);
+    return;
+  }
+  const bool half = dtype == "F16";
+  for (size_t i = 0; i < out.size(); ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, from + 2 * i, 2);
+    const uint32_t wide = uint32_t{bits} << 16;
+    float value;
+    std::memcpy(&value, &wide, 4);
+    out[i] = half ? HalfToFloat(bits) : value;
+  }
+}
+
 // The length of the header; `prefix` is the beginning of a file of `file_bytes`.
 absl::StatusOr<int64_t> HeaderBytes(absl::string_view prefix, int64_t file_bytes) {
   uint64_t header_bytes = 0;
@@ -227,7 +252,7 @@ absl::StatusOr<std::map<std::string, SafetensorsEntry>> ParseSafetensors(absl::s
 }
 
 absl::StatusOr<std::map<std::string, SafetensorsPlace>> ReadSafetensorsPlaces(
-    const RandomAccessFile& file) {
+    const ByteSource& file) {
   std::string prefix(static_cast<size_t>(std::min(file.bytes(), kPrefixBytes)), '\0');
   RETURN_IF_ERROR(file.ReadAt(0, prefix.size(), prefix.data()));
   ASSIGN_OR_RETURN(const int64_t header_bytes, HeaderBytes(prefix, file.bytes()));
@@ -292,28 +317,27 @@ absl::StatusOr<std::string> WriteSafetensors(std::vector<SafetensorsItem> items,
 }
 
 absl::StatusOr<std::vector<float>> ToFloats(const SafetensorsEntry& entry) {
-  const bool half = entry.dtype == "F16", brain = entry.dtype == "BF16";
-  if (!half && !brain && entry.dtype != "F32") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "type ", Quoted(entry.dtype), " is not supported; convert to F32, F16 or BF16"));
-  }
-  const size_t width = half || brain ? 2 : 4;
+  ASSIGN_OR_RETURN(const int64_t width, FloatBytes(entry.dtype));
   std::vector<float> values(entry.data.size() / width);
-  if (width == 4) {
-    if (!values.empty()) std::memcpy(values.data(), entry.data.data(), values.size() * 4);
-    return values;
-  }
-  for (size_t i = 0; i < values.size(); ++i) {
-    uint16_t bits;
-    std::memcpy(&bits, entry.data.data() + 2 * i, 2);
-    if (half) {
-      values[i] = HalfToFloat(bits);
-    } else {
-      const uint32_t wide = uint32_t{bits} << 16;
-      std::memcpy(&values[i], &wide, 4);
-    }
-  }
+  Widen(entry.dtype, entry.data.data(), absl::MakeSpan(values));
   return values;
+}
+
+absl::Status ReadFloats(const ByteSource& file, const SafetensorsPlace& place, int64_t first,
+                        absl::Span<float> out) {
+  ASSIGN_OR_RETURN(const int64_t width, FloatBytes(place.dtype));
+  const auto count = static_cast<int64_t>(out.size());
+  if (first < 0 || first > place.bytes / width || count > place.bytes / width - first)
+    return absl::InvalidArgumentError(
+        absl::StrCat("elements ", first, " to ", first + count, " of ", place.bytes / width));
+  char* const bytes = reinterpret_cast<char*>(out.data());
+  if (width == 4) return file.ReadAt(place.at + 4 * first, out.size() * 4, bytes);
+  // Into the second half of `out`: each element is read before the ones that it becomes are
+  // written over it.
+  char* const narrow = bytes + out.size() * 2;
+  RETURN_IF_ERROR(file.ReadAt(place.at + 2 * first, out.size() * 2, narrow));
+  Widen(place.dtype, narrow, out);
+  return absl::OkStatus();
 }
 
 }  // namespace isthmus

@@ -11,7 +11,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "base/file/random_access_file.h"
+#include "absl/types/span.h"
+#include "base/file/byte_source.h"
 
 namespace isthmus {
 
@@ -34,7 +35,7 @@ struct SafetensorsPlace {
 
 // Reads the header alone; what is beyond it must be as long as the header says.
 absl::StatusOr<std::map<std::string, SafetensorsPlace>> ReadSafetensorsPlaces(
-    const RandomAccessFile& file);
+    const ByteSource& file);
 
 struct SafetensorsItem {
   std::string name;
@@ -61,6 +62,10 @@ absl::StatusOr<std::string> SafetensorsHead(const std::vector<SafetensorsSpec>& 
 
 // F32, F16 and BF16 to floats. InvalidArgument for other types.
 absl::StatusOr<std::vector<float>> ToFloats(const SafetensorsEntry& entry);
+
+// The same of elements [first, first + out.size()) of a tensor that is not in memory.
+absl::Status ReadFloats(const ByteSource& file, const SafetensorsPlace& place, int64_t first,
+                        absl::Span<float> out);
 
 }  // namespace isthmus
 

@@ -1,10 +1,12 @@
 #include "daemon/checkpoint_client.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/file/durable_file.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/rpc/channel.h"
@@ -19,6 +21,7 @@ namespace isthmus::daemon {
 namespace {
 
 constexpr size_t kChunkBytes = 64 << 10;  // each one that has gone is progress
+constexpr size_t kPieceBytes = 4 << 20;   // that is read of a part at once
 
 rpc::ChannelOptions BulkChannel(const CheckpointClientOptions& options) {
   rpc::ChannelOptions channel;
@@ -44,26 +47,22 @@ const LocalPart* Find(const std::vector<LocalPart>& parts, const std::string& fi
   return nullptr;
 }
 
-// One file with the tensors `names` of `own` and `tied` (may be empty); nothing if one is missing.
-absl::optional<std::string> Merge(std::string own, const std::string& tied,
-                                  const google::protobuf::RepeatedPtrField<std::string>& names) {
-  const auto mine = ParseSafetensors(own), others = ParseSafetensors(tied);
-  if (!mine.ok()) return absl::nullopt;
-  bool all_mine = true;
-  std::vector<SafetensorsItem> items;
-  for (const std::string& name : names) {
-    auto found = mine->find(name);
-    if (found == mine->end()) {
-      all_mine = false;
-      if (!others.ok() || (found = others->find(name)) == others->end()) return absl::nullopt;
-    }
-    const SafetensorsEntry& entry = found->second;
-    items.push_back({name, entry.dtype, entry.shape, entry.data});
+// Whether the tensors `names` are in `own` and `tied` (may be null); `both`: not in `own` alone.
+bool HoldTensors(const ByteSource& own, const ByteSource* tied,
+                 const google::protobuf::RepeatedPtrField<std::string>& names, bool* both) {
+  const auto mine = ReadSafetensorsPlaces(own);
+  if (!mine.ok()) return false;
+  std::map<std::string, SafetensorsPlace> others;
+  if (tied != nullptr) {
+    auto places = ReadSafetensorsPlaces(*tied);
+    if (places.ok()) others = *std::move(places);
   }
-  if (all_mine) return own;
-  absl::StatusOr<std::string> merged = WriteSafetensors(std::move(items), {});
-  if (!merged.ok()) return absl::nullopt;
-  return *std::move(merged);
+  for (const std::string& name : names) {
+    if (mine->count(name) > 0) continue;
+    if (others.count(name) == 0) return false;
+    *both = true;
+  }
+  return true;
 }
 
 }  // namespace
@@ -71,11 +70,12 @@ absl::optional<std::string> Merge(std::string own, const std::string& tied,
 struct CheckpointClient::Transfer {
   int64_t best = 0;  // bytes that an attempt moved
   absl::Time advanced = SteadyNow();
+  bool over = false;  // what is sent can't be read, or what comes not be stored
 };
 
 struct CheckpointClient::Answer {
   bool use_local = false;
-  std::string bytes;
+  std::unique_ptr<ScratchFile> file;
 };
 
 // A call that Cancel can end, and that ends by itself without progress.
@@ -141,7 +141,7 @@ absl::Status CheckpointClient::Retry(const std::string& what, F attempt) {
     const absl::Duration delay = BackoffDelay(options_.backoff, failures, options_.seed);
     MutexLock lock(&mutex_);
     if (!cancelled_.ok()) return cancelled_;
-    if (!WorthAnotherTry(status) ||
+    if (transfer.over || !WorthAnotherTry(status) ||
         SteadyNow() + delay >= transfer.advanced + options_.give_up_after) {
       return Annotate(status, absl::StrCat(what, " at the coordinator ", options_.coordinator,
                                            ", attempt ", failures));
@@ -155,21 +155,19 @@ absl::Status CheckpointClient::Retry(const std::string& what, F attempt) {
   }
 }
 
-absl::Status CheckpointClient::Put(const PutCheckpointHeader& header, absl::string_view bytes) {
+absl::Status CheckpointClient::Put(const PutCheckpointHeader& header, const ByteSource& part) {
   return Retry(absl::StrCat("storing ", header.file(), " of step ", header.step(), ", stage ",
                             header.stage()),
-               [&](Transfer* transfer) { return PutOnce(header, bytes, transfer); });
+               [&](Transfer* transfer) { return PutOnce(header, part, transfer); });
 }
 
-void CheckpointClient::Keep(const PutCheckpointHeader& header, absl::string_view bytes) {
-  if (options_.parts == nullptr) return;
-  const absl::Status kept = options_.parts->Keep(header, bytes);
-  if (kept.ok()) return;
-  LogInfo(header.file(), " of checkpoint ", header.step(), " is not kept on this host (",
-          kept.message(), "): a resume fetches it from the coordinator");
+absl::StatusOr<worker::KeptFile> CheckpointClient::Keep(const PutCheckpointHeader& header,
+                                                        const ByteSource& part) {
+  if (options_.parts == nullptr) return absl::FailedPreconditionError("this host keeps no parts");
+  return options_.parts->Keep(header, part);
 }
 
-absl::Status CheckpointClient::PutOnce(const PutCheckpointHeader& header, absl::string_view bytes,
+absl::Status CheckpointClient::PutOnce(const PutCheckpointHeader& header, const ByteSource& part,
                                        Transfer* transfer) {
   Call call(this);
   PutCheckpointReply reply;
@@ -177,100 +175,138 @@ absl::Status CheckpointClient::PutOnce(const PutCheckpointHeader& header, absl::
   PutCheckpointChunk chunk;
   *chunk.mutable_header() = WithValidText(header);
   bool ok = writer->Write(chunk);
-  for (size_t at = 0; ok && at < bytes.size(); at += kChunkBytes) {
-    call.Touch();
-    chunk.set_data(std::string(bytes.substr(at, kChunkBytes)));
-    ok = writer->Write(chunk);
-    if (ok) Advance(transfer, static_cast<int64_t>(at + chunk.data().size()));
+  int64_t sent = 0;
+  absl::Status unread;
+  if (ok) {
+    unread = ForEachPiece(part, kPieceBytes, [&](absl::string_view piece) {
+      for (; ok && !piece.empty(); piece.remove_prefix(chunk.data().size())) {
+        call.Touch();
+        chunk.set_data(std::string(piece.substr(0, kChunkBytes)));
+        ok = writer->Write(chunk);
+        sent += static_cast<int64_t>(chunk.data().size());
+        if (ok) Advance(transfer, sent);
+      }
+      return ok ? absl::OkStatus() : absl::CancelledError("the call has ended");
+    });
   }
   call.Touch();
+  if (ok && !unread.ok()) {
+    transfer->over = true;
+    call.context()->TryCancel();
+    writer->Finish().IgnoreError();
+    return unread;
+  }
   writer->WritesDone();
   return rpc::FromGrpc(writer->Finish());
 }
 
-absl::StatusOr<std::string> CheckpointClient::Fetch(const FetchCheckpointRequest& request) {
+absl::StatusOr<worker::FetchedFiles> CheckpointClient::Fetch(
+    const FetchCheckpointRequest& request) {
   FetchCheckpointRequest asked = request;
-  absl::optional<std::string> here = FromHere(&asked);
+  worker::FetchedFiles here = FromHere(&asked);
   Answer answer;
   RETURN_IF_ERROR(Retry(absl::StrCat("fetching ", request.what(), " of step ", request.step()),
                         [&](Transfer* transfer) { return FetchOnce(asked, transfer, &answer); }));
-  if (!answer.use_local) return std::move(answer.bytes);
-  if (!here.has_value()) {
+  if (!answer.use_local) {
+    here.clear();
+    here.push_back(std::move(answer.file));
+    return here;
+  }
+  if (here.empty()) {
     return absl::InternalError(absl::StrCat("the coordinator ", options_.coordinator, " takes ",
                                             request.what(), " of step ", request.step(),
                                             " to be on this disk, which nobody said"));
   }
   LogInfo(request.what(), " of checkpoint ", request.step(),
           " is taken from this host's own disk: the coordinator's is the same");
-  return *std::move(here);
+  return here;
 }
 
 // What is asked for as this disk has it, if all of it is there and sound; then `request` says so.
 // The tied embedding is that of the weights that the coordinator compares, by its name.
-absl::optional<std::string> CheckpointClient::FromHere(FetchCheckpointRequest* request) {
-  if (options_.parts == nullptr || request->step() < 0) return absl::nullopt;
+worker::FetchedFiles CheckpointClient::FromHere(FetchCheckpointRequest* request) {
+  worker::FetchedFiles files;
+  if (options_.parts == nullptr || request->step() < 0) return files;
   const std::vector<LocalPart> parts = options_.parts->Parts(request->job_id(), request->step());
   const LocalPart* own = Find(parts, FileOf(request->what()));
+  const int replica = request->what() == "weights" ? 0 : request->replica();
   const LocalPart* weights = Find(parts, FileOf("weights"));
   const LocalPart* tied =
       weights == nullptr ? nullptr : Find(parts, worker::TiedFile(weights->checksum()));
-  if (own == nullptr) return absl::nullopt;
-  const auto read = [&](const LocalPart* part) {
-    absl::StatusOr<std::string> bytes =
-        options_.parts->Read(request->job_id(), request->step(), *part);
-    if (bytes.ok()) return absl::optional<std::string>(*std::move(bytes));
+  if (own == nullptr || own->replica() != replica) return files;
+  const auto open = [&](const LocalPart* part) -> std::unique_ptr<ByteSource> {
+    if (part == nullptr) return nullptr;
+    auto opened = options_.parts->Open(request->job_id(), request->step(), *part);
+    if (opened.ok()) return *std::move(opened);
     LogWarning("what this host kept of checkpoint ", request->step(),
-               " is of no use, it is fetched: ", bytes.status().message());
-    return absl::optional<std::string>();
+               " is of no use, it is fetched: ", opened.status().message());
+    return nullptr;
   };
-  absl::optional<std::string> bytes = read(own);
-  if (bytes.has_value() && request->what() != "state")
-    bytes = Merge(*std::move(bytes), tied == nullptr ? "" : read(tied).value_or(""),
-                  request->tensors());
-  if (bytes.has_value()) *request->add_have() = *own;
-  return bytes;
+  std::unique_ptr<ByteSource> mine = open(own), theirs;
+  if (mine == nullptr) return files;
+  bool both = false;
+  if (request->what() != "state") {
+    theirs = open(tied);
+    if (!HoldTensors(*mine, theirs.get(), request->tensors(), &both)) return files;
+  }
+  *request->add_have() = *own;
+  files.push_back(std::move(mine));
+  if (both) files.push_back(std::move(theirs));
+  return files;
+}
+
+// A file for an answer of so many bytes.
+absl::Status CheckpointClient::TakeFirst(int64_t total, std::unique_ptr<ScratchFile>* file) const {
+  ASSIGN_OR_RETURN(*file, ScratchFile::Create(options_.scratch_dir));
+  const int64_t room = std::max<int64_t>(0, FreeBytes(options_.scratch_dir) - options_.free_bytes);
+  if (total >= 0 && total <= room) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the answer has ", total, " bytes, and this host has room for ", room, " in ",
+                   options_.scratch_dir, ", where it is put: free some disk there"));
 }
 
 absl::Status CheckpointClient::FetchOnce(const FetchCheckpointRequest& request, Transfer* transfer,
                                          Answer* answer) {
   *answer = Answer();
-  std::string* const bytes = &answer->bytes;
   Call call(this);
   const auto reader =
       Bulk::NewStub(channel_)->FetchCheckpoint(call.context(), WithValidText(request));
   FetchCheckpointChunk chunk;
   int64_t total = -1;
   uint64_t checksum = 0;
-  absl::Status bad;
-  while (bad.ok() && reader->Read(&chunk)) {
+  Hasher hasher;
+  absl::Status bad, full;
+  while (bad.ok() && full.ok() && reader->Read(&chunk)) {
     call.Touch();
     if (total < 0) {
       answer->use_local = chunk.use_local();
       total = chunk.total_bytes();
-      if (total < 0 || total > options_.max_fetch_bytes) {
-        bad = absl::ResourceExhaustedError(absl::StrCat("the answer has ", total,
-                                                        " bytes; this daemon takes at most ",
-                                                        options_.max_fetch_bytes));
-        break;
-      }
-      bytes->reserve(static_cast<size_t>(total));
+      full = TakeFirst(total, &answer->file);
+      if (!full.ok()) break;
     }
-    if (bytes->size() + chunk.data().size() > static_cast<size_t>(total))
+    const int64_t have = answer->file->bytes();
+    if (have + static_cast<int64_t>(chunk.data().size()) > total) {
       bad = absl::DataLossError("the answer is longer than announced");
-    if (bad.ok()) bytes->append(chunk.data());
-    Advance(transfer, static_cast<int64_t>(bytes->size()));
+    } else {
+      full = answer->file->Append(chunk.data());
+      hasher.Update(chunk.data().data(), chunk.data().size());
+    }
+    Advance(transfer, answer->file->bytes());
     checksum = chunk.checksum();
   }
-  if (!bad.ok()) call.context()->TryCancel();
+  if (!bad.ok() || !full.ok()) call.context()->TryCancel();
   const absl::Status status = rpc::FromGrpc(reader->Finish());
+  transfer->over = !full.ok();
+  RETURN_IF_ERROR(full);
   RETURN_IF_ERROR(bad);
   RETURN_IF_ERROR(status);
   if (answer->use_local) return absl::OkStatus();
-  if (total < 0 || bytes->size() != static_cast<size_t>(total)) {
-    return absl::DataLossError(absl::StrCat("the answer has ", bytes->size(), " of ",
-                                            std::max<int64_t>(total, 0), " bytes"));
+  const int64_t have = answer->file == nullptr ? 0 : answer->file->bytes();
+  if (total < 0 || have != total) {
+    return absl::DataLossError(
+        absl::StrCat("the answer has ", have, " of ", std::max<int64_t>(total, 0), " bytes"));
   }
-  if (checksum != Hash64(*bytes)) return absl::DataLossError("the answer's checksum is wrong");
+  if (checksum != hasher.Digest()) return absl::DataLossError("the answer's checksum is wrong");
   return absl::OkStatus();
 }
 

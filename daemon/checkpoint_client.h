@@ -4,8 +4,9 @@
 // While the coordinator is away a call is tried again with back-off, until no attempt has come
 // further than those before it for `give_up_after`; an attempt that makes no progress for
 // `no_progress` is broken off. What the coordinator refuses is not tried again. What this daemon
-// keeps of a checkpoint on its own disk, and the coordinator has the same of, is not fetched. One
-// client a session. Thread: any; Cancel ends the running calls and all later ones.
+// keeps of a checkpoint on its own disk, and the coordinator has the same of, is not fetched. What
+// is fetched goes into a file without a name, so memory does not grow with the model. One client a
+// session. Thread: any; Cancel ends the running calls and all later ones.
 #ifndef ISTHMUS_DAEMON_CHECKPOINT_CLIENT_H_
 #define ISTHMUS_DAEMON_CHECKPOINT_CLIENT_H_
 
@@ -14,7 +15,7 @@
 #include <set>
 #include <string>
 
-#include "absl/types/optional.h"
+#include "base/file/scratch_file.h"
 #include "base/mutex.h"
 #include "daemon/backoff.h"
 #include "daemon/net/watchdog.h"
@@ -34,19 +35,21 @@ struct CheckpointClientOptions {
   absl::Duration give_up_after = absl::Minutes(5);
   absl::Duration no_progress = absl::Minutes(2);
   BackoffOptions backoff;
-  int64_t max_fetch_bytes = int64_t{16} << 30;  // one answer, held in memory
-  uint64_t seed = 0;                            // of the jitter
-  Watchdog* watchdog = nullptr;                 // these outlive the client
-  PartDir* parts = nullptr;                     // null: nothing is kept on this disk
+  std::string scratch_dir;                 // answers go into files there
+  int64_t free_bytes = int64_t{64} << 20;  // that they leave on its file system
+  uint64_t seed = 0;                       // of the jitter
+  Watchdog* watchdog = nullptr;            // these outlive the client
+  PartDir* parts = nullptr;                // null: nothing is kept on this disk
 };
 
 class CheckpointClient : public worker::CheckpointStore {
  public:
   explicit CheckpointClient(CheckpointClientOptions options);
 
-  absl::Status Put(const PutCheckpointHeader& header, absl::string_view bytes) override;
-  void Keep(const PutCheckpointHeader& header, absl::string_view bytes) override;
-  absl::StatusOr<std::string> Fetch(const FetchCheckpointRequest& request) override;
+  absl::StatusOr<worker::KeptFile> Keep(const PutCheckpointHeader& header,
+                                        const ByteSource& part) override;
+  absl::Status Put(const PutCheckpointHeader& header, const ByteSource& part) override;
+  absl::StatusOr<worker::FetchedFiles> Fetch(const FetchCheckpointRequest& request) override;
 
   // Of all calls so far, as far as their best attempts came: grows while something moves.
   int64_t bytes_moved() const;
@@ -57,10 +60,11 @@ class CheckpointClient : public worker::CheckpointStore {
   class Call;
   struct Transfer;  // of one Put or Fetch, over its attempts
   struct Answer;    // to a Fetch
-  absl::Status PutOnce(const PutCheckpointHeader& header, absl::string_view bytes,
+  absl::Status PutOnce(const PutCheckpointHeader& header, const ByteSource& part,
                        Transfer* transfer);
   absl::Status FetchOnce(const FetchCheckpointRequest& request, Transfer* transfer, Answer* answer);
-  absl::optional<std::string> FromHere(FetchCheckpointRequest* request);
+  absl::Status TakeFirst(int64_t total, std::unique_ptr<ScratchFile>* file) const;
+  worker::FetchedFiles FromHere(FetchCheckpointRequest* request);
   void Advance(Transfer* transfer, int64_t bytes);
   template <typename F>
   absl::Status Retry(const std::string& what, F attempt);

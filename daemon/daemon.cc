@@ -91,8 +91,7 @@ absl::Status Daemon::Listen() {
   runner_options.checkpoints.coordinator = options_.coordinator;
   runner_options.checkpoints.use_proxy = options_.use_proxy;
   runner_options.checkpoints.backoff = options_.backoff;
-  runner_options.checkpoints.max_fetch_bytes =
-      std::max<int64_t>(options_.memory_bytes, int64_t{64} << 20);
+  runner_options.checkpoints.scratch_dir = state_.path() + "/spill";  // wiped at each start
   runner_options.checkpoints.seed = Hash64(instance_);
   runner_options.checkpoints.watchdog = &watchdog_;
   runner_options.use_proxy = options_.use_proxy;

@@ -84,10 +84,11 @@ void PartSender::Loop() {
 }
 
 absl::Status PartSender::Send(const KeptPart& part, CheckpointClient* client) {
-  int sent = 0;
+  int sent = 0, all = CheckpointFiles(0);
   for (const LocalPart& file : parts_->Parts(part.job_id(), part.step())) {
     if (file.generation() != part.generation() || !IsCheckpointFile(file.file())) continue;
-    const absl::StatusOr<std::string> bytes = parts_->Read(part.job_id(), part.step(), file);
+    const absl::StatusOr<std::unique_ptr<ByteSource>> bytes =
+        parts_->Open(part.job_id(), part.step(), file);
     if (!bytes.ok()) return Disown(part, bytes.status());
     PutCheckpointHeader header;
     header.set_job_id(part.job_id());
@@ -95,16 +96,17 @@ absl::Status PartSender::Send(const KeptPart& part, CheckpointClient* client) {
     header.set_step(part.step());
     header.set_stage(file.stage());
     header.set_stages(file.stages());
+    header.set_replica(file.replica());
     header.set_file(file.file());
     header.set_file_bytes(file.bytes());
     header.set_checksum(file.checksum());
-    RETURN_IF_ERROR(client->Put(header, *bytes));
+    RETURN_IF_ERROR(client->Put(header, **bytes));
+    all = CheckpointFiles(file.replica());
     ++sent;
   }
-  return sent == kCheckpointFiles
-             ? absl::OkStatus()
-             : Disown(part, absl::NotFoundError(absl::StrCat(sent, " of its ", kCheckpointFiles,
-                                                             " files are on this disk")));
+  return sent == all ? absl::OkStatus()
+                     : Disown(part, absl::NotFoundError(absl::StrCat(sent, " of its ", all,
+                                                                     " files are on this disk")));
 }
 
 absl::Status PartSender::Disown(const KeptPart& part, const absl::Status& why) {

@@ -5,8 +5,8 @@
 // One after the other, on a thread of its own and never beside a session: a session that begins
 // breaks off what is under way, and the coordinator asks again. A part that can't be sent is logged
 // and left; one that can't be read from the disk is disowned as well: what the daemon tells next
-// does not name it, so that nobody waits for it. Thread: any. Bounds: kMaxAsked; one file in
-// memory.
+// does not name it, so that nobody waits for it. Thread: any. Bounds: kMaxAsked; a
+// piece of a file in memory.
 #ifndef ISTHMUS_DAEMON_PART_SENDER_H_
 #define ISTHMUS_DAEMON_PART_SENDER_H_
 

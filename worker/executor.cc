@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "proto/model/recipe.h"
+#include "proto/plan/actions.h"
 #include "worker/link/frames.h"
 
 namespace isthmus::worker {
@@ -53,8 +54,10 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const SessionPlan& plan
 Executor::Executor(const SessionPlan& plan, ExecutorOptions options, int64_t skipped)
     : plan_(plan),
       o_(std::move(options)),
+      pieces_(BackwardPieces(TrainOf(plan.plan(), plan.rank()))),
       micros_(std::max(plan.micros(), plan.eval_micros())),
       slots_(plan.overlaps() ? 2 * micros_ : micros_),
+      agreement_(NextAgreement(plan.plan(), plan.plan().start_step(), false)),
       skipped_(skipped) {}
 
 void Executor::Begin(int64_t step) {
@@ -93,18 +96,8 @@ absl::StatusOr<StepResult> Executor::RunStep(int64_t step) {
     RETURN_IF_ERROR(Follow(plan_.mine().train(), draining_ ? Ahead::kNot : Ahead::kToo));
     filled_ = !draining_;
   }
-  StepState& state = states_[step % 2];
-  if (plan_.AgreesAfter(step)) {
-    const Vote step_decision = result_.decision;
-    agreeing_ = true;
-    state.finite = true;
-    wishes_.reset();
-    heard_.reset();
-    RETURN_IF_ERROR(Follow(plan_.mine().agree(), Ahead::kToo));
-    result_.decision.set_commit(step_decision.commit());  // for the record of the step
-    result_.decision.set_norm_sq(step_decision.norm_sq());
-  }
-  result_.loss = state.loss_sum / static_cast<double>(plan_.tokens_per_step());
+  if (plan_.local()) RETURN_IF_ERROR(Agree(step));
+  result_.loss = states_[step % 2].loss_sum / static_cast<double>(plan_.tokens_per_step());
   return result_;
 }
 
@@ -372,7 +365,14 @@ absl::Status Executor::Backward(const Action& action) {
   ScopedTimer timer(&result_.times.compute_ns);
   TraceScope span(o_.tracer, StepOf(action), {TraceSpan::BACKWARD, action.micro()});
   Slot& slot = SlotFor(action);
-  ASSIGN_OR_RETURN(slot.gradient, o_.stage->Backward(SlotOf(action), std::move(slot.gradient)));
+  const int micro = SlotOf(action), pieces = pieces_.at(action.micro());
+  if (pieces == 1) {
+    ASSIGN_OR_RETURN(slot.gradient, o_.stage->Backward(micro, std::move(slot.gradient)));
+  } else {
+    ASSIGN_OR_RETURN(slot.gradient,
+                     o_.stage->BackwardPiece(micro, slot.pieces++, std::move(slot.gradient)));
+    if (slot.pieces < pieces) return absl::OkStatus();
+  }
   if (slot.late_loss == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const double loss, slot.late_loss());
   slot.late_loss = nullptr;
@@ -418,8 +418,10 @@ Vote Executor::MakeDecision() {
   const Vote all = OwnVote();
   if (plan_.local() && !agreeing_) return Decide(all, false, false);
   const Vote decision = Decide(all, o_.checkpoint_due(step_, all), step_ + 1 >= plan_.end_step());
-  // Passes of the next step are under way: what was asked for comes after that one.
-  return plan_.overlaps() && !draining_ ? DrainFirst(decision) : decision;
+  // Passes of the next step are under way, or a fragment alone is agreed on: what was asked for
+  // comes after that step, or at the end of the round.
+  const bool later = plan_.overlaps() ? !draining_ : agreeing_ && !agreement_.of_all();
+  return later ? DrainFirst(decision) : decision;
 }
 
 // `from_link`: it came over that link; -1: it was made here.
@@ -449,19 +451,8 @@ absl::Status Executor::TellCodecs(bool checkpoint) {
   return absl::OkStatus();
 }
 
-// What the replicas agreed on becomes the weights of all; or, if it is not finite, those they last
-// agreed on come back.
-absl::Status Executor::Outer() {
-  ScopedTimer timer(&result_.times.sync_ns);
-  for (const int g : plan_.groups()) {
-    if (plan_.plan().groups(g).value() == GroupPlan::DIFFERENCE)
-      RETURN_IF_ERROR(groups_[g]->Settle(result_.decision.commit(), o_.stage));
-  }
-  return TellCodecs(result_.decision.checkpoint());
-}
-
 absl::Status Executor::Step() {
-  if (!plan_.AgreesAfter(step_)) {
+  if (agreement_.apply != step_) {
     ScopedTimer timer(&result_.times.sync_ns);
     RETURN_IF_ERROR(TellCodecs(result_.decision.checkpoint()));
   }

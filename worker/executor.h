@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -109,12 +110,14 @@ class Executor {
     Tensor gradient;                  // received, then computed
     std::function<absl::StatusOr<double>()> late_loss;  // of its forward pass; asked for once
     bool leave = false;  // in place of an activation: the validation pass ends here
+    int pieces = 0;      // of its backward pass, that are done
   };
 
   Executor(const SessionPlan& plan, ExecutorOptions options, int64_t skipped);
   void Begin(int64_t step);
   void BeginPasses(int64_t step);
   absl::Status Fill(int64_t step);
+  absl::Status Agree(int64_t step);
   enum class Ahead { kOnly, kToo, kNot };  // which actions of a list
   absl::Status Follow(const google::protobuf::RepeatedPtrField<Action>& list, Ahead ahead);
   absl::Status Do(const Action& action);
@@ -156,6 +159,7 @@ class Executor {
   ExecutorOptions o_;
   std::vector<std::unique_ptr<GroupReduction>> groups_;  // by index in plan.groups; null: not in it
   std::unique_ptr<SampleOrder> order_;                   // ranks that read data
+  const std::map<int, int> pieces_;                      // of each micro-batch's backward pass
   const int micros_;                                     // most of a step or a validation pass
   std::vector<Slot> slots_;
   int64_t step_ = 0;  // whose list is followed
@@ -165,6 +169,7 @@ class Executor {
   bool draining_ = false;  // ... and none of the next one begin
   int64_t drained_ = -1;   // the step that a decision said so of
   bool agreeing_ = false;  // the list of an agreement is followed
+  Agreement agreement_;    // with local steps, the next one, or that which is under way
   std::optional<StepRequests> wishes_;  // of this step
   std::optional<Vote> heard_;           // votes that came in this step
   int64_t skipped_ = 0;

@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "proto/codec/codec_pair.h"
 #include "proto/failure_cause.h"
-#include "worker/checkpoint.h"
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/checkpoint_writer.h"
 #include "worker/executor.h"
 #include "worker/failure.h"
 #include "worker/link/inlet.h"
@@ -78,7 +80,8 @@ class SessionImpl : public Session {
   std::unique_ptr<StepRecorder> recorder_;
   std::string codec_states_;      // in words, what became of them at a resume
   bool checkpoint_owed_ = false;  // due, but a stage was busy
-  bool last_unsaved_ = false;     // the last checkpoint waits for the one under way
+  bool last_unsaved_ = false;     // the last checkpoint waits for the one under way, or for Drain
+  bool draining_ = false;         // all steps are done, nothing is left to send
   std::atomic<bool> stop_requested_{false};
   std::atomic<bool> checkpoint_requested_{false};
   std::atomic<int64_t> progress_{0};
@@ -282,10 +285,10 @@ bool SessionImpl::CheckpointDue(int64_t step, const Vote& all) {
 }
 
 // The last one alone may find another under way: it is saved in Drain, after a validation pass that
-// the other stages want to go on with.
+// the other stages want to go on with. What the step waits for is in the log and in traces.
 absl::Status SessionImpl::SaveCheckpoint(bool last) {
   checkpoint_owed_ = false;
-  if (!plan_->stands_for_stage()) return absl::OkStatus();  // another rank stores the same
+  if (!plan_->puts_parts()) return absl::OkStatus();  // another rank stores the same
   TraceScope span(&tracer_, step_ - 1, {TraceSpan::CHECKPOINT});
   last_unsaved_ = !writer_->WaitIdle(absl::ZeroDuration());
   if (last_unsaved_) return absl::OkStatus();
@@ -295,11 +298,24 @@ absl::Status SessionImpl::SaveCheckpoint(bool last) {
     corpus.fingerprint = o_.corpus->fingerprint();
     corpus.contents = o_.data_contents;
   }
+  const absl::Time began = SteadyNow();
   ASSIGN_OR_RETURN(CheckpointParts parts,
-                   ExportCheckpoint(*plan_, stage_.get(), step_, executor_->skipped(), corpus));
-  parts.last = last;
-  writer_->Save(std::move(parts));
+                   KeepCheckpoint(*plan_, o_.checkpoints, stage_.get(),
+                                  StateOf(*plan_, step_, executor_->skipped(), corpus)));
   ++progress_;
+  parts.last = last;
+  if (parts.on_disk.ok()) {
+    LogInfo("checkpoint ", step_.load(), ": on this host's disk, the step waited ",
+            absl::FormatDuration(absl::Trunc(SteadyNow() - began, absl::Milliseconds(1))));
+    writer_->Save(std::move(parts));
+  } else if (last && !draining_) {
+    last_unsaved_ = true;  // it is put in Drain, where no other stage waits for it
+  } else {
+    LogWarning("checkpoint ", step_.load(),
+               ": this host's disk does not take it, so it is sent while the ",
+               "step waits. Free some disk under --state-dir, or raise --disk");
+    writer_->SaveHere(std::move(parts), plan_->timeout(step_) / 2);
+  }
   return absl::OkStatus();
 }
 
@@ -307,6 +323,7 @@ absl::Status SessionImpl::SaveCheckpoint(bool last) {
 // Storing takes as long as it takes: the store ends a call of which no byte moves.
 absl::Status SessionImpl::Drain() {
   FinishOutlets();
+  draining_ = true;
   writer_->WaitIdle(absl::InfiniteDuration());
   if (last_unsaved_) {
     RETURN_IF_ERROR(SaveCheckpoint(true));

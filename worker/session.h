@@ -21,7 +21,7 @@
 #include "absl/status/statusor.h"
 #include "proto/control.pb.h"
 #include "proto/plan.pb.h"
-#include "worker/checkpoint_store.h"
+#include "worker/checkpoint/checkpoint_store.h"
 #include "worker/data/corpus.h"
 #include "worker/device_lane.h"
 #include "worker/link/codec_state_store.h"

@@ -10,6 +10,7 @@
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
 #include "proto/data/data_position.h"
+#include "proto/plan/action_check.h"
 #include "proto/plan/actions.h"
 #include "proto/plan/epilogue.h"
 #include "proto/plan/groups.h"
@@ -219,25 +220,6 @@ SampleOrder SessionPlan::MakeOrder(int64_t train_samples) const {
                      StartOfData(plan_, train_samples), SampleOrder::kMostShuffled, share_);
 }
 
-// Something that is due every so many steps.
-bool SessionPlan::DueAfter(int64_t step, int64_t every) const {
-  if (every <= 0) return false;
-  if (!local()) return (step + 1) % every == 0;
-  if (!AgreesAfter(step)) return false;
-  const int64_t agreed = step - step % job().strategy().local_steps();  // the last time before
-  return (step + 1) / every > agreed / every;
-}
-
-bool SessionPlan::EvalAfter(int64_t step) const {
-  const RecipeSpec& r = job().recipe();
-  if (r.eval_samples() <= 0) return false;
-  return step + 1 == r.steps() || DueAfter(step, r.eval_every());
-}
-
-bool SessionPlan::CheckpointAfter(int64_t step) const {
-  return DueAfter(step, job().checkpoint().every());
-}
-
 absl::Duration SessionPlan::timeout(int64_t step) const {
   const Deadlines& d = plan_.deadlines();
   if (step == plan_.start_step()) {
@@ -248,7 +230,7 @@ absl::Duration SessionPlan::timeout(int64_t step) const {
   }
   absl::Duration wait = absl::Milliseconds(d.step_ms());
   // A replica waits for one that made its steps in up to twice the time.
-  if (AgreesAfter(step) || AgreesAfter(step - 1))
+  if (streams() || RoundEndsAfter(plan_, step) || RoundEndsAfter(plan_, step - 1))
     wait += absl::Seconds(plan_.predicted_step_s()) *
             static_cast<double>(job().strategy().local_steps());
   // The stages above finish a validation pass before they turn to this step.

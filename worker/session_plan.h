@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "proto/codec/codec_size.h"
 #include "proto/plan.pb.h"
+#include "proto/plan/agreements.h"
 #include "proto/plan/groups.h"
 #include "proto/plan/overlap.h"
 #include "worker/data/corpus.h"
@@ -39,6 +40,7 @@ class SessionPlan {
   // Ranks of one stage hold the same weights and gradients: the first one stores them, and counts
   // in the gradient norm.
   bool stands_for_stage() const { return stands_for_stage_; }
+  bool puts_parts() const { return PutsParts(plan_, rank_); }  // of checkpoints
 
   // All links that end here, in the order in which every rank opens them, so that nobody waits in
   // a circle: boundaries from the top down, then those of groups.
@@ -77,12 +79,14 @@ class SessionPlan {
   SampleOrder MakeOrder(int64_t train_samples) const;
 
   int64_t end_step() const { return job().recipe().steps(); }
-  // Replicas make steps by themselves and then agree (proto/plan/groups.h). Weights are validated
-  // and stored where they agree, at the first such step that is due.
+  // Replicas make steps by themselves and then agree (proto/plan/agreements.h). Weights are
+  // validated and stored where they agree on all of them, at the first such step that is due.
   bool local() const { return MakesLocalSteps(plan_); }
-  bool AgreesAfter(int64_t step) const { return isthmus::AgreesAfter(plan_, step); }
-  bool EvalAfter(int64_t step) const;
-  bool CheckpointAfter(int64_t step) const;  // by the interval alone
+  bool streams() const { return Streams(plan_); }
+  bool EvalAfter(int64_t step) const { return isthmus::EvalAfter(plan_, step); }
+  bool CheckpointAfter(int64_t step) const {  // by the interval alone
+    return isthmus::CheckpointAfter(plan_, step);
+  }
   // Steps overlap (proto/plan/overlap.h), and as the plan alone says nothing is under way after
   // this one; a decision may say so of another step.
   bool overlaps() const { return Overlaps(job()); }
@@ -108,7 +112,6 @@ class SessionPlan {
   absl::Status CheckLinks();
   absl::Status CheckCodecs();
   absl::Status CheckLists();
-  bool DueAfter(int64_t step, int64_t every) const;
 
   const Plan plan_;
   const int rank_;

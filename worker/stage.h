@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,25 @@ struct OptimizerStep {
 struct OuterStep {  // of what replicas agreed on
   double learning_rate = 0.7;
   double momentum = 0.9;  // Nesterov's
+  double mix = 0;         // share of the replica's own weights in those that it goes on with
+};
+
+// A tensor as checkpoints have it: fp32, with Hugging Face's GPT-2 names.
+struct StageTensor {
+  enum Kind {
+    kWeight,         // NAME
+    kMoment,         // NAME.exp_avg, NAME.exp_avg_sq
+    kOuterMomentum,  // OuterMomentumName(NAME), once rounds have begun
+  };
+  std::string name;
+  std::vector<int64_t> shape;
+  Kind kind = kWeight;
+  bool copy = false;  // of what another stage of the replica stores: the tied embedding
+
+  bool weight() const { return kind == kWeight; }
+  int64_t elements() const {
+    return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  }
 };
 
 // Of a stage on a GPU: a set of its gradients (Stage::ReadGradient) as one tensor in its memory.
@@ -81,6 +101,12 @@ class Stage {
   // stage).
   virtual absl::StatusOr<Tensor> Backward(int32_t micro, Tensor gradient) = 0;
 
+  // The same in pieces, from the last layers on, as many as the plan has buckets of the gradients
+  // of this rank (proto/plan/parts.h): after piece p the micro-batch has added all that it adds to
+  // bucket p. Piece 0 takes `gradient`, the last one gives the result, others give nothing. The
+  // bits are those of Backward.
+  virtual absl::StatusOr<Tensor> BackwardPiece(int32_t micro, int piece, Tensor gradient) = 0;
+
   // The gradients of a set of the stage's parameters, one after the other in a fixed order: the
   // same on every rank of a group. TIED is there only where another stage has a copy of the tied
   // embedding. Elements of [first, first + size); those of parameters without a gradient are 0.
@@ -91,18 +117,23 @@ class Stage {
   virtual absl::Status WriteGradient(GroupPlan::Tensors set, int64_t first,
                                      absl::Span<const float> in) = 0;
 
+  // Where the OWN elements of each of its layers end, from the first layer on; the last one is
+  // Elements(OWN).
+  virtual std::vector<int64_t> LayerEnds() const = 0;
+
   // Local steps (DiLoCo, arXiv 2311.08105, algorithm 1). From BeginRounds on the stage keeps the
-  // weights that replicas last agreed on (those of now, or that are imported later) and the outer
-  // momentum m (0, or imported; ExportOptimizer has it). The difference d is these weights less
+  // weights that replicas last agreed on (those of now, or that are written later) and the outer
+  // momentum m (0, or written). The difference d is these weights less
   // those of now.
-  //   m := momentum x m + d;  weights := agreed := agreed - learning_rate x (d + momentum x m)
-  // d is that of the whole set. FailedPrecondition: before BeginRounds.
+  //   m := momentum x m + d;  agreed := agreed - learning_rate x (d + momentum x m)
+  //   weights := mix x weights + (1 - mix) x agreed
+  // Of elements [first, first + size) of the set. FailedPrecondition: before BeginRounds.
   virtual absl::Status BeginRounds() = 0;
   virtual absl::Status ReadDifference(GroupPlan::Tensors set, int64_t first,
                                       absl::Span<float> out) = 0;
-  virtual absl::Status ApplyDifference(GroupPlan::Tensors set, absl::Span<const float> d,
-                                       const OuterStep& step) = 0;
-  virtual absl::Status RestoreAgreed(GroupPlan::Tensors set) = 0;
+  virtual absl::Status ApplyDifference(GroupPlan::Tensors set, int64_t first,
+                                       absl::Span<const float> d, const OuterStep& step) = 0;
+  virtual absl::Status RestoreAgreed(GroupPlan::Tensors set, int64_t first, int64_t size) = 0;
 
   // Steps that overlap (proto/plan/overlap.h). From the first call on the stage keeps weights and
   // gradients twice. A forward pass takes the newest weights; gradients read and written, Norm,
@@ -114,20 +145,13 @@ class Stage {
   virtual absl::Status Apply(const OptimizerStep& step) = 0;  // updates weights, clears gradients
   virtual void Discard() = 0;                                 // clears gradients
 
-  // Safetensors bytes with Hugging Face GPT-2 names. A copy: the caller may write it while training
-  // goes on. The tied embedding is exported by the first stage alone.
-  virtual absl::StatusOr<std::string> ExportWeights() = 0;
-  virtual absl::StatusOr<std::string> ExportOptimizer() = 0;
-  // The tied embedding and its moments, as this stage holds them, where the first stage exports
-  // them and this one is another that needs them. Empty bytes where there is nothing of the kind.
-  virtual absl::StatusOr<std::string> ExportTied() = 0;
-  // Names this stage needs from a checkpoint (weights; optimiser names are these with ".exp_avg"
-  // and ".exp_avg_sq").
-  virtual std::vector<std::string> TensorNames() const = 0;
-  // Takes F32, F16 or BF16. NotFound names a missing tensor, InvalidArgument a wrong shape. Extra
-  // tensors are ignored.
-  virtual absl::Status ImportWeights(absl::string_view safetensors) = 0;
-  virtual absl::Status ImportOptimizer(absl::string_view safetensors) = 0;
+  // Everything of it that checkpoints name, in a fixed order until the next call of BeginRounds.
+  // Values of tensor `i` of them, elements [first, first + size), row by row: so whoever stores
+  // them, or fills them, holds no more than it likes. Between two steps alone; what is written is
+  // what the next pass computes with. InvalidArgument: a range beyond the tensor.
+  virtual std::vector<StageTensor> Tensors() const = 0;
+  virtual absl::Status ReadTensor(int i, int64_t first, absl::Span<float> out) = 0;
+  virtual absl::Status WriteTensor(int i, int64_t first, absl::Span<const float> in) = 0;
 };
 
 }  // namespace isthmus::worker

@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "proto/plan/parts.h"
+
 namespace isthmus::worker {
 
 void StepRecorder::Begin() { begin_ = std::chrono::steady_clock::now(); }
@@ -28,10 +30,9 @@ StepRecord StepRecorder::End(int64_t step, const StepResult& result) {
   record.set_learning_rate(result.learning_rate);
   record.set_committed(result.decision.commit());
   for (const int g : plan_.groups()) {
-    GroupRecord* group = record.add_groups();
-    group->set_group_id(plan_.plan().groups(g).id());
-    group->set_reduce_s(1e-9 * result.groups[g].reduce_ns);
-    group->set_wait_s(1e-9 * result.groups[g].wait_ns);
+    GroupRecord* group = GroupOf(g, &record);
+    group->set_reduce_s(group->reduce_s() + 1e-9 * result.groups[g].reduce_ns);
+    group->set_wait_s(group->wait_s() + 1e-9 * result.groups[g].wait_ns);
   }
   return record;
 }
@@ -62,10 +63,14 @@ void StepRecorder::Finish(StepRecord record) {
   Tell(false);
 }
 
-// Of a group of this rank, in its records.
-int StepRecorder::PlaceOf(int group) const {
-  const auto& mine = plan_.groups();
-  return static_cast<int>(std::find(mine.begin(), mine.end(), group) - mine.begin());
+// The figures of all parts of its set are one.
+GroupRecord* StepRecorder::GroupOf(int group, StepRecord* record) const {
+  const std::string name = SetName(plan_.plan().groups(group));
+  for (GroupRecord& known : *record->mutable_groups()) {
+    if (known.group_id() == name) return &known;
+  }
+  record->add_groups()->set_group_id(name);
+  return record->mutable_groups(record->groups_size() - 1);
 }
 
 bool StepRecorder::AllSent(const Pending& pending) const {
@@ -87,7 +92,7 @@ void StepRecorder::AddSent(StepRecord* record) const {
     bytes->set_wire_bytes(sent.wire_bytes);
     bytes->set_late_buffer_reads(sent.late_buffer_reads);
     for (const auto& [index, of_group] : lines_[i].out->TakeGroups(record->step())) {
-      GroupRecord* group = record->mutable_groups(PlaceOf(index));
+      GroupRecord* group = GroupOf(index, record);
       group->set_raw_bytes(group->raw_bytes() + of_group.raw);
       group->set_wire_bytes(group->wire_bytes() + of_group.wire);
     }

@@ -55,7 +55,7 @@ class StepRecorder {
   void Tell(bool all);
   bool AllSent(const Pending& pending) const;
   void AddSent(StepRecord* record) const;
-  int PlaceOf(int group) const;
+  GroupRecord* GroupOf(int group, StepRecord* record) const;
 
   const SessionPlan& plan_;
   SessionObserver* const observer_;

@@ -79,11 +79,13 @@ absl::Status DurableFile::Append(absl::string_view data) {
   return absl::OkStatus();
 }
 
-absl::Status DurableFile::Commit() {
+absl::Status DurableFile::Commit() { return CommitAs(path_); }
+
+absl::Status DurableFile::CommitAs(const std::string& path) {
   if (::fsync(fd_) != 0) return Errno("syncing", temporary_);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) return Errno("renaming to", path_);
+  if (::rename(temporary_.c_str(), path.c_str()) != 0) return Errno("renaming to", path);
   ::close(std::exchange(fd_, -1));
-  return SyncDirectory(ParentOf(path_));
+  return SyncDirectory(ParentOf(path));
 }
 
 absl::Status WriteFileDurably(const std::string& path, absl::string_view contents, int mode) {

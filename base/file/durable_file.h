@@ -27,6 +27,8 @@ class DurableFile {
 
   absl::Status Append(absl::string_view data);
   absl::Status Commit();  // once; on an error the file at `path` is what it was
+  // As Commit, at another path of the same directory: one that its contents name.
+  absl::Status CommitAs(const std::string& path);
   int64_t bytes() const { return bytes_; }
   int fd() const { return fd_; }  // -1 after Commit
 

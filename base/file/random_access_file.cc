@@ -4,22 +4,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/hash.h"
 #include "base/status.h"
 
 namespace isthmus {
-namespace {
-
-constexpr int64_t kHashBuffer = int64_t{256} << 10;
-
-}  // namespace
 
 RandomAccessFile::RandomAccessFile(std::string path, int fd, int64_t bytes)
     : path_(std::move(path)), fd_(fd), bytes_(bytes) {}
@@ -44,14 +36,18 @@ absl::StatusOr<RandomAccessFile> RandomAccessFile::Open(const std::string& path)
 }
 
 absl::Status RandomAccessFile::ReadAt(int64_t offset, size_t count, char* out) const {
+  return ReadFully(fd_, offset, count, out, path_);
+}
+
+absl::Status ReadFully(int fd, int64_t offset, size_t count, char* out, const std::string& what) {
   while (count > 0) {
-    const ssize_t n = ::pread(fd_, out, count, static_cast<off_t>(offset));
+    const ssize_t n = ::pread(fd, out, count, static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0)
       return absl::DataLossError(
-          absl::StrCat("byte ", offset, " of ", path_, " can't be read: ", std::strerror(errno)));
+          absl::StrCat("byte ", offset, " of ", what, " can't be read: ", std::strerror(errno)));
     if (n == 0)
-      return absl::DataLossError(absl::StrCat(path_, " ends at byte ", offset, " of ",
+      return absl::DataLossError(absl::StrCat(what, " ends at byte ", offset, " of ",
                                               offset + static_cast<int64_t>(count),
                                               " that it had when it was opened"));
     offset += n;
@@ -59,20 +55,6 @@ absl::Status RandomAccessFile::ReadAt(int64_t offset, size_t count, char* out) c
     count -= static_cast<size_t>(n);
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<uint64_t> RandomAccessFile::Hash() const {
-  std::vector<char> buffer(
-      static_cast<size_t>(std::min(kHashBuffer, std::max<int64_t>(1, bytes_))));
-  Hasher hasher;
-  for (int64_t at = 0; at < bytes_;) {
-    const auto count =
-        static_cast<size_t>(std::min<int64_t>(static_cast<int64_t>(buffer.size()), bytes_ - at));
-    RETURN_IF_ERROR(ReadAt(at, count, buffer.data()));
-    hasher.Update(buffer.data(), count);
-    at += static_cast<int64_t>(count);
-  }
-  return hasher.Digest();
 }
 
 }  // namespace isthmus

@@ -58,7 +58,7 @@ void JobTable::OnKept(const std::string& node_id, const KeptParts& all) {
 std::vector<std::string> KeptBy(const Job& job) {
   std::vector<std::string> names;
   for (int r = 0; r < job.plan.ranks_size(); ++r) {
-    if (StandsForStage(job.plan, r)) names.push_back(job.plan.ranks(r).node_name());
+    if (PutsParts(job.plan, r)) names.push_back(job.plan.ranks(r).node_name());
   }
   return names;
 }
@@ -74,7 +74,7 @@ std::string KeptWords(const Job& job) {
 // Why the parts of job.kept_step can't be had now, in words; empty: they can.
 std::string JobTable::KeptWaits(const Job& job, const Membership& members) const {
   for (int r = 0; r < job.plan.ranks_size(); ++r) {
-    if (!StandsForStage(job.plan, r)) continue;
+    if (!PutsParts(job.plan, r)) continue;
     const RankPlan& stage = job.plan.ranks(r);
     const Member* member = members.Find(stage.node_id());
     if (member == nullptr || !member->alive())
@@ -107,7 +107,7 @@ void JobTable::LookAtKept(const std::string& id) {
 std::vector<std::string> JobTable::Untold(const Job& job, const Membership& members) const {
   std::vector<std::string> names;
   for (int i = 0; i < job.plan.ranks_size(); ++i) {
-    if (!StandsForStage(job.plan, i)) continue;
+    if (!PutsParts(job.plan, i)) continue;
     const Member* member = members.Find(job.plan.ranks(i).node_id());
     if (member == nullptr) return {};
     const bool since = member->last_heartbeat > job.ended_at.value_or(absl::InfinitePast());
@@ -137,7 +137,7 @@ Commands JobTable::TickKept(Job* job, const Membership& members, absl::Time now)
   job->kept_asked = now;
   Commands out;
   for (int i = 0; i < job->plan.ranks_size(); ++i) {
-    if (!StandsForStage(job->plan, i)) continue;
+    if (!PutsParts(job->plan, i)) continue;
     Command& c = out.emplace_back();
     c.node_id = job->plan.ranks(i).node_id();
     KeptPart* part = c.message.mutable_put_kept();

@@ -26,7 +26,7 @@ void KeptTable::Forget(const Membership& members) {
 std::set<int64_t> KeptTable::Steps(const Plan& plan, int rank, int64_t step) const {
   std::set<int64_t> steps;
   const auto job = parts_.find(plan.job_id());
-  if (job == parts_.end() || !StandsForStage(plan, rank)) return steps;
+  if (job == parts_.end() || !PutsParts(plan, rank)) return steps;
   const auto node = job->second.find(plan.ranks(rank).node_id());
   if (node == job->second.end()) return steps;
   for (const KeptPart& part : node->second) {
@@ -38,13 +38,15 @@ std::set<int64_t> KeptTable::Steps(const Plan& plan, int rank, int64_t step) con
 }
 
 std::vector<int64_t> KeptTable::Whole(const Plan& plan, int64_t step) const {
-  std::map<int64_t, int> stages;  // that are kept of a step
+  std::map<int64_t, int> ranks;  // that keep theirs of a step
+  int all = 0;
   for (int r = 0; r < plan.ranks_size(); ++r) {
-    for (int64_t kept : Steps(plan, r, step)) ++stages[kept];
+    all += PutsParts(plan, r);
+    for (int64_t kept : Steps(plan, r, step)) ++ranks[kept];
   }
   std::vector<int64_t> whole;
-  for (const auto& [kept, count] : stages) {
-    if (count == StagesOf(plan)) whole.push_back(kept);
+  for (const auto& [kept, count] : ranks) {
+    if (count == all) whole.push_back(kept);
   }
   return whole;
 }

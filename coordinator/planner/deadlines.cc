@@ -27,10 +27,19 @@ constexpr double kLongestSeconds = 30 * 86400.0;
 constexpr double kUnmeasuredBitsPerSecond = 1e7;  // at most, of a path nobody has measured
 constexpr double kUnderWayBytes = 1 << 20;        // of a transfer, that nobody sees arrive
 constexpr double kCheckpointWords = 1.0;          // a checkpoint of more seconds is explained
+constexpr double kSlowDiskBytesPerSecond = 50e6;  // of a daemon, which writes it while others wait
 
 double ParameterBytes(const Plan& plan, const RankPlan& stage) {
   return static_cast<double>(
       StageCost(plan.job().model(), stage.first_layer(), stage.end_layer(), 1).parameter_bytes());
+}
+
+// A step in which a checkpoint is written waits for the slowest disk; a short wait is in the floor.
+double DiskSeconds(const Plan& plan) {
+  double bytes = 0;
+  for (const RankPlan& rank : plan.ranks()) bytes = std::max(bytes, 3 * ParameterBytes(plan, rank));
+  const double seconds = bytes / kSlowDiskBytesPerSecond;
+  return seconds < kCheckpointWords ? 0 : seconds;
 }
 
 // What the parts of a checkpoint take in one direction: every rank fetches its own, and of several
@@ -50,7 +59,7 @@ Transfer TransferOf(const Plan& plan, const DeadlineInput& in, bool up) {
   std::vector<int> ranks;
   double widest = 0;
   for (int r = 0; r < plan.ranks_size(); ++r) {
-    if (up && !StandsForStage(plan, r)) continue;
+    if (up && !PutsParts(plan, r)) continue;
     const RankPlan& stage = plan.ranks(r);
     ranks.push_back(r);
     const auto path = in.paths->find(stage.node_id());
@@ -64,7 +73,7 @@ Transfer TransferOf(const Plan& plan, const DeadlineInput& in, bool up) {
                  : kUnmeasuredBitsPerSecond;
     }
     rates.push_back(rate);
-    bytes.push_back(3 * ParameterBytes(plan, stage));
+    bytes.push_back((up && !StandsForStage(plan, r) ? 2 : 3) * ParameterBytes(plan, stage));
     t.bytes += bytes.back();
     widest = std::max(widest, rate);
   }
@@ -101,14 +110,15 @@ std::string TooOften(const Plan& plan, const DeadlineInput& in, const Transfer& 
 PlannedDeadlines MakeDeadlines(const Plan& plan, const DeadlineInput& in) {
   const double round_trips_s = kRoundTrips * in.longest_round_trip_s;
   const Transfer store = TransferOf(plan, in, true), fetch = TransferOf(plan, in, false);
+  const double disk_s = DiskSeconds(plan);
   const double fetch_s = plan.from_checkpoint() ? kTransferFactor * fetch.seconds : 0;
   PlannedDeadlines out;
   Deadlines* d = &out.deadlines;
   d->set_open_ms(Ms(kOpenFloorSeconds + round_trips_s + fetch_s));
   d->set_first_step_ms(
-      Ms(kFirstStepFloorSeconds + kFirstStepFactor * in.first_step_s + round_trips_s));
+      Ms(kFirstStepFloorSeconds + kFirstStepFactor * in.first_step_s + round_trips_s + disk_s));
   d->set_step_ms(Ms(kStepFloorSeconds + kStepFactor * std::max(in.first_step_s, in.again_step_s) +
-                    round_trips_s));
+                    round_trips_s + disk_s));
   d->set_drain_ms(Ms(kDrainFloorSeconds + kDrainStepFactor * in.first_step_s +
                      kTransferFactor * store.seconds));
   d->set_checkpoint_ms(
@@ -116,9 +126,12 @@ PlannedDeadlines MakeDeadlines(const Plan& plan, const DeadlineInput& in) {
          kTransferFactor * kUnderWayBytes * 8 / std::min(store.slowest_rate, fetch.slowest_rate)));
   out.explanation.push_back(absl::StrCat(
       "deadlines: a wait of more than ", FormatSeconds(d->step_ms() / 1e3), " ends the session (",
-      kStepFloorSeconds, " s + ", kStepFactor, " steps + ", kRoundTrips,
-      " round trips); links open within ", FormatSeconds(d->open_ms() / 1e3),
-      ", first step within ", FormatSeconds(d->first_step_ms() / 1e3),
+      kStepFloorSeconds, " s + ", kStepFactor, " steps + ", kRoundTrips, " round trips",
+      disk_s == 0
+          ? ""
+          : absl::StrCat(" + ", FormatSeconds(disk_s), " to write a checkpoint to a slow disk"),
+      "); links open within ", FormatSeconds(d->open_ms() / 1e3), ", first step within ",
+      FormatSeconds(d->first_step_ms() / 1e3),
       "; a checkpoint may take as long as its bytes move, at most ",
       FormatSeconds(d->checkpoint_ms() / 1e3), " without one"));
   if (store.measured && store.seconds >= kCheckpointWords) {

@@ -32,6 +32,8 @@ struct Layout {
   std::string tied_why;  // of `auto`
   CodecSpec gradients;   // with several replicas: what they send, and the sums that come back
   std::string gradients_why, shares_why, local_why;
+  std::vector<int> buckets;  // of each stage's gradients, with several replicas (bucket_choice.h)
+  std::string buckets_why;
   double pipeline_s = 0;   // of the replica that ends last
   double sync_s = 0;       // everything between the last backward pass and the optimiser
   double reduce_s = 0;     // of sync_s: what the groups exchange

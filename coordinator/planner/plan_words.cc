@@ -96,7 +96,8 @@ class Words {
     if (!layout_.shares_why.empty()) Say(layout_.shares_why);
     ForEachChain([this] { ExplainChain(); });
     if (several_) {
-      for (const std::string& why : {layout_.tied_why, layout_.gradients_why, layout_.local_why})
+      for (const std::string& why :
+           {layout_.tied_why, layout_.gradients_why, layout_.buckets_why, layout_.local_why})
         if (!why.empty()) Say(why);
     }
     double slowest_s = 0;

@@ -146,12 +146,22 @@ class Writer {
         AddLink(kTiedGroup, LinkPlan::GROUP, 0, stages_ - 1, p.tied_up, p.tied_down);
       return;
     }
-    // Every group may have its frames of a step in a link before any is taken.
-    const int groups = stages_ + 1;
     for (const GroupPair& pair : layout_.pairs) {
       LinkPlan* link = AddLink(absl::StrCat("g", pair.lower, "-", pair.upper), LinkPlan::GROUP,
                                pair.lower, pair.upper, pair.up, pair.down);
-      link->set_queue_limit(std::max(in_.job.strategy().queue_limit(), groups + 1));
+      link->set_queue_limit(in_.job.strategy().queue_limit());
+    }
+  }
+
+  // Every group may have its frames of a step in a link, and a vote, before any is taken.
+  void LimitQueues() {
+    for (LinkPlan& link : *out_.plan.mutable_links()) {
+      if (link.kind() != LinkPlan::GROUP) continue;
+      const auto& groups = out_.plan.groups();
+      const auto shared = std::count_if(groups.begin(), groups.end(), [&](const GroupPlan& g) {
+        return PositionIn(g, link.lower()) >= 0 && PositionIn(g, link.upper()) >= 0;
+      });
+      link.set_queue_limit(std::max(link.queue_limit(), static_cast<int>(shared) + 1));
     }
   }
 
@@ -160,9 +170,10 @@ class Writer {
     AddTiedGroup(layout_.tied, &plan);
     if (layout_.replicas() > 1) {
       plan.mutable_job()->mutable_compression()->set_gradients(FormatCodec(layout_.gradients));
-      std::vector<std::vector<TensorDims>> tensors;
-      for (int s = 0; s < stages_; ++s) tensors.push_back(OwnShapes(plan, s));
-      AddGradientGroups(layout_.gradients, layout_.gradients, tensors, &plan);
+      std::vector<LayerTensors> layers;
+      for (int s = 0; s < stages_; ++s) layers.push_back(OwnShapes(plan, s));
+      AddGradientGroups(layout_.gradients, layout_.gradients, layers, layout_.buckets, &plan);
+      LimitQueues();
     }
     std::vector<std::vector<int>> warmups;
     for (const Placement& p : layout_.chains) warmups.push_back(p.warmups);

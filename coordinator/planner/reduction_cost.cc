@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <string>
 #include <tuple>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
+#include "coordinator/planner/bucket_choice.h"
 #include "coordinator/planner/step_time.h"
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_size.h"
@@ -21,6 +23,7 @@
 #include "proto/model/model_cost.h"
 #include "proto/model/stage_shapes.h"
 #include "proto/plan/groups.h"
+#include "proto/plan/overlap.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -31,6 +34,9 @@ constexpr double kPassesOfCodec = 3;
 // What the loss of a run rises by with 4 bits a gradient, as a share of it.
 constexpr double kFourBitGradientLoss = 0.001;
 
+// Do the replicas agree after several steps?
+bool Local(const JobSpec& job) { return job.strategy().local_steps() > 1; }
+
 struct Group {
   std::vector<int> ranks;
   int64_t elements = 0;
@@ -39,7 +45,21 @@ struct Group {
   bool coded = true;   // false: as fp32 (compression.gradient_stages)
   int stage = -1;      // of a stage's gradients
   double ahead_s = 0;  // its stage ends so long before the pipeline
+  LayerTensors layers;
+  double backward_s = 0;  // of its last micro-batch; 0: not reduced in buckets
 };
+
+// The last micro-batch's backward pass, on the replica that is fastest.
+double LastBackward(const JobSpec& job, const Layout& layout, int stage) {
+  if (Overlaps(job) || Local(job)) return 0;
+  double fastest_s = std::numeric_limits<double>::infinity();
+  const int micro = job.recipe().micro_batch();
+  for (int r = 0; r < layout.replicas(); ++r) {
+    const int last = (layout.samples[r] - 1) % micro + 1;
+    fastest_s = std::min(fastest_s, layout.chains[r].compute[stage].backward_s * last / micro);
+  }
+  return fastest_s;
+}
 
 // What crosses of a group, whole.
 double GroupBytes(const Group& group, const CodecSpec& codec) {
@@ -56,9 +76,6 @@ CodecSpec CodecOf(const Group& group, const CodecSpec& gradients, const CodecSpe
   if (group.tied) return tied;
   return group.coded ? gradients : CodecSpec();
 }
-
-// Do the replicas agree after several steps?
-bool Local(const JobSpec& job) { return job.strategy().local_steps() > 1; }
 
 // With local steps those of an agreement: the tied embedding's copies at the first and at the last
 // stages travel like the other weights.
@@ -82,7 +99,9 @@ std::vector<Group> GroupsOf(const JobSpec& job, const Layout& layout) {
     group.elements = StageCost(job.model(), first, first + layers[s], 1).parameters;
     const bool end = s == 0 || s + 1 == stages;
     if (two_copies && !Local(job) && end) group.elements -= tied;
-    group.tensors = StageShapes(job.model(), first, first + layers[s]);
+    group.layers = StageLayers(job.model(), first, first + layers[s]);
+    group.tensors = AllOf(group.layers);
+    group.backward_s = LastBackward(job, layout, s);
     if (two_copies && Local(job) && end)
       group.tensors.push_back({1, job.model().vocabulary(), job.model().hidden()});
     group.coded = CodesGradientsOf(job, s);
@@ -175,8 +194,22 @@ double ExchangeSeconds(const Layout& layout, const std::vector<Group>& groups,
 
 bool OfStages(const Group& group) { return !group.tied; }
 
+// How a stage's gradients are cut, with this codec.
+BucketAnswer BucketsOf(const Layout& layout, const Group& group, const CodecSpec& codec) {
+  if (group.backward_s == 0) return {};
+  Phase phase(layout);
+  phase.Add(group, codec);
+  BucketQuestion q;
+  q.layers = group.layers;
+  q.by_matrix = ByMatrix(codec);
+  q.contribution_s = phase.Seconds();
+  q.backward_s = group.backward_s;
+  for (const Placement& p : layout.chains) q.step_s = std::max(q.step_s, p.pipeline_s);
+  return ChooseBuckets(q);
+}
+
 // All groups, from the end of the pipeline on: a stage's group begins when its own backward passes
-// end, the tied one when those of all are done.
+// end, or with buckets while the last one runs, the tied one when those of all are done.
 double ReduceSeconds(const Layout& layout, const std::vector<Group>& groups,
                      const CodecSpec& gradients, const CodecSpec& tied) {
   const auto seconds = [&](const std::function<bool(const Group&)>& counts) {
@@ -188,7 +221,9 @@ double ReduceSeconds(const Layout& layout, const std::vector<Group>& groups,
       const bool end = of.stage == 0 || of.stage + 1 == layout.stages();
       return &g == &of || (g.tied && end);
     };
-    slowest_s = std::max(slowest_s, seconds(with_it) - of.ahead_s);
+    const double hidden_s =
+        of.tied ? 0 : BucketsOf(layout, of, CodecOf(of, gradients, tied)).hidden_s;
+    slowest_s = std::max(slowest_s, seconds(with_it) - of.ahead_s - hidden_s);
   }
   return slowest_s;
 }
@@ -305,6 +340,84 @@ void SayGradients(const JobSpec& job, const std::vector<Group>& groups, Layout* 
       layout->gradients_why, some);
 }
 
+// What the agreements of a round take with this codec: of each fragment in turn, or of all.
+struct Round {
+  double cross_s = 0;  // one of them
+  double waits_s = 0;  // of all together, what no step hides
+};
+Round RoundOf(const JobSpec& job, const Layout& layout, const std::vector<Group>& groups,
+              const CodecSpec& codec, double step_s) {
+  const StrategySpec& s = job.strategy();
+  double round_trip_s = 0;
+  for (const GroupPair& pair : layout.pairs) round_trip_s = std::max(round_trip_s, RoundTrip(pair));
+  const double all_s = ExchangeSeconds(layout, groups, codec, CodecSpec(), OfStages);
+  Round round;
+  round.cross_s = (all_s - round_trip_s) / s.fragments() + round_trip_s;
+  const double hidden_s = static_cast<double>(s.fragment_delay()) * step_s;
+  round.waits_s = s.fragments() * std::max(0.0, round.cross_s - hidden_s);
+  return round;
+}
+
+// With local steps: their seconds, and in words.
+void PriceAgreements(const JobSpec& job, const std::vector<Group>& groups, double step_s,
+                     Layout* layout) {
+  const StrategySpec& s = job.strategy();
+  const auto between = static_cast<double>(s.local_steps());
+  const Round round = RoundOf(job, *layout, groups, layout->gradients, step_s);
+  layout->tied = layout->chain().tied;
+  layout->tied_why = layout->chain().tied_why;
+  layout->agree_s = round.waits_s + s.fragments() * VoteSeconds(*layout);
+  for (const Placement& p : layout->chains) layout->sync_s = std::max(layout->sync_s, p.sync_s);
+  layout->sync_s += layout->agree_s / between;
+  layout->reduce_s = layout->agree_s / between;
+  const std::string outer = absl::StrCat("(DiLoCo, outer learning rate ", s.outer_learning_rate(),
+                                         ", momentum ", s.outer_momentum(), ")");
+  const std::string a_step = absl::StrCat(FormatSeconds(layout->agree_s / between), " a step. ");
+  if (s.fragments() == 1 && s.fragment_delay() == 0) {
+    layout->local_why =
+        absl::StrCat("local steps: each replica trains by itself, and after ", s.local_steps(),
+                     " steps all agree ", outer, ": ", FormatSeconds(layout->agree_s), ", ", a_step,
+                     "Checkpoints, validations and stops wait for it");
+    return;
+  }
+  std::string meanwhile;
+  if (s.fragment_delay() > 0)
+    meanwhile = absl::StrCat(" while up to ", s.fragment_delay(), " steps go on (",
+                             FormatSeconds(static_cast<double>(s.fragment_delay()) * step_s),
+                             "), after which a replica keeps ", s.fragment_mix(), " of its own");
+  layout->local_why = absl::StrCat(
+      "streaming local steps: each replica trains by itself, and in ", s.local_steps(),
+      " steps all agree ", outer, " on ", s.fragments(),
+      s.fragments() == 1 ? " fragment" : " fragments, layers ",
+      s.fragments() == 1 ? "" : absl::StrCat(s.fragments(), " apart, one after the other"),
+      "; one crosses in ", FormatSeconds(round.cross_s), meanwhile, "; they take ", a_step,
+      "Checkpoints, validations and stops are of all at once, at the end of a round");
+}
+
+// Sets the buckets of each stage, and says what they hide.
+void SetBuckets(const JobSpec& job, const std::vector<Group>& groups, Layout* layout) {
+  if (Overlaps(job)) return;
+  std::vector<std::string> counts, hidden;
+  for (const Group& group : groups) {
+    if (group.tied) continue;
+    const BucketAnswer answer =
+        BucketsOf(*layout, group, CodecOf(group, layout->gradients, layout->tied));
+    layout->buckets.push_back(answer.buckets);
+    counts.push_back(absl::StrCat(answer.buckets));
+    hidden.push_back(FormatSeconds(answer.hidden_s));
+  }
+  const int most = *std::max_element(layout->buckets.begin(), layout->buckets.end());
+  layout->buckets_why =
+      most == 1 ? "buckets: the gradients of a stage are reduced as a whole: in parts a step would "
+                  "take no less"
+                : absl::StrCat("buckets: the gradients of ",
+                               counts.size() == 1 ? "the stage" : "the stages", " are reduced in ",
+                               absl::StrJoin(counts, ", "), " parts, the last layers first; ",
+                               absl::StrJoin(hidden, ", "),
+                               " of them cross while the last backward pass computes the layers "
+                               "below");
+}
+
 }  // namespace
 
 int64_t ReductionBytes(const JobSpec& job, int64_t elements, int replicas) {
@@ -336,27 +449,17 @@ absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout*
   }
   std::vector<Group> stages;  // their groups alone
   std::copy_if(groups.begin(), groups.end(), std::back_inserter(stages), OfStages);
-  ASSIGN_OR_RETURN(
-      layout->gradients,
-      Choose(
-          job.compression().gradients(), candidates, between * step_s,
-          [&](const CodecSpec& codec) { return ReduceSeconds(*layout, stages, codec, plain); },
-          &layout->gradients_why));
+  ASSIGN_OR_RETURN(layout->gradients,
+                   Choose(
+                       job.compression().gradients(), candidates, between * step_s,
+                       [&](const CodecSpec& codec) {
+                         return local ? RoundOf(job, *layout, groups, codec, step_s).waits_s
+                                      : ReduceSeconds(*layout, stages, codec, plain);
+                       },
+                       &layout->gradients_why));
   SayGradients(job, groups, layout);
   if (local) {
-    layout->tied = layout->chain().tied;
-    layout->tied_why = layout->chain().tied_why;
-    layout->agree_s =
-        ExchangeSeconds(*layout, groups, layout->gradients, plain, OfStages) + VoteSeconds(*layout);
-    for (const Placement& p : layout->chains) layout->sync_s = std::max(layout->sync_s, p.sync_s);
-    layout->sync_s += layout->agree_s / between;
-    layout->reduce_s = layout->agree_s / between;
-    layout->local_why = absl::StrCat(
-        "local steps: each replica trains by itself, and after ", job.strategy().local_steps(),
-        " steps all agree (DiLoCo, outer learning rate ", job.strategy().outer_learning_rate(),
-        ", momentum ", job.strategy().outer_momentum(), "): ", FormatSeconds(layout->agree_s), ", ",
-        FormatSeconds(layout->agree_s / between),
-        " a step. Checkpoints, validations and stops wait for it");
+    PriceAgreements(job, groups, step_s, layout);
     return absl::OkStatus();
   }
   if (layout->stages() > 1 && IsTied(job.model())) {
@@ -372,6 +475,7 @@ absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout*
       layout->tied_why =
           absl::StrCat("tied embedding, over both ends of all replicas: a step ", layout->tied_why);
   }
+  SetBuckets(job, groups, layout);
   layout->reduce_s = ReduceSeconds(*layout, groups, layout->gradients, layout->tied);
   layout->sync_s = layout->reduce_s + VoteSeconds(*layout);
   double hidden_s = layout->sync_s;

@@ -36,21 +36,29 @@ absl::Status Checkpoints::CheckHeader(const PutCheckpointHeader& header) const {
     return absl::InvalidArgumentError(absl::StrCat("checkpoint part: ", header.stages(),
                                                    " stages; the plan has ", StagesOf(job->plan)));
   }
+  if (header.replica() < 0 || header.replica() >= PuttingReplicas(job->plan)) {
+    return absl::InvalidArgumentError(absl::StrCat("checkpoint part: replica ", header.replica(),
+                                                   "; of the plan's ", PuttingReplicas(job->plan),
+                                                   " put parts"));
+  }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> Checkpoints::BeginPart(
     const PutCheckpointHeader& header) {
+  PutCheckpointHeader counted = header;
   {
     MutexLock mine(&mutex_);
     MutexLock lock(&cores_->mutex);
     RETURN_IF_ERROR(CheckHeader(header));
+    const Job* job = cores_->jobs.Find(header.job_id());
+    counted.set_replicas(job == nullptr ? 1 : PuttingReplicas(job->plan));
     if (static_cast<int>(puts_.size()) >= kMaxPuts)
       return absl::UnavailableError(
           absl::StrCat("the coordinator takes ", kMaxPuts, " checkpoint parts at once: try again"));
     puts_.insert(header.job_id());
   }
-  auto part = store_->Begin(header);
+  auto part = store_->Begin(counted);
   if (part.ok()) return part;
   NotStored(header, part.status());
   EndPut(header.job_id());

@@ -33,10 +33,12 @@ void Fetches::Fetch::Progress() {
 }
 
 bool Fetches::HasParts(const FetchCheckpointRequest& request) const {
+  const int replica = request.what() == "weights" ? 0 : request.replica();
   const std::string file =
       request.what() == "state" ? "state.json" : request.what() + ".safetensors";
   return std::any_of(request.have().begin(), request.have().end(), [&](const LocalPart& part) {
-    return part.file() == file && store_->Has(request.job_id(), request.step(), part);
+    return part.file() == file && part.replica() == replica &&
+           store_->Has(request.job_id(), request.step(), part);
   });
 }
 

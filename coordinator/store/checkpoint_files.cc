@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kMaxManifestBytes = int64_t{1} << 20;  // kMaxStages need 100 KB
+constexpr int64_t kMaxManifestBytes = int64_t{1} << 20;  // three files a daemon, 100 bytes each
 
 absl::Status Damaged(const std::string& file, absl::string_view why) {
   return absl::FailedPreconditionError(absl::StrCat(file, " is damaged: ", why));
@@ -68,6 +68,18 @@ bool ReadEntry(const Json& json, CheckpointManifest::File* file) {
 
 std::string StageName(int stage) { return absl::StrFormat("stage-%03d", stage); }
 
+std::string PartName(int replica, const std::string& file) {
+  return replica == 0 ? file : absl::StrFormat("replica-%03d-%s", replica, file);
+}
+
+std::vector<std::string> PartNames(int replica, bool upload) {
+  if (upload) return {kCheckpointFiles[0]};
+  std::vector<std::string> names;
+  if (replica == 0) return {std::begin(kCheckpointFiles), std::end(kCheckpointFiles)};
+  for (const char* file : kReplicaFiles) names.push_back(PartName(replica, file));
+  return names;
+}
+
 std::string StepName(int64_t step) { return absl::StrFormat("step-%08d", step); }
 
 void RemoveTree(const std::string& path) {
@@ -86,11 +98,12 @@ std::string CheckpointManifest::ToJson() const {
   nlohmann::json list = nlohmann::json::object();
   for (const auto& [path, file] : files)
     list[path] = {{"bytes", file.bytes}, {"xxh3_64", absl::StrFormat("%016x", file.checksum)}};
-  const nlohmann::json json = {{"job", job_id},
-                               {"step", step},
-                               {"generation", generation},
-                               {"stages", stages},
-                               {"files", list}};
+  nlohmann::json json = {{"job", job_id},
+                         {"step", step},
+                         {"generation", generation},
+                         {"stages", stages},
+                         {"files", list}};
+  if (replicas > 1) json["replicas"] = replicas;
   return json.dump(1) + "\n";
 }
 
@@ -108,15 +121,17 @@ absl::StatusOr<CheckpointManifest> CheckpointManifest::Read(const std::string& d
     *out = it->get<uint64_t>();
     return true;
   };
-  uint64_t step = 0, stages = 0;
+  uint64_t step = 0, stages = 0, replicas = 1;
   CheckpointManifest manifest;
   if (!json.is_object() || !json.contains("files") || !json["files"].is_object() ||
       !number("step", uint64_t{1} << 62, &step) || !number("stages", kMaxStages, &stages) ||
-      !number("generation", ~uint64_t{0}, &manifest.generation)) {
+      !number("generation", ~uint64_t{0}, &manifest.generation) ||
+      (json.contains("replicas") && !number("replicas", kMaxReplicas, &replicas))) {
     return bad;
   }
   manifest.step = static_cast<int64_t>(step);
   manifest.stages = static_cast<int>(stages);
+  manifest.replicas = static_cast<int>(std::max<uint64_t>(1, replicas));
   if (const auto job = json.find("job"); job != json.end() && job->is_string())
     manifest.job_id = job->get<std::string>();
   for (const auto& item : json["files"].items()) {
@@ -147,8 +162,8 @@ absl::Status CheckIdentity(const CheckpointManifest& manifest, const CheckpointI
   std::set<std::string> named, of_stages;
   for (const auto& [path, file] : manifest.files) named.insert(path);
   for (int s = 0; s < manifest.stages; ++s) {
-    for (const char* file : kCheckpointFiles) {
-      if (!upload || absl::string_view(file) == kCheckpointFiles[0])
+    for (int r = 0; r < manifest.replicas; ++r) {
+      for (const std::string& file : PartNames(r, upload))
         of_stages.insert(absl::StrCat(StageName(s), "/", file));
     }
   }
@@ -213,12 +228,21 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(
   if (!manifest.ok()) return AsDamage(kManifest, manifest.status());
   RETURN_IF_ERROR(CheckIdentity(*manifest, identity));
   reader->manifest_ = *std::move(manifest);
+  // A further replica's, where there is one; then those of replica 0, for what it has not.
+  std::vector<int> replicas;
+  if (what != "weights" && request.replica() > 0 && request.replica() < reader->manifest_.replicas)
+    replicas.push_back(request.replica());
+  if (what != "state" || replicas.empty()) replicas.push_back(0);
   const int stages = what == "state" ? 1 : reader->manifest_.stages;
-  for (int s = 0; s < stages; ++s) {
-    const std::string path = absl::StrCat(
-        StageName(s), "/", what == "state" ? "state.json" : absl::StrCat(what, ".safetensors"));
-    ASSIGN_OR_RETURN(RandomAccessFile file, OpenFile(dir, path));
-    reader->files_.emplace(path, std::move(file));
+  for (const int replica : replicas) {
+    for (int s = 0; s < stages; ++s) {
+      const std::string path =
+          absl::StrCat(StageName(s), "/",
+                       PartName(replica, what == "state" ? "state.json" : what + ".safetensors"));
+      ASSIGN_OR_RETURN(RandomAccessFile file, OpenFile(dir, path));
+      reader->order_.push_back(path);
+      reader->files_.emplace(path, std::move(file));
+    }
   }
   return reader;
 }
@@ -244,7 +268,8 @@ absl::Status CheckpointReader::Merge(const std::function<bool()>& cancelled) {
   const std::set<std::string> wanted(request_.tensors().begin(), request_.tensors().end());
   std::map<std::string, std::pair<SafetensorsPlace, const RandomAccessFile*>> found;
   std::set<std::string> unread;  // files that nothing is taken from
-  for (const auto& [path, file] : files_) {
+  for (const std::string& path : order_) {
+    const RandomAccessFile& file = files_.at(path);
     if (cancelled && cancelled()) return absl::CancelledError("the caller has gone");
     auto places = ReadSafetensorsPlaces(file);
     bool needed = !places.ok();

@@ -25,8 +25,16 @@
 namespace isthmus::coordinator {
 
 constexpr int kMaxStages = 256;
+constexpr int kMaxReplicas = 256;
 constexpr const char* kCheckpointFiles[] = {"weights.safetensors", "optimizer.safetensors",
                                             "state.json"};  // of each stage
+// What each further replica of a stage adds with local steps: moments and skipped steps of its own.
+constexpr const char* kReplicaFiles[] = {"optimizer.safetensors", "state.json"};
+// The name of such a file in the stage's directory: "optimizer.safetensors", or of a further
+// replica "replica-001-optimizer.safetensors".
+std::string PartName(int replica, const std::string& file);
+// All of them that a checkpoint has of a stage's replica. `upload`: weights alone.
+std::vector<std::string> PartNames(int replica, bool upload);
 constexpr char kManifest[] = "manifest.json";
 std::string StageName(int stage);          // "stage-000"
 std::string StepName(int64_t step);        // "step-00000100"
@@ -41,6 +49,7 @@ struct CheckpointManifest {
   int64_t step = 0;
   uint64_t generation = 0;
   int stages = 0;
+  int replicas = 1;                   // that have parts
   std::map<std::string, File> files;  // by path: "stage-000/weights.safetensors"
 
   int64_t bytes() const;
@@ -103,8 +112,9 @@ class CheckpointReader {
   const FetchCheckpointRequest request_;
   CheckpointManifest manifest_;
   OpenCheckpoint files_;
-  std::string head_;           // stands before the pieces
-  std::vector<Piece> pieces_;  // in order
+  std::vector<std::string> order_;  // of files_: a tensor is taken from the first one that has it
+  std::string head_;                // stands before the pieces
+  std::vector<Piece> pieces_;       // in order
   int64_t total_ = 0;
   size_t piece_ = 0;
   int64_t at_ = 0;  // in the head, then in pieces_[piece_]

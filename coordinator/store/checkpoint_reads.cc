@@ -38,7 +38,8 @@ bool CheckpointStore::Has(const std::string& job_id, int64_t step, const LocalPa
   const auto manifest = CheckpointManifest::Read(StepDir(job_id, step));
   if (!manifest.ok() || manifest->stages != part.stages()) return false;
   if (!CheckIdentity(*manifest, Identity(job_id, step)).ok()) return false;
-  const auto file = manifest->files.find(absl::StrCat(StageName(part.stage()), "/", part.file()));
+  const auto file = manifest->files.find(
+      absl::StrCat(StageName(part.stage()), "/", PartName(part.replica(), part.file())));
   return file != manifest->files.end() && file->second.bytes == part.bytes() &&
          file->second.checksum == part.checksum();
 }

@@ -39,6 +39,10 @@ std::string PartialName(const PutCheckpointHeader& h) {
   return absl::StrFormat("partial-%08d-g%d-of%d", h.step(), h.generation(), h.stages());
 }
 
+int Replicas(const PutCheckpointHeader& h) { return std::max(1, h.replicas()); }
+
+std::string NameOf(const PutCheckpointHeader& h) { return PartName(h.replica(), h.file()); }
+
 bool IsUpload(const PutCheckpointHeader& h) { return h.generation() == 0 && h.step() == 0; }
 
 absl::Status CheckHeader(const PutCheckpointHeader& h) {
@@ -49,19 +53,27 @@ absl::Status CheckHeader(const PutCheckpointHeader& h) {
   if (h.step() < 0 || h.step() > kMaxStep) return bad(absl::StrCat("step ", h.step()));
   if (h.stages() < 1 || h.stages() > kMaxStages || h.stage() < 0 || h.stage() >= h.stages())
     return bad(absl::StrCat("stage ", h.stage(), " of ", h.stages()));
-  if (std::find(std::begin(kCheckpointFiles), std::end(kCheckpointFiles), h.file()) ==
-      std::end(kCheckpointFiles)) {
-    return bad("its file must be weights.safetensors, optimizer.safetensors or state.json");
+  if (h.replicas() < 0 || h.replicas() > kMaxReplicas || h.replica() < 0 ||
+      h.replica() >= Replicas(h)) {
+    return bad(absl::StrCat("replica ", h.replica(), " of ", Replicas(h)));
+  }
+  const std::vector<std::string> files = PartNames(h.replica(), false);
+  if (std::find(files.begin(), files.end(), NameOf(h)) == files.end()) {
+    return bad(h.replica() == 0
+                   ? "its file must be weights.safetensors, optimizer.safetensors or state.json"
+                   : "a further replica's file must be optimizer.safetensors or state.json");
   }
   if (h.file_bytes() < 0) return bad(absl::StrCat(h.file_bytes(), " bytes"));
   return absl::OkStatus();
 }
 
-bool StageIsWhole(const std::string& dir) {
+// What a stage's replica puts is there.
+bool IsWholeOf(const std::string& dir, int replica) {
+  const std::vector<std::string> files = PartNames(replica, false);
   std::error_code error;
-  return std::all_of(
-      std::begin(kCheckpointFiles), std::end(kCheckpointFiles),
-      [&](const char* file) { return fs::exists(absl::StrCat(dir, "/", file), error); });
+  return std::all_of(files.begin(), files.end(), [&](const std::string& file) {
+    return fs::exists(absl::StrCat(dir, "/", file), error);
+  });
 }
 
 }  // namespace
@@ -166,11 +178,11 @@ absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> CheckpointStore::Begin(
     }
     DropPartialsIf(header.job_id(), [&](int64_t step, uint64_t generation, const std::string& at) {
       return generation == header.generation() && step < header.step() &&
-             !StageIsWhole(absl::StrCat(at, "/", StageName(header.stage())));
+             !IsWholeOf(absl::StrCat(at, "/", StageName(header.stage())), header.replica());
     });
     stage_dir = absl::StrCat(JobDir(header.job_id()), "/", PartialName(header), "/",
                              StageName(header.stage()));
-    part->temporary_ = absl::StrCat(stage_dir, "/", header.file(), ".tmp", ++temporary_number_);
+    part->temporary_ = absl::StrCat(stage_dir, "/", NameOf(header), ".tmp", ++temporary_number_);
   }
   // How much is free is not said: it is tried again and again, and other words are other trouble.
   if (header.file_bytes() > std::max<int64_t>(0, FreeBytes(dir_) - kReservedDiskBytes)) {
@@ -196,7 +208,7 @@ absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> CheckpointStore::Begin(
 
 // Of errors, too: the name of the temporary file is another one at each try.
 std::string CheckpointStore::Part::path() const {
-  return (fs::path(temporary_).parent_path() / header_.file()).string();
+  return (fs::path(temporary_).parent_path() / NameOf(header_)).string();
 }
 
 CheckpointStore::Part::~Part() {
@@ -265,7 +277,7 @@ bool CheckpointStore::IsWhole(const PutCheckpointHeader& header) const {
 bool CheckpointStore::IsHere(const PutCheckpointHeader& header) const {
   if (IsWhole(header)) return true;
   const std::string path = absl::StrCat(JobDir(header.job_id()), "/", PartialName(header), "/",
-                                        StageName(header.stage()), "/", header.file());
+                                        StageName(header.stage()), "/", NameOf(header));
   const auto known = checksums_.find(path);
   return known != checksums_.end() && known->second == header.checksum();
 }
@@ -277,9 +289,13 @@ absl::StatusOr<bool> CheckpointStore::Publish(const PutCheckpointHeader& header)
   manifest.step = header.step();
   manifest.generation = header.generation();
   manifest.stages = header.stages();
+  manifest.replicas = Replicas(header);
+  std::vector<std::string> names;
+  for (int r = 0; r < manifest.replicas; ++r) {
+    for (std::string& name : PartNames(r, IsUpload(header))) names.push_back(std::move(name));
+  }
   for (int s = 0; s < header.stages(); ++s) {
-    for (const char* file : kCheckpointFiles) {
-      if (IsUpload(header) && absl::string_view(file) != kCheckpointFiles[0]) continue;
+    for (const std::string& file : names) {
       const fs::path path = partial / StageName(s) / file;
       std::error_code error;
       const uintmax_t size = fs::file_size(path, error);

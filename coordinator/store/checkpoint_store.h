@@ -2,6 +2,7 @@
 //
 //   DIR/JOB_ID/partial-STEP-gGENERATION-ofSTAGES/stage-000/weights.safetensors ...  being put
 //   DIR/JOB_ID/step-00000100/stage-000/{weights,optimizer}.safetensors, state.json  whole
+//                                     /replica-001-{optimizer.safetensors,state.json}  local steps
 //   DIR/JOB_ID/step-00000100/manifest.json        sizes and checksums of all files
 //   DIR/.removing-JOB_ID/                         of a job that is being removed
 //

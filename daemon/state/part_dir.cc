@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <memory>
 #include <set>
@@ -17,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/file/durable_file.h"
+#include "base/file/random_access_file.h"
 #include "base/file/tree.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -28,9 +28,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxNameBytes = 128;
+constexpr size_t kPieceBytes = size_t{4} << 20;
 constexpr char kUnfinished[] = ".tmp";
-constexpr const char* kFiles[kCheckpointFiles] = {"weights.safetensors", "optimizer.safetensors",
-                                                  "state.json"};
+constexpr const char* kFiles[] = {"weights.safetensors", "optimizer.safetensors", "state.json"};
 
 // Names come from the coordinator: nothing in them may lead out of the directory.
 bool IsFileName(const std::string& name) {
@@ -69,10 +69,12 @@ struct Kept {
   uint64_t generation = 0;
   int stage = 0;
   int stages = 0;
+  int replica = 0;
 };
 
-std::string DirectoryName(int64_t step, uint64_t generation, int stage, int stages) {
-  return absl::StrFormat("%d-g%d-s%dof%d", step, generation, stage, stages);
+std::string DirectoryName(int64_t step, uint64_t generation, int stage, int stages, int replica) {
+  return absl::StrCat(absl::StrFormat("%d-g%d-s%dof%d", step, generation, stage, stages),
+                      replica == 0 ? "" : absl::StrCat("-r", replica));
 }
 
 std::string FileName(const std::string& file, int64_t bytes, uint64_t checksum) {
@@ -86,11 +88,13 @@ std::vector<Kept> KeptIn(const std::string& job_dir) {
     Kept k{name};
     long step = 0;
     unsigned long generation = 0;
-    if (std::sscanf(name.c_str(), "%ld-g%lu-s%dof%d", &step, &generation, &k.stage, &k.stages) != 4)
+    if (std::sscanf(name.c_str(), "%ld-g%lu-s%dof%d-r%d", &step, &generation, &k.stage, &k.stages,
+                    &k.replica) < 4)
       continue;
     k.step = step;
     k.generation = generation;
-    if (name == DirectoryName(k.step, k.generation, k.stage, k.stages)) all.push_back(std::move(k));
+    if (name == DirectoryName(k.step, k.generation, k.stage, k.stages, k.replica))
+      all.push_back(std::move(k));
   }
   std::sort(all.begin(), all.end(), [](const Kept& a, const Kept& b) {
     return std::tie(a.step, a.generation, a.name) < std::tie(b.step, b.generation, b.name);
@@ -161,7 +165,9 @@ void PartDir::Look() const {
       }
       const auto key = std::make_tuple(job_id, kept.step, kept.generation);
       if (disowned_.count(key) > 0) still.insert(key);
-      if (files.size() < kCheckpointFiles || disowned_.count(key) > 0) continue;
+      if (static_cast<int>(files.size()) < CheckpointFiles(kept.replica) ||
+          disowned_.count(key) > 0)
+        continue;
       KeptPart& part = *all.add_parts();
       part.set_job_id(job_id);
       part.set_step(kept.step);
@@ -239,36 +245,47 @@ absl::Status PartDir::MakeRoom(const std::string& job_id, const std::string& par
   }
 }
 
-absl::Status PartDir::Keep(const PutCheckpointHeader& header, absl::string_view bytes) {
+absl::StatusOr<worker::KeptFile> PartDir::Keep(const PutCheckpointHeader& header,
+                                               const ByteSource& part) {
   if (!IsFileName(header.job_id()) || !IsFileName(header.file()) || header.step() < 0 ||
-      header.stage() < 0) {
+      header.stage() < 0 || header.replica() < 0) {
     return absl::InvalidArgumentError(absl::StrCat("'", header.job_id().substr(0, kMaxNameBytes),
                                                    "' is not a name for a directory"));
   }
+  absl::StatusOr<worker::KeptFile> kept = Write(header, part);
   MutexLock lock(&mutex_);
-  const absl::Status kept = KeepFile(header, bytes);
   if (kept.ok()) disowned_.erase({header.job_id(), header.step(), header.generation()});
   Look();  // others may have made room, too
   return kept;
 }
 
-absl::Status PartDir::KeepFile(const PutCheckpointHeader& header, absl::string_view bytes) {
-  const std::string part_dir =
-      DirectoryName(header.step(), header.generation(), header.stage(), header.stages());
+// Not under the lock: it takes as long as the disk does.
+absl::StatusOr<worker::KeptFile> PartDir::Write(const PutCheckpointHeader& header,
+                                                const ByteSource& part) {
+  const std::string part_dir = DirectoryName(header.step(), header.generation(), header.stage(),
+                                             header.stages(), header.replica());
   const std::string job_dir = absl::StrCat(root_, "/", header.job_id());
   const std::string directory = absl::StrCat(job_dir, "/", part_dir);
   std::error_code error;
-  fs::create_directories(directory, error);
-  if (error) return absl::UnavailableError(absl::StrCat(directory, ": ", error.message()));
-  RETURN_IF_ERROR(MakeRoom(header.job_id(), part_dir, static_cast<int64_t>(bytes.size())));
+  {
+    MutexLock lock(&mutex_);
+    fs::create_directories(directory, error);
+    if (error) return absl::UnavailableError(absl::StrCat(directory, ": ", error.message()));
+    RETURN_IF_ERROR(MakeRoom(header.job_id(), part_dir, part.bytes()));
+  }
+  ASSIGN_OR_RETURN(const auto file,
+                   DurableFile::Create(absl::StrCat(directory, "/", header.file()), kUnfinished));
+  Hasher hasher;
+  RETURN_IF_ERROR(ForEachPiece(part, kPieceBytes, [&](absl::string_view piece) {
+    hasher.Update(piece.data(), piece.size());
+    return file->Append(piece);
+  }));
   const std::string path =
-      absl::StrCat(directory, "/",
-                   FileName(header.file(), static_cast<int64_t>(bytes.size()), header.checksum()));
-  ASSIGN_OR_RETURN(const auto file, DurableFile::Create(path, kUnfinished));
-  RETURN_IF_ERROR(file->Append(bytes));
-  RETURN_IF_ERROR(file->Commit());
+      absl::StrCat(directory, "/", FileName(header.file(), file->bytes(), hasher.Digest()));
+  RETURN_IF_ERROR(file->CommitAs(path));
   fs::last_write_time(job_dir, fs::file_time_type::clock::now(), error);  // see JobsIn
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(RandomAccessFile kept, RandomAccessFile::Open(path));
+  return worker::KeptFile{hasher.Digest(), std::make_unique<RandomAccessFile>(std::move(kept))};
 }
 
 std::vector<LocalPart> PartDir::Parts(const std::string& job_id, int64_t step) const {
@@ -296,29 +313,33 @@ std::vector<LocalPart> PartDir::Parts(const std::string& job_id, int64_t step) c
     part.set_generation(newest->generation);
     part.set_stage(newest->stage);
     part.set_stages(newest->stages);
+    part.set_replica(newest->replica);
     parts.push_back(std::move(part));
   }
   return parts;
 }
 
-absl::StatusOr<std::string> PartDir::Read(const std::string& job_id, int64_t step,
-                                          const LocalPart& part) const {
+absl::StatusOr<std::unique_ptr<ByteSource>> PartDir::Open(const std::string& job_id, int64_t step,
+                                                          const LocalPart& part) const {
   if (!IsFileName(job_id) || !IsFileName(part.file()))
     return absl::InvalidArgumentError("not a name for a file");
-  MutexLock lock(&mutex_);
   const std::string path = absl::StrCat(
-      root_, "/", job_id, "/", DirectoryName(step, part.generation(), part.stage(), part.stages()),
-      "/", FileName(part.file(), part.bytes(), part.checksum()));
-  std::ifstream file(path, std::ios::binary);  // not mapped: a failing disk is an error, no signal
-  if (!file) return absl::NotFoundError(absl::StrCat(path, " can't be opened"));
-  std::string bytes(static_cast<size_t>(std::max<int64_t>(0, part.bytes())), '\0');
-  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  bytes.resize(static_cast<size_t>(file.gcount()));
-  if (Hash64(bytes) == part.checksum()) return bytes;
+      root_, "/", job_id, "/",
+      DirectoryName(step, part.generation(), part.stage(), part.stages(), part.replica()), "/",
+      FileName(part.file(), part.bytes(), part.checksum()));
+  // Not mapped: a failing disk is an error, no signal.
+  absl::StatusOr<RandomAccessFile> file = RandomAccessFile::Open(path);
+  if (!file.ok())
+    return absl::NotFoundError(absl::StrCat(path, " can't be opened: ", file.status().message()));
+  const absl::StatusOr<uint64_t> found = file->Hash();
+  if (found.ok() && file->bytes() == part.bytes() && *found == part.checksum())
+    return std::make_unique<RandomAccessFile>(*std::move(file));
+  MutexLock lock(&mutex_);
   RemoveAll(path);
   Look();
-  return absl::DataLossError(
-      absl::StrCat(path, " is damaged: its ", bytes.size(), " bytes have another checksum"));
+  return absl::DataLossError(absl::StrCat(
+      path, " is damaged: ", found.ok() ? "" : found.status().message(),
+      found.ok() ? absl::StrCat("its ", file->bytes(), " bytes have another checksum") : ""));
 }
 
 }  // namespace isthmus::daemon

@@ -1,7 +1,7 @@
 // Checkpoint parts on this daemon's own disk, as its stage put them: a resume on the same daemons
 // with the same cut reads them instead of fetching them.
 //
-//   ROOT/JOB/STEP-gGENERATION-sSTAGEofSTAGES/FILE.BYTES.CHECKSUM   XXH3-64 in hexadecimal
+//   ROOT/JOB/STEP-gGENERATION-sSTAGEofSTAGES[-rREPLICA]/FILE.BYTES.CHECKSUM   XXH3-64, hexadecimal
 //
 // A file is there whole or not at all, and is read against its size and checksum. What a process
 // that was killed was writing is removed by the next one. A help, not a promise: what can't be
@@ -10,12 +10,13 @@
 // Bounds: kKeptSteps of a job (its newest), kKeptJobs jobs, `max_bytes` of all files with those of
 // `neighbours`; nothing is written that would leave less than kFreeBytes on the file system, so
 // that what jobs need (codec states, spill files) comes first. Other jobs' parts make room before
-// older ones of the same job do. Thread: any.
+// older ones of the same job do. Files are written and read in pieces. Thread: any.
 #ifndef ISTHMUS_DAEMON_STATE_PART_DIR_H_
 #define ISTHMUS_DAEMON_STATE_PART_DIR_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <set>
 #include <string>
 #include <tuple>
@@ -23,13 +24,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
+#include "base/file/byte_source.h"
 #include "base/mutex.h"
 #include "proto/control.pb.h"
+#include "worker/checkpoint/checkpoint_store.h"
 
 namespace isthmus::daemon {
 
-constexpr int kCheckpointFiles = 3;  // that a stage puts of a checkpoint
+// Files that a stage puts of a checkpoint; a further replica has moments and a state alone.
+constexpr int CheckpointFiles(int replica) { return replica == 0 ? 3 : 2; }
 bool IsCheckpointFile(const std::string& file);
 
 class PartDir {
@@ -51,8 +54,9 @@ class PartDir {
   // ended), and those of the oldest jobs.
   void Begin(const std::string& job_id, int64_t step);
 
-  // ResourceExhausted: no room for it. InvalidArgument: not a name for a file.
-  absl::Status Keep(const PutCheckpointHeader& header, absl::string_view bytes);
+  // Writes `part`, which is read piece by piece, and counts its checksum, which is not taken from
+  // `header`. ResourceExhausted: no room for it. InvalidArgument: not a name for a file.
+  absl::StatusOr<worker::KeptFile> Keep(const PutCheckpointHeader& header, const ByteSource& part);
 
   // Everything of a job that was removed.
   void Remove(const std::string& job_id);
@@ -66,13 +70,13 @@ class PartDir {
   // What lies there of a step, of its newest generation; `have` for the coordinator.
   std::vector<LocalPart> Parts(const std::string& job_id, int64_t step) const;
 
-  // DataLoss: it is not what it was, and is removed.
-  absl::StatusOr<std::string> Read(const std::string& job_id, int64_t step,
-                                   const LocalPart& part) const;
+  // Opened, once all of it was read against its checksum. DataLoss: it is not what it was, and is
+  // removed.
+  absl::StatusOr<std::unique_ptr<ByteSource>> Open(const std::string& job_id, int64_t step,
+                                                   const LocalPart& part) const;
 
  private:
-  absl::Status KeepFile(const PutCheckpointHeader& header, absl::string_view bytes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<worker::KeptFile> Write(const PutCheckpointHeader& header, const ByteSource& part);
   absl::Status MakeRoom(const std::string& job_id, const std::string& part_dir, int64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

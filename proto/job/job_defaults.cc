@@ -17,6 +17,7 @@
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
 #include "proto/data/data_files.h"
+#include "proto/job/unbuilt_fields.h"
 
 namespace isthmus {
 namespace {
@@ -114,6 +115,33 @@ void ValidateRecipe(const RecipeSpec& r, Errors* errors) {
   errors->Add(CheckOneOf("recipe.precision", r.precision(), {"fp32", "tf32", "bf16"}));
 }
 
+void ValidateFragments(const StrategySpec& s, int layers, Errors* errors) {
+  const int most = static_cast<int>(std::min<int64_t>(std::max(1, layers), s.local_steps()));
+  if (!errors->Add(CheckRange("strategy.fragments", s.fragments(), 1, kMaxLocalSteps))) return;
+  if (s.local_steps() < 1) return;  // said of itself
+  if (s.fragments() > most) {
+    errors->Add(Bad("strategy.fragments", s.fragments(),
+                    absl::StrCat("at most ", most,
+                                 ": each has a layer (model.layers) and a step "
+                                 "of its own (strategy.local_steps)")));
+    return;
+  }
+  const int64_t apart = s.local_steps() / s.fragments();
+  if (s.fragment_delay() < 0 || s.fragment_delay() >= apart) {
+    errors->Add(Bad("strategy.fragment_delay", s.fragment_delay(),
+                    absl::StrCat("from 0 to ", apart - 1,
+                                 ", less than strategy.local_steps / "
+                                 "strategy.fragments: one fragment has arrived before the next "
+                                 "one is sent")));
+  }
+  if (s.fragment_delay() == 0 && s.fragment_mix() != 0) {
+    errors->Add(Bad("strategy.fragment_mix", s.fragment_mix(),
+                    "0 without strategy.fragment_delay: a replica has learnt nothing since what "
+                    "has arrived was sent"));
+  }
+  errors->Add(CheckRange("strategy.fragment_mix", s.fragment_mix(), 0, 0.99));
+}
+
 void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
   errors->Add(CheckRange("strategy.stages", s.stages(), 0, 256));
   errors->Add(CheckOneOf("strategy.schedule", s.schedule(), {"1f1b", "gpipe", "overlap"}));
@@ -128,6 +156,7 @@ void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
   errors->Add(CheckRange("strategy.local_steps", s.local_steps(), 1, kMaxLocalSteps));
   errors->Add(CheckRange("strategy.outer_learning_rate", s.outer_learning_rate(), 1e-6, 10));
   errors->Add(CheckRange("strategy.outer_momentum", s.outer_momentum(), 0, 0.999));
+  ValidateFragments(s, layers, errors);
   if (layers < 1) return;  // said of model.layers
   if (s.stages() > layers) {
     errors->Add(
@@ -298,12 +327,8 @@ void RefuseUnbuilt(const JobSpec& job, Errors* errors) {
           absl::StrCat(field, " is not built yet in this version: leave it out")));
   };
   const RecipeSpec& r = job.recipe();
-  const StrategySpec& s = job.strategy();
-  refuse(r.has_optimizer(), "recipe.optimizer");
-  refuse(r.has_optimizer_warmup(), "recipe.optimizer_warmup");
-  refuse(s.has_fragments(), "strategy.fragments");
-  refuse(s.has_fragment_delay(), "strategy.fragment_delay");
-  refuse(s.has_fragment_mix(), "strategy.fragment_mix");
+  refuse(r.has_optimizer(), kOptimizerField);
+  refuse(r.has_optimizer_warmup(), kOptimizerWarmupField);
 }
 
 absl::Status ValidateName(const std::string& name) {
@@ -350,6 +375,9 @@ void FillDefaults(JobSpec* job) {
   DEFAULT(s, local_steps, 1);
   DEFAULT(s, outer_learning_rate, 0.7);
   DEFAULT(s, outer_momentum, 0.9);
+  DEFAULT(s, fragments, 1);
+  DEFAULT(s, fragment_delay, 0);
+  DEFAULT(s, fragment_mix, s->fragment_delay() > 0 ? 0.5 : 0.0);
   CompressionSpec* c = job->mutable_compression();
   DEFAULT(c, forward, "auto");
   DEFAULT(c, backward, "auto");

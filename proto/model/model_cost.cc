@@ -8,8 +8,7 @@ namespace isthmus {
 namespace {
 
 // Of the parameters' bytes, in fp32.
-constexpr int64_t kTrainedCopies = 4;     // weights, gradients, two moments
-constexpr int64_t kCheckpointCopies = 3;  // weights and moments, until they are stored
+constexpr int64_t kTrainedCopies = 4;  // weights, gradients, two moments
 
 // Elementwise operations a value, roughly: the point is their order of magnitude beside the matrix
 // products of small models.
@@ -96,7 +95,7 @@ int64_t StageMemoryBytes(const ModelSpec& m, int first_layer, int end_layer, int
                          int micros_in_flight) {
   const PartCost cost = StageCost(m, first_layer, end_layer, samples);
   const int64_t edges = 2 * 4 * BoundaryElements(m, samples);  // the copy at either edge
-  return (kTrainedCopies + kCheckpointCopies) * cost.parameter_bytes() +
+  return kTrainedCopies * cost.parameter_bytes() +
          std::max(1, micros_in_flight) * (cost.activation_bytes + edges) + cost.transient_bytes;
 }
 

@@ -40,9 +40,9 @@ PartCost StageCost(const ModelSpec& model, int first_layer, int end_layer, int64
 int64_t ParameterCount(const ModelSpec& model);
 
 // Bytes a stage needs at its peak: weights, gradients and two AdamW moments (16 bytes a parameter),
-// `micros_in_flight` kept micro-batches, the widest part's transient, and the copies that are held
-// while a checkpoint is stored and training goes on (12 bytes a parameter).
-// The process itself (LibTorch: about 260 MiB) is not in it.
+// `micros_in_flight` kept micro-batches, and the widest part's transient. A checkpoint is written
+// from it in pieces, which take a few MiB. The process itself (LibTorch: about 260 MiB) is not in
+// it.
 int64_t StageMemoryBytes(const ModelSpec& model, int first_layer, int end_layer, int64_t samples,
                          int micros_in_flight);
 

@@ -23,18 +23,36 @@ void AddBlock(int64_t h, std::vector<TensorDims>* out) {
 
 }  // namespace
 
-std::vector<TensorDims> StageShapes(const ModelSpec& model, int first_layer, int end_layer) {
+LayerTensors StageLayers(const ModelSpec& model, int first_layer, int end_layer) {
   const int64_t h = model.hidden();
   const bool last = end_layer == model.layers(), tied = IsTied(model);
-  std::vector<TensorDims> out;
+  LayerTensors layers(end_layer - first_layer);
   if (first_layer == 0) {
-    if (last || !tied) out.push_back({1, model.vocabulary(), h});
-    out.push_back({1, model.context(), h});
+    if (last || !tied) layers.front().push_back({1, model.vocabulary(), h});
+    layers.front().push_back({1, model.context(), h});
   }
-  for (int layer = first_layer; layer < end_layer; ++layer) AddBlock(h, &out);
-  if (last) AddNorm(h, &out);
-  if (last && !tied) out.push_back({1, model.vocabulary(), h});
-  return out;
+  for (std::vector<TensorDims>& layer : layers) AddBlock(h, &layer);
+  if (last) AddNorm(h, &layers.back());
+  if (last && !tied) layers.back().push_back({1, model.vocabulary(), h});
+  return layers;
+}
+
+std::vector<TensorDims> AllOf(const LayerTensors& layers) {
+  std::vector<TensorDims> all;
+  for (const std::vector<TensorDims>& layer : layers)
+    all.insert(all.end(), layer.begin(), layer.end());
+  return all;
+}
+
+std::vector<int64_t> EndsOf(const LayerTensors& layers) {
+  std::vector<int64_t> ends;
+  for (const std::vector<TensorDims>& layer : layers)
+    ends.push_back((ends.empty() ? 0 : ends.back()) + ElementsOf(layer));
+  return ends;
+}
+
+std::vector<TensorDims> StageShapes(const ModelSpec& model, int first_layer, int end_layer) {
+  return AllOf(StageLayers(model, first_layer, end_layer));
 }
 
 int64_t ElementsOf(const std::vector<TensorDims>& shapes) {

@@ -1,5 +1,6 @@
 // The shapes of the tensors of a GPT-2's stage, in the order in which the engine has them
-// (worker/engine/gpt2_parameters.h): for codecs that work by matrix. Thread: pure function.
+// (worker/engine/gpt2_parameters.h): for codecs that work by matrix, and for parts of a stage.
+// Thread: pure functions.
 #ifndef ISTHMUS_PROTO_MODEL_STAGE_SHAPES_H_
 #define ISTHMUS_PROTO_MODEL_STAGE_SHAPES_H_
 
@@ -15,6 +16,14 @@ namespace isthmus {
 // any other one on the first stage, and on the last one then its head.
 // Each is {1, rows, columns}; a vector has one row.
 std::vector<TensorDims> StageShapes(const ModelSpec& model, int first_layer, int end_layer);
+
+// Tensors of a stage, layer by layer: the embeddings go with the first layer, the final norm with
+// the last one.
+using LayerTensors = std::vector<std::vector<TensorDims>>;
+LayerTensors StageLayers(const ModelSpec& model, int first_layer, int end_layer);
+std::vector<TensorDims> AllOf(const LayerTensors& layers);
+// Where the elements of each layer end.
+std::vector<int64_t> EndsOf(const LayerTensors& layers);
 
 int64_t ElementsOf(const std::vector<TensorDims>& shapes);
 

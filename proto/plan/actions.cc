@@ -8,36 +8,18 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "proto/codec/codec_text.h"
+#include "proto/plan/action_check.h"
+#include "proto/plan/agreements.h"
 #include "proto/plan/groups.h"
 #include "proto/plan/overlap.h"
+#include "proto/plan/parts.h"
 #include "proto/plan/schedule.h"
+#include "proto/plan/step_end.h"
 
 namespace isthmus {
 namespace {
 
-// Fill, a step between others, drain.
-constexpr int kOverlappedSteps = 3;
-
 int CeilDivide(int64_t a, int64_t b) { return b > 0 ? static_cast<int>((a + b - 1) / b) : 0; }
-
-// Of the boundaries of `rank`, the one that it is the upper, or lower, end of; -1: none.
-int Boundary(const Plan& plan, int rank, bool below) {
-  for (int l = 0; l < plan.links_size(); ++l) {
-    const LinkPlan& link = plan.links(l);
-    if (link.kind() == LinkPlan::BOUNDARY && (below ? link.upper() : link.lower()) == rank)
-      return l;
-  }
-  return -1;
-}
-
-// What a list ends: a step of all, a step that each replica makes by itself, or the agreement of
-// replicas after some of those.
-enum class End { kStep, kLocalStep, kAgreement };
-
-// The groups that are reduced there.
-bool Reduces(End end, const GroupPlan& group) {
-  return (end == End::kAgreement) == (group.value() == GroupPlan::DIFFERENCE);
-}
 
 // Writes the end of a step on one rank. The parts follow each other; where steps overlap, passes of
 // the next one lie between them.
@@ -121,14 +103,18 @@ class EndOfStep {
            CountsTiedNorm(plan_, rank_);
   }
 
+  // Buckets that were offered while the last backward pass ran come first.
   void Reduce(Action::Op op, bool early) {
-    for (int g = 0; g < plan_.groups_size(); ++g) {
-      const GroupPlan& group = plan_.groups(g);
-      if (PositionIn(group, rank_) < 0 || !Reduces(end_, group)) continue;
-      if (op != Action::OFFER && Early(group) != early) continue;
-      if (op == Action::COLLECT && group.rule() != GroupPlan::SHARDED) continue;
-      Add(op);
-      list_.back().set_group(g);
+    for (const bool offered : {true, false}) {
+      for (int g = 0; g < plan_.groups_size(); ++g) {
+        const GroupPlan& group = plan_.groups(g);
+        if (PositionIn(group, rank_) < 0 || !Reduces(end_, group)) continue;
+        if (IsOfferedEarly(plan_, group) != offered || (offered && op == Action::OFFER)) continue;
+        if (op != Action::OFFER && Early(group) != early) continue;
+        if (op == Action::COLLECT && group.rule() != GroupPlan::SHARDED) continue;
+        Add(op);
+        list_.back().set_group(g);
+      }
     }
   }
 
@@ -173,187 +159,20 @@ class EndOfStep {
   ActionList list_;
 };
 
-// What must come before what on one rank; how often each thing is done.
-class OrderCheck {
- public:
-  OrderCheck(const Plan& plan, const Wiring& wiring, int rank, End end)
-      : plan_(plan),
-        wiring_(wiring),
-        rank_(rank),
-        end_(end),
-        below_(Boundary(plan, rank, true)),
-        above_(Boundary(plan, rank, false)),
-        overlaps_(Overlaps(plan.job())),
-        list_(end == End::kAgreement ? AgreeOf(plan, rank) : TrainOf(plan, rank)),
-        micros_(end == End::kAgreement ? 0 : CountForwards(plan.ranks(rank).train())) {}
-
-  absl::Status Run() {
-    for (at_ = 0; at_ < list_.size(); ++at_) RETURN_IF_ERROR(Check(list_[at_]));
-    if (micros_ == 0 && end_ != End::kAgreement) return Lacks("it has no FWD");
-    for (int m = 0; m < micros_; ++m) {
-      const int passes = Bit(Action::FWD) | Bit(Action::BWD);
-      if ((done_[m] & passes) != passes)
-        return Lacks(absl::StrCat("micro-batch ", m, " lacks its FWD or BWD"));
-    }
-    for (int g = 0; g < plan_.groups_size(); ++g) {
-      if (PositionIn(plan_.groups(g), rank_) < 0 || !Reduces(end_, plan_.groups(g))) continue;
-      if (reduced_[g] != (plan_.groups(g).rule() == GroupPlan::SHARDED ? 3 : 2))
-        return Lacks(absl::StrCat(plan_.groups(g).id(), " is not reduced"));
-    }
-    if (list_.empty() || list_.back().op() != Last())
-      return Lacks(absl::StrCat("does not end with ", Action::Op_Name(Last())));
-    return absl::OkStatus();
+// Cuts the last backward pass into as many pieces as there are buckets, and offers each bucket but
+// the last one between them.
+void OfferBuckets(const Plan& plan, int rank, ActionList* list) {
+  const auto last = std::find_if(list->rbegin(), list->rend(),
+                                 [](const Action& a) { return a.op() == Action::BWD; });
+  if (last == list->rend()) return;
+  ActionList pieces;
+  for (int g = 0; g < plan.groups_size(); ++g) {
+    if (PositionIn(plan.groups(g), rank) < 0 || !IsOfferedEarly(plan, plan.groups(g))) continue;
+    pieces.push_back(*last);
+    pieces.emplace_back().set_op(Action::OFFER);
+    pieces.back().set_group(g);
   }
-
-  bool decides() const { return decides_; }
-
- private:
-  enum Extra { kGot = 10, kSent = 11, kGotGradient = 12, kSentGradient = 13 };
-  static int Bit(int what) { return 1 << what; }
-  Action::Op Last() const { return end_ == End::kAgreement ? Action::OUTER : Action::STEP; }
-
-  absl::Status Broken(absl::string_view why) const {
-    return absl::FailedPreconditionError(absl::StrCat("schedule: rank ", rank_, ", action ", at_,
-                                                      " (", ActionName(list_[at_], wiring_),
-                                                      "): ", why));
-  }
-  absl::Status Lacks(absl::string_view why) const {
-    return absl::FailedPreconditionError(absl::StrCat("schedule: rank ", rank_, ": ", why));
-  }
-
-  absl::Status Check(const Action& a) {
-    const bool of_pass = a.op() == Action::FWD || a.op() == Action::BWD || IsOfPass(a);
-    if (a.ahead() != 0 && (!overlaps_ || !of_pass || a.ahead() != 1))
-      return Broken("it can't be ahead of its step");
-    if (stepped_) return Broken(absl::StrCat(Action::Op_Name(Last()), " ends it"));
-    switch (a.op()) {
-      case Action::FWD:
-      case Action::BWD:
-        return Pass(a);
-      case Action::SEND:
-      case Action::RECV:
-        return Frame(a);
-      case Action::OFFER:
-      case Action::REDUCE:
-      case Action::COLLECT:
-        return Reduction(a);
-      case Action::DECIDE:
-      case Action::STEP:
-      case Action::OUTER:
-        return Decision(a);
-      default:
-        return Broken("there is no such action");
-    }
-  }
-
-  absl::Status Once(const Action& a, int what, int before, absl::string_view first) {
-    if (a.micro() < 0 || a.micro() >= micros_)
-      return Broken(absl::StrCat("there are ", micros_, " micro-batches"));
-    int& bits = done_[a.micro()];
-    if ((bits & Bit(what)) != 0) return Broken("for the second time");
-    if (before >= 0 && (bits & Bit(before)) == 0) return Broken(absl::StrCat("before its ", first));
-    bits |= Bit(what);
-    return absl::OkStatus();
-  }
-
-  static bool IsOfPass(const Action& a) {
-    return (a.op() == Action::SEND || a.op() == Action::RECV) &&
-           (a.what() == FrameHeader::ACTIVATION || a.what() == FrameHeader::GRADIENT);
-  }
-
-  absl::Status Pass(const Action& a) {
-    if (offered_ && a.ahead() == 0) return Broken("after a reduction began");
-    if (a.op() == Action::FWD) {
-      if (overlaps_ && a.ahead() == 0) return Broken("that of a step is in the list before");
-      return Once(a, Action::FWD, below_ >= 0 ? static_cast<int>(kGot) : -1, "activation came");
-    }
-    // One that is not ahead ends a micro-batch that the list before began.
-    const bool begun_here = !overlaps_ || a.ahead() == 1;
-    RETURN_IF_ERROR(Once(a, Action::BWD, begun_here ? static_cast<int>(Action::FWD) : -1, "FWD"));
-    if (above_ >= 0 && (done_[a.micro()] & Bit(kGotGradient)) == 0)
-      return Broken("before its gradient came");
-    return absl::OkStatus();
-  }
-
-  absl::Status Frame(const Action& a) {
-    const bool send = a.op() == Action::SEND;
-    switch (a.what()) {
-      case FrameHeader::ACTIVATION:
-        if (a.link() != (send ? above_ : below_)) return Broken("not the boundary it belongs to");
-        return send ? Once(a, kSent, Action::FWD, "FWD") : Once(a, kGot, -1, "");
-      case FrameHeader::GRADIENT:
-        if (a.link() != (send ? below_ : above_)) return Broken("not the boundary it belongs to");
-        return send ? Once(a, kSentGradient, Action::BWD, "BWD") : Once(a, kGotGradient, -1, "");
-      case FrameHeader::BUFFER_HASH:
-        return absl::OkStatus();
-      case FrameHeader::VOTE:
-        if (voted_) return Broken("after its own vote");
-        voted_ = send;
-        return absl::OkStatus();
-      case FrameHeader::DECISION:
-        if (send) return decided_ ? absl::OkStatus() : Broken("before it has one");
-        if (!voted_) return Broken("before its vote");
-        if (decided_) return Broken("for the second time");
-        decided_ = true;
-        return absl::OkStatus();
-      default:
-        return Broken("no frame of a step that is sent by itself");
-    }
-  }
-
-  absl::Status Reduction(const Action& a) {
-    const int groups = plan_.groups_size();
-    if (a.group() < 0 || a.group() >= groups)
-      return Broken(absl::StrCat("there are ", groups, " groups"));
-    if (!Reduces(end_, plan_.groups(a.group()))) return Broken("another list reduces it");
-    int& stage = reduced_[a.group()];
-    const int wanted = a.op() == Action::OFFER ? 0 : a.op() == Action::REDUCE ? 1 : 2;
-    if (stage != wanted) return Broken("out of order");
-    if (a.op() == Action::COLLECT && plan_.groups(a.group()).rule() != GroupPlan::SHARDED)
-      return Broken("only a sharded group is collected");
-    ++stage;
-    offered_ = true;
-    return absl::OkStatus();
-  }
-
-  absl::Status Decision(const Action& a) {
-    if (a.op() != Action::DECIDE) {
-      if (a.op() != Last()) return Broken("it belongs into another list");
-      stepped_ = true;
-      return decided_ ? absl::OkStatus() : Broken("before the decision");
-    }
-    if (voted_ || decided_) return Broken("this rank's vote has left already");
-    voted_ = decided_ = decides_ = true;
-    return absl::OkStatus();
-  }
-
-  const Plan& plan_;
-  const Wiring& wiring_;
-  const int rank_;
-  const End end_;
-  const int below_, above_;
-  const bool overlaps_;
-  const ActionList list_;
-  const int micros_;
-  size_t at_ = 0;
-  std::map<int, int> done_;     // of each micro-batch: bits of what was done
-  std::map<int, int> reduced_;  // of each group: how far it is
-  bool offered_ = false, voted_ = false, decided_ = false, decides_ = false, stepped_ = false;
-};
-
-absl::Status CheckEval(const Plan& plan, const Wiring& wiring, int rank) {
-  const int below = Boundary(plan, rank, true), above = Boundary(plan, rank, false);
-  for (const Action& a : plan.ranks(rank).eval()) {
-    const bool frame = a.op() == Action::SEND || a.op() == Action::RECV;
-    if (a.op() == Action::FWD) continue;
-    if (!frame || a.what() != FrameHeader::EVAL_ACTIVATION ||
-        a.link() != (a.op() == Action::SEND ? above : below)) {
-      return absl::FailedPreconditionError(absl::StrCat("schedule: rank ", rank, ": ",
-                                                        ActionName(a, wiring),
-                                                        " has no place in a validation pass"));
-    }
-  }
-  return absl::OkStatus();
+  list->insert(last.base() - 1, pieces.begin(), pieces.end());
 }
 
 }  // namespace
@@ -361,6 +180,14 @@ absl::Status CheckEval(const Plan& plan, const Wiring& wiring, int rank) {
 ActionList TrainOf(const Plan& plan, int rank) {
   const auto& list = plan.ranks(rank).train();
   return {list.begin(), list.end()};
+}
+
+std::map<int, int> BackwardPieces(const ActionList& list) {
+  std::map<int, int> pieces;
+  for (const Action& a : list) {
+    if (a.op() == Action::BWD) ++pieces[a.micro()];
+  }
+  return pieces;
 }
 
 ActionList AgreeOf(const Plan& plan, int rank) {
@@ -422,6 +249,7 @@ absl::Status WriteActions(const std::vector<std::vector<int>>& warmups, Plan* pl
             a.set_link(Boundary(*plan, ranks[s], a.link() < s));
         }
       }
+      if (!Overlaps(plan->job())) OfferBuckets(*plan, ranks[s], &train[s]);
       EndOfStep writer(*plan, wiring, ranks[s], local ? End::kLocalStep : End::kStep);
       ASSIGN_OR_RETURN(const ActionList end,
                        Overlaps(plan->job()) ? writer.WriteBetween(passes[s]) : writer.Write());
@@ -435,41 +263,6 @@ absl::Status WriteActions(const std::vector<std::vector<int>>& warmups, Plan* pl
     }
   }
   return CheckActions(*plan);
-}
-
-absl::Status CheckActions(const Plan& plan) {
-  const Wiring wiring = Wiring::Of(plan);
-  const bool local = MakesLocalSteps(plan);
-  int deciding = 0, agreeing = 0;
-  std::vector<ActionList> train, eval, agree;
-  for (int r = 0; r < plan.ranks_size(); ++r) {
-    OrderCheck check(plan, wiring, r, local ? End::kLocalStep : End::kStep);
-    RETURN_IF_ERROR(check.Run());
-    RETURN_IF_ERROR(CheckEval(plan, wiring, r));
-    deciding += check.decides();
-    train.push_back(TrainOf(plan, r));
-    eval.emplace_back(plan.ranks(r).eval().begin(), plan.ranks(r).eval().end());
-    agree.push_back(AgreeOf(plan, r));
-    if (!local) {
-      if (!agree.back().empty())
-        return absl::FailedPreconditionError(
-            absl::StrCat("schedule: rank ", r, " agrees, and the job makes no local steps"));
-      continue;
-    }
-    OrderCheck check_agree(plan, wiring, r, End::kAgreement);
-    RETURN_IF_ERROR(check_agree.Run());
-    agreeing += check_agree.decides();
-  }
-  const int wanted = local ? plan.replicas_size() : 1;
-  if (deciding != wanted || agreeing != (local ? 1 : 0))
-    return absl::FailedPreconditionError(
-        absl::StrCat("schedule: ", deciding == wanted ? agreeing : deciding, " ranks decide, ",
-                     deciding == wanted ? 1 : wanted, " must"));
-  const int limit = std::max(1, plan.job().strategy().queue_limit());
-  if (Overlaps(plan.job())) train = UnrollAll(train, kOverlappedSteps);
-  for (const std::vector<ActionList>* lists : {&train, &eval, &agree})
-    RETURN_IF_ERROR(Simulate(*lists, wiring, limit, ScheduleCosts::Unit(wiring)).status());
-  return absl::OkStatus();
 }
 
 }  // namespace isthmus

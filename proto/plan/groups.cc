@@ -14,6 +14,8 @@
 #include "proto/job/job_defaults.h"
 #include "proto/model/model_cost.h"
 #include "proto/model/stage_shapes.h"
+#include "proto/plan/agreements.h"
+#include "proto/plan/parts.h"
 
 namespace isthmus {
 
@@ -38,6 +40,12 @@ bool StandsForStage(const Plan& plan, int rank) {
   return std::none_of(ranks.begin(), ranks.begin() + rank,
                       [&](const RankPlan& other) { return other.stage() == ranks[rank].stage(); });
 }
+
+bool PutsParts(const Plan& plan, int rank) {
+  return MakesLocalSteps(plan) || StandsForStage(plan, rank);
+}
+
+int PuttingReplicas(const Plan& plan) { return MakesLocalSteps(plan) ? plan.replicas_size() : 1; }
 
 std::string ShapeWords(int replicas, int stages) {
   return absl::StrCat(replicas > 1 ? absl::StrCat(replicas, " replicas x ") : "", stages,
@@ -68,29 +76,24 @@ int64_t OwnElements(const Plan& plan, int rank) {
   return elements;
 }
 
-std::vector<TensorDims> OwnShapes(const Plan& plan, int rank) {
+LayerTensors OwnShapes(const Plan& plan, int rank) {
   const ModelSpec& model = plan.job().model();
   const RankPlan& r = plan.ranks(rank);
-  std::vector<TensorDims> shapes = StageShapes(model, r.first_layer(), r.end_layer());
+  LayerTensors layers = StageLayers(model, r.first_layer(), r.end_layer());
   for (const bool below : {true, false}) {
     for (const LinkPlan& link : plan.links()) {
       if (link.kind() != LinkPlan::BOUNDARY || (below ? link.upper() : link.lower()) != rank ||
           link.forward().kind() != CodecSpec::AUTOENCODER)
         continue;
       const int64_t channels = link.forward().channels(), hidden = model.hidden();
-      shapes.push_back({1, below ? channels : hidden, below ? hidden : channels});
+      if (below) {
+        layers.front().insert(layers.front().begin(), {1, channels, hidden});
+      } else {
+        layers.back().push_back({1, hidden, channels});
+      }
     }
   }
-  return shapes;
-}
-
-bool MakesLocalSteps(const Plan& plan) {
-  return plan.replicas_size() > 1 && plan.job().strategy().local_steps() > 1;
-}
-
-bool AgreesAfter(const Plan& plan, int64_t step) {
-  return MakesLocalSteps(plan) && ((step + 1) % plan.job().strategy().local_steps() == 0 ||
-                                   step + 1 == plan.job().recipe().steps());
+  return layers;
 }
 
 namespace {
@@ -116,18 +119,58 @@ bool IsByMatrix(const GroupPlan& group) {
   return ByMatrix(group.contribution()) || ByMatrix(group.sum());
 }
 
-// Rows of one element where the codec works by matrix, else of kGradientRow.
-void SetTensors(const std::vector<TensorDims>& tensors, GroupPlan* group) {
-  const int64_t elements = ElementsOf(tensors);
-  const bool by_matrix = IsByMatrix(*group);
-  group->set_width(by_matrix ? 1 : kGradientRow);
-  group->set_rows((elements + group->width() - 1) / group->width());
+void SetShapes(const std::vector<TensorDims>& tensors, GroupPlan* group) {
   for (const TensorDims& d : tensors) {
-    if (!by_matrix) break;
     MatrixShape* shape = group->add_shapes();
     shape->set_rows(d.positions);
     shape->set_width(d.hidden);
   }
+}
+
+// What the groups of a stage's own parameters say of their tensors. Rows of one element where the
+// codec works by matrix, else of kGradientRow.
+std::vector<GroupPlan> PartsOf(const LayerTensors& layers, int buckets, bool by_matrix) {
+  std::vector<GroupPlan> parts;
+  const int64_t width = by_matrix ? 1 : kGradientRow;
+  size_t end = layers.size();
+  const std::vector<Bucket> cut = CutBuckets(layers, buckets, width);
+  for (const Bucket& bucket : cut) {
+    GroupPlan& part = parts.emplace_back();
+    part.set_tensors(GroupPlan::OWN);
+    part.set_width(width);
+    part.set_rows(bucket.rows.count());
+    const auto first = static_cast<size_t>(bucket.first_layer);
+    for (size_t l = first; by_matrix && l < end; ++l) SetShapes(layers[l], &part);
+    end = first;
+    if (cut.size() == 1) continue;
+    part.set_part(static_cast<int>(parts.size()) - 1);
+    part.set_parts(static_cast<int>(cut.size()));
+  }
+  return parts;
+}
+
+// The same of fragments: strided layers, each fragment one after the other.
+std::vector<GroupPlan> FragmentsOf(const LayerTensors& layers, const JobSpec& job, int first_layer,
+                                   bool by_matrix) {
+  const int fragments = std::max(1, job.strategy().fragments());
+  std::vector<GroupPlan> parts;
+  for (int f = 0; f < fragments; ++f) {
+    std::vector<TensorDims> tensors;
+    for (size_t l = 0; l < layers.size(); ++l) {
+      if (FragmentOf(job, first_layer + static_cast<int>(l)) == f)
+        tensors.insert(tensors.end(), layers[l].begin(), layers[l].end());
+    }
+    if (tensors.empty()) continue;
+    GroupPlan& part = parts.emplace_back();
+    part.set_tensors(GroupPlan::OWN);
+    part.set_width(by_matrix ? 1 : kGradientRow);
+    part.set_rows((ElementsOf(tensors) + part.width() - 1) / part.width());
+    if (by_matrix) SetShapes(tensors, &part);
+    if (fragments == 1) continue;
+    part.set_part(f);
+    part.set_parts(fragments);
+  }
+  return parts;
 }
 
 // The shapes that a group by matrix needs; of another one none.
@@ -173,10 +216,11 @@ bool CodesGradientsOf(const JobSpec& job, int stage) {
 }
 
 void AddGradientGroups(const CodecSpec& contribution, const CodecSpec& sum,
-                       const std::vector<std::vector<TensorDims>>& tensors_of_stage, Plan* plan) {
+                       const std::vector<LayerTensors>& layers_of_stage,
+                       const std::vector<int>& buckets, Plan* plan) {
   const bool local = MakesLocalSteps(*plan);
   const GroupPlan::Value value = local ? GroupPlan::DIFFERENCE : GroupPlan::GRADIENT;
-  const int stages = static_cast<int>(tensors_of_stage.size());
+  const int stages = static_cast<int>(layers_of_stage.size());
   const auto add = [&](const std::string& id, int stage, bool coded) {
     GroupPlan* group =
         AddGroup(id, RanksOfStage(*plan, stage), GroupPlan::SHARDED,
@@ -186,16 +230,30 @@ void AddGradientGroups(const CodecSpec& contribution, const CodecSpec& sum,
   };
   for (int s = 0; s < stages; ++s) {
     if (RanksOfStage(*plan, s).size() < 2) continue;
-    GroupPlan* group = add(absl::StrCat("stage ", s), s, CodesGradientsOf(plan->job(), s));
-    group->set_tensors(GroupPlan::OWN);
-    SetTensors(tensors_of_stage[s], group);
+    const bool coded = CodesGradientsOf(plan->job(), s);
+    const bool by_matrix = coded && (ByMatrix(contribution) || ByMatrix(sum));
+    const int first_layer = plan->ranks(RanksOfStage(*plan, s)[0]).first_layer();
+    const std::vector<GroupPlan> parts =
+        local ? FragmentsOf(layers_of_stage[s], plan->job(), first_layer, by_matrix)
+              : PartsOf(layers_of_stage[s], s < static_cast<int>(buckets.size()) ? buckets[s] : 1,
+                        by_matrix);
+    for (const GroupPlan& part : parts) {
+      std::string id = absl::StrCat("stage ", s);
+      if (part.parts() > 0) absl::StrAppend(&id, " part ", part.part());
+      add(id, s, coded)->MergeFrom(part);
+    }
   }
   if (!local || stages == 1 || !IsTied(plan->job().model())) return;
   for (const int s : {0, stages - 1}) {
     GroupPlan* group = add(absl::StrCat(kTiedGroup, s == 0 ? " first" : " last"), s,
                            CodesGradientsOf(plan->job(), stages - 1));
     SetTied(plan->job().model(), group);
-    if (IsByMatrix(*group)) SetTensors({{1, group->rows(), group->width()}}, group);
+    if (plan->job().strategy().fragments() > 1)
+      group->set_parts(plan->job().strategy().fragments());
+    if (!IsByMatrix(*group)) continue;
+    SetShapes({{1, group->rows(), group->width()}}, group);
+    group->set_rows(group->rows() * group->width());
+    group->set_width(1);
   }
 }
 
@@ -319,7 +377,7 @@ absl::Status CheckGroup(const Plan& plan, const GroupPlan& group) {
   }
   if (!ShapesFit(group))
     return wrong("the shapes of its tensors are not those that its codec needs");
-  return absl::OkStatus();
+  return CheckParts(plan, group);
 }
 
 }  // namespace isthmus

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "proto/codec/codec_size.h"
+#include "proto/model/stage_shapes.h"
 #include "proto/plan.pb.h"
 
 namespace isthmus {
@@ -29,6 +30,10 @@ bool HoldsTied(const Plan& plan, int rank);
 int StagesOf(const Plan& plan);
 // Of the ranks that hold a stage, the one that stores it: the others have the same weights.
 bool StandsForStage(const Plan& plan, int rank);
+// Whether it puts parts of checkpoints: with local steps each replica does, since its moments, and
+// which steps it skipped, are its own. How many replicas do.
+bool PutsParts(const Plan& plan, int rank);
+int PuttingReplicas(const Plan& plan);
 
 // "3 stages", "2 replicas x 1 stage".
 std::string ShapeWords(int replicas, int stages);
@@ -41,29 +46,27 @@ std::string StageWords(const Plan& plan, int rank);
 // the autoencoders on its boundaries. The token embedding is one of them where no other rank of its
 // replica has a copy, and so is a head that is not tied.
 int64_t OwnElements(const Plan& plan, int rank);
-// Their shapes, in the engine's order: {1, rows, columns} each, a vector with one row.
-std::vector<TensorDims> OwnShapes(const Plan& plan, int rank);
-
-// Several replicas that make steps by themselves and then agree (strategy.local_steps).
-bool MakesLocalSteps(const Plan& plan);
-// The replicas agree after `step`, with local steps: after each strategy.local_steps of them, and
-// after the last one of the job.
-bool AgreesAfter(const Plan& plan, int64_t step);
+// Their shapes, layer by layer in the engine's order: {1, rows, columns} each, a vector with one
+// row. The decoder of an autoencoder goes with the first layer, an encoder with the last one.
+LayerTensors OwnShapes(const Plan& plan, int rank);
 
 // The group of the ranks that hold a copy of the tied embedding, if there are two or more:
 // vocabulary x hidden, contributions by `codec`. With local steps one group a replica.
 void AddTiedGroup(const CodecSpec& codec, Plan* plan);
 
 // For each stage of several replicas a group of its ranks, which adds up the gradients of all
-// parameters but the tied ones: tensors_of_stage[s] (OwnShapes). Sharded: in rows of kGradientRow,
-// or tensor by tensor (GroupPlan.shapes; rows of one element) where the codec works by matrix. With
-// local steps they are of differences of the weights, and the tied embedding has two more groups:
-// of the first stages and of the last ones, which reduce the same bits in the same way.
+// parameters but the tied ones: layers_of_stage[s] (OwnShapes). Sharded: in rows of kGradientRow,
+// or tensor by tensor (GroupPlan.shapes; rows of one element) where the codec works by matrix.
+// buckets[s]: gradients of stage s are reduced in about so many parts (proto/plan/parts.h). With
+// local steps they are of differences of the weights, one for each fragment that the stage has
+// layers of (proto/plan/agreements.h), and the tied embedding has two more groups: of the first
+// stages and of the last ones, which reduce the same bits in the same way.
 // compression.gradient_stages: groups of later stages reduce as fp32; those of the tied embedding
 // too, unless all stages are coded.
 constexpr int64_t kGradientRow = 512;  // the width of such a group: what one scale may cover
 void AddGradientGroups(const CodecSpec& contribution, const CodecSpec& sum,
-                       const std::vector<std::vector<TensorDims>>& tensors_of_stage, Plan* plan);
+                       const std::vector<LayerTensors>& layers_of_stage,
+                       const std::vector<int>& buckets, Plan* plan);
 
 // Do the gradients of this stage go by compression.gradients?
 bool CodesGradientsOf(const JobSpec& job, int stage);

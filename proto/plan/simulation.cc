@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -70,9 +71,13 @@ class Simulator {
         clock_(lists.size()),
         up_(wiring.links.size()),
         down_(wiring.links.size()),
-        received_(lists.size()) {
+        received_(lists.size()),
+        pieces_(lists.size()) {
     result_.ranks.resize(lists.size());
     result_.busy_s.resize(lists.size());
+    for (size_t r = 0; r < lists.size(); ++r) {
+      for (const Action& a : lists[r]) pieces_[r][a.micro()] += a.op() == Action::BWD;
+    }
   }
 
   absl::StatusOr<Simulation> Run() {
@@ -87,6 +92,7 @@ class Simulator {
       }
     }
     RETURN_IF_ERROR(Finished());
+    for (double clock_s : clock_) result_.end_s = std::max(result_.end_s, clock_s);
     return std::move(result_);
   }
 
@@ -107,7 +113,9 @@ class Simulator {
     switch (a.op()) {
       case Action::FWD:
       case Action::BWD: {
-        const double cost = (a.op() == Action::FWD ? costs_.forward_s : costs_.backward_s)[r];
+        const double cost = a.op() == Action::FWD
+                                ? costs_.forward_s[r]
+                                : costs_.backward_s[r] / std::max(1, pieces_[r][a.micro()]);
         clock_[r] += cost;
         result_.busy_s[r] += cost;
         result_.makespan_s = std::max(result_.makespan_s, clock_[r]);
@@ -155,6 +163,8 @@ class Simulator {
     double busy_s = 0;
     if (key.what == FrameHeader::ACTIVATION) busy_s = costs_.up_s[link];
     if (key.what == FrameHeader::GRADIENT) busy_s = costs_.Gradient(link, key.number);
+    const bool of_group = key.what == FrameHeader::CONTRIBUTION || key.what == FrameHeader::SUM;
+    if (of_group && !costs_.group_s.empty()) busy_s = costs_.group_s[key.number];
     channel.link_free_s = std::max(channel.link_free_s, clock_[r]) + busy_s;
     channel.queue.push_back({key, channel.link_free_s + costs_.latency_s[link]});
     ++channel.sent;
@@ -244,9 +254,10 @@ class Simulator {
   const ScheduleCosts& costs_;
   std::vector<size_t> next_;
   std::vector<double> clock_;
-  std::vector<Channel> up_;     // of each link: lower -> upper
-  std::vector<Channel> down_;   // ... upper -> lower
-  std::vector<bool> received_;  // of each rank: a REDUCE has its frames, and sends next
+  std::vector<Channel> up_;                 // of each link: lower -> upper
+  std::vector<Channel> down_;               // ... upper -> lower
+  std::vector<bool> received_;              // of each rank: a REDUCE has its frames, and sends next
+  std::vector<std::map<int, int>> pieces_;  // of each rank: BWDs of a micro-batch
   bool moved_ = false;
   Simulation result_;
 };
@@ -260,16 +271,23 @@ double ScheduleCosts::Gradient(size_t link, size_t micro) const {
 
 ScheduleCosts ScheduleCosts::Unit(const Wiring& wiring) {
   const size_t ranks = wiring.ranks, links = wiring.links.size();
-  return {std::vector<double>(ranks, 1), std::vector<double>(ranks, 2), std::vector<double>(links),
-          std::vector<double>(links), std::vector<double>(links)};
+  return {std::vector<double>(ranks, 1),
+          std::vector<double>(ranks, 2),
+          std::vector<double>(links),
+          std::vector<double>(links),
+          std::vector<double>(links),
+          {},
+          {}};
 }
 
 absl::StatusOr<Simulation> Simulate(const std::vector<ActionList>& lists, const Wiring& wiring,
                                     int queue_limit, const ScheduleCosts& costs) {
   const size_t ranks = lists.size(), links = wiring.links.size();
   if (costs.forward_s.size() < ranks || costs.backward_s.size() < ranks ||
-      costs.up_s.size() < links || costs.down_s.size() < links || costs.latency_s.size() < links) {
-    return absl::InvalidArgumentError("schedule costs: a value for each rank and link is needed");
+      costs.up_s.size() < links || costs.down_s.size() < links || costs.latency_s.size() < links ||
+      (!costs.group_s.empty() && costs.group_s.size() < wiring.groups.size())) {
+    return absl::InvalidArgumentError(
+        "schedule costs: a value for each rank, link and group is needed");
   }
   return Simulator(lists, wiring, queue_limit, costs).Run();
 }

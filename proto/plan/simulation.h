@@ -15,8 +15,9 @@ namespace isthmus {
 
 using ActionList = std::vector<Action>;
 
-// What the simulation charges. Vectors of one value a rank, or a link. Frames other than
-// activations and gradients are free.
+// What the simulation charges. Vectors of one value a rank, or a link. Frames of votes, decisions
+// and hashes are free. A backward pass that stands in several pieces in its list takes equal parts
+// of its time.
 struct ScheduleCosts {
   std::vector<double> forward_s;
   std::vector<double> backward_s;
@@ -26,6 +27,9 @@ struct ScheduleCosts {
   // Of links whose gradients differ, by micro-batch, in place of down_s; a link's, or all, may be
   // empty.
   std::vector<std::vector<double>> gradient_s;
+  // By group: a link is busy for so long with one contribution or sum, either way; latency on top.
+  // Empty: they are free.
+  std::vector<double> group_s;
 
   double Gradient(size_t link, size_t micro) const;
 
@@ -42,6 +46,7 @@ struct TimedAction {
 struct Simulation {
   std::vector<std::vector<TimedAction>> ranks;
   double makespan_s = 0;       // until the last backward pass ends
+  double end_s = 0;            // until the last list does
   std::vector<double> busy_s;  // compute a rank
 };
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file/durable_file.h"
+#include "base/file/random_access_file.h"
 #include "base/rng.h"
 #include "tests/temp_directory.h"
 
@@ -107,6 +108,42 @@ TEST(Safetensors, HalfTypes) {
       "BF16", {2}, absl::string_view(reinterpret_cast<const char*>(brain), sizeof brain)};
   EXPECT_EQ(ToFloats(bf16).value(), (std::vector<float>{1, -3}));
   EXPECT_EQ(ToFloats(SafetensorsEntry{"I64", {1}, "12345678"}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+// A piece of a tensor, from a file, of each type: the floats are those of the whole in memory.
+TEST(Safetensors, PiecesAsFloats) {
+  std::string half, single;
+  for (uint32_t i = 0; i < 1000; ++i) {
+    const auto bits = static_cast<uint16_t>(i * 65);
+    half.append(reinterpret_cast<const char*>(&bits), 2);
+    const float value = static_cast<float>(i) / 3;
+    single.append(reinterpret_cast<const char*>(&value), 4);
+  }
+  const std::string file = WriteSafetensors({{"a", "F16", {10, 100}, half},
+                                             {"b", "BF16", {1000}, half},
+                                             {"c", "F32", {1000}, single},
+                                             {"d", "I32", {1000}, single}},
+                                            {})
+                               .value();
+  const auto entries = ParseSafetensors(file).value();
+  const MemorySource source(file);
+  const auto places = ReadSafetensorsPlaces(source).value();
+  for (const char* name : {"a", "b", "c"}) {
+    const std::vector<float> whole = ToFloats(entries.at(name)).value();
+    for (const auto& [first, count] : {std::pair{0, 1000}, {3, 1}, {500, 499}, {1000, 0}}) {
+      std::vector<float> piece(count);
+      ASSERT_TRUE(ReadFloats(source, places.at(name), first, absl::MakeSpan(piece)).ok()) << name;
+      for (int i = 0; i < count; ++i) {
+        EXPECT_EQ(std::memcmp(&piece[i], &whole[first + i], 4), 0) << name << " " << first + i;
+      }
+    }
+    std::vector<float> beyond(2);
+    EXPECT_FALSE(ReadFloats(source, places.at(name), 999, absl::MakeSpan(beyond)).ok()) << name;
+    EXPECT_FALSE(ReadFloats(source, places.at(name), -1, absl::MakeSpan(beyond)).ok()) << name;
+  }
+  std::vector<float> none(1);
+  EXPECT_EQ(ReadFloats(source, places.at("d"), 0, absl::MakeSpan(none)).code(),
             absl::StatusCode::kInvalidArgument);
 }
 

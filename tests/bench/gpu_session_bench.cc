@@ -43,7 +43,7 @@ int Run(const char* forward, const char* backward, const char* tied, int samples
   plan.mutable_job()->mutable_recipe()->set_precision("bf16");
   const TextCorpus corpus(GenerateText((int64_t{samples} + 1) * shape.context + 1, 1),
                           shape.context, 1);
-  MemoryStore store(&MergeSafetensors);
+  MemoryStore store;
   World world(plan, GptOptions(&store, &corpus, {engine::EngineOptions{"cuda:0", 0, false}}));
   for (const absl::Status& status : world.Run()) {
     if (status.ok()) continue;

@@ -33,6 +33,8 @@ ROWS = {  # name: (replicas, stages, gradients, more of strategy)
     "2 x 2, local 10, quant(4)": (2, 2, "quant(4, token, symmetric)", LOCAL),
     "4 x 1, local 10, none": (4, 1, "none", LOCAL),
     "4 x 1, local 10, quant(4)": (4, 1, "quant(4, token, symmetric)", LOCAL),
+    "4 x 1, streaming, none": (4, 1, "none", {**LOCAL, "fragments": 2, "fragment_delay": 3}),
+    "4 x 1, streaming, quant(4)": (4, 1, "quant(4, token, symmetric)", {**LOCAL, "fragments": 2, "fragment_delay": 3}),
 }
 
 

@@ -1,5 +1,6 @@
 #include "daemon/checkpoint_client.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -46,12 +47,25 @@ class CheckpointClientTest : public testing::Test {
     options.coordinator = address;
     options.backoff = {absl::Milliseconds(2), absl::Milliseconds(20)};
     options.give_up_after = absl::Seconds(1);
-    options.max_fetch_bytes = 10 << 20;
+    options.scratch_dir = scratch_.path();
+    options.free_bytes = free_bytes_;
     options.watchdog = &watchdog_;
     return std::make_unique<CheckpointClient>(options);
   }
   Watchdog watchdog_;
+  TempDirectory scratch_;
+  int64_t free_bytes_ = 0;
 };
+
+// What came, of one file or more.
+absl::StatusOr<std::string> Fetched(CheckpointClient* client,
+                                    const FetchCheckpointRequest& request) {
+  const auto files = client->Fetch(request);
+  if (!files.ok()) return files.status();
+  std::string all;
+  for (const auto& file : *files) all += ReadAll(*file, 1 << 30).value();
+  return all;
+}
 
 TEST_F(CheckpointClientTest, PutsAndFetchesAllSizes) {
   FakeCoordinator coordinator;
@@ -59,10 +73,10 @@ TEST_F(CheckpointClientTest, PutsAndFetchesAllSizes) {
   for (size_t size :
        {size_t{0}, size_t{1}, size_t{256} << 10, (size_t{256} << 10) + 1, size_t{5} << 20}) {
     const std::string bytes = Bytes(size);
-    ASSERT_TRUE(client->Put(Header(bytes), bytes).ok()) << size;
+    ASSERT_TRUE(client->Put(Header(bytes), MemorySource(bytes)).ok()) << size;
     EXPECT_EQ(coordinator.files()["100/1/weights.safetensors"], bytes);
     coordinator.PutAnswer(bytes);
-    const auto fetched = client->Fetch(FetchCheckpointRequest());
+    const auto fetched = Fetched(client.get(), FetchCheckpointRequest());
     ASSERT_TRUE(fetched.ok()) << fetched.status();
     EXPECT_EQ(*fetched, bytes);
   }
@@ -74,19 +88,44 @@ TEST_F(CheckpointClientTest, BytesGoUnderTheChecksumOfTheirHeader) {
   const auto client = Client(coordinator.address());
   PutCheckpointHeader header = Header("abc");
   header.set_checksum(header.checksum() + 1);
-  EXPECT_EQ(client->Put(header, "abc").code(), absl::StatusCode::kDataLoss);
-  EXPECT_TRUE(client->Put(Header("abc"), "abc").ok());
+  EXPECT_EQ(client->Put(header, MemorySource("abc")).code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(client->Put(Header("abc"), MemorySource("abc")).ok());
+}
+
+// The disk of a kept file, or a stage, that can't be read: trying again is of no use.
+TEST_F(CheckpointClientTest, WhatCanNotBeReadIsNotTriedAgain) {
+  class Broken : public ByteSource {
+   public:
+    int64_t bytes() const override { return int64_t{10} << 20; }
+    absl::Status ReadAt(int64_t offset, size_t count, char* out) const override {
+      ++reads;
+      std::fill_n(out, count, 'x');
+      return offset > 0 ? absl::DataLossError("the disk is broken") : absl::OkStatus();
+    }
+    mutable int reads = 0;
+  };
+  FakeCoordinator coordinator;
+  const auto client = Client(coordinator.address());
+  const Broken broken;
+  PutCheckpointHeader header = Header();
+  header.set_file_bytes(broken.bytes());
+  const absl::Status status = client->Put(header, broken);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(status.message().find("the disk is broken"), absl::string_view::npos) << status;
+  EXPECT_EQ(broken.reads, 2);
+  EXPECT_TRUE(coordinator.files().empty());
+  EXPECT_TRUE(std::filesystem::is_empty(scratch_.path()));
 }
 
 TEST_F(CheckpointClientTest, TriesAgainWhileTheCoordinatorIsAway) {
   FakeCoordinator coordinator;
   const auto client = Client(coordinator.address());
   coordinator.FailBulk(3, absl::UnavailableError("restarting"));
-  EXPECT_TRUE(client->Put(Header("abc"), "abc").ok());
+  EXPECT_TRUE(client->Put(Header("abc"), MemorySource("abc")).ok());
   EXPECT_EQ(coordinator.files().size(), 1u);
   coordinator.FailBulk(3, absl::UnavailableError("restarting"));
   coordinator.PutAnswer("xyz");
-  EXPECT_EQ(client->Fetch(FetchCheckpointRequest()).value(), "xyz");
+  EXPECT_EQ(Fetched(client.get(), FetchCheckpointRequest()).value(), "xyz");
 }
 
 TEST_F(CheckpointClientTest, TriesAgainForAsLongAsTheSteadyClockSays) {
@@ -94,7 +133,7 @@ TEST_F(CheckpointClientTest, TriesAgainForAsLongAsTheSteadyClockSays) {
   const auto client = Client(coordinator.address());
   coordinator.FailBulk(3, absl::UnavailableError("restarting"));
   const LeapingWallClock clock;
-  const absl::Status put = client->Put(Header("abc"), "abc");
+  const absl::Status put = client->Put(Header("abc"), MemorySource("abc"));
   EXPECT_TRUE(put.ok()) << put;
 }
 
@@ -102,7 +141,7 @@ TEST_F(CheckpointClientTest, DoesNotRepeatWhatIsRefused) {
   FakeCoordinator coordinator;
   const auto client = Client(coordinator.address());
   coordinator.FailBulk(1, absl::FailedPreconditionError("generation 3 is out of date"));
-  const absl::Status status = client->Put(Header("abc"), "abc");
+  const absl::Status status = client->Put(Header("abc"), MemorySource("abc"));
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(status.message().find("generation 3"), absl::string_view::npos);
   EXPECT_NE(status.message().find("weights.safetensors of step 100"), absl::string_view::npos)
@@ -112,17 +151,23 @@ TEST_F(CheckpointClientTest, DoesNotRepeatWhatIsRefused) {
 
 TEST_F(CheckpointClientTest, GivesUpInTheEnd) {
   const auto client = Client("127.0.0.1:1");
-  EXPECT_EQ(client->Put(Header("abc"), "abc").code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(client->Put(Header("abc"), MemorySource("abc")).code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(CheckpointClientTest, ADamagedOrTooBigAnswerIsAnError) {
   FakeCoordinator coordinator;
   const auto client = Client(coordinator.address());
   coordinator.PutAnswer(Bytes(300'000), true);
-  EXPECT_EQ(client->Fetch(FetchCheckpointRequest()).status().code(), absl::StatusCode::kDataLoss);
-  coordinator.PutAnswer(Bytes((10 << 20) + 1));
-  EXPECT_EQ(client->Fetch(FetchCheckpointRequest()).status().code(),
-            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Fetched(client.get(), FetchCheckpointRequest()).status().code(),
+            absl::StatusCode::kDataLoss);
+  coordinator.PutAnswer(Bytes(300'000));
+  EXPECT_TRUE(Fetched(client.get(), FetchCheckpointRequest()).ok());
+  free_bytes_ = int64_t{1} << 60;
+  const absl::Status full =
+      Fetched(Client(coordinator.address()).get(), FetchCheckpointRequest()).status();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(full.message().find("has 300000 bytes"), absl::string_view::npos) << full;
+  EXPECT_NE(full.message().find(scratch_.path()), absl::string_view::npos) << full;
 }
 
 std::string Tensors(std::vector<std::pair<std::string, std::string>> named) {
@@ -141,15 +186,17 @@ TEST_F(CheckpointClientTest, WhatIsOnThisDiskIsNotFetched) {
   options.coordinator = coordinator.address();
   options.watchdog = &watchdog_;
   options.parts = &parts;
+  options.scratch_dir = directory.path() + "/spill";
+  options.free_bytes = 0;
   CheckpointClient client(options);
   const std::string own = Tensors({{"a", "1111"}, {"b", "2222"}});
   PutCheckpointHeader header = Header(own);
-  client.Keep(header, own);
+  ASSERT_TRUE(client.Keep(header, MemorySource(own)).ok());
   const std::string tied = Tensors({{"wte", "3333"}, {"wte.exp_avg", "4444"}});
   header.set_file(worker::TiedFile(Hash64(own)));
   header.set_checksum(Hash64(tied));
-  client.Keep(header, tied);
-  ASSERT_TRUE(client.Put(Header(own), own).ok());
+  ASSERT_TRUE(client.Keep(header, MemorySource(tied)).ok());
+  ASSERT_TRUE(client.Put(Header(own), MemorySource(own)).ok());
   const int64_t sent = client.bytes_moved();
   EXPECT_EQ(sent, static_cast<int64_t>(own.size()));
 
@@ -159,37 +206,37 @@ TEST_F(CheckpointClientTest, WhatIsOnThisDiskIsNotFetched) {
   request.set_step(100);
   request.set_what("weights");
   request.add_tensors("b");
-  EXPECT_EQ(client.Fetch(request).value(), own);
+  EXPECT_EQ(Fetched(&client, request).value(), own);
   request.add_tensors("wte");
-  EXPECT_EQ(client.Fetch(request).value(), Tensors({{"b", "2222"}, {"wte", "3333"}}));
+  EXPECT_EQ(Fetched(&client, request).value(), own + tied) << "each tensor is in one of them";
   EXPECT_EQ(client.bytes_moved(), sent);
   request.set_tensors(0, "c");
-  EXPECT_EQ(client.Fetch(request).value(), "fetched") << "another cut";
+  EXPECT_EQ(Fetched(&client, request).value(), "fetched") << "another cut";
   {  // sound, but of the weights of another commit
     PartDir elsewhere(directory.path() + "/elsewhere");
     CheckpointClientOptions with = options;
     with.parts = &elsewhere;
     CheckpointClient other(with);
     PutCheckpointHeader foreign = Header(own);
-    other.Keep(foreign, own);
+    ASSERT_TRUE(other.Keep(foreign, MemorySource(own)).ok());
     foreign.set_checksum(Hash64(tied));
     foreign.set_file(worker::TiedFile(Hash64("other weights")));
-    other.Keep(foreign, tied);
+    ASSERT_TRUE(other.Keep(foreign, MemorySource(tied)).ok());
     request.set_tensors(0, "b");
-    EXPECT_EQ(other.Fetch(request).value(), "fetched");
+    EXPECT_EQ(Fetched(&other, request).value(), "fetched");
   }
   request.set_tensors(0, "a");
-  ASSERT_TRUE(client.Put(Header("of another run"), "of another run").ok());
-  EXPECT_EQ(client.Fetch(request).value(), "fetched") << "the coordinator's is another one";
-  ASSERT_TRUE(client.Put(Header(own), own).ok());
-  EXPECT_NE(client.Fetch(request).value(), "fetched");
+  ASSERT_TRUE(client.Put(Header("of another run"), MemorySource("of another run")).ok());
+  EXPECT_EQ(Fetched(&client, request).value(), "fetched") << "the coordinator's is another one";
+  ASSERT_TRUE(client.Put(Header(own), MemorySource(own)).ok());
+  EXPECT_NE(Fetched(&client, request).value(), "fetched");
   for (const auto& file : std::filesystem::recursive_directory_iterator(directory.path())) {
     if (!file.is_regular_file()) continue;
     std::fstream damaged(file.path(), std::ios::in | std::ios::out | std::ios::binary);
     damaged.seekp(-1, std::ios::end);
     damaged.put('x');
   }
-  EXPECT_EQ(client.Fetch(request).value(), "fetched") << "the file is damaged";
+  EXPECT_EQ(Fetched(&client, request).value(), "fetched") << "the file is damaged";
 }
 
 // Each attempt sends the same bytes again: only the furthest counts.
@@ -198,10 +245,10 @@ TEST_F(CheckpointClientTest, ProgressIsWhatNoAttemptHadMoved) {
   const auto client = Client(coordinator.address());
   const std::string bytes = Bytes(1'000'000);
   coordinator.FailBulk(3, absl::UnavailableError("restarting"));
-  ASSERT_TRUE(client->Put(Header(bytes), bytes).ok());
+  ASSERT_TRUE(client->Put(Header(bytes), MemorySource(bytes)).ok());
   EXPECT_EQ(client->bytes_moved(), 1'000'000);
   coordinator.PutAnswer(bytes);
-  ASSERT_TRUE(client->Fetch(FetchCheckpointRequest()).ok());
+  ASSERT_TRUE(Fetched(client.get(), FetchCheckpointRequest()).ok());
   EXPECT_EQ(client->bytes_moved(), 2'000'000);
 }
 
@@ -213,11 +260,11 @@ TEST_F(CheckpointClientTest, CancelEndsWaitsNowAndLater) {
   options.watchdog = &watchdog_;
   CheckpointClient client(options);
   absl::Status status;
-  std::thread putting([&] { status = client.Put(Header("abc"), "abc"); });
+  std::thread putting([&] { status = client.Put(Header("abc"), MemorySource("abc")); });
   client.Cancel(absl::CancelledError("stop"));
   putting.join();
   EXPECT_EQ(status.message(), "stop");
-  EXPECT_EQ(client.Fetch(FetchCheckpointRequest()).status().message(), "stop");
+  EXPECT_EQ(Fetched(&client, FetchCheckpointRequest()).status().message(), "stop");
 }
 
 }  // namespace

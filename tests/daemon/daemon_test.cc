@@ -295,7 +295,7 @@ TEST_F(DaemonTest, OffersThePartsThatItKeeps) {
     PartDir parts(path_ + "/state/checkpoints", {0, {}, 0});
     for (const char* file : {"weights.safetensors", "optimizer.safetensors", "state.json"}) {
       header.set_file(file);
-      ASSERT_TRUE(parts.Keep(header, "abc").ok());
+      ASSERT_TRUE(parts.Keep(header, MemorySource("abc")).ok());
     }
   }
   std::filesystem::create_directories(path_ + "/state/codec-state/job-7");

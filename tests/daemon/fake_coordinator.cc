@@ -78,7 +78,9 @@ struct FakeCoordinator::State : public Control::Service, public Bulk::Service {
       return grpc::Status(grpc::StatusCode::DATA_LOSS, "size or checksum");
     }
     MutexLock lock(&mutex);
-    files[absl::StrCat(header.step(), "/", header.stage(), "/", header.file())] = bytes;
+    const std::string name = absl::StrCat(header.step(), "/", header.stage(), "/", header.file());
+    files[name] = bytes;
+    headers[name] = header;
     return grpc::Status::OK;
   }
 
@@ -156,6 +158,7 @@ struct FakeCoordinator::State : public Control::Service, public Bulk::Service {
   int bulk_failures ABSL_GUARDED_BY(mutex) = 0;
   absl::Status bulk_failure ABSL_GUARDED_BY(mutex);
   std::map<std::string, std::string> files ABSL_GUARDED_BY(mutex);
+  std::map<std::string, PutCheckpointHeader> headers ABSL_GUARDED_BY(mutex);
   std::string answer ABSL_GUARDED_BY(mutex);
   bool damaged ABSL_GUARDED_BY(mutex) = false;
   int port = 0;
@@ -231,6 +234,11 @@ std::vector<DaemonMessage> FakeCoordinator::messages() const {
 int FakeCoordinator::registrations() const {
   MutexLock lock(&state_->mutex);
   return state_->registrations;
+}
+
+std::map<std::string, PutCheckpointHeader> FakeCoordinator::headers() const {
+  MutexLock lock(&state_->mutex);
+  return state_->headers;
 }
 
 std::map<std::string, std::string> FakeCoordinator::files() const {

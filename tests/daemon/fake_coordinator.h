@@ -39,6 +39,7 @@ class FakeCoordinator {
   int64_t probe_bytes() const;  // that measurements of the path moved, which shows 4 Mbit/s up
 
   std::map<std::string, std::string> files() const;                // "step/stage/file" -> bytes
+  std::map<std::string, PutCheckpointHeader> headers() const;      // of those
   void PutAnswer(const std::string& bytes, bool damaged = false);  // of every Fetch
 
  private:

@@ -39,7 +39,7 @@ class PartSenderTest : public testing::Test {
       header.set_file(file);
       header.set_file_bytes(static_cast<int64_t>(bytes.size()));
       header.set_checksum(Hash64(bytes));
-      ASSERT_TRUE(parts_.Keep(header, bytes).ok());
+      ASSERT_TRUE(parts_.Keep(header, MemorySource(bytes)).ok());
       if (!whole) return;
     }
   }
@@ -77,6 +77,28 @@ TEST_F(PartSenderTest, PutsWhatIsAskedFor) {
   EXPECT_EQ(coordinator_.files()["20/1/state.json"], "state.json of 20");
   sender->Ask(Part(10));
   EXPECT_TRUE(Sent(6)) << "again, after it had nothing to do";
+}
+
+// Local steps: a further replica's two files, under its number.
+TEST_F(PartSenderTest, PutsWhatAReplicaKeeps) {
+  for (const char* file : {"optimizer.safetensors", "state.json"}) {
+    PutCheckpointHeader header;
+    header.set_job_id("job");
+    header.set_generation(7);
+    header.set_step(30);
+    header.set_stage(1);
+    header.set_stages(2);
+    header.set_replica(3);
+    header.set_file(file);
+    ASSERT_TRUE(parts_.Keep(header, MemorySource(file)).ok());
+  }
+  ASSERT_EQ(parts_.Whole().parts_size(), 1);
+  const auto sender = Sender();
+  sender->Ask(Part(30));
+  ASSERT_TRUE(Sent(2));
+  EXPECT_EQ(coordinator_.headers()["30/1/state.json"].replica(), 3);
+  sender->Stop();
+  EXPECT_EQ(parts_.Whole().parts_size(), 1) << "all of it was there";
 }
 
 // What it has not got whole, or has of another run, is left; the next one is sent.

@@ -21,9 +21,9 @@ class CheckpointsTest(unittest.TestCase):
                     return float(line.split()[-1])
         return None
 
-    def small_disk(self, cluster, mib):
-        """A file system of its own for the coordinator's state directory."""
-        path = os.path.join(cluster.dir, "coordinator")
+    def small_disk(self, cluster, mib, name="coordinator"):
+        """A file system of its own for a state directory."""
+        path = os.path.join(cluster.dir, name)
         os.mkdir(path)
         done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", path], capture_output=True, text=True)
         if done.returncode != 0:
@@ -58,6 +58,28 @@ class CheckpointsTest(unittest.TestCase):
         self.assertEqual(int(status["checkpoint_step"]), 200)
         self.assertEqual(int(status["failed_checkpoints"]), 0)
         self.assertEqual(status["warnings"], [])
+
+    def test_a_daemon_without_room_sends_its_part_while_the_step_waits(self):
+        cluster = self.cluster()
+        self.small_disk(cluster, 200, "d1")  # 256 MiB stay free of kept parts
+        cluster.start(2)
+        job = cluster.job(recipe__steps=20, checkpoint__every=5)
+        cluster.submit(job)
+        status = cluster.wait_state({"finished"})
+        self.assertEqual(int(status["checkpoint_step"]), 20)
+        text = cluster.daemons["d1"].text()
+        self.assertIn("weights.safetensors of checkpoint 5 is not kept on this host: there is room for 0 of", text)
+        self.assertIn("checkpoint 5: this host's disk does not take it, so it is sent while the step waits", text)
+        self.assertNotIn("was not stored", text)
+        self.assertEqual(cluster.cli("checkpoints", "job", "--verify")[0], 0)
+        listed = json.loads(cluster.cli("checkpoints", "job", "--json")[1])["checkpoints"]
+        self.assertEqual(sorted(int(c["step"]) for c in listed), [10, 15, 20], "none was lost")
+        kept = os.path.join(cluster.dir, "d1", "checkpoints", status["job_id"])
+        self.assertEqual([f for _, _, files in os.walk(kept) for f in files], [])
+        cluster.submit(cluster.job(recipe__steps=25, checkpoint__every=5), "--resume", "--accept-changes")  # it fetches all
+        status = cluster.wait_state({"finished"})
+        self.assertEqual(int(status["checkpoint_step"]), 25)
+        self.assertEqual(os.listdir(os.path.join(cluster.dir, "d1", "spill")), [])
 
     def test_a_job_is_removed_though_the_disk_is_full(self):
         cluster = self.cluster()

@@ -1,5 +1,6 @@
 """Replicas as a user runs them: several chains of stages that train one model beside each other."""
 import json
+import os
 import unittest
 
 from harness import Cluster, main
@@ -35,7 +36,7 @@ class ReplicasTest(unittest.TestCase):
         code, out, err = cluster.cli("plan", job)
         self.assertEqual(code, 0, err)
         self.assertIn("2 replicas x 2 stages", out)
-        for word in ("REPLICA", "SAMPLES", "SENT", "gradients: tied embedding", "replica 1, stage 0", "so that all end at about the same time"):
+        for word in ("REPLICA", "SAMPLES", "SENT", "gradients: tied embedding", "replica 1, stage 0", "so that all end at about the same time", "buckets: the gradients of "):
             self.assertIn(word, out)
         self.optimus(cluster)
         code, out, err = cluster.cli("plan", job, "--set", "strategy.replicas=3")
@@ -95,6 +96,57 @@ class ReplicasTest(unittest.TestCase):
         cluster.submit(cluster.job(**{**options, "strategy__stages": 1, "recipe__steps": 60}), "--resume", "--accept-changes", "--wait")
         status = cluster.wait_state({"finished"})
         self.assertEqual(int(status["step"]), 60)
+
+    def test_local_steps_go_on_as_if_they_had_not_been_stopped(self):
+        """Each replica has its own moments back, to the bit."""
+        cluster = self.cluster(4)
+        options = dict(strategy__stages=2, strategy__replicas=2, strategy__local_steps=5, strategy__nodes=["d0", "d1", "d2", "d3"],
+                       strategy__layers_per_stage=[2, 2], recipe__global_batch=4, recipe__micro_batch=2, recipe__steps=200, checkpoint__every=0,
+                       recipe__eval_samples=0, compression__gradients="none")
+        cluster.submit(cluster.job("whole", **options), "--wait")
+        cluster.wait_state({"finished"}, "whole")
+        job = cluster.job("parts", **options)
+        cluster.submit(job)
+        cluster.wait_state({"running"}, "parts", step=20)
+        self.assertEqual(cluster.cli("stop", "parts")[0], 0)
+        status = cluster.wait_state({"stopped"}, "parts")
+        at = int(status["checkpoint_step"])
+        self.assertLess(at, 200)
+        root = os.path.join(cluster.dir, "coordinator", "checkpoints", status["job_id"], f"step-{at:08d}", "stage-001")
+        self.assertEqual(sorted(os.listdir(root)), ["optimizer.safetensors", "replica-001-optimizer.safetensors", "replica-001-state.json",
+                                                    "state.json", "weights.safetensors"])
+        cluster.submit(job, "--resume")
+        cluster.wait_state({"finished"}, "parts")
+        self.assertEqual(cluster.losses("parts"), cluster.losses("whole"))
+        self.assertEqual(cluster.cli("checkpoints", "parts", "--verify")[0], 0)
+
+    def test_fragments_cross_while_training_goes_on(self):
+        cluster = self.cluster(2)
+        options = dict(strategy__stages=1, strategy__replicas=2, strategy__local_steps=8, strategy__fragments=2, strategy__fragment_delay=2,
+                       recipe__steps=44, checkpoint__every=20, compression__gradients="ef(quant(4, token, symmetric))")
+        job = cluster.job(**options)
+        cluster.wait_for(lambda: cluster.cli("plan", job)[0] == 0)
+        code, out, err = cluster.cli("plan", job)
+        for words in ("streaming local steps: each replica trains by itself, and in 8 steps all agree", "on 2 fragments, layers 2 apart",
+                      "while up to 2 steps go on", "what was learnt: its layers, in 2 parts"):
+            self.assertIn(words, out)
+        code, out, err = cluster.cli("plan", job, "--set", "strategy.fragment_delay=4")
+        self.assertNotEqual(code, 0)
+        self.assertIn("strategy.fragment_delay: '4' is not allowed", err)
+        cluster.submit(job)
+        cluster.wait_state({"finished"})
+        losses = cluster.losses()
+        self.assertEqual(sorted(losses), list(range(44)))
+        self.assertLess(sum(losses[s] for s in range(39, 44)), 0.85 * sum(losses[s] for s in range(5)))
+        records = [json.loads(line) for line in cluster.cli("logs", "job", "--json")[1].splitlines() if line.strip()]
+        sent = {int(r["step"]): int(r.get("wire_bytes", 0)) for r in records}
+        self.assertTrue(all(sent[s] > 0 for s in (4, 8, 12, 44)), sent)
+        self.assertEqual(sent[7], 0, "nothing is under way between two fragments")
+        # 20 is due at the end of a round, 24, where all agree.
+        steps = {int(c["step"]) for c in json.loads(cluster.cli("checkpoints", "job", "--json")[1])["checkpoints"]}
+        self.assertEqual(steps, {24, 40, 44})
+        cluster.submit(cluster.job(**{**options, "recipe__steps": 60}), "--resume", "--accept-changes", "--wait")
+        self.assertEqual(int(cluster.wait_state({"finished"})["step"]), 60)
 
     def test_a_killed_replica_pauses_the_job_and_the_others_go_on_from_the_checkpoint(self):
         cluster = self.cluster(4)

@@ -33,7 +33,8 @@ class DecoderTest : public testing::Test {
   DecoderTest() : pipeline_(MakePlan(TinyJob(), {4})) {
     pipeline_.Gradients(0);
     pipeline_.Apply(0, 0.05);  // away from the even start
-    decoder_ = MakeGpt2Decoder(Model(), pipeline_.ExportWeights(), {"cpu", 1}).value();
+    decoder_ =
+        MakeGpt2Decoder(Model(), MemorySource(pipeline_.ExportWeights()), {"cpu", 1}).value();
   }
 
   double StageLoss() {
@@ -68,15 +69,17 @@ TEST_F(DecoderTest, AHeadOfItsOwnIsTaken) {
   pipeline_.Apply(0, 0.05);
   ModelSpec model = Model();
   model.set_tied(false);
-  decoder_ = MakeGpt2Decoder(model, pipeline_.ExportWeights(), {"cpu", 1}).value();
+  decoder_ = MakeGpt2Decoder(model, MemorySource(pipeline_.ExportWeights()), {"cpu", 1}).value();
   double loss = 0;
   for (size_t i = 0; i + 1 < kText.size(); ++i)
     loss += Loss(decoder_->Append({kText[i]}).value(), kText[i + 1]);
   EXPECT_NEAR(loss, StageLoss(), 1e-4);
-  EXPECT_THAT(MakeGpt2Decoder(model, Pipeline(MakePlan(TinyJob(), {4})).ExportWeights(), {"cpu", 1})
-                  .status()
-                  .message(),
-              HasSubstr("lm_head.weight is missing"));
+  EXPECT_THAT(
+      MakeGpt2Decoder(model, MemorySource(Pipeline(MakePlan(TinyJob(), {4})).ExportWeights()),
+                      {"cpu", 1})
+          .status()
+          .message(),
+      HasSubstr("lm_head.weight is missing"));
 }
 
 TEST_F(DecoderTest, AnyCutOfTheTextGivesTheSameLogits) {
@@ -100,19 +103,22 @@ TEST_F(DecoderTest, WhatDoesNotFitIsRefused) {
 TEST_F(DecoderTest, TheEpsilonOfTheNormsCounts) {
   ModelSpec model = Model();
   model.set_norm_epsilon(0.1);
-  const auto other = MakeGpt2Decoder(model, pipeline_.ExportWeights(), {"cpu", 1}).value();
+  const auto other =
+      MakeGpt2Decoder(model, MemorySource(pipeline_.ExportWeights()), {"cpu", 1}).value();
   EXPECT_GT(std::abs(other->Append(kText).value()[0] - decoder_->Append(kText).value()[0]), 1e-4);
 }
 
 TEST_F(DecoderTest, MissingTensorsAndOtherShapesAreNamed) {
   ModelSpec model = Model();
   model.set_layers(5);
-  EXPECT_THAT(MakeGpt2Decoder(model, pipeline_.ExportWeights(), {}).status().message(),
-              HasSubstr("transformer.h.4."));
+  EXPECT_THAT(
+      MakeGpt2Decoder(model, MemorySource(pipeline_.ExportWeights()), {}).status().message(),
+      HasSubstr("transformer.h.4."));
   model = Model();
   model.set_context(17);
-  EXPECT_THAT(MakeGpt2Decoder(model, pipeline_.ExportWeights(), {}).status().message(),
-              HasSubstr("wpe.weight is [16, 32]"));
+  EXPECT_THAT(
+      MakeGpt2Decoder(model, MemorySource(pipeline_.ExportWeights()), {}).status().message(),
+      HasSubstr("wpe.weight is [16, 32]"));
 }
 
 }  // namespace

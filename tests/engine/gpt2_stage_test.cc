@@ -11,6 +11,8 @@
 #include "base/safetensors.h"
 #include "proto/model/model_cost.h"
 #include "tests/engine/pipeline.h"
+#include "tests/worker/stage_files.h"
+#include "worker/engine/micro_check.h"
 #include "worker/engine/parameters.h"
 
 namespace isthmus::engine {
@@ -146,7 +148,7 @@ TEST(Gpt2Stage, AHeadOfItsOwnAnyCutEqualsOneProcess) {
     Pipeline many(MakePlan(UntiedJob(), cut));
     for (int i = 0; i < many.size(); ++i)
       EXPECT_EQ(many.stage(i).Elements(GroupPlan::TIED), 0) << "nothing is exchanged";
-    EXPECT_TRUE(many.stage(many.size() - 1).ExportTied().value().empty());
+    EXPECT_TRUE(TiedOf(many.stage(many.size() - 1)).empty());
     for (int step = 0; step < 8; ++step)
       EXPECT_NEAR(many.Step(step), losses[step], 1e-5 * losses[step]) << "step " << step;
     const auto weights = Floats(many.ExportWeights()), same = Floats(one.ExportWeights());
@@ -213,22 +215,26 @@ TEST(Gpt2Stage, TheTiedCopyOfTheLastStageStaysEqual) {
 
 TEST(Gpt2Stage, NamesAndOwnersOfTensors) {
   Pipeline p(MakePlan(TinyJob(3), {1, 2}));
-  const std::vector<std::string> first = p.stage(0).TensorNames(), last = p.stage(1).TensorNames();
+  const auto names = [&](int stage) {
+    std::vector<std::string> names;
+    for (const worker::StageTensor& t : p.stage(stage).Tensors()) names.push_back(t.name);
+    return names;
+  };
+  const std::vector<std::string> first = names(0), last = names(1);
   EXPECT_THAT(first, ::testing::Contains("transformer.h.0.attn.c_attn.weight"));
   EXPECT_THAT(first, ::testing::Contains("transformer.wte.weight"));
   EXPECT_THAT(last, ::testing::Contains("transformer.wte.weight"));
   EXPECT_THAT(last, ::testing::Contains("transformer.ln_f.bias"));
-  const std::string exported = p.stage(1).ExportWeights().value();
+  const std::string exported = WeightsOf(p.stage(1));
   EXPECT_EQ(ParseSafetensors(exported)->count("transformer.wte.weight"), 0u);
-  EXPECT_EQ(p.stage(0).ExportWeights().value().find("transformer.h.1."), std::string::npos);
-  const std::string tied = p.stage(1).ExportTied().value();
+  EXPECT_EQ(WeightsOf(p.stage(0)).find("transformer.h.1."), std::string::npos);
+  const std::string tied = TiedOf(p.stage(1));
   EXPECT_EQ(ParseSafetensors(tied)->size(), 3u) << "the embedding and its two moments";
   EXPECT_EQ(ParseSafetensors(tied)->count("transformer.wte.weight"), 1u);
-  EXPECT_EQ(p.stage(0).ExportTied().value(), "");
-  for (int s = 0; s < 2; ++s) {  // what a checkpoint holds is in StageMemoryBytes
+  EXPECT_EQ(TiedOf(p.stage(0)), "");
+  for (int s = 0; s < 2; ++s) {  // of a checkpoint: three of the four copies in StageMemoryBytes
     worker::Stage& stage = p.stage(s);
-    const size_t held = stage.ExportWeights()->size() + stage.ExportOptimizer()->size() +
-                        stage.ExportTied()->size();
+    const size_t held = WeightsOf(stage).size() + OptimizerOf(stage).size() + TiedOf(stage).size();
     const PartCost cost = StageCost(TinyJob(3).model(), s == 0 ? 0 : 1, s == 0 ? 1 : 3, 1);
     EXPECT_LE(held, 12 * cost.parameters + 16384) << "headers of the files";
   }
@@ -283,15 +289,15 @@ TEST(Gpt2Stage, ImportErrorsNameTheTensorAndChangeNothing) {
   Pipeline p(MakePlan(TinyJob(), {4}));
   const std::string weights = p.ExportWeights();
   Pipeline wider(MakePlan(TinyJob(4, 64), {4})), deeper(MakePlan(TinyJob(5), {5}));
-  const absl::Status shape = p.stage(0).ImportWeights(wider.ExportWeights());
+  const absl::Status shape = TakeWeights(wider.ExportWeights(), &p.stage(0));
   EXPECT_EQ(shape.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(shape.message()),
               HasSubstr("transformer.wte.weight is [50, 64] but the job's model needs [50, 32]"));
-  const absl::Status missing = deeper.stage(0).ImportWeights(weights);
+  const absl::Status missing = TakeWeights(weights, &deeper.stage(0));
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.message()), HasSubstr("transformer.h.4.ln_1.weight"));
-  EXPECT_EQ(p.stage(0).ImportWeights("garbage").code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(p.stage(0).ImportOptimizer(weights).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(TakeWeights("garbage", &p.stage(0)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(TakeOptimizer(weights, &p.stage(0)).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(p.ExportWeights(), weights);
 }
 
@@ -341,6 +347,14 @@ TEST(Gpt2Stage, ANonFiniteGradientIsReported) {
   EXPECT_FALSE(p.stage(0).Norm().finite);
   ASSERT_TRUE(p.stage(1).WriteGradient(GroupPlan::TIED, 3, bad).ok());
   EXPECT_TRUE(p.stage(1).Norm().finite);  // the tied embedding counts on the first stage alone
+}
+
+TEST(Gpt2Stage, AnEdgeHasTheShapeThatIsExpected) {
+  const TensorDims dims{2, 3, 4};
+  EXPECT_TRUE(CheckEdge("gradient", 1, Tensor::Zeros(dims), dims).ok());
+  EXPECT_THAT(std::string(CheckEdge("gradient", 1, Tensor::Zeros({2, 3, 5}), dims).message()),
+              HasSubstr("gradient of micro-batch 1 is 2 x 3 x 5, expected 2 x 3 x 4"));
+  EXPECT_FALSE(CheckEdge("gradient", 1, Tensor{dims, {}}, dims).ok()) << "no numbers";
 }
 
 TEST(Gpt2Stage, WrongCallsGiveAStatus) {

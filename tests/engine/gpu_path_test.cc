@@ -8,6 +8,7 @@
 
 #include "base/safetensors.h"
 #include "tests/engine/pipeline.h"
+#include "tests/worker/stage_files.h"
 #include "worker/engine/gpt2_stage.h"
 #include "worker/engine/runtime.h"
 
@@ -101,13 +102,13 @@ TEST_P(GpuPath, TiedEmbeddingsStayBitIdenticalWithOneEndOnACpu) {
     Pipeline mixed(MakePlan(Job("bf16"), {2, 2}), ends);
     const std::vector<double> losses = Steps(&mixed);
     EXPECT_LT(losses.back(), losses.front() - 0.3);
-    const std::string first = mixed.stage(0).ExportWeights().value();
-    const std::string last = mixed.stage(1).ExportTied().value();
+    const std::string first = WeightsOf(mixed.stage(0));
+    const std::string last = TiedOf(mixed.stage(1));
     const auto weights = ParseSafetensors(first).value();
     const auto tied = ParseSafetensors(last).value();
     const std::string name = "transformer.wte.weight";
     EXPECT_EQ(weights.at(name).data, tied.at(name).data);
-    const std::string moments = mixed.stage(0).ExportOptimizer().value();
+    const std::string moments = OptimizerOf(mixed.stage(0));
     for (const char* moment : {".exp_avg", ".exp_avg_sq"})
       EXPECT_EQ(ParseSafetensors(moments).value().at(name + moment).data,
                 tied.at(name + moment).data);

@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "base/safetensors.h"
 #include "proto/job/job_defaults.h"
+#include "tests/worker/stage_files.h"
 #include "worker/engine/gpt2_stage.h"
 
 namespace isthmus::engine {
@@ -177,8 +178,7 @@ double Pipeline::Step(int64_t step, bool interleaved) {
 
 std::string Pipeline::Merge(bool weights) {
   std::vector<std::string> files;
-  for (auto& stage : stages_)
-    files.push_back(Value(weights ? stage->ExportWeights() : stage->ExportOptimizer()));
+  for (auto& stage : stages_) files.push_back(weights ? WeightsOf(*stage) : OptimizerOf(*stage));
   std::vector<SafetensorsItem> items;
   for (const std::string& file : files) {
     for (const auto& [name, entry] : Value(ParseSafetensors(file)))
@@ -192,8 +192,8 @@ std::string Pipeline::ExportOptimizer() { return Merge(false); }
 
 void Pipeline::Import(const std::string& weights, const std::string& optimizer) {
   for (auto& stage : stages_) {
-    if (!weights.empty()) Check(stage->ImportWeights(weights));
-    if (!optimizer.empty()) Check(stage->ImportOptimizer(optimizer));
+    if (!weights.empty()) Check(TakeWeights(weights, stage.get()));
+    if (!optimizer.empty()) Check(TakeOptimizer(optimizer, stage.get()));
   }
 }
 

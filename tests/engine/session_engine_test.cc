@@ -24,22 +24,6 @@ StageFactory EngineStages() {
   };
 }
 
-// As the coordinator merges: by name, only what is asked for.
-absl::StatusOr<std::string> MergeSafetensors(const std::vector<std::string>& files,
-                                             const std::vector<std::string>& names) {
-  std::map<std::string, SafetensorsEntry> all;
-  for (const std::string& file : files) {
-    ASSIGN_OR_RETURN(auto entries, ParseSafetensors(file));
-    all.insert(entries.begin(), entries.end());
-  }
-  std::vector<SafetensorsItem> items;
-  for (const auto& [name, entry] : all) {
-    if (names.empty() || std::find(names.begin(), names.end(), name) != names.end())
-      items.push_back({name, entry.dtype, entry.shape, entry.data});
-  }
-  return WriteSafetensors(std::move(items), {});
-}
-
 WorldShape Shape(int stages, const std::string& schedule) {
   WorldShape shape;
   shape.stages = stages;
@@ -71,7 +55,7 @@ Outcome RunShape(const WorldShape& shape, MemoryStore* store, uint64_t generatio
 }
 
 Outcome RunShape(const WorldShape& shape) {
-  MemoryStore store(MergeSafetensors);
+  MemoryStore store;
   return RunShape(shape, &store);
 }
 
@@ -99,7 +83,7 @@ TEST(SessionWithEngine, EveryCutAndScheduleGivesTheLossesOfOneProcess) {
 TEST(SessionWithEngine, AResumedRunUnderAnotherCutEqualsAnUninterruptedOne) {
   WorldShape shape = Shape(2, "1f1b");
   shape.checkpoint_every = 10;
-  MemoryStore store(MergeSafetensors);
+  MemoryStore store;
   const Outcome whole = RunShape(shape, &store);
   ASSERT_THAT(store.complete_steps(), ::testing::Contains(10));
   shape.stages = 4;

@@ -48,7 +48,7 @@ Model Trained(uint64_t seed) {
 std::vector<float> LogitsOf(const Shape& shape, const Model& model) {
   ModelSpec spec = SpecOf(shape);
   spec.set_norm_epsilon(1e-5);
-  return engine::MakeGpt2Decoder(spec, WeightsOf(shape, model), {"cpu", 1})
+  return engine::MakeGpt2Decoder(spec, MemorySource(WeightsOf(shape, model)), {"cpu", 1})
       .value()
       ->Append(kText)
       .value();

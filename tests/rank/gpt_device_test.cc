@@ -22,7 +22,7 @@ class GptDevice : public ::testing::TestWithParam<const char*> {
 
   static GptRun Run(const WorldShape& shape, const std::vector<EngineOptions>& places) {
     const TextCorpus corpus(GenerateText(2000, 1), shape.context, 20);
-    MemoryStore store(&MergeSafetensors);
+    MemoryStore store;
     Plan plan = MakePlan(shape);
     plan.mutable_job()->mutable_recipe()->set_precision("fp32");
     return RunWorld(plan, GptOptions(&store, &corpus, places));

@@ -10,6 +10,7 @@
 
 #include "base/safetensors.h"
 #include "tests/rank/gpt_world.h"
+#include "tests/worker/stage_files.h"
 
 namespace isthmus::worker {
 namespace {
@@ -27,7 +28,7 @@ WorldShape Overlapped() {
 }
 
 std::vector<double> RunWith(const WorldShape& shape, const Corpus& corpus, bool flat) {
-  MemoryStore store(&MergeSafetensors);
+  MemoryStore store;
   engine::EngineOptions place;
   place.as_on_gpu = flat;
   World world(MakePlan(shape), GptOptions(&store, &corpus, {place}));
@@ -62,16 +63,16 @@ std::vector<double> RunAlone(WorldShape shape, const Corpus& corpus) {
   std::vector<float> g(newest->Elements(GroupPlan::OWN));
   std::deque<std::string> ahead;  // what this step and those after it compute with
   for (int64_t step = 0; step < shape.steps; ++step) {
-    const std::string before = newest->ExportWeights().value();
+    const std::string before = WeightsOf(*newest);
     if (step % shape.checkpoint_every == 0) ahead = {before, before};
-    EXPECT_TRUE(gradients->ImportWeights(ahead.front()).ok());
+    EXPECT_TRUE(TakeWeights(ahead.front(), gradients.get()).ok());
     ahead.pop_front();
     losses.push_back(scale * RunPasses(gradients.get(), corpus, order.Step(step), shape, scale));
     EXPECT_TRUE(gradients->ReadGradient(GroupPlan::OWN, 0, absl::MakeSpan(g)).ok());
     gradients->Discard();
     EXPECT_TRUE(newest->WriteGradient(GroupPlan::OWN, 0, g).ok());
     ApplyStep(newest.get(), plan.job().recipe(), step);
-    const std::string after = newest->ExportWeights().value();
+    const std::string after = WeightsOf(*newest);
     ahead.push_back(shape.look_ahead ? Forecast(before, after) : after);
   }
   return losses;

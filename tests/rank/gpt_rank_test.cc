@@ -58,7 +58,7 @@ TEST(GptRank, AHeadOfItsOwnAnyCutEqualsOneProcessAndResumes) {
   EXPECT_LT(one.losses.back(), 0.8 * one.losses.front());
   for (int stages : {2, 4}) {
     shape.stages = stages;
-    MemoryStore store(&MergeSafetensors);
+    MemoryStore store;
     const World::Options options = GptOptions(&store, &corpus);
     ASSERT_EQ(MakePlan(shape).groups_size(), 0);
     ExpectClose(RunWorld(MakePlan(shape), options).losses, one.losses, std::to_string(stages));
@@ -75,7 +75,7 @@ TEST(GptRank, ResumesOnAnotherCut) {
   WorldShape shape = SmallGpt();
   shape.checkpoint_every = 10;
   const TextCorpus corpus(GenerateText(2000, 1), shape.context, 20);
-  MemoryStore store(&MergeSafetensors);
+  MemoryStore store;
   World::Options options = GptOptions(&store, &corpus);
   World whole(MakePlan(shape), options);
   for (const absl::Status& status : whole.Run()) ASSERT_TRUE(status.ok()) << status;
@@ -105,7 +105,7 @@ TEST(GptRank, AutoencodersLearnAndResume) {
   const GptRun plain = RunGpt(shape, corpus);
   shape.forward = "autoencoder(8, values=bf16)";
   shape.backward = "bf16";
-  MemoryStore store(&MergeSafetensors);
+  MemoryStore store;
   World::Options options = GptOptions(&store, &corpus);
   World whole(MakePlan(shape), options);
   for (const absl::Status& status : whole.Run()) ASSERT_TRUE(status.ok()) << status;
@@ -158,7 +158,7 @@ TEST(GptRank, GradientsComeBackAtThePlacesThatWereSent) {
     shape.forward = forward;
     shape.backward = backward;
     const bool kept = shape.backward == "kept";
-    MemoryStore store(&MergeSafetensors);
+    MemoryStore store;
     World::Options options = GptOptions(&store, &corpus);
     StageWatch watch;
     options.make_stage = watch.Around(options.make_stage);

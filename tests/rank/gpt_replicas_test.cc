@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ struct ReplicaRun {
 };
 
 ReplicaRun RunReplicas(const WorldShape& shape, const Corpus& corpus) {
-  MemoryStore store(&MergeSafetensors);
+  MemoryStore store;
   World world(MakePlan(shape), GptOptions(&store, &corpus));
   for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
   ReplicaRun run;
@@ -98,6 +99,28 @@ TEST(GptReplicas, AHeadOfItsOwnEqualsOneProcess) {
   }
   shape.local_steps = 5;
   EXPECT_LT(RunReplicas(shape, corpus).losses.back(), alone.front());
+}
+
+// With a codec that loses something each rank adds its own part as it is, and owns other parts.
+TEST(GptReplicas, BucketsChangeNoBit) {
+  WorldShape shape = SmallGpt();
+  shape.global_batch = 8;
+  shape.replicas = {5, 3};
+  shape.steps = 4;
+  const TextCorpus corpus(GenerateText(4000, 1), shape.context, 20);
+  for (const char* codec : {"none", "quant(4, token, symmetric)", "ef(lowrank(2))"}) {
+    for (int stages : {1, 2}) {
+      shape.gradients = codec;
+      shape.stages = stages;
+      shape.buckets = 1;
+      const ReplicaRun whole = RunReplicas(shape, corpus);
+      shape.buckets = 4;
+      const ReplicaRun cut = RunReplicas(shape, corpus);
+      EXPECT_EQ(cut.losses == whole.losses, shape.gradients == "none") << codec << ", " << stages;
+      for (size_t i = 0; i < cut.losses.size(); ++i)
+        EXPECT_NEAR(cut.losses[i], whole.losses[i], 0.01 * whole.losses[i]) << codec << i;
+    }
+  }
 }
 
 TEST(GptReplicas, WhatTheyExchangeMayBeCompressed) {
@@ -197,6 +220,38 @@ TEST(GptReplicas, LocalStepsLearnAsWell) {
   shape.outer_learning_rate = 1e-6;
   EXPECT_GT(MeanOfLast(RunReplicas(shape, corpus).losses, 10), 1.3 * last)
       << "weights that go back to where they were learn nothing";
+}
+
+// Streaming DiLoCo (arXiv 2501.18512): fragments that cross while training goes on, and differences
+// of few bits with error feedback, learn about as well (coordinator/REPLICAS.md has the figures).
+TEST(GptReplicas, FragmentsOfFewBitsLearnAsWell) {
+  WorldShape shape = SmallGpt();
+  shape.stages = 1;
+  shape.global_batch = 8;
+  shape.replicas = {4, 4};
+  shape.steps = 120;
+  shape.local_steps = 12;
+  shape.outer_learning_rate = 0.7;
+  shape.outer_momentum = 0.5;
+  const TextCorpus corpus(GenerateText(8000, 1), shape.context, 20);
+  const auto train = [&](int fragments, int delay, const char* codec) {
+    shape.fragments = fragments;
+    shape.fragment_delay = delay;
+    shape.gradients = codec;
+    const ReplicaRun run = RunReplicas(shape, corpus);
+    const double last = MeanOfLast(run.losses, 12);
+    std::printf("%d fragments, delay %d, %-34s %.4f, %.2f MB\n", fragments, delay, codec, last,
+                1e-6 * static_cast<double>(run.group_bytes));
+    return last;
+  };
+  const double diloco = train(1, 0, "none");
+  EXPECT_LT(train(4, 0, "none"), 1.03 * diloco);
+  EXPECT_LT(train(4, 2, "none"), 1.05 * diloco);
+  for (const char* codec : {"ef(quant(4, token, symmetric))", "ef(quant(3, token, symmetric))",
+                            "ef(quant(2, token, symmetric))"}) {
+    EXPECT_LT(train(1, 0, codec), 1.06 * diloco) << codec;
+    EXPECT_LT(train(4, 2, codec), 1.08 * diloco) << codec;
+  }
 }
 
 }  // namespace

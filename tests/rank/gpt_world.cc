@@ -74,22 +74,6 @@ StageFactory GptStages(const std::string& device) {
   };
 }
 
-absl::StatusOr<std::string> MergeSafetensors(const std::vector<std::string>& files,
-                                             const std::vector<std::string>& names) {
-  const std::set<std::string> wanted(names.begin(), names.end());
-  std::map<std::string, SafetensorsItem> items;
-  for (const std::string& file : files) {
-    ASSIGN_OR_RETURN(const auto entries, ParseSafetensors(file));
-    for (const auto& [name, entry] : entries) {
-      if (!wanted.empty() && wanted.count(name) == 0) continue;
-      items[name] = SafetensorsItem{name, entry.dtype, entry.shape, entry.data};
-    }
-  }
-  std::vector<SafetensorsItem> list;
-  for (auto& [name, item] : items) list.push_back(item);
-  return WriteSafetensors(std::move(list), {});
-}
-
 World::Options GptOptions(MemoryStore* store, const Corpus* corpus, const std::string& device) {
   World::Options options;
   options.store = store;
@@ -117,7 +101,7 @@ World::Options GptOptions(MemoryStore* store, const Corpus* corpus,
 
 GptRun RunGpt(const WorldShape& shape, const Corpus& corpus, LinkOpener* links,
               const std::string& device) {
-  MemoryStore store(&MergeSafetensors);
+  MemoryStore store;
   World::Options options = GptOptions(&store, &corpus, device);
   options.links = links;
   return RunWorld(MakePlan(shape), options);

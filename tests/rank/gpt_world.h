@@ -55,11 +55,6 @@ GptRun RunWorld(const Plan& plan, const World::Options& options);
 // Mean of the last `count` values.
 double MeanOfLast(const std::vector<double>& values, int count);
 
-// Merges safetensors files and keeps `names` (all if empty): what a checkpoint store does.
-absl::StatusOr<std::string> MergeSafetensors(const std::vector<std::string>& files,
-                                             const std::vector<std::string>& names);
-
-// Ranks where each has its own place; the last one is that of all beyond.
 World::Options GptOptions(MemoryStore* store, const Corpus* corpus,
                           const std::vector<engine::EngineOptions>& places);
 

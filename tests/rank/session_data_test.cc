@@ -9,7 +9,7 @@
 #include "base/mutex.h"
 #include "proto/data/data_position.h"
 #include "tests/worker/world.h"
-#include "worker/checkpoint.h"
+#include "worker/checkpoint/checkpoint.h"
 
 namespace isthmus::worker {
 namespace {
@@ -42,7 +42,7 @@ CheckpointState StateAt(MemoryStore* store, int64_t step) {
   request.set_job_id("job-world");
   request.set_step(step);
   request.set_what("state");
-  return ParseCheckpointState(store->Fetch(request).value(), step).value();
+  return ParseCheckpointState(store->FetchBytes(request).value(), step).value();
 }
 
 WorldShape Shape(int steps, int batch) {

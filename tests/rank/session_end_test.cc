@@ -178,6 +178,34 @@ TEST(SessionEnd, ASlowStoreDelaysCheckpointsAndNotTraining) {
   EXPECT_EQ(std::count(steps.begin(), steps.end(), 6), 0);
 }
 
+// The parts go from the stages to the store: all checkpoints are there, and are those of a host
+// with room. The disk fills up in the middle.
+TEST(SessionEnd, ADiskThatTakesNothingLosesNoCheckpoint) {
+  for (const char* schedule : {"1f1b", "overlap"}) {
+    WorldShape shape;
+    shape.stages = 3;
+    shape.schedule = schedule;
+    shape.steps = 8;
+    shape.checkpoint_every = 2;
+    World roomy(MakePlan(shape));
+    RunWell(&roomy);
+    MemoryStore store;
+    World::Options options;
+    options.store = &store;
+    options.make_stage = FakeStages(
+        [&](int, int64_t step, const std::string& operation) -> absl::StatusOr<StageFault> {
+          if (step == 3 && operation == "apply")
+            store.set_keep_error(absl::ResourceExhaustedError("no room"));
+          return StageFault{};
+        });
+    World world(MakePlan(shape), options);
+    RunWell(&world);
+    EXPECT_THAT(store.complete_steps(), ElementsAre(2, 4, 6, 8));
+    for (int64_t step : {2, 4, 6, 8})
+      EXPECT_EQ(world.Weights(step), roomy.Weights(step)) << schedule << ", step " << step;
+  }
+}
+
 TEST(SessionEnd, APeriodicCheckpointMayFailTheLastOneMayNot) {
   WorldShape shape;
   shape.checkpoint_every = 2;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/model/recipe.h"
+#include "tests/worker/stage_files.h"
 #include "tests/worker/world.h"
 #include "worker/session.h"
 
@@ -56,8 +57,8 @@ Outcome RunAlone(WorldShape shape, const std::set<int64_t>& drains,
   int64_t skips = 0;
   bool drained = true;
   for (int64_t step = 0; step < shape.steps; ++step) {
-    weights = newest->ExportWeights().value();
-    EXPECT_TRUE(gradients->ImportWeights(drained ? weights : before).ok());
+    weights = WeightsOf(*newest);
+    EXPECT_TRUE(TakeWeights(drained ? weights : before, gradients.get()).ok());
     const double scale = 1.0 / (shape.global_batch * shape.context);
     double loss = 0;
     for (SampleOrder& order : orders)
@@ -80,10 +81,9 @@ Outcome RunAlone(WorldShape shape, const std::set<int64_t>& drains,
     }
     before = weights;
     drained = drains.count(step) > 0;
-    if (drained) before = newest->ExportWeights().value();
+    if (drained) before = WeightsOf(*newest);
   }
-  outcome.weights = newest->ExportWeights().value();
-  outcome.weights.pop_back();  // a store joins the lines of all stages
+  outcome.weights = WeightsOf(*newest);
   return outcome;
 }
 

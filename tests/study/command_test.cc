@@ -47,9 +47,6 @@ class CommandTest : public testing::Test {
     FILE* err = open_memstream(&err_text, &err_size);
     Engine engine;
     engine.stages = [this](const std::string&, int) { return worker::FakeStages(hook_); };
-    engine.merge = [](const std::vector<std::string>& files) -> absl::StatusOr<std::string> {
-      return absl::StrJoin(files, "\n");  // the fake stage's lines
-    };
     const int code = RunCommand(static_cast<int>(argv.size()), argv.data(), engine, out, err);
     std::fclose(out);
     std::fclose(err);

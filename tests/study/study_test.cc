@@ -53,10 +53,7 @@ class StudyTest : public testing::Test {
     options_.grid.boundaries = {Where::kLate, Where::kAll};
     options_.grid.seeds = {1, 2};
     options_.passes = 2;
-    options_.rank_samples = 0;  // the fake stage writes no safetensors
-    options_.merge = [](const std::vector<std::string>& files) -> absl::StatusOr<std::string> {
-      return absl::StrJoin(files, "\n");  // the fake stage's lines
-    };
+    options_.rank_samples = 0;
     SetStages(nullptr);
   }
 

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,12 +9,13 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "proto/model/tensor_names.h"
+#include "proto/plan/groups.h"
+#include "proto/plan/parts.h"
 
 namespace isthmus::worker {
 namespace {
 
 constexpr int64_t kPrime = 1021;
-constexpr float kOuterUnit = 1 << 20;  // of the outer momentum in a checkpoint: whole numbers
 
 int64_t Mod(int64_t x) { return ((x % kPrime) + kPrime) % kPrime; }
 
@@ -47,6 +47,10 @@ class FakeStage : public Stage {
       layers_.push_back(absl::StrCat("h.", l));
       Add(layers_.back(), hidden_, seed);
     }
+    for (const int layer : BucketLayers(FakeLayers(plan, rank), plan, rank))
+      cuts_.push_back(layer - plan.ranks(rank).first_layer());
+    cuts_.push_back(0);
+    layer_ends_ = EndsOf(FakeLayers(plan, rank));
   }
 
   absl::StatusOr<ForwardResult> Forward(const MicroBatch& batch, Tensor input) override {
@@ -95,33 +99,41 @@ class FakeStage : public Stage {
   }
 
   absl::StatusOr<Tensor> Backward(int32_t micro, Tensor gradient) override {
-    RETURN_IF_ERROR(Hook("backward").status());
+    Tensor below;
+    for (size_t piece = 0; piece < cuts_.size(); ++piece) {
+      ASSIGN_OR_RETURN(below, BackwardPiece(micro, static_cast<int>(piece), std::move(gradient)));
+    }
+    return below;
+  }
+
+  absl::StatusOr<Tensor> BackwardPiece(int32_t micro, int piece, Tensor gradient) override {
+    if (piece == 0) RETURN_IF_ERROR(Hook("backward").status());
     const auto found = stashes_.find(micro);
-    if (found == stashes_.end())
-      return absl::InternalError(
-          absl::StrCat("fake: backward of micro ", micro, " without its forward"));
-    Stash stash = std::move(found->second);
-    stashes_.erase(found);
+    if (found == stashes_.end() || found->second.pieces++ != piece)
+      return absl::InternalError(absl::StrCat("fake: backward of micro ", micro, ", piece ", piece,
+                                              " without what comes before"));
+    Stash& stash = found->second;
     const int64_t rows = stash.dims.samples * stash.dims.positions;
-    Values g(rows * hidden_);
+    Values g = piece > 0 ? std::move(stash.gradient) : Values(rows * hidden_);
     const bool next = stash.ends_with != settled_;
     const auto value = [next](Parameter& p) -> Values& { return next ? p.next_value : p.value; };
     const auto grad = [next](Parameter& p) -> Values& {
       return next ? p.next_gradient : p.gradient;
     };
-    if (last_) {
+    if (piece == 0 && last_) {
       Parameter& wte = params_["wte"];
       for (int64_t i = 0; i < rows * hidden_; ++i) {
         const int64_t at = stash.targets[i / hidden_] * hidden_ + i % hidden_;
         g[i] = Mod(stash.scale * value(wte)[at]);
         grad(wte)[at] = Mod(grad(wte)[at] + stash.scale * stash.inputs.back()[i]);
       }
-    } else {
+    } else if (piece == 0) {
       if (static_cast<int64_t>(gradient.data.size()) != rows * hidden_)
         return absl::InternalError("fake: gradient of a wrong size");
       for (int64_t i = 0; i < rows * hidden_; ++i) g[i] = ToInt(gradient.data[i]);
     }
-    for (int l = static_cast<int>(layers_.size()) - 1; l >= 0; --l) {
+    const int top = piece > 0 ? cuts_[piece - 1] : static_cast<int>(layers_.size());
+    for (int l = top - 1; l >= cuts_[piece]; --l) {
       Parameter& w = params_[layers_[l]];
       Values below(rows * hidden_);
       for (int64_t i = 0; i < rows * hidden_; ++i) {
@@ -131,10 +143,16 @@ class FakeStage : public Stage {
       }
       g = std::move(below);
     }
-    if (!first_) return ToTensor(g, stash.dims);
+    if (piece + 1 < static_cast<int>(cuts_.size())) {
+      stash.gradient = std::move(g);
+      return Tensor{};
+    }
+    const Stash whole = std::move(stash);
+    stashes_.erase(found);
+    if (!first_) return ToTensor(g, whole.dims);
     Values& wte = grad(params_["wte"]);
     for (int64_t i = 0; i < rows * hidden_; ++i) {
-      int64_t& sum = wte[stash.tokens[i / hidden_] * hidden_ + i % hidden_];
+      int64_t& sum = wte[whole.tokens[i / hidden_] * hidden_ + i % hidden_];
       sum = Mod(sum + g[i]);
     }
     return Tensor{};
@@ -169,18 +187,20 @@ class FakeStage : public Stage {
       out[at] = static_cast<float>(p.agreed[i] - p.value[i]);
     });
   }
-  absl::Status ApplyDifference(GroupPlan::Tensors set, absl::Span<const float> d,
+  std::vector<int64_t> LayerEnds() const override { return layer_ends_; }
+  absl::Status ApplyDifference(GroupPlan::Tensors set, int64_t first, absl::Span<const float> d,
                                const OuterStep& step) override {
-    return ForRange(set, 0, d.size(), [&](Parameter& p, size_t i, int64_t at) {
+    return ForRange(set, first, d.size(), [&](Parameter& p, size_t i, int64_t at) {
       float& m = p.outer_momentum[i];
       m = static_cast<float>(step.momentum * m + d[at]);
       p.agreed[i] = ToInt(static_cast<float>(static_cast<double>(p.agreed[i]) -
                                              step.learning_rate * (d[at] + step.momentum * m)));
-      p.value[i] = p.agreed[i];
+      p.value[i] = ToInt(static_cast<float>(step.mix * static_cast<double>(p.value[i]) +
+                                            (1 - step.mix) * static_cast<double>(p.agreed[i])));
     });
   }
-  absl::Status RestoreAgreed(GroupPlan::Tensors set) override {
-    return ForRange(set, 0, Elements(set),
+  absl::Status RestoreAgreed(GroupPlan::Tensors set, int64_t first, int64_t size) override {
+    return ForRange(set, first, size,
                     [](Parameter& p, size_t i, int64_t) { p.value[i] = p.agreed[i]; });
   }
 
@@ -227,44 +247,31 @@ class FakeStage : public Stage {
     Settle();
   }
 
-  absl::StatusOr<std::string> ExportWeights() override { return Export("", Newest()); }
-  absl::StatusOr<std::string> ExportOptimizer() override {
-    std::string text = Export(".exp_avg", &Parameter::momentum);
-    for (const auto& [name, p] : params_) {
-      if (p.agreed.empty() || (name == "wte" && !first_)) continue;
-      absl::StrAppend(&text, OuterMomentumName(name));
-      for (float m : p.outer_momentum) absl::StrAppend(&text, " ", std::llround(m * kOuterUnit));
-      text += "\n";
-    }
-    return text;
+  std::vector<StageTensor> Tensors() const override {
+    std::vector<StageTensor> list;
+    for (const Stored& stored : All()) list.push_back(stored.tensor);
+    return list;
   }
-  absl::StatusOr<std::string> ExportTied() override {
-    const auto wte = params_.find("wte");
-    if (wte == params_.end() || first_) return std::string();
-    std::string text;
-    Append("wte", wte->second.*Newest(), &text);
-    Append("wte.exp_avg", wte->second.momentum, &text);
-    return text;
-  }
-  std::vector<std::string> TensorNames() const override {
-    std::vector<std::string> names;
-    for (const auto& [name, p] : params_) names.push_back(name);
-    return names;
-  }
-  absl::Status ImportWeights(absl::string_view text) override {
-    RETURN_IF_ERROR(Import(text, "", &Parameter::value));
-    for (auto& [name, p] : params_) {
-      if (!p.agreed.empty()) p.agreed = p.value;
+  absl::Status ReadTensor(int i, int64_t first, absl::Span<float> out) override {
+    ASSIGN_OR_RETURN(const Stored stored, Range(i, first, out.size()));
+    Parameter& p = params_[stored.parameter];
+    for (size_t k = 0; k < out.size(); ++k) {
+      out[k] = stored.tensor.kind == StageTensor::kOuterMomentum
+                   ? p.outer_momentum[first + k]
+                   : static_cast<float>((p.*FieldOf(stored))[first + k]);
     }
     return absl::OkStatus();
   }
-  absl::Status ImportOptimizer(absl::string_view text) override {
-    RETURN_IF_ERROR(Import(text, ".exp_avg", &Parameter::momentum));
-    const std::map<std::string, Values> lines = Lines(text);
-    for (auto& [name, p] : params_) {
-      const auto found = lines.find(OuterMomentumName(name));
-      for (size_t i = 0; found != lines.end() && i < p.outer_momentum.size(); ++i)
-        p.outer_momentum[i] = static_cast<float>(found->second[i]) / kOuterUnit;
+  absl::Status WriteTensor(int i, int64_t first, absl::Span<const float> in) override {
+    ASSIGN_OR_RETURN(const Stored stored, Range(i, first, in.size()));
+    Parameter& p = params_[stored.parameter];
+    for (size_t k = 0; k < in.size(); ++k) {
+      if (stored.tensor.kind == StageTensor::kOuterMomentum) {
+        p.outer_momentum[first + k] = in[k];
+        continue;
+      }
+      (p.*FieldOf(stored))[first + k] = ToInt(in[k]);
+      if (stored.tensor.weight() && !p.agreed.empty()) p.agreed[first + k] = ToInt(in[k]);
     }
     return absl::OkStatus();
   }
@@ -276,9 +283,12 @@ class FakeStage : public Stage {
     std::vector<uint32_t> tokens, targets;
     std::vector<Values> inputs;  // of each layer, and on the last stage of the head
     int64_t ends_with = 0;       // settled_ when its step ends
+    int pieces = 0;              // of its backward pass, that are done
+    Values gradient;             // between two of them
   };
 
   void Add(const std::string& name, int64_t size, uint64_t seed) {
+    order_.push_back(name);
     Parameter& p = params_[name];
     for (int64_t i = 0; i < size; ++i)
       p.value.push_back(RandomBelow(seed, Hash64(name), i, kPrime));
@@ -312,7 +322,8 @@ class FakeStage : public Stage {
     if (first < 0 || first + size > Elements(set))
       return absl::InvalidArgumentError("fake: a range beyond the elements");
     int64_t element = 0;
-    for (auto& [name, p] : params_) {
+    for (const std::string& name : order_) {
+      Parameter& p = params_[name];
       if (!In(name, set)) continue;
       for (size_t i = 0; i < p.gradient.size(); ++i, ++element) {
         if (element >= first && element < first + size) use(p, i, element - first);
@@ -332,42 +343,34 @@ class FakeStage : public Stage {
     return tensor;
   }
 
-  static void Append(const std::string& name, const Values& values, std::string* text) {
-    absl::StrAppend(text, name);
-    for (int64_t v : values) absl::StrAppend(text, " ", v);
-    *text += "\n";
-  }
-
-  std::string Export(const std::string& suffix, Values Parameter::*field) const {
-    std::string text;
+  struct Stored {
+    StageTensor tensor;
+    std::string parameter;
+  };
+  std::vector<Stored> All() const {
+    std::vector<Stored> all;
+    const auto add = [&](StageTensor::Kind kind, const std::string& name, const std::string& of) {
+      const auto size = static_cast<int64_t>(params_.at(of).value.size());
+      all.push_back({{name, {size}, kind, of == "wte" && !first_}, of});
+    };
+    for (const auto& [name, p] : params_) add(StageTensor::kWeight, name, name);
     for (const auto& [name, p] : params_) {
-      if (name == "wte" && !first_) continue;
-      Append(name + suffix, p.*field, &text);
+      add(StageTensor::kMoment, name + ".exp_avg", name);
+      if (!p.agreed.empty()) add(StageTensor::kOuterMomentum, OuterMomentumName(name), name);
     }
-    return text;
+    return all;
   }
-
-  static std::map<std::string, Values> Lines(absl::string_view text) {
-    std::map<std::string, Values> lines;
-    std::istringstream in{std::string(text)};
-    for (std::string line; std::getline(in, line);) {
-      std::istringstream words(line);
-      std::string name;
-      words >> name;
-      for (int64_t v; words >> v;) lines[name].push_back(v);
+  absl::StatusOr<Stored> Range(int i, int64_t first, int64_t size) const {
+    const std::vector<Stored> all = All();
+    if (i < 0 || i >= static_cast<int>(all.size()) || first < 0 ||
+        first + size > all[i].tensor.elements()) {
+      return absl::InvalidArgumentError("fake: a range beyond the tensor");
     }
-    return lines;
+    return all[i];
   }
-
-  absl::Status Import(absl::string_view text, const std::string& suffix, Values Parameter::*field) {
-    const std::map<std::string, Values> lines = Lines(text);
-    for (auto& [name, p] : params_) {
-      const auto found = lines.find(name + suffix);
-      if (found == lines.end())
-        return absl::NotFoundError(absl::StrCat("fake: no tensor ", name, suffix));
-      p.*field = found->second;
-    }
-    return absl::OkStatus();
+  // What is written is of the next step; before the first one both are the same.
+  Values Parameter::*FieldOf(const Stored& stored) const {
+    return stored.tensor.weight() ? Newest() : &Parameter::momentum;
   }
 
   const StageHook hook_;
@@ -378,11 +381,23 @@ class FakeStage : public Stage {
   bool overlaps_ = false;
   int64_t settled_ = 0;
   std::vector<std::string> layers_;
+  std::vector<int64_t> layer_ends_;
+  std::vector<int> cuts_;  // layers: where each piece of a backward pass ends
   std::map<std::string, Parameter> params_;
+  std::vector<std::string> order_;  // in a set
   std::map<int32_t, Stash> stashes_;
 };
 
 }  // namespace
+
+LayerTensors FakeLayers(const Plan& plan, int rank) {
+  const ModelSpec& model = plan.job().model();
+  const RankPlan& r = plan.ranks(rank);
+  LayerTensors layers(r.end_layer() - r.first_layer(), {{1, 1, model.hidden()}});
+  if (Embeds(plan, rank) && HasHead(plan, rank))
+    layers[0].insert(layers[0].begin(), {1, model.vocabulary(), model.hidden()});
+  return layers;
+}
 
 StageFactory FakeStages(StageHook hook) {
   return [hook](const Plan& plan, int rank) -> absl::StatusOr<std::unique_ptr<Stage>> {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/model/stage_shapes.h"
 #include "proto/plan.pb.h"
 #include "worker/data/corpus.h"
 #include "worker/session.h"
@@ -29,6 +30,9 @@ using StageHook =
     std::function<absl::StatusOr<StageFault>(int rank, int64_t step, const std::string& operation)>;
 
 StageFactory FakeStages(StageHook hook = nullptr);
+
+// The own parameters of such a stage, layer by layer; the embedding is before them.
+LayerTensors FakeLayers(const Plan& plan, int rank);
 
 // Tokens that are a function of the sample and the position.
 class FakeCorpus : public Corpus {

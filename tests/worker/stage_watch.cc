@@ -39,6 +39,9 @@ class StageWatch::Watched : public Stage {
     }
     return below;
   }
+  absl::StatusOr<Tensor> BackwardPiece(int32_t micro, int piece, Tensor gradient) override {
+    return stage_->BackwardPiece(micro, piece, std::move(gradient));  // not watched
+  }
   int64_t Elements(GroupPlan::Tensors set) const override { return stage_->Elements(set); }
   absl::Status ReadGradient(GroupPlan::Tensors set, int64_t first, absl::Span<float> out) override {
     return stage_->ReadGradient(set, first, out);
@@ -52,11 +55,14 @@ class StageWatch::Watched : public Stage {
                               absl::Span<float> out) override {
     return stage_->ReadDifference(set, first, out);
   }
-  absl::Status ApplyDifference(GroupPlan::Tensors set, absl::Span<const float> d,
+  std::vector<int64_t> LayerEnds() const override { return stage_->LayerEnds(); }
+  absl::Status ApplyDifference(GroupPlan::Tensors set, int64_t first, absl::Span<const float> d,
                                const OuterStep& step) override {
-    return stage_->ApplyDifference(set, d, step);
+    return stage_->ApplyDifference(set, first, d, step);
   }
-  absl::Status RestoreAgreed(GroupPlan::Tensors set) override { return stage_->RestoreAgreed(set); }
+  absl::Status RestoreAgreed(GroupPlan::Tensors set, int64_t first, int64_t size) override {
+    return stage_->RestoreAgreed(set, first, size);
+  }
   absl::Status BeginOverlapped() override { return stage_->BeginOverlapped(); }
   GradientNorm Norm() override { return stage_->Norm(); }
   absl::Status Apply(const OptimizerStep& step) override {
@@ -67,15 +73,12 @@ class StageWatch::Watched : public Stage {
     ++step_;
     stage_->Discard();
   }
-  absl::StatusOr<std::string> ExportWeights() override { return stage_->ExportWeights(); }
-  absl::StatusOr<std::string> ExportOptimizer() override { return stage_->ExportOptimizer(); }
-  absl::StatusOr<std::string> ExportTied() override { return stage_->ExportTied(); }
-  std::vector<std::string> TensorNames() const override { return stage_->TensorNames(); }
-  absl::Status ImportWeights(absl::string_view bytes) override {
-    return stage_->ImportWeights(bytes);
+  std::vector<StageTensor> Tensors() const override { return stage_->Tensors(); }
+  absl::Status ReadTensor(int i, int64_t first, absl::Span<float> out) override {
+    return stage_->ReadTensor(i, first, out);
   }
-  absl::Status ImportOptimizer(absl::string_view bytes) override {
-    return stage_->ImportOptimizer(bytes);
+  absl::Status WriteTensor(int i, int64_t first, absl::Span<const float> in) override {
+    return stage_->WriteTensor(i, first, in);
   }
 
  private:

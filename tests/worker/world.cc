@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <memory>
 #include <set>
-#include <sstream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "base/hash.h"
 #include "base/log.h"
+#include "base/safetensors.h"
 #include "base/status.h"
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
@@ -49,6 +52,9 @@ JobSpec MakeJob(const WorldShape& s) {
   job.mutable_strategy()->set_local_steps(s.local_steps);
   job.mutable_strategy()->set_outer_learning_rate(s.outer_learning_rate);
   job.mutable_strategy()->set_outer_momentum(s.outer_momentum);
+  job.mutable_strategy()->set_fragments(s.fragments);
+  job.mutable_strategy()->set_fragment_delay(s.fragment_delay);
+  if (s.fragment_mix >= 0) job.mutable_strategy()->set_fragment_mix(s.fragment_mix);
   CompressionSpec* c = job.mutable_compression();
   c->set_forward(s.forward);
   c->set_backward(s.backward);
@@ -72,7 +78,9 @@ LinkPlan MakeLink(const WorldShape& s, const JobSpec& job, const std::string& id
   link.set_upper(upper);
   link.set_window_bytes(1 << 20);
   link.set_chunk_bytes(64 << 10);
-  link.set_queue_limit(link.kind() == LinkPlan::GROUP ? std::max(4, s.queue_limit) : s.queue_limit);
+  link.set_queue_limit(link.kind() == LinkPlan::GROUP
+                           ? std::max(3 + std::max(s.buckets, s.fragments), s.queue_limit)
+                           : s.queue_limit);
   if (link.kind() == LinkPlan::GROUP) return link;
   *link.mutable_forward() = ParseCodec(job.compression().forward()).value();
   *link.mutable_backward() =
@@ -121,18 +129,11 @@ Plan MakePlan(const WorldShape& s, uint64_t generation, int64_t start_step) {
   if (s.stages > 1 && replicas == 1 && s.tied_head)
     *plan.add_links() = MakeLink(s, plan.job(), "tied", 0, s.stages - 1);
   AddTiedGroup(ParseCodec(plan.job().compression().tied()).value(), &plan);
-  std::vector<std::vector<TensorDims>> tensors;  // as the fake stage has them
-  for (int i = 0; i < s.stages; ++i) {
-    const RankPlan& rank = plan.ranks(i);
-    if (s.real_stages) {
-      tensors.push_back(OwnShapes(plan, i));
-      continue;
-    }
-    tensors.emplace_back(rank.end_layer() - rank.first_layer(), TensorDims{1, 1, s.hidden});
-    if (s.stages == 1) tensors.back().push_back({1, s.vocabulary, s.hidden});
-  }
+  std::vector<LayerTensors> layers;
+  for (int i = 0; i < s.stages; ++i)
+    layers.push_back(s.real_stages ? OwnShapes(plan, i) : FakeLayers(plan, i));
   const CodecSpec gradients = ParseCodec(s.gradients).value();
-  AddGradientGroups(gradients, gradients, tensors, &plan);
+  AddGradientGroups(gradients, gradients, layers, std::vector<int>(s.stages, s.buckets), &plan);
   const absl::Status written = WriteActions({}, &plan);
   if (!written.ok()) Fatal(__FILE__, __LINE__, written.message());
   return plan;
@@ -181,32 +182,64 @@ void ApplyStep(Stage* stage, const RecipeSpec& recipe, int64_t step) {
     Fatal(__FILE__, __LINE__, applied.message());
 }
 
-MemoryStore::MemoryStore(const MemoryStore& other) : merge_(other.merge_) {
+namespace {
+
+// As the coordinator merges: by name, only what is asked for.
+absl::StatusOr<std::string> MergeSafetensors(const std::vector<std::string>& files,
+                                             const std::vector<std::string>& names) {
+  const std::set<std::string> wanted(names.begin(), names.end());
+  std::map<std::string, SafetensorsItem> items;
+  for (const std::string& file : files) {
+    ASSIGN_OR_RETURN(const auto entries, ParseSafetensors(file));
+    for (const auto& [name, entry] : entries) {
+      if (wanted.empty() || wanted.count(name) > 0)
+        items.emplace(name, SafetensorsItem{name, entry.dtype, entry.shape, entry.data});
+    }
+  }
+  std::vector<SafetensorsItem> list;
+  for (auto& [name, item] : items) list.push_back(item);
+  return WriteSafetensors(std::move(list), {{"format", "pt"}});
+}
+
+}  // namespace
+
+MemoryStore::MemoryStore(const MemoryStore& other) {
   MutexLock theirs(&other.mutex_);
   MutexLock mine(&mutex_);
   checkpoints_ = other.checkpoints_;
 }
 
-absl::Status MemoryStore::Put(const PutCheckpointHeader& header, absl::string_view bytes) {
-  MutexLock lock(&mutex_);
-  while (gate_closed_) gate_changed_.Wait(&mutex_);
-  if (failures_left_ > 0) {
-    --failures_left_;
-    return failure_;
+absl::Status MemoryStore::Put(const PutCheckpointHeader& header, const ByteSource& part) {
+  {
+    MutexLock lock(&mutex_);
+    while (gate_closed_) gate_changed_.Wait(&mutex_);
+    if (failures_left_ > 0) {
+      --failures_left_;
+      return failure_;
+    }
+    RETURN_IF_ERROR(put_error_);
   }
-  RETURN_IF_ERROR(put_error_);
+  ASSIGN_OR_RETURN(const std::string bytes, ReadAll(part, header.file_bytes()));
+  if (Hash64(bytes) != header.checksum()) return absl::DataLossError("its checksum is another");
+  MutexLock lock(&mutex_);
   Checkpoint& checkpoint = checkpoints_[header.step()];
   if (checkpoint.generation != header.generation())
     checkpoint = Checkpoint();  // another cut of the layers
   checkpoint.generation = header.generation();
   checkpoint.stages = header.stages();
-  checkpoint.files[{header.stage(), header.file()}] = std::string(bytes);
+  checkpoint.replicas = std::max(1, header.replicas());
+  checkpoint.files[{header.replica(), header.stage(), header.file()}] = bytes;
   return absl::OkStatus();
 }
 
-void MemoryStore::Keep(const PutCheckpointHeader& header, absl::string_view bytes) {
+absl::StatusOr<KeptFile> MemoryStore::Keep(const PutCheckpointHeader& header,
+                                           const ByteSource& part) {
+  ASSIGN_OR_RETURN(std::string bytes, ReadAll(part, header.file_bytes()));
   MutexLock lock(&mutex_);
-  kept_[absl::StrCat(header.step(), "/", header.stage(), "/", header.file())] = std::string(bytes);
+  RETURN_IF_ERROR(keep_error_);
+  kept_[absl::StrCat(header.step(), "/", header.stage(), "/", header.file())] = bytes;
+  const uint64_t checksum = Hash64(bytes);
+  return KeptFile{checksum, std::make_unique<MemorySource>(std::move(bytes))};
 }
 
 std::map<std::string, std::string> MemoryStore::kept() const {
@@ -220,7 +253,7 @@ void MemoryStore::FailPuts(int times, absl::Status error) {
   failure_ = std::move(error);
 }
 
-absl::StatusOr<std::string> MemoryStore::Fetch(const FetchCheckpointRequest& request) {
+absl::StatusOr<FetchedFiles> MemoryStore::Fetch(const FetchCheckpointRequest& request) {
   MutexLock lock(&mutex_);
   const auto found = checkpoints_.find(request.step());
   if (found == checkpoints_.end() || !found->second.complete())
@@ -228,21 +261,26 @@ absl::StatusOr<std::string> MemoryStore::Fetch(const FetchCheckpointRequest& req
   const std::string file =
       request.what() == "state" ? "state.json" : request.what() + ".safetensors";
   std::vector<std::string> files;
-  for (const auto& [key, bytes] : found->second.files) {
-    if (key.second == file) files.push_back(bytes);
-  }
-  if (request.what() == "state") return files.front();
-  const std::vector<std::string> names(request.tensors().begin(), request.tensors().end());
-  if (merge_ != nullptr) return merge_(files, names);
-  const std::set<std::string> wanted(names.begin(), names.end());
-  std::set<std::string> lines;
-  for (const std::string& text : files) {
-    std::istringstream in(text);
-    for (std::string line; std::getline(in, line);) {
-      if (wanted.empty() || wanted.count(line.substr(0, line.find(' '))) > 0) lines.insert(line);
+  const auto take = [&](int replica) {
+    for (const auto& [key, bytes] : found->second.files) {
+      if (std::get<0>(key) == replica && std::get<2>(key) == file) files.push_back(bytes);
     }
+  };
+  if (request.what() != "weights" && request.replica() > 0) take(request.replica());
+  take(0);
+  std::string answer = files.front();
+  if (request.what() != "state") {
+    ASSIGN_OR_RETURN(answer,
+                     MergeSafetensors(files, {request.tensors().begin(), request.tensors().end()}));
   }
-  return absl::StrJoin(lines, "\n");
+  FetchedFiles fetched;
+  fetched.push_back(std::make_unique<MemorySource>(std::move(answer)));
+  return fetched;
+}
+
+absl::StatusOr<std::string> MemoryStore::FetchBytes(const FetchCheckpointRequest& request) {
+  ASSIGN_OR_RETURN(const FetchedFiles files, Fetch(request));
+  return ReadAll(*files.front(), int64_t{1} << 40);
 }
 
 std::vector<int64_t> MemoryStore::complete_steps() const {
@@ -257,6 +295,19 @@ std::vector<int64_t> MemoryStore::complete_steps() const {
 void MemoryStore::set_put_error(absl::Status error) {
   MutexLock lock(&mutex_);
   put_error_ = std::move(error);
+}
+
+void MemoryStore::LoseReplica(int64_t step, int replica) {
+  MutexLock lock(&mutex_);
+  Checkpoint& checkpoint = checkpoints_[step];
+  for (auto it = checkpoint.files.begin(); it != checkpoint.files.end();)
+    it = std::get<0>(it->first) == replica ? checkpoint.files.erase(it) : std::next(it);
+  --checkpoint.replicas;
+}
+
+void MemoryStore::set_keep_error(absl::Status error) {
+  MutexLock lock(&mutex_);
+  keep_error_ = std::move(error);
 }
 
 void MemoryStore::CloseGate() {
@@ -367,7 +418,7 @@ std::string World::Weights(int64_t step) {
   FetchCheckpointRequest request;
   request.set_step(step);
   request.set_what("weights");
-  const absl::StatusOr<std::string> weights = store().Fetch(request);
+  const absl::StatusOr<std::string> weights = store().FetchBytes(request);
   return weights.ok() ? *weights : std::string(weights.status().message());
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -41,8 +42,12 @@ struct WorldShape {
   std::string tied = "none";
   std::string gradients = "none";  // of replicas
   int gradient_stages = -1;        // -1: all
+  int buckets = 1;                 // of the gradients of replicas
   int local_steps = 1;
-  bool look_ahead = false;  // with schedule "overlap"
+  int fragments = 1;
+  int fragment_delay = 0;
+  double fragment_mix = -1;  // the job's default
+  bool look_ahead = false;   // with schedule "overlap"
   double outer_learning_rate = 0.7, outer_momentum = 0.9;
   bool check_buffers = false;
   int64_t buffer_memory_bytes = 1 << 20;
@@ -71,18 +76,20 @@ void ApplyStep(Stage* stage, const RecipeSpec& recipe, int64_t step);
 // line, or by `merge`.
 class MemoryStore : public CheckpointStore {
  public:
-  using Merge = absl::StatusOr<std::string> (*)(const std::vector<std::string>& files,
-                                                const std::vector<std::string>& names);
-  explicit MemoryStore(Merge merge = nullptr) : merge_(merge) {}
+  MemoryStore() = default;
   MemoryStore(const MemoryStore& other);  // its checkpoints
 
-  absl::Status Put(const PutCheckpointHeader& header, absl::string_view bytes) override;
-  void Keep(const PutCheckpointHeader& header, absl::string_view bytes) override;
-  absl::StatusOr<std::string> Fetch(const FetchCheckpointRequest& request) override;
+  absl::StatusOr<KeptFile> Keep(const PutCheckpointHeader& header, const ByteSource& part) override;
+  absl::Status Put(const PutCheckpointHeader& header, const ByteSource& part) override;
+  absl::StatusOr<FetchedFiles> Fetch(const FetchCheckpointRequest& request) override;
+
+  absl::StatusOr<std::string> FetchBytes(const FetchCheckpointRequest& request);  // one file
 
   std::vector<int64_t> complete_steps() const;
   std::map<std::string, std::string> kept() const;  // "step/stage/file" -> bytes
+  void LoseReplica(int64_t step, int replica);      // as if a coordinator had known of none
   void set_put_error(absl::Status error);
+  void set_keep_error(absl::Status error);
   // The next `times` Puts end with `error`.
   void FailPuts(int times, absl::Status error);
   // Put waits until it is open.
@@ -93,15 +100,19 @@ class MemoryStore : public CheckpointStore {
   struct Checkpoint {
     uint64_t generation = 0;
     int stages = 0;
-    std::map<std::pair<int, std::string>, std::string> files;
-    bool complete() const { return stages > 0 && files.size() == 3u * stages; }
+    int replicas = 1;
+    std::map<std::tuple<int, int, std::string>, std::string> files;  // by replica and stage
+    // A further replica has moments and a state of its own.
+    bool complete() const {
+      return stages > 0 && files.size() == (3u + 2 * (replicas - 1)) * stages;
+    }
   };
 
-  const Merge merge_;
   mutable Mutex mutex_;
   CondVar gate_changed_;
   bool gate_closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status put_error_ ABSL_GUARDED_BY(mutex_);
+  absl::Status keep_error_ ABSL_GUARDED_BY(mutex_);
   int failures_left_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> kept_ ABSL_GUARDED_BY(mutex_);

@@ -6,7 +6,6 @@
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
@@ -136,41 +135,44 @@ class Gpt2Decoder : public generate::Decoder {
   int64_t seen_ = 0;
 };
 
-absl::StatusOr<at::Tensor> Load(const std::map<std::string, SafetensorsEntry>& entries,
+using Places = std::map<std::string, SafetensorsPlace>;
+
+absl::StatusOr<at::Tensor> Load(const ByteSource& file, const Places& places,
                                 const std::string& name, const std::vector<int64_t>& shape,
                                 c10::Device device) {
-  auto it = entries.find(name);
-  if (it == entries.end()) it = entries.find(std::string(absl::StripPrefix(name, kPrefix)));
-  if (it == entries.end())
+  auto it = places.find(name);
+  if (it == places.end()) it = places.find(std::string(absl::StripPrefix(name, kPrefix)));
+  if (it == places.end())
     return absl::NotFoundError(absl::StrCat("model.safetensors: tensor ", name, " is missing"));
   if (it->second.shape != shape)
     return absl::InvalidArgumentError(absl::StrCat(
         "model.safetensors: tensor ", name, " is [", absl::StrJoin(it->second.shape, ", "),
         "] but config.json says [", absl::StrJoin(shape, ", "), "]"));
-  absl::StatusOr<std::vector<float>> values = ToFloats(it->second);
-  if (!values.ok()) return Annotate(values.status(), name);
-  return at::from_blob(values->data(), shape, at::TensorOptions().dtype(at::kFloat))
-      .clone()
-      .to(device);
+  const at::Tensor tensor = at::empty(shape, at::kFloat);
+  const absl::Status read =
+      ReadFloats(file, it->second, 0,
+                 absl::MakeSpan(tensor.data_ptr<float>(), static_cast<size_t>(tensor.numel())));
+  if (!read.ok()) return Annotate(read, name);
+  return tensor.to(device);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<generate::Decoder>> MakeGpt2Decoder(const ModelSpec& model,
-                                                                   absl::string_view safetensors,
+                                                                   const ByteSource& safetensors,
                                                                    const EngineOptions& options) {
-  ASSIGN_OR_RETURN(const auto entries, ParseSafetensors(safetensors));
+  ASSIGN_OR_RETURN(const Places places, ReadSafetensorsPlaces(safetensors));
   return Guarded("loading the model", [&]() -> absl::StatusOr<std::unique_ptr<generate::Decoder>> {
     ASSIGN_OR_RETURN(const c10::Device device, ParseDevice(options.device));
     SetThreads(options.threads);
     std::vector<at::Tensor> parameters;
     for (const ParameterSpec& spec : StageParameters(model, 0, model.layers())) {
-      ASSIGN_OR_RETURN(at::Tensor tensor, Load(entries, spec.name, spec.shape, device));
+      ASSIGN_OR_RETURN(at::Tensor tensor, Load(safetensors, places, spec.name, spec.shape, device));
       parameters.push_back(std::move(tensor));
     }
     at::Tensor head = IsTied(model) ? parameters.front() : parameters.back();
-    if (IsTied(model) && entries.count(kHeadTensor) > 0) {
-      ASSIGN_OR_RETURN(head, Load(entries, kHeadTensor, head.sizes().vec(), device));
+    if (IsTied(model) && places.count(kHeadTensor) > 0) {
+      ASSIGN_OR_RETURN(head, Load(safetensors, places, kHeadTensor, head.sizes().vec(), device));
     }
     return std::make_unique<Gpt2Decoder>(model, device, parameters, head);
   });

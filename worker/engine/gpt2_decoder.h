@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
+#include "base/file/byte_source.h"
 #include "proto/job.pb.h"
 #include "worker/engine/engine_options.h"
 #include "worker/generate/decoder.h"
@@ -16,9 +16,9 @@
 namespace isthmus::engine {
 
 // `model.norm_epsilon` is set. NotFound names a tensor that is missing, InvalidArgument one of
-// another shape; FailedPrecondition: no such device.
+// another shape; FailedPrecondition: no such device. Tensors are read one at a time.
 absl::StatusOr<std::unique_ptr<generate::Decoder>> MakeGpt2Decoder(const ModelSpec& model,
-                                                                   absl::string_view safetensors,
+                                                                   const ByteSource& safetensors,
                                                                    const EngineOptions& options);
 
 }  // namespace isthmus::engine

@@ -9,6 +9,8 @@
 #include "proto/data/data_files.h"
 #include "proto/job/job_defaults.h"
 #include "proto/model/tensor_names.h"
+#include "proto/plan/groups.h"
+#include "proto/plan/parts.h"
 
 namespace isthmus::engine {
 namespace {
@@ -110,6 +112,12 @@ absl::Status CheckStagePlan(const Plan& plan, int rank) {
     return absl::InvalidArgumentError(absl::StrCat("the plan's stage ", r.stage(), " holds layers ",
                                                    r.first_layer(), " to ", r.end_layer(), " of ",
                                                    m.layers()));
+  }
+  for (const int layer : BucketLayers(OwnShapes(plan, rank), plan, rank)) {
+    if (layer <= r.first_layer())
+      return absl::InvalidArgumentError(
+          absl::StrCat("the plan's stage ", r.stage(), " reduces gradients of less than layer ",
+                       layer, ", which is not complete before the others"));
   }
   return absl::OkStatus();
 }

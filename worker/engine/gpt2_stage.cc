@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full_like.h>
 #include <c10/core/GradMode.h>
 
 #include <cmath>
@@ -16,6 +15,8 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "proto/job/job_defaults.h"
+#include "proto/plan/groups.h"
+#include "proto/plan/parts.h"
 #include "worker/engine/adamw.h"
 #include "worker/engine/batch_ids.h"
 #include "worker/engine/blocks.h"
@@ -24,12 +25,12 @@
 #include "worker/engine/gpt2_parameters.h"
 #include "worker/engine/head.h"
 #include "worker/engine/host_copy.h"
+#include "worker/engine/micro_check.h"
 #include "worker/engine/parameters.h"
 #include "worker/engine/recorded_passes.h"
 #include "worker/engine/rounds.h"
 #include "worker/engine/runtime.h"
 #include "worker/engine/stage_tensors.h"
-#include "worker/engine/tensor_file.h"
 #include "worker/engine/versions.h"
 
 namespace isthmus::engine {
@@ -57,19 +58,18 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
         end_layer_(plan.ranks(rank).end_layer()),
         first_(first_layer_ == 0),
         last_(end_layer_ == model_.layers()),
+        cuts_(BucketLayers(OwnShapes(plan, rank), plan, rank)),
+        layer_ends_(EndsOf(OwnShapes(plan, rank))),
         look_ahead_(plan.job().strategy().look_ahead() ? kLookAhead : 0),
         device_(device),
-        precision_(precision) {
-    optimizer_.beta1 = recipe_.beta1();
-    optimizer_.beta2 = recipe_.beta2();
-    optimizer_.epsilon = recipe_.epsilon();
-    optimizer_.weight_decay = recipe_.weight_decay();
-    for (ParameterSpec& spec : StageParameters(model_, first_layer_, end_layer_))
-      AddParameter(std::move(spec), plan.job().seed());
+        precision_(precision),
+        optimizer_{recipe_.beta1(), recipe_.beta2(), recipe_.epsilon(), recipe_.weight_decay()} {
     if (const int channels = AutoencoderChannels(plan, rank, true)) {
       in_width_ = channels;
       decoder_ = AddParameter(BoundaryDecoder(model_, first_layer_, channels), plan.job().seed());
     }
+    for (ParameterSpec& spec : StageParameters(model_, first_layer_, end_layer_))
+      AddParameter(std::move(spec), plan.job().seed());
     if (const int channels = AutoencoderChannels(plan, rank, false)) {
       out_width_ = channels;
       encoder_ = AddParameter(BoundaryEncoder(model_, end_layer_, channels), plan.job().seed());
@@ -93,27 +93,37 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
   }
 
   absl::StatusOr<Tensor> Backward(int32_t micro, Tensor gradient) override {
+    Tensor below;
+    for (int piece = 0; piece <= static_cast<int>(cuts_.size()); ++piece) {
+      ASSIGN_OR_RETURN(below, BackwardPiece(micro, piece, std::move(gradient)));
+    }
+    return below;
+  }
+
+  absl::StatusOr<Tensor> BackwardPiece(int32_t micro, int piece, Tensor gradient) override {
     const auto it = kept_.find(micro);
     if (it == kept_.end()) {
       return absl::FailedPreconditionError(
           absl::StrCat("backward pass of micro-batch ", micro, " without its forward pass"));
     }
-    const TensorDims& dims = it->second.out;
-    if (!last_ && !Fits(gradient, dims)) {
-      return absl::InvalidArgumentError(absl::StrCat("gradient of micro-batch ", micro, " is ",
-                                                     Text(gradient.dims), ", expected ",
-                                                     Text(dims)));
+    if (piece + it->second.cuts.size() != cuts_.size()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "piece ", piece, " of the backward pass of ", "micro-batch ", micro, " out of order"));
     }
-    const Pass kept = std::move(it->second);
-    kept_.erase(it);
-    return Guarded(
+    const TensorDims& dims = it->second.out;
+    if (!last_ && piece == 0) RETURN_IF_ERROR(CheckEdge("gradient", micro, gradient, dims));
+    absl::StatusOr<Tensor> below = Guarded(
         absl::StrCat("backward pass of micro-batch ", micro),
-        [&]() -> absl::StatusOr<Tensor> { return DoBackward(kept, std::move(gradient)); });
+        [&]() -> absl::StatusOr<Tensor> { return DoBackward(&it->second, std::move(gradient)); });
+    if (!below.ok() || piece == static_cast<int>(cuts_.size())) kept_.erase(it);
+    return below;
   }
 
   int64_t Elements(GroupPlan::Tensors set) const override {
     return ElementsOf(newest().parameters, set);
   }
+
+  std::vector<int64_t> LayerEnds() const override { return layer_ends_; }
 
   absl::Status ReadGradient(GroupPlan::Tensors set, int64_t first, absl::Span<float> out) override {
     return Guarded("reading gradients",
@@ -141,15 +151,17 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
                    [&] { return rounds_.Read(newest().parameters, set, first, out); });
   }
 
-  absl::Status ApplyDifference(GroupPlan::Tensors set, absl::Span<const float> d,
+  absl::Status ApplyDifference(GroupPlan::Tensors set, int64_t first, absl::Span<const float> d,
                                const OuterStep& step) override {
     versions_.Changed();
-    return Guarded("outer step", [&] { return rounds_.Apply(set, d, step, &newest().parameters); });
+    return Guarded("outer step",
+                   [&] { return rounds_.Apply(set, first, d, step, &newest().parameters); });
   }
 
-  absl::Status RestoreAgreed(GroupPlan::Tensors set) override {
+  absl::Status RestoreAgreed(GroupPlan::Tensors set, int64_t first, int64_t size) override {
     versions_.Changed();
-    return Guarded("restoring weights", [&] { return rounds_.Restore(set, &newest().parameters); });
+    return Guarded("restoring weights",
+                   [&] { return rounds_.Restore(set, first, size, &newest().parameters); });
   }
 
   absl::Status BeginOverlapped() override {
@@ -199,41 +211,24 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
     EndStep();
   }
 
-  absl::StatusOr<std::string> ExportWeights() override {
-    return Guarded("export of the weights",
-                   [&] { return WriteTensors(Tensors().Weights(Which::kStored)); });
-  }
+  std::vector<worker::StageTensor> Tensors() const override { return Stored().List(); }
 
-  absl::StatusOr<std::string> ExportOptimizer() override {
-    return Guarded("export of the optimizer",
-                   [&] { return WriteTensors(Tensors().Optimizer(Which::kStored)); });
-  }
-
-  absl::StatusOr<std::string> ExportTied() override {
-    return Guarded("export of the tied embedding", [&]() -> absl::StatusOr<std::string> {
-      NamedTensors tensors = Tensors().Weights(Which::kCopy);
-      if (tensors.empty()) return std::string();
-      const NamedTensors moments = Tensors().Optimizer(Which::kCopy);
-      tensors.insert(tensors.end(), moments.begin(), moments.end());
-      return WriteTensors(tensors);
+  absl::Status ReadTensor(int i, int64_t first, absl::Span<float> out) override {
+    return Guarded("reading a tensor", [&]() -> absl::Status {
+      ASSIGN_OR_RETURN(const at::Tensor tensor, Stored().Range(i, first, out.size()));
+      CopyOut(tensor, out.data());
+      return absl::OkStatus();
     });
   }
 
-  std::vector<std::string> TensorNames() const override {
-    std::vector<std::string> names;
-    for (const Parameter& p : newest().parameters) names.push_back(p.spec.name);
-    return names;
-  }
-
-  absl::Status ImportWeights(absl::string_view safetensors) override {
+  absl::Status WriteTensor(int i, int64_t first, absl::Span<const float> in) override {
     versions_.Changed();
-    RETURN_IF_ERROR(ReadTensors(safetensors, Tensors().Weights(Which::kAll), "weights"));
-    rounds_.Agree(newest().parameters);
-    return absl::OkStatus();
-  }
-
-  absl::Status ImportOptimizer(absl::string_view safetensors) override {
-    return ReadTensors(safetensors, Tensors().Optimizer(Which::kAll), "optimizer state");
+    return Guarded("writing a tensor", [&]() -> absl::Status {
+      ASSIGN_OR_RETURN(const at::Tensor tensor, Stored().Range(i, first, in.size()));
+      CopyIn(in.data(), tensor);
+      if (Stored().IsWeight(i)) rounds_.Agree(i, first, in);
+      return absl::OkStatus();
+    });
   }
 
  private:
@@ -252,7 +247,7 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
     });
   }
 
-  StageTensors Tensors() const { return {newest().parameters, rounds_, first_}; }
+  StageTensors Stored() const { return {newest().parameters, rounds_, first_}; }
 
   Version& ending() { return versions_.ending(); }
   Version& newest() { return versions_.newest(); }
@@ -286,24 +281,15 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
   }
 
   absl::Status CheckForward(const MicroBatch& batch, const Tensor& input) const {
-    if (batch.samples < 1 || batch.positions < 1 || batch.positions > model_.context()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("micro-batch ", batch.micro, " of ", batch.samples, " x ", batch.positions,
-                       " positions; model.context is ", model_.context()));
-    }
+    RETURN_IF_ERROR(CheckMicroBatch(model_, batch));
     if (kept_.count(batch.micro) != 0 && batch.train) {
       return absl::FailedPreconditionError(absl::StrCat("second forward pass of micro-batch ",
                                                         batch.micro, " before its backward pass"));
     }
-    if (first_) RETURN_IF_ERROR(CheckIds(batch, batch.tokens, model_.vocabulary(), "tokens"));
-    if (last_) RETURN_IF_ERROR(CheckIds(batch, batch.targets, model_.vocabulary(), "targets"));
+    if (first_) RETURN_IF_ERROR(CheckIds(model_, batch, batch.tokens, "tokens"));
+    if (last_) RETURN_IF_ERROR(CheckIds(model_, batch, batch.targets, "targets"));
     const TensorDims dims{batch.samples, batch.positions, in_width_};
-    if (!first_ && !Fits(input, dims)) {
-      return absl::InvalidArgumentError(absl::StrCat("activation of micro-batch ", batch.micro,
-                                                     " is ", Text(input.dims), ", expected ",
-                                                     Text(dims)));
-    }
-    return absl::OkStatus();
+    return first_ ? absl::OkStatus() : CheckEdge("activation", batch.micro, input, dims);
   }
 
   ForwardResult DoForward(const MicroBatch& batch, Tensor input) {
@@ -337,9 +323,11 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
     return result;
   }
 
-  // The forward pass, from a recorded graph where there is one to be had.
+  // The forward pass, from a recorded graph where there is one to be had. One whose backward pass
+  // comes in pieces is not recorded.
   PassOutputs ForwardPass(bool train, const PassInputs& in, Pass* kept) {
-    RecordedPass* const recorded = train ? recorded_.Take(device_, *kept) : nullptr;
+    RecordedPass* const recorded =
+        train && cuts_.empty() ? recorded_.Take(device_, *kept) : nullptr;
     if (recorded != nullptr) {
       try {
         const PassOutputs out =
@@ -366,11 +354,17 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
       x = EmbedTokens(version, train, in.tokens, kept);
       next = 2;
     } else {
+      next = decoder_ + 1;
       kept->input = in.activation.detach().requires_grad_(train);
       x = decoder_ < 0 ? kept->input
                        : Project(kept->input, parameters[decoder_].operand).to(at::kFloat);
     }
     for (int layer = first_layer_; layer < end_layer_; ++layer, next += kBlockTensors) {
+      for (size_t c = cuts_.size(); train && c-- > 0;) {
+        if (cuts_[c] != layer) continue;
+        kept->cuts.push_back({x, x.detach().requires_grad_(true)});
+        x = kept->cuts.back().above;
+      }
       x = Block(x, WeightsAt(parameters, next), model_.heads(), Mask(kept->in.positions),
                 norm_epsilon_);
     }
@@ -420,36 +414,39 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
     return typed;
   }
 
-  Tensor DoBackward(const Pass& kept, Tensor gradient) {
-    const bool flat = versions_.at(kept.version).flat != nullptr;
+  // The next piece; all of them where there are no cuts.
+  Tensor DoBackward(Pass* kept, Tensor gradient) {
+    const bool flat = versions_.at(kept->version).flat != nullptr;
     if (flat) UseArithmetic(precision_, recipe_.deterministic());
-    const at::Tensor above = last_ ? at::Tensor() : FromWorker(std::move(gradient), device_);
-    const auto differentiate = [this](const Pass& pass, const at::Tensor& there) {
+    const bool from_above = !last_ && !kept->from_cut.defined();
+    const at::Tensor above = from_above ? FromWorker(std::move(gradient), device_) : at::Tensor();
+    const auto differentiate = [this](Pass* pass, const at::Tensor& there) {
       return Differentiate(pass, there);
     };
-    const at::Tensor below = kept.recorded != nullptr
-                                 ? kept.recorded->Backward(device_, above, differentiate)
+    const at::Tensor below = kept->recorded != nullptr
+                                 ? kept->recorded->Backward(device_, above, differentiate)
                                  : Differentiate(kept, above);
-    return first_ ? Tensor() : ToWorker(below, kept.in, flat);
+    return below.defined() ? ToWorker(below, kept->in, flat) : Tensor();
   }
 
-  // Gradients add up; that of the pass's input, where a stage is below.
-  at::Tensor Differentiate(const Pass& kept, const at::Tensor& gradient) {
-    Version& version = versions_.at(kept.version);
+  // Gradients add up. The result is that of the pass's input, where a stage is below; undefined
+  // where pieces are left.
+  at::Tensor Differentiate(Pass* kept, const at::Tensor& gradient) {
+    Version& version = versions_.at(kept->version);
     const auto& flat = version.flat;
-    if (!last_) {
-      kept.output.backward(gradient.to(kept.output.scalar_type()));
-    } else if (flat == nullptr) {
-      kept.output.backward(at::full_like(kept.output, kept.loss_scale));
-    } else {
-      kept.output.backward(kept.head_gradient);
-    }
+    // What the embedding's two uses add up to is added as one, as a pass without cuts does.
+    const bool apart = first_ && last_ && flat == nullptr && !cuts_.empty();
+    at::Tensor& tied = version.parameters[0].value.mutable_grad();
+    if (apart && !kept->from_cut.defined()) std::swap(tied, kept->tied_before);
+    DifferentiateOutput(*kept, gradient);
     if (flat != nullptr) flat->AddUp();
+    if (GoToNextPiece(kept)) return at::Tensor();
+    if (apart && kept->tied_before.defined()) tied = kept->tied_before.add_(tied);
     if (first_ && flat != nullptr) {
-      AddEmbedded(kept.tokens, kept.input.grad(), version.parameters[0].value.mutable_grad(),
+      AddEmbedded(kept->tokens, kept->input.grad(), version.parameters[0].value.mutable_grad(),
                   version.parameters[1].value.mutable_grad());
     }
-    return first_ ? at::Tensor() : kept.input.grad();
+    return first_ ? at::Tensor() : kept->input.grad();
   }
 
   const at::Tensor& Mask(int64_t positions) {
@@ -468,6 +465,8 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
   const int end_layer_;
   const bool first_;
   const bool last_;
+  const std::vector<int> cuts_;  // layers below which a pass is cut, from the top on
+  const std::vector<int64_t> layer_ends_;
   const double look_ahead_;  // overlapped steps: share of the last update; 0: none
   const c10::Device device_;
   const Precision precision_;
@@ -475,7 +474,7 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
   int64_t out_width_ = model_.hidden();
   Rounds rounds_;
   int decoder_ = -1, encoder_ = -1;  // in the parameters; -1: no autoencoder at that boundary
-  AdamWOptions optimizer_;
+  const AdamWOptions optimizer_;
   Versions versions_;
   RecordedPasses recorded_;
   std::map<int32_t, Pass> kept_;  // by micro-batch; as many as the schedule has in flight

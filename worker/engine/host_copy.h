@@ -22,6 +22,11 @@ class HostCopy {
   std::optional<c10::Event> done_;  // none: it is there
 };
 
+// From and to a run of fp32 of any device, through pieces of pinned memory where it is a GPU's. To
+// a GPU the copies are queued; `from` may go at once.
+void CopyOut(const at::Tensor& from, float* to);
+void CopyIn(const float* from, at::Tensor to);
+
 }  // namespace isthmus::engine
 
 #endif  // ISTHMUS_WORKER_ENGINE_HOST_COPY_H_

@@ -4,48 +4,10 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
-#include <cstring>
-#include <optional>
-#include <utility>
 
 #include "worker/engine/host_copy.h"
 
 namespace isthmus::engine {
-namespace {
-
-constexpr int64_t kPiece = int64_t{1} << 22;  // elements
-
-// From a GPU in pieces: while one is copied into pinned memory, the one before goes on to `to`.
-void Read(const at::Tensor& from, float* to) {
-  std::optional<HostCopy> copy;
-  for (int64_t at = 0, before = 0; at < from.numel() || copy.has_value(); at += kPiece) {
-    std::optional<HostCopy> next;
-    if (at < from.numel()) next.emplace(from.narrow(0, at, std::min(kPiece, from.numel() - at)));
-    if (copy.has_value()) {
-      const at::Tensor& piece = copy->Wait();
-      std::memcpy(to + before, piece.data_ptr<float>(), piece.nbytes());
-    }
-    copy = std::move(next);
-    before = at;
-  }
-}
-
-// To a GPU in pieces of pinned memory, whose copies are queued.
-void Write(const float* from, at::Tensor to) {
-  if (to.device().is_cpu()) {
-    std::memcpy(to.data_ptr<float>(), from, to.nbytes());
-    return;
-  }
-  for (int64_t at = 0; at < to.numel(); at += kPiece) {
-    const int64_t n = std::min(kPiece, to.numel() - at);
-    const at::Tensor piece =
-        at::empty({n}, at::TensorOptions().dtype(at::kFloat).pinned_memory(true));
-    std::memcpy(piece.data_ptr<float>(), from + at, piece.nbytes());
-    to.narrow(0, at, n).copy_(piece, /*non_blocking=*/true);
-  }
-}
-
-}  // namespace
 
 int64_t ElementsOf(const std::vector<Parameter>& parameters, GroupPlan::Tensors set) {
   int64_t elements = 0;
@@ -71,15 +33,15 @@ double SumOfSquares(const std::vector<Parameter>& parameters, bool with_tied) {
 
 absl::Status ReadGradients(const std::vector<Parameter>& parameters, GroupPlan::Tensors set,
                            int64_t first, absl::Span<float> out) {
-  return ForRange(parameters, set, first, out.size(),
-                  [&](size_t i, int64_t from, int64_t n, int64_t at) {
-                    const at::Tensor& grad = parameters[i].value.grad();
-                    if (!grad.defined()) {
-                      std::fill_n(out.data() + at, n, 0.0f);
-                      return;
-                    }
-                    Read(grad.detach().contiguous().view({-1}).narrow(0, from, n), out.data() + at);
-                  });
+  return ForRange(
+      parameters, set, first, out.size(), [&](size_t i, int64_t from, int64_t n, int64_t at) {
+        const at::Tensor& grad = parameters[i].value.grad();
+        if (!grad.defined()) {
+          std::fill_n(out.data() + at, n, 0.0f);
+          return;
+        }
+        CopyOut(grad.detach().contiguous().view({-1}).narrow(0, from, n), out.data() + at);
+      });
 }
 
 absl::Status WriteGradients(GroupPlan::Tensors set, int64_t first, absl::Span<const float> in,
@@ -90,7 +52,7 @@ absl::Status WriteGradients(GroupPlan::Tensors set, int64_t first, absl::Span<co
                     at::Tensor& grad = p.value.mutable_grad();
                     if (!grad.defined()) grad = at::zeros_like(p.value.detach());
                     if (!grad.is_contiguous()) grad = grad.contiguous();
-                    Write(in.data() + at, grad.view({-1}).narrow(0, from, n));
+                    CopyIn(in.data() + at, grad.view({-1}).narrow(0, from, n));
                   });
 }
 

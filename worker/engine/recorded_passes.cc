@@ -1,7 +1,10 @@
 #include "worker/engine/recorded_passes.h"
 
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full_like.h>
 #include <c10/core/GradMode.h>
+
+#include <utility>
 
 namespace isthmus::engine {
 namespace {
@@ -16,6 +19,22 @@ void Put(const at::Tensor& from, at::Tensor* to) {
 at::Tensor Copied(const at::Tensor& from) { return from.defined() ? from.detach().clone() : from; }
 
 }  // namespace
+
+void DifferentiateOutput(const Pass& pass, const at::Tensor& gradient) {
+  const at::Tensor& out = pass.output;
+  if (pass.from_cut.defined()) return out.backward(pass.from_cut);
+  if (gradient.defined()) return out.backward(gradient.to(out.scalar_type()));
+  out.backward(pass.head_gradient.defined() ? pass.head_gradient
+                                            : at::full_like(out, pass.loss_scale));
+}
+
+bool GoToNextPiece(Pass* pass) {
+  if (pass->cuts.empty()) return false;
+  pass->output = std::move(pass->cuts.back().below);
+  pass->from_cut = pass->cuts.back().above.grad();
+  pass->cuts.pop_back();
+  return true;
+}
 
 PassOutputs RecordedPass::Forward(c10::Device device, const PassInputs& in,
                                   const ForwardWork& work) {
@@ -43,7 +62,7 @@ at::Tensor RecordedPass::Backward(c10::Device device, const at::Tensor& gradient
   }
   if (backward_ == nullptr) {
     auto graph = DeviceGraph::Make(device);
-    graph->Record([&] { input_gradient_ = work(pass_, gradient_); }, forward_.get());
+    graph->Record([&] { input_gradient_ = work(&pass_, gradient_); }, forward_.get());
     backward_ = std::move(graph);
     pass_ = Pass();
   }

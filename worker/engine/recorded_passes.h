@@ -19,18 +19,32 @@ namespace isthmus::engine {
 
 class RecordedPass;
 
+// Where a pass goes on with a leaf of its own: its backward pass comes in pieces.
+struct Cut {
+  at::Tensor below, above;
+};
+
 // A micro-batch between Forward and Backward.
 struct Pass {
   at::Tensor input;  // a leaf; the first stage has one with flat parameters alone
   at::Tensor
       output;  // activation, losses of the tokens, or, with flat parameters, what the head takes
+  std::vector<Cut> cuts;     // from the first layers on
   at::Tensor tokens;         // with flat parameters: of the first stage
   at::Tensor head_gradient;  // and, of the last, the gradient of `output`
+  at::Tensor from_cut;       // the gradient of `output`, once a piece is done
+  at::Tensor tied_before;    // meanwhile: the embedding's gradient before this micro-batch
   double loss_scale = 1;
   int version = 0;                   // of the weights
   TensorDims in, out;                // of what came and of what goes, in the boundaries' channels
   RecordedPass* recorded = nullptr;  // null: it ran by itself
 };
+
+// Backwards from `output`: by what the piece above left, by `gradient`, or, where that is
+// undefined, by the head's gradient, or else as the losses' sum times loss_scale.
+void DifferentiateOutput(const Pass& pass, const at::Tensor& gradient);
+// False: it was the last one.
+bool GoToNextPiece(Pass* pass);
 
 // On the stage's device; undefined: this stage has none.
 struct PassInputs {
@@ -44,7 +58,7 @@ struct PassOutputs {
 class RecordedPass {
  public:
   using ForwardWork = std::function<PassOutputs(const PassInputs& in, Pass* pass)>;
-  using BackwardWork = std::function<at::Tensor(const Pass& pass, const at::Tensor& gradient)>;
+  using BackwardWork = std::function<at::Tensor(Pass* pass, const at::Tensor& gradient)>;
 
   // Queues the pass, which is what `work` queued at the first call, and copies its results. Throws
   // what `work` and LibTorch throw.

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "proto/model/tensor_names.h"
 
 namespace isthmus::engine {
 namespace {
@@ -32,8 +31,8 @@ void Rounds::Begin(const std::vector<Parameter>& parameters) {
     kept_.push_back({OnHost(p.value), at::zeros(p.value.sizes(), at::kFloat)});
 }
 
-void Rounds::Agree(const std::vector<Parameter>& parameters) {
-  for (size_t i = 0; i < kept_.size(); ++i) kept_[i].agreed = OnHost(parameters[i].value);
+void Rounds::Agree(int i, int64_t first, absl::Span<const float> weights) {
+  if (begun()) std::copy(weights.begin(), weights.end(), kept_[i].agreed.data_ptr<float>() + first);
 }
 
 absl::Status Rounds::Read(const std::vector<Parameter>& parameters, GroupPlan::Tensors set,
@@ -48,36 +47,44 @@ absl::Status Rounds::Read(const std::vector<Parameter>& parameters, GroupPlan::T
                   });
 }
 
-absl::Status Rounds::Apply(GroupPlan::Tensors set, absl::Span<const float> d,
+absl::Status Rounds::Apply(GroupPlan::Tensors set, int64_t first, absl::Span<const float> d,
                            const worker::OuterStep& step, std::vector<Parameter>* parameters) {
   RETURN_IF_ERROR(CheckBegun(*this));
-  if (static_cast<int64_t>(d.size()) != ElementsOf(*parameters, set))
-    return absl::InvalidArgumentError(
-        absl::StrCat("differences: ", d.size(), " of ", ElementsOf(*parameters, set), " elements"));
   const auto rate = static_cast<float>(step.learning_rate);
   const auto mu = static_cast<float>(step.momentum);
-  return ForRange(*parameters, set, 0, d.size(), [&](size_t i, int64_t, int64_t n, int64_t at) {
-    float* agreed = kept_[i].agreed.data_ptr<float>();
-    float* momentum = kept_[i].momentum.data_ptr<float>();
-    for (int64_t k = 0; k < n; ++k) {
-      momentum[k] = mu * momentum[k] + d[at + k];
-      agreed[k] -= rate * (d[at + k] + mu * momentum[k]);
-    }
-    (*parameters)[i].value.detach().copy_(kept_[i].agreed);
-  });
-}
-
-absl::Status Rounds::Restore(GroupPlan::Tensors set, std::vector<Parameter>* parameters) const {
-  RETURN_IF_ERROR(CheckBegun(*this));
-  return ForRange(*parameters, set, 0, ElementsOf(*parameters, set),
-                  [&](size_t i, int64_t, int64_t, int64_t) {
-                    (*parameters)[i].value.detach().copy_(kept_[i].agreed);
+  return ForRange(*parameters, set, first, d.size(),
+                  [&](size_t i, int64_t from, int64_t n, int64_t at) {
+                    float* agreed = kept_[i].agreed.data_ptr<float>() + from;
+                    float* momentum = kept_[i].momentum.data_ptr<float>() + from;
+                    for (int64_t k = 0; k < n; ++k) {
+                      momentum[k] = mu * momentum[k] + d[at + k];
+                      agreed[k] -= rate * (d[at + k] + mu * momentum[k]);
+                    }
+                    GoOn(i, from, n, static_cast<float>(step.mix), &(*parameters)[i]);
                   });
 }
 
-std::pair<std::string, at::Tensor> Rounds::Momentum(const std::vector<Parameter>& parameters,
-                                                    size_t i) const {
-  return {OuterMomentumName(parameters[i].spec.name), kept_[i].momentum};
+absl::Status Rounds::Restore(GroupPlan::Tensors set, int64_t first, int64_t size,
+                             std::vector<Parameter>* parameters) const {
+  RETURN_IF_ERROR(CheckBegun(*this));
+  return ForRange(*parameters, set, first, size, [&](size_t i, int64_t from, int64_t n, int64_t) {
+    GoOn(i, from, n, 0, &(*parameters)[i]);
+  });
+}
+
+// Elements [from, from + n) of parameter `i`, with a share `mix` of what they are.
+void Rounds::GoOn(size_t i, int64_t from, int64_t n, float mix, Parameter* parameter) const {
+  at::Tensor value = parameter->value.detach().view({-1}).narrow(0, from, n);
+  const at::Tensor agreed = kept_[i].agreed.view({-1}).narrow(0, from, n);
+  if (mix == 0) {
+    value.copy_(agreed);
+    return;
+  }
+  const at::Tensor mixed = OnHost(value);
+  float* w = mixed.data_ptr<float>();
+  const float* a = agreed.data_ptr<float>();
+  for (int64_t k = 0; k < n; ++k) w[k] = mix * w[k] + (1 - mix) * a[k];
+  value.copy_(mixed);
 }
 
 }  // namespace isthmus::engine

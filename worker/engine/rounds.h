@@ -6,8 +6,6 @@
 #define ISTHMUS_WORKER_ENGINE_ROUNDS_H_
 
 #include <cstdint>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,22 +20,23 @@ class Rounds {
   void Begin(const std::vector<Parameter>& parameters);
   bool begun() const { return !kept_.empty(); }
 
-  // The weights are others now, and agreed on: they were read in.
-  void Agree(const std::vector<Parameter>& parameters);
+  // Elements of parameter `i` from `first` on are others now, and agreed on: they were read in.
+  void Agree(int i, int64_t first, absl::Span<const float> weights);
 
   // As the calls of worker::Stage. InvalidArgument: a range beyond the set. FailedPrecondition:
   // before Begin.
   absl::Status Read(const std::vector<Parameter>& parameters, GroupPlan::Tensors set, int64_t first,
                     absl::Span<float> out) const;
-  absl::Status Apply(GroupPlan::Tensors set, absl::Span<const float> d,
+  absl::Status Apply(GroupPlan::Tensors set, int64_t first, absl::Span<const float> d,
                      const worker::OuterStep& step, std::vector<Parameter>* parameters);
-  absl::Status Restore(GroupPlan::Tensors set, std::vector<Parameter>* parameters) const;
+  absl::Status Restore(GroupPlan::Tensors set, int64_t first, int64_t size,
+                       std::vector<Parameter>* parameters) const;
 
-  // Name and outer momentum of parameter `i`.
-  std::pair<std::string, at::Tensor> Momentum(const std::vector<Parameter>& parameters,
-                                              size_t i) const;
+  const at::Tensor& Momentum(int i) const { return kept_[i].momentum; }  // of parameter `i`
 
  private:
+  void GoOn(size_t i, int64_t from, int64_t n, float mix, Parameter* parameter) const;
+
   struct Kept {
     at::Tensor agreed, momentum;  // fp32, on the host
   };

@@ -8,7 +8,7 @@
 int main(int argc, char** argv) {
   isthmus::InitLogging({"isthmus-generate", isthmus::LogLevel::kWarning});
   const auto make = [](const isthmus::generate::ModelDir& dir, int threads) {
-    return isthmus::engine::MakeGpt2Decoder(dir.config.model, dir.weights, {"cpu", threads});
+    return isthmus::engine::MakeGpt2Decoder(dir.config.model, *dir.weights, {"cpu", threads});
   };
   return isthmus::generate::RunCommand(argc, argv, make, stdout, stderr);
 }

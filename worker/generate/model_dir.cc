@@ -30,9 +30,10 @@ int64_t MostTensorBytes(const ModelSpec& m) {
   return 4 * (parameters + m.layers() * mask);
 }
 
-// Whole, once its header and its length say that it can be this model: it may be large.
-absl::StatusOr<std::string> ReadWeights(const std::string& path, const ModelSpec& model) {
-  const absl::StatusOr<RandomAccessFile> file = RandomAccessFile::Open(path);
+// Once its header and its length say that it can be this model: it may be large.
+absl::StatusOr<std::shared_ptr<const ByteSource>> OpenWeights(const std::string& path,
+                                                              const ModelSpec& model) {
+  absl::StatusOr<RandomAccessFile> file = RandomAccessFile::Open(path);
   if (!file.ok())
     return absl::InvalidArgumentError(absl::StrCat("can't read: ", file.status().message()));
   const auto places = ReadSafetensorsPlaces(*file);
@@ -44,9 +45,7 @@ absl::StatusOr<std::string> ReadWeights(const std::string& path, const ModelSpec
         absl::StrCat(path, " holds tensors of ", bytes, " bytes, and the model that config.json ",
                      "describes has at most ", MostTensorBytes(model), ": it is another model's"));
   }
-  std::string text(static_cast<size_t>(file->bytes()), '\0');
-  RETURN_IF_ERROR(file->ReadAt(0, text.size(), text.data()));
-  return text;
+  return std::make_shared<const RandomAccessFile>(*std::move(file));
 }
 
 // What config.json says, with every complaint kept.
@@ -134,7 +133,7 @@ absl::StatusOr<ModelDir> ReadModelDir(const std::string& dir) {
         " has no model.safetensors; weights in several files or pickled ones are not read: "
         "save the model with save_pretrained(DIR, safe_serialization=True, "
         "max_shard_size=\"100GB\")"));
-  ASSIGN_OR_RETURN(out.weights, ReadWeights(weights, out.config.model));
+  ASSIGN_OR_RETURN(out.weights, OpenWeights(weights, out.config.model));
   return out;
 }
 

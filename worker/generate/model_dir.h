@@ -5,11 +5,13 @@
 #define ISTHMUS_WORKER_GENERATE_MODEL_DIR_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/file/byte_source.h"
 #include "proto/job.pb.h"
 
 namespace isthmus::generate {
@@ -24,11 +26,11 @@ absl::StatusOr<ModelConfig> ParseConfig(absl::string_view config_json);
 
 struct ModelDir {
   ModelConfig config;
-  std::string weights;  // safetensors
+  std::shared_ptr<const ByteSource> weights;  // a safetensors file, opened
 };
 
-// NotFound or InvalidArgument; the message names the file. Weights are read once their header is
-// sound and they are no larger than those of such a model: memory is bounded by config.json.
+// NotFound or InvalidArgument; the message names the file. The header of the weights is
+// sound, and they are no larger than those of such a model: memory is bounded by config.json.
 absl::StatusOr<ModelDir> ReadModelDir(const std::string& dir);
 
 }  // namespace isthmus::generate

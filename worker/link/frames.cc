@@ -204,7 +204,9 @@ absl::Status CheckFrame(const SessionPlan& plan, const LinkPlan& link,
 }
 
 FrameSequence::FrameSequence(const SessionPlan& plan, const LinkPlan& link)
-    : plan_(plan), step_(plan.plan().start_step()) {
+    : plan_(plan),
+      step_(plan.plan().start_step()),
+      agreement_(NextAgreement(plan.plan(), step_, false)) {
   Add(plan.mine().train(), kTrain, link);
   std::copy_if(items_[kTrain].begin(), items_[kTrain].end(), std::back_inserter(items_[kFill]),
                [](const Item& item) { return item.ahead != 0; });
@@ -253,9 +255,34 @@ void FrameSequence::LeaveEval() {
 
 bool FrameSequence::Has(Part part) const {
   if (part == kFill && filled_) return false;
-  if (part == kAgree && !plan_.AgreesAfter(step_)) return false;
+  if (part == kAgree && !plan_.local()) return false;
   if (part == kEval && !plan_.EvalAfter(step_)) return false;
   return !items_[part].empty();
+}
+
+bool FrameSequence::Due(const Item& item) const {
+  if (part_ != kAgree) return true;
+  const bool covers = !OfGroup(item.kind) || agreement_.Covers(plan_.plan().groups(item.group));
+  const bool first = item.kind == FrameHeader::CONTRIBUTION;
+  return covers && step_ == (first ? agreement_.reduce : agreement_.apply);
+}
+
+int64_t FrameSequence::StepOf(const Item& item) const {
+  if (part_ == kTrain) return step_ + item.ahead;
+  if (part_ != kAgree || !OfGroup(item.kind)) return step_;
+  return item.kind == FrameHeader::CONTRIBUTION ? agreement_.offer : agreement_.reduce;
+}
+
+bool FrameSequence::EndAgreement() {
+  if (part_ != kAgree || agreement_.apply != step_) return true;
+  bool all = all_agree_;
+  if (asks() && drains_ != nullptr) {
+    const std::optional<bool> answer = drains_(step_);
+    if (!answer.has_value()) return false;
+    all = *answer;
+  }
+  agreement_ = NextAgreement(plan_.plan(), step_ + 1, all);
+  return true;
 }
 
 // The item just taken is the last one of the step itself.
@@ -263,8 +290,8 @@ bool FrameSequence::EndsStep() const {
   if (part_ != Ending()) return false;
   const std::vector<Item>& items = items_[part_];
   return items[at_ - 1].ahead == 0 &&
-         std::all_of(items.begin() + static_cast<std::ptrdiff_t>(at_), items.end(),
-                     [](const Item& item) { return item.ahead != 0; });
+         std::none_of(items.begin() + static_cast<std::ptrdiff_t>(at_), items.end(),
+                      [&](const Item& item) { return item.ahead == 0 && Due(item); });
 }
 
 std::optional<ExpectedFrame> FrameSequence::Next() {
@@ -273,6 +300,7 @@ std::optional<ExpectedFrame> FrameSequence::Next() {
     if (part_ != kEval && step_ >= plan_.end_step()) return std::nullopt;
     if (at_ < items_[part_].size() && Has(static_cast<Part>(part_))) {
       const Item& item = items_[part_][at_++];
+      if (!Due(item)) continue;
       if (part_ == kTrain && item.ahead != 0) {
         if (asked_ != step_ && drains_ != nullptr) {
           const std::optional<bool> drained = drains_(step_);
@@ -282,9 +310,9 @@ std::optional<ExpectedFrame> FrameSequence::Next() {
         }
         if (Drains()) continue;
       }
-      const int64_t step = step_ + (part_ == kTrain ? item.ahead : 0);
-      return ExpectedFrame{item.kind, step, item.micro, item.group, EndsStep()};
+      return ExpectedFrame{item.kind, StepOf(item), item.micro, item.group, EndsStep()};
     }
+    if (!EndAgreement()) return std::nullopt;
     at_ = 0;
     if (++part_ < kParts) continue;
     filled_ = !Drains();

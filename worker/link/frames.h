@@ -66,8 +66,11 @@ class FrameSequence {
   FrameSequence(const SessionPlan& plan, const LinkPlan& link);
 
   // Where steps overlap, and passes of the step ahead come in over a link without decisions: asked
-  // once a step, before the first of them, whether the step is drained. nullopt: the session ends.
-  bool asks() const { return !decides_ && !items_[kFill].empty(); }
+  // once a step, before the first of them, whether the step is drained. Where fragments have
+  // agreements of their own: after each, whether the next one is of all. nullopt: the session ends.
+  bool asks() const {
+    return !decides_ && (!items_[kFill].empty() || (plan_.streams() && !items_[kAgree].empty()));
+  }
   void Ask(std::function<std::optional<bool>(int64_t step)> drains) { drains_ = std::move(drains); }
 
   // nullopt: nothing more will come.
@@ -76,6 +79,7 @@ class FrameSequence {
   // drain, nothing of the step after the next one comes before that is over.
   void Decided(const Vote& decision) {
     stopped_ = decision.stop();
+    all_agree_ = decision.drain();
     if (decision.drain()) drained_ = step_ + 1;
   }
   // The rest of the validation pass does not come.
@@ -101,8 +105,14 @@ class FrameSequence {
 
   void Add(const google::protobuf::RepeatedPtrField<Action>& list, Part part, const LinkPlan& link);
   bool Has(Part part) const;
+  // Of an agreement: it comes after the step that is read.
+  bool Due(const Item& item) const;
+  // The step that its sender was at.
+  int64_t StepOf(const Item& item) const;
+  // False: the session ends.
+  bool EndAgreement();
   // The part that ends the step for good, but for validation: its decision stands.
-  Part Ending() const { return plan_.AgreesAfter(step_) ? kAgree : kTrain; }
+  Part Ending() const { return agreement_.apply == step_ ? kAgree : kTrain; }
   bool Drains() const { return plan_.DrainsAfter(step_) || drained_ == step_; }
   bool EndsStep() const;
 
@@ -113,6 +123,8 @@ class FrameSequence {
   int64_t drained_ = -1;  // the step that a decision on this link, or the answer, said so of
   int64_t asked_ = -1;
   std::function<std::optional<bool>(int64_t)> drains_;
+  Agreement agreement_;     // with local steps, the next one, or that which is under way
+  bool all_agree_ = false;  // a decision on this link said so of the next one
   bool stopped_ = false;
   bool decides_ = false;
   size_t at_ = 0;

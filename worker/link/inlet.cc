@@ -217,6 +217,12 @@ void Inlet::StepBegins(bool drained) {
         .IgnoreError();  // the thread took that of the step before the last one long ago
 }
 
+void Inlet::Agreed(bool all_next) {
+  if (sequence_.asks())
+    drains_.Push(all_next, absl::InfiniteDuration())
+        .IgnoreError();  // it fails only once the session has ended
+}
+
 void Inlet::StepDecided(int64_t step, bool checkpoint) {
   if (sequence_.decides() || !decoder_.keeps()) return;
   decisions_.Push({step, checkpoint}, absl::ZeroDuration())

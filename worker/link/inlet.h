@@ -68,6 +68,9 @@ class Inlet {
   // Where steps overlap, at the beginning of each: whether it is drained.
   void StepBegins(bool drained);
 
+  // Where fragments have agreements of their own, after each: whether the next one is of all.
+  void Agreed(bool all_next);
+
   // What was decided at the end of `step`. After the last frame of each step on a link over which
   // no decisions come, the thread waits for it, so that a state is saved before any frame of the
   // next step is decoded; none comes from a peer that follows the plan.

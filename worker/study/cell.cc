@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/hash.h"
 #include "base/mutex.h"
 #include "base/safetensors.h"
 #include "base/status.h"
@@ -29,14 +30,21 @@ constexpr int64_t kChunkBytes = 256 << 10;
 // Keeps the weights of the last checkpoint.
 class WeightStore : public worker::CheckpointStore {
  public:
-  absl::Status Put(const PutCheckpointHeader& header, absl::string_view bytes) override {
+  // Nothing is kept but what is put: a study's models are small.
+  absl::StatusOr<worker::KeptFile> Keep(const PutCheckpointHeader& header,
+                                        const ByteSource& part) override {
+    ASSIGN_OR_RETURN(std::string bytes, ReadAll(part, header.file_bytes()));
+    const uint64_t checksum = Hash64(bytes);
+    return worker::KeptFile{checksum, std::make_unique<MemorySource>(std::move(bytes))};
+  }
+  absl::Status Put(const PutCheckpointHeader& header, const ByteSource& part) override {
     if (header.file() != "weights.safetensors") return absl::OkStatus();
+    ASSIGN_OR_RETURN(std::string bytes, ReadAll(part, header.file_bytes()));
     MutexLock lock(&mutex_);
-    files_[header.stage()] = std::string(bytes);
+    files_[header.stage()] = std::move(bytes);
     return absl::OkStatus();
   }
-  void Keep(const PutCheckpointHeader& header, absl::string_view bytes) override {}
-  absl::StatusOr<std::string> Fetch(const FetchCheckpointRequest& request) override {
+  absl::StatusOr<worker::FetchedFiles> Fetch(const FetchCheckpointRequest& request) override {
     return absl::NotFoundError("a study starts from the initial weights");
   }
   std::vector<std::string> files() const {

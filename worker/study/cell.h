@@ -36,8 +36,6 @@ struct CellResult {
 };
 
 // One file of all tensors.
-using WeightMerge =
-    std::function<absl::StatusOr<std::string>(const std::vector<std::string>& files)>;
 absl::StatusOr<std::string> MergeWeights(const std::vector<std::string>& files);
 
 using StepWatcher = std::function<void(int64_t step, double loss)>;

@@ -242,7 +242,6 @@ absl::StatusOr<StudyResult> Run(const Flags& f, const Engine& engine, FILE* err)
   options.rank_samples = f.rank_samples;
   options.delay_s = f.delay_ms / 1e3;
   options.make_stage = engine.stages(f.device, f.threads);
-  options.merge = engine.merge;
   absl::StatusOr<std::unique_ptr<worker::Corpus>> corpus =
       worker::OpenCorpus(f.data_dir, options.job);
   if (!corpus.ok()) {

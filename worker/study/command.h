@@ -15,7 +15,6 @@ namespace isthmus::study {
 struct Engine {
   // Stages on `device` with so many compute threads each.
   std::function<worker::StageFactory(const std::string& device, int threads)> stages;
-  WeightMerge merge = MergeWeights;
 };
 
 // The exit code, one of those of `isthmus`. The table or JSON goes to `out`, progress and errors to

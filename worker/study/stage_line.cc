@@ -7,8 +7,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/safetensors.h"
+#include "base/file/byte_source.h"
 #include "base/status.h"
+#include "worker/checkpoint/tensor_file.h"
 #include "worker/study/energy.h"
 
 namespace isthmus::study {
@@ -109,10 +110,19 @@ absl::StatusOr<ComputeCost> StageLine::MeasureCompute(int repeats) {
   return least;
 }
 
+absl::Status StageLine::TakeWeights(const std::string& weights) {
+  const MemorySource file(weights);
+  for (auto& stage : stages_) {
+    RETURN_IF_ERROR(worker::FillStage(
+        {&file}, [](const worker::StageTensor& t) { return t.weight(); }, "weights", stage.get()));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<double> StageLine::Validation(const std::string& weights, int64_t samples) {
   samples = std::min(samples, corpus_.validation_samples());
   if (samples <= 0) return 0;
-  for (auto& stage : stages_) RETURN_IF_ERROR(stage->ImportWeights(weights));
+  RETURN_IF_ERROR(TakeWeights(weights));
   const int64_t most = plan_.job().recipe().micro_batch();
   double sum = 0;
   for (int64_t done = 0; done < samples; done += most) {
@@ -129,21 +139,22 @@ absl::Status StageLine::AddWeightGradients(worker::Stage* stage, std::vector<Ene
   worker::OptimizerStep step;
   step.step = 1;
   RETURN_IF_ERROR(stage->Apply(step));
-  ASSIGN_OR_RETURN(const std::string moments, stage->ExportOptimizer());
-  ASSIGN_OR_RETURN(const auto entries, ParseSafetensors(moments));
-  for (const auto& [name, entry] : entries) {
-    const bool block = absl::StrContains(name, ".h.") && entry.shape.size() == 2;
-    if (!block || !absl::EndsWith(name, kMoment)) continue;
-    ASSIGN_OR_RETURN(const std::vector<float> values, ToFloats(entry));
-    shares->push_back({"weight gradient", std::string(absl::StripSuffix(name, kMoment)),
-                       TopEnergyShare(values, entry.shape[0], entry.shape[1])});
+  const std::vector<worker::StageTensor> tensors = stage->Tensors();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const worker::StageTensor& t = tensors[i];
+    const bool block = absl::StrContains(t.name, ".h.") && t.shape.size() == 2;
+    if (!block || t.weight() || !absl::EndsWith(t.name, kMoment)) continue;
+    std::vector<float> values(t.elements());
+    RETURN_IF_ERROR(stage->ReadTensor(static_cast<int>(i), 0, absl::MakeSpan(values)));
+    shares->push_back({"weight gradient", std::string(absl::StripSuffix(t.name, kMoment)),
+                       TopEnergyShare(values, t.shape[0], t.shape[1])});
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<EnergyShare>> StageLine::Energies(const std::string& weights,
                                                              int64_t samples) {
-  for (auto& stage : stages_) RETURN_IF_ERROR(stage->ImportWeights(weights));
+  RETURN_IF_ERROR(TakeWeights(weights));
   ASSIGN_OR_RETURN(const Pass pass, Run(0, std::min(samples, corpus_.train_samples()), true));
   std::vector<EnergyShare> shares;
   for (size_t b = 0; b < pass.activations.size(); ++b) {

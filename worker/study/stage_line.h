@@ -40,6 +40,7 @@ class StageLine {
   absl::StatusOr<std::vector<EnergyShare>> Energies(const std::string& weights, int64_t samples);
 
  private:
+  absl::Status TakeWeights(const std::string& weights);
   struct Pass {
     std::vector<worker::Tensor> activations;  // of each boundary
     std::vector<worker::Tensor> gradients;

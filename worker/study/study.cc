@@ -141,7 +141,7 @@ class Study {
     record.decode_s = result.decode_s;
     record.seconds = result.seconds;
     record.wire = result.wire;
-    ASSIGN_OR_RETURN(const std::string weights, o_.merge(result.weights));
+    ASSIGN_OR_RETURN(const std::string weights, MergeWeights(result.weights));
     ASSIGN_OR_RETURN(StageLine line, StageLine::Make(plan, o_.make_stage, corpus_));
     ASSIGN_OR_RETURN(record.validation, line.Validation(weights, o_.job.recipe().eval_samples()));
     if (cell.setting.compresses() || o_.rank_samples <= 0) return record;

@@ -30,7 +30,6 @@ struct StudyOptions {
   double delay_s = 0.02;      // one way, of the predicted links
   int64_t rank_samples = 16;  // of the rank test; 0: none
   worker::StageFactory make_stage;
-  WeightMerge merge = MergeWeights;
 };
 
 struct Progress {

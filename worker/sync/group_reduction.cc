@@ -8,7 +8,9 @@
 #include "absl/types/span.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "proto/plan/agreements.h"
 #include "proto/plan/groups.h"
+#include "proto/plan/parts.h"
 #include "worker/link/codec_options.h"
 
 namespace isthmus::worker {
@@ -127,13 +129,8 @@ absl::Status GroupReduction::SendToAll(Outbound frame, const GroupWires& wires) 
 }
 
 absl::Status GroupReduction::Offer(Stage* stage, int64_t step, const GroupWires& wires) {
-  const int64_t width = group_.width(), room = group_.rows() * width;
-  elements_ = stage->Elements(group_.tensors());
-  if (elements_ > room || elements_ <= room - width) {
-    return absl::InternalError(absl::StrCat("group ", group_.id(), ": the stage has ", elements_,
-                                            " elements where the plan has ", group_.rows(), " x ",
-                                            width));
-  }
+  const int64_t width = group_.width();
+  RETURN_IF_ERROR(FindElements(*stage));
   if (device_ != nullptr) {
     if (stage->OnDevice() == nullptr)
       return absl::InternalError("a lane of a device, and a stage that is on none");
@@ -141,7 +138,7 @@ absl::Status GroupReduction::Offer(Stage* stage, int64_t step, const GroupWires&
                                                     NewFrame(FrameHeader::CONTRIBUTION, wires)));
     return SendToAll(std::move(frame), wires);
   }
-  mine_.assign(room, 0);
+  mine_.assign(group_.rows() * width, 0);
   RETURN_IF_ERROR(Read(stage));
   if (!sharded()) {
     ASSIGN_OR_RETURN(Outbound frame, Encode(&contributions_[0], FrameHeader::CONTRIBUTION, step,
@@ -159,15 +156,45 @@ absl::Status GroupReduction::Offer(Stage* stage, int64_t step, const GroupWires&
   return absl::OkStatus();
 }
 
+// Only the last row may be padded.
+absl::Status GroupReduction::FindElements(const Stage& stage) {
+  const int64_t room = group_.rows() * group_.width(), all = stage.Elements(group_.tensors());
+  pieces_.clear();
+  if (group_.parts() > 0 && differences() && group_.tensors() == GroupPlan::OWN) {
+    int64_t begin = 0;
+    int layer = plan_.mine().first_layer();
+    for (const int64_t end : stage.LayerEnds()) {
+      if (FragmentOf(plan_.job(), layer++) == group_.part()) pieces_.push_back({begin, end});
+      begin = end;
+    }
+  } else if (group_.parts() > 0 && group_.part() > 0) {
+    const int64_t first = FirstElement(plan_.plan(), group_);
+    pieces_.push_back({first, std::min(all, first + room)});
+  } else {
+    pieces_.push_back({FirstElement(plan_.plan(), group_), all});
+  }
+  elements_ = 0;
+  for (const Rows& piece : pieces_) elements_ += piece.count();
+  if (elements_ <= room && elements_ > room - group_.width()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("group ", group_.id(), ": the stage has ", elements_,
+                                          " elements where the plan has ", group_.rows(), " x ",
+                                          group_.width()));
+}
+
 absl::Status GroupReduction::Read(Stage* stage) {
-  const absl::Span<float> out(mine_.data(), elements_);
-  if (!differences()) return stage->ReadGradient(group_.tensors(), 0, out);
-  RETURN_IF_ERROR(stage->ReadDifference(group_.tensors(), 0, out));
+  int64_t at = 0;
+  for (const Rows& piece : pieces_) {
+    const absl::Span<float> out(mine_.data() + at, piece.count());
+    RETURN_IF_ERROR(differences() ? stage->ReadDifference(group_.tensors(), piece.begin, out)
+                                  : stage->ReadGradient(group_.tensors(), piece.begin, out));
+    at += piece.count();
+  }
+  if (!differences()) return absl::OkStatus();
   agreed_.assign(elements_, 0);
   finite_ = true;
   const double share = static_cast<double>(plan_.share().count()) /
                        static_cast<double>(plan_.job().recipe().global_batch());
-  for (float& x : out) x = static_cast<float>(share * x);
+  for (int64_t i = 0; i < elements_; ++i) mine_[i] = static_cast<float>(share * mine_[i]);
   return absl::OkStatus();
 }
 
@@ -225,17 +252,27 @@ absl::Status GroupReduction::Write(Stage* stage, int64_t first_row,
     std::copy_n(values.begin(), count, agreed_.begin() + first);
     return absl::OkStatus();
   }
-  return stage->WriteGradient(group_.tensors(), first, absl::MakeConstSpan(values.data(), count));
+  return stage->WriteGradient(group_.tensors(), pieces_[0].begin + first,
+                              absl::MakeConstSpan(values.data(), count));
 }
 
-absl::Status GroupReduction::Settle(bool commit, Stage* stage) {
+absl::Status GroupReduction::Settle(bool commit, double mix, Stage* stage) {
   const std::vector<float> agreed = std::move(agreed_);
   agreed_ = {};
-  if (!commit) return stage->RestoreAgreed(group_.tensors());
   OuterStep step;
   step.learning_rate = plan_.job().strategy().outer_learning_rate();
   step.momentum = plan_.job().strategy().outer_momentum();
-  return stage->ApplyDifference(group_.tensors(), agreed, step);
+  step.mix = mix;
+  int64_t at = 0;
+  for (const Rows& piece : pieces_) {
+    const int64_t n = piece.count();
+    RETURN_IF_ERROR(commit
+                        ? stage->ApplyDifference(group_.tensors(), piece.begin,
+                                                 absl::MakeConstSpan(agreed.data() + at, n), step)
+                        : stage->RestoreAgreed(group_.tensors(), piece.begin, n));
+    at += n;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace isthmus::worker

@@ -59,10 +59,10 @@ class GroupReduction {
   absl::Status Reduce(Stage* stage, int64_t step, const GroupWires& wires);
   absl::Status Collect(Stage* stage, const GroupWires& wires);
 
-  // Of differences. `finite`: the sum was, on this rank. Settle applies it, or takes the weights
-  // back to those last agreed on.
+  // Of differences. `finite`: the sum was, on this rank. Settle applies it, and leaves the share
+  // `mix` of what the weights are, or takes them back to those last agreed on.
   bool finite() const { return finite_; }
-  absl::Status Settle(bool commit, Stage* stage);
+  absl::Status Settle(bool commit, double mix, Stage* stage);
 
  private:
   // One thing that is encoded, and decoded again here where a rank takes its own.
@@ -72,6 +72,7 @@ class GroupReduction {
   };
 
   GroupReduction(const SessionPlan& plan, int group);
+  absl::Status FindElements(const Stage& stage);
   bool sharded() const { return group_.rule() == GroupPlan::SHARDED; }
   bool differences() const { return group_.value() == GroupPlan::DIFFERENCE; }
   absl::Status Read(Stage* stage);
@@ -87,9 +88,10 @@ class GroupReduction {
   const GroupPlan& group_;
   const int position_;
   std::unique_ptr<DeviceReduction> device_;  // null: the host's
+  std::vector<Rows> pieces_;  // elements of the stage's set that are the group's, ascending
   std::vector<Channel> contributions_;  // EXCHANGE: one. SHARDED: of each position; none of its own
   Channel sum_;                         // SHARDED
-  int64_t elements_ = 0;                // that the stage has
+  int64_t elements_ = 0;                // that the stage has of it
   std::vector<float> mine_;             // between Offer and Reduce
   std::vector<float> agreed_;           // differences: between Reduce and Settle
   bool finite_ = true;

@@ -15,9 +15,11 @@
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
 #include "proto/plan/actions.h"
+#include "proto/plan/agreements.h"
 #include "proto/plan/epilogue.h"
 #include "proto/plan/groups.h"
 #include "proto/plan/overlap.h"
+#include "proto/plan/parts.h"
 
 namespace isthmus::cli {
 namespace {
@@ -62,24 +64,38 @@ std::string Members(const Plan& plan, const GroupPlan& group) {
   });
 }
 
+// By each of its ranks: to every other one its contribution, or of a sharded group its part of the
+// contributions and of the sums.
+double SentBytes(const GroupPlan& group) {
+  const auto n = static_cast<double>(group.ranks_size());
+  const Rows rows{0, group.rows()};
+  auto sent = static_cast<double>(RowsBytes(group, group.contribution(), rows, false));
+  if (group.rule() == GroupPlan::SHARDED)
+    sent = (sent + static_cast<double>(RowsBytes(group, group.sum(), rows, false))) / n;
+  return sent * (n - 1);
+}
+
 // What replicas reduce, and the bytes that each of them sends for it in a step, or an agreement.
 Table GroupTable(const Plan& plan) {
   Table table({"GROUP", "SUMS", "OVER", "CODEC", ">RAW", ">SENT"});
-  for (const GroupPlan& group : plan.groups()) {
+  for (int g = 0; g < plan.groups_size(); ++g) {
+    const GroupPlan& group = plan.groups(g);
     const int64_t n = group.ranks_size();
     if (n < 2 || !ValidateCodec(group.contribution()).ok()) continue;
-    const TensorDims all{1, group.rows(), group.width()};
-    const Rows rows{0, group.rows()};
-    const bool sharded = group.rule() == GroupPlan::SHARDED;
-    auto sent = static_cast<double>(RowsBytes(group, group.contribution(), rows, false));
-    if (sharded)
-      sent = (sent + static_cast<double>(RowsBytes(group, group.sum(), rows, false))) / n;
+    if (g > 0 && SameSet(group, plan.groups(g - 1))) continue;  // counted with its first part
+    int64_t elements = 0;
+    double sent = 0;
+    for (int p = g; p < plan.groups_size() && SameSet(group, plan.groups(p)); ++p) {
+      elements += plan.groups(p).rows() * plan.groups(p).width();
+      sent += SentBytes(plan.groups(p));
+    }
     table.AddRow(
-        {group.id(),
+        {SetName(group),
          absl::StrCat(group.value() == GroupPlan::DIFFERENCE ? "what was learnt: " : "gradients: ",
-                      group.tensors() == GroupPlan::TIED ? "tied embedding" : "its layers"),
-         Members(plan, group), FormatCodec(group.contribution()), Bytes(all.elements() * 4),
-         FormatBytes(sent * static_cast<double>(n - 1))});
+                      group.tensors() == GroupPlan::TIED ? "tied embedding" : "its layers",
+                      group.parts() > 1 ? absl::StrCat(", in ", group.parts(), " parts") : ""),
+         Members(plan, group), FormatCodec(group.contribution()), Bytes(elements * 4),
+         FormatBytes(sent)});
   }
   return table;
 }

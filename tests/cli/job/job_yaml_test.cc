@@ -81,8 +81,7 @@ compression:
 }
 
 TEST(JobYaml, GoldenErrors) {
-  EXPECT_EQ(
-      Errors(R"y(name: Bible Study
+  EXPECT_EQ(Errors(R"y(name: Bible Study
 sed: 1
 model:
   layers: four
@@ -105,8 +104,8 @@ compression:
   buffer_memory_bytes: 1 gig
   check_buffers: yes
 )y"),
-      R"y(job.yaml:1:7: name: 'Bible Study' is not allowed; it must be )y"
-      R"y(1-63 lower-case letters, digits and '-'
+            R"y(job.yaml:1:7: name: 'Bible Study' is not allowed; it must be )y"
+            R"y(1-63 lower-case letters, digits and '-'
 job.yaml:2:1: sed: unknown key; did you mean 'seed'?
 job.yaml:4:11: model.layers: 'four' is not a whole number
 job.yaml:5:11: model.hidden: '65' is not allowed; it must be a multiple of model.heads (4)
@@ -115,15 +114,16 @@ job.yaml:10:3: data.path: has no value; it must be a text (or delete the line)
 job.yaml:11:21: data.validation_share: '0.95' is not allowed; it must be from 0 to 0.9
 job.yaml:14:3: recipe.steps: given twice; the first is in line 13
 job.yaml:15:17: recipe.global_batch: must be a whole number, )y"
-      R"y(but it stands in quotes; write 16 without them
+            R"y(but it stands in quotes; write 16 without them
 job.yaml:16:16: recipe.micro_batch: must be a whole number, not a list
 job.yaml:17:18: recipe.learning_rate: '5%' is not a number
 job.yaml:18:11: strategy: this is a section of `key: value` lines )y"
-      R"y(with the keys stages, layers_per_stage, schedule, queue_limit, in_flight, )y"
-      R"y(nodes, replicas, local_steps, outer_learning_rate, outer_momentum, look_ahead, fragments, fragment_delay, fragment_mix
+            R"y(with the keys stages, layers_per_stage, schedule, queue_limit, in_flight, )y"
+            R"y(nodes, replicas, local_steps, outer_learning_rate, outer_momentum, )y"
+            R"y(look_ahead, fragments, fragment_delay, fragment_mix
 job.yaml:20:12: compression.forward: codec 'quant(9)', column 8: expected bits from 1 to 8
 job.yaml:21:24: compression.buffer_memory_bytes: '1 gig' is not a size; write bytes )y"
-      R"y(or a unit: 1048576, 512KiB, 256MiB, 2GB
+            R"y(or a unit: 1048576, 512KiB, 256MiB, 2GB
 job.yaml:22:18: compression.check_buffers: 'yes' is not true or false)y");
 }
 

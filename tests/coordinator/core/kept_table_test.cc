@@ -54,6 +54,12 @@ TEST_F(KeptTableTest, OneReplicaKeepsTheParts) {
   EXPECT_THAT(kept_.Whole(plan_, 0), IsEmpty());
   kept_.Told("b", Parts({Part(10, 1)}));
   EXPECT_THAT(kept_.Whole(plan_, 0), ElementsAre(10));
+  // With local steps each has moments of its own.
+  plan_.mutable_job()->mutable_strategy()->set_local_steps(5);
+  EXPECT_THAT(kept_.Whole(plan_, 0), IsEmpty());
+  kept_.Told("c", Parts({Part(10, 0)}));
+  kept_.Told("d", Parts({Part(10, 1)}));
+  EXPECT_THAT(kept_.Whole(plan_, 0), ElementsAre(10));
 }
 
 TEST_F(KeptTableTest, WholeIsWhatEachDaemonOfThePlanKeepsOfItsStage) {

@@ -1,5 +1,7 @@
 #include "coordinator/planner/deadlines.h"
 
+#include <algorithm>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/model/model_cost.h"
@@ -54,6 +56,34 @@ TEST_F(DeadlinesTest, CheckpointsTravelOverThePathToTheCoordinator) {
   EXPECT_LT(Make().deadlines.step_ms(), 40'000) << "no step waits for a checkpoint";
   EXPECT_THAT(Make().explanation, SizeIs(2));
   EXPECT_THAT(Make().explanation[1], HasSubstr("slowest path: 400 kbit/s from b"));
+}
+
+// A disk of 50 MB/s writes the parts of a wide model for a while, and the other stages wait.
+TEST_F(DeadlinesTest, AStepWaitsForADisk) {
+  const auto step_s = [&] { return Make().deadlines.step_ms() / 1e3; };
+  EXPECT_NEAR(step_s(), 30 + 10 * 0.1, 0.01) << "the floor has room for a second";
+  plan_.mutable_job()->mutable_model()->set_hidden(2048);
+  const double wide =
+      3.0 * StageCost(plan_.job().model(), 0, 3, 1).parameter_bytes() / 50e6;  // 150 M parameters
+  EXPECT_GT(wide, 30);
+  EXPECT_NEAR(step_s(), 30 + 10 * 0.1 + wide, 1);
+  EXPECT_THAT(Make().explanation[0], HasSubstr(" to write a checkpoint to a slow disk"));
+}
+
+// Local steps: each replica puts its moments, two of three parts, over its own path.
+TEST_F(DeadlinesTest, FurtherReplicasPutTheirMoments) {
+  Path("id-a", 1e9, 1e9);
+  Path("id-b", 1e9, 1e9);
+  Path("id-c", 1e6, 1e9);
+  RankPlan* rank = plan_.add_ranks();
+  *rank = plan_.ranks(0);
+  rank->set_replica(1);
+  rank->set_node_id("id-c");
+  for (int r = 0; r < 2; ++r) plan_.add_replicas()->set_samples(1);
+  const double alone = DrainSeconds();
+  plan_.mutable_job()->mutable_strategy()->set_local_steps(5);
+  EXPECT_NEAR(DrainSeconds(), 3 * (2 * bytes_[0] / 3) * 8 / 1e6, 0.05);
+  EXPECT_LT(alone, 10);
 }
 
 // Each could have 10 Mbit/s alone; the coordinator has one line for both.

@@ -136,7 +136,8 @@ TEST_F(LayoutTest, WhatReplicasExchangeGoesByTheLineOfADaemon) {
   // Of P bytes a daemon sends (n - 1) / n twice: 1.0 P with two, 1.5 P with four.
   EXPECT_NEAR(four / two, 1.5, 0.05);
   Nodes({20, 20, 20, 20}, 1);
-  EXPECT_NEAR(Price("a b")->reduce_s / two, 10, 0.2);
+  // Buckets hide as much as the pass takes, of ten times the seconds.
+  EXPECT_NEAR(Price("a b")->reduce_s / two, 10, 0.6);
 }
 
 TEST_F(LayoutTest, GradientsAreQuantisedWhereTheLinkIsSlow) {

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
+#include "proto/plan/action_check.h"
 #include "proto/plan/actions.h"
 #include "tests/coordinator/planner/topology.h"
 

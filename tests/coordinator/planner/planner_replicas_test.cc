@@ -1,5 +1,6 @@
 // Plans of several replicas: what is written down, said, refused, and kept on a resume.
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -10,8 +11,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/codec/codec_text.h"
+#include "proto/plan/action_check.h"
 #include "proto/plan/actions.h"
 #include "proto/plan/groups.h"
+#include "proto/plan/parts.h"
 #include "tests/coordinator/planner/topology.h"
 
 namespace isthmus::coordinator {
@@ -51,6 +54,17 @@ class PlannerReplicasTest : public ::testing::Test {
     return absl::StrJoin(p.plan.explanation(), "\n") + "\n";
   }
 
+  // Of each stage's own parameters, how many no group reduces; by the name of the set.
+  static std::map<std::string, int64_t> ElementsLeft(const Plan& plan) {
+    std::map<std::string, int64_t> left;
+    for (const GroupPlan& group : plan.groups()) {
+      if (group.tensors() == GroupPlan::TIED) continue;
+      left.emplace(SetName(group), OwnElements(plan, group.ranks(0)));
+      left[SetName(group)] -= group.rows() * group.width();
+    }
+    return left;
+  }
+
   PlannerInput in_;
 };
 
@@ -73,15 +87,14 @@ TEST_F(PlannerReplicasTest, ThePlanIsWholeAndItsListsHold) {
     ASSERT_THAT(plan.replicas(), SizeIs(2));
     EXPECT_TRUE(CheckReplicas(plan).ok());
     EXPECT_TRUE(CheckActions(plan).ok()) << CheckActions(plan);
-    ASSERT_THAT(plan.groups(), SizeIs(stages == 1 ? 1 : 3));
     std::set<std::string> ids;
     for (const LinkPlan& link : plan.links()) EXPECT_TRUE(ids.insert(link.id()).second);
-    for (const GroupPlan& group : plan.groups()) {
-      EXPECT_TRUE(CheckGroup(plan, group).ok());
-      if (group.tensors() == GroupPlan::TIED) continue;
-      const int64_t elements = OwnElements(plan, group.ranks(0));
-      EXPECT_GE(group.rows() * group.width(), elements);
-      EXPECT_LT((group.rows() - 1) * group.width(), elements);
+    for (const GroupPlan& group : plan.groups()) EXPECT_TRUE(CheckGroup(plan, group).ok());
+    std::map<std::string, int64_t> left = ElementsLeft(plan);
+    EXPECT_THAT(left, SizeIs(stages));
+    for (const auto& [set, elements] : left) {
+      EXPECT_LE(elements, 0) << set;
+      EXPECT_GT(elements, -kGradientRow) << set;
     }
   }
 }
@@ -109,8 +122,8 @@ TEST_F(PlannerReplicasTest, ALowRankIsOfEachMatrix) {
       EXPECT_TRUE(CheckGroup(p.plan, group).ok()) << CheckGroup(p.plan, group);
       if (group.tensors() == GroupPlan::TIED) continue;
       EXPECT_EQ(FormatCodec(group.contribution()), "ef(lowrank(4))");
-      EXPECT_EQ(group.rows() * group.width(), OwnElements(p.plan, group.ranks(0)));
     }
+    for (const auto& [set, elements] : ElementsLeft(p.plan)) EXPECT_EQ(elements, 0) << set;
     EXPECT_EQ(p.plan.job().compression().gradients(), "ef(lowrank(4))");
     EXPECT_THAT(Lines(p), HasSubstr("gradients of replicas: lowrank(4) by matrix, with error "
                                     "feedback, as PowerSGD has it -> ef(lowrank(4))"));
@@ -138,7 +151,7 @@ TEST_F(PlannerReplicasTest, GradientsOfSomeStagesAlone) {
   const PlannedJob p = Make();
   std::set<std::string> codecs;
   for (const GroupPlan& group : p.plan.groups())
-    codecs.insert(absl::StrCat(group.id(), " ", FormatCodec(group.contribution())));
+    codecs.insert(absl::StrCat(SetName(group), " ", FormatCodec(group.contribution())));
   EXPECT_THAT(codecs, Contains("stage 0 ef(lowrank(4))"));
   EXPECT_THAT(codecs, Contains("stage 1 none"));
   EXPECT_THAT(Lines(p), HasSubstr("gradients of replicas: ef(lowrank(4)), on 1 of 2 stages "
@@ -286,10 +299,54 @@ TEST_F(PlannerReplicasTest, AHeadOfItsOwnHasGroupsOfStagesAlone) {
     in_.job.mutable_strategy()->set_local_steps(local_steps);
     const PlannedJob planned = Make();
     EXPECT_TRUE(CheckActions(planned.plan).ok());
-    ASSERT_EQ(planned.plan.groups_size(), 2);
     for (const GroupPlan& group : planned.plan.groups())
       EXPECT_EQ(group.tensors(), GroupPlan::OWN) << group.id();
   }
+}
+
+// Streaming: a group for each fragment that a stage has layers of, and the time that no step hides.
+TEST_F(PlannerReplicasTest, FragmentsCrossWhileTrainingGoesOn) {
+  Four(20, 1);
+  in_.job.mutable_strategy()->set_stages(2);
+  in_.job.mutable_strategy()->set_local_steps(30);
+  const PlannedJob whole = Make();
+  in_.job.mutable_strategy()->set_fragments(3);
+  const PlannedJob fragments = Make();
+  EXPECT_TRUE(CheckActions(fragments.plan).ok()) << CheckActions(fragments.plan);
+  std::set<std::string> ids;
+  for (const GroupPlan& group : fragments.plan.groups()) {
+    if (group.value() != GroupPlan::DIFFERENCE) continue;
+    EXPECT_EQ(group.parts(), 3);
+    ids.insert(group.id());
+  }
+  EXPECT_THAT(ids, SizeIs(8));
+  EXPECT_THAT(ids, Contains("stage 1 part 2"));
+  EXPECT_THAT(Lines(fragments), HasSubstr("on 3 fragments, layers 3 apart, one after the other"));
+  in_.job.mutable_strategy()->set_fragment_delay(4);
+  in_.job.mutable_strategy()->set_fragment_mix(0.5);
+  const PlannedJob delayed = Make();
+  EXPECT_LT(delayed.plan.predicted_step_s(), fragments.plan.predicted_step_s());
+  EXPECT_LT(delayed.plan.predicted_step_s(), whole.plan.predicted_step_s());
+  EXPECT_THAT(Lines(delayed), HasSubstr("while up to 4 steps go on"));
+  EXPECT_THAT(Lines(delayed), HasSubstr("after which a replica keeps 0.5 of its own"));
+  EXPECT_THAT(Lines(delayed), HasSubstr("are of all at once, at the end of a round"));
+}
+
+// Buckets: fewer seconds where contributions can pass while the last backward pass computes.
+TEST_F(PlannerReplicasTest, BucketsHideContributions) {
+  Nodes({MakeNode("lab", 5), MakeNode("home", 5)}, 50);
+  in_.job.mutable_strategy()->set_stages(1);
+  in_.job.mutable_compression()->set_gradients("none");
+  const PlannedJob p = Make();
+  EXPECT_THAT(Lines(p), HasSubstr("buckets: the gradients of the stage are reduced in "));
+  ASSERT_GT(p.plan.groups_size(), 1);
+  const std::map<int, int> pieces = BackwardPieces(TrainOf(p.plan, 0));
+  EXPECT_EQ(pieces.rbegin()->second, p.plan.groups_size());
+  for (const LinkPlan& link : p.plan.links()) EXPECT_GT(link.queue_limit(), p.plan.groups_size());
+  Nodes({MakeNode("lab", 5), MakeNode("home", 5)}, 100000);
+  const PlannedJob fast = Make();
+  EXPECT_THAT(Lines(fast), HasSubstr("buckets: the gradients of a stage are reduced as a whole"));
+  EXPECT_EQ(fast.plan.groups_size(), 1);
 }
 
 TEST_F(PlannerReplicasTest, LocalStepsThatChangeNothingAreSaid) {

@@ -53,13 +53,37 @@ TEST(CheckpointManifest, IsReadAsItWasWritten) {
   EXPECT_EQ(read->bytes(), 15);
 }
 
+// Local steps: what further replicas have is named by how many there are. One of an older
+// coordinator says nothing of replicas.
+TEST(CheckpointManifest, OfReplicas) {
+  CheckpointManifest manifest = Sample();
+  EXPECT_EQ(manifest.ToJson().find("replicas"), std::string::npos);
+  manifest.replicas = 2;
+  EXPECT_THAT(std::string(CheckIdentity(manifest, kSample).message()),
+              HasSubstr("does not name stage-000/replica-001-optimizer.safetensors"));
+  for (int s = 0; s < 2; ++s) {
+    for (const std::string& file : PartNames(1, false))
+      manifest.files[absl::StrCat(StageName(s), "/", file)] = {2, 3};
+  }
+  EXPECT_TRUE(CheckIdentity(manifest, kSample).ok()) << CheckIdentity(manifest, kSample);
+  TempDirectory scratch;
+  ASSERT_TRUE(WriteFileDurably(scratch.path() + "/manifest.json", manifest.ToJson()).ok());
+  EXPECT_EQ(CheckpointManifest::Read(scratch.path())->replicas, 2);
+  manifest.replicas = 1;
+  EXPECT_THAT(std::string(CheckIdentity(manifest, kSample).message()),
+              HasSubstr("names stage-000/replica-001-optimizer.safetensors"));
+}
+
 TEST(CheckpointManifest, WhatIsNotOneIsRefused) {
   TempDirectory scratch;
-  for (const char* text : {"", "[]", "null", "{}", "{\"files\": 7}",
-                           R"({"files": {}, "generation": 1, "stages": -1, "step": 1})",
-                           R"({"files": {}, "generation": 1, "stages": 257, "step": 1})",
-                           R"({"files": {}, "generation": 1, "stages": 1, "step": "1"})",
-                           R"({"files": {}, "generation": 1.5, "stages": 1, "step": 1})"}) {
+  for (const char* text :
+       {"", "[]", "null", "{}", "{\"files\": 7}",
+        R"({"files": {}, "generation": 1, "stages": -1, "step": 1})",
+        R"({"files": {}, "generation": 1, "stages": 257, "step": 1})",
+        R"({"files": {}, "generation": 1, "stages": 1, "step": 1, "replicas": 257})",
+        R"({"files": {}, "generation": 1, "stages": 1, "step": 1, "replicas": "2"})",
+        R"({"files": {}, "generation": 1, "stages": 1, "step": "1"})",
+        R"({"files": {}, "generation": 1.5, "stages": 1, "step": 1})"}) {
     ASSERT_TRUE(WriteFileDurably(scratch.path() + "/manifest.json", text).ok());
     EXPECT_EQ(CheckpointManifest::Read(scratch.path()).status().code(),
               absl::StatusCode::kFailedPrecondition)

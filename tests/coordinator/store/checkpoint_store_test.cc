@@ -128,6 +128,86 @@ TEST_F(CheckpointStoreTest, OwnTensorsAreOptionalAndNotInAnUnlistedFetch) {
   EXPECT_EQ(ParseSafetensors(*Fetch(store.get(), request, &step))->size(), 1u);
 }
 
+// Local steps: whole once every replica's moments are there. A replica gets its own, and those of
+// the first one where there are none.
+TEST_F(CheckpointStoreTest, ReplicasHaveMomentsOfTheirOwn) {
+  auto store = Open();
+  const auto put = [&](int stage, int replica, const std::string& file, float value) {
+    const std::string bytes = Contents(file, stage, value);
+    PutCheckpointHeader header = Header(7, stage, file, bytes);
+    header.set_replica(replica);
+    header.set_replicas(2);
+    auto part = store->Begin(header);
+    if (!part.ok()) return absl::StatusOr<bool>(part.status());
+    if (const absl::Status taken = (*part)->Append(bytes); !taken.ok())
+      return absl::StatusOr<bool>(taken);
+    return (*part)->Finish();
+  };
+  EXPECT_EQ(put(0, 1, kFiles[0], 2).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(put(0, 2, kFiles[1], 2).status().code(), absl::StatusCode::kInvalidArgument);
+  for (int stage : {0, 1}) {
+    for (const char* file : kFiles) EXPECT_FALSE(put(stage, 0, file, 1).value());
+  }
+  store = Open();  // what was acknowledged is there
+  EXPECT_FALSE(put(0, 1, kFiles[1], 2).value());
+  EXPECT_FALSE(put(0, 1, kFiles[2], 2).value());
+  EXPECT_FALSE(put(1, 1, kFiles[1], 2).value());
+  EXPECT_EQ(store->Newest("job-1"), -1);
+  EXPECT_TRUE(put(1, 1, kFiles[2], 2).value());
+  EXPECT_EQ(store->Newest("job-1"), 7);
+  EXPECT_TRUE(put(1, 1, kFiles[2], 2).value()) << "sent again";
+
+  FetchCheckpointRequest request;
+  request.set_job_id("job-1");
+  request.set_step(7);
+  const auto fetch = [&](const std::string& what, int replica) {
+    request.set_what(what);
+    request.set_replica(replica);
+    int64_t step = 0;
+    return Fetch(store.get(), request, &step).value();
+  };
+  const auto value = [&](const std::string& bytes, const std::string& tensor) {
+    return ToFloats(ParseSafetensors(bytes).value().at(tensor)).value()[0];
+  };
+  for (int replica : {0, 1, 2, 9}) {
+    EXPECT_EQ(value(fetch("optimizer", replica), "h.0.w.exp_avg"), replica == 1 ? 2 : 1);
+    EXPECT_EQ(value(fetch("optimizer", replica), "h.1.w.exp_avg"), replica == 1 ? 2 : 1);
+    EXPECT_EQ(value(fetch("weights", replica), "h.1.w"), 1);
+    EXPECT_EQ(fetch("state", replica), replica == 1 ? "{\"value\": 2}" : "{\"value\": 1}");
+  }
+  LocalPart part;
+  part.set_generation(1);
+  part.set_stages(kStages);
+  part.set_file(kFiles[1]);
+  part.set_replica(1);
+  const std::string own = Contents(kFiles[1], 0, 2);
+  part.set_bytes(static_cast<int64_t>(own.size()));
+  part.set_checksum(Hash64(own));
+  EXPECT_TRUE(store->Has("job-1", 7, part));
+  part.set_replica(0);
+  EXPECT_FALSE(store->Has("job-1", 7, part)) << "another replica's are not the same";
+  EXPECT_TRUE(store->Verify("job-1", 7, nullptr).ok());
+}
+
+// A replica that begins a later checkpoint has given up its own unfinished part of the one before.
+TEST_F(CheckpointStoreTest, AReplicaGivesUpItsOwn) {
+  auto store = Open();
+  const auto begin = [&](int64_t step, int replica, const std::string& file) {
+    const std::string bytes = Contents(file, 0, 1);
+    PutCheckpointHeader header = Header(step, 0, file, bytes);
+    header.set_replica(replica);
+    header.set_replicas(2);
+    auto part = store->Begin(header).value();
+    EXPECT_TRUE(part->Append(bytes).ok());
+    return part->Finish().status();
+  };
+  for (const char* file : kFiles) ASSERT_TRUE(begin(10, 0, file).ok());
+  ASSERT_TRUE(begin(20, 0, kFiles[0]).ok());
+  EXPECT_TRUE(fs::exists(JobDir() + "/partial-00000010-g1-of2")) << "the first one's is whole";
+  ASSERT_TRUE(begin(20, 1, kFiles[1]).ok());
+  EXPECT_FALSE(fs::exists(JobDir() + "/partial-00000010-g1-of2"));
+}
+
 TEST_F(CheckpointStoreTest, AnUploadIsWeightsAlone) {
   auto store = Open();
   EXPECT_TRUE(Put(store.get(), 0, 0, kFiles[0], 3, 0).value());

@@ -1,5 +1,9 @@
 #include "daemon/state/part_dir.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -35,7 +39,15 @@ class PartDirTest : public testing::Test {
   }
   static absl::Status Keep(PartDir* dir, const std::string& job, int64_t step, uint64_t generation,
                            const std::string& bytes) {
-    return dir->Keep(Header(job, step, generation, bytes), bytes);
+    return Keep(dir, Header(job, step, generation, bytes), bytes);
+  }
+  static absl::Status Keep(PartDir* dir, const PutCheckpointHeader& header,
+                           const std::string& bytes) {
+    const auto kept = dir->Keep(header, MemorySource(bytes));
+    if (!kept.ok()) return kept.status();
+    EXPECT_EQ(kept->checksum, Hash64(bytes));
+    EXPECT_EQ(ReadAll(*kept->bytes, 1 << 20).value(), bytes);
+    return absl::OkStatus();
   }
 
   TempDirectory directory_;
@@ -45,7 +57,7 @@ TEST_F(PartDirTest, KeepsAndReads) {
   PartDir dir = Dir();
   EXPECT_TRUE(dir.Parts("job", 10).empty());
   ASSERT_TRUE(Keep(&dir, "job", 10, 4, "abc").ok());
-  ASSERT_TRUE(dir.Keep(Header("job", 10, 4, "{}", "state.json"), "{}").ok());
+  ASSERT_TRUE(Keep(&dir, Header("job", 10, 4, "{}", "state.json"), "{}").ok());
   const std::vector<LocalPart> parts = dir.Parts("job", 10);
   ASSERT_EQ(parts.size(), 2u);
   for (const LocalPart& part : parts) {
@@ -55,7 +67,9 @@ TEST_F(PartDirTest, KeepsAndReads) {
     const std::string bytes = part.file() == "state.json" ? "{}" : "abc";
     EXPECT_EQ(part.bytes(), static_cast<int64_t>(bytes.size()));
     EXPECT_EQ(part.checksum(), Hash64(bytes));
-    EXPECT_EQ(Dir().Read("job", 10, part).value(), bytes) << "by the next process, too";
+    const auto opened = Dir().Open("job", 10, part);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    EXPECT_EQ(ReadAll(**opened, 100).value(), bytes) << "by the next process, too";
   }
   EXPECT_TRUE(dir.Parts("job", 11).empty());
   EXPECT_TRUE(dir.Parts("other", 10).empty());
@@ -69,7 +83,7 @@ TEST_F(PartDirTest, TellsWhichCheckpointsAreWholeHere) {
       EXPECT_EQ(dir.Whole().ShortDebugString().find(absl::StrCat("step: ", step, " ")),
                 std::string::npos)
           << "not before all of its files are there";
-      ASSERT_TRUE(dir.Keep(Header(job, step, 4, "abc", file), "abc").ok());
+      ASSERT_TRUE(Keep(&dir, Header(job, step, 4, "abc", file), "abc").ok());
     }
   };
   keep_all("job", 10);
@@ -96,13 +110,33 @@ TEST_F(PartDirTest, TellsWhichCheckpointsAreWholeHere) {
   EXPECT_EQ(dir.Whole().parts_size(), 0) << "what is damaged is not offered";
 }
 
+// Local steps: a further replica has moments and a state, and says whose they are.
+TEST_F(PartDirTest, AReplicaKeepsItsOwn) {
+  PartDir dir = Dir();
+  for (const char* file : {"optimizer.safetensors", "state.json"}) {
+    EXPECT_EQ(dir.Whole().parts_size(), 0);
+    PutCheckpointHeader header = Header("job", 10, 4, "abc", file);
+    header.set_replica(2);
+    ASSERT_TRUE(Keep(&dir, header, "abc").ok());
+  }
+  EXPECT_EQ(dir.Whole().parts_size(), 1);
+  PartDir next = Dir();
+  EXPECT_EQ(next.Whole().ShortDebugString(), dir.Whole().ShortDebugString());
+  const std::vector<LocalPart> parts = next.Parts("job", 10);
+  ASSERT_EQ(parts.size(), 2u);
+  for (const LocalPart& part : parts) {
+    EXPECT_EQ(part.replica(), 2);
+    EXPECT_TRUE(next.Open("job", 10, part).ok());
+  }
+}
+
 // A process was killed while it wrote its last file: the part was told as whole for ever.
 TEST_F(PartDirTest, AFileThatWasBeingWrittenIsNone) {
   const std::string directory = root() + "/job/10-g4-s1of3";
   {
     PartDir dir = Dir();
     for (const char* file : {"weights.safetensors", "optimizer.safetensors"})
-      ASSERT_TRUE(dir.Keep(Header("job", 10, 4, "abc", file), "abc").ok());
+      ASSERT_TRUE(Keep(&dir, Header("job", 10, 4, "abc", file), "abc").ok());
   }
   const std::string state = absl::StrCat(directory, "/state.json.2.", std::string(16, '0'));
   for (const char* other : {".tmp", ".tmp7", "0"})  // 0: a longer checksum than there is
@@ -111,7 +145,7 @@ TEST_F(PartDirTest, AFileThatWasBeingWrittenIsNone) {
   EXPECT_EQ(dir.Whole().parts_size(), 0);
   EXPECT_EQ(dir.Parts("job", 10).size(), 2u) << "what is told and what is read are the same";
   EXPECT_FALSE(fs::exists(state + ".tmp")) << "it takes room";
-  ASSERT_TRUE(dir.Keep(Header("job", 10, 4, "{}", "state.json"), "{}").ok());
+  ASSERT_TRUE(Keep(&dir, Header("job", 10, 4, "{}", "state.json"), "{}").ok());
   EXPECT_EQ(dir.Whole().parts_size(), 1);
 }
 
@@ -119,16 +153,63 @@ TEST_F(PartDirTest, WhatIsDisownedIsNotToldUntilItIsKeptAnew) {
   PartDir dir = Dir();
   for (int64_t step : {10, 20}) {
     for (const char* file : {"weights.safetensors", "optimizer.safetensors", "state.json"})
-      ASSERT_TRUE(dir.Keep(Header("job", step, 4, "abc", file), "abc").ok());
+      ASSERT_TRUE(Keep(&dir, Header("job", step, 4, "abc", file), "abc").ok());
   }
   const KeptPart part = dir.Whole().parts(0);
   dir.Disown(part);
   ASSERT_EQ(dir.Whole().parts_size(), 1);
   EXPECT_EQ(dir.Whole().parts(0).step(), 20);
-  ASSERT_TRUE(dir.Keep(Header("job", 20, 4, "abc", "state.json"), "abc").ok());
+  ASSERT_TRUE(Keep(&dir, Header("job", 20, 4, "abc", "state.json"), "abc").ok());
   EXPECT_EQ(dir.Whole().parts_size(), 1) << "another one";
-  ASSERT_TRUE(dir.Keep(Header("job", 10, 4, "abc", "state.json"), "abc").ok());
+  ASSERT_TRUE(Keep(&dir, Header("job", 10, 4, "abc", "state.json"), "abc").ok());
   EXPECT_EQ(dir.Whole().parts_size(), 2);
+}
+
+// What is read fails in the middle, or the process is killed there: nothing is left that grows.
+TEST_F(PartDirTest, WhatIsNotFinishedIsNotThere) {
+  class Broken : public ByteSource {
+   public:
+    int64_t bytes() const override { return int64_t{20} << 20; }
+    absl::Status ReadAt(int64_t offset, size_t count, char* out) const override {
+      std::fill_n(out, count, 'x');
+      return offset > (10 << 20) ? absl::DataLossError("the stage is gone") : absl::OkStatus();
+    }
+  };
+  PartDir dir = Dir();
+  EXPECT_EQ(dir.Keep(Header("job", 10, 4, ""), Broken()).status().message(), "the stage is gone");
+  for (const auto& file : fs::recursive_directory_iterator(root()))
+    EXPECT_FALSE(file.is_regular_file()) << file.path();
+  EXPECT_EQ(dir.Whole().parts_size(), 0);
+  const std::string directory = root() + "/job/10-g4-s1of3";
+  const pid_t child = ::fork();
+  if (child == 0) {  // killed while it writes
+    class Killed : public Broken {
+     public:
+      absl::Status ReadAt(int64_t offset, size_t count, char* out) const override {
+        if (offset > (10 << 20)) ::_exit(9);
+        return Broken::ReadAt(offset, count, out);
+      }
+    };
+    dir.Keep(Header("job", 10, 4, ""), Killed()).status().IgnoreError();
+    ::_exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_EQ(WEXITSTATUS(status), 9);
+  EXPECT_TRUE(fs::exists(directory + "/weights.safetensors.tmp")) << "the test comes too early";
+  PartDir next = Dir();
+  EXPECT_FALSE(fs::exists(directory + "/weights.safetensors.tmp")) << "it takes room";
+  EXPECT_EQ(next.Whole().parts_size(), 0);
+}
+
+// Retention removes its name; who puts it reads on.
+TEST_F(PartDirTest, AKeptFileIsReadThoughItIsRemoved) {
+  PartDir dir = Dir();
+  const auto kept = dir.Keep(Header("job", 10, 4, "abc"), MemorySource("abc"));
+  ASSERT_TRUE(kept.ok());
+  dir.Remove("job");
+  EXPECT_FALSE(fs::exists(root() + "/job"));
+  EXPECT_EQ(ReadAll(*kept->bytes, 100).value(), "abc");
 }
 
 TEST_F(PartDirTest, ADamagedFileIsRemoved) {
@@ -137,9 +218,9 @@ TEST_F(PartDirTest, ADamagedFileIsRemoved) {
   const LocalPart part = dir.Parts("job", 10).at(0);
   for (const auto& file : fs::recursive_directory_iterator(root()))
     if (file.is_regular_file()) fs::resize_file(file.path(), 2);
-  EXPECT_EQ(dir.Read("job", 10, part).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(dir.Open("job", 10, part).status().code(), absl::StatusCode::kDataLoss);
   EXPECT_TRUE(dir.Parts("job", 10).empty());
-  EXPECT_EQ(dir.Read("job", 10, part).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(dir.Open("job", 10, part).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(PartDirTest, AFileOfAnotherSizeIsNotRead) {
@@ -222,7 +303,7 @@ TEST_F(PartDirTest, NamesLeadNowhereElse) {
     dir.Begin(job, 0);
     EXPECT_TRUE(dir.Parts(job, 1).empty());
   }
-  EXPECT_EQ(dir.Keep(Header("job", 1, 1, "abc", "../x"), "abc").code(),
+  EXPECT_EQ(Keep(&dir, Header("job", 1, 1, "abc", "../x"), "abc").code(),
             absl::StatusCode::kInvalidArgument);
 }
 

@@ -299,11 +299,42 @@ TEST(JobDefaults, AllErrorsAreListed) {
 TEST(JobDefaults, WhatIsNotBuiltIsRefused) {
   JobSpec job = SmallJob();
   job.mutable_recipe()->set_optimizer("quantized_adam");
-  job.mutable_strategy()->set_fragments(4);
   FillDefaults(&job);
-  EXPECT_EQ(JobErrors(job).size(), 2u);
+  EXPECT_EQ(JobErrors(job).size(), 1u);
   EXPECT_THAT(std::string(ValidateJob(job).message()),
               ::testing::HasSubstr("recipe.optimizer is not built yet"));
+}
+
+TEST(JobDefaults, FragmentsHaveALayerAndAStepEachAndArriveInTurn) {
+  const auto refusal = [](int local_steps, int fragments, int delay, double mix) {
+    JobSpec job = SmallJob();
+    job.mutable_model()->set_layers(8);
+    StrategySpec* s = job.mutable_strategy();
+    s->set_local_steps(local_steps);
+    s->set_fragments(fragments);
+    s->set_fragment_delay(delay);
+    if (mix >= 0) s->set_fragment_mix(mix);
+    FillDefaults(&job);
+    return std::string(ValidateJob(job).message());
+  };
+  EXPECT_EQ(refusal(20, 8, 1, -1), "");
+  EXPECT_EQ(refusal(20, 4, 4, 0.25), "");
+  EXPECT_EQ(refusal(20, 1, 19, 0), "");
+  EXPECT_THAT(refusal(20, 0, 0, -1), ::testing::HasSubstr("strategy.fragments: '0'"));
+  EXPECT_THAT(refusal(20, 9, 0, -1), ::testing::HasSubstr("strategy.fragments: '9' is not"));
+  EXPECT_THAT(refusal(3, 4, 0, -1), ::testing::HasSubstr("at most 3: each has a layer"));
+  EXPECT_THAT(refusal(1, 2, 0, -1), ::testing::HasSubstr("at most 1"));
+  EXPECT_THAT(refusal(20, 4, 5, -1),
+              ::testing::HasSubstr("strategy.fragment_delay: '5' is not allowed; it must be from 0 "
+                                   "to 4"));
+  EXPECT_THAT(refusal(20, 4, -1, 0), ::testing::HasSubstr("strategy.fragment_delay"));
+  EXPECT_THAT(refusal(20, 4, 0, 0.5), ::testing::HasSubstr("0 without strategy.fragment_delay"));
+  EXPECT_THAT(refusal(20, 4, 2, 1), ::testing::HasSubstr("strategy.fragment_mix: '1'"));
+  JobSpec job = SmallJob();
+  job.mutable_strategy()->set_fragment_delay(2);
+  FillDefaults(&job);
+  EXPECT_EQ(job.strategy().fragment_mix(), 0.5);
+  EXPECT_EQ(job.strategy().fragments(), 1);
 }
 
 TEST(JobDefaults, LimitsAreWholeNumbers) {

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/codec/codec_text.h"
+#include "proto/plan/action_check.h"
 #include "proto/plan/groups.h"
 
 namespace isthmus {
@@ -23,6 +25,7 @@ struct Shape {
   const char* schedule = "1f1b";
   bool hashes = false;
   bool shared = true;  // replicas reduce their gradients
+  int buckets = 1;     // ... in so many parts
 };
 
 void Join(Plan* plan, const std::string& id, int lower, int upper, LinkPlan::Kind kind) {
@@ -31,7 +34,6 @@ void Join(Plan* plan, const std::string& id, int lower, int upper, LinkPlan::Kin
   link->set_kind(kind);
   link->set_lower(lower);
   link->set_upper(upper);
-  if (kind == LinkPlan::GROUP) link->set_queue_limit(3);  // groups on it, and a vote
   if (kind == LinkPlan::BOUNDARY) *link->mutable_forward() = ParseCodec("delta(quant(3))").value();
 }
 
@@ -65,11 +67,19 @@ Plan Made(const Shape& s) {
   }
   AddTiedGroup(CodecSpec(), &plan);
   for (int i = 0; s.shared && s.replicas > 1 && i < s.stages; ++i) {
-    GroupPlan* group = plan.add_groups();
-    group->set_id(absl::StrCat("stage ", i));
-    group->set_tensors(GroupPlan::OWN);
-    group->set_rule(GroupPlan::SHARDED);
-    for (int d = 0; d < s.replicas; ++d) group->add_ranks(d * s.stages + i);
+    for (int b = 0; b < s.buckets; ++b) {
+      GroupPlan* group = plan.add_groups();
+      group->set_id(absl::StrCat("stage ", i, s.buckets > 1 ? absl::StrCat(" part ", b) : ""));
+      group->set_tensors(GroupPlan::OWN);
+      group->set_rule(GroupPlan::SHARDED);
+      for (int d = 0; d < s.replicas; ++d) group->add_ranks(d * s.stages + i);
+      if (s.buckets == 1) continue;
+      group->set_part(b);
+      group->set_parts(s.buckets);
+    }
+  }
+  for (LinkPlan& link : *plan.mutable_links()) {
+    if (link.kind() == LinkPlan::GROUP) link.set_queue_limit(2 + s.buckets);  // and a vote
   }
   return plan;
 }
@@ -134,6 +144,52 @@ TEST(Actions, ReplicasReduceBeforeTheyVoteAndOneDecides) {
             "SEND decision on b0.1, STEP");
 }
 
+// The last backward pass is cut, and each bucket but the last one is offered while it goes on.
+TEST(Actions, BucketsAreOfferedBetweenPiecesOfTheLastBackwardPass) {
+  Shape shape;
+  shape.replicas = 2;
+  shape.buckets = 3;
+  Plan plan = Made(shape);
+  const absl::Status written = WriteActions({}, &plan);
+  ASSERT_TRUE(written.ok()) << written;
+  EXPECT_EQ(Names(plan, 1, true),
+            "RECV activation 0 on b0.0, FWD 0, BWD 0, SEND gradient 0 on b0.0, "
+            "RECV activation 1 on b0.0, FWD 1, BWD 1, OFFER stage 1 part 0, BWD 1, "
+            "OFFER stage 1 part 1, BWD 1, SEND gradient 1 on b0.0, "
+            "OFFER tied, OFFER stage 1 part 2, "
+            "REDUCE stage 1 part 0, REDUCE stage 1 part 1, REDUCE tied, REDUCE stage 1 part 2, "
+            "COLLECT stage 1 part 0, COLLECT stage 1 part 1, COLLECT tied, COLLECT stage 1 part 2, "
+            "SEND vote on b0.0, RECV decision on b0.0, STEP");
+  const std::map<int, int> pieces = BackwardPieces(TrainOf(plan, 1));
+  EXPECT_EQ(pieces, (std::map<int, int>{{0, 1}, {1, 3}}));
+  // Where steps overlap no pass is the last one: they are offered after it.
+  shape.schedule = "overlap";
+  plan = Made(shape);
+  ASSERT_TRUE(WriteActions({}, &plan).ok()) << WriteActions({}, &plan);
+  EXPECT_EQ(BackwardPieces(TrainOf(plan, 1)), (std::map<int, int>{{0, 1}, {1, 1}}));
+}
+
+// A piece of a pass takes its share of the time, and what is offered early travels meanwhile.
+TEST(Actions, BucketsTravelWhileTheLastBackwardPassComputes) {
+  const auto seconds = [](int buckets, double transfer_s) {
+    Shape shape;
+    shape.stages = 1;
+    shape.replicas = 2;
+    shape.micros = 1;
+    shape.buckets = buckets;
+    Plan plan = Made(shape);
+    EXPECT_TRUE(WriteActions({}, &plan).ok());
+    const Wiring wiring = Wiring::Of(plan);
+    ScheduleCosts costs = ScheduleCosts::Unit(wiring);
+    costs.backward_s = {8, 8};
+    costs.group_s.assign(plan.groups_size(), transfer_s / buckets);
+    return Simulate({TrainOf(plan, 0), TrainOf(plan, 1)}, wiring, 4, costs).value().end_s;
+  };
+  EXPECT_DOUBLE_EQ(seconds(1, 4), 1 + 8 + 4 + 4);
+  EXPECT_DOUBLE_EQ(seconds(4, 4), 1 + 8 + 1 + 4) << "three of four contributions cost nothing";
+  EXPECT_DOUBLE_EQ(seconds(2, 32), 1 + 4 + 32 + 32) << "a slow link hides the pass";
+}
+
 TEST(Actions, EveryShapePassesTheCheckAtEveryQueueLimit) {
   for (const char* schedule : {"gpipe", "1f1b"}) {
     for (int stages : {1, 2, 3, 5}) {
@@ -146,6 +202,7 @@ TEST(Actions, EveryShapePassesTheCheckAtEveryQueueLimit) {
           shape.schedule = schedule;
           shape.queue_limit = limit;
           shape.hashes = limit == 2;
+          shape.buckets = replicas == 3 ? 4 : 1;
           Plan plan = Made(shape);
           const absl::Status written = WriteActions({}, &plan);
           EXPECT_TRUE(written.ok())
@@ -188,7 +245,7 @@ TEST(Actions, TheCheckFindsEveryKindOfFault) {
          at(p, 0, 11)->set_what(FrameHeader::VOTE);
          at(p, 0, 12)->set_op(Action::RECV);
        }},
-      {"after a reduction began", [&](Plan* p) { at(p, 0, 7)->Swap(at(p, 0, 8)); }},
+      {"before its gradients are complete", [&](Plan* p) { at(p, 0, 7)->Swap(at(p, 0, 8)); }},
       {"REDUCE tied): out of order", [&](Plan* p) { at(p, 0, 8)->Swap(at(p, 0, 9)); }},
       {"tied is not reduced", [&](Plan* p) { erase(p, 1, 10); }},
       {"only a sharded group is collected",
@@ -210,6 +267,32 @@ TEST(Actions, TheCheckFindsEveryKindOfFault) {
     Plan plan = Made(Shape());
     ASSERT_TRUE(WriteActions({}, &plan).ok());
     spoil(&plan);
+    EXPECT_THAT(std::string(CheckActions(plan).message()), HasSubstr(message));
+  }
+}
+
+TEST(Actions, TheCheckFindsABucketThatIsOfferedTooSoon) {
+  Shape shape;
+  shape.stages = 1;
+  shape.replicas = 2;
+  shape.buckets = 3;
+  // FWD 0, BWD 0, FWD 1, BWD 1, OFFER part 0, BWD 1, OFFER part 1, BWD 1, OFFER part 2, REDUCE ...
+  const std::pair<const char*, std::function<void(RankPlan*)>> cases[] = {
+      {"before the gradients of its layers are complete",
+       [](RankPlan* r) { r->mutable_train(5)->Swap(r->mutable_train(6)); }},
+      {"before its gradients are complete",
+       [](RankPlan* r) { r->mutable_train(7)->Swap(r->mutable_train(8)); }},
+      {"before its gradients are complete",
+       [](RankPlan* r) { r->mutable_train(1)->Swap(r->mutable_train(4)); }},
+      {"the backward pass of micro-batch 1 has 2 pieces, and its gradients 3 parts",
+       [](RankPlan* r) { r->mutable_train()->DeleteSubrange(3, 1); }},
+      {"REDUCE stage 0 part 1): out of order",
+       [](RankPlan* r) { r->mutable_train()->DeleteSubrange(6, 1); }},
+  };
+  for (const auto& [message, spoil] : cases) {
+    Plan plan = Made(shape);
+    ASSERT_TRUE(WriteActions({}, &plan).ok());
+    spoil(plan.mutable_ranks(0));
     EXPECT_THAT(std::string(CheckActions(plan).message()), HasSubstr(message));
   }
 }

@@ -53,13 +53,13 @@ TEST(Groups, AHeadOfItsOwnIsTheLastStagesAlone) {
     for (int d = 0; d < 2; ++d) plan.add_replicas()->set_samples(1);
     AddTiedGroup(CodecSpec(), &plan);
     EXPECT_EQ(plan.groups_size(), 0);
-    std::vector<std::vector<TensorDims>> tensors;
+    std::vector<LayerTensors> tensors;
     for (int s = 0; s < 3; ++s) tensors.push_back(OwnShapes(plan, s));
-    AddGradientGroups(CodecSpec(), CodecSpec(), tensors, &plan);
+    AddGradientGroups(CodecSpec(), CodecSpec(), tensors, {}, &plan);
     EXPECT_EQ(plan.groups_size(), 3) << "one a stage";
     int64_t elements = 0;
     for (int s = 0; s < 3; ++s) {
-      EXPECT_EQ(OwnElements(plan, s), ElementsOf(tensors[s]));
+      EXPECT_EQ(OwnElements(plan, s), ElementsOf(AllOf(tensors[s])));
       elements += OwnElements(plan, s);
     }
     EXPECT_EQ(elements, ParameterCount(plan.job().model()));
@@ -87,14 +87,14 @@ TEST(Groups, PartsAreDisjointAndCoverAllRows) {
 TEST(Groups, EachStageOfReplicasAddsUpItsGradients) {
   Plan plan = Chains(2, 3);
   AddGradientGroups(ParseCodec("quant(4)").value(), ParseCodec("bf16").value(),
-                    {{{1, 1, 1000}}, {{1, 1, 513}}}, &plan);
+                    {{{{1, 1, 1000}}}, {{{1, 1, 513}}}}, {}, &plan);
   ASSERT_EQ(plan.groups_size(), 2);
   EXPECT_THAT(plan.groups(1).ranks(), ElementsAre(1, 3, 5));
   EXPECT_EQ(plan.groups(0).rows(), 2);
   EXPECT_EQ(plan.groups(1).rows(), 2) << "the last row is not full";
   EXPECT_TRUE(CheckGroup(plan, plan.groups(1)).ok());
   plan = Chains(2, 1);
-  AddGradientGroups(CodecSpec(), CodecSpec(), {{{1, 1, 1}}, {{1, 1, 1}}}, &plan);
+  AddGradientGroups(CodecSpec(), CodecSpec(), {{{{1, 1, 1}}}, {{{1, 1, 1}}}}, {}, &plan);
   EXPECT_EQ(plan.groups_size(), 0);
 }
 
@@ -103,7 +103,7 @@ TEST(Groups, ByMatrixAPartIsWholeTensors) {
   Plan plan = Chains(1, 3);
   const std::vector<TensorDims> tensors = {{1, 1, 10}, {1, 10, 20}, {1, 1, 5}, {1, 8, 8}};
   const CodecSpec codec = ParseCodec("ef(lowrank(2))").value();
-  AddGradientGroups(codec, codec, {tensors}, &plan);
+  AddGradientGroups(codec, codec, {{tensors}}, {}, &plan);
   const GroupPlan& group = plan.groups(0);
   EXPECT_EQ(group.rows(), 279);
   EXPECT_EQ(group.width(), 1);
@@ -143,11 +143,11 @@ TEST(Groups, ByMatrixAPartIsWholeTensors) {
 // compression.gradient_stages.
 TEST(Groups, LaterStagesReduceAsFp32) {
   const CodecSpec codec = ParseCodec("ef(lowrank(2))").value(), none;
-  const std::vector<std::vector<TensorDims>> tensors(3, {{1, 8, 8}});
+  const std::vector<LayerTensors> tensors(3, {{{1, 8, 8}}});
   for (int coded = -1; coded <= 4; ++coded) {
     Plan plan = Chains(3, 2);
     if (coded >= 0) plan.mutable_job()->mutable_compression()->set_gradient_stages(coded);
-    AddGradientGroups(codec, codec, tensors, &plan);
+    AddGradientGroups(codec, codec, tensors, {}, &plan);
     for (int s = 0; s < 3; ++s) {
       const bool has = coded < 0 || s < coded;
       EXPECT_EQ(FormatCodec(plan.groups(s).sum()), has ? "ef(lowrank(2))" : "none") << coded;

@@ -1,12 +1,14 @@
-#include "worker/checkpoint.h"
+#include "worker/checkpoint/checkpoint_writer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <memory>
+#include <vector>
 
 #include "tests/worker/world.h"
+#include "worker/checkpoint/checkpoint.h"
 
 namespace isthmus::worker {
 namespace {
@@ -14,48 +16,15 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-CorpusPosition SomeCorpus() {
-  CorpusPosition corpus;
-  corpus.position.emplace().set_epoch(2);
-  corpus.position->set_offset(7);
-  corpus.position->set_samples(35);
-  corpus.fingerprint = 0xabc;
-  corpus.contents = 0xdef;
-  return corpus;
+// Of the last of two stages, which holds a copy of the first one's embedding; all stages' files are
+// named as if it were the only one.
+std::unique_ptr<Stage>& TheStage() {
+  static std::unique_ptr<Stage> stage = FakeStages()(MakePlan(WorldShape()), 1).value();
+  return stage;
 }
 
-TEST(CheckpointState, TellsWhereTheRunStands) {
-  const auto plan = SessionPlan::Make(MakePlan(WorldShape(), 9), 1).value();
-  const CheckpointState state =
-      ParseCheckpointState(CheckpointStateJson(StateOf(*plan, 5, 2, SomeCorpus())), 5).value();
-  EXPECT_EQ(state.skipped_steps, 2);
-  EXPECT_EQ(state.generation, 9u);
-  EXPECT_EQ(state.stage, 1);
-  EXPECT_EQ(state.stages, 2);
-  EXPECT_EQ(state.job->SerializeAsString(), plan->job().SerializeAsString());
-  EXPECT_EQ(state.position->SerializeAsString(), SomeCorpus().position->SerializeAsString());
-  EXPECT_EQ(state.corpus_fingerprint, 0xabcu);
-  EXPECT_EQ(state.corpus_contents, 0xdefu);
-}
-
-// A plan in the checkpoint's pass reads the checkpoint's text; one that begins a new pass, or a
-// coordinator that knows no positions, may read another one.
-TEST(CheckSameText, AnotherTextInTheMiddleOfAPassIsRefused) {
-  Plan plan = MakePlan(WorldShape(), 9, 5);
-  const auto check = [&](uint64_t fingerprint) {
-    const auto session = SessionPlan::Make(plan, 0).value();
-    return CheckSameText(*session, StateOf(*session, 5, 0, SomeCorpus()), fingerprint);
-  };
-  EXPECT_TRUE(check(1).ok());
-  *plan.mutable_data() = *SomeCorpus().position;
-  EXPECT_TRUE(check(0xabc).ok());
-  const absl::Status other = check(1);
-  EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(other.message(), HasSubstr("(fingerprint 0000000000000001) is not the one"));
-  EXPECT_THAT(other.message(), HasSubstr("--accept-changes"));
-  plan.mutable_data()->set_epoch(3);
-  plan.mutable_data()->set_offset(0);
-  EXPECT_TRUE(check(1).ok());
+CheckpointParts PartsAt(const SessionPlan& plan, int64_t step, MemoryStore* store) {
+  return KeepCheckpoint(plan, store, TheStage().get(), StateOf(plan, step, 0, {})).value();
 }
 
 TEST(CheckpointWriter, PutsAllPartsThenTells) {
@@ -67,7 +36,7 @@ TEST(CheckpointWriter, PutsAllPartsThenTells) {
   CheckpointWriter writer(*plan, &store, &observer);
   EXPECT_TRUE(writer.WaitIdle(absl::ZeroDuration()));
   store.CloseGate();
-  writer.Save({4, "wte 1\n", "wte.exp_avg 2\n", CheckpointStateJson(StateOf(*plan, 4, 0, {}))});
+  writer.Save(PartsAt(*plan, 4, &store));
   EXPECT_FALSE(writer.WaitIdle(absl::Milliseconds(1)));
   store.OpenGate();
   EXPECT_TRUE(writer.WaitIdle(absl::Seconds(60)));
@@ -78,7 +47,7 @@ TEST(CheckpointWriter, PutsAllPartsThenTells) {
   EXPECT_EQ(observer.events()[0].step(), 4);
 
   store.set_put_error(absl::ResourceExhaustedError("disk full"));
-  writer.Save({6, "", "", ""});
+  writer.Save(PartsAt(*plan, 6, &store));
   EXPECT_TRUE(writer.WaitIdle(absl::Seconds(60)));
   EXPECT_THAT(writer.last_status().message(),
               HasSubstr("weights.safetensors of checkpoint 6: disk full"));
@@ -100,9 +69,7 @@ class HeldCheckpoint : public ::testing::Test {
     return options;
   }
   CheckpointParts Parts(bool last) {
-    CheckpointParts parts{6, "wte 1\n", "wte.exp_avg 2\n",
-                          CheckpointStateJson(StateOf(*plan_, 6, 0, {}))};
-    parts.tied = "wte 1\n";
+    CheckpointParts parts = PartsAt(*plan_, 6, &store_);
     parts.last = last;
     return parts;
   }
@@ -156,27 +123,45 @@ TEST_F(HeldCheckpoint, AHoldEnds) {
   EXPECT_FALSE(writer.last_status().ok());
 }
 
-TEST(LoadCheckpoint, TakesWhatTheStageNames) {
-  WorldShape shape;
-  const auto saver = SessionPlan::Make(MakePlan(shape), 0).value();
-  MemoryStore store;
-  RecordingObserver observer;
-  std::string weights[2], optimizer[2];
-  for (int i = 0; i < 2; ++i) {
-    const auto plan = SessionPlan::Make(MakePlan(shape), i).value();
-    const auto stage = FakeStages()(plan->plan(), i).value();
-    CheckpointWriter writer(*plan, &store, &observer);
-    writer.Save(ExportCheckpoint(*plan, stage.get(), 3, 1, {}).value());
-    EXPECT_TRUE(writer.WaitIdle(absl::Seconds(60)));
+// A disk that takes nothing. The stage's own parts go, and nothing is held in memory.
+class DirectCheckpoint : public HeldCheckpoint {
+ protected:
+  CheckpointParts OfStage(bool last) {
+    store_.set_keep_error(absl::ResourceExhaustedError("full"));
+    CheckpointParts parts = PartsAt(*plan_, 6, &store_);
+    parts.last = last;
+    EXPECT_FALSE(parts.on_disk.ok());
+    return parts;
   }
-  shape.stages = 1;
-  shape.seed = 99;  // its own weights would differ
-  const auto plan = SessionPlan::Make(MakePlan(shape, 2, 3), 0).value();
-  const auto stage = FakeStages()(plan->plan(), 0).value();
-  EXPECT_EQ(LoadCheckpoint(*plan, &store, stage.get())->skipped_steps, 1);
-  shape.seed = 1;
-  const auto same = FakeStages()(MakePlan(shape), 0).value();
-  EXPECT_EQ(stage->ExportWeights().value(), same->ExportWeights().value());
+};
+
+TEST_F(DirectCheckpoint, IsStoredWhenTheCallReturns) {
+  CheckpointWriter writer(*plan_, &store_, &observer_,
+                          Options(absl::Hours(1), absl::ZeroDuration()));
+  writer.SaveHere(OfStage(false), absl::Hours(1));
+  EXPECT_TRUE(writer.last_status().ok()) << writer.last_status();
+  EXPECT_TRUE(writer.WaitIdle(absl::ZeroDuration()));
+  EXPECT_THAT(store_.complete_steps(), ElementsAre(6));
+  EXPECT_EQ(observer_.events().size(), 1u);
+  EXPECT_TRUE(store_.kept().empty());
+}
+
+TEST_F(DirectCheckpoint, TheLastOneIsHeldByTheStage) {
+  CheckpointWriter writer(*plan_, &store_, &observer_,
+                          Options(absl::Hours(1), absl::ZeroDuration()));
+  store_.FailPuts(7, absl::UnavailableError("away"));
+  writer.SaveHere(OfStage(true), absl::ZeroDuration());
+  EXPECT_TRUE(writer.last_status().ok())
+      << "the last one has all the time: " << writer.last_status();
+  EXPECT_THAT(store_.complete_steps(), ElementsAre(6));
+}
+
+TEST_F(DirectCheckpoint, OthersAreGivenUpInWordsBeforeTheOtherStagesDo) {
+  CheckpointWriter writer(*plan_, &store_, &observer_,
+                          Options(absl::Hours(1), absl::ZeroDuration()));
+  writer.SaveHere(OfStage(false), absl::ZeroDuration());
+  EXPECT_THAT(writer.last_status().message(), HasSubstr("the other stages wait"));
+  EXPECT_TRUE(observer_.events().empty());
 }
 
 }  // namespace
