@@ -40,9 +40,9 @@ class DataTest(unittest.TestCase):
         self.addCleanup(cluster.close)
         good = ids("H")
         files = {
-            "wide.bin": (ids("I"), "these look like 32-bit ids"),
             "long.bin": (ids("q"), "these look like 64-bit ids"),
-            "llama.bin": (header(20240801, 7, 6000) + ids("I"), "a shard of 32-bit ids (magic 20240801)"),
+            "cut_wide.bin": (header(20240801, 7, 6001) + ids("I"), "cut off or damaged"),
+            "large_wide.bin": (ids("I") + struct.pack("<I", 70000), "token 70000 is beyond model.vocabulary (512)"),
             "hellaswag_val.bin": (header(20240522, 1, 10) + good, "hellaswag"),
             "gpt2_124M.bin": (header(20240326, 3, 1024) + good, "GPT-2 weights of llm.c"),
             "odd.bin": (good + b"x", "no whole number of 16-bit ids"),
@@ -58,6 +58,12 @@ class DataTest(unittest.TestCase):
         for name, (_, words) in files.items():
             self.refused(cluster, words, data__path=name, **tokens)
         self.refused(cluster, "is a directory, and data.format is bytes", data__path="set", **tokens)
+        # 32-bit ids, with llm.c's header and without one.
+        self.write(cluster.data, "wide.bin", ids("I"))
+        self.write(cluster.data, "llama.bin", header(20240801, 7, 6000) + ids("I"))
+        for name in ("wide.bin", "llama.bin"):
+            cluster.wait_for(lambda: cluster.cli("plan", cluster.job("wide", data__path=name, **tokens))[0] == 0)
+            self.assertIn("178 training samples", cluster.cli("plan", cluster.job("wide", data__path=name, **tokens))[1], name)
         job = cluster.job("set", data={"path": "set", "format": "tokens"}, **tokens)
         code, out, err = cluster.cli("plan", job)
         self.assertEqual(code, 0, err)

@@ -133,9 +133,13 @@ struct Words {
       highest32 = std::max({highest32, w[0] | uint32_t{w[1]} << 16, w[2] | uint32_t{w[3]} << 16});
     }
     uint16_t w;
+    uint32_t wide;
     for (int64_t i = size / 8 * 8; i + 2 <= size; i += 2) {  // the file's end
       std::memcpy(&w, bytes + i, 2);
       highest = std::max(highest, w);
+      if (i % 4 != 0 || i + 4 > size) continue;
+      std::memcpy(&wide, bytes + i, 4);
+      highest32 = std::max(highest32, wide);
     }
   }
   static bool IsText(char c) {

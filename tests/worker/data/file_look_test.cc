@@ -79,6 +79,8 @@ TEST_F(FileLookTest, WiderIdsAreSeen) {
     }
     ExpectProblem(Bytes<int64_t>(2000, vocabulary), "int64", "these look like 64-bit ids");
   }
+  const std::string last = Bytes<uint32_t>(2000, 500) + std::string("\x70\x11\x01\x00", 4);
+  EXPECT_EQ(Look(last).highest_id, 70000) << "the last id of an odd number";
 }
 
 TEST_F(FileLookTest, OtherFilesOfLlmC) {
