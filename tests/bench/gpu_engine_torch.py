@@ -14,26 +14,10 @@ import time
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch_block import Block
 
 MICROS, STEPS, CONTEXT, VOCABULARY = 8, 5, 1024, 50304
 PEAK_FLOPS = 989e12
-
-
-class Block(nn.Module):
-    def __init__(self, hidden, heads):
-        super().__init__()
-        self.heads = heads
-        self.ln_1, self.ln_2 = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
-        self.c_attn, self.c_proj = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
-        self.c_fc, self.c_out = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
-
-    def forward(self, x):
-        batch, positions, hidden = x.shape
-        q, k, v = (part.view(batch, positions, self.heads, hidden // self.heads).transpose(1, 2)
-                   for part in self.c_attn(self.ln_1(x)).split(hidden, dim=2))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.c_proj(y.transpose(1, 2).reshape(batch, positions, hidden))
-        return x + self.c_out(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
 
 
 class Gpt2(nn.Module):

@@ -53,15 +53,15 @@ def write_text(path, size=400000):
         f.write("".join(out)[:size])
 
 
-def run_job(bin_dir, job, name, link, directory):
-    """Runs it on four daemons on the emulator; its step records, those after the first, and its plan."""
+def run_job(bin_dir, job, name, link, directory, nodes=4):
+    """Runs it on so many daemons on the emulator; its step records, those after the first, and its plan."""
     path = os.path.join(directory, "job.yaml")
     with open(path, "w") as f:
         json.dump(job, f)  # JSON is YAML
     run_dir = tempfile.mkdtemp(dir=directory)
     rate = [] if link == "unshaped" else ["--rate", link]
-    r = subprocess.run([f"{bin_dir}/isthmus", "testnet", "--nodes", "4", "--delay", "10ms", "--mtu", "9000", *rate, "--data-dir", directory,
-                        "--run-dir", run_dir, "--json", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=1800)
+    r = subprocess.run([f"{bin_dir}/isthmus", "testnet", "--nodes", str(nodes), "--delay", "10ms", "--mtu", "9000", *rate, "--data-dir", directory,
+                        "--run-dir", run_dir, "--json", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=7200)
     if r.returncode != 0:
         sys.exit(f"testnet failed ({r.returncode}) for {name} on {link}:\n{r.stderr[-3000:]}")
     records, plan = records_of(bin_dir, os.path.join(run_dir, "coordinator"), "bench")

@@ -18,7 +18,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, HERE)
-from wan_bench import records_of  # noqa: E402
+from replicas_bench import run_job  # noqa: E402
 
 EVAL_EVERY, MORE = 20, 1.2  # codecs may take so many more steps
 ROWS = {  # name: compression
@@ -41,15 +41,7 @@ def run(args, name, seed, directory):
                    "eval_every": EVAL_EVERY, "eval_samples": 256},
         "strategy": {"stages": 2, "layers_per_stage": [2, 2]}, "compression": ROWS[name], "checkpoint": {"every": 0},
     }
-    path = os.path.join(directory, "job.yaml")
-    with open(path, "w") as f:
-        json.dump(job, f)  # JSON is YAML
-    run_dir = tempfile.mkdtemp(dir=directory)
-    r = subprocess.run([f"{args.bin}/isthmus", "testnet", "--nodes", "2", "--delay", "10ms", "--mtu", "9000", "--rate", args.link, "--data-dir", directory,
-                        "--run-dir", run_dir, "--json", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=7200)
-    if r.returncode != 0:
-        sys.exit(f"testnet failed ({r.returncode}) for {name}:\n{r.stderr[-3000:]}")
-    records, _ = records_of(args.bin, os.path.join(run_dir, "coordinator"), "bench")
+    records, _, _ = run_job(args.bin, job, name, args.link, directory, nodes=2)
     seconds, curve, wire = 0.0, [], 0
     for x in sorted(records, key=lambda x: int(x.get("step", 0))):
         seconds += x["step_s"]

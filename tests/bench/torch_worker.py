@@ -10,7 +10,6 @@ Rank 0 prints the seconds from the second step's end to the last one's as JSON.
 import contextlib
 import fcntl
 import json
-import math
 import os
 import socket
 import struct
@@ -21,30 +20,9 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
+from torch_block import Block
 
-VOCABULARY, AVERAGE_EVERY, WARM_UP = 256, 10, 2
-
-
-class Block(nn.Module):
-    def __init__(self, hidden, heads=4):
-        super().__init__()
-        self.heads = heads
-        self.ln_1, self.ln_2 = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
-        self.c_attn, self.c_proj = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
-        self.c_fc, self.c_out = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
-
-    def forward(self, x):
-        batch, positions, hidden = x.shape
-        q, k, v = (part.view(batch, positions, self.heads, hidden // self.heads).transpose(1, 2)
-                   for part in self.c_attn(self.ln_1(x)).split(hidden, dim=2))
-        if hasattr(F, "scaled_dot_product_attention"):
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        else:
-            scores = q @ k.transpose(-1, -2) / math.sqrt(hidden // self.heads)
-            mask = torch.ones(positions, positions, dtype=torch.bool).triu(1)
-            y = scores.masked_fill(mask, float("-inf")).softmax(-1) @ v
-        x = x + self.c_proj(y.transpose(1, 2).reshape(batch, positions, hidden))
-        return x + self.c_out(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
+VOCABULARY, HEADS, AVERAGE_EVERY, WARM_UP = 256, 4, 10, 2
 
 
 class Stage(nn.Module):
@@ -57,7 +35,7 @@ class Stage(nn.Module):
             self.wte = nn.Embedding(VOCABULARY, hidden)
         if self.is_first:
             self.wpe = nn.Embedding(context, hidden)
-        self.blocks = nn.ModuleList(Block(hidden) for _ in range(first, end))
+        self.blocks = nn.ModuleList(Block(hidden, HEADS) for _ in range(first, end))
         if self.is_last:
             self.ln_f = nn.LayerNorm(hidden)
         for name, p in self.named_parameters():

@@ -20,8 +20,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, HERE)
-from replicas_bench import write_text  # noqa: E402
-from wan_bench import records_of  # noqa: E402
+from replicas_bench import run_job, write_text  # noqa: E402
 
 NODES, LAYERS, HIDDEN, CONTEXT, MICRO, MICROS = 4, 8, 256, 128, 4, 8
 WARM_UP = 2
@@ -65,22 +64,13 @@ def launch(args):
     return max(worker.wait() for worker in workers)
 
 
-def run_ours(args, link, strategy, compression, steps, directory):
+def run_ours(args, name, link, strategy, compression, steps, directory):
     job = {
         "name": "bench", "seed": 1, "model": {"layers": LAYERS, "hidden": HIDDEN, "heads": 4, "context": CONTEXT}, "data": {"path": "text.txt"},
         "recipe": {"steps": steps, "global_batch": MICRO * MICROS, "micro_batch": MICRO, "learning_rate": 1e-3, "eval_samples": 4},
         "strategy": strategy, "compression": compression, "checkpoint": {"every": 0},
     }
-    path = os.path.join(directory, "job.yaml")
-    with open(path, "w") as f:
-        json.dump(job, f)  # JSON is YAML
-    run_dir = tempfile.mkdtemp(dir=directory)
-    rate = [] if link == "unshaped" else ["--rate", link]
-    r = subprocess.run([f"{args.bin}/isthmus", "testnet", "--nodes", str(NODES), "--delay", "10ms", "--mtu", "9000", *rate, "--data-dir", directory,
-                        "--run-dir", run_dir, "--json", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=3600)
-    if r.returncode != 0:
-        sys.exit(f"testnet failed ({r.returncode}) on {link}:\n{r.stderr[-3000:]}")
-    records, _ = records_of(args.bin, os.path.join(run_dir, "coordinator"), "bench")
+    records, _, _ = run_job(args.bin, job, name, link, directory, NODES)
     return statistics.mean(x["step_s"] for x in records if int(x["step"]) >= WARM_UP)
 
 
@@ -112,7 +102,7 @@ def main():
                 kind, what, *compression = ROWS[name]
                 # Averages of local steps come every tenth step: whole rounds are timed.
                 steps = WARM_UP + -(-(args.steps - WARM_UP) // 10) * 10 if kind == "local" else args.steps
-                seconds = run_torch(args, link, what, steps) if isinstance(what, str) else run_ours(args, link, what, compression[0], steps, directory)
+                seconds = run_torch(args, link, what, steps) if isinstance(what, str) else run_ours(args, name, link, what, compression[0], steps, directory)
                 if isinstance(what, str):
                     yardstick.setdefault((kind, link), seconds)
                 ratio = yardstick[kind, link] / seconds if (kind, link) in yardstick else None
