@@ -15,15 +15,22 @@
 
 namespace isthmus {
 
+int OpenNameless(const std::string& directory) {
+  const int fd = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return fd;
+  std::string name = directory + "/isthmus-spill-XXXXXX";  // a file system without O_TMPFILE
+  const int named = ::mkostemp(name.data(), O_CLOEXEC);
+  if (named >= 0) ::unlink(name.c_str());
+  return named;
+}
+
 absl::StatusOr<std::unique_ptr<ScratchFile>> ScratchFile::Create(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error)
     return absl::UnavailableError(absl::StrCat("can't make ", directory, ": ", error.message()));
-  std::string path = directory + "/scratch-XXXXXX";
-  const int fd = ::mkostemp(path.data(), O_CLOEXEC);
+  const int fd = OpenNameless(directory);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("making a file in ", directory));
-  ::unlink(path.c_str());
   return std::unique_ptr<ScratchFile>(new ScratchFile(directory, fd));
 }
 

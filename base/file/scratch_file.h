@@ -15,6 +15,10 @@
 
 namespace isthmus {
 
+// The descriptor of a new file in `directory`, to read and to write, that has no name there; -1:
+// errno says why.
+int OpenNameless(const std::string& directory);
+
 class ScratchFile : public ByteSource {
  public:
   // On the file system of `directory`, which is made if it is not there.

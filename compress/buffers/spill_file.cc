@@ -1,26 +1,17 @@
 #include "compress/buffers/spill_file.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "base/file/scratch_file.h"
 #include "base/status.h"
 
 namespace isthmus::compress {
 namespace {
-
-int OpenNameless(const std::string& directory) {
-  const int fd = open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return fd;
-  std::string name = directory + "/isthmus-spill-XXXXXX";  // a file system without O_TMPFILE
-  const int named = mkostemp(name.data(), O_CLOEXEC);
-  if (named >= 0) unlink(name.c_str());
-  return named;
-}
 
 // Reserves, or where the file system can't, checks the free space and sets the length.
 int Reserve(int fd, int64_t bytes, int64_t* available) {
