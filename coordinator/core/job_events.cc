@@ -125,8 +125,15 @@ absl::Status JobTable::OnStep(const std::string& node_id, const StepRecord& reco
   }
   ASSIGN_OR_RETURN(std::optional<MergedStep> merged, job->merger.Add(record));
   if (!merged.has_value()) return absl::OkStatus();
-  for (const StepRecord& r : merged->stages) AddBytes(r, job->plan, &job->boundaries);
-  JobRecord& m = merged->record;
+  KeepRecord(job, *std::move(merged), unix_ms);
+  CheckOverdue(job, job->recent.back().record.step_s(), now);
+  Touch(job);
+  return absl::OkStatus();
+}
+
+void JobTable::KeepRecord(Job* job, MergedStep merged, int64_t unix_ms) {
+  for (const StepRecord& r : merged.stages) AddBytes(r, job->plan, &job->boundaries);
+  JobRecord& m = merged.record;
   m.set_unix_ms(unix_ms);
   JobStatus& s = job->status;
   SetStep(job, std::max(s.step(), m.step() + 1));
@@ -140,9 +147,6 @@ absl::Status JobTable::OnStep(const std::string& node_id, const StepRecord& reco
   if (static_cast<int>(job->recent.size()) > kRecentRecords) job->recent.pop_front();
   unsaved_.push_back({job->id, std::move(m)});
   while (static_cast<int>(unsaved_.size()) > kMaxUnsavedRecords) unsaved_.pop_front();
-  CheckOverdue(job, job->recent.back().record.step_s(), now);
-  Touch(job);
-  return absl::OkStatus();
 }
 
 Commands JobTable::OnRegistered(const std::string& node_id, const isthmus::Register& request,

@@ -246,6 +246,18 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   if (job->removing)
     return absl::FailedPreconditionError(absl::StrCat("job ", id, " is being removed"));
   ISTHMUS_CHECK(plan.generation() > job->status.generation());  // the store never repeats one
+  while (!job->recent.empty() && job->recent.back().record.step() >= plan.start_step())
+    job->recent.pop_back();
+  unsaved_.erase(std::remove_if(unsaved_.begin(), unsaved_.end(),
+                                [&](const StoredRecord& r) {
+                                  return r.job_id == id && r.record.step() >= plan.start_step();
+                                }),
+                 unsaved_.end());
+  // A rank may be killed between its part of the checkpoint and its record of the step before it.
+  for (MergedStep& step : job->merger.TakeRest(plan.start_step(), job->plan)) {
+    const int64_t unix_ms = job->recent.empty() ? 0 : job->recent.back().record.unix_ms();
+    KeepRecord(job, std::move(step), unix_ms);
+  }
   if (!SameCut(job->plan, plan)) job->boundaries.clear();
   job->plan = plan;
   job->spec = plan.job();
@@ -261,13 +273,6 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   job->kept_asked.reset();
   job->checkpoint_trouble.clear();
   job->stop_reason = job->leaving = job->leaving_node = "";
-  while (!job->recent.empty() && job->recent.back().record.step() >= plan.start_step())
-    job->recent.pop_back();
-  unsaved_.erase(std::remove_if(unsaved_.begin(), unsaved_.end(),
-                                [&](const StoredRecord& r) {
-                                  return r.job_id == id && r.record.step() >= plan.start_step();
-                                }),
-                 unsaved_.end());
   JobStatus& s = job->status;
   s.set_generation(plan.generation());
   SetStep(job, plan.start_step());

@@ -285,6 +285,7 @@ class JobTable {
   void Confirm(Job* job, int stage, absl::Time now);
   Commands TickGone(Job* job, const Membership& members, absl::Time now);
   bool Revive(Job* job, absl::Time now);
+  void KeepRecord(Job* job, MergedStep merged, int64_t unix_ms);
   void CheckOverdue(Job* job, double step_s, absl::Time now);
   static void RestoreTrouble(Job* job);
   static void RestoreBecause(Job* job);

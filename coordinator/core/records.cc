@@ -128,6 +128,26 @@ absl::StatusOr<std::optional<MergedStep>> RecordMerger::Add(const StepRecord& re
   return std::optional<MergedStep>();
 }
 
+std::vector<MergedStep> RecordMerger::TakeRest(int64_t before, const Plan& plan) {
+  std::vector<MergedStep> rest;
+  const double batch = plan.job().recipe().global_batch();
+  for (auto it = pending_.begin(); it != pending_.end() && it->first < before;) {
+    double told = 0;  // samples whose loss is known
+    for (const auto& [rank, r] : it->second) {
+      if (r.has_loss()) told += ShareOf(plan, plan.ranks(rank).replica()).count();
+    }
+    if (told > 0) {
+      MergedStep merged;
+      merged.record = Merge(it->second);
+      merged.record.set_loss(merged.record.loss() * batch / told);
+      for (auto& [rank, r] : it->second) merged.stages.push_back(std::move(r));
+      rest.push_back(std::move(merged));
+    }
+    it = pending_.erase(it);
+  }
+  return rest;
+}
+
 void RecordMerger::MarkDone(int64_t step) {
   ahead_.insert(step);
   if (static_cast<int>(ahead_.size()) > kMaxAhead) next_step_ = *ahead_.begin();

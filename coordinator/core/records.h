@@ -41,6 +41,11 @@ class RecordMerger {
   // here or is broken.
   absl::StatusOr<std::optional<MergedStep>> Add(const StepRecord& record);
 
+  // Of the steps before `before`, those that some rank of `plan` told of and another one no longer
+  // can: merged from what was told. Of their loss, the replicas that told it stand for all; where
+  // none did, a step is left out. For a run that goes on from a checkpoint: its steps were made.
+  std::vector<MergedStep> TakeRest(int64_t before, const Plan& plan);
+
   // Every step before this one is merged (or given up).
   int64_t next_step() const { return next_step_; }
 

@@ -6,6 +6,7 @@
 namespace isthmus::coordinator {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -326,6 +327,26 @@ TEST_F(JobsTest, BytesOfBoundariesAreCountedAnewWhereTheCutIsAnother) {
   run(plan_of(3, 2, 5));
   EXPECT_EQ(bytes().wire_bytes(), 10);
   EXPECT_EQ(bytes().from_step(), 2);
+}
+
+// No step is missing in the log of a run that goes on.
+TEST_F(JobsTest, StepsBeforeAResumeAreKeptThoughARankWasLost) {
+  Run();
+  for (int64_t step : {0, 2}) Step(step, 2);
+  StepRecord last;
+  last.set_job_id("bible-1");
+  last.set_generation(1);
+  last.set_step(1);
+  last.set_rank(kStages - 1);
+  last.set_has_loss(true);
+  last.set_loss(4);
+  ASSERT_TRUE(jobs_.OnStep(Node(kStages - 1), last, At(2), 1000).ok());
+  Tell(0, SessionEvent::FAILED, 3);
+  ASSERT_TRUE(jobs_.Start("bible-1", MakePlan(2, 2), At(4)).ok());
+  std::vector<double> losses;
+  for (const auto& r : jobs_.Find("bible-1")->recent) losses.push_back(r.record.loss());
+  EXPECT_THAT(losses, ElementsAre(5, 4)) << "of steps 0 and 1";
+  EXPECT_EQ(jobs_.Find("bible-1")->status.step(), 2);
 }
 
 TEST_F(JobsTest, OneLiveJobOfAName) {

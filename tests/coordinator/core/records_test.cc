@@ -62,6 +62,32 @@ TEST(RecordMerger, LossesOfReplicasAddUp) {
   EXPECT_EQ(merger.Add(second).value()->record.loss(), 2.25);
 }
 
+// A daemon was killed between its part of checkpoint 10 and its record of step 9.
+TEST(RecordMerger, TheLastStepsOfARunAreMadeOfWhatWasTold) {
+  Plan plan;
+  plan.mutable_job()->mutable_recipe()->set_global_batch(4);
+  for (int r = 0; r < 3; ++r) plan.add_ranks()->set_replica(r > 0 ? 1 : 0);
+  for (int samples : {3, 1}) plan.add_replicas()->set_samples(samples);
+  RecordMerger merger(1, 3, 8);
+  const auto add = [&](int rank, int64_t step, double share) {
+    StepRecord r = Record(rank, step);
+    r.set_has_loss(share > 0);
+    r.set_loss(share * 2);
+    ASSERT_FALSE(merger.Add(r)->has_value());
+  };
+  add(1, 8, 0);  // nobody who knows a loss told
+  add(0, 9, 0.75);
+  add(1, 9, 0);
+  add(0, 10, 0.75);  // past the checkpoint
+  const std::vector<MergedStep> rest = merger.TakeRest(10, plan);
+  ASSERT_EQ(rest.size(), 1u);
+  EXPECT_EQ(rest[0].record.step(), 9);
+  EXPECT_DOUBLE_EQ(rest[0].record.loss(), 2) << "1.5 of three of four samples";
+  EXPECT_EQ(rest[0].stages.size(), 2u);
+  EXPECT_TRUE(merger.TakeRest(10, plan).empty());
+  EXPECT_EQ(merger.TakeRest(11, plan).size(), 1u);
+}
+
 TEST(RecordMerger, LazyErrorsOfAllBoundariesAreKept) {
   RecordMerger merger(1, 2, 0);
   StepRecord records[2] = {Record(0, 0), Record(1, 0)};
