@@ -35,9 +35,9 @@ absl::Status DialBoard::Stale(const LinkHello& hello) const {
 }
 
 absl::StatusOr<DialBoard::Dial> DialBoard::Await(const std::string& job_id, uint64_t generation,
-                                                 const std::string& link_id,
-                                                 absl::Duration timeout) {
-  const Key key(job_id, generation, link_id);
+                                                 const std::string& link_id, absl::Duration timeout,
+                                                 int connection) {
+  const Key key(job_id, generation, link_id, connection);
   const auto deadline = SteadyAfter(timeout);
   MutexLock lock(&mutex_);
   while (shutdown_.ok() && cancelled_.ok()) {
@@ -63,7 +63,7 @@ absl::StatusOr<DialBoard::Dial> DialBoard::Await(const std::string& job_id, uint
 
 absl::Status DialBoard::Offer(const LinkHello& hello, const std::shared_ptr<ServerCall>& call,
                               absl::Duration timeout) {
-  const Key key(hello.job_id(), hello.generation(), hello.link_id());
+  const Key key(hello.job_id(), hello.generation(), hello.link_id(), hello.connection());
   const auto deadline = SteadyAfter(timeout);
   MutexLock lock(&mutex_);
   RETURN_IF_ERROR(Stale(hello));

@@ -29,10 +29,11 @@ class DialBoard {
     LinkHello hello;
   };
 
-  // Session: the dial of one link. DeadlineExceeded if none came; FailedPrecondition if it came
-  // with another generation, and which.
+  // Session: the dial of one of a link's connections. DeadlineExceeded if none came;
+  // FailedPrecondition if it came with another generation, and which.
   absl::StatusOr<Dial> Await(const std::string& job_id, uint64_t generation,
-                             const std::string& link_id, absl::Duration timeout);
+                             const std::string& link_id, absl::Duration timeout,
+                             int connection = 0);
 
   // Handler: waits until a session takes the dial and OK is returned (then wait for call->ended),
   // or the error to answer with. Ends also when the caller goes away.
@@ -45,7 +46,7 @@ class DialBoard {
   void CancelAwaits(const absl::Status& why);
 
  private:
-  using Key = std::tuple<std::string, uint64_t, std::string>;
+  using Key = std::tuple<std::string, uint64_t, std::string, int>;
   absl::Status Stale(const LinkHello& hello) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Mutex mutex_;

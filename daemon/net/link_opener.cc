@@ -9,21 +9,34 @@
 #include "base/rpc/channel.h"
 #include "base/status.h"
 #include "daemon/net/grpc_link.h"
+#include "daemon/net/striped_stream.h"
 #include "grpcpp/channel.h"
 #include "proto/plan/groups.h"
 
 namespace isthmus::daemon {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr absl::Duration kLookAgain = absl::Milliseconds(200);  // for Cancel
 constexpr absl::Duration kPathPatience = absl::Seconds(5);      // for a message of 4 KiB and back
 constexpr double kPathRoundTrips = 20;
 constexpr absl::Duration kLinkBackoff = absl::Seconds(2);  // a peer that comes up is found soon
 
-absl::Duration Left(Clock::time_point deadline) {
-  return absl::FromChrono(deadline - Clock::now());
+absl::Duration Left(std::chrono::steady_clock::time_point deadline) {
+  return absl::FromChrono(deadline - std::chrono::steady_clock::now());
+}
+
+int Connections(const LinkHello& hello) { return std::max(1, hello.connections()); }
+
+// Of each connection towards the dialling end: all together let through twice what one would, so
+// that one that recovers from a loss does not stall the others.
+int64_t StripeWindow(const LinkPlan& link) {
+  return link.connections() > 1 ? 2 * link.window_bytes() / link.connections()
+                                : link.window_bytes();
+}
+
+// What may wait for its turn: never less than a chunk of each connection and one more.
+int64_t OrderWindow(const LinkPlan& link) {
+  return std::max(link.window_bytes(), 2 * kMaxChunkBytes * link.connections());
 }
 
 // `peer`: the one of plan.ranks at the other end.
@@ -33,7 +46,23 @@ std::string LinkName(const Plan& plan, const LinkPlan& link, const RankPlan& pee
                       ", ", peer.address(), ")");
 }
 
-absl::Status CheckHello(const LinkHello& mine, const LinkChunk& answer) {
+absl::Status CheckChunkBytes(const LinkHello& hello) {
+  if (hello.chunk_bytes() >= 1 && hello.chunk_bytes() <= kMaxChunkBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the peer announces chunks of ",
+                                                 hello.chunk_bytes(), " bytes; 1 to ",
+                                                 kMaxChunkBytes, " are allowed"));
+}
+
+// A peer may make one connection of a link of several: an older daemon does.
+absl::Status CheckConnections(const LinkHello& mine, int connection, const LinkHello& theirs) {
+  const int here = Connections(mine);
+  const int there = Connections(theirs);
+  if (there == here || (there == 1 && connection == 0)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the peer's plan has ", there, " connections for the link, this one's has ", here));
+}
+
+absl::Status CheckHello(const LinkHello& mine, int connection, const LinkChunk& answer) {
   if (!answer.has_hello())
     return absl::InvalidArgumentError("the peer's first message is no hello");
   const LinkHello& hello = answer.hello();
@@ -44,32 +73,26 @@ absl::Status CheckHello(const LinkHello& mine, const LinkChunk& answer) {
   }
   if (hello.link_id() != mine.link_id())
     return absl::InvalidArgumentError("the peer answers for another link");
-  return absl::OkStatus();
-}
-
-absl::StatusOr<int64_t> PeerChunkBytes(const LinkHello& hello) {
-  if (hello.chunk_bytes() < 1 || hello.chunk_bytes() > kMaxChunkBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the peer announces chunks of ",
-                                                   hello.chunk_bytes(), " bytes; 1 to ",
-                                                   kMaxChunkBytes, " are allowed"));
-  }
-  return hello.chunk_bytes();
+  if (hello.connection() != connection)
+    return absl::InvalidArgumentError("the peer answers for another connection of the link");
+  RETURN_IF_ERROR(CheckChunkBytes(hello));
+  return CheckConnections(mine, connection, hello);
 }
 
 }  // namespace
 
-LinkChunk GrpcLinkOpener::Hello(const Plan& plan, const LinkPlan& link,
+LinkHello GrpcLinkOpener::Hello(const Plan& plan, const LinkPlan& link,
                                 const RankPlan& peer) const {
-  LinkChunk chunk;
-  LinkHello* hello = chunk.mutable_hello();
-  hello->set_job_id(plan.job_id());
-  hello->set_generation(plan.generation());
-  hello->set_link_id(link.id());
-  hello->set_from_node_id(options_.node_id);
-  hello->set_to_node_id(peer.node_id());
-  hello->set_chunk_bytes(ChunkBytesOf(link));
-  hello->set_exchanges_codec_state(true);
-  return chunk;
+  LinkHello hello;
+  hello.set_job_id(plan.job_id());
+  hello.set_generation(plan.generation());
+  hello.set_link_id(link.id());
+  hello.set_from_node_id(options_.node_id);
+  hello.set_to_node_id(peer.node_id());
+  hello.set_chunk_bytes(ChunkBytesOf(link));
+  hello.set_exchanges_codec_state(true);
+  if (link.connections() > 1) hello.set_connections(link.connections());
+  return hello;
 }
 
 void GrpcLinkOpener::Cancel(const absl::Status& why) {
@@ -87,16 +110,28 @@ absl::Status GrpcLinkOpener::cancelled() const {
   return cancelled_;
 }
 
-bool GrpcLinkOpener::ExchangeHellos(LinkStream* stream, const LinkChunk& hello, LinkChunk* answer) {
+int GrpcLinkOpener::ExchangeHellos(const Streams& streams, int first, LinkHello hello,
+                                   std::vector<LinkChunk>* answers) {
+  const int count = static_cast<int>(streams.size());
   {
     MutexLock lock(&mutex_);
-    if (!cancelled_.ok()) return false;
-    dialling_.insert(stream);
+    if (!cancelled_.ok()) return first;
+    for (int i = first; i < count; ++i) dialling_.insert(streams[i].get());
   }
-  const bool ok = stream->Write(hello) && stream->Read(answer);
+  int failed = -1;
+  for (int i = first; failed < 0 && i < count; ++i) {
+    LinkChunk chunk;
+    if (i > 0) hello.set_connection(i);
+    *chunk.mutable_hello() = hello;
+    if (!streams[i]->Write(chunk)) failed = i;
+  }
+  for (int i = first; failed < 0 && i < count; ++i) {
+    answers->emplace_back();
+    if (!streams[i]->Read(&answers->back())) failed = i;
+  }
   MutexLock lock(&mutex_);
-  dialling_.erase(stream);
-  return ok;
+  for (int i = first; i < count; ++i) dialling_.erase(streams[i].get());
+  return failed;
 }
 
 absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Open(const Plan& plan,
@@ -113,22 +148,19 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Open(const Plan& p
         absl::StrCat("link ", link.id(), " joins ranks ", link.lower(), " and ", link.upper(),
                      " of ", plan.ranks_size(), ": rank ", my_rank, " can't open it"));
   }
+  if (link.connections() < 0 || link.connections() > kMaxConnections) {
+    return absl::InvalidArgumentError(absl::StrCat("link ", link.id(), " has ", link.connections(),
+                                                   " connections; ", kMaxConnections,
+                                                   " are allowed"));
+  }
   const RankPlan& peer = plan.ranks(other);
   auto opened = dials ? Dial(plan, link, peer, timeout) : Serve(plan, link, peer, timeout);
   if (!opened.ok()) return Annotate(opened.status(), LinkName(plan, link, peer));
   return opened;
 }
 
-absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Dial(const Plan& plan,
-                                                                   const LinkPlan& link,
-                                                                   const RankPlan& peer,
-                                                                   absl::Duration timeout) {
-  const auto deadline = SteadyAfter(timeout);
-  rpc::ChannelOptions channel_options;
-  channel_options.window_bytes = link.window_bytes();
-  channel_options.use_proxy = options_.use_proxy;
-  channel_options.max_backoff = kLinkBackoff;
-  const auto channel = rpc::MakeChannel(peer.address(), channel_options);
+absl::Status GrpcLinkOpener::Connect(grpc::Channel* channel, absl::Duration timeout,
+                                     Clock::time_point deadline) const {
   while (!channel->WaitForConnected(rpc::DeadlineAfter(std::min(kLookAgain, Left(deadline))))) {
     RETURN_IF_ERROR(cancelled());
     if (Clock::now() >= deadline) {
@@ -137,43 +169,116 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Dial(const Plan& p
                        ": check that the daemon runs there and that its port is open"));
     }
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LinkHello> GrpcLinkOpener::DialStreams(const Channels& channels,
+                                                      const LinkHello& hello,
+                                                      absl::Duration timeout,
+                                                      Clock::time_point deadline,
+                                                      Streams* streams) {
+  const int first = static_cast<int>(streams->size());
+  for (const auto& channel : channels) streams->push_back(DialLinkStream(channel));
+  std::vector<LinkChunk> answers;
+  bool late = false;
+  int failed = -1;
+  {
+    Watchdog::Watch watch(options_.watchdog, Left(deadline), [&] {
+      late = true;
+      for (const auto& stream : *streams) stream->Kill(absl::CancelledError(""));
+    });
+    failed = ExchangeHellos(*streams, first, hello, &answers);
+  }
+  RETURN_IF_ERROR(cancelled());
+  absl::Status status;
+  if (failed >= 0) {
+    status = late ? absl::UnavailableError(absl::StrCat(
+                        "connected, but the peer's session did not take the link within ",
+                        absl::FormatDuration(timeout)))
+                  : (*streams)[failed]->WhyBroken();
+  }
+  for (size_t i = 0; status.ok() && i < answers.size(); ++i) {
+    failed = first + static_cast<int>(i);
+    status = CheckHello(hello, failed, answers[i]);
+  }
+  if (status.ok()) return answers.front().hello();
+  return first > 0 ? Annotate(status, ConnectionWords(failed, Connections(hello))) : status;
+}
+
+absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Dial(const Plan& plan,
+                                                                   const LinkPlan& link,
+                                                                   const RankPlan& peer,
+                                                                   absl::Duration timeout) {
+  const auto deadline = SteadyAfter(timeout);
+  rpc::ChannelOptions channel_options;
+  channel_options.window_bytes = StripeWindow(link);
+  channel_options.use_proxy = options_.use_proxy;
+  channel_options.max_backoff = kLinkBackoff;
+  Channels channels = {rpc::MakeChannel(peer.address(), channel_options)};
+  RETURN_IF_ERROR(Connect(channels[0].get(), timeout, deadline));
   NodeInfo meant;
   meant.set_id(peer.node_id());
   meant.set_address(peer.address());
   const absl::Duration patience =
       std::max(kPathPatience, kPathRoundTrips * absl::Seconds(link.round_trip_s()));
   const absl::Status path = prober_.CheckPath(
-      meant, channel.get(), std::min(patience, Left(deadline)), options_.use_proxy);
+      meant, channels[0].get(), std::min(patience, Left(deadline)), options_.use_proxy);
   RETURN_IF_ERROR(cancelled());
   RETURN_IF_ERROR(path);
-  auto stream = DialLinkStream(channel);
-  const LinkChunk hello = Hello(plan, link, peer);
+  Streams streams;
+  const LinkHello hello = Hello(plan, link, peer);
+  ASSIGN_OR_RETURN(const LinkHello theirs,
+                   DialStreams(channels, hello, timeout, deadline, &streams));
+  const int connections = Connections(theirs);
+  if (connections == 1) return MakeLink(plan, link, peer, theirs, std::move(streams));
+
+  channels.clear();
+  for (int i = 1; i < connections; ++i) {
+    channels.push_back(rpc::MakeChannel(peer.address(), channel_options));
+    channels.back()->GetState(true);  // all connect at once
+  }
+  for (int i = 1; i < connections; ++i) {
+    const absl::Status connected = Connect(channels[i - 1].get(), timeout, deadline);
+    if (!connected.ok()) return Annotate(connected, ConnectionWords(i, connections));
+  }
+  RETURN_IF_ERROR(DialStreams(channels, hello, timeout, deadline, &streams).status());
+  return MakeLink(plan, link, peer, theirs, std::move(streams));
+}
+
+absl::StatusOr<LinkHello> GrpcLinkOpener::ServeStream(LinkHello hello, const RankPlan& peer,
+                                                      absl::Duration timeout,
+                                                      Clock::time_point deadline,
+                                                      Streams* streams) {
+  const int connection = static_cast<int>(streams->size());
+  auto dial = options_.board->Await(hello.job_id(), hello.generation(), hello.link_id(),
+                                    connection == 0 ? timeout : Left(deadline), connection);
+  if (absl::IsDeadlineExceeded(dial.status())) {
+    return absl::UnavailableError(absl::StrCat(
+        "nobody dialled within ", absl::FormatDuration(timeout), ": check that the daemon of node ",
+        peer.node_name(), " runs and can reach this one's address"));
+  }
+  RETURN_IF_ERROR(dial.status());
+  auto stream = ServeLinkStream(std::move(dial->call));
+  absl::Status status = CheckChunkBytes(dial->hello);
+  if (status.ok()) status = CheckConnections(hello, connection, dial->hello);
+  if (!status.ok()) {
+    stream->End(status).IgnoreError();
+    return status;
+  }
+  if (Connections(dial->hello) == 1) hello.clear_connections();
+  if (connection > 0) hello.set_connection(connection);
   LinkChunk answer;
-  bool late = false;
+  *answer.mutable_hello() = std::move(hello);
   bool ok = false;
   {
     Watchdog::Watch watch(options_.watchdog, Left(deadline), [&] {
-      late = true;
-      stream->Kill(absl::CancelledError(""));
+      stream->Kill(absl::DeadlineExceededError("no hello within the time to open a link"));
     });
-    ok = ExchangeHellos(stream.get(), hello, &answer);
-  }
-  RETURN_IF_ERROR(cancelled());
-  if (!ok && late) {
-    return absl::UnavailableError(
-        absl::StrCat("connected, but the peer's session did not take the link within ",
-                     absl::FormatDuration(timeout)));
+    ok = stream->Write(answer);
   }
   if (!ok) return stream->WhyBroken();
-  RETURN_IF_ERROR(CheckHello(hello.hello(), answer));
-  GrpcLinkOptions link_options;
-  ASSIGN_OR_RETURN(link_options.receive_chunk_bytes, PeerChunkBytes(answer.hello()));
-  link_options.peer_exchanges_codec_state = answer.hello().exchanges_codec_state();
-  link_options.name = LinkName(plan, link, peer);
-  link_options.send_chunk_bytes = ChunkBytesOf(link);
-  link_options.watchdog = options_.watchdog;
-  return std::unique_ptr<worker::Link>(
-      std::make_unique<GrpcLink>(std::move(link_options), std::move(stream)));
+  streams->push_back(std::move(stream));
+  return std::move(dial->hello);
 }
 
 absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Serve(const Plan& plan,
@@ -181,35 +286,38 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Serve(const Plan& 
                                                                     const RankPlan& peer,
                                                                     absl::Duration timeout) {
   const auto deadline = SteadyAfter(timeout);
-  auto dial = options_.board->Await(plan.job_id(), plan.generation(), link.id(), timeout);
-  if (absl::IsDeadlineExceeded(dial.status())) {
-    return absl::UnavailableError(absl::StrCat(dial.status().message(),
-                                               ": check that the daemon of node ", peer.node_name(),
-                                               " runs and can reach this one's address"));
+  const LinkHello hello = Hello(plan, link, peer);
+  Streams streams;
+  ASSIGN_OR_RETURN(const LinkHello theirs, ServeStream(hello, peer, timeout, deadline, &streams));
+  const int connections = Connections(theirs);
+  for (int i = 1; i < connections; ++i) {
+    const absl::Status status =
+        Annotate(ServeStream(hello, peer, timeout, deadline, &streams).status(),
+                 ConnectionWords(i, connections));
+    if (status.ok()) continue;
+    for (const auto& stream : streams) stream->End(status).IgnoreError();
+    return status;
   }
-  RETURN_IF_ERROR(dial.status());
-  auto stream = ServeLinkStream(std::move(dial->call));
-  GrpcLinkOptions link_options;
-  absl::StatusOr<int64_t> chunk_bytes = PeerChunkBytes(dial->hello);
-  if (!chunk_bytes.ok()) {
-    stream->End(chunk_bytes.status()).IgnoreError();
-    return chunk_bytes.status();
+  return MakeLink(plan, link, peer, theirs, std::move(streams));
+}
+
+std::unique_ptr<worker::Link> GrpcLinkOpener::MakeLink(const Plan& plan, const LinkPlan& link,
+                                                       const RankPlan& peer,
+                                                       const LinkHello& theirs,
+                                                       Streams streams) const {
+  GrpcLinkOptions options;
+  options.receive_chunk_bytes = theirs.chunk_bytes();
+  options.peer_exchanges_codec_state = theirs.exchanges_codec_state();
+  options.name = LinkName(plan, link, peer);
+  options.send_chunk_bytes = ChunkBytesOf(link);
+  options.watchdog = options_.watchdog;
+  std::unique_ptr<LinkStream> stream;
+  if (streams.size() == 1) {
+    stream = std::move(streams[0]);
+  } else {
+    stream = std::make_unique<StripedStream>(std::move(streams), OrderWindow(link));
   }
-  bool ok = false;
-  {
-    Watchdog::Watch watch(options_.watchdog, Left(deadline), [&] {
-      stream->Kill(absl::DeadlineExceededError("no hello within the time to open a link"));
-    });
-    ok = stream->Write(Hello(plan, link, peer));
-  }
-  if (!ok) return stream->WhyBroken();
-  link_options.receive_chunk_bytes = *chunk_bytes;
-  link_options.peer_exchanges_codec_state = dial->hello.exchanges_codec_state();
-  link_options.name = LinkName(plan, link, peer);
-  link_options.send_chunk_bytes = ChunkBytesOf(link);
-  link_options.watchdog = options_.watchdog;
-  return std::unique_ptr<worker::Link>(
-      std::make_unique<GrpcLink>(std::move(link_options), std::move(stream)));
+  return std::make_unique<GrpcLink>(std::move(options), std::move(stream));
 }
 
 }  // namespace isthmus::daemon

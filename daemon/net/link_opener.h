@@ -1,13 +1,16 @@
 // worker::LinkOpener over gRPC: dials the upper stage of a link, or waits for the dial of the lower
 // one (the other way round where the plan says upper_dials), and exchanges hellos. Before its hello
-// the dialling end sees that the right daemon answers and that large messages come through.
-// Thread: any.
+// the dialling end sees that the right daemon answers and that large messages come through. A link
+// of several connections is dialled as one; where the peer answers that it is several, the others
+// follow. An older daemon answers for one. Thread: any.
 #ifndef ISTHMUS_DAEMON_NET_LINK_OPENER_H_
 #define ISTHMUS_DAEMON_NET_LINK_OPENER_H_
 
+#include <chrono>
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "daemon/net/dial_board.h"
 #include "daemon/net/probe.h"
@@ -35,12 +38,31 @@ class GrpcLinkOpener : public worker::LinkOpener {
   void Cancel(const absl::Status& why);
 
  private:
+  using Clock = std::chrono::steady_clock;
+  using Channels = std::vector<std::shared_ptr<grpc::Channel>>;
+  using Streams = std::vector<std::unique_ptr<LinkStream>>;  // of a link, by connection
+
   absl::StatusOr<std::unique_ptr<worker::Link>> Dial(const Plan& plan, const LinkPlan& link,
                                                      const RankPlan& peer, absl::Duration timeout);
+  absl::Status Connect(grpc::Channel* channel, absl::Duration timeout,
+                       Clock::time_point deadline) const;
+  // A call on each channel, which joins `streams`, and hellos; the peer's to the first of them.
+  absl::StatusOr<LinkHello> DialStreams(const Channels& channels, const LinkHello& hello,
+                                        absl::Duration timeout, Clock::time_point deadline,
+                                        Streams* streams);
+  // The stream from `first` on that failed; -1: none did.
+  int ExchangeHellos(const Streams& streams, int first, LinkHello hello,
+                     std::vector<LinkChunk>* answers);
   absl::StatusOr<std::unique_ptr<worker::Link>> Serve(const Plan& plan, const LinkPlan& link,
                                                       const RankPlan& peer, absl::Duration timeout);
-  bool ExchangeHellos(LinkStream* stream, const LinkChunk& hello, LinkChunk* answer);
-  LinkChunk Hello(const Plan& plan, const LinkPlan& link, const RankPlan& peer) const;
+  // The dial of the next connection, answered with `hello`, joins `streams`; the peer's hello.
+  absl::StatusOr<LinkHello> ServeStream(LinkHello hello, const RankPlan& peer,
+                                        absl::Duration timeout, Clock::time_point deadline,
+                                        Streams* streams);
+  std::unique_ptr<worker::Link> MakeLink(const Plan& plan, const LinkPlan& link,
+                                         const RankPlan& peer, const LinkHello& theirs,
+                                         Streams streams) const;
+  LinkHello Hello(const Plan& plan, const LinkPlan& link, const RankPlan& peer) const;
   absl::Status cancelled() const;
 
   const LinkOpenerOptions options_;

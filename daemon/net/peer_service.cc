@@ -9,6 +9,7 @@
 #include "base/link_rate.h"
 #include "base/rpc/channel.h"
 #include "daemon/net/link_error.h"
+#include "daemon/net/striped_stream.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -42,6 +43,13 @@ class Service final : public Peer::Service {
         !first.data().empty()) {
       return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                           "the first message of a link must be a hello with job and link");
+    }
+    if (hello.connection() < 0 || hello.connection() >= std::max(1, hello.connections()) ||
+        hello.connections() > kMaxConnections) {
+      return grpc::Status(
+          grpc::StatusCode::INVALID_ARGUMENT,
+          absl::StrCat("a hello names connection ", hello.connection(), " of ", hello.connections(),
+                       "; a link has 1 to ", kMaxConnections, ", counted from 0"));
     }
     if (const grpc::Status other = Meant(hello.to_node_id()); !other.ok()) return other;
     auto call = std::make_shared<ServerCall>();
