@@ -336,8 +336,7 @@ TEST_F(JobsTest, StepsBeforeAResumeAreKeptThoughARankWasLost) {
   StepRecord last;
   last.set_job_id("bible-1");
   last.set_generation(1);
-  last.set_step(1);
-  last.set_rank(kStages - 1);
+  last.set_step(1), last.set_rank(kStages - 1);
   last.set_has_loss(true);
   last.set_loss(4);
   ASSERT_TRUE(jobs_.OnStep(Node(kStages - 1), last, At(2), 1000).ok());
