@@ -473,6 +473,7 @@ absl::Status Executor::Step() {
   step.learning_rate = result_.learning_rate;
   step.gradient_scale =
       ClipScale(plan_.job().recipe().clip_norm(), std::sqrt(result_.decision.norm_sq()));
+  if (FrozenAt(plan_.job(), step_)) step.frozen_after = plan_.job().recipe().optimizer_warmup();
   return o_.stage->Apply(step);
 }
 

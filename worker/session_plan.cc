@@ -114,7 +114,7 @@ absl::Status SessionPlan::CheckLinks() {
     if (absl::Status s = CheckGroup(plan_, group); !s.ok()) return Wrong(s.message());
     if (PositionIn(group, rank_) < 0) continue;
     groups_.push_back(g);
-    tied = tied || (group.tensors() == GroupPlan::TIED && group.value() == GroupPlan::GRADIENT);
+    tied = tied || (group.tensors() == GroupPlan::TIED && group.value() != GroupPlan::DIFFERENCE);
   }
   if (tied != HoldsTied(plan_, rank_))
     return Wrong(absl::StrCat("the tied group of stage ", mine().stage(),

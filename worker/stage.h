@@ -51,6 +51,9 @@ struct OptimizerStep {
   int64_t step = 0;  // 1-based count of committed steps after this one (bias correction)
   double learning_rate = 0;
   double gradient_scale = 1;  // clipping: min(1, clip_norm / global norm)
+  // quantized_adam after its warm-up of so many steps: gradients have become first moments
+  // (TakeMomentum), and the second moments stay as they are. 0: AdamW.
+  int64_t frozen_after = 0;
 };
 
 struct OuterStep {  // of what replicas agreed on
@@ -116,6 +119,14 @@ class Stage {
                                     absl::Span<float> out) = 0;
   virtual absl::Status WriteGradient(GroupPlan::Tensors set, int64_t first,
                                      absl::Span<const float> in) = 0;
+
+  // quantized_adam after its warm-up: these gradients of the set become this rank's part of the
+  // first moment m,
+  //   share x beta1 x m + (1 - beta1) x gradient
+  // The parts of all ranks of a group, whose shares are 1 together, add up to the new moment. That
+  // is what Read- and WriteGradient carry then, Norm is of, and Apply with frozen_after takes.
+  virtual absl::Status TakeMomentum(GroupPlan::Tensors set, int64_t first, int64_t size,
+                                    double share) = 0;
 
   // Where the OWN elements of each of its layers end, from the first layer on; the last one is
   // Elements(OWN).

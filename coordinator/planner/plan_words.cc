@@ -100,6 +100,7 @@ class Words {
            {layout_.tied_why, layout_.gradients_why, layout_.buckets_why, layout_.local_why})
         if (!why.empty()) Say(why);
     }
+    if (in_.job.recipe().optimizer() == kQuantizedAdam) SayOptimizer();
     double slowest_s = 0;
     for (const Placement& p : layout_.chains) slowest_s = std::max(slowest_s, ComputeSeconds(p));
     Say(absl::StrCat("a step: ", FormatSeconds(layout_.step_s), " = pipeline ",
@@ -112,6 +113,14 @@ class Words {
                                         FormatSeconds(layout_.again_step_s), " after")
                          : ""));
     for (const std::string& line : deadlines_.explanation) Say(line);
+  }
+
+  void SayOptimizer() {
+    Say(absl::StrCat(
+        "optimiser: quantized_adam: ", in_.job.recipe().optimizer_warmup(),
+        " steps of AdamW on exact gradients, each ", FormatSeconds(layout_.warmup_s),
+        " longer than those after them; then the second moment stays as it is, and replicas "
+        "exchange momentum"));
   }
 
   double ComputeSeconds(const Placement& p) const {

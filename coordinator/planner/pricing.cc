@@ -52,6 +52,18 @@ absl::Status PlaceReduction(const JobSpec& job, int replicas, int s, int first, 
       ". Use more stages, or fewer replicas"));
 }
 
+// Room for what the codec of the tied embedding's gradient keeps at an end of the chain.
+absl::Status PlaceTiedResidual(const JobSpec& job, int s, Placement* p) {
+  const int64_t bytes = TiedResidualBytes(job);
+  const NodeInfo& node = *p->nodes[s];
+  p->bytes[s] += bytes;
+  if (bytes == 0 || p->bytes[s] <= StageRoom(node)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "memory: the residual of compression.tied ", job.compression().tied(), " needs ",
+      FormatBytes(bytes), " more on daemon ", node.name(), ", ", FormatBytes(p->bytes[s]),
+      " in all; it may use ", RoomWords(node), ". Use a codec without error feedback"));
+}
+
 // The links of a boundary, without codecs.
 absl::StatusOr<BoundaryChoice> LinksOf(const Placement& p, int boundary, const LinkIndex& links) {
   const NodeInfo &lower = *p.nodes[boundary], &upper = *p.nodes[boundary + 1];
@@ -394,6 +406,7 @@ absl::StatusOr<Placement> PricePlacement(const JobSpec& whole,
     p.compute.push_back(StageTime(job, *nodes[s], first, first + p.layers[s]));
     p.bytes.push_back(StageBytes(job, stages, s, first, first + p.layers[s], *p.nodes[s]));
     if (share.replicas > 1) RETURN_IF_ERROR(PlaceReduction(job, share.replicas, s, first, &p));
+    if (stages > 1 && (s == 0 || s + 1 == stages)) RETURN_IF_ERROR(PlaceTiedResidual(job, s, &p));
     p.slowest_s = std::max(p.slowest_s, p.compute.back().sum());
   }
   for (int b = 0; b + 1 < stages; ++b) {

@@ -37,6 +37,9 @@ constexpr double kFourBitGradientLoss = 0.001;
 // Do the replicas agree after several steps?
 bool Local(const JobSpec& job) { return job.strategy().local_steps() > 1; }
 
+// Do they reduce momentum, from the end of the optimiser's warm-up on?
+bool Freezes(const JobSpec& job) { return job.recipe().optimizer() == kQuantizedAdam; }
+
 struct Group {
   std::vector<int> ranks;
   int64_t elements = 0;
@@ -88,6 +91,7 @@ std::vector<Group> GroupsOf(const JobSpec& job, const Layout& layout) {
     groups.emplace_back();
     groups[0].elements = tied;
     groups[0].tied = true;
+    groups[0].tensors = {{1, job.model().vocabulary(), job.model().hidden()}};
   }
   for (int r = 0; r < layout.replicas() && !groups.empty(); ++r) {
     groups[0].ranks.push_back(r * stages);
@@ -300,17 +304,6 @@ absl::StatusOr<CodecSpec> Choose(const std::string& wanted,
   return ParseCodec(best);
 }
 
-// PowerSGD is made of both: without error feedback what a low rank leaves out would be lost.
-void WithFeedback(CodecSpec* codec, std::string* why) {
-  if (codec->kind() != CodecSpec::LOW_RANK) return;
-  CodecSpec with;
-  with.set_kind(CodecSpec::FEEDBACK);
-  *with.mutable_inner() = *codec;
-  *why = absl::StrCat(FormatCodec(*codec),
-                      " by matrix, with error feedback, as PowerSGD has it -> ", FormatCodec(with));
-  *codec = std::move(with);
-}
-
 // compression.gradient_stages, in words; empty: the job does not say.
 std::string StagesWords(const JobSpec& job, const Layout& layout,
                         const std::vector<Group>& groups) {
@@ -335,9 +328,10 @@ void SayGradients(const JobSpec& job, const std::vector<Group>& groups, Layout* 
   if (layout->gradients_why.empty() && some.empty()) return;
   if (layout->gradients_why.empty()) layout->gradients_why = FormatCodec(layout->gradients);
   const char* each = Local(job) ? "an agreement " : "a step ";
-  layout->gradients_why = absl::StrCat(
-      Local(job) ? "what replicas learnt: " : "gradients of replicas: ", by_auto ? each : "",
-      layout->gradients_why, some);
+  layout->gradients_why = absl::StrCat(Local(job)     ? "what replicas learnt: "
+                                       : Freezes(job) ? "momentum of replicas: "
+                                                      : "gradients of replicas: ",
+                                       by_auto ? each : "", layout->gradients_why, some);
 }
 
 // What the agreements of a round take with this codec: of each fragment in turn, or of all.
@@ -431,6 +425,14 @@ int64_t ReductionBytes(const JobSpec& job, int64_t elements, int replicas) {
   return bytes;
 }
 
+int64_t TiedResidualBytes(const JobSpec& job) {
+  absl::StatusOr<CodecSpec> codec = ParseCodec(job.compression().tied());
+  if (!codec.ok() || !IsTied(job.model())) return 0;
+  std::string words;
+  WithFeedback(&*codec, &words);
+  return ResidualBytes(*codec, {1, job.model().vocabulary(), job.model().hidden()}, 1);
+}
+
 absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout* layout) {
   const std::vector<Group> groups = GroupsOf(job, *layout);
   RETURN_IF_ERROR(FindPairs(job, groups, links, layout));
@@ -440,11 +442,12 @@ absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout*
   const auto between = static_cast<double>(local ? job.strategy().local_steps() : 1);
   const CodecSpec plain;
   // Symmetric levels: others cut the largest gradients. No error feedback by itself: Adam's second
-  // moment takes what comes late for noise (tests/bench, replicas).
+  // moment takes what comes late for noise (tests/bench, replicas); a frozen one does not.
   std::vector<Candidate> candidates = {{"bf16", 0}, {"none", 0}};
   for (const int bits : {8, 4}) {
     if (bits < job.compression().min_bits()) continue;
-    candidates.push_back({absl::StrCat("quant(", bits, ", token, symmetric)"),
+    const std::string quant = absl::StrCat("quant(", bits, ", token, symmetric)");
+    candidates.push_back({Freezes(job) ? absl::StrCat("ef(", quant, ")") : quant,
                           kQuantisedPrice + (bits < 8 ? kStepsForLoss * kFourBitGradientLoss : 0)});
   }
   std::vector<Group> stages;  // their groups alone
@@ -471,12 +474,16 @@ absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout*
                                              [](const Group& g) { return g.tied; });
                                        },
                                        &layout->tied_why));
+    WithFeedback(&layout->tied, &layout->tied_why);
     if (!layout->tied_why.empty())
       layout->tied_why =
           absl::StrCat("tied embedding, over both ends of all replicas: a step ", layout->tied_why);
   }
   SetBuckets(job, groups, layout);
   layout->reduce_s = ReduceSeconds(*layout, groups, layout->gradients, layout->tied);
+  if (Freezes(job))
+    layout->warmup_s =
+        std::max(0.0, ReduceSeconds(*layout, groups, plain, plain) - layout->reduce_s);
   layout->sync_s = layout->reduce_s + VoteSeconds(*layout);
   double hidden_s = layout->sync_s;
   for (size_t r = 0; r < layout->chains.size(); ++r)

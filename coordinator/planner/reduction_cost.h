@@ -16,6 +16,9 @@ namespace isthmus::coordinator {
 // with local steps the weights agreed on, the outer momentum and what was agreed.
 int64_t ReductionBytes(const JobSpec& job, int64_t elements, int replicas);
 
+// Bytes that the codec of compression.tied keeps on each rank with a copy of the tied embedding.
+int64_t TiedResidualBytes(const JobSpec& job);
+
 // Sets the pairs, the codecs (compression.gradients and compression.tied) and the seconds of a
 // layout whose chains are priced. With local steps an agreement's seconds count in parts, one for
 // each of the steps. Unavailable: two ranks of a group have no usable link.

@@ -349,6 +349,16 @@ absl::Status SetAhead(const JobSpec& job, Placement* p) {
   return absl::OkStatus();
 }
 
+void WithFeedback(CodecSpec* codec, std::string* why) {
+  if (codec->kind() != CodecSpec::LOW_RANK) return;
+  CodecSpec with;
+  with.set_kind(CodecSpec::FEEDBACK);
+  *with.mutable_inner() = *codec;
+  *why = absl::StrCat(FormatCodec(*codec),
+                      " by matrix, with error feedback, as PowerSGD has it -> ", FormatCodec(with));
+  *codec = std::move(with);
+}
+
 namespace {
 
 // The exchange of the tied embedding's gradient: its codec, and its seconds without latency.
@@ -380,6 +390,9 @@ absl::Status PriceExchange(const JobSpec& job, const LinkIndex& links, Placement
                      " or less in bf16 | zstd -> ", best);
   } else {
     ASSIGN_OR_RETURN(p->tied, ParseCodec(wanted));
+    std::string why;
+    WithFeedback(&p->tied, &why);
+    if (!why.empty()) p->tied_why = absl::StrCat("tied embedding: ", why);
   }
   p->tied_s = TiedSeconds(job, p->tied, rate);
   return absl::OkStatus();

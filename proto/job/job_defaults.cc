@@ -17,7 +17,6 @@
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
 #include "proto/data/data_files.h"
-#include "proto/job/unbuilt_fields.h"
 
 namespace isthmus {
 namespace {
@@ -142,6 +141,36 @@ void ValidateFragments(const StrategySpec& s, int layers, Errors* errors) {
   errors->Add(CheckRange("strategy.fragment_mix", s.fragment_mix(), 0, 0.99));
 }
 
+// Replicas reduce its momentum at every step.
+void ValidateOptimizer(const RecipeSpec& r, const StrategySpec& s, Errors* errors) {
+  if (!errors->Add(CheckOneOf("recipe.optimizer", r.optimizer(), {kAdamW, kQuantizedAdam}))) return;
+  if (r.optimizer() == kAdamW) {
+    if (r.optimizer_warmup() != 0)
+      errors->Add(absl::InvalidArgumentError(
+          "recipe.optimizer_warmup: adamw has none; leave it out, or set recipe.optimizer: "
+          "quantized_adam"));
+    return;
+  }
+  if (r.steps() >= 1)
+    errors->Add(CheckRange("recipe.optimizer_warmup", r.optimizer_warmup(), 1, r.steps()));
+  if (!(r.beta1() * r.beta1() < r.beta2())) {
+    errors->Add(Bad("recipe.beta1", r.beta1(),
+                    "of a square less than recipe.beta2 with recipe.optimizer quantized_adam: "
+                    "otherwise the step of an element has no bound"));
+  }
+  if (s.replicas() < 2) {
+    errors->Add(Bad("strategy.replicas", s.replicas(),
+                    "2 or more with recipe.optimizer quantized_adam: what it saves is in what "
+                    "replicas exchange; one chain of stages gains nothing by it and takes adamw"));
+  }
+  if (s.local_steps() > 1) {
+    errors->Add(
+        Bad("strategy.local_steps", s.local_steps(),
+            "1 with recipe.optimizer quantized_adam: it reduces the momentum at every step, "
+            "and replicas that seldom meet have nothing to exchange there"));
+  }
+}
+
 void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
   errors->Add(CheckRange("strategy.stages", s.stages(), 0, 256));
   errors->Add(CheckOneOf("strategy.schedule", s.schedule(), {"1f1b", "gpipe", "overlap"}));
@@ -228,9 +257,8 @@ void CheckBackward(const std::string& field, const std::string& text, const std:
         field, ": ", may.message(), "; use another codec, or compression.backward_when all")));
 }
 
-// What replicas exchange goes to several of them, and no element has an earlier version of itself.
-void CheckGradients(const std::string& text, Errors* errors) {
-  const std::string field = "compression.gradients";
+// What ranks reduce goes to several of them, and no element has an earlier version of itself.
+void CheckReduced(const std::string& field, const std::string& text, Errors* errors) {
   if (!errors->Add(CheckCodec(field, text, true)) || text == "auto") return;
   if (GroupsTake(ParseCodec(text).value())) return;
   errors->Add(Bad(field, text,
@@ -288,13 +316,11 @@ void ValidateCompression(const CompressionSpec& c, int hidden, int stages, Error
   CheckBackward("compression.backward", c.backward(), c.backward_when(), errors);
   const bool evaluation_ok =
       errors->Add(CheckCodec("compression.evaluation", c.evaluation(), false));
-  CheckGradients(c.gradients(), errors);
+  CheckReduced("compression.gradients", c.gradients(), errors);
+  CheckReduced("compression.tied", c.tied(), errors);
   errors->Add(CheckRange("compression.min_bits", c.min_bits(), 2, 8));
   if (c.has_gradient_stages())
     errors->Add(CheckRange("compression.gradient_stages", c.gradient_stages(), 0, 256));
-  errors->Add(
-      CheckOneOf("compression.tied", c.tied(),
-                 {"auto", "none", "bf16", "fp16", "none | zstd", "bf16 | zstd", "fp16 | zstd"}));
   if (evaluation_ok) CheckNoAutoencoder("compression.evaluation", c.evaluation(), errors);
   if (evaluation_ok) CheckNoKept("compression.evaluation", c.evaluation(), errors);
   if (evaluation_ok && IsStateful(ParseCodec(c.evaluation()).value())) {
@@ -317,18 +343,6 @@ void ValidateCompression(const CompressionSpec& c, int hidden, int stages, Error
   CheckPairs(c, stages, errors);
   errors->Add(CheckRange("compression.buffer_memory_bytes", c.buffer_memory_bytes(), 0, 1e15));
   errors->Add(CheckRange("compression.buffer_disk_bytes", c.buffer_disk_bytes(), 0, 1e15));
-}
-
-// Keys whose work is not built yet.
-void RefuseUnbuilt(const JobSpec& job, Errors* errors) {
-  const auto refuse = [&](bool named, const char* field) {
-    if (named)
-      errors->Add(absl::UnimplementedError(
-          absl::StrCat(field, " is not built yet in this version: leave it out")));
-  };
-  const RecipeSpec& r = job.recipe();
-  refuse(r.has_optimizer(), kOptimizerField);
-  refuse(r.has_optimizer_warmup(), kOptimizerWarmupField);
 }
 
 absl::Status ValidateName(const std::string& name) {
@@ -364,6 +378,9 @@ void FillDefaults(JobSpec* job) {
   DEFAULT(r, eval_every, 0);
   DEFAULT(r, eval_samples, 64);
   DEFAULT(r, precision, "bf16");
+  DEFAULT(r, optimizer, kAdamW);
+  DEFAULT(r, optimizer_warmup,
+          r->optimizer() == kQuantizedAdam ? std::max<int64_t>(1, r->steps() / 10) : 0);
   DEFAULT(r, deterministic, false);
   StrategySpec* s = job->mutable_strategy();
   DEFAULT(s, stages, s->layers_per_stage_size());
@@ -413,6 +430,7 @@ std::vector<absl::Status> JobErrors(const JobSpec& job) {
   }
   errors.Add(CheckRange("data.validation_share", job.data().validation_share(), 0, 0.9));
   ValidateRecipe(job.recipe(), &errors);
+  ValidateOptimizer(job.recipe(), job.strategy(), &errors);
   ValidateStrategy(job.strategy(), job.model().layers(), &errors);
   ValidateCompression(job.compression(), job.model().hidden(), job.strategy().stages(), &errors);
   if (job.compression().backward_when() == "epilogue" && job.strategy().schedule() == "overlap") {
@@ -420,7 +438,6 @@ std::vector<absl::Status> JobErrors(const JobSpec& job) {
         "compression.backward_when: steps of strategy.schedule overlap have no epilogue: the "
         "forward passes of the next step go on meanwhile; use all"));
   }
-  RefuseUnbuilt(job, &errors);
   errors.Add(CheckRange("checkpoint.every", job.checkpoint().every(), 0, 1e9));
   errors.Add(CheckRange("checkpoint.keep", job.checkpoint().keep(), 1, 1000));
   return list;

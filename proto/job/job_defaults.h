@@ -19,6 +19,9 @@ void FillDefaults(JobSpec* job);
 // step is whole.
 constexpr int kMaxLocalSteps = 4000;
 
+// recipe.optimizer.
+inline constexpr char kAdamW[] = "adamw", kQuantizedAdam[] = "quantized_adam";
+
 // Of the layer norms: what the job says, else the default.
 double NormEpsilon(const ModelSpec& model);
 // The head shares the token embedding's weights: model.tied, and so it is where the job says

@@ -202,7 +202,7 @@ int CountForwards(const google::protobuf::RepeatedPtrField<Action>& list) {
 
 bool CountsTiedNorm(const Plan& plan, int rank) {
   for (const GroupPlan& group : plan.groups()) {
-    if (group.tensors() == GroupPlan::TIED && group.value() == GroupPlan::GRADIENT &&
+    if (group.tensors() == GroupPlan::TIED && group.value() != GroupPlan::DIFFERENCE &&
         PositionIn(group, rank) >= 0)
       return group.ranks(0) == rank;
   }

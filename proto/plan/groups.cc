@@ -109,14 +109,13 @@ GroupPlan* AddGroup(const std::string& id, const std::vector<int>& ranks, GroupP
   return group;
 }
 
-void SetTied(const ModelSpec& model, GroupPlan* group) {
-  group->set_tensors(GroupPlan::TIED);
-  group->set_rows(model.vocabulary());
-  group->set_width(model.hidden());
-}
-
 bool IsByMatrix(const GroupPlan& group) {
   return ByMatrix(group.contribution()) || ByMatrix(group.sum());
+}
+
+// What ranks reduce at the end of each step.
+GroupPlan::Value StepValue(const JobSpec& job) {
+  return job.recipe().optimizer() == kQuantizedAdam ? GroupPlan::MOMENTUM : GroupPlan::GRADIENT;
 }
 
 void SetShapes(const std::vector<TensorDims>& tensors, GroupPlan* group) {
@@ -173,6 +172,16 @@ std::vector<GroupPlan> FragmentsOf(const LayerTensors& layers, const JobSpec& jo
   return parts;
 }
 
+// Rows of one element where the codec works by matrix, else those of the embedding.
+void SetTied(const ModelSpec& model, GroupPlan* group) {
+  group->set_tensors(GroupPlan::TIED);
+  const bool by_matrix = IsByMatrix(*group);
+  const int64_t rows = model.vocabulary(), width = model.hidden();
+  group->set_rows(by_matrix ? rows * width : rows);
+  group->set_width(by_matrix ? 1 : width);
+  if (by_matrix) SetShapes({{1, rows, width}}, group);
+}
+
 // The shapes that a group by matrix needs; of another one none.
 bool ShapesFit(const GroupPlan& group) {
   if (!IsByMatrix(group)) return group.shapes().empty();
@@ -203,10 +212,11 @@ void AddTiedGroup(const CodecSpec& codec, Plan* plan) {
   }
   for (const auto& [replica, ranks] : ends) {
     if (ranks.size() < 2) continue;
-    SetTied(
-        plan->job().model(),
+    GroupPlan* group =
         AddGroup(local ? absl::StrCat(kTiedGroup, ".", replica) : kTiedGroup, ranks,
-                 ranks.size() == 2 ? GroupPlan::EXCHANGE : GroupPlan::SHARDED, codec, codec, plan));
+                 ranks.size() == 2 ? GroupPlan::EXCHANGE : GroupPlan::SHARDED, codec, codec, plan);
+    SetTied(plan->job().model(), group);
+    group->set_value(StepValue(plan->job()));
   }
 }
 
@@ -219,7 +229,7 @@ void AddGradientGroups(const CodecSpec& contribution, const CodecSpec& sum,
                        const std::vector<LayerTensors>& layers_of_stage,
                        const std::vector<int>& buckets, Plan* plan) {
   const bool local = MakesLocalSteps(*plan);
-  const GroupPlan::Value value = local ? GroupPlan::DIFFERENCE : GroupPlan::GRADIENT;
+  const GroupPlan::Value value = local ? GroupPlan::DIFFERENCE : StepValue(plan->job());
   const int stages = static_cast<int>(layers_of_stage.size());
   const auto add = [&](const std::string& id, int stage, bool coded) {
     GroupPlan* group =
@@ -250,10 +260,6 @@ void AddGradientGroups(const CodecSpec& contribution, const CodecSpec& sum,
     SetTied(plan->job().model(), group);
     if (plan->job().strategy().fragments() > 1)
       group->set_parts(plan->job().strategy().fragments());
-    if (!IsByMatrix(*group)) continue;
-    SetShapes({{1, group->rows(), group->width()}}, group);
-    group->set_rows(group->rows() * group->width());
-    group->set_width(1);
   }
 }
 
@@ -286,6 +292,21 @@ absl::Status CheckReplicas(const Plan& plan) {
                                                    " samples of a batch of ",
                                                    plan.job().recipe().global_batch()));
   return absl::OkStatus();
+}
+
+bool FrozenAt(const JobSpec& job, int64_t step) {
+  const RecipeSpec& r = job.recipe();
+  return r.optimizer() == kQuantizedAdam && step >= r.optimizer_warmup();
+}
+
+bool GoesExact(const Plan& plan, const GroupPlan& group, int64_t step) {
+  return group.value() == GroupPlan::MOMENTUM && !FrozenAt(plan.job(), step);
+}
+
+const CodecSpec& GroupCodec(const Plan& plan, const GroupPlan& group, FrameHeader::Kind kind,
+                            int64_t step) {
+  if (GoesExact(plan, group, step)) return CodecSpec::default_instance();
+  return kind == FrameHeader::SUM ? group.sum() : group.contribution();
 }
 
 int PositionIn(const GroupPlan& group, int rank) {
@@ -367,6 +388,8 @@ absl::Status CheckGroup(const Plan& plan, const GroupPlan& group) {
   if (group.rows() <= 0 || group.width() <= 0) return wrong("its tensors have no size");
   if (group.value() == GroupPlan::DIFFERENCE && !MakesLocalSteps(plan))
     return wrong("it reduces differences of weights, and the job makes no local steps");
+  if (group.value() == GroupPlan::MOMENTUM && plan.job().recipe().optimizer() != kQuantizedAdam)
+    return wrong("it reduces first moments, and the optimiser is not quantized_adam");
   const bool sharded = group.rule() == GroupPlan::SHARDED;
   if (!sharded && group.rule() != GroupPlan::EXCHANGE) return wrong("its rule is not known");
   for (const CodecSpec* codec : {&group.contribution(), &group.sum()}) {

@@ -55,12 +55,13 @@ LayerTensors OwnShapes(const Plan& plan, int rank);
 void AddTiedGroup(const CodecSpec& codec, Plan* plan);
 
 // For each stage of several replicas a group of its ranks, which adds up the gradients of all
-// parameters but the tied ones: layers_of_stage[s] (OwnShapes). Sharded: in rows of kGradientRow,
-// or tensor by tensor (GroupPlan.shapes; rows of one element) where the codec works by matrix.
-// buckets[s]: gradients of stage s are reduced in about so many parts (proto/plan/parts.h). With
-// local steps they are of differences of the weights, one for each fragment that the stage has
-// layers of (proto/plan/agreements.h), and the tied embedding has two more groups: of the first
-// stages and of the last ones, which reduce the same bits in the same way.
+// parameters but the tied ones, or the first moments (quantized_adam): layers_of_stage[s]
+// (OwnShapes). Sharded: in rows of kGradientRow, or tensor by tensor (GroupPlan.shapes; rows of one
+// element) where the codec works by matrix. buckets[s]: those of stage s are reduced in about so
+// many parts (proto/plan/parts.h). With local steps they are of differences of the weights, one for
+// each fragment that the stage has layers of (proto/plan/agreements.h), and the tied embedding has
+// two more groups: of the first stages and of the last ones, which reduce the same bits in the same
+// way.
 // compression.gradient_stages: groups of later stages reduce as fp32; those of the tied embedding
 // too, unless all stages are coded.
 constexpr int64_t kGradientRow = 512;  // the width of such a group: what one scale may cover
@@ -82,6 +83,14 @@ Share ShareOf(const Plan& plan, int replica);
 Share SamplesOf(const Share& share, int64_t samples, int64_t batch);
 // InvalidArgument: shares that are not the whole batch, or a rank of no replica.
 absl::Status CheckReplicas(const Plan& plan);
+
+// recipe.optimizer quantized_adam, after its warm-up: the second moment is frozen.
+bool FrozenAt(const JobSpec& job, int64_t step);
+// What the group's ranks exchange in this step goes as fp32: MOMENTUM, in the warm-up.
+bool GoesExact(const Plan& plan, const GroupPlan& group, int64_t step);
+// Of its frames in this step; kind CONTRIBUTION or SUM.
+const CodecSpec& GroupCodec(const Plan& plan, const GroupPlan& group, FrameHeader::Kind kind,
+                            int64_t step);
 
 // Place of `rank` in group.ranks; -1: it is not in it.
 int PositionIn(const GroupPlan& group, int rank);

@@ -9,7 +9,7 @@ namespace isthmus {
 namespace {
 
 bool IsBucket(const GroupPlan& group) {
-  return group.value() == GroupPlan::GRADIENT && group.tensors() == GroupPlan::OWN;
+  return group.value() != GroupPlan::DIFFERENCE && group.tensors() == GroupPlan::OWN;
 }
 
 }  // namespace

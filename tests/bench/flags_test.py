@@ -7,7 +7,7 @@ import unittest
 import xml.etree.ElementTree
 
 BIN = os.environ.get("ISTHMUS_BIN", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "bin"))
-PROGRAMS = ("convergence_bench", "predict_trial")
+PROGRAMS = ("convergence_bench", "exchange_bench", "predict_trial")
 
 
 def run(program, *arguments):
@@ -25,6 +25,7 @@ class FlagsTest(unittest.TestCase):
     def test_what_is_unknown_is_refused(self):
         with tempfile.NamedTemporaryFile() as text:
             for program, arguments in (("convergence_bench", ["--no-such-flag"]), ("convergence_bench", ["ten"]),
+                                       ("exchange_bench", ["tides"]), ("exchange_bench", ["tied", "/no/such/text"]),
                                        ("predict_trial", [text.name, "--no-such-flag"]), ("predict_trial", ["/no/such/text"])):
                 done = run(program, *arguments)
                 self.assertEqual(done.returncode, 2, (program, arguments, done.stdout))

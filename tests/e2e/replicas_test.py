@@ -120,6 +120,43 @@ class ReplicasTest(unittest.TestCase):
         self.assertEqual(cluster.losses("parts"), cluster.losses("whole"))
         self.assertEqual(cluster.cli("checkpoints", "parts", "--verify")[0], 0)
 
+    def test_a_frozen_second_moment_takes_momentum_of_few_bits(self):
+        """recipe.optimizer quantized_adam: exact gradients, then few bits; stopped after the freeze, it goes on to the bit."""
+        cluster = self.cluster(4)
+        options = dict(strategy__stages=2, strategy__replicas=2, strategy__nodes=["d0", "d1", "d2", "d3"], strategy__layers_per_stage=[2, 2],
+                       recipe__global_batch=4, recipe__micro_batch=2, recipe__steps=200, recipe__optimizer="quantized_adam",
+                       recipe__optimizer_warmup=20, recipe__eval_samples=0, checkpoint__every=0,
+                       compression__gradients="ef(quant(4, token, symmetric))", compression__tied="ef(quant(8, token, symmetric))")
+        job = cluster.job("whole", **options)
+        cluster.wait_for(lambda: cluster.cli("plan", job)[0] == 0)
+        code, out, err = cluster.cli("plan", job)
+        for words in ("optimiser: quantized_adam: 20 steps of AdamW on exact gradients", "momentum: its layers", "momentum: tied embedding"):
+            self.assertIn(words, out)
+        code, out, err = cluster.cli("plan", job, "--set", "strategy.replicas=1")
+        self.assertNotEqual(code, 0)
+        self.assertIn("strategy.replicas: '1' is not allowed; it must be 2 or more with recipe.optimizer quantized_adam", err)
+        cluster.submit(job)
+        cluster.wait_state({"finished"}, "whole")
+        losses = cluster.losses("whole")
+        self.assertLess(sum(losses[s] for s in range(195, 200)), 0.8 * sum(losses[s] for s in range(5)))
+        records = [json.loads(line) for line in cluster.cli("logs", "whole", "--json")[1].splitlines() if line.strip()]
+        sent = {int(r["step"]): int(r.get("wire_bytes", 0)) for r in records}
+        self.assertLess(3 * sent[150], sent[10], "momentum in 4 and 8 bits, beside activations in fp32")
+        job = cluster.job("parts", **options)
+        cluster.submit(job)
+        cluster.wait_state({"running"}, "parts", step=40)
+        self.assertEqual(cluster.cli("stop", "parts")[0], 0)
+        status = cluster.wait_state({"stopped"}, "parts")
+        self.assertLess(int(status["checkpoint_step"]), 200)
+        cluster.submit(job, "--resume")
+        cluster.wait_state({"finished"}, "parts")
+        self.assertEqual(cluster.losses("parts"), losses)
+        # One replica is left: AdamW takes over its moments.
+        alone = {**options, "strategy__replicas": 1, "strategy__nodes": ["d0", "d1"], "recipe__steps": 210, "recipe__optimizer": "adamw"}
+        del alone["recipe__optimizer_warmup"]
+        cluster.submit(cluster.job("parts", **alone), "--resume", "--accept-changes", "--wait")
+        self.assertEqual(int(cluster.wait_state({"finished"}, "parts")["step"]), 210)
+
     def test_fragments_cross_while_training_goes_on(self):
         cluster = self.cluster(2)
         options = dict(strategy__stages=1, strategy__replicas=2, strategy__local_steps=8, strategy__fragments=2, strategy__fragment_delay=2,

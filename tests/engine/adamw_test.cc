@@ -1,6 +1,10 @@
 #include "worker/engine/adamw.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -58,6 +62,44 @@ TEST(AdamW, SumOfSquares) {
   EXPECT_NEAR(SumOfSquares(g) / sum, 1, 1e-12);
   g.data_ptr<float>()[7] = NAN;
   EXPECT_TRUE(std::isnan(SumOfSquares(g)));
+}
+
+// The last step of the warm-up and the first frozen one are one formula, given the same moments.
+TEST(AdamW, AFrozenStepIsOneWithItsMomentsGiven) {
+  AdamWOptions options;
+  const at::Tensor gradient = at::arange(1, 9, at::kFloat).mul_(1e-3);
+  at::Tensor plain = at::ones({8}), frozen = at::ones({8});
+  AdamWState a = ZeroState(plain), b = ZeroState(frozen);
+  for (int64_t step = 1; step <= 4; ++step) {
+    AdamWUpdate(options, {step, 1e-2, 1}, true, gradient, plain, &a);
+    if (step < 4) {
+      AdamWUpdate(options, {step, 1e-2, 1}, true, gradient, frozen, &b);
+      continue;
+    }
+    b.exp_avg_sq.copy_(a.exp_avg_sq);
+    AdamWUpdate(options, {step, 1e-2, 1, 4}, true, a.exp_avg.clone(), frozen, &b);
+  }
+  EXPECT_TRUE(at::equal(plain, frozen));
+  EXPECT_TRUE(at::equal(a.exp_avg, b.exp_avg));
+  const at::Tensor before = b.exp_avg_sq.clone();
+  AdamWState c = {b.exp_avg.clone(), b.exp_avg_sq.clone()};
+  at::Tensor other = frozen.clone();
+  AdamWUpdate(options, {9, 1e-2, 0.5, 4}, true, a.exp_avg.clone(), frozen, &b);
+  AdamWUpdateInOperators(options, {9, 1e-2, 0.5, 4}, true, a.exp_avg.clone(), other, &c);
+  EXPECT_TRUE(at::equal(frozen, other)) << "the same bits on a GPU";
+  EXPECT_TRUE(at::equal(b.exp_avg_sq, before));
+}
+
+// A frozen v of zero: an element whose gradients begin after the freeze.
+TEST(AdamW, AFrozenStepHasABound) {
+  AdamWOptions options;
+  options.weight_decay = 0;
+  EXPECT_NEAR(MostOfRate(options), 1.165, 0.001);
+  at::Tensor w = at::zeros({2});
+  AdamWState state = ZeroState(w);
+  const at::Tensor moment = at::ones({2});
+  AdamWUpdate(options, {1000, 1e-2, 1, 10}, false, moment, w, &state);
+  EXPECT_NEAR(w.data_ptr<float>()[0], -1e-2 * MostOfRate(options), 1e-6);
 }
 
 }  // namespace

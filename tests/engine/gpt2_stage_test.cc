@@ -187,6 +187,39 @@ TEST(Gpt2Stage, AHeadOfItsOwnOnAGpu) {
   }
 }
 
+// quantized_adam after its warm-up, in loops and in operators.
+TEST(Gpt2Stage, AFrozenSecondMomentStays) {
+  JobSpec job = TinyJob();
+  job.mutable_recipe()->set_precision("fp32");
+  Pipeline cpu(MakePlan(job, {4})), gpu(MakePlan(job, {4}), {EngineOptions{"cpu", 1, true}});
+  for (Pipeline* p : {&cpu, &gpu}) {
+    for (int step = 0; step < 3; ++step) p->Step(step);
+    const auto before = Floats(p->ExportOptimizer());
+    std::vector<float> gradient(p->stage(0).Elements(GroupPlan::OWN)), moment(gradient.size());
+    p->Gradients(3);
+    ASSERT_TRUE(p->stage(0).ReadGradient(GroupPlan::OWN, 0, absl::MakeSpan(gradient)).ok());
+    ASSERT_TRUE(p->stage(0).TakeMomentum(GroupPlan::OWN, 0, gradient.size(), 1).ok());
+    ASSERT_TRUE(p->stage(0).ReadGradient(GroupPlan::OWN, 0, absl::MakeSpan(moment)).ok());
+    const std::vector<float>& wte = before.at("transformer.wte.weight.exp_avg");  // comes first
+    for (size_t i = 0; i < wte.size(); ++i)
+      ASSERT_NEAR(moment[i], 0.9 * wte[i] + 0.1 * gradient[i], 1e-6) << i;
+    worker::OptimizerStep step;
+    step.step = 4;
+    step.learning_rate = 1e-3;
+    step.gradient_scale = 0.5;
+    step.frozen_after = 3;
+    ASSERT_TRUE(p->stage(0).Apply(step).ok());
+    const auto after = Floats(p->ExportOptimizer());
+    EXPECT_EQ(after.at("transformer.wte.weight.exp_avg")[7], 0.5f * moment[7]);
+    for (const auto& [name, values] : before) {
+      if (name.find("exp_avg_sq") != std::string::npos) {
+        EXPECT_EQ(after.at(name), values) << name;
+      }
+    }
+  }
+  EXPECT_NEAR(cpu.Loss(4), gpu.Loss(4), 1e-5);
+}
+
 TEST(Gpt2Stage, CheckpointGoesOnBitForBitAlsoUnderAnotherCut) {
   Pipeline a(MakePlan(TinyJob(), {1, 3}));
   for (int step = 0; step < 5; ++step) a.Step(step);

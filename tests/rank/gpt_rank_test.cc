@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "tests/rank/gpt_world.h"
+#include "tests/worker/link/memory_states.h"
 #include "tests/worker/stage_watch.h"
 
 namespace isthmus::worker {
@@ -69,6 +70,40 @@ TEST(GptRank, AHeadOfItsOwnAnyCutEqualsOneProcessAndResumes) {
   shape.stages = 2;
   shape.schedule = "overlap";
   EXPECT_LT(RunGpt(shape, corpus).losses.back(), 0.8 * one.losses.front());
+}
+
+// compression.tied, of two ends: what codecs leave of the gradient is learnt from as well, and a
+// resume takes up the residuals.
+TEST(GptRank, TheTiedGradientTakesAnyCodecOfGroups) {
+  WorldShape shape = SmallGpt();
+  shape.stages = 2;
+  shape.steps = 60;
+  shape.constant_rate = true;
+  shape.checkpoint_every = 20;
+  const TextCorpus corpus(GenerateText(4000, 1), shape.context, 20);
+  const GptRun plain = RunGpt(shape, corpus);
+  const double last = MeanOfLast(plain.losses, 6);
+  for (const char* codec :
+       {"quant(8, token, symmetric)", "ef(quant(4, token, symmetric))", "ef(lowrank(4))"}) {
+    shape.tied = codec;
+    MemoryStore store;
+    MemoryStates states;
+    World::Options options = GptOptions(&store, &corpus);
+    options.codec_states = &states;
+    const GptRun whole = RunWorld(MakePlan(shape), options);
+    EXPECT_NE(whole.losses, plain.losses) << codec << " changes nothing: it is not used";
+    EXPECT_LT(MeanOfLast(whole.losses, 6), 1.02 * last) << codec;
+    WorldShape first = shape;
+    first.steps = 20;
+    MemoryStore other;
+    MemoryStates other_states;
+    options = GptOptions(&other, &corpus);
+    options.codec_states = &other_states;
+    RunWorld(MakePlan(first), options);
+    const GptRun rest = RunWorld(MakePlan(shape, 2, 20), options);
+    ASSERT_THAT(rest.losses, SizeIs(40)) << codec;
+    for (int i = 0; i < 40; ++i) EXPECT_EQ(rest.losses[i], whole.losses[20 + i]) << codec << i;
+  }
 }
 
 TEST(GptRank, ResumesOnAnotherCut) {

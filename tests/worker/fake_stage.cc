@@ -174,6 +174,10 @@ class FakeStage : public Stage {
                     [&](Parameter& p, size_t i, int64_t at) { p.gradient[i] = ToInt(in[at]); });
   }
 
+  absl::Status TakeMomentum(GroupPlan::Tensors, int64_t, int64_t, double) override {
+    return absl::UnimplementedError("fake: parts of numbers modulo a prime are none");
+  }
+
   absl::Status BeginRounds() override {
     for (auto& [name, p] : params_) {
       p.agreed = p.value;

@@ -50,6 +50,10 @@ class StageWatch::Watched : public Stage {
                              absl::Span<const float> in) override {
     return stage_->WriteGradient(set, first, in);
   }
+  absl::Status TakeMomentum(GroupPlan::Tensors set, int64_t first, int64_t size,
+                            double share) override {
+    return stage_->TakeMomentum(set, first, size, share);
+  }
   absl::Status BeginRounds() override { return stage_->BeginRounds(); }
   absl::Status ReadDifference(GroupPlan::Tensors set, int64_t first,
                               absl::Span<float> out) override {
@@ -67,7 +71,20 @@ class StageWatch::Watched : public Stage {
   GradientNorm Norm() override { return stage_->Norm(); }
   absl::Status Apply(const OptimizerStep& step) override {
     ++step_;
-    return stage_->Apply(step);
+    RETURN_IF_ERROR(stage_->Apply(step));
+    if (!watch_->keeps_weights_) return absl::OkStatus();
+    std::vector<float> weights;
+    const std::vector<StageTensor> tensors = stage_->Tensors();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (!tensors[i].weight()) continue;
+      const size_t at = weights.size();
+      weights.resize(at + tensors[i].elements());
+      RETURN_IF_ERROR(
+          stage_->ReadTensor(static_cast<int>(i), 0, absl::MakeSpan(weights).subspan(at)));
+    }
+    MutexLock lock(&watch_->mutex_);
+    watch_->weights_[index_] = std::move(weights);
+    return absl::OkStatus();
   }
   void Discard() override {
     ++step_;

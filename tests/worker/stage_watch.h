@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <tuple>
+#include <vector>
 
 #include "base/mutex.h"
 #include "worker/session.h"
@@ -28,11 +29,16 @@ class StageWatch {
   StageFactory Around(StageFactory inner);
 
   const std::map<Key, Passage>& passages() const { return passages_; }  // after the session
+  // Before the session: the weights of each rank after its last step.
+  void KeepWeights() { keeps_weights_ = true; }
+  const std::map<int, std::vector<float>>& weights() const { return weights_; }
 
  private:
   class Watched;
   Mutex mutex_;
   std::map<Key, Passage> passages_;
+  bool keeps_weights_ = false;
+  std::map<int, std::vector<float>> weights_;  // by rank
 };
 
 }  // namespace isthmus::worker

@@ -43,6 +43,8 @@ JobSpec MakeJob(const WorldShape& s) {
     r->set_schedule("constant");
     r->set_warmup_steps(0);
   }
+  r->set_optimizer(s.optimizer);
+  if (s.optimizer_warmup > 0) r->set_optimizer_warmup(s.optimizer_warmup);
   r->set_eval_every(s.eval_every);
   r->set_eval_samples(s.eval_samples);
   job.mutable_strategy()->set_stages(s.stages);

@@ -48,6 +48,8 @@ struct WorldShape {
   int fragment_delay = 0;
   double fragment_mix = -1;  // the job's default
   bool look_ahead = false;   // with schedule "overlap"
+  std::string optimizer = "adamw";
+  int64_t optimizer_warmup = 0;  // of quantized_adam
   double outer_learning_rate = 0.7, outer_momentum = 0.9;
   bool check_buffers = false;
   int64_t buffer_memory_bytes = 1 << 20;

@@ -1,6 +1,7 @@
 #include "worker/engine/adamw.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/clamp.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
@@ -26,7 +27,8 @@ constexpr int64_t kSlice = int64_t{1} << 24;
 
 AdamWFactors MakeFactors(const AdamWOptions& o, const AdamWStep& s, bool decay) {
   const double correction1 = 1 - std::pow(o.beta1, static_cast<double>(s.step));
-  const double correction2 = 1 - std::pow(o.beta2, static_cast<double>(s.step));
+  const int64_t seen = s.frozen_after > 0 ? std::min(s.step, s.frozen_after) : s.step;
+  const double correction2 = 1 - std::pow(o.beta2, static_cast<double>(seen));
   AdamWFactors f;
   f.gradient_scale = static_cast<float>(s.gradient_scale);
   f.beta1 = static_cast<float>(o.beta1);
@@ -53,14 +55,31 @@ void UpdateRange(const AdamWFactors& f, const float* __restrict__ gradient,
   }
 }
 
-void UpdateOnHost(const AdamWFactors& f, const at::Tensor& gradient, const at::Tensor& weight,
-                  AdamWState* state) {
+// With v as it is; most: MostOfRate.
+void UpdateFrozenRange(const AdamWFactors& f, float most, const float* __restrict__ moment,
+                       float* __restrict__ weight, float* __restrict__ avg,
+                       const float* __restrict__ avg_sq, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float m = moment[i] * f.gradient_scale;
+    avg[i] = m;
+    const float ratio = m / (std::sqrt(avg_sq[i]) * f.root_scale + f.epsilon);
+    weight[i] = weight[i] * f.keep - f.step_size * std::min(std::max(ratio, -most), most);
+  }
+}
+
+// `most`: not 0 where v is frozen.
+void UpdateOnHost(const AdamWFactors& f, float most, const at::Tensor& gradient,
+                  const at::Tensor& weight, AdamWState* state) {
   const float* g = gradient.data_ptr<float>();
   float* w = weight.data_ptr<float>();
   float* m = state->exp_avg.data_ptr<float>();
   float* v = state->exp_avg_sq.data_ptr<float>();
   at::parallel_for(0, weight.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    UpdateRange(f, g + begin, w + begin, m + begin, v + begin, end - begin);
+    if (most == 0) {
+      UpdateRange(f, g + begin, w + begin, m + begin, v + begin, end - begin);
+    } else {
+      UpdateFrozenRange(f, most, g + begin, w + begin, m + begin, v + begin, end - begin);
+    }
   });
 }
 
@@ -75,11 +94,18 @@ void UpdateInOperators(const AdamWFactors& f, const at::Tensor& gradient, at::Te
   weight.mul_(f.keep).sub_(at::div(avg, root).mul_(f.step_size));
 }
 
-void UpdateOnDevice(const AdamWFactors& f, const at::Tensor& gradient, const at::Tensor& parameter,
-                    AdamWState* state) {
+void UpdateFrozenInOperators(const AdamWFactors& f, float most, const at::Tensor& moment,
+                             at::Tensor weight, at::Tensor avg, const at::Tensor& avg_sq) {
+  avg.copy_(at::mul(moment, f.gradient_scale));
+  const at::Tensor root = at::sqrt(avg_sq).mul_(f.root_scale).add_(f.epsilon);
+  weight.mul_(f.keep).sub_(at::div(avg, root).clamp_(-most, most).mul_(f.step_size));
+}
+
+void UpdateOnDevice(const AdamWFactors& f, float most, const at::Tensor& gradient,
+                    const at::Tensor& parameter, AdamWState* state) {
   const at::Tensor g = gradient.view({-1}), w = parameter.view({-1}), m = state->exp_avg.view({-1}),
                    v = state->exp_avg_sq.view({-1});
-  if (HaveKernels()) {
+  if (HaveKernels() && most == 0) {
     ThrowIf(AdamWKernel(QueueOf(w.device()), f, g.data_ptr<float>(), w.data_ptr<float>(),
                         m.data_ptr<float>(), v.data_ptr<float>(), w.numel()),
             "AdamW");
@@ -87,12 +113,20 @@ void UpdateOnDevice(const AdamWFactors& f, const at::Tensor& gradient, const at:
   }
   for (int64_t at = 0; at < w.numel(); at += kSlice) {
     const int64_t n = std::min(kSlice, w.numel() - at);
-    UpdateInOperators(f, g.narrow(0, at, n), w.narrow(0, at, n), m.narrow(0, at, n),
-                      v.narrow(0, at, n));
+    const auto part = [&](const at::Tensor& run) { return run.narrow(0, at, n); };
+    if (most == 0) {
+      UpdateInOperators(f, part(g), part(w), part(m), part(v));
+    } else {
+      UpdateFrozenInOperators(f, most, part(g), part(w), part(m), part(v));
+    }
   }
 }
 
 }  // namespace
+
+double MostOfRate(const AdamWOptions& o) {
+  return (1 - o.beta1) / std::sqrt((1 - o.beta2) * (1 - o.beta1 * o.beta1 / o.beta2));
+}
 
 AdamWState ZeroState(const at::Tensor& parameter) {
   return {at::zeros_like(parameter), at::zeros_like(parameter)};
@@ -103,18 +137,24 @@ void AdamWUpdate(const AdamWOptions& options, const AdamWStep& step, bool decay,
   const c10::AutoGradMode no_gradients(false);
   const AdamWFactors factors = MakeFactors(options, step, decay);
   const at::Tensor g = gradient.defined() ? gradient.contiguous() : at::zeros_like(parameter);
+  const float most = step.frozen_after > 0 ? static_cast<float>(MostOfRate(options)) : 0.0f;
   if (parameter.device().is_cpu()) {
-    UpdateOnHost(factors, g, parameter, state);
+    UpdateOnHost(factors, most, g, parameter, state);
   } else {
-    UpdateOnDevice(factors, g, parameter, state);
+    UpdateOnDevice(factors, most, g, parameter, state);
   }
 }
 
 void AdamWUpdateInOperators(const AdamWOptions& options, const AdamWStep& step, bool decay,
                             const at::Tensor& gradient, at::Tensor parameter, AdamWState* state) {
   const c10::AutoGradMode no_gradients(false);
-  UpdateInOperators(MakeFactors(options, step, decay), gradient, std::move(parameter),
-                    state->exp_avg, state->exp_avg_sq);
+  const AdamWFactors factors = MakeFactors(options, step, decay);
+  if (step.frozen_after == 0) {
+    UpdateInOperators(factors, gradient, std::move(parameter), state->exp_avg, state->exp_avg_sq);
+  } else {
+    UpdateFrozenInOperators(factors, static_cast<float>(MostOfRate(options)), gradient,
+                            std::move(parameter), state->exp_avg, state->exp_avg_sq);
+  }
 }
 
 void Extrapolate(const at::Tensor& after, double share, at::Tensor before) {

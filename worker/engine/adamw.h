@@ -21,7 +21,17 @@ struct AdamWStep {
   int64_t step = 1;  // 1-based
   double learning_rate = 0;
   double gradient_scale = 1;
+  // Not 0: quantized_adam after its warm-up of so many steps (AC-SGD). What is given for the
+  // gradient is the new first moment m; the second, v, stays, with its bias correction:
+  //   exp_avg := gradient_scale x m;  parameter by exp_avg and v, as AdamW does
+  // but no element moves by more of the learning rate than AdamW can ever move one (MostOfRate).
+  int64_t frozen_after = 0;
 };
+
+// The most that |m| / sqrt(v) can be where both are running means of one gradient:
+// (1 - beta1) / sqrt((1 - beta2) (1 - beta1^2 / beta2)). beta1^2 < beta2. A frozen v knows nothing
+// of an element whose gradients begin later.
+double MostOfRate(const AdamWOptions& options);
 
 struct AdamWState {
   at::Tensor exp_avg;  // shape of the parameter, fp32

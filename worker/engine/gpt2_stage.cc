@@ -136,6 +136,13 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
                    [&] { return WriteGradients(set, first, in, &ending().parameters); });
   }
 
+  absl::Status TakeMomentum(GroupPlan::Tensors set, int64_t first, int64_t size,
+                            double share) override {
+    return Guarded("first moments", [&] {
+      return TakeMoments(set, first, size, share, optimizer_.beta1, &ending().parameters);
+    });
+  }
+
   worker::DeviceGradients* OnDevice() override { return newest().flat != nullptr ? this : nullptr; }
 
   absl::Status BeginRounds() override {
@@ -177,23 +184,19 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
 
   GradientNorm Norm() override {
     GradientNorm norm;
-    const absl::Status status = Guarded("gradient norm", [&]() -> absl::Status {
+    norm.sum_squares = std::numeric_limits<double>::quiet_NaN();
+    Logged("gradient norm", [&] {
       const Version& version = ending();
       norm.sum_squares = version.flat != nullptr ? version.flat->SumOfSquares(first_)
                                                  : SumOfSquares(version.parameters, first_);
-      return absl::OkStatus();
     });
-    if (!status.ok()) {
-      LogError(status.ToString());
-      norm.sum_squares = std::numeric_limits<double>::quiet_NaN();
-    }
     norm.finite = std::isfinite(norm.sum_squares);
     return norm;
   }
 
   absl::Status Apply(const OptimizerStep& step) override {
     if (step.step < 1) return absl::InvalidArgumentError("optimizer steps count from 1");
-    const AdamWStep adamw = {step.step, step.learning_rate, step.gradient_scale};
+    const AdamWStep adamw = {step.step, step.learning_rate, step.gradient_scale, step.frozen_after};
     const absl::Status status = Guarded("optimizer step", [&]() -> absl::Status {
       versions_.Update(optimizer_, adamw, look_ahead_);
       return absl::OkStatus();
@@ -203,11 +206,7 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
   }
 
   void Discard() override {
-    const absl::Status status = Guarded("skipping a step", [&]() -> absl::Status {
-      versions_.TakeNewest();
-      return absl::OkStatus();
-    });
-    if (!status.ok()) LogError(status.ToString());
+    Logged("skipping a step", [&] { versions_.TakeNewest(); });
     EndStep();
   }
 
@@ -255,16 +254,14 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
 
   // Its gradients are done with.
   void EndStep() {
-    const absl::Status status = Guarded("clearing the gradients", [&]() -> absl::Status {
+    Logged("clearing the gradients", [&] {
       const int ended = versions_.EndStep();
       for (auto it = kept_.begin(); it != kept_.end();) {
         const bool ends = it->second.version == ended;
         if (ends && it->second.recorded != nullptr) it->second.recorded->Release();
         it = ends ? kept_.erase(it) : std::next(it);
       }
-      return absl::OkStatus();
     });
-    if (!status.ok()) LogError(status.ToString());
   }
 
   // Its place in the parameters.

@@ -1,13 +1,26 @@
 #include "worker/engine/parameters.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 
 #include "worker/engine/host_copy.h"
 
 namespace isthmus::engine {
+namespace {
+
+// Of the parameter, to write to: zeros where there was none.
+const at::Tensor& Gradient(Parameter* p) {
+  at::Tensor& gradient = p->value.mutable_grad();
+  if (!gradient.defined()) gradient = at::zeros_like(p->value.detach());
+  if (!gradient.is_contiguous()) gradient = gradient.contiguous();
+  return gradient;
+}
+
+}  // namespace
 
 int64_t ElementsOf(const std::vector<Parameter>& parameters, GroupPlan::Tensors set) {
   int64_t elements = 0;
@@ -48,12 +61,21 @@ absl::Status WriteGradients(GroupPlan::Tensors set, int64_t first, absl::Span<co
                             std::vector<Parameter>* parameters) {
   return ForRange(*parameters, set, first, in.size(),
                   [&](size_t i, int64_t from, int64_t n, int64_t at) {
-                    Parameter& p = (*parameters)[i];
-                    at::Tensor& grad = p.value.mutable_grad();
-                    if (!grad.defined()) grad = at::zeros_like(p.value.detach());
-                    if (!grad.is_contiguous()) grad = grad.contiguous();
+                    const at::Tensor& grad = Gradient(&(*parameters)[i]);
                     CopyIn(in.data() + at, grad.view({-1}).narrow(0, from, n));
                   });
+}
+
+absl::Status TakeMoments(GroupPlan::Tensors set, int64_t first, int64_t size, double share,
+                         double beta1, std::vector<Parameter>* parameters) {
+  const c10::AutoGradMode no_gradients(false);
+  return ForRange(*parameters, set, first, size, [&](size_t i, int64_t from, int64_t n, int64_t) {
+    Parameter& p = (*parameters)[i];
+    const at::Tensor gradient = Gradient(&p).view({-1}).narrow(0, from, n);
+    const at::Tensor moment = p.state.exp_avg.view({-1}).narrow(0, from, n);
+    gradient.mul_(static_cast<float>(1 - beta1));
+    if (share != 0) gradient.add_(at::mul(moment, static_cast<float>(share * beta1)));
+  });
 }
 
 absl::StatusOr<at::Tensor> CopyGradients(const std::vector<Parameter>& parameters,

@@ -70,6 +70,11 @@ absl::Status ReadGradients(const std::vector<Parameter>& parameters, GroupPlan::
 absl::Status WriteGradients(GroupPlan::Tensors set, int64_t first, absl::Span<const float> in,
                             std::vector<Parameter>* parameters);
 
+// worker::Stage::TakeMomentum, in plain IEEE arithmetic: these gradients of the set become
+// share x beta1 x exp_avg + (1 - beta1) x gradient.
+absl::Status TakeMoments(GroupPlan::Tensors set, int64_t first, int64_t size, double share,
+                         double beta1, std::vector<Parameter>* parameters);
+
 // The same of a whole set with defined gradients, as a run of `elements` in memory of their device:
 // zeros after those of the set. InvalidArgument: it has more.
 absl::StatusOr<at::Tensor> CopyGradients(const std::vector<Parameter>& parameters,

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/log.h"
 #include "proto/job.pb.h"
 
 namespace isthmus::engine {
@@ -49,6 +50,16 @@ auto Guarded(absl::string_view what, F f) -> decltype(f()) {
   } catch (...) {
     return CaughtStatus(what);
   }
+}
+
+// f(), of no result, with the fence around it. What it throws is logged.
+template <typename F>
+void Logged(absl::string_view what, F f) {
+  const absl::Status status = Guarded(what, [&] {
+    f();
+    return absl::OkStatus();
+  });
+  if (!status.ok()) LogError(status.ToString());
 }
 
 }  // namespace isthmus::engine

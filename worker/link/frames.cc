@@ -121,7 +121,7 @@ bool OfGroup(FrameHeader::Kind kind) {
 }
 
 const CodecSpec& FrameCodec(const SessionPlan& plan, const LinkPlan& link, FrameHeader::Kind kind,
-                            int micro, int group) {
+                            int64_t step, int micro, int group) {
   switch (kind) {
     case FrameHeader::ACTIVATION:
       return link.forward();
@@ -131,9 +131,8 @@ const CodecSpec& FrameCodec(const SessionPlan& plan, const LinkPlan& link, Frame
     case FrameHeader::EVAL_ACTIVATION:
       return link.evaluation();
     case FrameHeader::CONTRIBUTION:
-      return plan.plan().groups(group).contribution();
     case FrameHeader::SUM:
-      return plan.plan().groups(group).sum();
+      return GroupCodec(plan.plan(), plan.plan().groups(group), kind, step);
     default:
       return CodecSpec::default_instance();
   }
@@ -156,11 +155,13 @@ int64_t MaxPayloadBytes(const SessionPlan& plan, const LinkPlan& link,
   if (!HasTensor(expected.kind)) return 0;
   if (OfGroup(expected.kind)) {
     const GroupPlan& group = plan.plan().groups(expected.group);
-    return RowsBytes(group, FrameCodec(plan, link, expected.kind, 0, expected.group),
-                     FrameRows(group, expected.kind, plan.peer(link), plan.rank()), true);
+    const Rows rows = FrameRows(group, expected.kind, plan.peer(link), plan.rank());
+    const CodecSpec& codec = GroupCodec(plan.plan(), group, expected.kind, expected.step);
+    return RowsBytes(group, codec, rows, true);
   }
-  return MaxEncodedBytes(FrameCodec(plan, link, expected.kind, expected.micro, expected.group),
-                         FrameDims(plan, link, expected));
+  return MaxEncodedBytes(
+      FrameCodec(plan, link, expected.kind, expected.step, expected.micro, expected.group),
+      FrameDims(plan, link, expected));
 }
 
 absl::Status CheckFrame(const SessionPlan& plan, const LinkPlan& link,
@@ -185,7 +186,8 @@ absl::Status CheckFrame(const SessionPlan& plan, const LinkPlan& link,
                                             " was due: a frame was lost, repeated or overtaken"));
   }
   if (HasTensor(expected.kind)) {
-    const CodecSpec& spec = FrameCodec(plan, link, expected.kind, expected.micro, expected.group);
+    const CodecSpec& spec =
+        FrameCodec(plan, link, expected.kind, expected.step, expected.micro, expected.group);
     if (h.codec() != CodecId(spec)) {
       return absl::InvalidArgumentError(
           absl::StrCat("the peer built another codec than ", FormatCodec(spec)));

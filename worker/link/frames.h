@@ -36,10 +36,11 @@ struct ExpectedFrame {
 std::string FrameName(FrameHeader::Kind kind, int64_t step,
                       int32_t micro);  // "activation of micro-batch 3, step 17"
 
-// The codec of a frame of `kind` on `link`, of `micro` or `group`; NONE for frames without a
-// tensor, and for gradients that the link's codec leaves out (SessionPlan::CodesGradient).
+// The codec of a frame of `kind` on `link`, of `step` and of `micro` or `group`; NONE for frames
+// without a tensor, and for gradients that the link's codec leaves out
+// (SessionPlan::CodesGradient).
 const CodecSpec& FrameCodec(const SessionPlan& plan, const LinkPlan& link, FrameHeader::Kind kind,
-                            int micro, int group);
+                            int64_t step, int micro, int group);
 bool HasTensor(FrameHeader::Kind kind);
 // CONTRIBUTION and SUM.
 bool OfGroup(FrameHeader::Kind kind);

@@ -89,16 +89,17 @@ absl::Status Inlet::MakeGroupDecoders() {
   for (const ExpectedFrame& frame : sequence_.Each()) {
     if (!OfGroup(frame.kind) || FrameDims(plan_, link_plan_, frame).positions == 0) continue;
     GroupDecoder& made = group_decoders_[{frame.kind, frame.group}];
-    const DeviceLane* const lane =
-        ReducesOnDevice(plan_.plan().groups(frame.group)) ? lane_.get() : nullptr;
-    ASSIGN_OR_RETURN(made.decoder,
-                     MakeOnLane(link_plan_, lane,
-                                GroupCodecOptions(plan_, frame.group, frame.kind,
-                                                  plan_.peer(link_plan_), plan_.rank()),
-                                &made.on_lane, [&](const compress::CodecOptions& o) {
-                                  return compress::MakeDecoder(
-                                      FrameCodec(plan_, link_plan_, frame.kind, 0, frame.group), o);
-                                }));
+    const GroupPlan& group = plan_.plan().groups(frame.group);
+    const DeviceLane* const lane = ReducesOnDevice(group) ? lane_.get() : nullptr;
+    const compress::CodecOptions options =
+        GroupCodecOptions(plan_, frame.group, frame.kind, plan_.peer(link_plan_), plan_.rank());
+    const CodecSpec& codec = frame.kind == FrameHeader::SUM ? group.sum() : group.contribution();
+    ASSIGN_OR_RETURN(made.decoder, MakeOnLane(link_plan_, lane, options, &made.on_lane,
+                                              [&](const compress::CodecOptions& o) {
+                                                return compress::MakeDecoder(codec, o);
+                                              }));
+    if (group.value() != GroupPlan::MOMENTUM) continue;
+    ASSIGN_OR_RETURN(made.exact, compress::MakeDecoder(CodecSpec(), options));
   }
   return absl::OkStatus();
 }
@@ -253,7 +254,11 @@ absl::Status Inlet::CheckIds(const ExpectedFrame& expected, const FrameHeader& h
 }
 
 compress::Decoder* Inlet::DecoderOf(const ExpectedFrame& expected) {
-  if (OfGroup(expected.kind)) return group_decoders_[{expected.kind, expected.group}].decoder.get();
+  if (OfGroup(expected.kind)) {
+    const GroupDecoder& of = group_decoders_[{expected.kind, expected.group}];
+    const bool exact = GoesExact(plan_.plan(), plan_.plan().groups(expected.group), expected.step);
+    return (exact ? of.exact : of.decoder).get();
+  }
   if (expected.kind == FrameHeader::EVAL_ACTIVATION) return eval_decoder_.get();
   if (expected.kind == FrameHeader::GRADIENT && !plan_.CodesGradient(link_plan_, expected.micro))
     return raw_decoder_.get();

@@ -126,6 +126,7 @@ class Inlet {
   struct GroupDecoder {
     std::unique_ptr<compress::Decoder> decoder;
     bool on_lane = false;
+    std::unique_ptr<compress::Decoder> exact;  // of steps in which nothing is coded (GoesExact)
   };
   std::map<std::pair<FrameHeader::Kind, int>, GroupDecoder> group_decoders_;
   std::unique_ptr<PrefetchOrder> prefetch_order_;  // null: nothing to read ahead

@@ -166,7 +166,7 @@ absl::Status Outlet::SendOne(Outbound item) {
   const int64_t raw_bytes =
       4 * (link_plan_.kind() == LinkPlan::GROUP ? d : plan_.model_dims(d.samples)).elements();
   if (HasTensor(h.kind())) {
-    h.set_codec(CodecId(FrameCodec(plan_, link_plan_, h.kind(), h.micro(), h.group())));
+    h.set_codec(CodecId(FrameCodec(plan_, link_plan_, h.kind(), h.step(), h.micro(), h.group())));
     for (int64_t n :
          {item.tensor.dims.samples, item.tensor.dims.positions, item.tensor.dims.hidden})
       h.add_shape(n);

@@ -1,5 +1,6 @@
 #include "worker/link/resumable_codec.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -92,6 +93,7 @@ CodecPlace CodecPlace::Group(const SessionPlan& plan, int group, FrameHeader::Ki
   place.file = absl::StrCat("group-", g.id(), "-", PositionIn(g, plan.rank()),
                             kind == FrameHeader::SUM ? "-sum" : "");
   if (part >= 0) absl::StrAppend(&place.file, "-to-", PositionIn(g, part));
+  std::replace(place.file.begin(), place.file.end(), ' ', '-');  // of "stage 0"
   place.place =
       Hash64(absl::StrCat(plan.plan().job_id(), "\n", place.file, "\n", g.ranks_size(), "\n",
                           plan.mine().first_layer(), "\n", plan.mine().end_layer()));

@@ -32,29 +32,41 @@ absl::StatusOr<std::unique_ptr<GroupReduction>> GroupReduction::Make(
     }
     if (!absl::IsUnimplemented(device.status())) return device.status();
   }
-  if (!made->sharded()) {
-    ASSIGN_OR_RETURN(Channel all, made->MakeChannel(FrameHeader::CONTRIBUTION, -1, states));
-    made->contributions_.push_back(std::move(all));
-    return made;
+  const GroupPlan& of = made->group_;
+  ASSIGN_OR_RETURN(made->coded_, made->MakeChannels(of.contribution(), of.sum(), states));
+  if (of.value() == GroupPlan::MOMENTUM) {
+    ASSIGN_OR_RETURN(made->exact_, made->MakeChannels(CodecSpec(), CodecSpec(), nullptr));
   }
-  for (int rank : made->group_.ranks()) {
-    Channel part;
-    if (rank != plan.rank()) {
-      ASSIGN_OR_RETURN(part, made->MakeChannel(FrameHeader::CONTRIBUTION, rank, states));
-    }
-    made->contributions_.push_back(std::move(part));
-  }
-  ASSIGN_OR_RETURN(made->sum_, made->MakeChannel(FrameHeader::SUM, -1, states));
   return made;
 }
 
-absl::StatusOr<GroupReduction::Channel> GroupReduction::MakeChannel(FrameHeader::Kind kind,
+absl::StatusOr<GroupReduction::Channels> GroupReduction::MakeChannels(const CodecSpec& contribution,
+                                                                      const CodecSpec& sum,
+                                                                      CodecStateStore* states) {
+  Channels made;
+  if (!sharded()) {
+    ASSIGN_OR_RETURN(Channel all, MakeChannel(contribution, FrameHeader::CONTRIBUTION, -1, states));
+    made.contributions.push_back(std::move(all));
+    return made;
+  }
+  for (int rank : group_.ranks()) {
+    Channel part;
+    if (rank != plan_.rank()) {
+      ASSIGN_OR_RETURN(part, MakeChannel(contribution, FrameHeader::CONTRIBUTION, rank, states));
+    }
+    made.contributions.push_back(std::move(part));
+  }
+  ASSIGN_OR_RETURN(made.sum, MakeChannel(sum, FrameHeader::SUM, -1, states));
+  return made;
+}
+
+absl::StatusOr<GroupReduction::Channel> GroupReduction::MakeChannel(const CodecSpec& codec,
+                                                                    FrameHeader::Kind kind,
                                                                     int part,
                                                                     CodecStateStore* states) {
   Channel channel;
   const int to = part >= 0 ? part : plan_.rank();
   if (FrameRows(group_, kind, plan_.rank(), to).count() == 0) return channel;
-  const CodecSpec& codec = kind == FrameHeader::SUM ? group_.sum() : group_.contribution();
   const compress::CodecOptions options = GroupCodecOptions(plan_, index_, kind, plan_.rank(), to);
   ASSIGN_OR_RETURN(channel.encoder, ResumableCodec<compress::Encoder>::Make(
                                         plan_, CodecPlace::Group(plan_, index_, kind, part), codec,
@@ -79,16 +91,16 @@ absl::StatusOr<std::string> GroupReduction::LoadStates() {
     return absl::OkStatus();
   };
   if (device_ != nullptr) RETURN_IF_ERROR(load(device_->encoder()));
-  for (Channel& channel : contributions_) RETURN_IF_ERROR(load(&channel.encoder));
-  RETURN_IF_ERROR(load(&sum_.encoder));
+  for (Channel& channel : coded_.contributions) RETURN_IF_ERROR(load(&channel.encoder));
+  RETURN_IF_ERROR(load(&coded_.sum.encoder));
   if (kept == 0) return std::string();
   return absl::StrCat(group_.id(), ": ", found == kept ? "goes on" : "new, its state is not here");
 }
 
 void GroupReduction::SaveStates(int64_t step) {
   if (device_ != nullptr) device_->encoder()->Save(step);
-  for (Channel& channel : contributions_) channel.encoder.Save(step);
-  sum_.encoder.Save(step);
+  for (Channel& channel : coded_.contributions) channel.encoder.Save(step);
+  coded_.sum.encoder.Save(step);
 }
 
 Outbound GroupReduction::NewFrame(FrameHeader::Kind kind, const GroupWires& wires) const {
@@ -139,9 +151,10 @@ absl::Status GroupReduction::Offer(Stage* stage, int64_t step, const GroupWires&
     return SendToAll(std::move(frame), wires);
   }
   mine_.assign(group_.rows() * width, 0);
-  RETURN_IF_ERROR(Read(stage));
+  RETURN_IF_ERROR(Read(stage, step));
+  std::vector<Channel>& contributions = ChannelsOf(step).contributions;
   if (!sharded()) {
-    ASSIGN_OR_RETURN(Outbound frame, Encode(&contributions_[0], FrameHeader::CONTRIBUTION, step,
+    ASSIGN_OR_RETURN(Outbound frame, Encode(&contributions[0], FrameHeader::CONTRIBUTION, step,
                                             mine_.data(), group_.rows(), wires));
     return SendToAll(std::move(frame), wires);
   }
@@ -149,7 +162,7 @@ absl::Status GroupReduction::Offer(Stage* stage, int64_t step, const GroupWires&
     if (i == position_) continue;
     const Rows rows = OwnedRows(group_, i);
     ASSIGN_OR_RETURN(Outbound frame,
-                     Encode(&contributions_[i], FrameHeader::CONTRIBUTION, step,
+                     Encode(&contributions[i], FrameHeader::CONTRIBUTION, step,
                             mine_.data() + rows.begin * width, rows.count(), wires));
     RETURN_IF_ERROR(wires.send(group_.ranks(i), std::move(frame)));
   }
@@ -181,10 +194,19 @@ absl::Status GroupReduction::FindElements(const Stage& stage) {
                                           group_.width()));
 }
 
-absl::Status GroupReduction::Read(Stage* stage) {
+absl::Status GroupReduction::Read(Stage* stage, int64_t step) {
+  const double share = static_cast<double>(plan_.share().count()) /
+                       static_cast<double>(plan_.job().recipe().global_batch());
+  // Of a tied embedding the last stage alone brings the old moment: the copies' parts add up.
+  const bool brings = group_.tensors() != GroupPlan::TIED || plan_.has_head();
+  const bool momentum = group_.value() == GroupPlan::MOMENTUM && FrozenAt(plan_.job(), step);
   int64_t at = 0;
   for (const Rows& piece : pieces_) {
     const absl::Span<float> out(mine_.data() + at, piece.count());
+    if (momentum) {
+      RETURN_IF_ERROR(
+          stage->TakeMomentum(group_.tensors(), piece.begin, piece.count(), brings ? share : 0));
+    }
     RETURN_IF_ERROR(differences() ? stage->ReadDifference(group_.tensors(), piece.begin, out)
                                   : stage->ReadGradient(group_.tensors(), piece.begin, out));
     at += piece.count();
@@ -192,8 +214,6 @@ absl::Status GroupReduction::Read(Stage* stage) {
   if (!differences()) return absl::OkStatus();
   agreed_.assign(elements_, 0);
   finite_ = true;
-  const double share = static_cast<double>(plan_.share().count()) /
-                       static_cast<double>(plan_.job().recipe().global_batch());
   for (int64_t i = 0; i < elements_; ++i) mine_[i] = static_cast<float>(share * mine_[i]);
   return absl::OkStatus();
 }
@@ -226,8 +246,8 @@ absl::Status GroupReduction::Reduce(Stage* stage, int64_t step, const GroupWires
   }
   mine_ = {};
   if (sharded()) {
-    ASSIGN_OR_RETURN(Outbound frame,
-                     Encode(&sum_, FrameHeader::SUM, step, sum.data(), rows.count(), wires));
+    ASSIGN_OR_RETURN(Outbound frame, Encode(&ChannelsOf(step).sum, FrameHeader::SUM, step,
+                                            sum.data(), rows.count(), wires));
     RETURN_IF_ERROR(SendToAll(std::move(frame), wires));
   }
   return Write(stage, rows.begin, sum);

@@ -8,6 +8,8 @@
 // Of differences (proto/plan/groups.h, local steps; DiLoCo, arXiv 2311.08105): each contribution is
 // what the weights changed since the replicas last agreed, times its replica's share of the batch;
 // the sum waits for Settle, which makes the outer step.
+// Of momentum (recipe.optimizer quantized_adam): gradients as fp32 in the warm-up; then each rank's
+// part of the first moment by the group's codecs (AC-SGD, arXiv 2206.01299).
 // Contributions are decoded by the inlets. Thread: the compute thread.
 #ifndef ISTHMUS_WORKER_SYNC_GROUP_REDUCTION_H_
 #define ISTHMUS_WORKER_SYNC_GROUP_REDUCTION_H_
@@ -71,12 +73,24 @@ class GroupReduction {
     std::unique_ptr<compress::Decoder> decoder;  // null: decoding changes nothing, or is not needed
   };
 
+  struct Channels {
+    std::vector<Channel> contributions;  // EXCHANGE: one. SHARDED: of each position, but its own
+    Channel sum;                         // SHARDED
+  };
+
   GroupReduction(const SessionPlan& plan, int group);
   absl::Status FindElements(const Stage& stage);
   bool sharded() const { return group_.rule() == GroupPlan::SHARDED; }
   bool differences() const { return group_.value() == GroupPlan::DIFFERENCE; }
-  absl::Status Read(Stage* stage);
-  absl::StatusOr<Channel> MakeChannel(FrameHeader::Kind kind, int part, CodecStateStore* states);
+  absl::Status Read(Stage* stage, int64_t step);
+  absl::StatusOr<Channel> MakeChannel(const CodecSpec& codec, FrameHeader::Kind kind, int part,
+                                      CodecStateStore* states);
+  // Of what this rank sends, by these codecs.
+  absl::StatusOr<Channels> MakeChannels(const CodecSpec& contribution, const CodecSpec& sum,
+                                        CodecStateStore* states);
+  Channels& ChannelsOf(int64_t step) {
+    return GoesExact(plan_.plan(), group_, step) ? exact_ : coded_;
+  }
   absl::StatusOr<Outbound> Encode(Channel* channel, FrameHeader::Kind kind, int64_t step,
                                   float* data, int64_t rows, const GroupWires& wires);
   Outbound NewFrame(FrameHeader::Kind kind, const GroupWires& wires) const;
@@ -88,12 +102,11 @@ class GroupReduction {
   const GroupPlan& group_;
   const int position_;
   std::unique_ptr<DeviceReduction> device_;  // null: the host's
-  std::vector<Rows> pieces_;  // elements of the stage's set that are the group's, ascending
-  std::vector<Channel> contributions_;  // EXCHANGE: one. SHARDED: of each position; none of its own
-  Channel sum_;                         // SHARDED
-  int64_t elements_ = 0;                // that the stage has of it
-  std::vector<float> mine_;             // between Offer and Reduce
-  std::vector<float> agreed_;           // differences: between Reduce and Settle
+  std::vector<Rows> pieces_;   // elements of the stage's set that are the group's, ascending
+  Channels coded_, exact_;     // exact: of steps in which nothing is coded (GoesExact)
+  int64_t elements_ = 0;       // that the stage has of it
+  std::vector<float> mine_;    // between Offer and Reduce
+  std::vector<float> agreed_;  // differences: between Reduce and Settle
   bool finite_ = true;
 };
 

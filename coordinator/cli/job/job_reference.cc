@@ -16,7 +16,6 @@
 #include "proto/job.pb.h"
 #include "proto/job/field_text.h"
 #include "proto/job/job_defaults.h"
-#include "proto/job/unbuilt_fields.h"
 
 namespace isthmus::cli {
 namespace {
@@ -81,7 +80,6 @@ void Collect(const Descriptor* type, const std::string& prefix,
     const FieldDescriptor* field = type->field(i);
     FieldDoc doc;
     doc.path = absl::StrCat(prefix, field->name());
-    if (!IsBuilt(doc.path)) continue;
     doc.type = TypeName(field);
     const auto comment = comments.find({type->name(), field->name()});
     if (comment != comments.end()) doc.meaning = comment->second;
@@ -143,7 +141,6 @@ class TemplateWriter {
   void Field(const Message& message, const FieldDescriptor* field, const std::string& prefix,
              const std::string& indent) {
     const std::string path = absl::StrCat(prefix, field->name());
-    if (!IsBuilt(path)) return;
     const FieldDoc& doc = docs_[path];
     const auto* r = message.GetReflection();
     if (field->message_type() != nullptr && !field->is_repeated()) {

@@ -91,7 +91,9 @@ Table GroupTable(const Plan& plan) {
     }
     table.AddRow(
         {SetName(group),
-         absl::StrCat(group.value() == GroupPlan::DIFFERENCE ? "what was learnt: " : "gradients: ",
+         absl::StrCat(group.value() == GroupPlan::DIFFERENCE ? "what was learnt: "
+                      : group.value() == GroupPlan::MOMENTUM ? "momentum: "
+                                                             : "gradients: ",
                       group.tensors() == GroupPlan::TIED ? "tied embedding" : "its layers",
                       group.parts() > 1 ? absl::StrCat(", in ", group.parts(), " parts") : ""),
          Members(plan, group), FormatCodec(group.contribution()), Bytes(elements * 4),

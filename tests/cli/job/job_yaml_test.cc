@@ -184,9 +184,9 @@ job.yaml:6:44: compression.backward: codec 'quant(4, tokn)', column 14: expected
                 R"y(option (did you mean 'token'?): )y" +
                 CodecOptionList("quant") +
                 R"y(
-job.yaml:6:68: compression.tied: 'bf61' is not allowed; it must be 'auto', 'none', )y"
-                R"y('bf16', 'fp16', 'none | zstd', 'bf16 | zstd', 'fp16 | zstd'; did you )y"
-                R"y(mean 'bf16'?)y");
+job.yaml:6:68: compression.tied: codec 'bf61', column 1: expected a codec (did )y"
+                R"y(you mean 'bf16'?): )y" +
+                CodecList() + "; or auto");
   // With the layers known, the schedule is judged too.
   EXPECT_THAT(Errors(absl::StrCat(kGood, "strategy: {schedule: 1fb1}\n")),
               HasSubstr("it must be '1f1b', 'gpipe', 'overlap'; did you mean '1f1b'?"));

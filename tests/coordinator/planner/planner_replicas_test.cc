@@ -291,6 +291,26 @@ TEST_F(PlannerReplicasTest, AHeadOfItsOwnNeedsNoLinkBetweenTheEnds) {
   EXPECT_THAT(Refusal(), HasSubstr("(tied embedding)"));
 }
 
+TEST_F(PlannerReplicasTest, ReplicasOfAFrozenSecondMomentExchangeMomentum) {
+  Four(20, 10);
+  in_.job.mutable_strategy()->set_stages(2);
+  const PlannedJob adamw = Make();
+  in_.job.mutable_recipe()->set_optimizer("quantized_adam");
+  in_.job.mutable_recipe()->set_optimizer_warmup(30);
+  const PlannedJob planned = Make();
+  EXPECT_TRUE(CheckActions(planned.plan).ok());
+  ASSERT_GE(planned.plan.groups_size(), 3);
+  for (const GroupPlan& group : planned.plan.groups()) {
+    EXPECT_EQ(group.value(), GroupPlan::MOMENTUM) << group.id();
+    EXPECT_TRUE(CheckGroup(planned.plan, group).ok()) << group.id();
+  }
+  EXPECT_EQ(FormatCodec(planned.plan.groups(1).contribution()), "ef(quant(4, token, symmetric))");
+  EXPECT_THAT(Lines(planned), HasSubstr("momentum of replicas: a step "));
+  EXPECT_THAT(Lines(planned), HasSubstr("quantized_adam: 30 steps of AdamW on exact gradients, "));
+  EXPECT_GT(planned.plan.deadlines().step_ms(), adamw.plan.deadlines().step_ms())
+      << "the warm-up reduces fp32";
+}
+
 TEST_F(PlannerReplicasTest, AHeadOfItsOwnHasGroupsOfStagesAlone) {
   Four(20, 10);
   in_.job.mutable_strategy()->set_stages(2);

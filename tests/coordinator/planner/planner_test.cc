@@ -410,6 +410,26 @@ TEST_F(PlannerTest, TablesOfPredictCountAsMemory) {
   EXPECT_THAT(Refusal().message(), HasSubstr("memory: the tables of predict(quant(4), context=4)"));
 }
 
+TEST_F(PlannerTest, TheTiedEmbeddingsResidualCountsAsMemory) {
+  Nodes({MakeNode("a", 10), MakeNode("b", 10), MakeNode("c", 10)});
+  in_.job.mutable_strategy()->set_stages(3);
+  in_.job.mutable_strategy()->set_in_flight(2);
+  const int64_t residual = 4 * in_.job.model().vocabulary() * in_.job.model().hidden();
+  const auto bytes = [&](const char* codec, int rank) {
+    in_.job.mutable_compression()->set_tied(codec);
+    return Plan().plan.ranks(rank).memory_bytes();
+  };
+  for (const int rank : {0, 1, 2}) {
+    const int64_t without = bytes("quant(4, token)", rank);
+    EXPECT_EQ(bytes("ef(quant(4, token))", rank), without + (rank == 1 ? 0 : residual)) << rank;
+  }
+  const int64_t need = bytes("ef(quant(4, token))", 0);
+  for (NodeInfo& n : *in_.topology.mutable_nodes()) n.set_memory_bytes(need - 1);
+  EXPECT_EQ(Refusal().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Refusal().message(),
+              HasSubstr("memory: the residual of compression.tied ef(quant(4, token)) needs"));
+}
+
 TEST_F(PlannerTest, Warnings) {
   Nodes({MakeNode("a", 1000), MakeNode("b", 1000)}, 1, 300);
   in_.job.mutable_strategy()->set_stages(2);

@@ -132,6 +132,8 @@ TEST(StepTime, TheTiedCodecIsTheFastest) {
   EXPECT_EQ(FormatCodec(tied(5, "auto").tied), "bf16 | zstd");
   EXPECT_EQ(FormatCodec(tied(5, "fp16").tied), "fp16");
   EXPECT_TRUE(tied(5, "fp16").tied_why.empty());
+  EXPECT_EQ(FormatCodec(tied(5, "lowrank(4)").tied), "ef(lowrank(4))") << "as PowerSGD has it";
+  EXPECT_LT(tied(5, "ef(quant(4, token))").tied_s, 0.3 * tied(5, "bf16").tied_s);
   const Placement best = tied(5, "auto");
   for (const char* other : {"none", "bf16", "bf16 | zstd"})
     EXPECT_LE(best.tied_s, tied(5, other).tied_s) << other;

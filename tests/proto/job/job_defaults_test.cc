@@ -108,10 +108,13 @@ TEST(JobDefaults, EachBadFieldIsNamed) {
        "compression.forward"},
       {[](JobSpec* j) { j->mutable_compression()->set_min_bits(1); }, "compression.min_bits"},
       {[](JobSpec* j) { j->mutable_compression()->set_min_bits(9); }, "compression.min_bits"},
-      {[](JobSpec* j) { j->mutable_compression()->set_tied("quant(4)"); }, "compression.tied"},
+      {[](JobSpec* j) { j->mutable_compression()->set_tied("delta(quant(4))"); },
+       "compression.tied"},
+      {[](JobSpec* j) { j->mutable_recipe()->set_optimizer("sgd"); }, "recipe.optimizer"},
       {[](JobSpec* j) { j->mutable_compression()->set_backward("delta(quant(4))"); },
        "compression.backward"},
-      {[](JobSpec* j) { j->mutable_compression()->set_tied("quant(8)"); }, "compression.tied"},
+      {[](JobSpec* j) { j->mutable_compression()->set_tied("lowrank(4) | zstd"); },
+       "compression.tied"},
       {[](JobSpec* j) { j->mutable_compression()->set_backward("autoencoder(2)"); },
        "compression.backward"},
       {[](JobSpec* j) { j->mutable_compression()->set_evaluation("autoencoder(2)"); },
@@ -296,13 +299,54 @@ TEST(JobDefaults, AllErrorsAreListed) {
                                    testing::StartsWith("compression.boundaries[0].backward: ")));
 }
 
-TEST(JobDefaults, WhatIsNotBuiltIsRefused) {
+TEST(JobDefaults, AFrozenSecondMomentNeedsReplicasThatMeetAtEveryStep) {
   JobSpec job = SmallJob();
-  job.mutable_recipe()->set_optimizer("quantized_adam");
   FillDefaults(&job);
-  EXPECT_EQ(JobErrors(job).size(), 1u);
+  EXPECT_EQ(job.recipe().optimizer(), "adamw");
+  EXPECT_EQ(job.recipe().optimizer_warmup(), 0);
+  job.mutable_recipe()->set_optimizer_warmup(5);
+  EXPECT_THAT(std::string(ValidateJob(job).message()), ::testing::HasSubstr("adamw has none"));
+  job.mutable_recipe()->set_optimizer("quantized_adam");
+  job.mutable_recipe()->set_steps(200);
+  job.mutable_recipe()->clear_optimizer_warmup();
+  FillDefaults(&job);
+  EXPECT_EQ(job.recipe().optimizer_warmup(), 20) << "a tenth";
+  const auto refused = [](const JobSpec& job, const char* what) {
+    EXPECT_THAT(std::string(ValidateJob(job).message()), ::testing::HasSubstr(what));
+  };
+  for (const int replicas : {0, 1}) {
+    job.mutable_strategy()->set_replicas(replicas);
+    refused(job, "2 or more with recipe.optimizer quantized_adam");
+  }
+  job.mutable_strategy()->set_replicas(2);
+  EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
+  for (const int64_t warmup : {0, 201}) {
+    JobSpec other = job;
+    other.mutable_recipe()->set_optimizer_warmup(warmup);
+    refused(other, "recipe.optimizer_warmup");
+  }
+  JobSpec other = job;
+  other.mutable_strategy()->set_local_steps(10);
+  refused(other, "strategy.local_steps: '10'");
+  other = job;
+  other.mutable_recipe()->set_beta1(0.98);
+  refused(other, "recipe.beta1");
+  other = job;
+  other.mutable_recipe()->set_optimizer("adam");
+  refused(other, "did you mean 'adamw'?");
+}
+
+TEST(JobDefaults, TheTiedEmbeddingTakesTheCodecsOfGroups) {
+  JobSpec job = SmallJob();
+  FillDefaults(&job);
+  for (const char* codec :
+       {"bf16 | zstd", "ef(quant(8, token))", "quant(4, token, symmetric)", "ef(lowrank(4))"}) {
+    job.mutable_compression()->set_tied(codec);
+    EXPECT_TRUE(ValidateJob(job).ok()) << codec;
+  }
+  job.mutable_compression()->set_tied("delta(quant(4))");
   EXPECT_THAT(std::string(ValidateJob(job).message()),
-              ::testing::HasSubstr("recipe.optimizer is not built yet"));
+              ::testing::HasSubstr("compression.tied: 'delta(quant(4))'"));
 }
 
 TEST(JobDefaults, FragmentsHaveALayerAndAStepEachAndArriveInTurn) {

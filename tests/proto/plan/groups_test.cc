@@ -36,6 +36,10 @@ TEST(Groups, TheTiedEmbeddingHasTwoEndsAReplica) {
   EXPECT_EQ(plan.groups(0).rule(), GroupPlan::EXCHANGE);
   EXPECT_EQ(plan.groups(0).rows() * plan.groups(0).width(), 44);
   EXPECT_TRUE(CheckGroup(plan, plan.groups(0)).ok());
+  plan = Chains(3, 1);
+  AddTiedGroup(ParseCodec("ef(lowrank(2))").value(), &plan);
+  EXPECT_EQ(plan.groups(0).shapes_size(), 1) << "by matrix";
+  EXPECT_TRUE(CheckGroup(plan, plan.groups(0)).ok());
   plan = Chains(3, 2);
   AddTiedGroup(CodecSpec(), &plan);
   EXPECT_THAT(plan.groups(0).ranks(), ElementsAre(0, 2, 3, 5)) << "all ends at once (Optimus-CC)";
@@ -43,6 +47,29 @@ TEST(Groups, TheTiedEmbeddingHasTwoEndsAReplica) {
   plan = Chains(1, 4);
   AddTiedGroup(CodecSpec(), &plan);
   EXPECT_EQ(plan.groups_size(), 0) << "a stage that is first and last has no second copy";
+}
+
+TEST(Groups, MomentumGoesExactInTheWarmUp) {
+  Plan plan = Chains(2, 2);
+  plan.mutable_job()->mutable_model()->set_hidden(32);
+  RecipeSpec* r = plan.mutable_job()->mutable_recipe();
+  r->set_optimizer("quantized_adam");
+  r->set_optimizer_warmup(10);
+  const CodecSpec codec = ParseCodec("ef(quant(8, token))").value();
+  AddTiedGroup(codec, &plan);
+  AddGradientGroups(codec, codec, {OwnShapes(plan, 0), OwnShapes(plan, 1)}, {1, 2}, &plan);
+  ASSERT_EQ(plan.groups_size(), 4) << "in buckets, too";
+  for (const GroupPlan& group : plan.groups()) {
+    EXPECT_EQ(group.value(), GroupPlan::MOMENTUM);
+    EXPECT_TRUE(CheckGroup(plan, group).ok());
+    EXPECT_EQ(GroupCodec(plan, group, FrameHeader::SUM, 9).kind(), CodecSpec::NONE);
+    EXPECT_EQ(GroupCodec(plan, group, FrameHeader::SUM, 10).kind(), CodecSpec::FEEDBACK);
+  }
+  EXPECT_FALSE(FrozenAt(plan.job(), 9));
+  EXPECT_TRUE(FrozenAt(plan.job(), 10));
+  r->set_optimizer("adamw");
+  EXPECT_FALSE(FrozenAt(plan.job(), 10));
+  EXPECT_FALSE(CheckGroup(plan, plan.groups(0)).ok());
 }
 
 TEST(Groups, AHeadOfItsOwnIsTheLastStagesAlone) {

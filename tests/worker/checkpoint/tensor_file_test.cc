@@ -53,6 +53,9 @@ class Shelf : public Stage {
   absl::Status WriteGradient(GroupPlan::Tensors, int64_t, absl::Span<const float>) override {
     return None();
   }
+  absl::Status TakeMomentum(GroupPlan::Tensors, int64_t, int64_t, double) override {
+    return None();
+  }
   absl::Status BeginRounds() override { return None(); }
   absl::Status ReadDifference(GroupPlan::Tensors, int64_t, absl::Span<float>) override {
     return None();

@@ -127,7 +127,9 @@ TEST(DeviceReduction, OnlyWholeExchangesOfGradients) {
   for (const auto& change : std::vector<std::function<void(GroupPlan*)>>{
            [](GroupPlan* g) { g->set_rule(GroupPlan::SHARDED); },
            [](GroupPlan* g) { g->set_value(GroupPlan::DIFFERENCE); },
-           [](GroupPlan* g) { g->set_parts(2); }, [](GroupPlan* g) { g->set_sparse_rows(true); }}) {
+           [](GroupPlan* g) { g->set_value(GroupPlan::MOMENTUM); },
+           [](GroupPlan* g) { g->add_shapes(); }, [](GroupPlan* g) { g->set_parts(2); },
+           [](GroupPlan* g) { g->set_sparse_rows(true); }}) {
     GroupPlan other = group;
     change(&other);
     EXPECT_FALSE(ReducesOnDevice(other)) << other.ShortDebugString();

@@ -41,6 +41,11 @@ class Gradients : public Stage {
   absl::StatusOr<ForwardResult> Forward(const MicroBatch&, Tensor) override { return None(); }
   absl::StatusOr<Tensor> Backward(int32_t, Tensor) override { return None(); }
   absl::StatusOr<Tensor> BackwardPiece(int32_t, int, Tensor) override { return None(); }
+  absl::Status TakeMomentum(GroupPlan::Tensors, int64_t first, int64_t size,
+                            double share) override {
+    for (int64_t i = first; i < first + size; ++i) values_[i] += static_cast<float>(share) * 100;
+    return absl::OkStatus();
+  }
   absl::Status BeginRounds() override { return None(); }
   absl::Status ReadDifference(GroupPlan::Tensors, int64_t, absl::Span<float>) override {
     return None();
@@ -111,6 +116,7 @@ class Group {
   }
 
   absl::Status Step(int64_t step) {
+    step_ = step;
     for (const Action::Op op : {Action::OFFER, Action::REDUCE, Action::COLLECT}) {
       if (op == Action::COLLECT && group().rule() != GroupPlan::SHARDED) continue;
       for (int r = 0; r < static_cast<int>(plans_.size()); ++r) {
@@ -135,7 +141,11 @@ class Group {
 
   GroupWires WiresOf(int rank) {
     GroupWires wires;
-    wires.new_frame = [] { return Outbound(); };
+    wires.new_frame = [this] {
+      Outbound frame;
+      frame.header.set_step(step_);
+      return frame;
+    };
     wires.send = [this, rank](int peer, Outbound frame) {
       bytes_ += frame.payload.size();
       wire_[{rank, peer}].push_back(std::move(frame));
@@ -148,10 +158,10 @@ class Group {
       Inbound item;
       item.tensor = Tensor::Zeros(frame.tensor.dims);
       if (item.tensor.data.empty()) return item;
-      auto decoder =
-          compress::MakeDecoder(kind == FrameHeader::SUM ? group().sum() : group().contribution(),
-                                GroupCodecOptions(*plans_[rank], 0, kind, peer, rank))
-              .value();
+      auto decoder = compress::MakeDecoder(
+                         GroupCodec(plans_[rank]->plan(), group(), kind, frame.header.step()),
+                         GroupCodecOptions(*plans_[rank], 0, kind, peer, rank))
+                         .value();
       compress::FrameContext context;
       context.step = frame.header.step();
       const compress::MutableTensorView view{item.tensor.data.data(), compress::DType::kF32,
@@ -167,6 +177,7 @@ class Group {
   std::vector<std::unique_ptr<Gradients>> stages_;
   std::map<std::pair<int, int>, std::deque<Outbound>> wire_;
   int64_t bytes_ = 0;
+  int64_t step_ = 0;
 };
 
 std::vector<std::vector<float>> SomeGradients(int ranks, int64_t count) {
@@ -239,6 +250,29 @@ TEST(GroupReduction, RowsOfZerosCostNothingWithZstd) {
   ASSERT_TRUE(group.Step(0).ok());
   EXPECT_LT(group.bytes(), 128);
   EXPECT_EQ(group.values(1)[0], 0.3f);
+}
+
+// quantized_adam: fp32 in the warm-up, then parts of the moment by the codec; the fake adds 100
+// times its share.
+TEST(GroupReduction, MomentumIsExactInTheWarmUp) {
+  Plan plan = GroupOf(2, GroupPlan::SHARDED, "quant(8)", 4, 8);
+  plan.mutable_job()->mutable_recipe()->set_optimizer("quantized_adam");
+  plan.mutable_job()->mutable_recipe()->set_optimizer_warmup(3);
+  plan.mutable_groups(0)->set_value(GroupPlan::MOMENTUM);
+  const auto gradients = SomeGradients(2, 32);
+  for (const int64_t step : {2, 3}) {
+    Group group(plan, gradients);
+    const absl::Status done = group.Step(step);
+    ASSERT_TRUE(done.ok()) << done;
+    EXPECT_EQ(group.values(1), group.values(0));
+    const float sum = gradients[0][5] + gradients[1][5];
+    if (step == 2) {
+      EXPECT_EQ(group.values(0)[5], sum);
+    } else {
+      EXPECT_NEAR(group.values(0)[5], 100 + sum, 2);
+      EXPECT_NE(group.values(0)[5], 100 + sum);
+    }
+  }
 }
 
 // What a step leaves out comes in the next ones: over many steps the sums meet the true ones.
