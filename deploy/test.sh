@@ -7,14 +7,14 @@
 #   -R REGEX       only the tests whose name matches
 #   --torch DIR    a LibTorch of your own instead of Debian's
 #   --no-setup     install nothing
-#   -j N           tests at once [as many as cores]; compilers at once are chosen by deploy/build.sh
+#   -j N           tests at once [one more than cores: end-to-end tests mostly wait]; compilers at once are chosen by deploy/build.sh
 set -euo pipefail
 # shellcheck source=deploy/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 preset=release
 setup=yes
-jobs=$(nproc)
+jobs=$(($(nproc) + 1))
 torch=()
 ctest_args=()
 while [ $# -gt 0 ]; do
