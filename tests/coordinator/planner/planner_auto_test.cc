@@ -141,6 +141,22 @@ TEST_F(PlannerAutoTest, ASlowStageOfAFastLinkIsStillChosenForFillAndDrain) {
   EXPECT_LT(auto_s, 0.95 * Plan().plan.predicted_step_s()) << Codecs(plan);
 }
 
+// F66: on a fast link a codec may take longer than the bytes that it saves.
+TEST_F(PlannerAutoTest, AFastLinkCarriesWholeOrHalfFloats) {
+  Rate(10000, 25, 0.1);
+  const isthmus::Plan plan = Plan().plan;
+  EXPECT_EQ(Codecs(plan).find("quant"), std::string::npos) << Codecs(plan);
+  in_.job.mutable_strategy()->set_stages(2);
+  in_.job.mutable_strategy()->set_replicas(2);
+  const auto step_s = [&](const char* gradients) {
+    in_.job.mutable_compression()->set_gradients(gradients);
+    return Plan().plan.predicted_step_s();
+  };
+  const double auto_s = step_s("auto");
+  for (const char* codec : {"none", "bf16", "ef(topk(0.01))", "lowrank(4)"})
+    EXPECT_LE(auto_s, step_s(codec)) << codec;
+}
+
 TEST_F(PlannerAutoTest, TheTiedGradientGoesInBf16AndThroughZstdWhereTheLinkIsSlow) {
   const auto tied = [&](double mbit) {
     Rate(mbit);
