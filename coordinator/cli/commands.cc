@@ -12,12 +12,12 @@
 #include "base/file/durable_file.h"
 #include "base/status.h"
 #include "coordinator/cli/exit_code.h"
+#include "coordinator/cli/interruptible_client.h"
 #include "coordinator/cli/job/job_yaml.h"
 #include "coordinator/cli/job/record_csv.h"
 #include "coordinator/cli/model/export_dir.h"
 #include "coordinator/cli/model/gpt2_import.h"
 #include "coordinator/cli/model/tokenizer_files.h"
-#include "coordinator/cli/session.h"
 #include "coordinator/cli/view/json_out.h"
 #include "coordinator/cli/view/render.h"
 #include "coordinator/cli/view/summary.h"
@@ -50,14 +50,14 @@ std::function<void(int64_t, int64_t)> ProgressOn(Console* console, std::string n
   };
 }
 
-absl::StatusOr<ListNodesReply> AwaitNodes(Session* session, const ClientOptions& client,
+absl::StatusOr<ListNodesReply> AwaitNodes(InterruptibleClient* caller, const ClientOptions& client,
                                           const NodesOptions& options) {
   const absl::Time deadline = SteadyNow() + absl::Seconds(options.timeout_s);
   while (true) {
     // The coordinator, too, may come later.
-    absl::Status opened = session->client == nullptr ? session->Open(client) : absl::OkStatus();
+    absl::Status opened = caller->client == nullptr ? caller->Open(client) : absl::OkStatus();
     absl::StatusOr<ListNodesReply> reply =
-        opened.ok() ? session->client->Nodes() : absl::StatusOr<ListNodesReply>(opened);
+        opened.ok() ? caller->client->Nodes() : absl::StatusOr<ListNodesReply>(opened);
     if (!reply.ok() && !absl::IsUnavailable(reply.status())) return reply;
     const Ready ready = reply.ok() ? CountReady(*reply) : Ready();
     if (reply.ok() && ready.alive >= options.wait && ready.links >= ready.alive * (ready.alive - 1))
@@ -69,7 +69,7 @@ absl::StatusOr<ListNodesReply> AwaitNodes(Session* session, const ClientOptions&
           ready.alive * (ready.alive - 1), " links between them are measured after ",
           options.timeout_s, " s; see the logs of the daemons that are not there"));
     }
-    if (session->interrupt.WaitFor(kNodesPoll)) return absl::CancelledError("interrupted");
+    if (caller->interrupt.WaitFor(kNodesPoll)) return absl::CancelledError("interrupted");
   }
 }
 
@@ -79,11 +79,11 @@ class WatchOutput {
   WatchOutput(Console* console, bool json)
       : console_(console), to_err_(json), view_(Options(json ? console->err() : console->out())) {}
 
-  absl::Status Follow(Session* session, const std::string& job) {
+  absl::Status Follow(InterruptibleClient* caller, const std::string& job) {
     FollowOptions options;
     options.job = job;
     const absl::Status status = FollowJob(
-        session->client.get(), &session->interrupt, options,
+        caller->client.get(), &caller->interrupt, options,
         [this](const WatchReply& reply) { Print(view_.Update(reply, SteadyNow())); },
         [this](const std::string& text) { Print(view_.Remark(text)); });
     Print(view_.Finish());
@@ -107,10 +107,10 @@ class WatchOutput {
   WatchView view_;
 };
 
-int WatchToEnd(Session* session, const std::string& job, bool json, const std::string& summary_file,
-               Console* console) {
+int WatchToEnd(InterruptibleClient* caller, const std::string& job, bool json,
+               const std::string& summary_file, Console* console) {
   WatchOutput output(console, json);
-  const absl::Status status = output.Follow(session, job);
+  const absl::Status status = output.Follow(caller, job);
   if (absl::IsCancelled(status)) {
     console->Err(absl::StrCat("\nno longer watching; the job goes on. Again: isthmus watch ", job,
                               "; stop it: isthmus stop ", job, "\n"));
@@ -201,13 +201,13 @@ absl::StatusOr<SubmitReply> SubmitJob(Client* client, const JobSpec& job,
 }  // namespace
 
 int RunNodes(const ClientOptions& client, const NodesOptions& options, Console* console) {
-  Session session;
+  InterruptibleClient caller;
   if (options.wait == 0) {
-    const absl::Status opened = session.Open(client);
+    const absl::Status opened = caller.Open(client);
     if (!opened.ok()) return console->Fail(opened);
   }
   const absl::StatusOr<ListNodesReply> reply =
-      options.wait > 0 ? AwaitNodes(&session, client, options) : session.client->Nodes();
+      options.wait > 0 ? AwaitNodes(&caller, client, options) : caller.client->Nodes();
   if (!reply.ok()) return console->Fail(reply.status());
   console->Out(options.json ? ToJson(*reply, true) : NodesView(*reply));
   return kExitOk;
@@ -227,10 +227,10 @@ int RunPlan(const ClientOptions& client, const PlanOptions& options, Console* co
     if (!model.ok()) return console->Fail(model.status());
     init = InitWords(request.job(), *model);
   }
-  Session session;
-  const absl::Status opened = session.Open(client);
+  InterruptibleClient caller;
+  const absl::Status opened = caller.Open(client);
   if (!opened.ok()) return console->Fail(opened);
-  absl::StatusOr<PlanReply> reply = session.client->MakePlan(request);
+  absl::StatusOr<PlanReply> reply = caller.client->MakePlan(request);
   if (!reply.ok()) return console->Fail(reply.status());
   if (!init.empty()) reply->mutable_plan()->add_explanation(std::move(init));
   console->Out(options.json ? ToJson(*reply, true) : PlanView(*reply));
@@ -248,10 +248,10 @@ int RunSubmit(const ClientOptions& client, const SubmitOptions& options, Console
   const absl::StatusOr<JobSpec> job =
       ReadJobFile(options.job_file);  // errors of the file come before those of the network
   if (!job.ok()) return console->Fail(job.status());
-  Session session;
-  const absl::Status opened = session.Open(client);
+  InterruptibleClient caller;
+  const absl::Status opened = caller.Open(client);
   if (!opened.ok()) return console->Fail(opened);
-  const absl::StatusOr<SubmitReply> reply = SubmitJob(session.client.get(), *job, options, console);
+  const absl::StatusOr<SubmitReply> reply = SubmitJob(caller.client.get(), *job, options, console);
   if (!reply.ok()) return console->Fail(reply.status());
   PrintWarnings(reply->warnings(), console);
   if (!options.json) console->Out(ChangesView(reply->changes()));
@@ -270,28 +270,28 @@ int RunSubmit(const ClientOptions& client, const SubmitOptions& options, Console
       console->Out(absl::StrCat("watch it: isthmus watch ", Printable(reply->job_id()), "\n"));
   }
   return options.watch
-             ? WatchToEnd(&session, reply->job_id(), options.json, options.summary_file, console)
+             ? WatchToEnd(&caller, reply->job_id(), options.json, options.summary_file, console)
              : kExitOk;
 }
 
 int RunList(const ClientOptions& client, bool json, Console* console) {
-  Session session;
-  const absl::Status opened = session.Open(client);
+  InterruptibleClient caller;
+  const absl::Status opened = caller.Open(client);
   if (!opened.ok()) return console->Fail(opened);
-  const absl::StatusOr<ListJobsReply> reply = session.client->List();
+  const absl::StatusOr<ListJobsReply> reply = caller.client->List();
   if (!reply.ok()) return console->Fail(reply.status());
   console->Out(json ? ToJson(*reply, true) : JobListView(*reply));
   return kExitOk;
 }
 
 int RunStatus(const ClientOptions& client, const std::string& job, bool json, Console* console) {
-  Session session;
-  const absl::Status opened = session.Open(client);
+  InterruptibleClient caller;
+  const absl::Status opened = caller.Open(client);
   if (!opened.ok()) return console->Fail(opened);
   JobStatusRequest request;
   request.set_job(job);
   request.set_with_plan(true);
-  const absl::StatusOr<JobStatus> reply = session.client->Status(request);
+  const absl::StatusOr<JobStatus> reply = caller.client->Status(request);
   if (!reply.ok()) return console->Fail(reply.status());
   if (json) {
     console->Out(ToJson(*reply, true));
@@ -301,7 +301,7 @@ int RunStatus(const ClientOptions& client, const std::string& job, bool json, Co
   last.set_job(reply->job_id());
   last.set_from_step(std::max<int64_t>(0, reply->step() - static_cast<int64_t>(kMeanOf)));
   std::vector<JobRecord> records;
-  const absl::Status watched = session.client->Watch(last, [&](const WatchReply& page) {
+  const absl::Status watched = caller.client->Watch(last, [&](const WatchReply& page) {
     records.insert(records.end(), page.records().begin(), page.records().end());
     return true;
   });
@@ -311,15 +311,15 @@ int RunStatus(const ClientOptions& client, const std::string& job, bool json, Co
 }
 
 int RunWatch(const ClientOptions& client, const WatchOptions& options, Console* console) {
-  Session session;
-  const absl::Status opened = session.Open(client);
+  InterruptibleClient caller;
+  const absl::Status opened = caller.Open(client);
   if (!opened.ok()) return console->Fail(opened);
-  return WatchToEnd(&session, options.job, options.json, options.summary_file, console);
+  return WatchToEnd(&caller, options.job, options.json, options.summary_file, console);
 }
 
 int RunLogs(const ClientOptions& client, const LogsOptions& options, Console* console) {
-  Session session;
-  const absl::Status opened = session.Open(client);
+  InterruptibleClient caller;
+  const absl::Status opened = caller.Open(client);
   if (!opened.ok()) return console->Fail(opened);
   bool headed = options.json && !options.csv;
   const auto head = [&] {  // not above an error
@@ -341,18 +341,18 @@ int RunLogs(const ClientOptions& client, const LogsOptions& options, Console* co
     FollowOptions follow;
     follow.job = options.job;
     follow.from_step = from;
-    status = FollowJob(session.client.get(), &session.interrupt, follow, print,
+    status = FollowJob(caller.client.get(), &caller.interrupt, follow, print,
                        [&](const std::string& text) { console->Err(absl::StrCat(text, "\n")); });
   } else {
     WatchRequest request;
     request.set_job(options.job);
     request.set_from_step(from);
-    status = session.client->Watch(request, [&](const WatchReply& reply) {
+    status = caller.client->Watch(request, [&](const WatchReply& reply) {
       print(reply);
       return true;
     });
   }
-  if (session.interrupt.interrupted()) return kExitInterrupted;
+  if (caller.interrupt.interrupted()) return kExitInterrupted;
   if (!status.ok()) return console->Fail(status);
   head();
   return kExitOk;
@@ -360,13 +360,13 @@ int RunLogs(const ClientOptions& client, const LogsOptions& options, Console* co
 
 int RunRemove(const ClientOptions& client, const std::string& job, bool keep_checkpoints, bool json,
               Console* console) {
-  Session session;
-  const absl::Status opened = session.Open(client);
+  InterruptibleClient caller;
+  const absl::Status opened = caller.Open(client);
   if (!opened.ok()) return console->Fail(opened);
   RemoveJobRequest request;
   request.set_job(job);
   request.set_keep_checkpoints(keep_checkpoints);
-  const absl::StatusOr<RemoveJobReply> reply = session.client->Remove(request);
+  const absl::StatusOr<RemoveJobReply> reply = caller.client->Remove(request);
   if (!reply.ok()) return console->Fail(reply.status());
   const std::string freed = FormatBytes(static_cast<double>(reply->freed_bytes()));
   console->Out(json ? ToJson(*reply, true)
@@ -379,13 +379,13 @@ int RunRemove(const ClientOptions& client, const std::string& job, bool keep_che
 
 int RunCheckpoints(const ClientOptions& client, const CheckpointsOptions& options,
                    Console* console) {
-  Session session;
-  const absl::Status opened = session.Open(client);
+  InterruptibleClient caller;
+  const absl::Status opened = caller.Open(client);
   if (!opened.ok()) return console->Fail(opened);
   ListCheckpointsRequest request;
   request.set_job(options.job);
   request.set_verify(options.verify);
-  const absl::StatusOr<ListCheckpointsReply> reply = session.client->Checkpoints(request);
+  const absl::StatusOr<ListCheckpointsReply> reply = caller.client->Checkpoints(request);
   if (!reply.ok()) return console->Fail(reply.status());
   console->Out(options.json ? ToJson(*reply, true) : CheckpointsView(*reply, options.verify));
   for (const CheckpointInfo& info : reply->checkpoints()) {
@@ -395,13 +395,13 @@ int RunCheckpoints(const ClientOptions& client, const CheckpointsOptions& option
 }
 
 int RunExport(const ClientOptions& client, const ExportOptions& options, Console* console) {
-  Session session;
-  const absl::Status opened = session.Open(client);
+  InterruptibleClient caller;
+  const absl::Status opened = caller.Open(client);
   if (!opened.ok()) return console->Fail(opened);
   JobStatusRequest request;
   request.set_job(options.job);
   request.set_with_plan(true);
-  const absl::StatusOr<JobStatus> job = session.client->Status(request);
+  const absl::StatusOr<JobStatus> job = caller.client->Status(request);
   if (!job.ok()) return console->Fail(job.status());
   if (!job->plan().has_job()) {
     return console->Fail(absl::FailedPreconditionError(absl::StrCat(
@@ -423,7 +423,7 @@ int RunExport(const ClientOptions& client, const ExportOptions& options, Console
   const absl::Status status = WriteExport(
       options.dir, options.force, job->plan().job().model(),
       [&](const std::string& path) -> absl::Status {
-        ASSIGN_OR_RETURN(fetched, session.client->FetchCheckpoint(fetch, path, progress, waits));
+        ASSIGN_OR_RETURN(fetched, caller.client->FetchCheckpoint(fetch, path, progress, waits));
         return absl::OkStatus();
       },
       tokenizer->files);

@@ -4,7 +4,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "coordinator/cli/exit_code.h"
-#include "coordinator/cli/session.h"
+#include "coordinator/cli/interruptible_client.h"
 #include "coordinator/cli/view/json_out.h"
 #include "coordinator/cli/view/render.h"
 #include "coordinator/cli/view/summary.h"
@@ -19,7 +19,8 @@ std::string StateLine(const JobStatus& status) {
 }
 
 // Until the job has ended; what it waits for goes to err as it changes.
-absl::Status AwaitEnd(Session* session, double timeout_s, JobStatus* status, Console* console) {
+absl::Status AwaitEnd(InterruptibleClient* caller, double timeout_s, JobStatus* status,
+                      Console* console) {
   FollowOptions follow;
   follow.job = status->job_id();
   follow.from_step = status->step();  // of no interest
@@ -27,7 +28,7 @@ absl::Status AwaitEnd(Session* session, double timeout_s, JobStatus* status, Con
   std::string said = StateLine(*status);
   console->Err(said);
   return FollowJob(
-      session->client.get(), &session->interrupt, follow,
+      caller->client.get(), &caller->interrupt, follow,
       [&](const WatchReply& reply) {
         *status = reply.status();
         if (const std::string line = StateLine(*status); !IsEnd(status->state()) && line != said)
@@ -39,18 +40,18 @@ absl::Status AwaitEnd(Session* session, double timeout_s, JobStatus* status, Con
 }  // namespace
 
 int RunStop(const ClientOptions& client, const StopOptions& options, Console* console) {
-  Session session;
-  const absl::Status opened = session.Open(client);
+  InterruptibleClient caller;
+  const absl::Status opened = caller.Open(client);
   if (!opened.ok()) return console->Fail(opened);
   StopJobRequest request;
   request.set_job(options.job);
   request.set_now(options.now);
-  absl::StatusOr<StopJobReply> reply = session.client->Stop(request);
+  absl::StatusOr<StopJobReply> reply = caller.client->Stop(request);
   if (!reply.ok()) return console->Fail(reply.status());
   JobStatus* status = reply->mutable_status();
   const bool waits = !options.no_wait && !IsEnd(status->state());
   const absl::Status ended =
-      waits ? AwaitEnd(&session, options.timeout_s, status, console) : absl::OkStatus();
+      waits ? AwaitEnd(&caller, options.timeout_s, status, console) : absl::OkStatus();
   if (!ended.ok() && !absl::IsCancelled(ended) && !absl::IsDeadlineExceeded(ended))
     return console->Fail(ended);
   if (!ended.ok()) {

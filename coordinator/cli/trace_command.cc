@@ -10,7 +10,7 @@
 #include "base/file/durable_file.h"
 #include "base/status.h"
 #include "coordinator/cli/exit_code.h"
-#include "coordinator/cli/session.h"
+#include "coordinator/cli/interruptible_client.h"
 #include "coordinator/cli/view/chrome_trace.h"
 #include "coordinator/cli/view/render.h"
 
@@ -42,13 +42,13 @@ int RunTrace(const ClientOptions& client, const TraceOptions& options, bool json
     const absl::Status free = CheckFree(options.output, options.force);
     if (!free.ok()) return console->Fail(free);
   }
-  Session session;
-  const absl::Status opened = session.Open(client);
+  InterruptibleClient caller;
+  const absl::Status opened = caller.Open(client);
   if (!opened.ok()) return console->Fail(opened);
   TraceJobRequest request;
   request.set_job(options.job);
   request.set_steps(options.steps);
-  const absl::StatusOr<TraceJobReply> reply = session.client->Trace(request);
+  const absl::StatusOr<TraceJobReply> reply = caller.client->Trace(request);
   if (!reply.ok()) return console->Fail(reply.status());
   const std::string file =
       options.output.empty() ? absl::StrCat(reply->plan().job_id(), "-trace.json") : options.output;

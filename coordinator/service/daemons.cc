@@ -21,7 +21,8 @@ absl::Time Daemons::Now() { return SteadyNow(); }
 
 // ---- words of daemons ----
 
-absl::StatusOr<Registered> Daemons::Register(Session* session, const isthmus::Register& request) {
+absl::StatusOr<Registered> Daemons::Register(DaemonStream* daemon,
+                                             const isthmus::Register& request) {
   // Daemons outlive a database: what one has seen comes before what is made from now on.
   RETURN_IF_ERROR(store_->StartAfter(request.newest_generation(), 0));
   MutexLock lock(&cores_->mutex);
@@ -32,11 +33,11 @@ absl::StatusOr<Registered> Daemons::Register(Session* session, const isthmus::Re
   RegisterDecision decision;
   for (;;) {
     if (cores_->stopping) return Stopping();
-    if (!streams_.IsOpen(session->stream)) return absl::CancelledError("the stream ended");
+    if (!streams_.IsOpen(daemon->number)) return absl::CancelledError("the stream ended");
     const Member* old = cores_->members.Find(id);
     known = old != nullptr;
     if (known) address = old->node.address();
-    decision = cores_->members.Register(request, session->stream, asked, Now());
+    decision = cores_->members.Register(request, daemon->number, asked, Now());
     if (decision.kind != RegisterDecision::kWait) break;
     cores_->changed.WaitUntil(&cores_->mutex, SteadyAfter(kRegisterRetry));
   }
@@ -45,8 +46,8 @@ absl::StatusOr<Registered> Daemons::Register(Session* session, const isthmus::Re
     return absl::FailedPreconditionError(decision.reason);
   }
   LogInfo("registered: ", decision.reason);
-  session->node_id = id;
-  streams_.SetRegistered(session->stream);
+  daemon->node_id = id;
+  streams_.SetRegistered(daemon->number);
   if (decision.replaced_stream != 0) streams_.End(decision.replaced_stream);
   // The port of a daemon may change with each start; its host is what lies at the end of the link.
   cores_->links.OnJoin(id, !known || HostOf(address) != HostOf(request.node().address()), Now());
@@ -75,19 +76,19 @@ Registered Daemons::Welcome(const std::string& node_id, const std::string& job_i
   return reply;
 }
 
-absl::Status Daemons::OnMessage(Session* session, const DaemonMessage& message) {
+absl::Status Daemons::OnMessage(DaemonStream* daemon, const DaemonMessage& message) {
   MutexLock lock(&cores_->mutex);
   const absl::Time now = Now();
-  const std::string& id = session->node_id;
+  const std::string& id = daemon->node_id;
   const Member* member = cores_->members.Find(id);
-  if (member == nullptr || member->stream != session->stream)
+  if (member == nullptr || member->stream != daemon->number)
     return absl::AbortedError(
         "another stream of this daemon has taken over, or its lease ran out: register again");
   absl::Status taken;
   switch (message.what_case()) {
     case DaemonMessage::kHeartbeat:
       if (message.heartbeat().has_kept()) cores_->jobs.OnKept(id, message.heartbeat().kept());
-      return cores_->members.OnHeartbeat(id, session->stream, message.heartbeat(), now);
+      return cores_->members.OnHeartbeat(id, daemon->number, message.heartbeat(), now);
     case DaemonMessage::kProbeResult:
       taken = cores_->links.OnResult(id, message.probe_result(), now);
       break;
@@ -154,11 +155,11 @@ void Daemons::DoubtLinks(const SessionEvent& failed) {
   }
 }
 
-void Daemons::Close(Session* session) {
-  streams_.Close(*session);
+void Daemons::Close(DaemonStream* daemon) {
+  streams_.Close(*daemon);
   MutexLock lock(&cores_->mutex);
-  const std::string& id = session->node_id;
-  if (!id.empty() && cores_->members.OnStreamGone(id, session->stream, Now())) {
+  const std::string& id = daemon->node_id;
+  if (!id.empty() && cores_->members.OnStreamGone(id, daemon->number, Now())) {
     LogInfo("daemon ", cores_->members.Find(id)->node.name(), ": its connection ended");
     cores_->links.OnGone(id, Now());
     cores_->compute.OnGone(id);

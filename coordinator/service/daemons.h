@@ -28,13 +28,13 @@ class Daemons {
       : options_(options), cores_(cores), store_(store) {}
 
   // ---- a stream, by its handler ----
-  absl::Status Open(Session* session) { return streams_.Open(session, Now()); }
+  absl::Status Open(DaemonStream* daemon) { return streams_.Open(daemon, Now()); }
   // May wait while an earlier stream of the same identity falls silent. FailedPrecondition:
   // refused, the reason is for the daemon.
-  absl::StatusOr<Registered> Register(Session* session, const isthmus::Register& request);
+  absl::StatusOr<Registered> Register(DaemonStream* daemon, const isthmus::Register& request);
   // An error ends the stream.
-  absl::Status OnMessage(Session* session, const DaemonMessage& message);
-  void Close(Session* session);
+  absl::Status OnMessage(DaemonStream* daemon, const DaemonMessage& message);
+  void Close(DaemonStream* daemon);
 
   // ---- the others ----
   // `cores`: the ones given to the constructor, whose mutex the caller holds by that name.

@@ -50,23 +50,23 @@ class ControlService final : public Control::Service {
   using Stream = grpc::ServerReaderWriter<CoordinatorMessage, DaemonMessage>;
 
   grpc::Status Session(grpc::ServerContext* context, Stream* stream) override {
-    coordinator::Session session([context] { context->TryCancel(); });
-    session.peer = context->peer();
-    if (absl::Status open = daemons_->Open(&session); !open.ok()) return Reply(open);
+    coordinator::DaemonStream daemon([context] { context->TryCancel(); });
+    daemon.peer = context->peer();
+    if (absl::Status open = daemons_->Open(&daemon); !open.ok()) return Reply(open);
     const grpc::Status ended =
-        rpc::Guarded("Session", [&] { return Reply(Converse(&session, stream)); });
-    daemons_->Close(&session);
+        rpc::Guarded("Session", [&] { return Reply(Converse(&daemon, stream)); });
+    daemons_->Close(&daemon);
     return ended;
   }
 
  private:
-  absl::Status Converse(coordinator::Session* session, Stream* stream) {
+  absl::Status Converse(coordinator::DaemonStream* daemon, Stream* stream) {
     DaemonMessage message;
     if (!stream->Read(&message))
       return absl::CancelledError("the stream ended before its registration");
     if (!message.has_register_())
       return absl::InvalidArgumentError("the first message must be a registration");
-    absl::StatusOr<Registered> registered = daemons_->Register(session, message.register_());
+    absl::StatusOr<Registered> registered = daemons_->Register(daemon, message.register_());
     CoordinatorMessage answer;
     if (!registered.ok()) {
       if (absl::IsFailedPrecondition(registered.status())) {
@@ -79,34 +79,34 @@ class ControlService final : public Control::Service {
     *answer.mutable_registered() = *std::move(registered);
     MakeTextValid(&answer);
     if (!stream->Write(answer)) return absl::CancelledError("the stream ended");
-    std::thread writer([session, stream] {
+    std::thread writer([daemon, stream] {
       const grpc::Status drained = rpc::Guarded("Session", [&] {
-        Drain(session, stream);
+        Drain(daemon, stream);
         return grpc::Status::OK;
       });
-      if (!drained.ok()) session->cancel();
+      if (!drained.ok()) daemon->cancel();
     });
     const absl::Status status = rpc::FromGrpc(rpc::Guarded("Session", [&] {
       absl::Status taken;
-      while (taken.ok() && stream->Read(&message)) taken = daemons_->OnMessage(session, message);
+      while (taken.ok() && stream->Read(&message)) taken = daemons_->OnMessage(daemon, message);
       return Reply(taken);
     }));
     if (!status.ok())
-      LogWarning("stream of daemon ", session->node_id, " is ended: ", status.message());
-    session->outgoing.Close(absl::CancelledError("the stream ended"));
-    if (!status.ok()) session->cancel();  // a Write may be under way
+      LogWarning("stream of daemon ", daemon->node_id, " is ended: ", status.message());
+    daemon->outgoing.Close(absl::CancelledError("the stream ended"));
+    if (!status.ok()) daemon->cancel();  // a Write may be under way
     writer.join();
     return status;
   }
 
-  static void Drain(coordinator::Session* session, Stream* stream) {
+  static void Drain(coordinator::DaemonStream* daemon, Stream* stream) {
     for (;;) {
-      absl::StatusOr<CoordinatorMessage> message = session->outgoing.Pop(kNothingToSay);
+      absl::StatusOr<CoordinatorMessage> message = daemon->outgoing.Pop(kNothingToSay);
       if (absl::IsDeadlineExceeded(message.status())) continue;
       if (!message.ok()) return;
       MakeTextValid(&*message);
       if (!stream->Write(*message)) {
-        session->cancel();
+        daemon->cancel();
         return;
       }
     }

@@ -7,28 +7,28 @@
 namespace isthmus::coordinator {
 namespace {
 
-void EndSession(Session* session) {
-  session->outgoing.Close(absl::CancelledError("the stream ends"));
-  session->cancel();
+void EndStream(DaemonStream* daemon) {
+  daemon->outgoing.Close(absl::CancelledError("the stream ends"));
+  daemon->cancel();
 }
 
 }  // namespace
 
-absl::Status Streams::Open(Session* session, absl::Time now) {
+absl::Status Streams::Open(DaemonStream* daemon, absl::Time now) {
   MutexLock lock(&mutex_);
   if (ended_) return Stopping();
-  if (static_cast<int>(open_.size()) >= kMaxSessions) {
+  if (static_cast<int>(open_.size()) >= kMaxDaemonStreams) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the coordinator already serves ", open_.size(), " streams of daemons, its limit"));
   }
-  session->stream = ++last_;
-  open_[session->stream] = {session, now, false};
+  daemon->number = ++last_;
+  open_[daemon->number] = {daemon, now, false};
   return absl::OkStatus();
 }
 
-void Streams::Close(const Session& session) {
+void Streams::Close(const DaemonStream& daemon) {
   MutexLock lock(&mutex_);
-  open_.erase(session.stream);
+  open_.erase(daemon.number);
 }
 
 void Streams::SetRegistered(uint64_t stream) {
@@ -41,27 +41,27 @@ void Streams::Send(uint64_t stream, const std::string& name, CoordinatorMessage 
   const auto it = open_.find(stream);
   if (it == open_.end()) return;
   const absl::Status pushed =
-      it->second.session->outgoing.Push(std::move(message), absl::ZeroDuration());
+      it->second.daemon->outgoing.Push(std::move(message), absl::ZeroDuration());
   if (pushed.ok() || absl::IsCancelled(pushed)) return;
   LogWarning("daemon ", name, " does not read what it is told; its stream is ended");
-  EndSession(it->second.session);
+  EndStream(it->second.daemon);
 }
 
 void Streams::End(uint64_t stream) {
   MutexLock lock(&mutex_);
-  if (const auto it = open_.find(stream); it != open_.end()) EndSession(it->second.session);
+  if (const auto it = open_.find(stream); it != open_.end()) EndStream(it->second.daemon);
 }
 
 void Streams::EndAll() {
   MutexLock lock(&mutex_);
   ended_ = true;
-  for (const auto& [number, line] : open_) EndSession(line.session);
+  for (const auto& [number, line] : open_) EndStream(line.daemon);
 }
 
 void Streams::EndUnregistered(absl::Time opened_before) {
   MutexLock lock(&mutex_);
   for (const auto& [number, line] : open_) {
-    if (!line.registered && line.opened < opened_before) line.session->cancel();
+    if (!line.registered && line.opened < opened_before) line.daemon->cancel();
   }
 }
 
@@ -73,7 +73,7 @@ bool Streams::IsOpen(uint64_t stream) const {
 std::string Streams::Peer(uint64_t stream) const {
   MutexLock lock(&mutex_);
   const auto it = open_.find(stream);
-  return it == open_.end() ? "" : it->second.session->peer;
+  return it == open_.end() ? "" : it->second.daemon->peer;
 }
 
 }  // namespace isthmus::coordinator

@@ -1,6 +1,6 @@
 // The streams of daemons that are open: what is to be said goes into the queue of a stream, and a
 // stream can be ended. Knows nothing of daemons but whether one has said who it is. Thread: any.
-// Its mutex is taken last, inside that of Cores. Bounds: kMaxSessions, kSessionQueue.
+// Its mutex is taken last, inside that of Cores. Bounds: kMaxDaemonStreams, kDaemonStreamQueue.
 #ifndef ISTHMUS_COORDINATOR_SERVICE_STREAMS_H_
 #define ISTHMUS_COORDINATOR_SERVICE_STREAMS_H_
 
@@ -18,27 +18,27 @@
 
 namespace isthmus::coordinator {
 
-constexpr int kMaxSessions = 400;
+constexpr int kMaxDaemonStreams = 400;
 // Messages to a daemon that does not read; one more ends its stream.
-constexpr size_t kSessionQueue = 64;
+constexpr size_t kDaemonStreamQueue = 64;
 
 // A daemon's stream, as its two threads see it. Owned by the handler, which has it in Streams from
 // Open to Close.
-struct Session {
-  explicit Session(std::function<void()> cancel_stream)
-      : cancel(std::move(cancel_stream)), outgoing(kSessionQueue) {}
+struct DaemonStream {
+  explicit DaemonStream(std::function<void()> cancel_stream)
+      : cancel(std::move(cancel_stream)), outgoing(kDaemonStreamQueue) {}
   const std::function<void()> cancel;         // ends the stream; any thread, any number of times
   BoundedQueue<CoordinatorMessage> outgoing;  // the handler's writer drains it
   std::string peer;  // where it comes from, as gRPC has it: "ipv4:10.0.0.1:53412"; set before use
-  uint64_t stream = 0;  // its number, by Open: never 0, never used twice
+  uint64_t number = 0;  // by Open: never 0, never used twice
   std::string node_id;  // empty until registered; the handler's
 };
 
 class Streams {
  public:
-  // ResourceExhausted: kMaxSessions are open. Unavailable: after EndAll.
-  absl::Status Open(Session* session, absl::Time now);
-  void Close(const Session& session);
+  // ResourceExhausted: kMaxDaemonStreams are open. Unavailable: after EndAll.
+  absl::Status Open(DaemonStream* daemon, absl::Time now);
+  void Close(const DaemonStream& daemon);
   void SetRegistered(uint64_t stream);
 
   // Those of a stream that is not open do nothing. `name` of its daemon is for the log.
@@ -52,7 +52,7 @@ class Streams {
 
  private:
   struct Line {
-    Session* session = nullptr;
+    DaemonStream* daemon = nullptr;
     absl::Time opened;
     bool registered = false;
   };

@@ -22,21 +22,22 @@ class LimitsTest : public ServiceTest {
 };
 
 TEST_F(LimitsTest, StreamsOfDaemons) {
-  std::vector<std::unique_ptr<Session>> sessions;
-  for (int i = 0; i < kMaxSessions; ++i) {
-    sessions.push_back(std::make_unique<Session>([] {}));
-    ASSERT_TRUE(coordinator_->daemons()->Open(sessions.back().get()).ok()) << i;
+  std::vector<std::unique_ptr<DaemonStream>> streams;
+  for (int i = 0; i < kMaxDaemonStreams; ++i) {
+    streams.push_back(std::make_unique<DaemonStream>([] {}));
+    ASSERT_TRUE(coordinator_->daemons()->Open(streams.back().get()).ok()) << i;
   }
-  Session next([] {});
+  DaemonStream next([] {});
   const absl::Status refused = coordinator_->daemons()->Open(&next);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refused.message()),
-              HasSubstr(absl::StrCat("serves ", kMaxSessions, " streams of daemons, its limit")));
-  coordinator_->daemons()->Close(sessions.back().get());
-  sessions.pop_back();
+  EXPECT_THAT(
+      std::string(refused.message()),
+      HasSubstr(absl::StrCat("serves ", kMaxDaemonStreams, " streams of daemons, its limit")));
+  coordinator_->daemons()->Close(streams.back().get());
+  streams.pop_back();
   EXPECT_TRUE(coordinator_->daemons()->Open(&next).ok());
   coordinator_->daemons()->Close(&next);
-  for (const auto& session : sessions) coordinator_->daemons()->Close(session.get());
+  for (const auto& stream : streams) coordinator_->daemons()->Close(stream.get());
 }
 
 TEST_F(LimitsTest, Watchers) {

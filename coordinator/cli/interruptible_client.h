@@ -1,6 +1,6 @@
 // A client whose calls end at a signal. Thread: one owner.
-#ifndef ISTHMUS_COORDINATOR_CLI_SESSION_H_
-#define ISTHMUS_COORDINATOR_CLI_SESSION_H_
+#ifndef ISTHMUS_COORDINATOR_CLI_INTERRUPTIBLE_CLIENT_H_
+#define ISTHMUS_COORDINATOR_CLI_INTERRUPTIBLE_CLIENT_H_
 
 #include <memory>
 
@@ -11,11 +11,11 @@
 
 namespace isthmus::cli {
 
-struct Session {
+struct InterruptibleClient {
   Interrupt interrupt;  // before the client: its threads inherit the signal mask
   std::unique_ptr<Client> client;
 
-  ~Session() { interrupt.OnSignal(nullptr); }
+  ~InterruptibleClient() { interrupt.OnSignal(nullptr); }
   absl::Status Open(const ClientOptions& options) {
     ASSIGN_OR_RETURN(client, Client::Connect(options));
     interrupt.OnSignal([c = client.get()] { c->Cancel(); });
@@ -25,4 +25,4 @@ struct Session {
 
 }  // namespace isthmus::cli
 
-#endif  // ISTHMUS_COORDINATOR_CLI_SESSION_H_
+#endif  // ISTHMUS_COORDINATOR_CLI_INTERRUPTIBLE_CLIENT_H_
