@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "coordinator/planner/bucket_choice.h"
+#include "coordinator/planner/reduced_choice.h"
 #include "coordinator/planner/step_time.h"
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_size.h"
@@ -31,14 +32,9 @@ namespace {
 // Encoded: contributions but the own one, and the own sum. Decoded: the others' contributions to
 // the own part, and all sums. About three times all elements with two ranks or more.
 constexpr double kPassesOfCodec = 3;
-// What the loss of a run rises by with 4 bits a gradient, as a share of it.
-constexpr double kFourBitGradientLoss = 0.001;
 
 // Do the replicas agree after several steps?
 bool Local(const JobSpec& job) { return job.strategy().local_steps() > 1; }
-
-// Do they reduce momentum, from the end of the optimiser's warm-up on?
-bool Freezes(const JobSpec& job) { return job.recipe().optimizer() == kQuantizedAdam; }
 
 struct Group {
   std::vector<int> ranks;
@@ -277,33 +273,6 @@ absl::Status FindPairs(const JobSpec& job, const std::vector<Group>& groups, con
   return absl::OkStatus();
 }
 
-struct Candidate {
-  std::string text;
-  double price;  // of the step time
-};
-
-// The candidate of least seconds + price x step; "x s in fp32, y s in bf16" for the words.
-template <typename SecondsOf>
-absl::StatusOr<CodecSpec> Choose(const std::string& wanted,
-                                 const std::vector<Candidate>& candidates, double step_s,
-                                 SecondsOf seconds_of, std::string* why) {
-  if (wanted != "auto") return ParseCodec(wanted);
-  std::vector<std::string> words;
-  std::string best;
-  double least = 0;
-  for (const Candidate& candidate : candidates) {
-    ASSIGN_OR_RETURN(const CodecSpec codec, ParseCodec(candidate.text));
-    const double seconds = seconds_of(codec);
-    words.push_back(absl::StrCat(FormatSeconds(seconds), " with ", candidate.text));
-    const double cost = seconds + candidate.price * step_s;
-    if (!best.empty() && cost >= least) continue;
-    best = candidate.text;
-    least = cost;
-  }
-  *why = absl::StrCat(absl::StrJoin(words, ", "), " -> ", best);
-  return ParseCodec(best);
-}
-
 // compression.gradient_stages, in words; empty: the job does not say.
 std::string StagesWords(const JobSpec& job, const Layout& layout,
                         const std::vector<Group>& groups) {
@@ -427,10 +396,12 @@ int64_t ReductionBytes(const JobSpec& job, int64_t elements, int replicas) {
 
 int64_t TiedResidualBytes(const JobSpec& job) {
   absl::StatusOr<CodecSpec> codec = ParseCodec(job.compression().tied());
-  if (!codec.ok() || !IsTied(job.model())) return 0;
+  const TensorDims dims{1, job.model().vocabulary(), job.model().hidden()};
+  if (!IsTied(job.model())) return 0;
+  if (!codec.ok()) return Freezes(job) ? 4 * dims.elements() : 0;  // auto
   std::string words;
   WithFeedback(&*codec, &words);
-  return ResidualBytes(*codec, {1, job.model().vocabulary(), job.model().hidden()}, 1);
+  return ResidualBytes(*codec, dims, 1);
 }
 
 absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout* layout) {
@@ -441,20 +412,11 @@ absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout*
   for (const Placement& p : layout->chains) step_s = std::max(step_s, p.pipeline_s);
   const auto between = static_cast<double>(local ? job.strategy().local_steps() : 1);
   const CodecSpec plain;
-  // Symmetric levels: others cut the largest gradients. No error feedback by itself: Adam's second
-  // moment takes what comes late for noise (tests/bench, replicas); a frozen one does not.
-  std::vector<Candidate> candidates = {{"bf16", 0}, {"none", 0}};
-  for (const int bits : {8, 4}) {
-    if (bits < job.compression().min_bits()) continue;
-    const std::string quant = absl::StrCat("quant(", bits, ", token, symmetric)");
-    candidates.push_back({Freezes(job) ? absl::StrCat("ef(", quant, ")") : quant,
-                          kQuantisedPrice + (bits < 8 ? kStepsForLoss * kFourBitGradientLoss : 0)});
-  }
   std::vector<Group> stages;  // their groups alone
   std::copy_if(groups.begin(), groups.end(), std::back_inserter(stages), OfStages);
   ASSIGN_OR_RETURN(layout->gradients,
-                   Choose(
-                       job.compression().gradients(), candidates, between * step_s,
+                   ChooseReduced(
+                       job, job.compression().gradients(), kFourBitGradientLoss, between * step_s,
                        [&](const CodecSpec& codec) {
                          return local ? RoundOf(job, *layout, groups, codec, step_s).waits_s
                                       : ReduceSeconds(*layout, stages, codec, plain);
@@ -466,8 +428,8 @@ absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout*
     return absl::OkStatus();
   }
   if (layout->stages() > 1 && IsTied(job.model())) {
-    ASSIGN_OR_RETURN(layout->tied, Choose(
-                                       job.compression().tied(), {{"bf16", 0}, {"none", 0}}, step_s,
+    ASSIGN_OR_RETURN(layout->tied, ChooseReduced(
+                                       job, job.compression().tied(), kFourBitTiedLoss, step_s,
                                        [&](const CodecSpec& codec) {
                                          return ExchangeSeconds(
                                              *layout, groups, plain, codec,

@@ -16,7 +16,8 @@ namespace isthmus::coordinator {
 // with local steps the weights agreed on, the outer momentum and what was agreed.
 int64_t ReductionBytes(const JobSpec& job, int64_t elements, int replicas);
 
-// Bytes that the codec of compression.tied keeps on each rank with a copy of the tied embedding.
+// Bytes that the codec of compression.tied keeps on each rank with a copy of the tied embedding;
+// where `auto` chooses, that it may keep.
 int64_t TiedResidualBytes(const JobSpec& job);
 
 // Sets the pairs, the codecs (compression.gradients and compression.tied) and the seconds of a

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "coordinator/planner/codec_choice.h"
+#include "coordinator/planner/reduced_choice.h"
 #include "proto/codec/codec_text.h"
 #include "proto/job/job_defaults.h"
 #include "proto/model/model_cost.h"
@@ -23,8 +24,6 @@ namespace {
 // Of the bytes of a bf16 gradient of the head, what zstd leaves (1.24 to 1 in the run of
 // README.md); the gradient of the embedding, at the other end, has rows of zeros and shrinks more.
 constexpr double kZstdLeaves = 0.85;
-// `auto` takes zstd if it saves this share of the exchange.
-constexpr double kZstdMustSave = 0.05;
 // Where the number of samples is not known, steps of either kind count alike.
 constexpr double kUnknownFirstVisits = 0.5;
 
@@ -349,16 +348,6 @@ absl::Status SetAhead(const JobSpec& job, Placement* p) {
   return absl::OkStatus();
 }
 
-void WithFeedback(CodecSpec* codec, std::string* why) {
-  if (codec->kind() != CodecSpec::LOW_RANK) return;
-  CodecSpec with;
-  with.set_kind(CodecSpec::FEEDBACK);
-  *with.mutable_inner() = *codec;
-  *why = absl::StrCat(FormatCodec(*codec),
-                      " by matrix, with error feedback, as PowerSGD has it -> ", FormatCodec(with));
-  *codec = std::move(with);
-}
-
 namespace {
 
 // The exchange of the tied embedding's gradient: its codec, and its seconds without latency.
@@ -373,27 +362,17 @@ absl::Status PriceExchange(const JobSpec& job, const LinkIndex& links, Placement
                                                  " (tied embedding): ", link.why_not));
   }
   const double rate = std::min(p->tied_up.rate_bits_per_s, p->tied_down.rate_bits_per_s);
-  const std::string& wanted = job.compression().tied();
-  if (wanted == "auto") {
-    const auto seconds = [&](const char* text) {
-      return TiedSeconds(job, *ParseCodec(text), rate);
-    };
-    const double none_s = seconds("none"), bf16_s = seconds("bf16"),
-                 zstd_s = seconds("bf16 | zstd");
-    const char* best = none_s < bf16_s ? "none" : "bf16";
-    if (zstd_s < (1 - kZstdMustSave) * std::min(none_s, bf16_s)) best = "bf16 | zstd";
-    p->tied = *ParseCodec(best);
-    p->tied_why =
-        absl::StrCat("tied embedding ", first.name(), " - ", last.name(), ": ", FormatRate(rate),
-                     " measured, its gradient takes ", FormatSeconds(none_s), " a step in fp32, ",
-                     FormatSeconds(bf16_s), " in bf16, ", FormatSeconds(zstd_s),
-                     " or less in bf16 | zstd -> ", best);
-  } else {
-    ASSIGN_OR_RETURN(p->tied, ParseCodec(wanted));
-    std::string why;
-    WithFeedback(&p->tied, &why);
-    if (!why.empty()) p->tied_why = absl::StrCat("tied embedding: ", why);
-  }
+  const bool by_auto = job.compression().tied() == "auto";
+  std::string why;
+  ASSIGN_OR_RETURN(
+      p->tied, ChooseReduced(
+                   job, job.compression().tied(), kFourBitTiedLoss, p->slowest_s * Micros(job),
+                   [&](const CodecSpec& codec) { return TiedSeconds(job, codec, rate); }, &why));
+  WithFeedback(&p->tied, &why);
+  if (!why.empty())
+    p->tied_why = absl::StrCat(
+        "tied embedding ", first.name(), " - ", last.name(), ": ",
+        by_auto ? absl::StrCat(FormatRate(rate), " measured, its gradient takes ") : "", why);
   p->tied_s = TiedSeconds(job, p->tied, rate);
   return absl::OkStatus();
 }

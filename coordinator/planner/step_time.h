@@ -29,10 +29,6 @@ absl::Status SetAhead(const JobSpec& job, Placement* p);
 // Sets the times of a step. With `other`, also the time of the schedule that the job does not use.
 absl::Status PriceStep(const JobSpec& job, bool other, Placement* p);
 
-// PowerSGD is made of both: a low rank without error feedback gets it, since what it leaves out
-// would be lost. *why then says so; else it is left alone.
-void WithFeedback(CodecSpec* codec, std::string* why);
-
 // The codec of the tied embedding's gradient (compression.tied, `auto`: the one that takes least)
 // and the seconds of the exchange and the vote.
 absl::Status PriceTied(const JobSpec& job, const LinkIndex& links, Placement* p);

@@ -184,6 +184,18 @@ TEST_F(LayoutTest, MemoryForAgreeingIsCounted) {
   job_.mutable_strategy()->set_local_steps(5);
   EXPECT_EQ(ReductionBytes(job_, 100, 2), 4 * 750);
   job_.mutable_strategy()->set_local_steps(1);
+  const int64_t embedding = 4 * job_.model().vocabulary() * job_.model().hidden();
+  for (const auto& [codec, bytes] : {std::pair{"auto", int64_t{0}},
+                                     {"quant(4)", 0},
+                                     {"ef(quant(4))", embedding},
+                                     {"lowrank(4)", embedding}}) {
+    job_.mutable_compression()->set_tied(codec);
+    EXPECT_EQ(TiedResidualBytes(job_), bytes) << codec;
+  }
+  job_.mutable_compression()->set_tied("auto");
+  job_.mutable_recipe()->set_optimizer("quantized_adam");
+  EXPECT_EQ(TiedResidualBytes(job_), embedding) << "auto takes ef";
+  job_.mutable_recipe()->set_optimizer("adamw");
   EXPECT_GT(both->chains[0].bytes[0], alone->chains[0].bytes[0]);
   for (NodeInfo& node : *topology_.mutable_nodes())
     node.set_memory_bytes(alone->chains[0].bytes[0] + 1);
