@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/format.h"
+#include "proto/plan/link_bounds.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -166,6 +167,10 @@ absl::Status LinkTable::OnResult(const std::string& node_id, const ProbeResult& 
       return absl::InvalidArgumentError(absl::StrCat("probe result with rate ", l.rate_bits_per_s(),
                                                      " and round trip ", l.round_trip_s()));
     }
+    if (l.connections() < 0 || l.connections() > kMaxConnections) {
+      return absl::InvalidArgumentError(absl::StrCat("probe result with ", l.connections(),
+                                                     " connections; at most ", kMaxConnections));
+    }
   }
   const bool told = result.bytes() > 0 && result.bytes() < kMostProbeBytes;
   if (told) mean_bytes_ += (static_cast<double>(result.bytes()) - mean_bytes_) / kMeanOver;
@@ -206,6 +211,7 @@ void LinkTable::Put(const LinkMeasurement& link, absl::Time now) {
     // It still can't be dialled: what the other end measured stays true.
     entry.link.set_rate_bits_per_s(before.error().empty() ? 0 : before.rate_bits_per_s());
     entry.link.set_round_trip_s(before.error().empty() ? 0 : before.round_trip_s());
+    entry.link.set_connections(before.error().empty() ? 0 : before.connections());
   }
   changed_[pair] = true;
 }
@@ -215,6 +221,7 @@ void LinkTable::PutFromPeer(const LinkMeasurement& link) {
   if (it == links_.end() || it->second.link.error().empty()) return;
   it->second.link.set_rate_bits_per_s(link.rate_bits_per_s());
   it->second.link.set_round_trip_s(link.round_trip_s());
+  it->second.link.set_connections(link.connections());
   changed_[it->first] = true;
 }
 

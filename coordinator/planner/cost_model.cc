@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "proto/model/model_cost.h"
+#include "proto/plan/link_bounds.h"
 #include "proto/plan/overlap.h"
 
 namespace isthmus::coordinator {
@@ -228,6 +229,7 @@ LinkIndex::LinkIndex(const Topology& topology) {
     link.rate_bits_per_s = m.rate_bits_per_s();
     link.round_trip_s = m.round_trip_s();
     link.loss = m.loss();
+    link.connections = std::clamp(m.connections(), 1, kMaxConnections);
     link.why_not = !m.error().empty() ? m.error() : link.usable ? "" : "its measurement is broken";
   }
   for (auto& [pair, link] : links_) {  // a rate of both ends of which none can dial is of no use

@@ -93,6 +93,7 @@ class LinkIndex {
     double rate_bits_per_s = 0;
     double round_trip_s = 0;
     double loss = 0;
+    int connections = 1;  // TCP connections that the rate takes
     std::string why_not;  // in words: not usable, or can't dial
   };
   // One direction.

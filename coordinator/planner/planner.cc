@@ -13,6 +13,7 @@
 #include "proto/job/job_defaults.h"
 #include "proto/plan/actions.h"
 #include "proto/plan/groups.h"
+#include "proto/plan/link_bounds.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -120,11 +121,59 @@ class Writer {
     link->set_rate_up_bits_per_s(up.rate_bits_per_s);
     link->set_rate_down_bits_per_s(down.rate_bits_per_s);
     link->set_round_trip_s(round_trip_s);
+    SetConnections(std::max(up.connections, down.connections), link);
     longest_round_trip_s_ = std::max(longest_round_trip_s_, round_trip_s);
     for (double rate : {up.rate_bits_per_s, down.rate_bits_per_s}) {
       slowest_rate_ = slowest_rate_ == 0 ? rate : std::min(slowest_rate_, rate);
     }
     return link;
+  }
+
+  // So many as the rates were measured with, or as many as both ends have memory for.
+  void SetConnections(int measured, LinkPlan* link) {
+    if (measured <= 1) return;
+    const RankPlan* full = nullptr;  // who has no room for more
+    int connections = measured;
+    for (; connections > 1; connections /= 2) {
+      const RankPlan* lacks = nullptr;
+      for (int r : {link->lower(), link->upper()}) {
+        if (MoreBytes(*link, r, connections) > HostRoom(r)) lacks = &out_.plan.ranks(r);
+      }
+      if (lacks == nullptr) break;
+      full = lacks;
+    }
+    for (int r : {link->lower(), link->upper()}) {
+      RankPlan* rank = out_.plan.mutable_ranks(r);
+      if (!OnCard(NodeOf(r)))
+        rank->set_memory_bytes(rank->memory_bytes() + MoreBytes(*link, r, connections));
+    }
+    if (connections > 1) link->set_connections(connections);
+    out_.plan.add_explanation(
+        absl::StrCat("link ", link->id(), ": ", measured,
+                     " TCP connections side by side were measured to carry ",
+                     FormatRate(link->rate_up_bits_per_s()), " up and ",
+                     FormatRate(link->rate_down_bits_per_s()), " down; fewer carry less",
+                     full == nullptr ? ""
+                                     : absl::StrCat(". It has ", connections, ": the memory of ",
+                                                    full->node_name(), " has no room for more")));
+  }
+
+  const NodeInfo& NodeOf(int rank) const {
+    const RankPlan& plan = out_.plan.ranks(rank);
+    return *layout_.chains[plan.replica()].nodes[plan.stage()];
+  }
+  int64_t HostRoom(int rank) const {
+    const NodeInfo& node = NodeOf(rank);
+    return node.memory_bytes() -
+           (OnCard(node) ? kProcessBytes : out_.plan.ranks(rank).memory_bytes());
+  }
+  // What this rank's end of the link holds more than with one connection.
+  static int64_t MoreBytes(LinkPlan link, int rank, int connections) {
+    const bool dials = (rank == link.lower()) != link.upper_dials();
+    link.set_connections(connections);
+    const int64_t bytes = MostBytesHeld(link, dials);
+    link.clear_connections();
+    return bytes - MostBytesHeld(link, dials);
   }
 
   void WriteLinks() {

@@ -12,6 +12,7 @@
 #include "daemon/net/striped_stream.h"
 #include "grpcpp/channel.h"
 #include "proto/plan/groups.h"
+#include "proto/plan/link_bounds.h"
 
 namespace isthmus::daemon {
 namespace {
@@ -26,18 +27,6 @@ absl::Duration Left(std::chrono::steady_clock::time_point deadline) {
 }
 
 int Connections(const LinkHello& hello) { return std::max(1, hello.connections()); }
-
-// Of each connection towards the dialling end: all together let through twice what one would, so
-// that one that recovers from a loss does not stall the others.
-int64_t StripeWindow(const LinkPlan& link) {
-  return link.connections() > 1 ? 2 * link.window_bytes() / link.connections()
-                                : link.window_bytes();
-}
-
-// What may wait for its turn: never less than a chunk of each connection and one more.
-int64_t OrderWindow(const LinkPlan& link) {
-  return std::max(link.window_bytes(), 2 * kMaxChunkBytes * link.connections());
-}
 
 // `peer`: the one of plan.ranks at the other end.
 std::string LinkName(const Plan& plan, const LinkPlan& link, const RankPlan& peer) {
@@ -211,7 +200,7 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Dial(const Plan& p
                                                                    absl::Duration timeout) {
   const auto deadline = SteadyAfter(timeout);
   rpc::ChannelOptions channel_options;
-  channel_options.window_bytes = StripeWindow(link);
+  channel_options.window_bytes = ConnectionWindowBytes(link);
   channel_options.use_proxy = options_.use_proxy;
   channel_options.max_backoff = kLinkBackoff;
   Channels channels = {rpc::MakeChannel(peer.address(), channel_options)};
@@ -315,7 +304,7 @@ std::unique_ptr<worker::Link> GrpcLinkOpener::MakeLink(const Plan& plan, const L
   if (streams.size() == 1) {
     stream = std::move(streams[0]);
   } else {
-    stream = std::make_unique<StripedStream>(std::move(streams), OrderWindow(link));
+    stream = std::make_unique<StripedStream>(std::move(streams), OrderWindowBytes(link));
   }
   return std::make_unique<GrpcLink>(std::move(options), std::move(stream));
 }

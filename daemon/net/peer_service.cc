@@ -9,7 +9,6 @@
 #include "base/link_rate.h"
 #include "base/rpc/channel.h"
 #include "daemon/net/link_error.h"
-#include "daemon/net/striped_stream.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "daemon/net/dial_board.h"
 #include "daemon/net/watchdog.h"
+#include "proto/plan/link_bounds.h"
 
 namespace isthmus::daemon {
 
@@ -22,7 +23,7 @@ struct PeerServerOptions {
   // starts, before any plan is known, so the plan's window_bytes bounds only the direction towards
   // the dialling end. 16 MiB carry 670 Mbit/s at 200 ms; it is also what one stalled link may hold
   // here.
-  int64_t window_bytes = 16 << 20;
+  int64_t window_bytes = kServingWindowBytes;
   absl::Duration hello_timeout = absl::Seconds(10);  // from the call to its first message
   absl::Duration dial_wait = absl::Seconds(120);     // for the session to ask for a dial
   DialBoard* board = nullptr;                        // outlive the server

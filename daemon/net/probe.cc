@@ -1,14 +1,17 @@
 #include "daemon/net/probe.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <memory>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/link_rate.h"
 #include "base/rpc/channel.h"
 #include "base/status.h"
+#include "daemon/net/connection_search.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "proto/control_service.grpc.pb.h"
@@ -74,6 +77,43 @@ absl::Status DownloadRound(Stub* stub, grpc::ClientContext* context, const std::
   round.sender_s = Since(start);
   search->Add(round);
   return absl::OkStatus();
+}
+
+// One of several connections: takes messages from `left`, the bytes of all of them, until it is
+// late, so that they end at about the same time. A round without bytes: it broke.
+RateSearch::Round TakeFromUpload(Peer::Stub* stub, grpc::ClientContext* context,
+                                 const std::string& peer_id, int64_t message_bytes,
+                                 absl::Time until, absl::Time start, std::atomic<int64_t>* left) {
+  ProbeRequest request;
+  request.set_target_id(peer_id);
+  request.mutable_padding()->resize(static_cast<size_t>(message_bytes));
+  ProbeReply reply;
+  const auto writer = stub->Upload(context, &reply);
+  while (left->fetch_sub(message_bytes) > 0 && SteadyNow() < until && writer->Write(request)) {
+  }
+  writer->WritesDone();
+  if (!writer->Finish().ok()) return {};
+  return {reply.received_bytes(), reply.elapsed_s(), reply.tail_bytes(), reply.tail_s(),
+          Since(start)};
+}
+
+// The other way a connection has its own share of the bytes, and is broken off when it is late.
+RateSearch::Round TakeFromDownload(Peer::Stub* stub, grpc::ClientContext* context,
+                                   const std::string& peer_id, int64_t bytes, absl::Time until,
+                                   absl::Time start) {
+  ProbeRequest request;
+  request.set_target_id(peer_id);
+  request.set_reply_bytes(bytes);
+  const auto reader = stub->Download(context, request);
+  ProbeReply reply;
+  ArrivalLog log;
+  while (SteadyNow() < until && reader->Read(&reply))
+    log.Add(static_cast<int64_t>(reply.ByteSizeLong()), Since(start));
+  RateSearch::Round round = log.Round();
+  round.sender_s = Since(start);
+  const bool late = SteadyNow() >= until;
+  if (late) context->TryCancel();
+  return reader->Finish().ok() || late ? round : RateSearch::Round();
 }
 
 }  // namespace
@@ -209,6 +249,55 @@ absl::StatusOr<double> Prober::Rate(grpc::Channel* channel, const NodeInfo& peer
   return search.rate_bits_per_s();
 }
 
+double Prober::SideBySide(const NodeInfo& peer, const ProbeOptions& options,
+                          const SideBySideRound& round, Channels* channels, int64_t* taken) {
+  rpc::ChannelOptions channel_options;
+  channel_options.use_proxy = options.use_proxy;
+  while (static_cast<int>(channels->size()) < round.connections) {
+    channels->push_back(rpc::MakeChannel(peer.address(), channel_options));
+    channels->back()->GetState(true);  // all connect at once
+  }
+  for (int i = 0; i < round.connections; ++i) {
+    if (!Connect((*channels)[i].get(), round.until - SteadyNow()).ok()) return 0;
+  }
+  const int64_t share = round.bytes / round.connections;
+  std::atomic<int64_t> left{round.bytes};
+  std::vector<RateSearch::Round> rounds(static_cast<size_t>(round.connections));
+  std::vector<std::thread> threads;
+  const absl::Time start = SteadyNow();
+  for (int i = 0; i < round.connections; ++i) {
+    threads.emplace_back([&, i] {
+      Call call(this, round.deadline - SteadyNow());
+      Peer::Stub stub((*channels)[i]);
+      rounds[i] =
+          round.download
+              ? TakeFromDownload(&stub, call.context(), peer.id(), share, round.until, start)
+              : TakeFromUpload(&stub, call.context(), peer.id(), ProbeMessageBytes(share),
+                               round.until, start, &left);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const RateSearch::Round& one : rounds) *taken += one.received_bytes;
+  return SideBySideBitsPerSecond(rounds, round.round_trip_s);
+}
+
+void Prober::SearchConnections(const NodeInfo& peer, const ProbeOptions& options, bool download,
+                               Channels* channels, LinkMeasurement* link, int64_t* taken) {
+  ConnectionSearch search(link->round_trip_s(), link->rate_bits_per_s(), options.max_bytes);
+  const absl::Time deadline = SteadyNow() + kSideBySide / (options.both_ways ? 2 : 1);
+  while (const int connections = search.Next()) {
+    const absl::Time now = SteadyNow();
+    const absl::Duration length = absl::Seconds(search.Seconds());
+    if (cancelled() || now + length > deadline) break;
+    search.Add(connections, SideBySide(peer, options,
+                                       {connections, download, search.Bytes(connections),
+                                        link->round_trip_s(), now + length, deadline},
+                                       channels, taken));
+  }
+  link->set_rate_bits_per_s(search.rate_bits_per_s());
+  if (search.connections() > 1) link->set_connections(search.connections());
+}
+
 ProbeResult Prober::Measure(const std::string& my_id, const NodeInfo& peer,
                             const ProbeOptions& options) {
   ProbeResult result;
@@ -242,9 +331,13 @@ ProbeResult Prober::Measure(const std::string& my_id, const NodeInfo& peer,
   if (!up.ok() || cancelled()) return failed(up.status().message());
   there->set_round_trip_s(*round_trip);
   there->set_rate_bits_per_s(*up);
+  Channels channels = {channel};
+  SearchConnections(peer, options, false, &channels, there, &taken);
+  result.set_bytes(taken);
   if (!options.both_ways) return result;
+  const absl::Time down_by = std::max(deadline, SteadyNow() + options.budget / 2);
   const absl::StatusOr<double> down =
-      Rate(channel.get(), peer, *round_trip, true, deadline, options.max_bytes, &taken);
+      Rate(channel.get(), peer, *round_trip, true, down_by, options.max_bytes, &taken);
   result.set_bytes(taken);
   if (!down.ok()) return result;  // the pair is not usable until it is measured
   LinkMeasurement* back = result.add_links();
@@ -252,6 +345,8 @@ ProbeResult Prober::Measure(const std::string& my_id, const NodeInfo& peer,
   back->set_to_id(my_id);
   back->set_round_trip_s(*round_trip);
   back->set_rate_bits_per_s(*down);
+  SearchConnections(peer, options, true, &channels, back, &taken);
+  result.set_bytes(taken);
   return result;
 }
 

@@ -1,5 +1,6 @@
 // Measures what lies between this daemon and another one: round trip and rate, this one -> that
-// one, and the other way where that one can't dial.
+// one, and the other way where that one can't dial; where it could pay, how many TCP connections
+// side by side reach that rate.
 //
 // Round trip: the smallest of several Echos. Rate: base/link_rate.h. Every call names the daemon
 // that is meant: another one at its address refuses. A path that drops large packets is found by a
@@ -8,8 +9,10 @@
 #define ISTHMUS_DAEMON_NET_PROBE_H_
 
 #include <cstdint>
+#include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -38,10 +41,12 @@ struct ProbeOptions {
 class Prober {
  public:
   static constexpr int64_t kLargeBytes = 4 << 10;  // more than any packet that must pass
+  static constexpr absl::Duration kSideBySide = absl::Seconds(10);
 
   // links(0) is this daemon -> peer; a peer that can't be measured gives `error` in it, within the
-  // budget, kDiagnosis and the first round of each direction. With both_ways, links(1) is peer ->
-  // this daemon where that was measured.
+  // budget, kDiagnosis, and the first round of each direction. Several connections take up to
+  // kSideBySide more. With both_ways, links(1) is peer -> this daemon where that
+  // was measured.
   ProbeResult Measure(const std::string& my_id, const NodeInfo& peer, const ProbeOptions& options);
 
   // Does a message of kLargeBytes come through, there and back, to the daemon that is meant?
@@ -61,6 +66,7 @@ class Prober {
 
  private:
   class Call;  // makes a running call known to Cancel
+  using Channels = std::vector<std::shared_ptr<grpc::Channel>>;
   bool cancelled() const;
   absl::Status Connect(grpc::Channel* channel, absl::Duration timeout);
   absl::Status Echo(grpc::Channel* channel, const std::string& peer_id, int64_t bytes,
@@ -70,6 +76,20 @@ class Prober {
   absl::StatusOr<double> Rate(grpc::Channel* channel, const NodeInfo& peer, double round_trip_s,
                               bool download, absl::Time deadline, int64_t max_bytes,
                               int64_t* taken);
+  // Where that could pay, tries several connections, and puts rate and number into `link`.
+  void SearchConnections(const NodeInfo& peer, const ProbeOptions& options, bool download,
+                         Channels* channels, LinkMeasurement* link, int64_t* taken);
+  struct SideBySideRound {
+    int connections = 0;
+    bool download = false;
+    int64_t bytes = 0;  // of all of them at most
+    double round_trip_s = 0;
+    absl::Time until;     // nothing is begun later
+    absl::Time deadline;  // what has not ended then tells nothing
+  };
+  // What the connections carry together; `channels` grows to as many. 0: no figure.
+  double SideBySide(const NodeInfo& peer, const ProbeOptions& options, const SideBySideRound& round,
+                    Channels* channels, int64_t* taken);
   std::string LargeMessageFault(const NodeInfo& peer, bool use_proxy);
 
   mutable Mutex mutex_;

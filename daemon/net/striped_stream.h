@@ -30,8 +30,6 @@
 
 namespace isthmus::daemon {
 
-constexpr int kMaxConnections = 8;  // of a link
-
 // "connection 2 of 4", for messages.
 std::string ConnectionWords(int connection, int connections);
 

@@ -12,16 +12,19 @@ from harness import BIN, Cluster, Program, main
 class WanCluster(Cluster):
     """Nodes n0, n1, ... of the WAN emulator: the coordinator on n0, a daemon on each of the others."""
 
-    def __init__(self, nodes, rate="50Mbit"):
+    def __init__(self, nodes, rate="50Mbit", delay="2ms", loss="0%", control=""):
         super().__init__()
         self.run_dir = tempfile.mkdtemp(prefix="isthmus-wan-", dir=self.dir)
-        wan = Program("wan", [f"{BIN}/isthmus-wan", "--nodes", str(nodes), "--rate", rate, "--delay", "2ms", "--run-dir",
-                              self.run_dir], os.path.join(self.dir, "wan.log"))
+        wan = Program("wan", [f"{BIN}/isthmus-wan", "--nodes", str(nodes), "--rate", rate, "--delay", delay, "--loss", loss,
+                              "--run-dir", self.run_dir], os.path.join(self.dir, "wan.log"))
         self.programs.append(wan)
         wan.wait_for("ready", 30)
         with open(os.path.join(self.run_dir, "wan.json")) as f:
             self.hosts = {n["name"]: n["address"] for n in json.load(f)["nodes"]}
         self.address = f"{self.hosts['n0']}:7070"
+        for node in self.hosts if control else []:  # of sockets that are made from now on
+            subprocess.run([f"{BIN}/isthmus-wan", "exec", "--run-dir", self.run_dir, node, "--", "sh", "-c",
+                            f"echo {control} > /proc/sys/net/ipv4/tcp_congestion_control"], check=True)
         self.start_on("n0", "coordinator", "isthmus-coordinator", "--listen", "0.0.0.0:7070", "--http", "", "--state-dir",
                       os.path.join(self.dir, "coordinator"))
         for i in range(1, nodes):
@@ -117,6 +120,21 @@ class PathsTest(unittest.TestCase):
                 self.assertGreater(float(link["rate_bits_per_s"]), least, links)
                 self.assertLess(float(link["rate_bits_per_s"]), 4 * least, links)
             cluster.close()
+
+    @unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/net/tun"), "the emulator needs root and /dev/net/tun")
+    def test_a_lossy_line_that_one_connection_does_not_fill_gets_several(self):
+        # One connection of a congestion control that takes losses for a full line has about 3 Mbit/s of the 100. How soon the first packet is lost is luck.
+        cluster = self.cluster(3, "100Mbit", "25ms", "1%", "reno", kind=WanCluster)
+        self.assertEqual(cluster.cli("nodes", "--wait", "2", "--timeout", "120")[0], 0, cluster.logs())
+        links = json.loads(cluster.cli("nodes", "--json")[1])["links"]
+        most = max(link.get("connections", 0) for link in links)
+        self.assertGreaterEqual(most, 2, links)
+        self.assertIn("TCP connections side by side", cluster.cli("nodes")[1])
+        cluster.submit(cluster.job(recipe__steps=5, strategy__nodes=["d1", "d2"]))
+        cluster.wait_state({"finished"}, seconds=180)
+        plan = cluster.status()["plan"]
+        self.assertEqual({link.get("connections", 0) for link in plan["links"]}, {most}, plan["links"])
+        self.assertIn("TCP connections side by side were measured", "\n".join(plan["explanation"]))
 
 
 if __name__ == "__main__":

@@ -276,7 +276,10 @@ std::string NodesView(const ListNodesReply& reply) {
       links.AddRow({name(link.from_id()), name(link.to_id()), FormatBitRate(link.rate_bits_per_s()),
                     link.round_trip_s() > 0 ? FormatSeconds(link.round_trip_s()) : "unknown",
                     link.loss() > 0 ? absl::StrCat(FormatFixed(100 * link.loss(), 2), " %") : "-",
-                    link.error()});
+                    !link.error().empty() ? link.error()
+                    : link.connections() > 1
+                        ? absl::StrCat("by ", link.connections(), " TCP connections side by side")
+                        : ""});
     }
     absl::StrAppend(&out, "\n", links.Render());
   }

@@ -279,5 +279,21 @@ TEST_F(LinkTableTest, RestoredLinksCountAndForgottenNodesDoNot) {
   EXPECT_THAT(table_.Among({"a", "z"}), SizeIs(0));
 }
 
+TEST_F(LinkTableTest, ConnectionsAreKeptWithTheRateAndBounded) {
+  for (const char* id : {"a", "b"}) Join(id);
+  const auto task = Next(0);
+  ProbeResult result;
+  *result.add_links() = Link(task->from_id, task->to_id, 1e6);
+  for (int bad : {-1, 9}) {
+    result.mutable_links(0)->set_connections(bad);
+    const absl::Status refused = table_.OnResult(task->from_id, result, At(1));
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("connections; at most 8"));
+  }
+  result.mutable_links(0)->set_connections(4);
+  ASSERT_TRUE(table_.OnResult(task->from_id, result, At(1)).ok());
+  EXPECT_EQ(table_.Among({"a", "b"}).at(0).connections(), 4);
+}
+
 }  // namespace
 }  // namespace isthmus::coordinator

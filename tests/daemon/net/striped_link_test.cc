@@ -12,6 +12,7 @@
 #include "grpcpp/channel.h"
 #include "gtest/gtest.h"
 #include "proto/failure_cause.h"
+#include "proto/plan/link_bounds.h"
 #include "tests/daemon/net/loopback_cluster.h"
 
 namespace isthmus::daemon {
