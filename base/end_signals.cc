@@ -73,4 +73,14 @@ int EndSignals::WaitFor(absl::Duration duration) {
   }
 }
 
+bool EndSignals::pending() const {
+  sigset_t waiting;  // blocked in every thread but for WaitFor's
+  sigpending(&waiting);
+  for (const auto& [signal, before] : handlers_before_) {
+    if (sigismember(&waiting, signal) == 1) return true;
+  }
+  pollfd readable{pipe_[0], POLLIN, 0};
+  return poll(&readable, 1, 0) > 0;
+}
+
 }  // namespace isthmus

@@ -25,6 +25,8 @@ class EndSignals {
 
   // The signal that came, or comes within `duration`; 0: none. Any one thread.
   int WaitFor(absl::Duration duration);
+  // One has come and is not yet taken by WaitFor. Any thread.
+  bool pending() const;
 
  private:
   sigset_t before_;

@@ -197,7 +197,14 @@ absl::Status CheckpointClient::PutOnce(const PutCheckpointHeader& header, const 
     return unread;
   }
   writer->WritesDone();
-  return rpc::FromGrpc(writer->Finish());
+  const absl::Status status = rpc::FromGrpc(writer->Finish());
+  if (!absl::IsDataLoss(status)) return status;
+  const absl::StatusOr<uint64_t> now = HashOf(part);
+  if (now.ok() && *now == header.checksum()) return status;  // damaged on its way
+  transfer->over = true;
+  return absl::DataLossError(
+      absl::StrCat("what this host keeps of it is not what was written, its disk may be failing: ",
+                   now.ok() ? status.message() : now.status().message()));
 }
 
 absl::StatusOr<worker::FetchedFiles> CheckpointClient::Fetch(
@@ -281,8 +288,13 @@ absl::Status CheckpointClient::FetchOnce(const FetchCheckpointRequest& request, 
     if (total < 0) {
       answer->use_local = chunk.use_local();
       total = chunk.total_bytes();
+      if (answer->use_local) continue;
       full = TakeFirst(total, &answer->file);
       if (!full.ok()) break;
+    }
+    if (answer->file == nullptr) {
+      bad = absl::DataLossError("the answer has bytes, though this host has the file");
+      break;
     }
     const int64_t have = answer->file->bytes();
     if (have + static_cast<int64_t>(chunk.data().size()) > total) {

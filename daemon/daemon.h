@@ -44,8 +44,10 @@ struct DaemonOptions {
   bool use_proxy = false;
   BackoffOptions backoff;
 
-  // Times the reference block again; called on a thread of its own while no session runs.
-  std::function<absl::StatusOr<ComputeTimes>()> measure_compute;
+  // Times the reference block again; called on a thread of its own while no session runs. Ends
+  // early, with any error, where `cancelled` turns true: the daemon ends, or a session begins.
+  std::function<absl::StatusOr<ComputeTimes>(const std::function<bool()>& cancelled)>
+      measure_compute;
 
   decltype(SessionRunnerOptions::make_session) make_session;
   worker::StageFactory make_stage;
@@ -116,7 +118,7 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
   const std::string instance_;  // of this process
   std::string node_id_;
   bool warned_loopback_ = false;  // the client's thread
-  bool shut_down_ = false;
+  std::atomic<bool> shut_down_{false};
 
   SessionMetrics metrics_;
   Watchdog watchdog_;

@@ -128,6 +128,8 @@ ComputeTimes TimesOf(const engine::ReferenceBlock& block) {
   return times;
 }
 
+std::string SignalName(int signal) { return absl::StrCat("SIG", sigabbrev_np(signal)); }
+
 // A session has `grace_s` to end in good order; a second signal ends it now.
 void EndInOrder(Daemon* daemon, const std::string& signal, double grace_s, EndSignals* signals) {
   LogInfo("ending on ", signal, daemon->idle() ? "" : ": the session finishes its step first");
@@ -144,7 +146,12 @@ int Serve(Daemon* daemon, const engine::EngineOptions& engine, double grace_s,
   std::printf("listening on %s http %s\n", daemon->listening().c_str(),
               daemon->http_address().c_str());
   std::fflush(stdout);
-  const auto block = engine::MeasureReferenceBlock(engine);
+  const auto block = engine::MeasureReferenceBlock(engine, absl::Seconds(1),
+                                                   [signals] { return signals->pending(); });
+  if (absl::IsCancelled(block.status())) {
+    LogInfo("ending on ", SignalName(signals->WaitFor(absl::Seconds(1))));
+    return kOk;
+  }
   if (!block.ok()) return Fail(block.status(), kMachine);
   if (!block->warning.empty()) LogWarning(block->warning);
   LogInfo("reference block: forward ", block->forward_s, " s, backward ", block->backward_s,
@@ -154,7 +161,7 @@ int Serve(Daemon* daemon, const engine::EngineOptions& engine, double grace_s,
   while ((signal = signals->WaitFor(kLookForRefusal)) == 0) {
     if (!daemon->refused().ok()) return Fail(daemon->refused(), kRefused);
   }
-  EndInOrder(daemon, absl::StrCat("SIG", sigabbrev_np(signal)), grace_s, signals);
+  EndInOrder(daemon, SignalName(signal), grace_s, signals);
   return kOk;
 }
 
@@ -224,9 +231,10 @@ int Main(int argc, char** argv) {
   };
   options.make_lane = [engine] { return engine::MakeDeviceLane(engine); };
   options.open_corpus = worker::OpenCorpus;
-  options.measure_compute = [engine]() -> absl::StatusOr<ComputeTimes> {
+  options.measure_compute =
+      [engine](const std::function<bool()>& cancelled) -> absl::StatusOr<ComputeTimes> {
     ASSIGN_OR_RETURN(const engine::ReferenceBlock block,
-                     engine::MeasureReferenceBlock(engine, kMeasureAgain));
+                     engine::MeasureReferenceBlock(engine, kMeasureAgain, cancelled));
     return TimesOf(block);
   };
   Daemon daemon(std::move(options), *std::move(state));

@@ -325,7 +325,8 @@ absl::Status SessionImpl::Drain() {
   FinishOutlets();
   draining_ = true;
   writer_->WaitIdle(absl::InfiniteDuration());
-  if (last_unsaved_) {
+  // A file that was damaged on this host's disk is written anew: the stage has what was in it.
+  if (last_unsaved_ || absl::IsDataLoss(writer_->last_status())) {
     RETURN_IF_ERROR(SaveCheckpoint(true));
     writer_->WaitIdle(absl::InfiniteDuration());
   }

@@ -463,6 +463,9 @@ class App {
     std::ostringstream out;
     std::ostringstream err;
     const int code = app_.exit(error, out, err);
+    // `isthmus frobnicate --help` is a misspelt command, too.
+    if (code == 0 && argc > 1 && argv[1][0] != '-' && Find(argv[1]) == nullptr)
+      return Unknown(argv[1]);
     console_->Out(out.str());
     if (code == 0) return kExitOk;
     // The first word that is no option: a misspelt command gets a suggestion.

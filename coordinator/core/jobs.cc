@@ -255,6 +255,9 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
                  unsaved_.end());
   // A rank may be killed between its part of the checkpoint and its record of the step before it.
   for (MergedStep& step : job->merger.TakeRest(plan.start_step(), job->plan)) {
+    LogWarning("job ", id, ", step ", step.record.step(), ": of ", job->plan.ranks_size(),
+               " ranks ", step.stages.size(), " told of it before the others were lost; its loss ",
+               "and bytes in the log are of those");
     const int64_t unix_ms = job->recent.empty() ? 0 : job->recent.back().record.unix_ms();
     KeepRecord(job, std::move(step), unix_ms);
   }

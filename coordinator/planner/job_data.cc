@@ -111,7 +111,7 @@ absl::Status CheckFile(const JobSpec& job, const NodeInfo& node, const DataFile&
   if (!plain) return bad(absl::StrCat("it is ", file.format(), ", not ", job.data().format()));
   if (!AsTokens(job) || TokenBytes(file.format()) == 0) return absl::OkStatus();
   if (file.highest_id() < job.model().vocabulary()) return absl::OkStatus();
-  return bad(absl::StrCat("token ", file.highest_id(), " is beyond model.vocabulary (",
+  return bad(absl::StrCat(TokenWords(file.highest_id()), " is beyond model.vocabulary (",
                           job.model().vocabulary(),
                           "): raise it, or use the data's own tokeniser"));
 }

@@ -21,6 +21,7 @@
 namespace isthmus::coordinator {
 namespace {
 
+constexpr int64_t kAgreementsOfMomentum = 100;
 constexpr double kLossWarning = 0.01;
 constexpr double kMemoryWarning = 0.9;
 constexpr double kFirstVisitsWarning = 0.5;  // share, of delta codecs
@@ -202,6 +203,19 @@ class Words {
                         ". Codecs whose state is not with both daemons of a link begin anew"));
   }
 
+  // It speeds up for as many agreements as 1 / (1 - momentum) a few times over, and throws a model
+  // that still learns fast far past where its replicas were.
+  void WarnOfMomentum() {
+    const StrategySpec& s = in_.job.strategy();
+    if (!several_ || s.local_steps() < 2 || s.outer_momentum() < 0.5) return;
+    const int64_t agreements = in_.job.recipe().steps() / s.local_steps();
+    if (agreements >= kAgreementsOfMomentum) return;
+    Warn(absl::StrCat("strategy.outer_momentum ", s.outer_momentum(), " wants ",
+                      kAgreementsOfMomentum, " agreements and more, this job has ", agreements,
+                      ": the loss may rise after the first of them. outer_learning_rate: 1 with "
+                      "outer_momentum: 0, the mean of the replicas, suits short jobs"));
+  }
+
   void WarnOfSync() {
     const StrategySpec& strategy = in_.job.strategy();
     if (strategy.local_steps() > 1 && !several_)
@@ -212,6 +226,7 @@ class Words {
         in_.job.recipe().steps() - in_.start_step < strategy.local_steps())
       Warn(absl::StrCat("the job ends before strategy.local_steps (", strategy.local_steps(),
                         ") are made: replicas agree once, after its last step"));
+    WarnOfMomentum();
     double compute_s = 0;
     for (const Placement& p : layout_.chains) compute_s = std::max(compute_s, ComputeSeconds(p));
     if (layout_.sync_s <= compute_s || (!several_ && layout_.stages() == 1)) return;

@@ -29,8 +29,9 @@ constexpr double kKeepCut = 1.25;
 // A daemon that is not in the topology.
 struct AbsentNode {
   std::string id, name;
-  std::string why;     // "lab runs job bible-1": for the words of a refusal
-  bool comes = false;  // by itself: it is busy or not heard, and has not been told to end
+  std::string why;               // "lab runs job bible-1": for the words of a refusal
+  bool comes = false;            // by itself: it is busy or not heard, and has not been told to end
+  std::optional<NodeInfo> node;  // what it last told, where it is heard
 };
 
 struct PlannerInput {

@@ -23,9 +23,26 @@ std::vector<std::string> WhyAbsent(const PlannerInput& input) {
   return why;
 }
 
+// Data that no daemon holds as the job says, but some hold otherwise: no wait for daemons cures it.
+absl::Status WrongData(const PlannerInput& input) {
+  std::vector<const NodeInfo*> nodes;
+  for (const NodeInfo& node : input.topology.nodes()) nodes.push_back(&node);
+  for (const AbsentNode& absent : input.absent) {
+    if (absent.node.has_value()) nodes.push_back(&*absent.node);
+  }
+  absl::Status wrong;
+  for (const NodeInfo* node : nodes) {
+    absl::Status data = CountSamples(input.job, *node).status();
+    if (data.ok()) return data;
+    if (absl::IsInvalidArgument(data) && wrong.ok()) wrong = std::move(data);
+  }
+  return wrong;
+}
+
 // A refusal for want of daemons: Unavailable where all that are missing come by themselves, else
-// ResourceExhausted: somebody has to start them.
-absl::Status Missing(bool come, const std::string& words) {
+// ResourceExhausted: somebody has to start them. Faults of the data come first.
+absl::Status Missing(const PlannerInput& input, bool come, const std::string& words) {
+  RETURN_IF_ERROR(WrongData(input));
   return come ? absl::UnavailableError(words) : absl::ResourceExhaustedError(words);
 }
 
@@ -37,20 +54,21 @@ absl::Status TooFew(const PlannerInput& input, const std::vector<const NodeInfo*
                                   [](const AbsentNode& node) { return node.comes; });
   const bool enough = static_cast<int>(nodes.size() + come) >= replicas * stages;
   return Missing(
-      enough, absl::StrCat(
-                  ShapeWords(replicas, stages),
-                  replicas > 1  ? absl::StrCat(" need ", replicas * stages, " daemons; ")
-                  : stages == 1 ? " needs as many daemons; "
-                                : " need as many daemons; ",
-                  nodes.size(), nodes.size() == 1 ? " is" : " are", " free",
-                  nodes.empty() ? ""
-                                : absl::StrCat(" (",
-                                               absl::StrJoin(nodes, ", ",
-                                                             [](std::string* o, const NodeInfo* n) {
-                                                               absl::StrAppend(o, n->name());
-                                                             }),
-                                               ")"),
-                  out.empty() ? "" : absl::StrCat("; not usable: ", absl::StrJoin(out, "; "))));
+      input, enough,
+      absl::StrCat(ShapeWords(replicas, stages),
+                   replicas > 1  ? absl::StrCat(" need ", replicas * stages, " daemons; ")
+                   : stages == 1 ? " needs as many daemons; "
+                                 : " need as many daemons; ",
+                   nodes.size(), nodes.size() == 1 ? " is" : " are", " free",
+                   nodes.empty()
+                       ? ""
+                       : absl::StrCat(" (",
+                                      absl::StrJoin(nodes, ", ",
+                                                    [](std::string* o, const NodeInfo* n) {
+                                                      absl::StrAppend(o, n->name());
+                                                    }),
+                                      ")"),
+                   out.empty() ? "" : absl::StrCat("; not usable: ", absl::StrJoin(out, "; "))));
 }
 
 absl::Status NoLinks(const std::vector<const NodeInfo*>& nodes, int replicas, int stages,
@@ -116,12 +134,12 @@ absl::StatusOr<NodeChains> NamedNodes(const PlannerInput& input) {
           input.absent.begin(), input.absent.end(),
           [&](const AbsentNode& n) { return n.comes && (n.name == name || n.id == name); });
       return Missing(
-          comes, absl::StrCat(
-                     "strategy.nodes names '", name, "', which is not free; free are: ",
-                     there.empty() ? "none" : absl::StrJoin(there, ", "),
-                     input.absent.empty()
-                         ? ""
-                         : absl::StrCat("; not usable: ", absl::StrJoin(WhyAbsent(input), "; "))));
+          input, comes,
+          absl::StrCat("strategy.nodes names '", name, "', which is not free; free are: ",
+                       there.empty() ? "none" : absl::StrJoin(there, ", "),
+                       input.absent.empty() ? ""
+                                            : absl::StrCat("; not usable: ",
+                                                           absl::StrJoin(WhyAbsent(input), "; "))));
     }
     if (hits.size() > 1) {
       return absl::InvalidArgumentError(absl::StrCat(

@@ -93,7 +93,8 @@ void AddTopology(Cores* cores, bool with_busy, PlannerInput* in) {
   std::vector<std::string> ids;
   for (const auto& [id, m] : cores->members.members()) {
     if (std::string why = WhyAbsent(*cores, m, with_busy, now); !why.empty()) {
-      in->absent.push_back({id, m.node.name(), std::move(why), !m.leaving});
+      in->absent.push_back({id, m.node.name(), std::move(why), !m.leaving, std::nullopt});
+      if (m.alive()) in->absent.back().node = m.node;
       continue;
     }
     *in->topology.add_nodes() = cores->compute.Corrected(m.node);

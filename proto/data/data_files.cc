@@ -26,6 +26,12 @@ int64_t TokenBytes(absl::string_view format) {
   return format == kFormatUint16 ? 2 : format == kFormatUint32 ? 4 : 0;
 }
 
+std::string TokenWords(int64_t id) {
+  const int64_t negative = id - (int64_t{1} << 32);
+  return absl::StrCat("token ", id,
+                      id > INT32_MAX ? absl::StrCat(" (", negative, " with a sign)") : "");
+}
+
 std::string NormalDataPath(absl::string_view path) {
   std::vector<absl::string_view> parts;
   for (absl::string_view part : absl::StrSplit(path, '/')) {

@@ -24,6 +24,9 @@ constexpr char kFormatUnreadable[] = "unreadable";
 bool IsPlainFormat(absl::string_view format);
 // Of one of the token ids that are read; 0: `format` is none of these.
 int64_t TokenBytes(absl::string_view format);
+// "token 50257", and what a mark of padding was before it was read without a sign: "token
+// 4294967295 (-1 with a sign)".
+std::string TokenWords(int64_t id);
 
 // "./a//b/" is "a/b"; the data directory itself is "".
 std::string NormalDataPath(absl::string_view path);

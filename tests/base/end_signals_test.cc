@@ -25,7 +25,10 @@ int SeenInAChild(int signal, bool ignored, bool earlier_thread) {
         for (;;) pause();
       });
     EndSignals signals;
+    if (signals.pending()) _exit(98);
     kill(getpid(), signal);
+    while (!ignored && !signals.pending()) usleep(100);
+    if (ignored && signals.pending()) _exit(99);
     const int seen = signals.WaitFor(ignored ? absl::ZeroDuration() : kLong);
     _exit(seen > 0 ? seen : 0);
   }

@@ -60,6 +60,7 @@ TEST_F(AppTest, WrongUsageIsTwo) {
   EXPECT_EQ(RunCommand({"submit"}).code, kExitUsage);
   EXPECT_EQ(RunCommand({"submit", Job(), "--frob"}).code, kExitUsage);
   EXPECT_EQ(RunCommand({"help", "frobnicate"}).code, kExitUsage);
+  EXPECT_EQ(RunCommand({"frobnicate", "--help"}).code, kExitUsage);
   EXPECT_EQ(RunCommand({"nodes", "--coordinator", "nonsense"}).code, kExitUsage);
   EXPECT_EQ(Run({"submit", Job(), "--summary", "x.json"}).code, kExitUsage);
   EXPECT_EQ(RunCommand({"submit", dir_ + "/none.yaml"}).code, kExitUsage);

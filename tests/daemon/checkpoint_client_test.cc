@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "base/hash.h"
 #include "base/safetensors.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/base/leaping_clock.h"
 #include "tests/daemon/fake_coordinator.h"
@@ -88,7 +89,10 @@ TEST_F(CheckpointClientTest, BytesGoUnderTheChecksumOfTheirHeader) {
   const auto client = Client(coordinator.address());
   PutCheckpointHeader header = Header("abc");
   header.set_checksum(header.checksum() + 1);
-  EXPECT_EQ(client->Put(header, MemorySource("abc")).code(), absl::StatusCode::kDataLoss);
+  const absl::Status damaged = client->Put(header, MemorySource("abc"));
+  EXPECT_EQ(damaged.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(damaged.message(), ::testing::HasSubstr("this host keeps of it is not what was"));
+  EXPECT_THAT(damaged.message(), ::testing::HasSubstr("attempt 1")) << "another try is of no use";
   EXPECT_TRUE(client->Put(Header("abc"), MemorySource("abc")).ok());
 }
 

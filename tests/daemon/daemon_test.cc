@@ -47,8 +47,10 @@ class DaemonTest : public testing::Test {
     options.backoff = {absl::Milliseconds(5), absl::Milliseconds(50)};
     options.make_session = MakeFakeSession;
     options.open_corpus = OpenFakeCorpus;
-    options.measure_compute = [this]() -> absl::StatusOr<ComputeTimes> {
+    options.measure_compute =
+        [this](const std::function<bool()>& cancelled) -> absl::StatusOr<ComputeTimes> {
       ++measured_;
+      while (measures_for_good_ && !cancelled()) absl::SleepFor(absl::Milliseconds(1));
       return Times(0.25, 0.5);
     };
     auto state = StateDir::Open(path_ + "/state");
@@ -77,6 +79,7 @@ class DaemonTest : public testing::Test {
 
   std::string path_, data_dir_;
   std::atomic<int> measured_{0};
+  std::atomic<bool> measures_for_good_{false};  // until it is cancelled
   std::unique_ptr<Daemon> daemon_;
 };
 
@@ -218,6 +221,18 @@ TEST_F(DaemonTest, MeasuresItsComputeAgainWhenItIsAskedAndHasNoSession) {
     return answers(messages) == std::vector<double>{0.25, 0};
   }));
   EXPECT_EQ(measured_, 1) << "not beside a session";
+}
+
+TEST_F(DaemonTest, EndsWhileItMeasuresItsCompute) {
+  measures_for_good_ = true;
+  FakeCoordinator coordinator;
+  StartDaemon(coordinator.address());
+  ASSERT_TRUE(coordinator.WaitFor(Registered));
+  CoordinatorMessage ask;
+  ask.mutable_measure_compute();
+  coordinator.Say(ask);
+  while (measured_ == 0) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(daemon_->Shutdown(absl::Seconds(30)));
 }
 
 // F36 and the rule that training goes on without the coordinator.

@@ -19,6 +19,15 @@ TEST(ReferenceBlock, MeasuresSomethingPositive) {
   EXPECT_GT(block->product_flops_per_s, 0);
 }
 
+TEST(ReferenceBlock, EndsEarlyWhenItIsTold) {
+  EngineOptions options;
+  options.threads = 1;
+  int asked = 0;
+  const auto block =
+      MeasureReferenceBlock(options, absl::InfiniteDuration(), [&] { return ++asked == 2; });
+  EXPECT_TRUE(absl::IsCancelled(block.status())) << block.status();
+}
+
 // Some 140 GFLOP, so that the launches of a block, each of some microseconds, hide behind it.
 TEST(ReferenceBlock, AGpuHasALargerOne) {
   const PartCost cpu = BlockCost(ReferenceModel(false), kReferenceSamples),

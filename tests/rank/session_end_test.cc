@@ -305,6 +305,17 @@ TEST(SessionEnd, ASessionStaysUntilItsLastPartIsStored) {
   EXPECT_THAT(store.complete_steps(), ElementsAre(6));
 }
 
+// A part that was damaged on the disk of its host, while the coordinator's was full.
+TEST(SessionEnd, ADamagedPartOfTheLastCheckpointIsWrittenAnew) {
+  MemoryStore store;
+  store.FailPuts(1, absl::DataLossError("not what was written"));
+  World::Options options;
+  options.store = &store;
+  World world(MakePlan(WorldShape()), options);
+  for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(store.complete_steps(), ElementsAre(6));
+}
+
 // The order of samples depends on how many there are: a shorter copy of the text gives other ids.
 TEST(SessionEnd, AnotherTextOnTheLastStageIsNoticed) {
   const Plan plan = MakePlan(WorldShape());

@@ -222,8 +222,8 @@ class FileCorpus : public Corpus {
         std::find_if(ids.begin(), ids.end(), [&](uint32_t id) { return id >= vocabulary; });
     return absl::InvalidArgumentError(
         absl::StrCat(shard.file->path(), ", offset ",
-                     shard.offset + shard.width * (index + (beyond - ids.begin())), ": token ",
-                     *beyond, " is beyond model.vocabulary (", vocabulary,
+                     shard.offset + shard.width * (index + (beyond - ids.begin())), ": ",
+                     TokenWords(*beyond), " is beyond model.vocabulary (", vocabulary,
                      "); raise it or use the data's own tokeniser"));
   }
 

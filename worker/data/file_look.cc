@@ -114,7 +114,7 @@ bool LookAtHead(const std::string& head, int64_t bytes, FileLook* look) {
 // What the 16-bit words are like, by their place modulo four.
 struct Words {
   int64_t count = 0;  // a place
-  int64_t zeros[4] = {}, upper[4] = {};
+  int64_t zeros[4] = {}, empty[4] = {}, upper[4] = {};
   bool text = true, low_bytes_zero = true;
   uint16_t highest = 0;
   uint32_t highest32 = 0;
@@ -125,8 +125,10 @@ struct Words {
       uint16_t w[4];
       std::memcpy(w, bytes + i, 8);
       for (int k = 0; k < 4; ++k) {
+        const bool negative = w[k] == 0xffff;  // as the upper parts of -1 and other marks are
         zeros[k] += w[k] == 0;
-        upper[k] += w[k] < kUpperHalves;
+        empty[k] += w[k] == 0 || negative;
+        upper[k] += w[k] < kUpperHalves || negative;
         low_bytes_zero = low_bytes_zero && (w[k] & 0xff) == 0;
         highest = std::max(highest, w[k]);
       }
@@ -146,16 +148,22 @@ struct Words {
     const unsigned char u = c;
     return u >= 0x20 || (u >= 7 && u <= 13) || u == 27;
   }
-  bool AllZero(int k) const { return zeros[k] == count; }
-  bool AllUpper(int k) const { return upper[k] == count; }
+  // All but a few: one id that is wrong must not make two ids of each.
+  bool NearlyAll(int64_t words) const { return 16 * words >= 15 * count; }
+  bool NearlyEmpty(int k) const { return NearlyAll(empty[k]); }
+  bool NearlyUpper(int k) const { return NearlyAll(upper[k]); }
   bool MostlyLarge(int k) const { return 4 * upper[k] < count; }
-  bool Nothing() const { return AllZero(0) && AllZero(1) && AllZero(2) && AllZero(3); }
-  bool LooksInt64() const { return !AllZero(0) && AllUpper(1) && AllZero(2) && AllZero(3); }
-  // Either all upper halves are 0 and no lower place is, or the upper halves are small and the
-  // lower ones are not: ids of 16 bits have no such rhythm.
+  bool Nothing() const {
+    return std::all_of(zeros, zeros + 4, [this](int64_t z) { return z == count; });
+  }
+  bool LooksInt64() const {
+    return !NearlyEmpty(0) && NearlyUpper(1) && NearlyEmpty(2) && NearlyEmpty(3);
+  }
+  // The upper halves are small or 0, and the lower ones are not: ids of 16 bits have no such
+  // rhythm.
   bool LooksUint32() const {
-    if (AllZero(1) && AllZero(3)) return !AllZero(0) && !AllZero(2);
-    return AllUpper(1) && AllUpper(3) && MostlyLarge(0) && MostlyLarge(2);
+    if (NearlyEmpty(1) && NearlyEmpty(3)) return !NearlyEmpty(0) && !NearlyEmpty(2);
+    return NearlyUpper(1) && NearlyUpper(3) && MostlyLarge(0) && MostlyLarge(2);
   }
 };
 

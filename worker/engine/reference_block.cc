@@ -55,7 +55,8 @@ double MeasureProduct(c10::Device device) {
   return 2.0 * kSide * kSide * kSide / std::max(1e-9, Median(seconds));
 }
 
-ReferenceBlock Measure(c10::Device device, bool on_gpu, absl::Duration box) {
+absl::StatusOr<ReferenceBlock> Measure(c10::Device device, bool on_gpu, absl::Duration box,
+                                       const std::function<bool()>& cancelled) {
   const ModelSpec model = ReferenceModel(on_gpu);
   const PartCost cost = BlockCost(model, kReferenceSamples);
   ReferenceBlock result;
@@ -86,6 +87,8 @@ ReferenceBlock Measure(c10::Device device, bool on_gpu, absl::Duration box) {
   for (int round = 0;
        round < kMaxRounds && (round <= kMinRounds || absl::FromChrono(Clock::now() - begin) < box);
        ++round) {
+    if (cancelled != nullptr && cancelled())
+      return absl::CancelledError("the reference block was not measured to its end");
     const Clock::time_point start = Clock::now();
     const at::Tensor y = Block(x, weights, model.heads(), mask, NormEpsilon(model));
     Settle(y);
@@ -115,12 +118,13 @@ ModelSpec ReferenceModel(bool on_gpu) {
 }
 
 absl::StatusOr<ReferenceBlock> MeasureReferenceBlock(const EngineOptions& options,
-                                                     absl::Duration box) {
+                                                     absl::Duration box,
+                                                     const std::function<bool()>& cancelled) {
   return Guarded("reference block", [&]() -> absl::StatusOr<ReferenceBlock> {
     ASSIGN_OR_RETURN(const c10::Device device, ParseDevice(options.device));
     SetThreads(options.threads);
     if (!device.is_cpu()) UseArithmetic(Precision::kBf16, /*deterministic=*/false);
-    return Measure(device, !device.is_cpu() || options.as_on_gpu, box);
+    return Measure(device, !device.is_cpu() || options.as_on_gpu, box, cancelled);
   });
 }
 

@@ -7,6 +7,7 @@
 #ifndef ISTHMUS_WORKER_ENGINE_REFERENCE_BLOCK_H_
 #define ISTHMUS_WORKER_ENGINE_REFERENCE_BLOCK_H_
 
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -29,8 +30,10 @@ struct ReferenceBlock {
   std::string warning;             // not empty: what is wrong with this host and the fix
 };
 
-absl::StatusOr<ReferenceBlock> MeasureReferenceBlock(const EngineOptions& options,
-                                                     absl::Duration box = absl::Seconds(1));
+// Cancelled: `cancelled`, if given, is asked between two passes, and was true.
+absl::StatusOr<ReferenceBlock> MeasureReferenceBlock(
+    const EngineOptions& options, absl::Duration box = absl::Seconds(1),
+    const std::function<bool()>& cancelled = nullptr);
 
 // Empty, or a sentence naming the package to install: Debian's reference BLAS reaches 3 GFLOP/s,
 // OpenBLAS 30 and more a thread.

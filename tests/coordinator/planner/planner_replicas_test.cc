@@ -381,6 +381,40 @@ TEST_F(PlannerReplicasTest, LocalStepsThatChangeNothingAreSaid) {
   EXPECT_THAT(Refusal(), HasSubstr("strategy.local_steps: '5000' is not allowed"));
 }
 
+TEST_F(PlannerReplicasTest, OuterMomentumOfAShortJobIsWarnedOf) {
+  Four();
+  in_.job.mutable_strategy()->set_local_steps(5);
+  in_.job.mutable_strategy()->set_outer_momentum(0.9);
+  in_.job.mutable_recipe()->set_steps(60);
+  const char* words = "outer_momentum 0.9 wants 100 agreements and more, this job has 12";
+  EXPECT_THAT(Make().warnings, Contains(HasSubstr(words)));
+  in_.job.mutable_strategy()->set_outer_momentum(0);
+  EXPECT_THAT(Make().warnings, Not(Contains(HasSubstr(words))));
+  in_.job.mutable_strategy()->set_outer_momentum(0.9);
+  in_.job.mutable_recipe()->set_steps(500);
+  EXPECT_THAT(Make().warnings, Not(Contains(HasSubstr("outer_momentum"))));
+}
+
+// What a job waits for may be daemons; data that are wrong on those that are busy are no matter of
+// waiting.
+TEST_F(PlannerReplicasTest, WrongDataAreSaidWhileDaemonsAreBusy) {
+  in_.job.mutable_data()->set_format("tokens");
+  in_.job.mutable_data()->set_path("ids.bin");
+  in_.job.mutable_strategy()->set_replicas(1);
+  in_.topology.Clear();
+  NodeInfo node = MakeNode("lab", 20);
+  DataFile* file = node.add_data_files();
+  file->set_path("ids.bin");
+  file->set_bytes(1 << 20);
+  file->set_format("uint16");
+  file->set_tokens(1 << 19);
+  in_.absent.push_back({"lab", "lab", "lab runs job other", true, node});
+  EXPECT_TRUE(absl::IsUnavailable(MakePlan(in_).status())) << Refusal();
+  in_.absent[0].node->mutable_data_files()->rbegin()->set_highest_id(1 << 18);
+  EXPECT_TRUE(absl::IsInvalidArgument(MakePlan(in_).status()));
+  EXPECT_THAT(Refusal(), HasSubstr("token 262144 is beyond model.vocabulary"));
+}
+
 TEST_F(PlannerReplicasTest, WarnsWhereAgreeingTakesLongest) {
   Nodes({MakeNode("lab", 200), MakeNode("home", 200)}, 2);
   in_.job.mutable_strategy()->set_stages(1);

@@ -83,6 +83,25 @@ TEST_F(FileLookTest, WiderIdsAreSeen) {
   EXPECT_EQ(Look(last).highest_id, 70000) << "the last id of an odd number";
 }
 
+// Marks of padding, an id of another vocabulary: they are named, and make no two ids of each.
+TEST_F(FileLookTest, AFewWrongIdsDoNotHideTheWidth) {
+  for (uint64_t vocabulary : {65, 50257, 70000, 256000}) {
+    for (const int64_t wrong : {-1, -100, 2000000}) {
+      std::string ids = Bytes<uint32_t>(2000, vocabulary), wide = Bytes<int64_t>(2000, vocabulary);
+      std::memcpy(&ids[4 * 1001], &wrong, 4);
+      std::memcpy(&wide[8 * 1001], &wrong, 8);
+      const FileLook look = Look(ids);
+      EXPECT_EQ(look.format, "uint32") << vocabulary << ", " << wrong;
+      EXPECT_EQ(look.problem, "");
+      EXPECT_EQ(look.highest_id, static_cast<uint32_t>(wrong));
+      ExpectProblem(wide, "int64", "these look like 64-bit ids");
+    }
+  }
+  std::string padded = Bytes<int32_t>(2000, 50257);
+  for (int i = 500; i < 1500; ++i) std::memset(&padded[4 * i], 0xff, 4);
+  EXPECT_EQ(Look(padded).format, "uint32") << "half of the ids are -1";
+}
+
 TEST_F(FileLookTest, OtherFilesOfLlmC) {
   ExpectProblem(Headed(20240522, 1, 10042, Bytes<uint16_t>(2000, 50257)), "llm.c",
                 "a multiple-choice set of llm.c (as hellaswag_val.bin) (magic 20240522)");
