@@ -27,7 +27,7 @@ int SeenInAChild(int signal, bool ignored, bool earlier_thread) {
     EndSignals signals;
     if (signals.pending()) _exit(98);
     kill(getpid(), signal);
-    while (!ignored && !signals.pending()) usleep(100);
+    while (!ignored && !signals.pending()) std::this_thread::yield();
     if (ignored && signals.pending()) _exit(99);
     const int seen = signals.WaitFor(ignored ? absl::ZeroDuration() : kLong);
     _exit(seen > 0 ? seen : 0);

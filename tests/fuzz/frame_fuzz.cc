@@ -88,9 +88,9 @@ void Check(const Due& due, const Frame& frame) {
   context.step = h.step();
   context.micro = h.micro();
   std::unique_ptr<compress::Decoder> decoder =
-      compress::MakeDecoder(
-          FrameCodec(*due.plan, *due.link, h.kind(), due.frame.micro, due.frame.group),
-          OptionsOf(most))
+      compress::MakeDecoder(FrameCodec(*due.plan, *due.link, h.kind(), due.frame.step,
+                                       due.frame.micro, due.frame.group),
+                            OptionsOf(most))
           .value();
   decoder
       ->Decode(frame.payload, h.state_version(), context,
@@ -129,8 +129,8 @@ Frame Good(const Due& due) {
     const bool of_group = OfGroup(h.kind());
     for (int64_t i = 0; i < dims.samples && !of_group; ++i)
       h.add_sample_ids(static_cast<uint32_t>(10 * due.frame.micro + i));
-    const CodecSpec& spec =
-        FrameCodec(*due.plan, *due.link, h.kind(), due.frame.micro, due.frame.group);
+    const CodecSpec& spec = FrameCodec(*due.plan, *due.link, h.kind(), due.frame.step,
+                                       due.frame.micro, due.frame.group);
     h.set_codec(CodecId(spec));
     std::vector<float> x(static_cast<size_t>(dims.elements()));
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7) * 0.25f - 0.5f;
