@@ -32,11 +32,18 @@ void Gauges::Set(const char* name, const char* help, const MetricLabels& labels,
 }
 
 void Gauges::SetNodes(absl::Time now) {
-  int alive = 0;
-  for (const auto& [id, m] : cores_->members.members()) alive += m.alive();
+  const auto has_left = [](const Member& m) { return m.leaving && !m.connected(); };
+  int alive = 0, left = 0;
+  for (const auto& [id, m] : cores_->members.members()) {
+    alive += m.alive();
+    left += has_left(m);
+  }
   for (const auto& [id, label] : cores_->members.Labels()) {
     const Member& m = *cores_->members.Find(id);
-    Set("isthmus_node_up", "1: the daemon is connected and its lease holds; 0: it is lost.",
+    if (has_left(m)) continue;
+    Set("isthmus_node_up",
+        "1: the daemon is connected and its lease holds; 0: it is lost. One that was told to end, "
+        "and did, has no such series.",
         {{"node", label}}, m.alive());
     Set("isthmus_node_heartbeat_age_seconds", "Time since the last heartbeat of a daemon.",
         {{"node", label}}, absl::ToDoubleSeconds(now - m.last_heartbeat));
@@ -44,8 +51,9 @@ void Gauges::SetNodes(absl::Time now) {
   Set("isthmus_lease_seconds", "A daemon silent for so long is lost.", {},
       absl::ToDoubleSeconds(cores_->members.options().lease));
   Set("isthmus_nodes", "Daemons by state.", {{"state", "alive"}}, alive);
+  Set("isthmus_nodes", "Daemons by state.", {{"state", "left"}}, left);
   Set("isthmus_nodes", "Daemons by state.", {{"state", "lost"}},
-      static_cast<double>(cores_->members.members().size()) - alive);
+      static_cast<double>(cores_->members.members().size()) - alive - left);
 }
 
 void Gauges::SetJobs(absl::Time now) {

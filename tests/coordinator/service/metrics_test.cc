@@ -71,6 +71,19 @@ TEST_F(MetricsTest, ADeadDaemonStaysOnThePageAndLeavesTheTargets) {
   EXPECT_THAT(coordinator_->queries()->ServiceDiscovery("me:1"), Not(HasSubstr("a:7081")));
 }
 
+// IsthmusDaemonDown is for those that nobody ended.
+TEST_F(MetricsTest, ADaemonThatWasToldToEndIsNotDown) {
+  auto a = Daemon("a"), b = Daemon("b");
+  EXPECT_TRUE(Shows("isthmus_node_up{node=\"a\"} 1\n"));
+  DaemonMessage leaving;
+  leaving.mutable_leaving()->set_reason("SIGTERM");
+  a->Send(leaving);
+  a.reset();
+  EXPECT_TRUE(Shows("isthmus_nodes{state=\"left\"} 1\n"));
+  EXPECT_THAT(Page(), Not(HasSubstr("isthmus_node_up{node=\"a\"}")));
+  EXPECT_THAT(Page(), HasSubstr("isthmus_nodes{state=\"lost\"} 0\n"));
+}
+
 TEST_F(MetricsTest, TwoDaemonsOfOneNameAreTwoSeriesAndTwoTargets) {
   auto a = Daemon("a");
   auto twin = Daemon("b", [](FakeDaemon::Options* o) { o->node.set_name("a"); });
