@@ -69,8 +69,9 @@ bool StripedStream::Refuse(int stream, const std::string& what) {
 
 // Every stream is beyond the chunk whose turn it is, and none brought it.
 bool StripedStream::Missing() const {
-  return held_.count(next_) == 0 && next_ != end_ &&
-         std::all_of(seen_.begin(), seen_.end(), [this](uint64_t seen) { return seen > next_; });
+  const uint64_t next = next_;
+  return held_.count(next) == 0 && next != end_ &&
+         std::all_of(seen_.begin(), seen_.end(), [next](uint64_t seen) { return seen > next; });
 }
 
 bool StripedStream::Write(const LinkChunk& chunk) {

@@ -59,7 +59,9 @@ class PathsTest(unittest.TestCase):
         cluster.start_daemon("open")
         cluster.start_daemon("closed", "--advertise", "127.0.0.1:9")  # nobody listens there
         cluster.wait_nodes(2)
-        cluster.submit(cluster.job(strategy__nodes=["open", "closed"], recipe__steps=5))
+        job = cluster.job(strategy__nodes=["open", "closed"], recipe__steps=5)
+        cluster.wait_for(lambda: cluster.cli("plan", job)[0] == 0)  # the way that works is measured, too
+        cluster.submit(job)
         cluster.wait_state({"finished"})
         plan = cluster.status()["plan"]
         self.assertTrue(all(link.get("upper_dials") for link in plan["links"]), plan["links"])
