@@ -319,8 +319,10 @@ ComputeTimes Daemon::TimeBlock() {
   const auto cancelled = [this, &runs] { return shut_down_ || runs(); };
   const absl::StatusOr<ComputeTimes> times = options_.measure_compute(cancelled);
   if (cancelled()) return ComputeTimes();
-  if (!times.ok()) LogWarning("measuring the reference block: ", times.status().message());
-  if (!times.ok()) return ComputeTimes();
+  if (!times.ok()) {
+    LogWarning("measuring the reference block: ", times.status().message());
+    return ComputeTimes();
+  }
   LogInfo("reference block: forward ", times->block_forward_s(), " s, backward ",
           times->block_backward_s(), " s, measured again while this host is idle");
   MutexLock lock(&block_mutex_);

@@ -7,6 +7,8 @@ namespace isthmus::daemon {
 namespace {
 
 constexpr double kShareOfBytes = 3;  // of a round's time at the best rate: as much as grows in it
+constexpr double kShareOfSecond = 1.2;  // of a round that knows what to expect
+constexpr double kMuchMore = 1.5;       // bytes than the first round had
 
 // Bytes that had come by then: two straight lines, before and after the half that the round tells.
 // Its last byte came when its sender had the answer, but for what that takes, as with all of them.
@@ -19,9 +21,6 @@ double BytesAt(const RateSearch::Round& round, double at_s) {
   const double after = round.tail_s > 0 ? std::min(1.0, (since_s - bend_s) / round.tail_s) : 1;
   return head + after * static_cast<double>(round.tail_bytes);
 }
-
-constexpr double kShareOfSecond = 1.2;  // of a round that knows what to expect
-constexpr double kMuchMore = 1.5;       // bytes than the first round had
 
 }  // namespace
 

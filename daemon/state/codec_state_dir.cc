@@ -15,11 +15,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/file/durable_file.h"
+#include "base/file/file_name.h"
 #include "base/file/tree.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -29,18 +29,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxNameBytes = 128;
 constexpr int64_t kPieceBytes = int64_t{8} << 20;
 constexpr char kUnfinished[] = ".part";
-
-// Names come from the coordinator: nothing in them may lead out of the directory.
-bool IsFileName(const std::string& name) {
-  return !name.empty() && name.size() <= kMaxNameBytes && name[0] != '.' &&
-         std::all_of(name.begin(), name.end(), [](char c) {
-           return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' ||
-                  c == '.';
-         });
-}
 
 // Of "<name>-<step>"; false: another file.
 bool ParseFileName(const std::string& file, std::string* name, int64_t* step) {
@@ -262,8 +252,8 @@ class FileSource : public compress::StateSource {
 absl::StatusOr<std::string> CodecStateDir::PathOf(const worker::CodecStateKey& key) const {
   if (!IsFileName(key.job_id) || !IsFileName(key.name) || key.step < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("no file for the codec state '", key.name.substr(0, kMaxNameBytes),
-                     "' of job '", key.job_id.substr(0, kMaxNameBytes),
+        absl::StrCat("no file for the codec state '", key.name.substr(0, kMaxFileNameBytes),
+                     "' of job '", key.job_id.substr(0, kMaxFileNameBytes),
                      "': letters, digits, '-', '_' and '.' can be in names"));
   }
   return absl::StrCat(root_, "/", key.job_id, "/", key.name, "-", key.step);

@@ -10,12 +10,12 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/file/durable_file.h"
+#include "base/file/file_name.h"
 #include "base/file/random_access_file.h"
 #include "base/file/tree.h"
 #include "base/hash.h"
@@ -27,19 +27,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxNameBytes = 128;
 constexpr size_t kPieceBytes = size_t{4} << 20;
 constexpr char kUnfinished[] = ".tmp";
 constexpr const char* kFiles[] = {"weights.safetensors", "optimizer.safetensors", "state.json"};
-
-// Names come from the coordinator: nothing in them may lead out of the directory.
-bool IsFileName(const std::string& name) {
-  return !name.empty() && name.size() <= kMaxNameBytes && name[0] != '.' &&
-         std::all_of(name.begin(), name.end(), [](char c) {
-           return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' ||
-                  c == '.';
-         });
-}
 
 std::vector<std::string> NamesIn(const std::string& directory) {
   std::vector<std::string> names;
@@ -249,8 +239,8 @@ absl::StatusOr<worker::KeptFile> PartDir::Keep(const PutCheckpointHeader& header
                                                const ByteSource& part) {
   if (!IsFileName(header.job_id()) || !IsFileName(header.file()) || header.step() < 0 ||
       header.stage() < 0 || header.replica() < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("'", header.job_id().substr(0, kMaxNameBytes),
-                                                   "' is not a name for a directory"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", header.job_id().substr(0, kMaxFileNameBytes), "' is not a name for a directory"));
   }
   absl::StatusOr<worker::KeptFile> kept = Write(header, part);
   MutexLock lock(&mutex_);

@@ -49,15 +49,6 @@ class GrpcLinkTest : public testing::Test {
   Pair pair_;
 };
 
-worker::Frame MakeFrame(int64_t step, size_t bytes) {
-  worker::Frame frame;
-  frame.header.set_step(step);
-  frame.header.set_payload_bytes(bytes);
-  frame.payload.resize(bytes);
-  for (size_t i = 0; i < bytes; i += 97) frame.payload[i] = static_cast<char>(Mix64(step + i));
-  return frame;
-}
-
 bool Same(const worker::Frame& a, const worker::Frame& b) {
   return a.payload == b.payload && a.header.SerializeAsString() == b.header.SerializeAsString();
 }

@@ -2,9 +2,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/rng.h"
 #include "daemon/net/frame_chunks.h"
 
 namespace isthmus::daemon {
+
+worker::Frame MakeFrame(int64_t step, size_t bytes) {
+  worker::Frame frame;
+  frame.header.set_step(step);
+  frame.header.set_payload_bytes(bytes);
+  frame.payload.resize(bytes);
+  for (size_t i = 0; i < bytes; i += 97) frame.payload[i] = static_cast<char>(Mix64(step + i));
+  return frame;
+}
 
 LoopbackCluster::LoopbackCluster(int stages, int64_t server_window_bytes) {
   for (int stage = 0; stage < stages; ++stage) {

@@ -19,6 +19,9 @@
 
 namespace isthmus::daemon {
 
+// With a payload of so many bytes that no codec made.
+worker::Frame MakeFrame(int64_t step, size_t bytes);
+
 class LoopbackCluster : public worker::LinkOpener {
  public:
   explicit LoopbackCluster(int stages, int64_t server_window_bytes = 16 << 20);

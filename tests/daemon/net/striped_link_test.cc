@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/rng.h"
 #include "base/rpc/channel.h"
 #include "daemon/net/frame_chunks.h"
 #include "daemon/net/striped_stream.h"
@@ -23,15 +22,6 @@ constexpr int64_t kMaxPayload = int64_t{64} << 20;
 
 bool Says(const absl::Status& status, const std::string& words) {
   return status.message().find(words) != absl::string_view::npos;
-}
-
-worker::Frame MakeFrame(int64_t step, size_t bytes) {
-  worker::Frame frame;
-  frame.header.set_step(step);
-  frame.header.set_payload_bytes(bytes);
-  frame.payload.resize(bytes);
-  for (size_t i = 0; i < bytes; i += 97) frame.payload[i] = static_cast<char>(Mix64(step + i));
-  return frame;
 }
 
 class StripedLinkTest : public testing::Test {

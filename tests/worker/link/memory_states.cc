@@ -1,10 +1,8 @@
 #include "tests/worker/link/memory_states.h"
 
-#include <algorithm>
-
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/file/file_name.h"
 #include "tests/compress/string_state.h"
 
 namespace isthmus::worker {
@@ -36,10 +34,8 @@ void MemoryStates::Begin(const std::string& job_id, int64_t step) {
 
 absl::StatusOr<std::unique_ptr<CodecStateStore::Writer>> MemoryStates::Create(
     const CodecStateKey& key) {
-  const bool fit = std::all_of(key.name.begin(), key.name.end(), [](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
-  });
-  if (!fit) return absl::InvalidArgumentError(absl::StrCat("no name for a file: ", key.name));
+  if (!IsFileName(key.name))
+    return absl::InvalidArgumentError(absl::StrCat("no name for a file: ", key.name));
   MutexLock lock(&mutex_);
   states_[{key.job_id, key.name}].erase(key.step);
   return std::make_unique<MemoryStateWriter>(this, key, disk_bytes_);
