@@ -416,6 +416,21 @@ double NormEpsilon(const ModelSpec& model) {
   return model.has_norm_epsilon() ? model.norm_epsilon() : kNormEpsilon;
 }
 
+// What job files can say and no program does yet.
+void RefuseUnbuilt(const JobSpec& job, Errors* errors) {
+  const auto refuse = [errors](bool there, absl::string_view field) {
+    if (!there) return;
+    errors->Add(absl::InvalidArgumentError(
+        absl::StrCat(field, ": this version does not have it yet; leave it out")));
+  };
+  const StrategySpec& s = job.strategy();
+  refuse(job.phases_size() > 0, "phases");
+  refuse(s.has_subnetworks(), "strategy.subnetworks");
+  refuse(s.has_cells(), "strategy.cells");
+  refuse(s.has_cell_rounds(), "strategy.cell_rounds");
+  refuse(s.has_whole_layers(), "strategy.whole_layers");
+}
+
 std::vector<absl::Status> JobErrors(const JobSpec& job) {
   std::vector<absl::Status> list;
   Errors errors(&list);
@@ -440,6 +455,7 @@ std::vector<absl::Status> JobErrors(const JobSpec& job) {
   }
   errors.Add(CheckRange("checkpoint.every", job.checkpoint().every(), 0, 1e9));
   errors.Add(CheckRange("checkpoint.keep", job.checkpoint().keep(), 1, 1000));
+  RefuseUnbuilt(job, &errors);
   return list;
 }
 

@@ -9,7 +9,7 @@ namespace isthmus::worker {
 
 bool ReducesOnDevice(const GroupPlan& group) {
   return group.rule() == GroupPlan::EXCHANGE && group.value() == GroupPlan::GRADIENT &&
-         group.parts() <= 1 && group.shapes().empty() && !group.sparse_rows();
+         group.parts() <= 1 && group.shapes().empty();
 }
 
 absl::StatusOr<std::unique_ptr<DeviceReduction>> DeviceReduction::Make(

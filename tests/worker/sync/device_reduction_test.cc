@@ -128,8 +128,7 @@ TEST(DeviceReduction, OnlyWholeExchangesOfGradients) {
            [](GroupPlan* g) { g->set_rule(GroupPlan::SHARDED); },
            [](GroupPlan* g) { g->set_value(GroupPlan::DIFFERENCE); },
            [](GroupPlan* g) { g->set_value(GroupPlan::MOMENTUM); },
-           [](GroupPlan* g) { g->add_shapes(); }, [](GroupPlan* g) { g->set_parts(2); },
-           [](GroupPlan* g) { g->set_sparse_rows(true); }}) {
+           [](GroupPlan* g) { g->add_shapes(); }, [](GroupPlan* g) { g->set_parts(2); }}) {
     GroupPlan other = group;
     change(&other);
     EXPECT_FALSE(ReducesOnDevice(other)) << other.ShortDebugString();
