@@ -66,6 +66,12 @@ bool LinkTable::PeerMayAsk(const Pair& pair) const {
          !it->second.asked_peer && back->second.link.error().empty();
 }
 
+// The other end of `pair` measures both ways now.
+bool LinkTable::PeerMeasures(const Pair& pair) const {
+  const auto it = under_way_.find({pair.second, pair.first});
+  return it != under_way_.end() && it->second.both_ways;
+}
+
 LinkTable::Urgency LinkTable::UrgencyOf(const Pair& pair, absl::Duration again_after,
                                         absl::Time now) const {
   auto it = links_.find(pair);
@@ -249,7 +255,8 @@ int LinkTable::Unmeasured(const std::vector<std::string>& node_ids) const {
   for (const std::string& a : node_ids) {
     for (const std::string& b : node_ids) {
       auto it = links_.find({a, b});
-      n += a != b && (it == links_.end() || it->second.doubted || PeerMayAsk({a, b}));
+      n += a != b && (it == links_.end() || it->second.doubted || PeerMayAsk({a, b}) ||
+                      (it->second.unreachable() && PeerMeasures({a, b})));
     }
   }
   return n;

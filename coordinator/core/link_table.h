@@ -77,7 +77,8 @@ class LinkTable {
   // A measurement from or to this daemon is under way.
   bool Measures(const std::string& node_id) const;
 
-  // Pairs of these daemons that were never measured, or are doubted.
+  // Pairs of these daemons that were never measured, are doubted, or can't be dialled and their
+  // other end has not said yet what it measures. A measurement that is late ends in Next.
   int Unmeasured(const std::vector<std::string>& node_ids) const;
   std::vector<LinkMeasurement> Among(const std::vector<std::string>& node_ids) const;
   std::vector<LinkMeasurement> TakeChanged();
@@ -104,6 +105,7 @@ class LinkTable {
 
   Urgency UrgencyOf(const Pair& pair, absl::Duration again_after, absl::Time now) const;
   bool PeerMayAsk(const Pair& pair) const;
+  bool PeerMeasures(const Pair& pair) const;
   int64_t SpentBy(const std::string& node_id, absl::Time now) const;
   void Spend(const std::string& node_id, int64_t bytes, absl::Time now);
   void EndLate(absl::Time now);

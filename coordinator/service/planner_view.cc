@@ -50,10 +50,23 @@ bool DaemonsEnd(const Cores& cores) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores.mutex) {
   return false;
 }
 
-bool LinksMissing(Cores* cores, const JobSpec& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores->mutex) {
+// The daemons that a job takes at least: fewer are refused at once, with words of their own.
+int LeastDaemons(const JobSpec& job) {
   const StrategySpec& strategy = job.strategy();
-  if (strategy.stages() == 1 || strategy.nodes_size() == 1 || job.model().layers() == 1)
-    return false;
+  return std::max(1, strategy.stages()) * std::max(1, strategy.replicas());
+}
+
+// It is planned on one daemon, whatever the links are.
+bool NeedsNoLink(const JobSpec& job) {
+  const StrategySpec& strategy = job.strategy();
+  const bool one_stage = strategy.stages() == 1 || job.model().layers() == 1;
+  return strategy.nodes_size() == 1 || (one_stage && strategy.replicas() == 1);
+}
+
+// Of two daemons that it may use, a way is neither measured nor known not to be: the one that can't
+// dial is known when the other one has measured both ways.
+bool LinksMissing(Cores* cores, const JobSpec& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores->mutex) {
+  if (NeedsNoLink(job)) return false;
   std::set<std::string> working;  // hosts: nothing is measured there meanwhile
   for (const std::string& id : cores->jobs.Working()) {
     if (const Member* m = cores->members.Find(id)) working.insert(HostOf(m->node.address()));
@@ -62,7 +75,7 @@ bool LinksMissing(Cores* cores, const JobSpec& job) ABSL_EXCLUSIVE_LOCKS_REQUIRE
   for (const auto& [id, m] : cores->members.members()) {
     if (MayUse(job, m) && working.count(HostOf(m.node.address())) == 0) ids.push_back(id);
   }
-  return static_cast<int>(ids.size()) >= std::max(2, strategy.stages()) &&
+  return static_cast<int>(ids.size()) >= std::max(2, LeastDaemons(job)) &&
          cores->links.Unmeasured(ids) > 0;
 }
 

@@ -160,6 +160,7 @@ TEST_F(LinkTableTest, AfterTheOtherWayWasMeasuredFirstItIsAskedAgain) {
   const auto second = Next(1);
   ASSERT_TRUE(second.has_value());
   EXPECT_TRUE(second->from_id == "b" && second->both_ways);
+  EXPECT_EQ(table_.Unmeasured({"a", "b"}), 1) << "it waits while b measures, too";
   Answer(*second, 2);  // an older daemon: one way only
   EXPECT_EQ(table_.Unmeasured({"a", "b"}), 0);
   EXPECT_FALSE(Next(3).has_value());

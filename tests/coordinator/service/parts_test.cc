@@ -214,6 +214,38 @@ TEST_F(PartsTest, ThePlannerIsToldWhyADaemonIsNotThere) {
   EXPECT_FALSE(in.absent[0].comes);
 }
 
+TEST_F(PartsTest, APlanWaitsForTheLinksThatItsJobNeeds) {
+  Join("lab", 1);
+  Join("home", 2);
+  {
+    MutexLock lock(&cores_.mutex);
+    uint64_t stream = 0;
+    for (const char* name : {"lab", "home"}) {
+      const std::string id = MakeNode(name, 10).id();
+      ASSERT_TRUE(cores_.members.OnHeartbeat(id, ++stream, Heartbeat(), SteadyNow()).ok());
+    }
+  }
+  PlannerPatience patience;
+  patience.daemons = patience.data = absl::ZeroDuration();
+  patience.links = absl::InfiniteDuration();
+  const auto waits = [&](int stages, int replicas, int layers) {
+    JobSpec job;
+    job.mutable_model()->set_layers(layers);
+    job.mutable_strategy()->set_stages(stages);
+    job.mutable_strategy()->set_replicas(replicas);
+    int asked = 0;  // once for each of three waits, and again while one of them lasts
+    WaitForTopology(&cores_, patience, job, [&] { return ++asked > 4; });
+    return asked > 4;
+  };
+  EXPECT_FALSE(waits(1, 1, 4)) << "one daemon has no link";
+  EXPECT_FALSE(waits(0, 1, 1)) << "one layer is one stage";
+  EXPECT_TRUE(waits(0, 1, 4));
+  EXPECT_TRUE(waits(2, 1, 4));
+  EXPECT_TRUE(waits(1, 2, 4)) << "replicas of one stage exchange gradients";
+  EXPECT_TRUE(waits(1, 0, 1)) << "as many replicas as pay";
+  EXPECT_FALSE(waits(2, 2, 4)) << "there are two daemons: it is refused, whatever their links are";
+}
+
 TEST_F(PartsTest, TheWaitForDaemonsEndsWithTheCallerAndWithTheCoordinator) {
   Join("lab", 1);  // registered and never heard
   PlannerPatience patience;
