@@ -60,8 +60,7 @@ class PathsTest(unittest.TestCase):
         cluster.start_daemon("closed", "--advertise", "127.0.0.1:9")  # nobody listens there
         cluster.wait_nodes(2)
         job = cluster.job(strategy__nodes=["open", "closed"], recipe__steps=5)
-        cluster.wait_for(lambda: cluster.cli("plan", job)[0] == 0)  # the way that works is measured, too
-        cluster.submit(job)
+        cluster.submit(job)  # it waits until the way that works is measured, too
         cluster.wait_state({"finished"})
         plan = cluster.status()["plan"]
         self.assertTrue(all(link.get("upper_dials") for link in plan["links"]), plan["links"])
@@ -122,6 +121,24 @@ class PathsTest(unittest.TestCase):
                 self.assertGreater(float(link["rate_bits_per_s"]), least, links)
                 self.assertLess(float(link["rate_bits_per_s"]), 4 * least, links)
             cluster.close()
+
+    @unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/net/tun"), "the emulator needs root and /dev/net/tun")
+    def test_auto_takes_fewer_bits_of_the_tied_embedding_on_a_slow_line(self):
+        sent = {}
+        for rate, bits in (("1Gbit", 8), ("2Mbit", 4)):
+            cluster = self.cluster(3, rate, "5ms", kind=WanCluster)
+            self.assertEqual(cluster.cli("nodes", "--wait", "2", "--timeout", "90")[0], 0, cluster.logs())
+            job = cluster.job(recipe__steps=5, strategy__nodes=["d1", "d2"], compression__tied="auto")
+            code, out, err = cluster.cli("plan", job)
+            self.assertEqual(code, 0, err)
+            self.assertIn(f"quant({bits}, token, symmetric)", out)
+            cluster.submit(job)
+            status = cluster.wait_state({"finished"}, seconds=180)
+            tied = [b for b in status["boundaries"] if b["link_id"] == "tied"]
+            self.assertEqual(len(tied), 2, status["boundaries"])
+            sent[rate] = sum(int(b["wire_bytes"]) for b in tied)
+            cluster.close()
+        self.assertLess(1.6 * sent["2Mbit"], sent["1Gbit"], "half of the bits, and frames' headers")
 
     @unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/net/tun"), "the emulator needs root and /dev/net/tun")
     def test_a_lossy_line_that_one_connection_does_not_fill_gets_several(self):

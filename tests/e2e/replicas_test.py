@@ -32,7 +32,6 @@ class ReplicasTest(unittest.TestCase):
     def test_the_plan_says_who_holds_what_and_what_they_exchange(self):
         cluster = self.cluster(4)
         job = cluster.job(strategy__stages=2, strategy__replicas=2, compression__gradients="ef(quant(8, token))")
-        cluster.wait_for(lambda: cluster.cli("plan", job)[0] == 0)  # until all links are measured
         code, out, err = cluster.cli("plan", job)
         self.assertEqual(code, 0, err)
         self.assertIn("2 replicas x 2 stages", out)
@@ -72,7 +71,6 @@ class ReplicasTest(unittest.TestCase):
         options = dict(strategy__stages=2, strategy__replicas=2, strategy__local_steps=5, recipe__steps=43, checkpoint__every=12,
                        recipe__eval_every=10, compression__gradients="quant(4, token, symmetric)")
         job = cluster.job(**options)
-        cluster.wait_for(lambda: cluster.cli("plan", job)[0] == 0)
         code, out, err = cluster.cli("plan", job)
         self.assertIn("local steps: each replica trains by itself, and after 5 steps all agree", out)
         self.assertIn("what was learnt: tied embedding", out)
@@ -128,7 +126,6 @@ class ReplicasTest(unittest.TestCase):
                        recipe__optimizer_warmup=20, recipe__eval_samples=0, checkpoint__every=0,
                        compression__gradients="ef(quant(4, token, symmetric))", compression__tied="ef(quant(8, token, symmetric))")
         job = cluster.job("whole", **options)
-        cluster.wait_for(lambda: cluster.cli("plan", job)[0] == 0)
         code, out, err = cluster.cli("plan", job)
         for words in ("optimiser: quantized_adam: 20 steps of AdamW on exact gradients", "momentum: its layers", "momentum: tied embedding"):
             self.assertIn(words, out)
@@ -162,7 +159,6 @@ class ReplicasTest(unittest.TestCase):
         options = dict(strategy__stages=1, strategy__replicas=2, strategy__local_steps=8, strategy__fragments=2, strategy__fragment_delay=2,
                        recipe__steps=44, checkpoint__every=20, compression__gradients="ef(quant(4, token, symmetric))")
         job = cluster.job(**options)
-        cluster.wait_for(lambda: cluster.cli("plan", job)[0] == 0)
         code, out, err = cluster.cli("plan", job)
         for words in ("streaming local steps: each replica trains by itself, and in 8 steps all agree", "on 2 fragments, layers 2 apart",
                       "while up to 2 steps go on", "what was learnt: its layers, in 2 parts"):
