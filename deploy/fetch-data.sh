@@ -7,13 +7,14 @@
 #   DIR/genesis.txt      its first book, 0.2 MB: a text small enough for several passes in minutes (comes with the Bible)
 #   DIR/kernel-docs.txt  the documentation of Linux in reStructuredText, 24 MB (package linux-doc)
 #
-# DIR is data/ in the source tree if not given. A file that is there already is kept. The same package versions give the
+# DIR is data/ in the source tree if not given; an installed script wants it. A file that is there already is kept. The same package versions give the
 # same bytes. A package that is installed is read where it is.
 set -euo pipefail
 # shellcheck source=deploy/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-dir=$ISTHMUS_ROOT/data
+dir=
+if [ -f "$ISTHMUS_ROOT/deploy/fetch-data.sh" ]; then dir=$ISTHMUS_ROOT/data; fi
 only=
 while [ $# -gt 0 ]; do
   case $1 in
@@ -25,6 +26,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 case $only in '' | bible | kernel-docs) ;; *) die $EXIT_USAGE "--only $only: it is bible or kernel-docs" ;; esac
+[ -n "$dir" ] || die $EXIT_USAGE "name the directory to write; it has a default in the source tree alone"
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
 work=$(mktemp -d)

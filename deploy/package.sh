@@ -30,4 +30,4 @@ rm -rf packages/_CPack_Packages
 # What other projects' packages say on the way is no news.
 cpack -G DEB > cpack.log 2>&1 || { cat cpack.log >&2; die $EXIT_FAILURE "cpack could not make the packages, the reason is above"; }
 rm -rf packages/_CPack_Packages
-ls -1 packages/*.deb
+for package in "$PWD"/packages/*.deb; do shown "$package"; echo; done

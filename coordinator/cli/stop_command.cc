@@ -63,7 +63,7 @@ int RunStop(const ClientOptions& client, const StopOptions& options, Console* co
     return absl::IsCancelled(ended) ? kExitInterrupted : kExitNotNow;
   }
   console->Out(options.json ? ToJson(*reply, true) : StateLine(*status));
-  return waits && !EndedWell(*status) ? kExitJobNotDone : kExitOk;
+  return IsEnd(status->state()) && !EndedWell(*status) ? kExitJobNotDone : kExitOk;
 }
 
 }  // namespace isthmus::cli

@@ -255,6 +255,9 @@ bool JobTable::Moves(const Job& job, const Membership& members, absl::Time now) 
 }
 
 Commands JobTable::TickJob(Job* job, const Membership& members, absl::Time now) {
+  if (const int64_t after = ValidatesAfter(*job, members);
+      after != std::exchange(job->validates, after))
+    Touch(job);
   for (int i = 0; i < static_cast<int>(job->stages.size()); ++i) {
     const StageState& s = job->stages[i];
     const std::string& node = job->plan.ranks(i).node_id();

@@ -67,6 +67,22 @@ Roll CallRoll(const Job& job, const Membership& members) {
 
 }  // namespace
 
+int64_t ValidatesAfter(const Job& job, const Membership& members) {
+  const RecipeSpec& recipe = job.plan.job().recipe();
+  if (job.status.state() != JOB_RUNNING || recipe.eval_samples() == 0) return -1;
+  int64_t committed = -1;
+  for (const RankPlan& rank : job.plan.ranks()) {
+    const Member* member = members.Find(rank.node_id());
+    if (member != nullptr && member->has_heartbeat &&
+        member->heartbeat.generation() == job.status.generation())
+      committed = std::max(committed, member->heartbeat.step());
+  }
+  // The record of a step comes after the validation pass that follows it.
+  const bool due = committed == recipe.steps() ||
+                   (recipe.eval_every() > 0 && committed % recipe.eval_every() == 0);
+  return due && committed > job.status.step() ? committed : -1;
+}
+
 std::vector<std::string> GoneWarnings(const Job& job, absl::Duration patience, absl::Time now) {
   std::vector<std::string> out;
   if (job.status.state() != JOB_RUNNING) return out;

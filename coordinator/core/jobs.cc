@@ -95,6 +95,10 @@ JobStatus JobTable::Status(const Job& job, absl::Time now) const {
     s.set_checkpoint_trouble(job.checkpoint_trouble);
   }
   if (job.kept_step >= 0) s.add_warnings(KeptWords(job));
+  if (job.validates >= 0 && s.state() == JOB_RUNNING && s.reason().empty()) {
+    s.set_reason(absl::StrCat("a validation pass of up to ", job.plan.job().recipe().eval_samples(),
+                              " samples after step ", job.validates));
+  }
   if (job.running_since.has_value())
     s.set_elapsed_s(s.elapsed_s() + absl::ToDoubleSeconds(now - *job.running_since));
   double tokens = 0, seconds = 0;
@@ -107,7 +111,8 @@ JobStatus JobTable::Status(const Job& job, absl::Time now) const {
   }
   if (seconds > 0) s.set_tokens_per_s(tokens / seconds);
   const double step_s = steps > 0 ? seconds / steps : job.plan.predicted_step_s();
-  s.set_eta_s(job.active() ? step_s * std::max<int64_t>(0, s.steps() - s.step()) : 0);
+  s.set_eta_s(
+      job.active() && job.validates < 0 ? step_s * std::max<int64_t>(0, s.steps() - s.step()) : 0);
   return s;
 }
 

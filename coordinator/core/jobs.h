@@ -115,7 +115,9 @@ struct Job {
   std::optional<absl::Time> failed_at;
   std::optional<absl::Time> ended_at;  // after a restart of the coordinator: that
   absl::Time progressed;               // the last sign that a daemon of this generation gets on
-  std::optional<absl::Time> rejoined;  // when a daemon was last heard again after it was not
+  int64_t validates = -1;  // RUNNING: committed steps after which its daemons make the validation
+                           // pass that is under way; -1: none is
+  std::optional<absl::Time> rejoined;       // when a daemon was last heard again after it was not
   std::map<int, std::string> failed_parts;  // why failed_checkpoint could not be stored, by stage
   // TakesKept: the step of a checkpoint beyond the stored ones all of whose parts daemons keep; -1:
   // none. `kept_waits`: for what, in words; empty: the daemons are asked for it. `untold`: names of
@@ -158,6 +160,9 @@ std::vector<std::string> KeptBy(const Job& job);
 
 // Of a job with a kept_step: which checkpoint daemons keep and how it gets here, in words.
 std::string KeptWords(const Job& job);
+
+// As Job::validates, by what its daemons last told.
+int64_t ValidatesAfter(const Job& job, const Membership& members);
 
 // Of an active job: a line for each daemon that has not been heard for longer than `patience`.
 std::vector<std::string> GoneWarnings(const Job& job, absl::Duration patience, absl::Time now);

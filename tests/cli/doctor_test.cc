@@ -79,7 +79,9 @@ TEST(Doctor, SlowLostAndOtherVersionsAreNamed) {
   nodes.mutable_nodes(0)->add_warnings("its disk is nearly full");
   const auto findings = JudgeNodes(nodes, "2.0");
   EXPECT_THAT(Of(findings, "compute of slow").cure, HasSubstr("libopenblas0-pthread"));
-  EXPECT_THAT(Of(findings, "daemons").text, HasSubstr("lost: gone"));
+  EXPECT_THAT(Of(findings, "daemons").text, HasSubstr("; lost: gone"));
+  nodes.mutable_nodes(1)->set_left(true);
+  EXPECT_EQ(Of(JudgeNodes(nodes, "2.0"), "daemons").text, "1 alive; left in good order: gone");
   EXPECT_THAT(Of(findings, "versions").text, HasSubstr("slow 1.0"));
   EXPECT_EQ(Of(findings, "warning of slow").text, "its disk is nearly full");
 }

@@ -59,7 +59,11 @@ TEST_F(StopTest, StepsThatAreLostAreSix) {
 
 TEST_F(StopTest, WhatHasEndedAtOnceIsNotWaitedFor) {
   fake_.status.set_state(JOB_STOPPED);
-  EXPECT_EQ(Run({"stop", "bible", "--now"}).code, kExitOk) << "the user wanted it so";
+  fake_.status.set_checkpoint_step(4);
+  EXPECT_EQ(Run({"stop", "bible", "--now"}).code, kExitOk);
+  fake_.status.set_checkpoint_step(2);
+  EXPECT_EQ(Run({"stop", "bible", "--now"}).code, kExitJobNotDone) << "two steps are lost";
+  EXPECT_EQ(Run({"stop", "bible", "--now", "--no-wait"}).code, kExitJobNotDone);
   EXPECT_THAT(fake_.asked().watch_requests, IsEmpty());
 }
 

@@ -198,8 +198,8 @@ absl::StatusOr<Tokenizer> Tokenizer::Read(const std::string& dir, int64_t vocabu
                      " has no tokenizer (tokenizer.json, or vocab.json and merges.txt), and its "
                      "vocabulary of ",
                      vocabulary,
-                     " is not that of bytes. Copy the tokenizer's files there, or "
-                     "export the job with --tokenizer DIR"));
+                     " is not that of bytes. Name the tokenizer's directory: `isthmus generate JOB "
+                     "--tokenizer DIR`, or `isthmus export` with it; or copy its files there"));
   }
   if (t->size() > vocabulary)
     return absl::InvalidArgumentError(

@@ -113,10 +113,10 @@ std::vector<Finding> LookHere() {
 
 std::vector<Finding> JudgeNodes(const ListNodesReply& nodes, const std::string& version) {
   std::vector<const NodeStatus*> alive;
-  std::vector<std::string> lost, others;
+  std::vector<std::string> lost, left, others;
   for (const NodeStatus& node : nodes.nodes()) {
     if (!node.alive()) {
-      lost.push_back(NameOf(node));
+      (node.left() ? left : lost).push_back(NameOf(node));
       continue;
     }
     alive.push_back(&node);
@@ -128,6 +128,7 @@ std::vector<Finding> JudgeNodes(const ListNodesReply& nodes, const std::string& 
 
   Finding count{Finding::kOk, "daemons", absl::StrCat(alive.size(), " alive"), ""};
   if (!lost.empty()) absl::StrAppend(&count.text, "; lost: ", Some(lost));
+  if (!left.empty()) absl::StrAppend(&count.text, "; left in good order: ", Some(left));
   if (alive.size() < 2 || !lost.empty()) {
     count.level = Finding::kWarn;
     count.cure = alive.empty()  ? "start isthmusd --coordinator HOST:7070 on the hosts that train"

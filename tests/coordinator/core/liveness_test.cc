@@ -112,6 +112,49 @@ class LivenessTest : public ::testing::Test {
   uint64_t streams_[kStages] = {};
 };
 
+// A long validation pass looked like a hang: the record of its step comes after it.
+TEST_F(LivenessTest, AValidationPassIsSaid) {
+  plan_.set_generation(2);
+  plan_.set_predicted_step_s(1);
+  plan_.mutable_job()->mutable_recipe()->set_eval_every(10);
+  plan_.mutable_job()->mutable_recipe()->set_eval_samples(58000);
+  Tell(0, SessionEvent::FAILED, 2);
+  ASSERT_TRUE(jobs_.Start("bible-1", plan_, At(3)).ok());
+  for (int rank = 0; rank < kStages; ++rank) {
+    SessionEvent e;
+    e.set_job_id("bible-1");
+    e.set_generation(2);
+    e.set_rank(rank);
+    jobs_.OnEvent(Node(rank), e, At(4));
+  }
+  ASSERT_EQ(State(), JOB_RUNNING);
+  const auto said = [&](int64_t committed, double s) {
+    Heartbeat h;
+    h.set_generation(2);
+    h.set_progress(static_cast<int64_t>(s));
+    h.set_step(committed);
+    EXPECT_TRUE(members_.OnHeartbeat(Node(1), streams_[1], h, At(s)).ok());
+    jobs_.Tick(members_, At(s));
+    return StatusAt(s);
+  };
+  EXPECT_THAT(said(9, 5).reason(), IsEmpty());
+  EXPECT_GT(said(9, 5).eta_s(), 0);
+  const JobStatus status = said(10, 6);
+  EXPECT_EQ(status.reason(), "a validation pass of up to 58000 samples after step 10");
+  EXPECT_EQ(status.eta_s(), 0) << "nobody knows how long it takes";
+  StepRecord record;
+  record.set_job_id("bible-1");
+  record.set_generation(2);
+  record.set_step(9);
+  for (int rank = 0; rank < kStages; ++rank) {
+    record.set_rank(rank);
+    record.set_has_loss(rank == kStages - 1);
+    ASSERT_TRUE(jobs_.OnStep(Node(rank), record, At(7), 0).ok());
+  }
+  EXPECT_THAT(said(10, 8).reason(), IsEmpty());
+  EXPECT_THAT(said(11, 9).reason(), IsEmpty());
+}
+
 TEST_F(LivenessTest, OneDaemonOutOfTouchTrainsOnWithItsPeers) {
   TrainOn({0, 1, 2}, 2, 10);
   Cut(1, 10);
