@@ -47,7 +47,7 @@ def run(args, name, seed, directory):
         seconds += x["step_s"]
         wire += int(x.get("wire_bytes", 0))
         if x.get("has_validation_loss"):
-            curve.append((int(x.get("step", 0)) + 1, seconds, x["validation_loss"]))
+            curve.append((int(x.get("step", 0)), seconds, x["validation_loss"]))
     return {"row": name, "seed": seed, "curve": curve, "wire_bytes_a_step": wire / len(records)}
 
 
