@@ -1,4 +1,4 @@
-// worker::CheckpointStore over the coordinator's Bulk service, on a channel of its own: checkpoints
+// worker::PartStore over the coordinator's Bulk service, on a channel of its own: checkpoints
 // never hold up control messages.
 //
 // While the coordinator is away a call is tried again with back-off, until no attempt has come
@@ -42,7 +42,7 @@ struct CheckpointClientOptions {
   PartDir* parts = nullptr;                // null: nothing is kept on this disk
 };
 
-class CheckpointClient : public worker::CheckpointStore {
+class CheckpointClient : public worker::PartStore {
  public:
   explicit CheckpointClient(CheckpointClientOptions options);
 

@@ -21,7 +21,7 @@
 #include "absl/status/statusor.h"
 #include "proto/control.pb.h"
 #include "proto/plan.pb.h"
-#include "worker/checkpoint/checkpoint_store.h"
+#include "worker/checkpoint/part_store.h"
 #include "worker/data/corpus.h"
 #include "worker/device_lane.h"
 #include "worker/link/codec_state_store.h"
@@ -39,7 +39,7 @@ struct SessionOptions {
   int rank = 0;                 // index into plan.ranks
   std::string spill_directory;  // it exists; for the delta buffers' spill files; empty: none
   LinkOpener* links = nullptr;  // the pointers outlive the session
-  CheckpointStore* checkpoints = nullptr;
+  PartStore* checkpoints = nullptr;
   absl::Duration hold_last = absl::Minutes(30);  // the last checkpoint is tried again for so long
   CodecStateStore* codec_states = nullptr;       // null: none are kept
   SessionObserver* observer = nullptr;

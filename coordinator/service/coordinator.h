@@ -32,7 +32,7 @@ struct CoordinatorOptions {
   std::string state_dir;
   MembershipOptions membership;
   JobOptions jobs;
-  LinkTableOptions links;
+  MeasuredLinksOptions links;
   ComputeTableOptions compute;
   PlannerPatience patience;  // of Submit and MakePlan
   absl::Duration tick = absl::Milliseconds(100);

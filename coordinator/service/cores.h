@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "coordinator/core/jobs.h"
-#include "coordinator/core/link_table.h"
+#include "coordinator/core/measured_links.h"
 #include "coordinator/core/membership.h"
 #include "coordinator/core/trace_table.h"
 #include "coordinator/planner/compute_table.h"
@@ -20,7 +20,7 @@
 namespace isthmus::coordinator {
 
 struct Cores {
-  Cores(const MembershipOptions& m, const JobOptions& j, const LinkTableOptions& l,
+  Cores(const MembershipOptions& m, const JobOptions& j, const MeasuredLinksOptions& l,
         const ComputeTableOptions& c)
       : members(m), jobs(j), links(l), compute(c) {}
 
@@ -29,7 +29,7 @@ struct Cores {
   bool stopping ABSL_GUARDED_BY(mutex) = false;
   Membership members ABSL_GUARDED_BY(mutex);
   JobTable jobs ABSL_GUARDED_BY(mutex);
-  LinkTable links ABSL_GUARDED_BY(mutex);
+  MeasuredLinks links ABSL_GUARDED_BY(mutex);
   ComputeTable compute ABSL_GUARDED_BY(mutex);
   TraceTable traces ABSL_GUARDED_BY(mutex);
 };

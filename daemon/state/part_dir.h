@@ -27,7 +27,7 @@
 #include "base/file/byte_source.h"
 #include "base/mutex.h"
 #include "proto/control.pb.h"
-#include "worker/checkpoint/checkpoint_store.h"
+#include "worker/checkpoint/part_store.h"
 
 namespace isthmus::daemon {
 

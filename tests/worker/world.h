@@ -76,7 +76,7 @@ void ApplyStep(Stage* stage, const RecipeSpec& recipe, int64_t step);
 
 // Keeps checkpoints in memory as the coordinator does on disk; tensors of all stages are merged by
 // line, or by `merge`.
-class MemoryStore : public CheckpointStore {
+class MemoryStore : public PartStore {
  public:
   MemoryStore() = default;
   MemoryStore(const MemoryStore& other);  // its checkpoints

@@ -46,7 +46,7 @@ std::vector<PartSpec> PartsOf(int replica) {
 
 // One more part, kept where the disk takes it. Without it this host fetches at a resume; a part
 // that was to be put from it is read from the stage instead.
-void Add(CheckpointStore* store, CheckpointPart part, bool of_stage, CheckpointParts* parts) {
+void Add(PartStore* store, CheckpointPart part, bool of_stage, CheckpointParts* parts) {
   part.header.set_file_bytes(part.bytes->bytes());
   absl::Status refused = parts->on_disk;
   if (refused.ok()) {
@@ -66,7 +66,7 @@ void Add(CheckpointStore* store, CheckpointPart part, bool of_stage, CheckpointP
   parts->parts.push_back(std::move(part));
 }
 
-absl::StatusOr<FetchedFiles> Fetch(const SessionPlan& plan, CheckpointStore* store,
+absl::StatusOr<FetchedFiles> Fetch(const SessionPlan& plan, PartStore* store,
                                    const std::string& what, int replica,
                                    const std::vector<std::string>& tensors) {
   FetchCheckpointRequest request;
@@ -81,8 +81,8 @@ absl::StatusOr<FetchedFiles> Fetch(const SessionPlan& plan, CheckpointStore* sto
                                                plan.plan().start_step(), " from the coordinator"));
 }
 
-absl::Status Load(const SessionPlan& plan, CheckpointStore* store, const std::string& what,
-                  int replica, const TakesTensor& takes, Stage* stage) {
+absl::Status Load(const SessionPlan& plan, PartStore* store, const std::string& what, int replica,
+                  const TakesTensor& takes, Stage* stage) {
   std::vector<std::string> names;
   for (const StageTensor& tensor : stage->Tensors()) {
     if (takes(tensor)) names.push_back(tensor.name);
@@ -110,7 +110,7 @@ CheckpointState StateOf(const SessionPlan& plan, int64_t step, int64_t skipped,
   return state;
 }
 
-absl::StatusOr<CheckpointParts> KeepCheckpoint(const SessionPlan& plan, CheckpointStore* store,
+absl::StatusOr<CheckpointParts> KeepCheckpoint(const SessionPlan& plan, PartStore* store,
                                                Stage* stage, const CheckpointState& state) {
   CheckpointParts parts;
   parts.step = state.step;
@@ -135,7 +135,7 @@ absl::StatusOr<CheckpointParts> KeepCheckpoint(const SessionPlan& plan, Checkpoi
   return parts;
 }
 
-absl::StatusOr<CheckpointState> LoadCheckpoint(const SessionPlan& plan, CheckpointStore* store,
+absl::StatusOr<CheckpointState> LoadCheckpoint(const SessionPlan& plan, PartStore* store,
                                                Stage* stage) {
   if (!plan.plan().from_checkpoint()) return CheckpointState();
   RETURN_IF_ERROR(Load(

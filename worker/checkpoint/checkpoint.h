@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/job/checkpoint_state.h"
-#include "worker/checkpoint/checkpoint_store.h"
+#include "worker/checkpoint/part_store.h"
 #include "worker/session_plan.h"
 #include "worker/stage.h"
 
@@ -52,12 +52,12 @@ CheckpointState StateOf(const SessionPlan& plan, int64_t step, int64_t skipped,
 // The parts of everything that `stage` stores, as files that `store` keeps. Where one can't be
 // kept, `on_disk` says why, and that one and those after it are parts of the stage: without a
 // checksum, and to be read before its next step.
-absl::StatusOr<CheckpointParts> KeepCheckpoint(const SessionPlan& plan, CheckpointStore* store,
+absl::StatusOr<CheckpointParts> KeepCheckpoint(const SessionPlan& plan, PartStore* store,
                                                Stage* stage, const CheckpointState& state);
 
 // Weights, and from step 1 on the optimiser's state, of checkpoint plan.start_step. The result is
 // its state.json; before step 1 an empty one.
-absl::StatusOr<CheckpointState> LoadCheckpoint(const SessionPlan& plan, CheckpointStore* store,
+absl::StatusOr<CheckpointState> LoadCheckpoint(const SessionPlan& plan, PartStore* store,
                                                Stage* stage);
 
 // FailedPrecondition: a plan that goes on in the pass of the checkpoint reads another text than the

@@ -41,7 +41,7 @@ class TimedSource : public ByteSource {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(const SessionPlan& plan, CheckpointStore* store,
+CheckpointWriter::CheckpointWriter(const SessionPlan& plan, PartStore* store,
                                    SessionObserver* observer, CheckpointWriterOptions options)
     : plan_(plan), store_(store), observer_(observer), options_(options), thread_([this] {
         Run();

@@ -16,7 +16,7 @@
 #include "base/mutex.h"
 #include "base/queue.h"
 #include "worker/checkpoint/checkpoint.h"
-#include "worker/checkpoint/checkpoint_store.h"
+#include "worker/checkpoint/part_store.h"
 #include "worker/session_observer.h"
 #include "worker/session_plan.h"
 
@@ -33,7 +33,7 @@ class CheckpointWriter {
  public:
   // `store` and `observer` outlive the writer. CHECKPOINTED is reported after the last Put of a
   // checkpoint.
-  CheckpointWriter(const SessionPlan& plan, CheckpointStore* store, SessionObserver* observer,
+  CheckpointWriter(const SessionPlan& plan, PartStore* store, SessionObserver* observer,
                    CheckpointWriterOptions options = {});
   ~CheckpointWriter();  // waits for the call of the store that runs
 
@@ -57,7 +57,7 @@ class CheckpointWriter {
   bool Pause(std::chrono::steady_clock::time_point give_up);
 
   const SessionPlan& plan_;
-  CheckpointStore* const store_;
+  PartStore* const store_;
   SessionObserver* const observer_;
   const CheckpointWriterOptions options_;
   BoundedQueue<CheckpointParts> queue_{1};

@@ -28,7 +28,7 @@ constexpr int64_t kWindowBytes = int64_t{64} << 20;
 constexpr int64_t kChunkBytes = 256 << 10;
 
 // Keeps the weights of the last checkpoint.
-class WeightStore : public worker::CheckpointStore {
+class WeightStore : public worker::PartStore {
  public:
   // Nothing is kept but what is put: a study's models are small.
   absl::StatusOr<worker::KeptFile> Keep(const PutCheckpointHeader& header,

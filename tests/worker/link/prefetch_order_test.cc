@@ -45,30 +45,30 @@ class PrefetchOrderTest : public ::testing::Test {
 };
 
 TEST_F(PrefetchOrderTest, ForetellsTheRestOfTheStepAndTheNextOne) {
-  const auto upcoming = Make(30);
-  ASSERT_NE(upcoming, nullptr);
-  EXPECT_EQ(upcoming->First(), Steps(0, 1));
+  const auto order = Make(30);
+  ASSERT_NE(order, nullptr);
+  EXPECT_EQ(order->First(), Steps(0, 1));
   for (int64_t step = 0; step < shape_.steps; ++step) {
     const std::vector<uint32_t> ids = Steps(step, std::min<int64_t>(step + 2, shape_.steps));
     for (int32_t micro = 0; micro < 4; ++micro) {
       const std::vector<uint32_t> after(ids.begin() + std::min(2 * micro + 2, 7), ids.end());
-      EXPECT_EQ(upcoming->After(step, micro), after) << "step " << step << ", " << micro;
+      EXPECT_EQ(order->After(step, micro), after) << "step " << step << ", " << micro;
     }
   }
 }
 
 TEST_F(PrefetchOrderTest, AResumedSessionBeginsWhereItIs) {
-  const auto upcoming = Make(30, "/tmp", 5);
-  EXPECT_EQ(upcoming->First(), Steps(5, 6));
+  const auto order = Make(30, "/tmp", 5);
+  EXPECT_EQ(order->First(), Steps(5, 6));
 }
 
 TEST_F(PrefetchOrderTest, ForetellsNoMoreThanItsLimit) {
   shape_.global_batch = 100;
-  const auto upcoming = Make(300);
+  const auto order = Make(300);
   const std::vector<uint32_t> ids = Steps(0, 1);
-  EXPECT_EQ(upcoming->First(), std::vector<uint32_t>(ids.begin(), ids.begin() + 64));
-  EXPECT_EQ(upcoming->After(0, 48).size(), 64u);  // 2 of this step, 62 of the next
-  EXPECT_EQ(upcoming->After(0, 48)[0], ids[98]);
+  EXPECT_EQ(order->First(), std::vector<uint32_t>(ids.begin(), ids.begin() + 64));
+  EXPECT_EQ(order->After(0, 48).size(), 64u);  // 2 of this step, 62 of the next
+  EXPECT_EQ(order->After(0, 48)[0], ids[98]);
 }
 
 TEST_F(PrefetchOrderTest, IsNotThereWhereThereIsNothingToReadAhead) {

@@ -1,4 +1,4 @@
-#include "coordinator/core/link_table.h"
+#include "coordinator/core/measured_links.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-class LinkTableTest : public ::testing::Test {
+class MeasuredLinksTest : public ::testing::Test {
  protected:
   absl::Time At(double s) { return absl::UnixEpoch() + absl::Seconds(s); }
   void Join(const std::string& id, double s = 0, bool moved = true, std::string host = "") {
@@ -44,11 +44,11 @@ class LinkTableTest : public ::testing::Test {
   }
 
   Membership members_;
-  LinkTable table_;
+  MeasuredLinks table_;
   uint64_t stream_ = 0;
 };
 
-TEST_F(LinkTableTest, EveryPairOnceAndAHostInOneAtATime) {
+TEST_F(MeasuredLinksTest, EveryPairOnceAndAHostInOneAtATime) {
   for (const char* id : {"a", "b", "c"}) Join(id);
   EXPECT_EQ(table_.Unmeasured({"a", "b", "c"}), 6);
   for (int i = 0; i < 6; ++i) {
@@ -66,7 +66,7 @@ TEST_F(LinkTableTest, EveryPairOnceAndAHostInOneAtATime) {
   EXPECT_TRUE(Next(7 + 3600).has_value()) << "old figures are measured again";
 }
 
-TEST_F(LinkTableTest, PairsWithoutACommonHostAreMeasuredAtOnce) {
+TEST_F(MeasuredLinksTest, PairsWithoutACommonHostAreMeasuredAtOnce) {
   for (const char* id : {"a", "b", "c", "d"}) Join(id);
   int rounds = 0, pairs = 0;
   for (; rounds < 20; ++rounds) {
@@ -85,14 +85,14 @@ TEST_F(LinkTableTest, PairsWithoutACommonHostAreMeasuredAtOnce) {
   EXPECT_LE(rounds, 8) << "12 one after the other";
 }
 
-TEST_F(LinkTableTest, DaemonsOfOneHostShareItsLine) {
+TEST_F(MeasuredLinksTest, DaemonsOfOneHostShareItsLine) {
   for (const char* id : {"a", "b", "c"}) Join(id, 0, true, "10.0.0.1");
   Join("d");
   ASSERT_TRUE(Next(0).has_value());
   EXPECT_FALSE(Next(0).has_value());
 }
 
-TEST_F(LinkTableTest, HostsThatWorkAreLeftAloneAndOthersAreMeasured) {
+TEST_F(MeasuredLinksTest, HostsThatWorkAreLeftAloneAndOthersAreMeasured) {
   for (const char* id : {"a", "b", "c", "d"}) Join(id);
   Join("e", 0, true, "a");  // beside a
   std::set<std::string> measured;
@@ -104,7 +104,7 @@ TEST_F(LinkTableTest, HostsThatWorkAreLeftAloneAndOthersAreMeasured) {
   EXPECT_TRUE(Next(1).has_value());
 }
 
-TEST_F(LinkTableTest, WhereOneCannotDialTheOtherMeasuresBothWays) {
+TEST_F(MeasuredLinksTest, WhereOneCannotDialTheOtherMeasuresBothWays) {
   Join("a");
   Join("b");
   auto refuse = [&](const ProbeTask& task, double s) {
@@ -136,7 +136,7 @@ TEST_F(LinkTableTest, WhereOneCannotDialTheOtherMeasuresBothWays) {
   EXPECT_EQ(table_.Among({"a", "b"})[0].rate_bits_per_s(), 1e6);
 }
 
-TEST_F(LinkTableTest, AfterTheOtherWayWasMeasuredFirstItIsAskedAgain) {
+TEST_F(MeasuredLinksTest, AfterTheOtherWayWasMeasuredFirstItIsAskedAgain) {
   Join("a");
   Join("b");
   table_
@@ -166,7 +166,7 @@ TEST_F(LinkTableTest, AfterTheOtherWayWasMeasuredFirstItIsAskedAgain) {
   EXPECT_FALSE(Next(3).has_value());
 }
 
-TEST_F(LinkTableTest, ADoubtedLinkIsMeasuredBeforeTheNextPlan) {
+TEST_F(MeasuredLinksTest, ADoubtedLinkIsMeasuredBeforeTheNextPlan) {
   Join("a");
   Join("b");
   for (int i = 0; i < 2; ++i) Answer(*Next(i), i);
@@ -178,7 +178,7 @@ TEST_F(LinkTableTest, ADoubtedLinkIsMeasuredBeforeTheNextPlan) {
 }
 
 // Fifty idle daemons, each measurement of 16 MiB: by the second day each keeps to its bytes.
-TEST_F(LinkTableTest, MeasurementsAreBoundedInBytesADay) {
+TEST_F(MeasuredLinksTest, MeasurementsAreBoundedInBytesADay) {
   constexpr int kDaemons = 50;
   constexpr int64_t kEach = 16 << 20;
   for (int i = 0; i < kDaemons; ++i) Join("d" + std::to_string(i));
@@ -193,7 +193,7 @@ TEST_F(LinkTableTest, MeasurementsAreBoundedInBytesADay) {
       ASSERT_TRUE(table_.OnResult(task->from_id, result, At(60 * minute)).ok());
     }
   }
-  const LinkTableOptions options;
+  const MeasuredLinksOptions options;
   for (int d = 0; d < 3; ++d) {
     for (const auto& [id, bytes] : day[d])
       EXPECT_LE(bytes, options.day_bytes + 2 * kDaemons * 2 * options.lean_bytes) << d << id;
@@ -205,7 +205,7 @@ TEST_F(LinkTableTest, MeasurementsAreBoundedInBytesADay) {
   EXPECT_GT(day[2].size(), 0u) << "and are measured again";
 }
 
-TEST_F(LinkTableTest, ADaemonThatComesBackSoonIsNotMeasuredAgain) {
+TEST_F(MeasuredLinksTest, ADaemonThatComesBackSoonIsNotMeasuredAgain) {
   Join("a");
   Join("b");
   for (int i = 0; i < 2; ++i) Answer(*Next(i), i);
@@ -219,7 +219,7 @@ TEST_F(LinkTableTest, ADaemonThatComesBackSoonIsNotMeasuredAgain) {
   EXPECT_EQ(table_.Unmeasured({"a", "b"}), 2) << "it moved";
 }
 
-TEST_F(LinkTableTest, NoAnswerIsAnAnswerAndIsRetriedLater) {
+TEST_F(MeasuredLinksTest, NoAnswerIsAnAnswerAndIsRetriedLater) {
   Join("a");
   Join("b");
   const auto first = Next(0);
@@ -234,7 +234,7 @@ TEST_F(LinkTableTest, NoAnswerIsAnAnswerAndIsRetriedLater) {
   EXPECT_TRUE(Next(78.1).has_value());
 }
 
-TEST_F(LinkTableTest, ADaemonThatGoesReturnsTheToken) {
+TEST_F(MeasuredLinksTest, ADaemonThatGoesReturnsTheToken) {
   for (const char* id : {"a", "b", "c"}) Join(id);
   const auto task = Next(0);
   members_.OnStreamGone(task->from_id, 1, At(1));
@@ -245,7 +245,7 @@ TEST_F(LinkTableTest, ADaemonThatGoesReturnsTheToken) {
   EXPECT_NE(next->to_id, task->from_id);
 }
 
-TEST_F(LinkTableTest, AResultMayHoldBothDirectionsButNothingForeign) {
+TEST_F(MeasuredLinksTest, AResultMayHoldBothDirectionsButNothingForeign) {
   Join("a");
   Join("b");
   Next(0);
@@ -268,7 +268,7 @@ TEST_F(LinkTableTest, AResultMayHoldBothDirectionsButNothingForeign) {
   EXPECT_EQ(table_.Among({"a", "b"})[0].rate_bits_per_s(), 1e6);
 }
 
-TEST_F(LinkTableTest, RestoredLinksCountAndForgottenNodesDoNot) {
+TEST_F(MeasuredLinksTest, RestoredLinksCountAndForgottenNodesDoNot) {
   table_.Restore(Link("a", "b", 5e6), At(0));
   Join("a", 1, false);
   EXPECT_EQ(table_.Unmeasured({"a", "b"}), 1) << "usable ...";
@@ -280,7 +280,7 @@ TEST_F(LinkTableTest, RestoredLinksCountAndForgottenNodesDoNot) {
   EXPECT_THAT(table_.Among({"a", "z"}), SizeIs(0));
 }
 
-TEST_F(LinkTableTest, ConnectionsAreKeptWithTheRateAndBounded) {
+TEST_F(MeasuredLinksTest, ConnectionsAreKeptWithTheRateAndBounded) {
   for (const char* id : {"a", "b"}) Join(id);
   const auto task = Next(0);
   ProbeResult result;

@@ -1,7 +1,7 @@
 // Where a session's checkpoints go and come from, as the worker declares it: implemented by daemon/
 // over the bulk channel and its own disk, in memory by tests. Thread: any.
-#ifndef ISTHMUS_WORKER_CHECKPOINT_CHECKPOINT_STORE_H_
-#define ISTHMUS_WORKER_CHECKPOINT_CHECKPOINT_STORE_H_
+#ifndef ISTHMUS_WORKER_CHECKPOINT_PART_STORE_H_
+#define ISTHMUS_WORKER_CHECKPOINT_PART_STORE_H_
 
 #include <cstdint>
 #include <memory>
@@ -34,9 +34,9 @@ using FetchedFiles = std::vector<std::unique_ptr<ByteSource>>;
 
 // Every call ends by itself, when no byte of it has moved for long or the daemon ends: a session
 // waits for one that runs for as long as it takes.
-class CheckpointStore {
+class PartStore {
  public:
-  virtual ~CheckpointStore() = default;
+  virtual ~PartStore() = default;
   // Writes a part of a checkpoint to this host's own disk, whole or not at all, before it is Put: a
   // resume on the same hosts with the same cut then fetches nothing, and whoever puts it holds no
   // memory. `header` names it: all but its checksum is set. `file` may be a TiedFile as well, which
@@ -55,4 +55,4 @@ class CheckpointStore {
 
 }  // namespace isthmus::worker
 
-#endif  // ISTHMUS_WORKER_CHECKPOINT_CHECKPOINT_STORE_H_
+#endif  // ISTHMUS_WORKER_CHECKPOINT_PART_STORE_H_

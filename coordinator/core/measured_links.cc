@@ -1,4 +1,4 @@
-#include "coordinator/core/link_table.h"
+#include "coordinator/core/measured_links.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,7 @@ constexpr double kMeanOver = 16;                       // measurements
 
 }  // namespace
 
-void LinkTable::OnJoin(const std::string& node_id, bool moved, absl::Time now) {
+void MeasuredLinks::OnJoin(const std::string& node_id, bool moved, absl::Time now) {
   for (auto it = links_.begin(); it != links_.end();) {
     Entry& entry = it->second;
     if (it->first.first != node_id && it->first.second != node_id) {
@@ -33,16 +33,16 @@ void LinkTable::OnJoin(const std::string& node_id, bool moved, absl::Time now) {
   }
 }
 
-void LinkTable::OnGone(const std::string& node_id, absl::Time now) {
+void MeasuredLinks::OnGone(const std::string& node_id, absl::Time now) {
   for (auto it = under_way_.begin(); it != under_way_.end();)
     it = it->first.first == node_id ? under_way_.erase(it) : std::next(it);
 }
 
-void LinkTable::Forgive(absl::Duration pause) {
+void MeasuredLinks::Forgive(absl::Duration pause) {
   for (auto& [pair, under_way] : under_way_) under_way.answer_by += pause;
 }
 
-void LinkTable::Forget(const Membership& members) {
+void MeasuredLinks::Forget(const Membership& members) {
   for (auto it = links_.begin(); it != links_.end();) {
     const bool listed =
         members.Find(it->first.first) != nullptr && members.Find(it->first.second) != nullptr;
@@ -52,7 +52,7 @@ void LinkTable::Forget(const Membership& members) {
     it = members.Find(it->first) != nullptr ? std::next(it) : spent_.erase(it);
 }
 
-void LinkTable::Doubt(const std::string& a, const std::string& b) {
+void MeasuredLinks::Doubt(const std::string& a, const std::string& b) {
   for (const Pair& pair : {Pair{a, b}, Pair{b, a}}) {
     auto it = links_.find(pair);
     if (it != links_.end()) it->second.doubted = true;
@@ -60,20 +60,20 @@ void LinkTable::Doubt(const std::string& a, const std::string& b) {
 }
 
 // `pair` can't be dialled, its other end can dial and has not been asked yet.
-bool LinkTable::PeerMayAsk(const Pair& pair) const {
+bool MeasuredLinks::PeerMayAsk(const Pair& pair) const {
   auto it = links_.find(pair), back = links_.find({pair.second, pair.first});
   return it != links_.end() && back != links_.end() && it->second.unreachable() &&
          !it->second.asked_peer && back->second.link.error().empty();
 }
 
 // The other end of `pair` measures both ways now.
-bool LinkTable::PeerMeasures(const Pair& pair) const {
+bool MeasuredLinks::PeerMeasures(const Pair& pair) const {
   const auto it = under_way_.find({pair.second, pair.first});
   return it != under_way_.end() && it->second.both_ways;
 }
 
-LinkTable::Urgency LinkTable::UrgencyOf(const Pair& pair, absl::Duration again_after,
-                                        absl::Time now) const {
+MeasuredLinks::Urgency MeasuredLinks::UrgencyOf(const Pair& pair, absl::Duration again_after,
+                                                absl::Time now) const {
   auto it = links_.find(pair);
   if (it == links_.end()) return kNever;
   if (PeerMayAsk({pair.second, pair.first})) return kPeerAsks;
@@ -82,18 +82,18 @@ LinkTable::Urgency LinkTable::UrgencyOf(const Pair& pair, absl::Duration again_a
   return it->second.stale || now - it->second.measured >= wait ? kAgain : kNotNow;
 }
 
-int64_t LinkTable::SpentBy(const std::string& node_id, absl::Time now) const {
+int64_t MeasuredLinks::SpentBy(const std::string& node_id, absl::Time now) const {
   auto it = spent_.find(node_id);
   return it == spent_.end() || now - it->second.since >= absl::Hours(24) ? 0 : it->second.bytes;
 }
 
-void LinkTable::Spend(const std::string& node_id, int64_t bytes, absl::Time now) {
+void MeasuredLinks::Spend(const std::string& node_id, int64_t bytes, absl::Time now) {
   Spent& spent = spent_[node_id];
   if (now - spent.since >= absl::Hours(24)) spent = {now, 0};
   spent.bytes += bytes;
 }
 
-void LinkTable::EndLate(absl::Time now) {
+void MeasuredLinks::EndLate(absl::Time now) {
   for (auto it = under_way_.begin(); it != under_way_.end();) {
     if (now < it->second.answer_by) {
       ++it;
@@ -107,8 +107,8 @@ void LinkTable::EndLate(absl::Time now) {
   }
 }
 
-std::optional<ProbeTask> LinkTable::Next(const Membership& members,
-                                         const std::set<std::string>& working, absl::Time now) {
+std::optional<ProbeTask> MeasuredLinks::Next(const Membership& members,
+                                             const std::set<std::string>& working, absl::Time now) {
   EndLate(now);
   std::set<std::string> busy;  // hosts: the daemons of one share its line
   auto take_host = [&](const std::string& id) {
@@ -158,8 +158,8 @@ std::optional<ProbeTask> LinkTable::Next(const Membership& members,
   return task;
 }
 
-absl::Status LinkTable::OnResult(const std::string& node_id, const ProbeResult& result,
-                                 absl::Time now) {
+absl::Status MeasuredLinks::OnResult(const std::string& node_id, const ProbeResult& result,
+                                     absl::Time now) {
   if (result.links_size() > kMaxLinksInResult) {
     return absl::InvalidArgumentError(absl::StrCat("probe result with ", result.links_size(),
                                                    " links; at most ", kMaxLinksInResult));
@@ -205,7 +205,7 @@ absl::Status LinkTable::OnResult(const std::string& node_id, const ProbeResult& 
   return absl::OkStatus();
 }
 
-void LinkTable::Put(const LinkMeasurement& link, absl::Time now) {
+void MeasuredLinks::Put(const LinkMeasurement& link, absl::Time now) {
   const Pair pair{link.from_id(), link.to_id()};
   Entry& entry = links_[pair];
   const LinkMeasurement before = entry.link;
@@ -222,7 +222,7 @@ void LinkTable::Put(const LinkMeasurement& link, absl::Time now) {
   changed_[pair] = true;
 }
 
-void LinkTable::PutFromPeer(const LinkMeasurement& link) {
+void MeasuredLinks::PutFromPeer(const LinkMeasurement& link) {
   auto it = links_.find({link.from_id(), link.to_id()});
   if (it == links_.end() || it->second.link.error().empty()) return;
   it->second.link.set_rate_bits_per_s(link.rate_bits_per_s());
@@ -231,7 +231,7 @@ void LinkTable::PutFromPeer(const LinkMeasurement& link) {
   changed_[it->first] = true;
 }
 
-void LinkTable::PutError(const Pair& pair, const std::string& error, absl::Time now) {
+void MeasuredLinks::PutError(const Pair& pair, const std::string& error, absl::Time now) {
   LinkMeasurement link;
   link.set_from_id(pair.first);
   link.set_to_id(pair.second);
@@ -239,18 +239,18 @@ void LinkTable::PutError(const Pair& pair, const std::string& error, absl::Time 
   Put(link, now);
 }
 
-void LinkTable::Restore(const LinkMeasurement& link, absl::Time now) {
+void MeasuredLinks::Restore(const LinkMeasurement& link, absl::Time now) {
   if (link.error().empty())
     links_[{link.from_id(), link.to_id()}] = {link, now - options_.keep_on_rejoin};
 }
 
-bool LinkTable::Measures(const std::string& node_id) const {
+bool MeasuredLinks::Measures(const std::string& node_id) const {
   return std::any_of(under_way_.begin(), under_way_.end(), [&](const auto& at) {
     return at.first.first == node_id || at.first.second == node_id;
   });
 }
 
-int LinkTable::Unmeasured(const std::vector<std::string>& node_ids) const {
+int MeasuredLinks::Unmeasured(const std::vector<std::string>& node_ids) const {
   int n = 0;
   for (const std::string& a : node_ids) {
     for (const std::string& b : node_ids) {
@@ -262,7 +262,7 @@ int LinkTable::Unmeasured(const std::vector<std::string>& node_ids) const {
   return n;
 }
 
-std::vector<LinkMeasurement> LinkTable::Among(const std::vector<std::string>& node_ids) const {
+std::vector<LinkMeasurement> MeasuredLinks::Among(const std::vector<std::string>& node_ids) const {
   std::vector<LinkMeasurement> out;
   for (const std::string& a : node_ids) {
     for (const std::string& b : node_ids) {
@@ -273,7 +273,7 @@ std::vector<LinkMeasurement> LinkTable::Among(const std::vector<std::string>& no
   return out;
 }
 
-std::vector<LinkMeasurement> LinkTable::TakeChanged() {
+std::vector<LinkMeasurement> MeasuredLinks::TakeChanged() {
   std::vector<LinkMeasurement> out;
   for (const auto& [pair, changed] : changed_) {
     auto it = links_.find(pair);

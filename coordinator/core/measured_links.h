@@ -8,9 +8,9 @@
 // Where one of the two can't dial, the other one measures both ways.
 //
 // Thread: one owner. Bounds: a pair of two listed daemons has one entry;
-// LinkTableOptions.day_bytes.
-#ifndef ISTHMUS_COORDINATOR_CORE_LINK_TABLE_H_
-#define ISTHMUS_COORDINATOR_CORE_LINK_TABLE_H_
+// MeasuredLinksOptions.day_bytes.
+#ifndef ISTHMUS_COORDINATOR_CORE_MEASURED_LINKS_H_
+#define ISTHMUS_COORDINATOR_CORE_MEASURED_LINKS_H_
 
 #include <cstdint>
 #include <map>
@@ -28,7 +28,7 @@
 
 namespace isthmus::coordinator {
 
-struct LinkTableOptions {
+struct MeasuredLinksOptions {
   absl::Duration probe_budget = absl::Seconds(3);      // asked of the daemon, for one peer
   absl::Duration answer_margin = absl::Seconds(15);    // on top: no answer until then is an answer
   absl::Duration remeasure_after = absl::Minutes(30);  // at the earliest
@@ -48,9 +48,9 @@ struct ProbeTask {
   int64_t max_bytes = 0;   // of a round; 0: the daemon's own bound
 };
 
-class LinkTable {
+class MeasuredLinks {
  public:
-  explicit LinkTable(LinkTableOptions options = {}) : options_(options) {}
+  explicit MeasuredLinks(MeasuredLinksOptions options = {}) : options_(options) {}
 
   // A daemon registered. `moved`: its address is another one, or nothing was known: what was
   // measured to it counts no longer.
@@ -113,7 +113,7 @@ class LinkTable {
   void PutFromPeer(const LinkMeasurement& link);
   void PutError(const Pair& pair, const std::string& error, absl::Time now);
 
-  const LinkTableOptions options_;
+  const MeasuredLinksOptions options_;
   std::map<Pair, Entry> links_;
   std::map<Pair, UnderWay> under_way_;
   std::map<Pair, bool> changed_;
@@ -123,4 +123,4 @@ class LinkTable {
 
 }  // namespace isthmus::coordinator
 
-#endif  // ISTHMUS_COORDINATOR_CORE_LINK_TABLE_H_
+#endif  // ISTHMUS_COORDINATOR_CORE_MEASURED_LINKS_H_
