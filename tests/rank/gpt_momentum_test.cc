@@ -241,6 +241,7 @@ TEST(GptMomentum, AFreezeAfterTheFirstStepSkipsNoStepAndLearns) {
   EXPECT_LT(last(1), 1.3 * settled);
 }
 
+// F54: the freeze on a grid of replicas and stages.
 TEST(GptMomentum, AllReplicasHoldTheSameBits) {
   for (const char* codec : {"ef(quant(4, token, symmetric))", "ef(cocktail(0.2, 0.2, 4))",
                             "ef(topk(0.05))", "ef(lowrank(2))"}) {

@@ -149,7 +149,7 @@ TEST(GptReplicas, WhatTheyExchangeMayBeCompressed) {
   EXPECT_GT(MeanOfLast(train("topk(0.01)").losses, 10), 1.3 * last);
 }
 
-// PowerSGD (arXiv 1905.13727): a rank of 4 of matrices of 32 and more.
+// PowerSGD (arXiv 1905.13727): a rank of 4 of matrices of 32 and more. F55: from the first step on.
 TEST(GptReplicas, LowRankGradientsLearnAsWell) {
   WorldShape shape = SmallGpt();
   shape.stages = 2;

@@ -68,7 +68,7 @@ TEST(SessionCodec, DeltaBuffersStayIdenticalOverEpochs) {
   }
 }
 
-// Token ids go up with the activations from boundary to boundary.
+// Token ids go up with the activations from boundary to boundary, in one frame (F63).
 TEST(SessionCodec, PredictorsStayIdentical) {
   WorldShape shape;
   shape.stages = 3;

@@ -415,6 +415,7 @@ TEST_F(PlannerReplicasTest, WrongDataAreSaidWhileDaemonsAreBusy) {
   EXPECT_THAT(Refusal(), HasSubstr("token 262144 is beyond model.vocabulary"));
 }
 
+// F65: a link that what replicas exchange takes longer on than a step computes.
 TEST_F(PlannerReplicasTest, WarnsWhereAgreeingTakesLongest) {
   Nodes({MakeNode("lab", 200), MakeNode("home", 200)}, 2);
   in_.job.mutable_strategy()->set_stages(1);
