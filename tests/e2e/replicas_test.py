@@ -121,7 +121,8 @@ class ReplicasTest(unittest.TestCase):
     def test_a_frozen_second_moment_takes_momentum_of_few_bits(self):
         """recipe.optimizer quantized_adam: exact gradients, then few bits; stopped after the freeze, it goes on to the bit."""
         cluster = self.cluster(4)
-        options = dict(strategy__stages=2, strategy__replicas=2, strategy__nodes=["d0", "d1", "d2", "d3"], strategy__layers_per_stage=[2, 2],
+        # A layer a stage: no buckets, whose number follows measured speed, and with it what a lossy codec makes of a gradient.
+        options = dict(model__layers=2, strategy__stages=2, strategy__replicas=2, strategy__nodes=["d0", "d1", "d2", "d3"], strategy__layers_per_stage=[1, 1],
                        recipe__global_batch=4, recipe__micro_batch=2, recipe__steps=200, recipe__optimizer="quantized_adam",
                        recipe__optimizer_warmup=20, recipe__eval_samples=0, checkpoint__every=0,
                        compression__gradients="ef(quant(4, token, symmetric))", compression__tied="ef(quant(8, token, symmetric))")
