@@ -26,6 +26,11 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const SessionPlan& plan
   std::unique_ptr<Executor> executor(new Executor(plan, std::move(options), skipped));
   executor->groups_.resize(plan.plan().groups_size());
   for (int g : plan.groups()) {
+    if (plan.plan().groups(g).value() == GroupPlan::SLICE) {
+      ASSIGN_OR_RETURN(executor->slices_,
+                       SliceExchange::Make(plan, g, executor->o_.stage->OfSlice()));
+      continue;
+    }
     std::unique_ptr<DeviceLane> lane;
     if (executor->o_.make_lane != nullptr && ReducesOnDevice(plan.plan().groups(g))) {
       ASSIGN_OR_RETURN(lane, executor->o_.make_lane());
@@ -81,6 +86,7 @@ void Executor::BeginPasses(int64_t step) {
 
 absl::StatusOr<StepResult> Executor::RunStep(int64_t step) {
   Begin(step);
+  if (slices_ != nullptr) slices_->BeginStep();
   if (!plan_.overlaps()) {
     BeginPasses(step);
     RETURN_IF_ERROR(Follow(plan_.mine().train(), Ahead::kToo));
@@ -137,6 +143,9 @@ absl::Status Executor::Do(const Action& action) {
     case Action::REDUCE:
     case Action::COLLECT:
       return Reduction(action);
+    case Action::DEAL:
+    case Action::MERGE:
+      return Exchange(action);
     case Action::DECIDE: {
       ScopedTimer timer(&result_.times.sync_ns);
       return Decided(MakeDecision(), -1);
@@ -198,21 +207,25 @@ absl::Status Executor::Receive(const Action& action) {
   return absl::OkStatus();
 }
 
-absl::Status Executor::Reduction(const Action& action) {
-  ScopedTimer timer(&result_.times.sync_ns);
-  GroupTimes& times = result_.groups[action.group()];
-  ScopedTimer group_timer(&times.reduce_ns);
-  TraceScope span(o_.tracer, step_, {TraceSpan::REDUCE, -1, nullptr, action.group()});
+GroupWires Executor::WiresOf(int group) {
   const auto port = [this](int peer) -> const Port& {
     return o_.ports[plan_.index_of(plan_.group_link(peer))];
   };
   GroupWires wires;
   wires.new_frame = [this] { return NewFrame(FrameHeader::CONTRIBUTION, step_, 0); };
-  wires.send = [&](int peer, Outbound frame) { return port(peer).out->Push(std::move(frame)); };
-  wires.receive = [&](int peer, FrameHeader::Kind kind) {
-    ScopedTimer wait_timer(&times.wait_ns);
+  wires.send = [port](int peer, Outbound frame) { return port(peer).out->Push(std::move(frame)); };
+  wires.receive = [this, port, group](int peer, FrameHeader::Kind kind) {
+    ScopedTimer wait_timer(&result_.groups[group].wait_ns);
     return Pop(port(peer), kind, step_, 0);
   };
+  return wires;
+}
+
+absl::Status Executor::Reduction(const Action& action) {
+  ScopedTimer timer(&result_.times.sync_ns);
+  ScopedTimer group_timer(&result_.groups[action.group()].reduce_ns);
+  TraceScope span(o_.tracer, step_, {TraceSpan::REDUCE, -1, nullptr, action.group()});
+  const GroupWires wires = WiresOf(action.group());
   GroupReduction& group = *groups_[action.group()];
   if (action.op() == Action::OFFER) return group.Offer(o_.stage, step_, wires);
   if (action.op() == Action::REDUCE) return group.Reduce(o_.stage, step_, wires);
@@ -418,9 +431,9 @@ Vote Executor::MakeDecision() {
   const Vote all = OwnVote();
   if (plan_.local() && !agreeing_) return Decide(all, false, false);
   const Vote decision = Decide(all, o_.checkpoint_due(step_, all), step_ + 1 >= plan_.end_step());
-  // Passes of the next step are under way, or a fragment alone is agreed on: what was asked for
-  // comes after that step, or at the end of the round.
-  const bool later = plan_.overlaps() ? !draining_ : agreeing_ && !agreement_.of_all();
+  // Passes of the next step are under way, a fragment alone is agreed on, or the model stays cut:
+  // what was asked for comes after that step, or at the end of a round.
+  const bool later = plan_.overlaps() ? !draining_ : agreeing_ && !agreement_.settles();
   return later ? DrainFirst(decision) : decision;
 }
 

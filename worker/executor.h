@@ -23,6 +23,7 @@
 #include "worker/stage.h"
 #include "worker/step_tracer.h"
 #include "worker/sync/group_reduction.h"
+#include "worker/sync/slice_exchange.h"
 #include "worker/sync/vote.h"
 
 namespace isthmus::worker {
@@ -133,6 +134,8 @@ class Executor {
   void AddLoss(double loss, StepState* step);
   absl::Status SendGradient(const Action& action);
   absl::Status Reduction(const Action& action);
+  absl::Status Exchange(const Action& action);
+  GroupWires WiresOf(int group);
   void Wish();
   Vote OwnVote();
   Vote MakeDecision();
@@ -158,6 +161,7 @@ class Executor {
   const SessionPlan& plan_;
   ExecutorOptions o_;
   std::vector<std::unique_ptr<GroupReduction>> groups_;  // by index in plan.groups; null: not in it
+  std::unique_ptr<SliceExchange> slices_;                // null: none are dealt
   std::unique_ptr<SampleOrder> order_;                   // ranks that read data
   const std::map<int, int> pieces_;                      // of each micro-batch's backward pass
   const int micros_;                                     // most of a step or a validation pass

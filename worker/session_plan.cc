@@ -12,6 +12,7 @@
 #include "proto/data/data_position.h"
 #include "proto/plan/action_check.h"
 #include "proto/plan/actions.h"
+#include "proto/plan/deal.h"
 #include "proto/plan/epilogue.h"
 #include "proto/plan/groups.h"
 #include "proto/plan/overlap.h"
@@ -76,6 +77,7 @@ absl::Status SessionPlan::Check() {
 absl::Status SessionPlan::CheckShares() {
   const int64_t batch = job().recipe().global_batch();
   if (absl::Status s = CheckReplicas(plan_); !s.ok()) return Wrong(s.message());
+  if (absl::Status s = CheckDeal(plan_); !s.ok()) return Wrong(s.message());
   share_ = ShareOf(plan_, mine().replica());
   stands_for_stage_ = StandsForStage(plan_, rank_);
   distinct_samples_ = SamplesOf(share_, plan_.train_samples(), batch).count();

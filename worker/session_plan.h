@@ -15,6 +15,7 @@
 #include "proto/codec/codec_size.h"
 #include "proto/plan.pb.h"
 #include "proto/plan/agreements.h"
+#include "proto/plan/deal.h"
 #include "proto/plan/groups.h"
 #include "proto/plan/overlap.h"
 #include "worker/data/corpus.h"
@@ -83,6 +84,8 @@ class SessionPlan {
   // validated and stored where they agree on all of them, at the first such step that is due.
   bool local() const { return MakesLocalSteps(plan_); }
   bool streams() const { return Streams(plan_); }
+  bool agreements_differ() const { return local() && AgreementsDiffer(plan_); }
+  bool deals() const { return Deals(plan_); }  // slices to subnetworks (proto/plan/deal.h)
   bool EvalAfter(int64_t step) const { return isthmus::EvalAfter(plan_, step); }
   bool CheckpointAfter(int64_t step) const {  // by the interval alone
     return isthmus::CheckpointAfter(plan_, step);

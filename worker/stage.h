@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "proto/plan.pb.h"
+#include "proto/plan/deal.h"
 #include "worker/tensor.h"
 
 namespace isthmus::worker {
@@ -91,11 +92,34 @@ class DeviceGradients {
   virtual absl::Status PutGradient(GroupPlan::Tensors set, Tensor gradients) = 0;
 };
 
+// Of a stage that trains a slice (proto/plan/deal.h): the weights of heads and hidden units, which
+// change hands. `units` of the layers of the stage; values parameter by parameter in the stage's
+// order, SliceElements of them. InvalidArgument: units that are not held, or another number.
+// Called while no micro-batch is under way.
+class StageSlice {
+ public:
+  virtual ~StageSlice() = default;
+  virtual absl::Status Read(const Slice& units, absl::Span<float> out) = 0;
+  // From now on it holds `next`, as many units as before. Those that it held stay as they are, or
+  // all are taken from the whole model, if that is together; others are to be written. The moments
+  // of all are dropped.
+  virtual absl::Status Hold(const Slice& next) = 0;
+  virtual absl::Status Write(const Slice& units, absl::Span<const float> in) = 0;
+
+  // The whole model's weights, beside the slice's, until EndWhole: validation passes compute with
+  // them, and ReadTensor gives them. Those that are held are there at once. Only then Tensors names
+  // the moments of what is dealt, and gives zeros.
+  virtual absl::Status BeginWhole() = 0;
+  virtual absl::Status WriteWhole(const Slice& units, absl::Span<const float> in) = 0;
+  virtual void EndWhole() = 0;
+};
+
 class Stage {
  public:
   virtual ~Stage() = default;
 
   virtual DeviceGradients* OnDevice() { return nullptr; }  // null: the stage is on a CPU
+  virtual StageSlice* OfSlice() { return nullptr; }        // null: it trains all of its layers
 
   // First stage: `input` is empty. Others: the decoded activation, samples x positions x hidden.
   virtual absl::StatusOr<ForwardResult> Forward(const MicroBatch& batch, Tensor input) = 0;
@@ -110,8 +134,8 @@ class Stage {
   // bits are those of Backward.
   virtual absl::StatusOr<Tensor> BackwardPiece(int32_t micro, int piece, Tensor gradient) = 0;
 
-  // The gradients of a set of the stage's parameters, one after the other in a fixed order: the
-  // same on every rank of a group. TIED is there only where another stage has a copy of the tied
+  // The gradients of a set of the stage's parameters (OWN: not of what is dealt to slices), in a
+  // fixed order: the same on every rank of a group. TIED is there only where another stage has that
   // embedding. Elements of [first, first + size); those of parameters without a gradient are 0.
   // InvalidArgument: a range beyond Elements.
   virtual int64_t Elements(GroupPlan::Tensors set) const = 0;
@@ -156,7 +180,9 @@ class Stage {
   virtual absl::Status Apply(const OptimizerStep& step) = 0;  // updates weights, clears gradients
   virtual void Discard() = 0;                                 // clears gradients
 
-  // Everything of it that checkpoints name, in a fixed order until the next call of BeginRounds.
+  // Everything of it that checkpoints name, in a fixed order until the next call of BeginRounds,
+  // BeginWhole or EndWhole. Tensors of which a slice holds a part are named whole: what is written
+  // to them goes to what is held.
   // Values of tensor `i` of them, elements [first, first + size), row by row: so whoever stores
   // them, or fills them, holds no more than it likes. Between two steps alone; what is written is
   // what the next pass computes with. InvalidArgument: a range beyond the tensor.

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/planner/cost_model.h"
+#include "coordinator/planner/slices.h"
 #include "proto/model/model_cost.h"
 #include "proto/plan/groups.h"
 
@@ -41,7 +42,9 @@ double Middle(std::vector<double> values) {
 
 double PredictedComputeSeconds(const Plan& plan, const RankPlan& stage, const NodeInfo& node) {
   const RecipeSpec& recipe = plan.job().recipe();
-  return StageTime(plan.job(), node, stage.first_layer(), stage.end_layer()).sum() *
+  return StageTime(plan.job(), node, stage.first_layer(), stage.end_layer(),
+                   SliceOfRank(plan, stage))
+             .sum() *
          ShareOf(plan, stage.replica()).count() / recipe.micro_batch();
 }
 
@@ -195,8 +198,9 @@ void ComputeTable::OnStep(const NodeInfo& node, const Plan& plan, const StepReco
   measured.set_block_flops(figure->block_flops());
   const double predicted_s = PredictedComputeSeconds(plan, *stage, measured);
   const double optimizer_s =
-      kOptimizerSecondsPerParameter *
-      StageCost(plan.job().model(), stage->first_layer(), stage->end_layer(), 1).parameters;
+      kOptimizerSecondsPerParameter * StageCost(plan.job().model(), stage->first_layer(),
+                                                stage->end_layer(), 1, SliceOfRank(plan, *stage))
+                                          .parameters;
   if (!(predicted_s > 0) || !(record.compute_s() > 0)) return;
   const double now = Clamp(std::max(0.0, record.compute_s() - optimizer_s) / predicted_s);
   Entry& entry = it->second;

@@ -22,14 +22,15 @@ double BackwardSecondsPerFlop(const NodeInfo& node) {
   return node.block_backward_s() / (2 * node.block_flops());
 }
 
-int MaxLayersInMemory(const JobSpec& job, int stages, int stage, const NodeInfo& node) {
+int MaxLayersInMemory(const JobSpec& job, int stages, int stage, const NodeInfo& node,
+                      const SliceShare& slice) {
   const int layers = job.model().layers();
   // First and last stage hold more than blocks; any others are alike, so layer numbers in the
   // middle do.
   auto fits = [&](int n) {
     const int first = stage == 0 ? 0 : stage == stages - 1 ? layers - n : 1;
     const int end = stage == stages - 1 ? layers : first + n;
-    return StageBytes(job, stages, stage, first, end, node) <= StageRoom(node);
+    return StageBytes(job, stages, stage, first, end, node, slice) <= StageRoom(node);
   };
   const int most = layers - stages + 1;
   int low = 0, high = most;  // fits(low) holds or low is 0
@@ -65,9 +66,10 @@ struct StageRange {
 
 // ResourceExhausted: not even so do they hold the model.
 absl::StatusOr<std::vector<StageRange>> StageRanges(const JobSpec& job,
-                                                    const std::vector<const NodeInfo*>& nodes) {
+                                                    const std::vector<const NodeInfo*>& nodes,
+                                                    const SliceShare& slice) {
   const int stages = nodes.size(), layers = job.model().layers();
-  const PartCost block = BlockCost(job.model(), job.recipe().micro_batch());
+  const PartCost block = BlockCost(job.model(), job.recipe().micro_batch(), slice.share);
   std::vector<StageRange> ranges(stages);
   int64_t room = 0, have = 0, need = 0;
   std::string names;
@@ -78,17 +80,18 @@ absl::StatusOr<std::vector<StageRange>> StageRanges(const JobSpec& job,
                 block.backward_flops * BackwardSecondsPerFlop(node);
     const int first = s == 0 ? 0 : layers - 1, end = s == stages - 1 ? layers : 1;
     if (s == 0 || s == stages - 1) {
-      r.base_s = std::max(0.0, StageTime(job, node, first, end).sum() - (end - first) * r.block_s);
+      r.base_s =
+          std::max(0.0, StageTime(job, node, first, end, slice).sum() - (end - first) * r.block_s);
     }
-    r.most = MaxLayersInMemory(job, stages, s, node);
+    r.most = MaxLayersInMemory(job, stages, s, node, slice);
     if (r.most < 1) {
       const int at = s == 0 ? 0 : s == stages - 1 ? layers - 1 : 1;
-      return TooLittleMemory(node, s, 1, StageBytes(job, stages, s, at, at + 1, node));
+      return TooLittleMemory(node, s, 1, StageBytes(job, stages, s, at, at + 1, node, slice));
     }
     room += r.most;
     have += StageRoom(node);
     const int even = layers / stages + (s < layers % stages);  // an even cut, to have a figure
-    need += StageBytes(job, stages, s, even_first, even_first + even, node);
+    need += StageBytes(job, stages, s, even_first, even_first + even, node, slice);
     even_first += even;
     absl::StrAppend(&names, s == 0 ? "" : ", ", node.name(), " holds at most ", r.most);
   }
@@ -114,8 +117,10 @@ bool HasCompute(const NodeInfo& node) {
   return node.block_flops() > 0 && node.block_forward_s() > 0 && node.block_backward_s() > 0;
 }
 
-StageSeconds StageTime(const JobSpec& job, const NodeInfo& node, int first_layer, int end_layer) {
-  const PartCost cost = StageCost(job.model(), first_layer, end_layer, job.recipe().micro_batch());
+StageSeconds StageTime(const JobSpec& job, const NodeInfo& node, int first_layer, int end_layer,
+                       const SliceShare& slice) {
+  const PartCost cost =
+      StageCost(job.model(), first_layer, end_layer, job.recipe().micro_batch(), slice);
   return {cost.forward_flops * ForwardSecondsPerFlop(node),
           cost.backward_flops * BackwardSecondsPerFlop(node)};
 }
@@ -125,7 +130,7 @@ std::string RoomWords(const NodeInfo& node) {
 }
 
 int64_t StageBytes(const JobSpec& job, int stages, int stage, int first_layer, int end_layer,
-                   const NodeInfo& node) {
+                   const NodeInfo& node, const SliceShare& slice) {
   const int64_t samples = job.recipe().micro_batch();
   const int in_flight = MicrosInFlight(job.strategy().schedule(), stages, stage, Micros(job));
   const int edges = (stage > 0) + (stage + 1 < stages);
@@ -135,28 +140,30 @@ int64_t StageBytes(const JobSpec& job, int stages, int stage, int first_layer, i
   const int64_t second =
       Overlaps(job) ? 3 * StageCost(job.model(), first_layer, end_layer, 1).parameter_bytes() : 0;
   const int64_t bytes =
-      OnCard(node) ? CardMemoryBytes(job.model(), job.recipe().precision() == "bf16", first_layer,
-                                     end_layer, samples, in_flight)
-                   : StageMemoryBytes(job.model(), first_layer, end_layer, samples, in_flight);
+      OnCard(node)
+          ? CardMemoryBytes(job.model(), job.recipe().precision() == "bf16", first_layer, end_layer,
+                            samples, in_flight, slice)
+          : StageMemoryBytes(job.model(), first_layer, end_layer, samples, in_flight, slice);
   return kProcessBytes + second + bytes +
          2 * edges * held * 4 * BoundaryElements(job.model(), samples);
 }
 
 absl::Status CheckMemory(const JobSpec& job, const std::vector<const NodeInfo*>& nodes,
-                         const std::vector<int>& layers) {
+                         const std::vector<int>& layers, const SliceShare& slice) {
   const int stages = nodes.size();
   int first = 0;
   for (int s = 0; s < stages; first += layers[s], ++s) {
-    const int64_t need = StageBytes(job, stages, s, first, first + layers[s], *nodes[s]);
+    const int64_t need = StageBytes(job, stages, s, first, first + layers[s], *nodes[s], slice);
     if (need > StageRoom(*nodes[s])) return TooLittleMemory(*nodes[s], s, layers[s], need);
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<int>> BalanceLayers(const JobSpec& job,
-                                               const std::vector<const NodeInfo*>& nodes) {
+                                               const std::vector<const NodeInfo*>& nodes,
+                                               const SliceShare& slice) {
   const int layers = job.model().layers();
-  ASSIGN_OR_RETURN(const std::vector<StageRange> ranges, StageRanges(job, nodes));
+  ASSIGN_OR_RETURN(const std::vector<StageRange> ranges, StageRanges(job, nodes, slice));
   // The smallest bound at which every stage can hold enough layers within it; candidates are the
   // times themselves.
   std::vector<double> candidates;

@@ -16,6 +16,7 @@
 #include "proto/codec.pb.h"
 #include "proto/codec/codec_size.h"
 #include "proto/job.pb.h"
+#include "proto/model/model_cost.h"
 #include "proto/plan.pb.h"
 
 namespace isthmus::coordinator {
@@ -39,7 +40,9 @@ struct StageSeconds {
   double backward_s = 0;
   double sum() const { return forward_s + backward_s; }
 };
-StageSeconds StageTime(const JobSpec& job, const NodeInfo& node, int first_layer, int end_layer);
+// `slice`: of a stage that trains subnetworks.
+StageSeconds StageTime(const JobSpec& job, const NodeInfo& node, int first_layer, int end_layer,
+                       const SliceShare& slice = {});
 
 // A daemon on a GPU holds its stage in the card's memory; delta buffers go on in the host's.
 inline bool OnCard(const NodeInfo& node) { return node.device_memory_bytes() > 0; }
@@ -52,16 +55,17 @@ std::string RoomWords(const NodeInfo& node);
 // Bytes of a stage on a daemon, where its room is: model, activations, frames in its queues, the
 // process itself. Delta buffers come on top.
 int64_t StageBytes(const JobSpec& job, int stages, int stage, int first_layer, int end_layer,
-                   const NodeInfo& node);
+                   const NodeInfo& node, const SliceShare& slice = {});
 
 // Blocks of each stage, so that the slowest is as fast as can be, within memory. `nodes` in stage
 // order. ResourceExhausted says how many bytes are missing where.
 absl::StatusOr<std::vector<int>> BalanceLayers(const JobSpec& job,
-                                               const std::vector<const NodeInfo*>& nodes);
+                                               const std::vector<const NodeInfo*>& nodes,
+                                               const SliceShare& slice = {});
 
 // ResourceExhausted if a stage of the given cut needs more memory than its daemon may use.
 absl::Status CheckMemory(const JobSpec& job, const std::vector<const NodeInfo*>& nodes,
-                         const std::vector<int>& layers);
+                         const std::vector<int>& layers, const SliceShare& slice = {});
 
 // What is left of a job, and what the daemons have of it already.
 struct Remaining {

@@ -10,6 +10,8 @@
 #include "coordinator/core/format.h"
 #include "coordinator/planner/pricing.h"
 #include "coordinator/planner/reduction_cost.h"
+#include "coordinator/planner/slices.h"
+#include "proto/job/subnetworks.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -40,7 +42,9 @@ absl::StatusOr<std::vector<int>> SharedCut(const JobSpec& job, const NodeChains&
   }
   std::vector<const NodeInfo*> pointers;
   for (const NodeInfo& stage : stages) pointers.push_back(&stage);
-  return BalanceLayers(job, pointers);
+  SliceShare slice;
+  if (TrainsSubnetworks(job)) slice = SliceFor(job, 0, 1.0 / static_cast<double>(chains.size()));
+  return BalanceLayers(job, pointers, slice);
 }
 
 absl::Status CheckNodes(const JobSpec& job, const NodeChains& chains) {
@@ -68,6 +72,7 @@ double MicroSeconds(const Placement& p) {
 absl::StatusOr<std::vector<Placement>> PriceChains(const JobSpec& job, const NodeChains& nodes,
                                                    const std::vector<int>& samples,
                                                    const std::vector<int>& layers,
+                                                   const std::vector<double>& slices,
                                                    const LinkIndex& links,
                                                    const Remaining& remaining, Effort effort) {
   std::vector<Placement> chains;
@@ -75,6 +80,7 @@ absl::StatusOr<std::vector<Placement>> PriceChains(const JobSpec& job, const Nod
     ReplicaShare share;
     share.samples = samples[r];
     share.replicas = static_cast<int>(nodes.size());
+    if (!slices.empty()) share.slice = SliceFor(job, static_cast<int>(r), slices[r]);
     ASSIGN_OR_RETURN(Placement p,
                      PricePlacement(job, nodes[r], layers, links, remaining, effort, share));
     chains.push_back(std::move(p));
@@ -178,7 +184,8 @@ std::string NamesOf(const Layout& layout) {
 absl::StatusOr<Layout> PriceLayout(const JobSpec& job, const NodeChains& nodes,
                                    const std::vector<int>& layers, const LinkIndex& links,
                                    const Remaining& remaining, Effort effort,
-                                   const std::vector<int>& samples) {
+                                   const std::vector<int>& samples,
+                                   const std::vector<double>& slices) {
   const int replicas = static_cast<int>(nodes.size());
   if (replicas == 1) {
     ASSIGN_OR_RETURN(Placement p, PricePlacement(job, nodes[0], layers, links, remaining, effort));
@@ -195,17 +202,23 @@ absl::StatusOr<Layout> PriceLayout(const JobSpec& job, const NodeChains& nodes,
     ASSIGN_OR_RETURN(cut, SharedCut(job, nodes));
   }
   Layout layout;
+  if (TrainsSubnetworks(job)) {
+    layout.slices = slices;
+    if (slices.size() != nodes.size()) {
+      ASSIGN_OR_RETURN(layout.slices, ShareSlices(job, nodes, cut));
+    }
+  }
   layout.samples = samples;
   if (samples.empty()) {
     layout.samples =
         DealSamples(job.recipe().global_batch(), job.recipe().micro_batch(),
                     std::vector<double>(replicas, 1), std::vector<double>(replicas, 0));
-    ASSIGN_OR_RETURN(layout.chains, PriceChains(job, nodes, layout.samples, cut, links, remaining,
-                                                Effort::kQuick));
+    ASSIGN_OR_RETURN(layout.chains, PriceChains(job, nodes, layout.samples, cut, layout.slices,
+                                                links, remaining, Effort::kQuick));
     Deal(job, layout.chains, &layout.samples);
   }
-  ASSIGN_OR_RETURN(layout.chains,
-                   PriceChains(job, nodes, layout.samples, cut, links, remaining, effort));
+  ASSIGN_OR_RETURN(layout.chains, PriceChains(job, nodes, layout.samples, cut, layout.slices, links,
+                                              remaining, effort));
   RETURN_IF_ERROR(PriceReductions(job, links, &layout));
   Sum(&layout);
   if (effort == Effort::kThorough) layout.shares_why = SharesWhy(job, layout);

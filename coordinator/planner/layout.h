@@ -27,6 +27,7 @@ struct GroupPair {
 struct Layout {
   std::vector<Placement> chains;  // by replica; at least one
   std::vector<int> samples;       // of a batch, by replica
+  std::vector<double> slices;     // of subnetworks, by replica: shares that are 1 together
   std::vector<GroupPair> pairs;   // with several replicas
   CodecSpec tied;
   std::string tied_why;  // of `auto`
@@ -58,12 +59,13 @@ using NodeChains = std::vector<std::vector<const NodeInfo*>>;  // by replica, by
 JobSpec ReplicaJob(const JobSpec& job, int samples);
 
 // `layers` empty: balanced for the speeds of each stage's daemons together. `samples` empty: dealt
-// by speed. Errors as PricePlacement's, and of a link that a group lacks.
+// by speed; so are `slices`. Errors as PricePlacement's, and of a link that a group lacks.
 absl::StatusOr<Layout> PriceLayout(const JobSpec& job, const NodeChains& nodes,
                                    const std::vector<int>& layers, const LinkIndex& links,
                                    const Remaining& remaining = {},
                                    Effort effort = Effort::kThorough,
-                                   const std::vector<int>& samples = {});
+                                   const std::vector<int>& samples = {},
+                                   const std::vector<double>& slices = {});
 
 // Samples of a batch for each replica, from what one micro-batch takes there and what comes on top
 // of them. Every replica has at least one: `batch` is no smaller than their number.

@@ -48,6 +48,7 @@ struct Placement {
   LinkIndex::Link tied_up, tied_down;  // with two stages or more
   DataSize data;                       // as the first stage's daemon lists it
   Remaining remaining;
+  SliceShare slice;                 // of subnetworks
   double first_visits = 1;          // cost_model.h
   int64_t buffer_bytes = 0;         // delta buffers at each end of the widest boundary
   int64_t buffer_memory_bytes = 0;  // cap per boundary end that fits every daemon's memory

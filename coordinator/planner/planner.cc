@@ -9,9 +9,11 @@
 #include "coordinator/planner/deadlines.h"
 #include "coordinator/planner/plan_words.h"
 #include "coordinator/planner/search.h"
+#include "coordinator/planner/slices.h"
 #include "proto/codec/codec_text.h"
 #include "proto/job/job_defaults.h"
 #include "proto/plan/actions.h"
+#include "proto/plan/deal.h"
 #include "proto/plan/groups.h"
 #include "proto/plan/link_bounds.h"
 
@@ -64,6 +66,7 @@ class Writer {
       first_visits = std::max(first_visits, HasDelta(p) ? p.first_visits : 0);
     plan.set_first_visits(first_visits);
     WriteRanks();
+    if (!layout_.slices.empty()) WriteDeal(layout_.slices, &plan);
     WriteLinks();
     RETURN_IF_ERROR(WriteGroups());
     WriteDeadlines();
@@ -222,6 +225,7 @@ class Writer {
       std::vector<LayerTensors> layers;
       for (int s = 0; s < stages_; ++s) layers.push_back(OwnShapes(plan, s));
       AddGradientGroups(layout_.gradients, layout_.gradients, layers, layout_.buckets, &plan);
+      if (Deals(plan)) AddSliceGroups(layout_.gradients, &plan);
       LimitQueues();
     }
     std::vector<std::vector<int>> warmups;

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "proto/codec/codec_text.h"
+#include "proto/plan/deal.h"
 #include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
@@ -111,7 +112,7 @@ absl::StatusOr<Layout> PricePrevious(const PlannerInput& input, const JobSpec& j
       samples.push_back(replica.samples());
   }
   return PriceLayout(job, chains, layers, links, {input.start_step, BuffersSince(input, job)},
-                     Effort::kThorough, samples);
+                     Effort::kThorough, samples, SharesOf(input.previous.deal()));
 }
 
 std::string Layers(int first, int end) {

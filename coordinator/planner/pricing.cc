@@ -11,6 +11,7 @@
 #include "coordinator/core/format.h"
 #include "coordinator/planner/codec_memory.h"
 #include "coordinator/planner/reduction_cost.h"
+#include "coordinator/planner/slices.h"
 #include "coordinator/planner/step_time.h"
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
@@ -40,8 +41,10 @@ absl::Status Bind(const CodecSpec& forward, int boundary, CodecSpec* backward) {
 
 // Room for what a stage reduces with the others of its group.
 absl::Status PlaceReduction(const JobSpec& job, int replicas, int s, int first, Placement* p) {
-  const PartCost cost = StageCost(job.model(), first, first + p->layers[s], 1);
-  const int64_t bytes = ReductionBytes(job, cost.parameters, replicas);
+  const int end = first + p->layers[s];
+  const int64_t dealt = DealtParameters(job.model(), first, end, p->slice);
+  const int64_t shared = StageCost(job.model(), first, end, 1).parameters - dealt;
+  const int64_t bytes = ReductionBytes(job, shared, replicas) + ExchangeBytes(dealt, p->slice);
   const NodeInfo& node = *p->nodes[s];
   p->bytes[s] += bytes;
   if (p->bytes[s] <= StageRoom(node)) return absl::OkStatus();
@@ -391,6 +394,7 @@ absl::StatusOr<Placement> PricePlacement(const JobSpec& whole,
   p.data.train_samples =
       p.data.train_samples * job.recipe().global_batch() / whole.recipe().global_batch();
   p.remaining = remaining;
+  p.slice = share.slice;
   p.first_visits = FirstVisits(job, p.data, remaining);
   if (stages > 1) {
     RETURN_IF_ERROR(CountSamples(job, *nodes.back()).status());
@@ -398,13 +402,13 @@ absl::StatusOr<Placement> PricePlacement(const JobSpec& whole,
   }
   p.layers = layers;
   if (layers.empty()) {
-    ASSIGN_OR_RETURN(p.layers, BalanceLayers(job, nodes));
+    ASSIGN_OR_RETURN(p.layers, BalanceLayers(job, nodes, p.slice));
   } else {
-    RETURN_IF_ERROR(CheckMemory(job, nodes, layers));
+    RETURN_IF_ERROR(CheckMemory(job, nodes, layers, p.slice));
   }
   for (int s = 0, first = 0; s < stages; first += p.layers[s], ++s) {
-    p.compute.push_back(StageTime(job, *nodes[s], first, first + p.layers[s]));
-    p.bytes.push_back(StageBytes(job, stages, s, first, first + p.layers[s], *p.nodes[s]));
+    p.compute.push_back(StageTime(job, *nodes[s], first, first + p.layers[s], p.slice));
+    p.bytes.push_back(StageBytes(job, stages, s, first, first + p.layers[s], *p.nodes[s], p.slice));
     if (share.replicas > 1) RETURN_IF_ERROR(PlaceReduction(job, share.replicas, s, first, &p));
     if (stages > 1 && (s == 0 || s + 1 == stages)) RETURN_IF_ERROR(PlaceTiedResidual(job, s, &p));
     p.slowest_s = std::max(p.slowest_s, p.compute.back().sum());

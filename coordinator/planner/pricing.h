@@ -15,6 +15,7 @@ namespace isthmus::coordinator {
 struct ReplicaShare {
   int samples = 0;   // of the batch, that it takes; 0: all
   int replicas = 1;  // that agree on the weights: each needs memory for that
+  SliceShare slice;  // of subnetworks, that it trains
 };
 
 // `layers` empty: balanced. `effort`: how hard the codecs of `auto` are looked for. Errors say what

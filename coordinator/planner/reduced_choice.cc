@@ -10,6 +10,7 @@
 #include "coordinator/planner/codec_choice.h"
 #include "proto/codec/codec_text.h"
 #include "proto/job/job_defaults.h"
+#include "proto/job/subnetworks.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -23,6 +24,7 @@ struct Candidate {
 // moment takes what comes late for noise; a frozen one does not.
 std::vector<Candidate> Candidates(const JobSpec& job, double four_bit_loss) {
   std::vector<Candidate> candidates = {{"bf16"}, {"none"}};
+  if (TrainsSubnetworks(job)) return candidates;  // it carries weights, too
   for (const int bits : {8, 4}) {
     if (bits < job.compression().min_bits()) continue;
     const std::string quant = absl::StrCat("quant(", bits, ", token, symmetric)");

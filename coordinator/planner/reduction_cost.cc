@@ -16,6 +16,7 @@
 #include "coordinator/core/format.h"
 #include "coordinator/planner/bucket_choice.h"
 #include "coordinator/planner/reduced_choice.h"
+#include "coordinator/planner/slices.h"
 #include "coordinator/planner/step_time.h"
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_size.h"
@@ -39,6 +40,7 @@ bool Local(const JobSpec& job) { return job.strategy().local_steps() > 1; }
 struct Group {
   std::vector<int> ranks;
   int64_t elements = 0;
+  int64_t dealt = 0;  // weights of the stage that are dealt to subnetworks
   std::vector<TensorDims> tensors;
   bool tied = false;   // by the codec of compression.tied
   bool coded = true;   // false: as fp32 (compression.gradient_stages)
@@ -96,10 +98,14 @@ std::vector<Group> GroupsOf(const JobSpec& job, const Layout& layout) {
   const std::vector<int>& layers = layout.chain().layers;
   for (int s = 0, first = 0; s < stages; first += layers[s], ++s) {
     Group group;
-    group.elements = StageCost(job.model(), first, first + layers[s], 1).parameters;
+    const int end_layer = first + layers[s];
+    const SliceShare slice = layout.slices.empty() ? SliceShare() : layout.chain().slice;
+    group.dealt = DealtParameters(job.model(), first, end_layer, slice);
+    group.elements = StageCost(job.model(), first, end_layer, 1).parameters - group.dealt;
     const bool end = s == 0 || s + 1 == stages;
     if (two_copies && !Local(job) && end) group.elements -= tied;
-    group.layers = StageLayers(job.model(), first, first + layers[s]);
+    group.layers = StageLayers(job.model(), first, end_layer,
+                               [&](int layer) { return slice.Deals(job.model(), layer); });
     group.tensors = AllOf(group.layers);
     group.backward_s = LastBackward(job, layout, s);
     if (two_copies && Local(job) && end)
@@ -136,6 +142,20 @@ class Phase {
         if (a < b) between_[{a, b}] += part;
       }
       through_[a] += part * (n - 1);
+    }
+  }
+
+  // Weights of subnetworks: a pair has in common what chance makes it, either way.
+  void AddSlices(const Group& group, const CodecSpec& codec) {
+    const int stages = layout_.stages();
+    const double all = WireBytes(codec, {group.dealt / kGradientRow + 1, 1, kGradientRow}, true);
+    for (int a : group.ranks) {
+      for (int b : group.ranks) {
+        if (a == b) continue;
+        const double bytes = all * layout_.slices[a / stages] * layout_.slices[b / stages];
+        if (a < b) between_[{a, b}] += bytes;
+        through_[a] += bytes;
+      }
     }
   }
 
@@ -303,6 +323,22 @@ void SayGradients(const JobSpec& job, const std::vector<Group>& groups, Layout* 
                                        by_auto ? each : "", layout->gradients_why, some);
 }
 
+// Of slices that change hands at the end of a round.
+double SliceSeconds(const Layout& layout, const std::vector<Group>& groups,
+                    const CodecSpec& codec) {
+  if (layout.slices.empty()) return 0;
+  Phase phase(layout);
+  double codec_s = 0;
+  for (const Group& group : groups) {
+    if (group.dealt == 0) continue;
+    phase.AddSlices(group, codec);
+    const TensorDims dims{group.dealt / kGradientRow + 1, 1, kGradientRow};
+    codec_s = std::max(codec_s, CodecSeconds(codec, dims) +
+                                    2 * kTransportSecondsPerByte * WireBytes(codec, dims, true));
+  }
+  return phase.Seconds() + codec_s;
+}
+
 // What the agreements of a round take with this codec: of each fragment in turn, or of all.
 struct Round {
   double cross_s = 0;  // one of them
@@ -313,7 +349,8 @@ Round RoundOf(const JobSpec& job, const Layout& layout, const std::vector<Group>
   const StrategySpec& s = job.strategy();
   double round_trip_s = 0;
   for (const GroupPair& pair : layout.pairs) round_trip_s = std::max(round_trip_s, RoundTrip(pair));
-  const double all_s = ExchangeSeconds(layout, groups, codec, CodecSpec(), OfStages);
+  const double all_s = ExchangeSeconds(layout, groups, codec, CodecSpec(), OfStages) +
+                       SliceSeconds(layout, groups, codec);
   Round round;
   round.cross_s = (all_s - round_trip_s) / s.fragments() + round_trip_s;
   const double hidden_s = static_cast<double>(s.fragment_delay()) * step_s;
@@ -336,6 +373,10 @@ void PriceAgreements(const JobSpec& job, const std::vector<Group>& groups, doubl
   const std::string outer = absl::StrCat("(DiLoCo, outer learning rate ", s.outer_learning_rate(),
                                          ", momentum ", s.outer_momentum(), ")");
   const std::string a_step = absl::StrCat(FormatSeconds(layout->agree_s / between), " a step. ");
+  if (!layout->slices.empty()) {
+    layout->local_why = SubnetworkWords(job, *layout);
+    return;
+  }
   if (s.fragments() == 1 && s.fragment_delay() == 0) {
     layout->local_why =
         absl::StrCat("local steps: each replica trains by itself, and after ", s.local_steps(),

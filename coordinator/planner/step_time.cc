@@ -266,9 +266,9 @@ double Optimizer(const JobSpec& job, const Placement& p) {
   double slowest_s = 0;
   for (size_t s = 0, first = 0; s < p.nodes.size(); first += p.layers[s], ++s) {
     const int end = static_cast<int>(first) + p.layers[s];
-    slowest_s =
-        std::max(slowest_s, kOptimizerSecondsPerParameter *
-                                StageCost(job.model(), static_cast<int>(first), end, 1).parameters);
+    slowest_s = std::max(
+        slowest_s, kOptimizerSecondsPerParameter *
+                       StageCost(job.model(), static_cast<int>(first), end, 1, p.slice).parameters);
   }
   return slowest_s;
 }

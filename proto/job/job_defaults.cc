@@ -17,6 +17,7 @@
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
 #include "proto/data/data_files.h"
+#include "proto/job/subnetworks.h"
 
 namespace isthmus {
 namespace {
@@ -390,8 +391,11 @@ void FillDefaults(JobSpec* job) {
   DEFAULT(s, in_flight, 0);
   DEFAULT(s, replicas, 1);
   DEFAULT(s, local_steps, 1);
-  DEFAULT(s, outer_learning_rate, 0.7);
-  DEFAULT(s, outer_momentum, 0.9);
+  DEFAULT(s, subnetworks, kNoSubnetworks);
+  DEFAULT(s, whole_layers, 0);
+  // What subnetworks share is the mean of the replicas'.
+  DEFAULT(s, outer_learning_rate, TrainsSubnetworks(*job) ? 1 : 0.7);
+  DEFAULT(s, outer_momentum, TrainsSubnetworks(*job) ? 0 : 0.9);
   DEFAULT(s, fragments, 1);
   DEFAULT(s, fragment_delay, 0);
   DEFAULT(s, fragment_mix, s->fragment_delay() > 0 ? 0.5 : 0.0);
@@ -425,10 +429,8 @@ void RefuseUnbuilt(const JobSpec& job, Errors* errors) {
   };
   const StrategySpec& s = job.strategy();
   refuse(job.phases_size() > 0, "phases");
-  refuse(s.has_subnetworks(), "strategy.subnetworks");
   refuse(s.has_cells(), "strategy.cells");
   refuse(s.has_cell_rounds(), "strategy.cell_rounds");
-  refuse(s.has_whole_layers(), "strategy.whole_layers");
 }
 
 std::vector<absl::Status> JobErrors(const JobSpec& job) {
@@ -447,6 +449,7 @@ std::vector<absl::Status> JobErrors(const JobSpec& job) {
   ValidateRecipe(job.recipe(), &errors);
   ValidateOptimizer(job.recipe(), job.strategy(), &errors);
   ValidateStrategy(job.strategy(), job.model().layers(), &errors);
+  for (absl::Status& error : SubnetworkErrors(job)) errors.Add(std::move(error));
   ValidateCompression(job.compression(), job.model().hidden(), job.strategy().stages(), &errors);
   if (job.compression().backward_when() == "epilogue" && job.strategy().schedule() == "overlap") {
     errors.Add(absl::InvalidArgumentError(

@@ -1,6 +1,7 @@
 #include "proto/model/model_cost.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "proto/job/job_defaults.h"
 
@@ -9,6 +10,10 @@ namespace {
 
 // Of the parameters' bytes, in fp32.
 constexpr int64_t kTrainedCopies = 4;  // weights, gradients, two moments
+
+// Of a block's parameters, in vectors of the width: two norms, two biases of projections onto the
+// residual stream. No slice is without them.
+constexpr int64_t kSharedVectors = 6;
 
 // Elementwise operations a value, roughly: the point is their order of magnitude beside the matrix
 // products of small models.
@@ -43,23 +48,26 @@ PartCost EmbeddingCost(const ModelSpec& m, int64_t samples) {
   return cost;
 }
 
-PartCost BlockCost(const ModelSpec& m, int64_t samples) {
+PartCost BlockCost(const ModelSpec& m, int64_t samples, double share) {
   const double tokens = Tokens(m, samples), h = m.hidden(), context = m.context();
-  const double scores = tokens * context * m.heads();
+  const double scores = share * tokens * context * m.heads();
   const double matrix =
-      tokens * (24 * h * h +
-                4 * context * h);  // c_attn 6hh, c_proj 2hh, MLP 16hh; QK^T and PV 2*context*h each
+      share * tokens *
+      (24 * h * h +
+       4 * context * h);  // c_attn 6hh, c_proj 2hh, MLP 16hh; QK^T and PV 2*context*h each
   const double elementwise =
-      tokens * h * (2 * kNormOps + 4 * kGeluOps + 9) + scores * (kSoftmaxOps + 1);
+      tokens * h * (2 * kNormOps + share * 4 * kGeluOps + 9) + scores * (kSoftmaxOps + 1);
   PartCost cost;
   cost.forward_flops = matrix + elementwise;
   cost.backward_flops = 2 * matrix + elementwise;
   const int64_t hidden = m.hidden();
-  cost.parameters = 12 * hidden * hidden + 13 * hidden;
+  const int64_t shared = kSharedVectors * hidden;
+  cost.parameters = shared + static_cast<int64_t>(std::llround(
+                                 share * static_cast<double>(12 * hidden * hidden + 7 * hidden)));
   // Kept: inputs and outputs of both norms (4h), Q, K, V (3h), attention's output (h), the MLP's
   // two wide tensors (8h), attention weights.
-  cost.activation_bytes = static_cast<int64_t>(4 * (tokens * 16 * h + scores));
-  cost.transient_bytes = static_cast<int64_t>(4 * (tokens * 8 * h + 2 * scores));
+  cost.activation_bytes = static_cast<int64_t>(4 * (tokens * (4 + share * 12) * h + scores));
+  cost.transient_bytes = static_cast<int64_t>(4 * (share * tokens * 8 * h + 2 * scores));
   return cost;
 }
 
@@ -77,10 +85,12 @@ PartCost HeadCost(const ModelSpec& m, int64_t samples) {
   return cost;
 }
 
-PartCost StageCost(const ModelSpec& m, int first_layer, int end_layer, int64_t samples) {
+PartCost StageCost(const ModelSpec& m, int first_layer, int end_layer, int64_t samples,
+                   const SliceShare& slice) {
   PartCost cost;
-  const PartCost block = BlockCost(m, samples);
-  for (int layer = first_layer; layer < end_layer; ++layer) cost += block;
+  const PartCost block = BlockCost(m, samples), dealt = BlockCost(m, samples, slice.share);
+  for (int layer = first_layer; layer < end_layer; ++layer)
+    cost += slice.Deals(m, layer) ? dealt : block;
   if (first_layer == 0) cost += EmbeddingCost(m, samples);
   if (end_layer == m.layers()) {
     cost += HeadCost(m, samples);
@@ -89,32 +99,46 @@ PartCost StageCost(const ModelSpec& m, int first_layer, int end_layer, int64_t s
   return cost;
 }
 
+int64_t DealtParameters(const ModelSpec& m, int first_layer, int end_layer,
+                        const SliceShare& slice) {
+  const int64_t block = BlockCost(m, 1).parameters - kSharedVectors * m.hidden();
+  int64_t parameters = 0;
+  for (int layer = first_layer; layer < end_layer; ++layer)
+    parameters += slice.Deals(m, layer) ? block : 0;
+  return parameters;
+}
+
 int64_t ParameterCount(const ModelSpec& m) { return StageCost(m, 0, m.layers(), 1).parameters; }
 
 int64_t StageMemoryBytes(const ModelSpec& m, int first_layer, int end_layer, int64_t samples,
-                         int micros_in_flight) {
-  const PartCost cost = StageCost(m, first_layer, end_layer, samples);
+                         int micros_in_flight, const SliceShare& slice) {
+  const PartCost cost = StageCost(m, first_layer, end_layer, samples, slice);
   const int64_t edges = 2 * 4 * BoundaryElements(m, samples);  // the copy at either edge
-  return kTrainedCopies * cost.parameter_bytes() +
+  const int64_t whole = slice.gathers ? 4 * DealtParameters(m, first_layer, end_layer, slice) : 0;
+  return kTrainedCopies * cost.parameter_bytes() + whole +
          std::max(1, micros_in_flight) * (cost.activation_bytes + edges) + cost.transient_bytes;
 }
 
 int64_t CardMemoryBytes(const ModelSpec& m, bool bf16, int first_layer, int end_layer,
-                        int64_t samples, int micros_in_flight) {
+                        int64_t samples, int micros_in_flight, const SliceShare& slice) {
   // Of a position and channel: inputs of both norms, fp32; their outputs, Q, K, V, attention's
   // output and the MLP's two wide tensors, in the precision of products.
-  const int64_t kept = 8 + (bf16 ? 2 : 4) * (2 + 3 + 1 + 8);
+  const auto kept = [bf16](double share) { return 8 + (bf16 ? 2 : 4) * (2 + share * (3 + 1 + 8)); };
   // Weights, gradients and two moments; copies in bf16 and their gradients.
   const int64_t a_parameter = kTrainedCopies * 4 + (bf16 ? 4 : 0);
   const int64_t edge = BoundaryElements(m, samples);
-  const int64_t a_micro = edge * (kept * (end_layer - first_layer) + 2 * 4);
+  double blocks = 0;
+  for (int layer = first_layer; layer < end_layer; ++layer)
+    blocks += kept(slice.Deals(m, layer) ? slice.share : 1);
+  const auto a_micro = static_cast<int64_t>(static_cast<double>(edge) * (blocks + 2 * 4));
   int64_t transient = 4 * 8 * edge;
   if (end_layer == m.layers()) {  // logits of some rows (worker/engine/head.h), a table's gradient
     constexpr int64_t kLogitBytes = int64_t{1} << 30;
     transient += 4 * int64_t{m.vocabulary()} * m.hidden() +
                  std::min(kLogitBytes, (bf16 ? 2 : 4) * samples * m.context() * m.vocabulary());
   }
-  return a_parameter * StageCost(m, first_layer, end_layer, samples).parameters +
+  const int64_t whole = slice.gathers ? 4 * DealtParameters(m, first_layer, end_layer, slice) : 0;
+  return a_parameter * StageCost(m, first_layer, end_layer, samples, slice).parameters + whole +
          std::max(1, micros_in_flight) * a_micro + transient;
 }
 

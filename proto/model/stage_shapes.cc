@@ -12,8 +12,14 @@ void AddLinear(int64_t in, int64_t width, std::vector<TensorDims>* out) {
   out->push_back({1, 1, width});
 }
 
-void AddBlock(int64_t h, std::vector<TensorDims>* out) {
+void AddBlock(int64_t h, bool dealt, std::vector<TensorDims>* out) {
   AddNorm(h, out);
+  if (dealt) {
+    out->push_back({1, 1, h});
+    AddNorm(h, out);
+    out->push_back({1, 1, h});
+    return;
+  }
   AddLinear(h, 3 * h, out);
   AddLinear(h, h, out);
   AddNorm(h, out);
@@ -23,7 +29,8 @@ void AddBlock(int64_t h, std::vector<TensorDims>* out) {
 
 }  // namespace
 
-LayerTensors StageLayers(const ModelSpec& model, int first_layer, int end_layer) {
+LayerTensors StageLayers(const ModelSpec& model, int first_layer, int end_layer,
+                         const std::function<bool(int layer)>& dealt) {
   const int64_t h = model.hidden();
   const bool last = end_layer == model.layers(), tied = IsTied(model);
   LayerTensors layers(end_layer - first_layer);
@@ -31,7 +38,8 @@ LayerTensors StageLayers(const ModelSpec& model, int first_layer, int end_layer)
     if (last || !tied) layers.front().push_back({1, model.vocabulary(), h});
     layers.front().push_back({1, model.context(), h});
   }
-  for (std::vector<TensorDims>& layer : layers) AddBlock(h, &layer);
+  for (int layer = first_layer; layer < end_layer; ++layer)
+    AddBlock(h, dealt != nullptr && dealt(layer), &layers[layer - first_layer]);
   if (last) AddNorm(h, &layers.back());
   if (last && !tied) layers.back().push_back({1, model.vocabulary(), h});
   return layers;

@@ -4,6 +4,7 @@
 #ifndef ISTHMUS_PROTO_MODEL_STAGE_SHAPES_H_
 #define ISTHMUS_PROTO_MODEL_STAGE_SHAPES_H_
 
+#include <functional>
 #include <vector>
 
 #include "proto/codec/codec_size.h"
@@ -18,9 +19,11 @@ namespace isthmus {
 std::vector<TensorDims> StageShapes(const ModelSpec& model, int first_layer, int end_layer);
 
 // Tensors of a stage, layer by layer: the embeddings go with the first layer, the final norm with
-// the last one.
+// the last one. Of blocks that are dealt to subnetworks (proto/plan/deal.h) what all of them share:
+// norms, and the biases of the two projections onto the residual stream.
 using LayerTensors = std::vector<std::vector<TensorDims>>;
-LayerTensors StageLayers(const ModelSpec& model, int first_layer, int end_layer);
+LayerTensors StageLayers(const ModelSpec& model, int first_layer, int end_layer,
+                         const std::function<bool(int layer)>& dealt = nullptr);
 std::vector<TensorDims> AllOf(const LayerTensors& layers);
 // Where the elements of each layer end.
 std::vector<int64_t> EndsOf(const LayerTensors& layers);

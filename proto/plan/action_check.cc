@@ -50,7 +50,10 @@ class OrderCheck {
         return Lacks(absl::StrCat("micro-batch ", m, " lacks its FWD or BWD"));
     }
     for (int g = 0; g < plan_.groups_size(); ++g) {
-      if (PositionIn(plan_.groups(g), rank_) < 0 || !Reduces(end_, plan_.groups(g))) continue;
+      if (PositionIn(plan_.groups(g), rank_) < 0) continue;
+      if (Exchanges(end_, plan_.groups(g)) && reduced_[g] != 2)
+        return Lacks(absl::StrCat(plan_.groups(g).id(), " are not exchanged"));
+      if (!Reduces(end_, plan_.groups(g))) continue;
       if (reduced_[g] != (plan_.groups(g).rule() == GroupPlan::SHARDED ? 3 : 2))
         return Lacks(absl::StrCat(plan_.groups(g).id(), " is not reduced"));
     }
@@ -91,6 +94,9 @@ class OrderCheck {
       case Action::REDUCE:
       case Action::COLLECT:
         return Reduction(a);
+      case Action::DEAL:
+      case Action::MERGE:
+        return Exchange(a);
       case Action::DECIDE:
       case Action::STEP:
       case Action::OUTER:
@@ -185,6 +191,19 @@ class OrderCheck {
       return Broken("only a sharded group is collected");
     ++stage;
     offered_ = true;
+    return absl::OkStatus();
+  }
+
+  // What comes is in the vote of the rank: it may be no numbers.
+  absl::Status Exchange(const Action& a) {
+    const int groups = plan_.groups_size();
+    if (a.group() < 0 || a.group() >= groups)
+      return Broken(absl::StrCat("there are ", groups, " groups"));
+    if (!Exchanges(end_, plan_.groups(a.group()))) return Broken("it exchanges no slices");
+    int& stage = reduced_[a.group()];
+    if (stage != (a.op() == Action::DEAL ? 0 : 1)) return Broken("out of order");
+    if (voted_) return Broken("after its own vote");
+    ++stage;
     return absl::OkStatus();
   }
 

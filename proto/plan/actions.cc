@@ -42,7 +42,11 @@ class EndOfStep {
     RETURN_IF_ERROR(FindRoot());
     HashesUp(Action::SEND);
     HashesDown(Action::SEND);
-    for (const Action::Op op : {Action::OFFER, Action::REDUCE, Action::COLLECT}) Reduce(op, true);
+    Reduce(Action::OFFER, true);
+    Exchange(Action::DEAL);
+    Reduce(Action::REDUCE, true);
+    Exchange(Action::MERGE);
+    Reduce(Action::COLLECT, true);
     HashesDown(Action::RECV);
     Votes();
     Reduce(Action::REDUCE, false);
@@ -115,6 +119,14 @@ class EndOfStep {
         Add(op);
         list_.back().set_group(g);
       }
+    }
+  }
+
+  void Exchange(Action::Op op) {
+    for (int g = 0; g < plan_.groups_size(); ++g) {
+      if (PositionIn(plan_.groups(g), rank_) < 0 || !Exchanges(end_, plan_.groups(g))) continue;
+      Add(op);
+      list_.back().set_group(g);
     }
   }
 

@@ -26,7 +26,8 @@ namespace isthmus {
 // With local steps (groups.h) a step reduces gradients inside its replica alone, and each replica
 // votes and decides by itself. What replicas agree on (agreements.h) has a list of its own,
 // `agree`: the reductions of the differences, the votes and the decision of all ranks as above,
-// OUTER. An agreement of one fragment follows its part of it.
+// OUTER. An agreement of one fragment follows its part of it. Of subnetworks (deal.h) DEAL
+// comes after the OFFERs, MERGE after the REDUCEs: in the order of their frames on a link.
 // InvalidArgument: a schedule that can't be built. FailedPrecondition: as CheckActions.
 absl::Status WriteActions(const std::vector<std::vector<int>>& warmups, Plan* plan);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "proto/plan/deal.h"
+
 namespace isthmus {
 namespace {
 
@@ -20,8 +22,8 @@ bool DueAfter(const Plan& plan, int64_t step, int64_t every) {
 // All must hold the same weights after `step`, as the plan alone says.
 bool AllAgreeAfter(const Plan& plan, int64_t step) {
   if (!RoundEndsAfter(plan, step)) return false;
-  return !Streams(plan) || step + 1 >= plan.job().recipe().steps() || EvalAfter(plan, step) ||
-         CheckpointAfter(plan, step);
+  return !AgreementsDiffer(plan) || step + 1 >= plan.job().recipe().steps() ||
+         EvalAfter(plan, step) || CheckpointAfter(plan, step);
 }
 
 // The end of the first round that ends at `from` or later.
@@ -45,6 +47,8 @@ bool Streams(const Plan& plan) {
   const StrategySpec& s = plan.job().strategy();
   return MakesLocalSteps(plan) && (s.fragments() > 1 || s.fragment_delay() > 0);
 }
+
+bool AgreementsDiffer(const Plan& plan) { return Streams(plan) || Deals(plan); }
 
 bool RoundEndsAfter(const Plan& plan, int64_t step) {
   return MakesLocalSteps(plan) &&
@@ -79,6 +83,7 @@ Agreement NextAgreement(const Plan& plan, int64_t from, bool all) {
   const StrategySpec& s = plan.job().strategy();
   // That of all: of the next two rounds, since no fragment of a later one comes before.
   int64_t whole = EndOfRound(plan, from);
+  if (Deals(plan)) return {-1, whole, whole, whole, all || AllAgreeAfter(plan, whole)};
   if (!all && !AllAgreeAfter(plan, whole)) whole = EndOfRound(plan, whole + 1);
   const bool sure = all || AllAgreeAfter(plan, whole);
   const int64_t round = from - from % s.local_steps();

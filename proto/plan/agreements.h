@@ -7,7 +7,11 @@
 //
 // Where all replicas must hold the same weights (a validation pass, a checkpoint, a stop, the end)
 // they agree on all of them at once, at the end of a round; a fragment that would arrive later is
-// not offered before. Thread: pure functions.
+// not offered before.
+//
+// Replicas that train subnetworks (deal.h) agree at the end of each round on what they share; the
+// whole model comes together where it is validated or stored, or the job ends.
+// Thread: pure functions.
 #ifndef ISTHMUS_PROTO_PLAN_AGREEMENTS_H_
 #define ISTHMUS_PROTO_PLAN_AGREEMENTS_H_
 
@@ -24,6 +28,9 @@ bool MakesLocalSteps(const Plan& plan);
 int FragmentOf(const JobSpec& job, int layer);
 // Fragments have agreements of their own.
 bool Streams(const Plan& plan);
+// Of the next agreement a decision says what it is of: all, or a fragment; the whole model, or what
+// subnetworks share.
+bool AgreementsDiffer(const Plan& plan);
 
 // With local steps: a round ends after `step`, after each strategy.local_steps of them and after
 // the last one of the job.
@@ -36,8 +43,11 @@ bool CheckpointAfter(const Plan& plan, int64_t step);
 struct Agreement {
   int fragment = -1;                            // -1: of all at once
   int64_t offer = -1, reduce = -1, apply = -1;  // after these steps
+  bool merged = true;  // false: of subnetworks, whose model does not come together
 
   bool of_all() const { return fragment < 0; }
+  // After it the model can be validated and stored.
+  bool settles() const { return of_all() && merged; }
   // Is the group's part of the weights agreed on?
   bool Covers(const GroupPlan& group) const { return of_all() || group.part() == fragment; }
   // What of RankPlan.agree is done after `step`.

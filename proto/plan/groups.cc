@@ -15,6 +15,7 @@
 #include "proto/model/model_cost.h"
 #include "proto/model/stage_shapes.h"
 #include "proto/plan/agreements.h"
+#include "proto/plan/deal.h"
 #include "proto/plan/parts.h"
 
 namespace isthmus {
@@ -66,6 +67,7 @@ int64_t OwnElements(const Plan& plan, int rank) {
   const ModelSpec& model = plan.job().model();
   const RankPlan& r = plan.ranks(rank);
   int64_t elements = StageCost(model, r.first_layer(), r.end_layer(), 1).parameters;
+  if (Deals(plan)) elements -= SliceElements(model, WholeOf(plan, rank));
   if (HoldsTied(plan, rank)) elements -= int64_t{model.vocabulary()} * model.hidden();
   for (const LinkPlan& link : plan.links()) {
     if (link.kind() != LinkPlan::BOUNDARY || (link.lower() != rank && link.upper() != rank))
@@ -79,7 +81,9 @@ int64_t OwnElements(const Plan& plan, int rank) {
 LayerTensors OwnShapes(const Plan& plan, int rank) {
   const ModelSpec& model = plan.job().model();
   const RankPlan& r = plan.ranks(rank);
-  LayerTensors layers = StageLayers(model, r.first_layer(), r.end_layer());
+  LayerTensors layers = StageLayers(model, r.first_layer(), r.end_layer(), [&](int layer) {
+    return Deals(plan) && !IsWhole(plan.deal(), model, layer);
+  });
   for (const bool below : {true, false}) {
     for (const LinkPlan& link : plan.links()) {
       if (link.kind() != LinkPlan::BOUNDARY || (below ? link.upper() : link.lower()) != rank ||
@@ -390,6 +394,8 @@ absl::Status CheckGroup(const Plan& plan, const GroupPlan& group) {
     return wrong("it reduces differences of weights, and the job makes no local steps");
   if (group.value() == GroupPlan::MOMENTUM && plan.job().recipe().optimizer() != kQuantizedAdam)
     return wrong("it reduces first moments, and the optimiser is not quantized_adam");
+  if (group.value() == GroupPlan::SLICE && !Deals(plan))
+    return wrong("its ranks hand each other slices, and the job has no subnetworks");
   const bool sharded = group.rule() == GroupPlan::SHARDED;
   if (!sharded && group.rule() != GroupPlan::EXCHANGE) return wrong("its rule is not known");
   for (const CodecSpec* codec : {&group.contribution(), &group.sum()}) {

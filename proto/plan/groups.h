@@ -42,9 +42,9 @@ std::string ShapeWords(const Plan& plan);
 // "stage 1", or where there are several replicas "stage 1 of replica 0".
 std::string StageWords(const Plan& plan, int rank);
 
-// Parameters of a rank's stage but the tied ones: those of its layers, embedding and head, and of
-// the autoencoders on its boundaries. The token embedding is one of them where no other rank of its
-// replica has a copy, and so is a head that is not tied.
+// Parameters of a rank's stage but the tied ones and those dealt to subnetworks (deal.h): layers,
+// embedding, head, autoencoders of boundaries. The token embedding is one where no other rank of
+// its replica has a copy, and so is a head that is not tied.
 int64_t OwnElements(const Plan& plan, int rank);
 // Their shapes, layer by layer in the engine's order: {1, rows, columns} each, a vector with one
 // row. The decoder of an autoencoder goes with the first layer, an encoder with the last one.

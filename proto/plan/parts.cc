@@ -9,7 +9,9 @@ namespace isthmus {
 namespace {
 
 bool IsBucket(const GroupPlan& group) {
-  return group.value() != GroupPlan::DIFFERENCE && group.tensors() == GroupPlan::OWN;
+  const bool gradients =
+      group.value() == GroupPlan::GRADIENT || group.value() == GroupPlan::MOMENTUM;
+  return gradients && group.tensors() == GroupPlan::OWN;
 }
 
 }  // namespace

@@ -42,6 +42,8 @@ std::string FrameText(const FrameKey& key, const Wiring& wiring) {
       return absl::StrCat("contribution to ", GroupName(key.number, wiring));
     case FrameHeader::SUM:
       return absl::StrCat("sum of ", GroupName(key.number, wiring));
+    case FrameHeader::SLICE:
+      return absl::StrCat("slice of ", GroupName(key.number, wiring));
     default:
       return absl::StrCat("frame of kind ", static_cast<int>(key.what));
   }
@@ -136,6 +138,8 @@ class Simulator {
       case Action::OFFER:
       case Action::REDUCE:
       case Action::COLLECT:
+      case Action::DEAL:
+      case Action::MERGE:
         return Reduction(r, a);
       default:
         return true;
@@ -163,7 +167,8 @@ class Simulator {
     double busy_s = 0;
     if (key.what == FrameHeader::ACTIVATION) busy_s = costs_.up_s[link];
     if (key.what == FrameHeader::GRADIENT) busy_s = costs_.Gradient(link, key.number);
-    const bool of_group = key.what == FrameHeader::CONTRIBUTION || key.what == FrameHeader::SUM;
+    const bool of_group = key.what == FrameHeader::CONTRIBUTION || key.what == FrameHeader::SUM ||
+                          key.what == FrameHeader::SLICE;
     if (of_group && !costs_.group_s.empty()) busy_s = costs_.group_s[key.number];
     channel.link_free_s = std::max(channel.link_free_s, clock_[r]) + busy_s;
     channel.queue.push_back({key, channel.link_free_s + costs_.latency_s[link]});
@@ -201,12 +206,14 @@ class Simulator {
       if (links.back() < 0)
         return Broken(r, a, absl::StrCat("there is no link to rank ", peer, " for ", group.name));
     }
-    const bool receives = a.op() != Action::OFFER;
-    const bool sends = a.op() == Action::OFFER || (a.op() == Action::REDUCE && group.sharded);
-    const FrameHeader::Kind in =
-        a.op() == Action::COLLECT ? FrameHeader::SUM : FrameHeader::CONTRIBUTION;
-    const FrameHeader::Kind out =
-        a.op() == Action::OFFER ? FrameHeader::CONTRIBUTION : FrameHeader::SUM;
+    const bool receives = a.op() != Action::OFFER && a.op() != Action::DEAL;
+    const bool sends = !receives || (a.op() == Action::REDUCE && group.sharded);
+    const FrameHeader::Kind in = a.op() == Action::MERGE     ? FrameHeader::SLICE
+                                 : a.op() == Action::COLLECT ? FrameHeader::SUM
+                                                             : FrameHeader::CONTRIBUTION;
+    const FrameHeader::Kind out = a.op() == Action::DEAL    ? FrameHeader::SLICE
+                                  : a.op() == Action::OFFER ? FrameHeader::CONTRIBUTION
+                                                            : FrameHeader::SUM;
     if (receives && !received_[r]) {
       for (int link : links) {
         if (Direction(r, link, false).queue.empty()) return false;
@@ -307,6 +314,8 @@ std::string ActionName(const Action& a, const Wiring& wiring) {
     case Action::OFFER:
     case Action::REDUCE:
     case Action::COLLECT:
+    case Action::DEAL:
+    case Action::MERGE:
       return absl::StrCat(name, " ", GroupName(a.group(), wiring));
     default:
       return name;

@@ -13,7 +13,12 @@ enum class End { kStep, kLocalStep, kAgreement };
 
 // The groups that are reduced there.
 inline bool Reduces(End end, const GroupPlan& group) {
-  return (end == End::kAgreement) == (group.value() == GroupPlan::DIFFERENCE);
+  return group.value() != GroupPlan::SLICE &&
+         (end == End::kAgreement) == (group.value() == GroupPlan::DIFFERENCE);
+}
+// The groups whose ranks hand each other slices there.
+inline bool Exchanges(End end, const GroupPlan& group) {
+  return end == End::kAgreement && group.value() == GroupPlan::SLICE;
 }
 
 // Of the boundaries of `rank`, the one that it is the upper, or lower, end of, as an index in

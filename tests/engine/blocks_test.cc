@@ -40,10 +40,10 @@ at::Tensor Input() {
 TEST(Blocks, APositionSeesOnlyItselfAndTheOnesBefore) {
   const at::Tensor mask = CausalMask(kPositions, at::kFloat);
   const BlockWeights w = Weights();
-  const at::Tensor x = Input(), y = Block(x, w, 2, mask, kEpsilon);
+  const at::Tensor x = Input(), y = Block(x, w, {2}, mask, kEpsilon);
   at::Tensor changed = x.clone();
   changed.select(1, 4).add_(1.0);
-  const at::Tensor z = Block(changed, w, 2, mask, kEpsilon);
+  const at::Tensor z = Block(changed, w, {2}, mask, kEpsilon);
   EXPECT_TRUE(z.narrow(1, 0, 4).equal(y.narrow(1, 0, 4)));
   EXPECT_FALSE(z.select(1, 4).equal(y.select(1, 4)));
   EXPECT_FALSE(z.select(1, 5).equal(y.select(1, 5)));
@@ -52,8 +52,8 @@ TEST(Blocks, APositionSeesOnlyItselfAndTheOnesBefore) {
 TEST(Blocks, SamplesDoNotMix) {
   const at::Tensor mask = CausalMask(kPositions, at::kFloat);
   const BlockWeights w = Weights();
-  const at::Tensor x = Input(), both = Block(x, w, 2, mask, kEpsilon),
-                   second = Block(x.narrow(0, 1, 1), w, 2, mask, kEpsilon);
+  const at::Tensor x = Input(), both = Block(x, w, {2}, mask, kEpsilon),
+                   second = Block(x.narrow(0, 1, 1), w, {2}, mask, kEpsilon);
   EXPECT_TRUE(both.narrow(0, 1, 1).allclose(second, 1e-6, 1e-6));
 }
 

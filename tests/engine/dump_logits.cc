@@ -43,7 +43,7 @@ at::Tensor RunModel(const ModelSpec& model, const std::string& weights, const at
   for (int layer = 0; layer < model.layers(); ++layer, i += kBlockTensors) {
     const BlockWeights w{p[i],     p[i + 1], p[i + 2], p[i + 3], p[i + 4],  p[i + 5],
                          p[i + 6], p[i + 7], p[i + 8], p[i + 9], p[i + 10], p[i + 11]};
-    x = Block(x, w, model.heads(), CausalMask(kPositions, at::kFloat), NormEpsilon(model));
+    x = Block(x, w, {model.heads()}, CausalMask(kPositions, at::kFloat), NormEpsilon(model));
   }
   return Logits(HeadNorm(x, p[i], p[i + 1], NormEpsilon(model)), IsTied(model) ? p[0] : p[i + 2])
       .view({kSamples, kPositions, model.vocabulary()})

@@ -17,6 +17,7 @@
 #include "proto/job/job_defaults.h"
 #include "proto/model/recipe.h"
 #include "proto/plan/actions.h"
+#include "proto/plan/deal.h"
 #include "proto/plan/groups.h"
 
 namespace isthmus::worker {
@@ -81,7 +82,7 @@ LinkPlan MakeLink(const WorldShape& s, const JobSpec& job, const std::string& id
   link.set_window_bytes(1 << 20);
   link.set_chunk_bytes(64 << 10);
   link.set_queue_limit(link.kind() == LinkPlan::GROUP
-                           ? std::max(3 + std::max(s.buckets, s.fragments), s.queue_limit)
+                           ? std::max(4 + std::max(s.buckets, s.fragments), s.queue_limit)
                            : s.queue_limit);
   if (link.kind() == LinkPlan::GROUP) return link;
   *link.mutable_forward() = ParseCodec(job.compression().forward()).value();
@@ -90,6 +91,16 @@ LinkPlan MakeLink(const WorldShape& s, const JobSpec& job, const std::string& id
   link.set_epilogue(s.epilogue);
   *link.mutable_evaluation() = ParseCodec(job.compression().evaluation()).value();
   return link;
+}
+
+void DealSlices(const WorldShape& s, Plan* plan) {
+  DealPlan* deal = plan->mutable_deal();
+  deal->set_seed(s.seed);
+  deal->set_whole_layers(s.whole_layers);
+  for (int r = 0; r < plan->replicas_size(); ++r) {
+    plan->mutable_replicas(r)->set_slice(r);
+    deal->add_shares(static_cast<double>(s.replicas[r]) / s.global_batch);
+  }
 }
 
 }  // namespace
@@ -108,6 +119,7 @@ Plan MakePlan(const WorldShape& s, uint64_t generation, int64_t start_step) {
   d->set_drain_ms(s.step_ms);
   const int replicas = std::max<int>(1, s.replicas.size());
   for (int samples : s.replicas) plan.add_replicas()->set_samples(samples);
+  if (s.subnetworks) DealSlices(s, &plan);
   for (int d = 0; d < replicas; ++d) {
     for (int i = 0; i < s.stages; ++i) {
       const int r = plan.ranks_size();
@@ -136,6 +148,7 @@ Plan MakePlan(const WorldShape& s, uint64_t generation, int64_t start_step) {
     layers.push_back(s.real_stages ? OwnShapes(plan, i) : FakeLayers(plan, i));
   const CodecSpec gradients = ParseCodec(s.gradients).value();
   AddGradientGroups(gradients, gradients, layers, std::vector<int>(s.stages, s.buckets), &plan);
+  if (s.subnetworks) AddSliceGroups(gradients, &plan);
   const absl::Status written = WriteActions({}, &plan);
   if (!written.ok()) Fatal(__FILE__, __LINE__, written.message());
   return plan;

@@ -47,7 +47,9 @@ struct WorldShape {
   int fragments = 1;
   int fragment_delay = 0;
   double fragment_mix = -1;  // the job's default
-  bool look_ahead = false;   // with schedule "overlap"
+  bool subnetworks = false;  // a slice for each replica, in proportion to its samples
+  int whole_layers = 0;
+  bool look_ahead = false;  // with schedule "overlap"
   std::string optimizer = "adamw";
   int64_t optimizer_warmup = 0;  // of quantized_adam
   double outer_learning_rate = 0.7, outer_momentum = 0.9;

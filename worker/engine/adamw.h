@@ -26,6 +26,14 @@ struct AdamWStep {
   //   exp_avg := gradient_scale x m;  parameter by exp_avg and v, as AdamW does
   // but no element moves by more of the learning rate than AdamW can ever move one (MostOfRate).
   int64_t frozen_after = 0;
+  // Not 0: the count for what is dealt to slices, whose moments began anew.
+  int64_t dealt_step = 0;
+
+  AdamWStep OfDealt() const {
+    AdamWStep own = *this;
+    own.step = dealt_step;
+    return own;
+  }
 };
 
 // The most that |m| / sqrt(v) can be where both are running means of one gradient:

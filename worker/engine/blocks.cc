@@ -80,26 +80,27 @@ void AddEmbedded(const at::Tensor& tokens, const at::Tensor& gradient, at::Tenso
   position_gradient.narrow(0, 0, gradient.size(1)).add_(gradient.sum(0));
 }
 
-at::Tensor Block(const at::Tensor& x, const BlockWeights& w, int64_t heads, const at::Tensor& mask,
-                 double norm_epsilon) {
+at::Tensor Block(const at::Tensor& x, const BlockWeights& w, const BlockShape& shape,
+                 const at::Tensor& mask, double norm_epsilon) {
   const int64_t samples = x.size(0), positions = x.size(1), hidden = x.size(2),
-                rows = samples * positions;
+                rows = samples * positions, attended_width = w.projection_weight.size(0);
   const at::ScalarType type = w.attention_weight.scalar_type();
   const at::Tensor in = x.reshape({rows, hidden});
   const at::Tensor qkv =
       at::addmm(w.attention_bias, Norm(in, w.norm1_weight, w.norm1_bias, norm_epsilon).to(type),
                 w.attention_weight)
-          .view({samples, positions, 3, heads, hidden / heads});
+          .view({samples, positions, 3, shape.heads, attended_width / shape.heads});
   const std::vector<at::Tensor> split = SplitHeads(qkv);
   const at::Tensor attended =
-      Attend(split[0], split[1], split[2], mask).transpose(1, 2).reshape({rows, hidden});
-  const at::Tensor middle =
-      at::add(in, at::addmm(w.projection_bias, attended, w.projection_weight));
+      Attend(split[0], split[1], split[2], mask).transpose(1, 2).reshape({rows, attended_width});
+  const at::Tensor middle = at::add(in, at::addmm(w.projection_bias, attended, w.projection_weight,
+                                                  /*beta=*/1, shape.attention_scale));
   const at::Tensor wide = at::gelu(
       at::addmm(w.wide_bias, Norm(middle, w.norm2_weight, w.norm2_bias, norm_epsilon).to(type),
                 w.wide_weight),
       "tanh");
-  return at::add(middle, at::addmm(w.narrow_bias, wide, w.narrow_weight))
+  return at::add(middle,
+                 at::addmm(w.narrow_bias, wide, w.narrow_weight, /*beta=*/1, shape.mlp_scale))
       .view({samples, positions, hidden});
 }
 

@@ -22,6 +22,14 @@ struct BlockWeights {
 };
 inline constexpr int kBlockTensors = 12;
 
+// A block that holds a part of the heads and of the hidden units (proto/plan/deal.h) multiplies
+// what its two projections onto the residual stream add, but for their biases, so that the sum is
+// about as large as that of a whole one.
+struct BlockShape {
+  int64_t heads = 1;  // that it holds
+  double attention_scale = 1, mlp_scale = 1;
+};
+
 // 1 x positions x positions: 0 where row may see column, -inf after it.
 at::Tensor CausalMask(int64_t positions, const at::TensorOptions& options);
 
@@ -35,8 +43,8 @@ void AddEmbedded(const at::Tensor& tokens, const at::Tensor& gradient, at::Tenso
 
 // x: samples x positions x hidden, and so the result. Products and attention have the type of the
 // weights, bf16 or fp32; norms and sums of the residual stream are fp32.
-at::Tensor Block(const at::Tensor& x, const BlockWeights& w, int64_t heads, const at::Tensor& mask,
-                 double norm_epsilon);
+at::Tensor Block(const at::Tensor& x, const BlockWeights& w, const BlockShape& shape,
+                 const at::Tensor& mask, double norm_epsilon);
 
 // What an autoencoder does on either side of a boundary: x by `weight`, [in, out], over the last
 // dimension, in the type of `weight`. Linear, no bias.

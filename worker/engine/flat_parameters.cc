@@ -22,6 +22,7 @@ int64_t Aligned(int64_t n) { return (n + kAlignment - 1) / kAlignment * kAlignme
 
 FlatParameters::Group FlatParameters::GroupOf(const Parameter& p) {
   if (p.tied) return kTied;
+  if (p.spec.dealt()) return p.spec.decay ? kDealtDecay : kDealtNoDecay;
   return p.spec.decay ? kDecay : kNoDecay;
 }
 
@@ -128,8 +129,9 @@ void FlatParameters::Update(const AdamWOptions& options, const AdamWStep& step,
     if (n == 0) continue;
     const auto part = [&](const at::Tensor& run) { return run.narrow(0, begin_[group], n); };
     AdamWState state = {part(averages_), part(averages_of_squares_)};
-    AdamWUpdate(options, step, group != kNoDecay, part(gradients.gradients_), part(values_),
-                &state);
+    const bool dealt = group == kDealtDecay || group == kDealtNoDecay;
+    AdamWUpdate(options, dealt ? step.OfDealt() : step, group != kNoDecay && group != kDealtNoDecay,
+                part(gradients.gradients_), part(values_), &state);
   }
   Changed();
 }

@@ -48,7 +48,7 @@ class FlatParameters {
 
  private:
   // Which parameters lie beside each other: those of a group have one rule.
-  enum Group { kDecay, kNoDecay, kTied, kGroups };
+  enum Group { kDecay, kNoDecay, kDealtDecay, kDealtNoDecay, kTied, kGroups };
   static Group GroupOf(const Parameter& p);
   void MakeViews();
 

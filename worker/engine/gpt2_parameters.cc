@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "base/status.h"
 #include "proto/data/data_files.h"
 #include "proto/job/job_defaults.h"
 #include "proto/model/tensor_names.h"
@@ -28,18 +29,39 @@ void AddLinear(const std::string& name, int64_t in, int64_t width, double std,
   out->push_back({name + ".bias", {width}, false, 0, 0});
 }
 
-// The six parts in the order blocks.h wants them.
-void AddBlock(const ModelSpec& model, int layer, std::vector<ParameterSpec>* out) {
+// The last weight and the last bias, or the weight alone, of a linear layer that is held in part.
+void Deal(const ModelSpec& model, DealtBy by, bool bias, int layer, const LayerSlice& held,
+          std::vector<ParameterSpec>* out) {
+  for (size_t i = out->size() - 2; i < out->size() - (bias ? 0 : 1); ++i) {
+    ParameterSpec& spec = (*out)[i];
+    spec.dealt_by = by;
+    spec.layer = layer;
+    spec.whole = spec.shape;
+    spec.places = DealtPlaces(model, by, held);
+    spec.shape[spec.axis()] = static_cast<int64_t>(spec.places.size());
+  }
+}
+
+// The six parts in the order blocks.h wants them. `held`: null: all of it.
+void AddBlock(const ModelSpec& model, int layer, const LayerSlice* held,
+              std::vector<ParameterSpec>* out) {
+  const auto deal = [&](DealtBy by, bool bias) {
+    if (held != nullptr && held->dealt) Deal(model, by, bias, layer, *held, out);
+  };
   const int64_t h = model.hidden();
   const double residual_std =
       kInitStd / std::sqrt(2.0 * model.layers());  // GPT-2: two residual projections a layer
   const std::string name = absl::StrCat("transformer.h.", layer);
   AddNorm(name + ".ln_1", h, out);
   AddLinear(name + ".attn.c_attn", h, 3 * h, kInitStd, out);
+  deal(DealtBy::kHeadColumns, true);
   AddLinear(name + ".attn.c_proj", h, h, residual_std, out);
+  deal(DealtBy::kHeadRows, false);
   AddNorm(name + ".ln_2", h, out);
   AddLinear(name + ".mlp.c_fc", h, 4 * h, kInitStd, out);
+  deal(DealtBy::kUnitColumns, true);
   AddLinear(name + ".mlp.c_proj", 4 * h, h, residual_std, out);
+  deal(DealtBy::kUnitRows, false);
 }
 
 ParameterSpec Boundary(const char* what, int layer, int64_t in, int64_t out) {
@@ -51,7 +73,33 @@ ParameterSpec Boundary(const char* what, int layer, int64_t in, int64_t out) {
   return spec;
 }
 
+// Element `i` of what is held, as one of the whole parameter.
+int64_t PlaceInWhole(const ParameterSpec& spec, int64_t i) {
+  const int64_t columns = spec.shape.back(), row = i / columns, column = i % columns;
+  const bool of_rows = spec.axis() == 0 && spec.shape.size() > 1;
+  return of_rows ? spec.places[row] * spec.whole.back() + column
+                 : row * spec.whole.back() + spec.places[column];
+}
+
 }  // namespace
+
+std::vector<int64_t> DealtPlaces(const ModelSpec& model, DealtBy by, const LayerSlice& held) {
+  const bool by_head = by == DealtBy::kHeadColumns || by == DealtBy::kHeadRows;
+  if (!by_head) return {held.units.begin(), held.units.end()};
+  const int64_t hidden = model.hidden(), width = hidden / model.heads();
+  std::vector<int64_t> places;
+  for (int64_t part = 0; part < (by == DealtBy::kHeadColumns ? 3 : 1); ++part) {
+    for (const int head : held.heads) {
+      for (int64_t k = 0; k < width; ++k) places.push_back(part * hidden + head * width + k);
+    }
+  }
+  return places;
+}
+
+int ParameterSpec::axis() const {
+  const bool columns = dealt_by == DealtBy::kHeadColumns || dealt_by == DealtBy::kUnitColumns;
+  return columns ? static_cast<int>(shape.size()) - 1 : 0;
+}
 
 int64_t ParameterSpec::elements() const {
   int64_t n = 1;
@@ -59,7 +107,8 @@ int64_t ParameterSpec::elements() const {
   return n;
 }
 
-std::vector<ParameterSpec> StageParameters(const ModelSpec& model, int first_layer, int end_layer) {
+std::vector<ParameterSpec> StageParameters(const ModelSpec& model, int first_layer, int end_layer,
+                                           const Slice& held) {
   const int64_t h = model.hidden();
   const ParameterSpec tokens{kTokenEmbedding, {model.vocabulary(), h}, true, kInitStd, 0};
   std::vector<ParameterSpec> out;
@@ -67,7 +116,8 @@ std::vector<ParameterSpec> StageParameters(const ModelSpec& model, int first_lay
     out.push_back(tokens);
     out.push_back({kPositionEmbedding, {model.context(), h}, true, kInitStd, 0});
   }
-  for (int layer = first_layer; layer < end_layer; ++layer) AddBlock(model, layer, &out);
+  for (int layer = first_layer; layer < end_layer; ++layer)
+    AddBlock(model, layer, held.empty() ? nullptr : &held[layer - first_layer], &out);
   if (end_layer == model.layers()) {
     AddNorm("transformer.ln_f", h, &out);
     if (!IsTied(model)) {
@@ -113,6 +163,7 @@ absl::Status CheckStagePlan(const Plan& plan, int rank) {
                                                    r.first_layer(), " to ", r.end_layer(), " of ",
                                                    m.layers()));
   }
+  RETURN_IF_ERROR(CheckDeal(plan));
   for (const int layer : BucketLayers(OwnShapes(plan, rank), plan, rank)) {
     if (layer <= r.first_layer())
       return absl::InvalidArgumentError(
@@ -131,9 +182,10 @@ void FillInitial(const ParameterSpec& spec, uint64_t seed, float* out) {
   const uint64_t stream = Hash64(spec.name);
   const double scale = spec.init_std / 65536.0;
   for (int64_t i = 0; i < n; ++i) {
+    const auto at = static_cast<uint64_t>(spec.dealt() ? PlaceInWhole(spec, i) : i);
     int32_t sum = 0;
     for (uint64_t k = 0; k < 3; ++k) {
-      const uint64_t bits = RandomBits(seed, stream, 3 * i + k);
+      const uint64_t bits = RandomBits(seed, stream, 3 * at + k);
       sum += static_cast<int32_t>((bits & 0xffff) + ((bits >> 16) & 0xffff) +
                                   ((bits >> 32) & 0xffff) + (bits >> 48));
     }

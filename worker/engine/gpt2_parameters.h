@@ -12,8 +12,13 @@
 #include "absl/status/status.h"
 #include "proto/job.pb.h"
 #include "proto/plan.pb.h"
+#include "proto/plan/deal.h"
 
 namespace isthmus::engine {
+
+// What of a parameter goes with a head, or with a hidden unit of an MLP, where those are dealt to
+// subnetworks (proto/plan/deal.h): of a matrix columns or rows, of a vector elements.
+enum class DealtBy { kNothing, kHeadColumns, kHeadRows, kUnitColumns, kUnitRows };
 
 struct ParameterSpec {
   std::string name;
@@ -22,15 +27,31 @@ struct ParameterSpec {
                         // not on norms and biases
   double init_std = 0;  // 0: constant
   float init_constant = 0;  // 1 for the weights of norms
+
+  // Of one that is dealt: `shape` is of what is held, `whole` of all, and `places` which of the
+  // whole one's columns or rows are held, ascending.
+  DealtBy dealt_by = DealtBy::kNothing;
+  int layer = 0;
+  std::vector<int64_t> whole, places;
+
+  bool dealt() const { return dealt_by != DealtBy::kNothing; }
+  // The dimension that it is dealt along.
+  int axis() const;
   int64_t elements() const;
 };
+
+// The columns or rows of a whole parameter that go with what is held of its layer. Columns of heads
+// are those of the queries, then of the keys, then of the values.
+std::vector<int64_t> DealtPlaces(const ModelSpec& model, DealtBy by, const LayerSlice& held);
 
 inline constexpr char kTokenEmbedding[] = "transformer.wte.weight";
 inline constexpr char kPositionEmbedding[] = "transformer.wpe.weight";
 
 // In the order the stage holds them: wte and wpe (first stage), blocks [first_layer, end_layer),
-// ln_f (last stage), and the head: wte (last of several), or lm_head where it is not tied.
-std::vector<ParameterSpec> StageParameters(const ModelSpec& model, int first_layer, int end_layer);
+// ln_f (last stage), and the head: wte (last of several), or lm_head where it is not tied. `held`:
+// of a stage for a slice, what it holds of its layers; empty: everything.
+std::vector<ParameterSpec> StageParameters(const ModelSpec& model, int first_layer, int end_layer,
+                                           const Slice& held = {});
 
 // The autoencoder at the boundary above layer `layer` - 1, in `channels` channels: A on the stage
 // below, [hidden, channels], and B on the stage above, [channels, hidden]. Their names say where
@@ -45,7 +66,7 @@ int AutoencoderChannels(const Plan& plan, int rank, bool below);
 absl::Status CheckStagePlan(const Plan& plan, int rank);
 
 // Normal values (the sum of twelve uniform ones: standard deviation 1, |x| < 6) times init_std, or
-// the constant.
+// the constant. Of a dealt one those that the whole parameter has at these places.
 void FillInitial(const ParameterSpec& spec, uint64_t seed, float* out);
 
 }  // namespace isthmus::engine

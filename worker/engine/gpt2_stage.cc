@@ -24,6 +24,7 @@
 #include "worker/engine/flat_parameters.h"
 #include "worker/engine/gpt2_parameters.h"
 #include "worker/engine/head.h"
+#include "worker/engine/held_slice.h"
 #include "worker/engine/host_copy.h"
 #include "worker/engine/micro_check.h"
 #include "worker/engine/parameters.h"
@@ -68,7 +69,8 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
       in_width_ = channels;
       decoder_ = AddParameter(BoundaryDecoder(model_, first_layer_, channels), plan.job().seed());
     }
-    for (ParameterSpec& spec : StageParameters(model_, first_layer_, end_layer_))
+    for (ParameterSpec& spec :
+         StageParameters(model_, first_layer_, end_layer_, HeldSlice::AtStart(plan, rank)))
       AddParameter(std::move(spec), plan.job().seed());
     if (const int channels = AutoencoderChannels(plan, rank, false)) {
       out_width_ = channels;
@@ -83,6 +85,7 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
     } else {
       only.flat = std::make_unique<FlatParameters>(device, precision, &only.parameters);
     }
+    if (Deals(plan)) slice_ = std::make_unique<HeldSlice>(plan, rank, &versions_);
   }
 
   absl::StatusOr<ForwardResult> Forward(const MicroBatch& batch, Tensor input) override {
@@ -144,6 +147,7 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
   }
 
   worker::DeviceGradients* OnDevice() override { return newest().flat != nullptr ? this : nullptr; }
+  worker::StageSlice* OfSlice() override { return slice_.get(); }
 
   absl::Status BeginRounds() override {
     return Guarded("beginning rounds of local steps", [&] {
@@ -196,7 +200,8 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
 
   absl::Status Apply(const OptimizerStep& step) override {
     if (step.step < 1) return absl::InvalidArgumentError("optimizer steps count from 1");
-    const AdamWStep adamw = {step.step, step.learning_rate, step.gradient_scale, step.frozen_after};
+    const AdamWStep adamw = {step.step, step.learning_rate, step.gradient_scale, step.frozen_after,
+                             slice_ != nullptr ? slice_->CountStep() : 0};
     const absl::Status status = Guarded("optimizer step", [&]() -> absl::Status {
       versions_.Update(optimizer_, adamw, look_ahead_);
       return absl::OkStatus();
@@ -213,21 +218,12 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
   std::vector<worker::StageTensor> Tensors() const override { return Stored().List(); }
 
   absl::Status ReadTensor(int i, int64_t first, absl::Span<float> out) override {
-    return Guarded("reading a tensor", [&]() -> absl::Status {
-      ASSIGN_OR_RETURN(const at::Tensor tensor, Stored().Range(i, first, out.size()));
-      CopyOut(tensor, out.data());
-      return absl::OkStatus();
-    });
+    return Guarded("reading a tensor", [&] { return Stored().Read(i, first, out); });
   }
 
   absl::Status WriteTensor(int i, int64_t first, absl::Span<const float> in) override {
     versions_.Changed();
-    return Guarded("writing a tensor", [&]() -> absl::Status {
-      ASSIGN_OR_RETURN(const at::Tensor tensor, Stored().Range(i, first, in.size()));
-      CopyIn(in.data(), tensor);
-      if (Stored().IsWeight(i)) rounds_.Agree(i, first, in);
-      return absl::OkStatus();
-    });
+    return Guarded("writing a tensor", [&] { return Stored().Write(i, first, in, &rounds_); });
   }
 
  private:
@@ -283,6 +279,8 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
       return absl::FailedPreconditionError(absl::StrCat("second forward pass of micro-batch ",
                                                         batch.micro, " before its backward pass"));
     }
+    if (slice_ != nullptr && !batch.train && !slice_->together())
+      return absl::FailedPreconditionError("a validation pass of a slice alone");
     if (first_) RETURN_IF_ERROR(CheckIds(model_, batch, batch.tokens, "tokens"));
     if (last_) RETURN_IF_ERROR(CheckIds(model_, batch, batch.targets, "targets"));
     const TensorDims dims{batch.samples, batch.positions, in_width_};
@@ -362,8 +360,9 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
         kept->cuts.push_back({x, x.detach().requires_grad_(true)});
         x = kept->cuts.back().above;
       }
-      x = Block(x, WeightsAt(parameters, next), model_.heads(), Mask(kept->in.positions),
-                norm_epsilon_);
+      x = Block(x, train ? WeightsAt(parameters, next) : WholeWeightsAt(parameters, next),
+                slice_ != nullptr ? slice_->ShapeOf(layer, !train) : BlockShape{model_.heads()},
+                Mask(kept->in.positions), norm_epsilon_);
     }
     PassOutputs out;
     if (last_) {
@@ -473,6 +472,7 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
   int decoder_ = -1, encoder_ = -1;  // in the parameters; -1: no autoencoder at that boundary
   const AdamWOptions optimizer_;
   Versions versions_;
+  std::unique_ptr<HeldSlice> slice_;  // null: it trains all of its layers
   RecordedPasses recorded_;
   std::map<int32_t, Pass> kept_;  // by micro-batch; as many as the schedule has in flight
   at::Tensor mask_;

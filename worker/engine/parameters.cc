@@ -30,9 +30,25 @@ int64_t ElementsOf(const std::vector<Parameter>& parameters, GroupPlan::Tensors 
   return elements;
 }
 
+namespace {
+
+template <typename At>
+BlockWeights TwelveFrom(size_t i, At at) {
+  return {at(i),     at(i + 1), at(i + 2), at(i + 3), at(i + 4),  at(i + 5),
+          at(i + 6), at(i + 7), at(i + 8), at(i + 9), at(i + 10), at(i + 11)};
+}
+
+}  // namespace
+
 BlockWeights WeightsAt(const std::vector<Parameter>& parameters, size_t i) {
-  const auto at = [&](size_t k) { return parameters[i + k].operand; };
-  return {at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), at(9), at(10), at(11)};
+  return TwelveFrom(i, [&](size_t k) { return parameters[k].operand; });
+}
+
+BlockWeights WholeWeightsAt(const std::vector<Parameter>& parameters, size_t i) {
+  return TwelveFrom(i, [&](size_t k) {
+    const Parameter& p = parameters[k];
+    return p.whole.defined() ? p.whole.to(p.operand.scalar_type()) : p.operand;
+  });
 }
 
 double SumOfSquares(const std::vector<Parameter>& parameters, bool with_tied) {

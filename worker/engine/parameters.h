@@ -25,6 +25,7 @@ struct Parameter {
   at::Tensor value;  // fp32; its grad() adds up
   // The leaf that products take: `value`, or its bf16 copy (flat_parameters.h).
   at::Tensor operand;
+  at::Tensor whole;  // of one that is dealt: the whole model's, while that is together
   AdamWState state;
   bool tied = false;        // one of two copies of the token embedding
   bool in_products = true;  // else of a norm, whose arithmetic is fp32 in every precision
@@ -33,7 +34,7 @@ struct Parameter {
 int64_t ElementsOf(const std::vector<Parameter>& parameters, GroupPlan::Tensors set);
 
 inline bool In(const Parameter& p, GroupPlan::Tensors set) {
-  return p.tied == (set == GroupPlan::TIED);
+  return p.tied == (set == GroupPlan::TIED) && !p.spec.dealt();
 }
 
 // Calls `use(i, from, n, at)` for each piece of elements [first, first + size) of the set: n
@@ -60,6 +61,8 @@ absl::Status ForRange(const std::vector<Parameter>& parameters, GroupPlan::Tenso
 
 // In the order of a block's weights, from the one at `i` on.
 BlockWeights WeightsAt(const std::vector<Parameter>& parameters, size_t i);
+// The same of the whole model where a slice holds a part of it, and that is together.
+BlockWeights WholeWeightsAt(const std::vector<Parameter>& parameters, size_t i);
 
 // Of the gradients that there are, the tied ones among them or not.
 double SumOfSquares(const std::vector<Parameter>& parameters, bool with_tied);

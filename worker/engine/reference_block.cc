@@ -90,7 +90,7 @@ absl::StatusOr<ReferenceBlock> Measure(c10::Device device, bool on_gpu, absl::Du
     if (cancelled != nullptr && cancelled())
       return absl::CancelledError("the reference block was not measured to its end");
     const Clock::time_point start = Clock::now();
-    const at::Tensor y = Block(x, weights, model.heads(), mask, NormEpsilon(model));
+    const at::Tensor y = Block(x, weights, {model.heads()}, mask, NormEpsilon(model));
     Settle(y);
     const Clock::time_point middle = Clock::now();
     y.backward(at::ones_like(y));

@@ -27,8 +27,10 @@ absl::Status CheckBegun(const Rounds& rounds) {
 
 void Rounds::Begin(const std::vector<Parameter>& parameters) {
   kept_.clear();
-  for (const Parameter& p : parameters)
-    kept_.push_back({OnHost(p.value), at::zeros(p.value.sizes(), at::kFloat)});
+  for (const Parameter& p : parameters) {
+    kept_.emplace_back();
+    if (!p.spec.dealt()) kept_.back() = {OnHost(p.value), at::zeros(p.value.sizes(), at::kFloat)};
+  }
 }
 
 void Rounds::Agree(int i, int64_t first, absl::Span<const float> weights) {

@@ -38,7 +38,7 @@ class Rounds {
   void GoOn(size_t i, int64_t from, int64_t n, float mix, Parameter* parameter) const;
 
   struct Kept {
-    at::Tensor agreed, momentum;  // fp32, on the host
+    at::Tensor agreed, momentum;  // fp32, on the host; none of what is dealt to slices
   };
   std::vector<Kept> kept_;
 };

@@ -52,8 +52,8 @@ void Versions::Update(const AdamWOptions& options, const AdamWStep& step, double
   } else {
     for (size_t i = 0; i < newest().parameters.size(); ++i) {
       Parameter& p = newest().parameters[i];
-      AdamWUpdate(options, step, p.spec.decay, ending().parameters[i].value.grad(),
-                  p.value.detach(), &p.state);
+      AdamWUpdate(options, p.spec.dealt() ? step.OfDealt() : step, p.spec.decay,
+                  ending().parameters[i].value.grad(), p.value.detach(), &p.state);
     }
   }
   if (forecast) {

@@ -35,6 +35,11 @@ compress::CodecOptions BoundaryCodecOptions(const SessionPlan& plan, const LinkP
 compress::CodecOptions GroupCodecOptions(const SessionPlan& plan, int group, FrameHeader::Kind kind,
                                          int from, int to) {
   const GroupPlan& g = plan.plan().groups(group);
+  if (kind == FrameHeader::SLICE) {  // frames differ in length
+    compress::CodecOptions options = Options(plan, {g.rows(), 1, g.width()});
+    options.seed = RandomBits(plan.job().seed(), Hash64(g.id()), PositionIn(g, from) + 1);
+    return options;
+  }
   const Rows rows = FrameRows(g, kind, from, to);
   compress::CodecOptions options = Options(plan, {1, rows.count(), g.width()});
   options.shapes = ShapesIn(g, rows);

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/status.h"
 #include "proto/codec/codec_text.h"
+#include "proto/plan/deal.h"
 #include "proto/plan/groups.h"
 
 namespace isthmus::worker {
@@ -29,6 +30,8 @@ const char* KindName(FrameHeader::Kind kind) {
       return "contribution to a reduction";
     case FrameHeader::SUM:
       return "sum of a reduction";
+    case FrameHeader::SLICE:
+      return "slice of weights";
     case FrameHeader::VOTE:
       return "vote";
     case FrameHeader::DECISION:
@@ -117,7 +120,8 @@ std::string FrameName(FrameHeader::Kind kind, int64_t step, int32_t micro) {
 bool HasTensor(FrameHeader::Kind kind) { return HasMicro(kind) || OfGroup(kind); }
 
 bool OfGroup(FrameHeader::Kind kind) {
-  return kind == FrameHeader::CONTRIBUTION || kind == FrameHeader::SUM;
+  return kind == FrameHeader::CONTRIBUTION || kind == FrameHeader::SUM ||
+         kind == FrameHeader::SLICE;
 }
 
 const CodecSpec& FrameCodec(const SessionPlan& plan, const LinkPlan& link, FrameHeader::Kind kind,
@@ -132,6 +136,7 @@ const CodecSpec& FrameCodec(const SessionPlan& plan, const LinkPlan& link, Frame
       return link.evaluation();
     case FrameHeader::CONTRIBUTION:
     case FrameHeader::SUM:
+    case FrameHeader::SLICE:
       return GroupCodec(plan.plan(), plan.plan().groups(group), kind, step);
     default:
       return CodecSpec::default_instance();
@@ -142,6 +147,8 @@ TensorDims FrameDims(const SessionPlan& plan, const LinkPlan& link, const Expect
   if (!HasTensor(expected.kind)) return {};
   if (OfGroup(expected.kind)) {
     const GroupPlan& group = plan.plan().groups(expected.group);
+    if (expected.kind == FrameHeader::SLICE)
+      return SliceDims(plan.plan(), plan.peer(link), plan.rank(), expected.step, expected.merged);
     return {1, FrameRows(group, expected.kind, plan.peer(link), plan.rank()).count(),
             group.width()};
   }
@@ -155,6 +162,8 @@ int64_t MaxPayloadBytes(const SessionPlan& plan, const LinkPlan& link,
   if (!HasTensor(expected.kind)) return 0;
   if (OfGroup(expected.kind)) {
     const GroupPlan& group = plan.plan().groups(expected.group);
+    if (expected.kind == FrameHeader::SLICE)
+      return MaxEncodedBytes(group.contribution(), {group.rows(), 1, group.width()});
     const Rows rows = FrameRows(group, expected.kind, plan.peer(link), plan.rank());
     const CodecSpec& codec = GroupCodec(plan.plan(), group, expected.kind, expected.step);
     return RowsBytes(group, codec, rows, true);
@@ -235,6 +244,8 @@ void FrameSequence::Add(const google::protobuf::RepeatedPtrField<Action>& list, 
       items.push_back({FrameHeader::CONTRIBUTION, 0, a.group(), 0});
     if (a.op() == Action::COLLECT && shares(a.group()))
       items.push_back({FrameHeader::SUM, 0, a.group(), 0});
+    if (a.op() == Action::MERGE && shares(a.group()))
+      items.push_back({FrameHeader::SLICE, 0, a.group(), 0});
   }
 }
 
@@ -312,7 +323,8 @@ std::optional<ExpectedFrame> FrameSequence::Next() {
         }
         if (Drains()) continue;
       }
-      return ExpectedFrame{item.kind, StepOf(item), item.micro, item.group, EndsStep()};
+      return ExpectedFrame{item.kind,  StepOf(item), item.micro,
+                           item.group, EndsStep(),   agreement_.merged};
     }
     if (!EndAgreement()) return std::nullopt;
     at_ = 0;

@@ -31,6 +31,7 @@ struct ExpectedFrame {
   int32_t micro = 0;
   int32_t group = 0;
   bool last_of_step = false;  // on this link
+  bool merged = true;         // SLICE: where the agreement brings the whole model together
 };
 
 std::string FrameName(FrameHeader::Kind kind, int64_t step,
@@ -42,7 +43,7 @@ std::string FrameName(FrameHeader::Kind kind, int64_t step,
 const CodecSpec& FrameCodec(const SessionPlan& plan, const LinkPlan& link, FrameHeader::Kind kind,
                             int64_t step, int micro, int group);
 bool HasTensor(FrameHeader::Kind kind);
-// CONTRIBUTION and SUM.
+// CONTRIBUTION, SUM and SLICE.
 bool OfGroup(FrameHeader::Kind kind);
 
 // Shape of the tensor of `expected`, which comes in over `link`; in validation passes the largest
@@ -70,7 +71,8 @@ class FrameSequence {
   // once a step, before the first of them, whether the step is drained. Where fragments have
   // agreements of their own: after each, whether the next one is of all. nullopt: the session ends.
   bool asks() const {
-    return !decides_ && (!items_[kFill].empty() || (plan_.streams() && !items_[kAgree].empty()));
+    return !decides_ &&
+           (!items_[kFill].empty() || (plan_.agreements_differ() && !items_[kAgree].empty()));
   }
   void Ask(std::function<std::optional<bool>(int64_t step)> drains) { drains_ = std::move(drains); }
 

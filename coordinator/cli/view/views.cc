@@ -65,11 +65,15 @@ std::string Members(const Plan& plan, const GroupPlan& group) {
 }
 
 // By each of its ranks: to every other one its contribution, or of a sharded group its part of the
-// contributions and of the sums.
-double SentBytes(const GroupPlan& group) {
+// contributions and of the sums. Of slices the largest one, but for what stays.
+double SentBytes(const Plan& plan, const GroupPlan& group) {
   const auto n = static_cast<double>(group.ranks_size());
   const Rows rows{0, group.rows()};
   auto sent = static_cast<double>(RowsBytes(group, group.contribution(), rows, false));
+  if (group.value() == GroupPlan::SLICE) {
+    const auto& shares = plan.deal().shares();
+    return shares.empty() ? 0 : sent * (1 - *std::max_element(shares.begin(), shares.end()));
+  }
   if (group.rule() == GroupPlan::SHARDED)
     sent = (sent + static_cast<double>(RowsBytes(group, group.sum(), rows, false))) / n;
   return sent * (n - 1);
@@ -87,12 +91,13 @@ Table GroupTable(const Plan& plan) {
     double sent = 0;
     for (int p = g; p < plan.groups_size() && SameSet(group, plan.groups(p)); ++p) {
       elements += plan.groups(p).rows() * plan.groups(p).width();
-      sent += SentBytes(plan.groups(p));
+      sent += SentBytes(plan, plan.groups(p));
     }
     table.AddRow(
         {SetName(group),
          absl::StrCat(group.value() == GroupPlan::DIFFERENCE ? "what was learnt: "
                       : group.value() == GroupPlan::MOMENTUM ? "momentum: "
+                      : group.value() == GroupPlan::SLICE    ? "slices that change hands: "
                                                              : "gradients: ",
                       group.tensors() == GroupPlan::TIED ? "tied embedding" : "its layers",
                       group.parts() > 1 ? absl::StrCat(", in ", group.parts(), " parts") : ""),

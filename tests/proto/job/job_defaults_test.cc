@@ -433,14 +433,10 @@ TEST(JobDefaults, WhatIsNotBuiltIsRefused) {
   };
   const std::string words = ": this version does not have it yet; leave it out";
   EXPECT_EQ(refusal([](JobSpec* j) { j->add_phases(); }), "phases" + words);
-  EXPECT_EQ(refusal([](JobSpec* j) { j->mutable_strategy()->set_subnetworks("units"); }),
-            "strategy.subnetworks" + words);
   EXPECT_EQ(refusal([](JobSpec* j) { j->mutable_strategy()->set_cells(2); }),
             "strategy.cells" + words);
   EXPECT_EQ(refusal([](JobSpec* j) { j->mutable_strategy()->set_cell_rounds(2); }),
             "strategy.cell_rounds" + words);
-  EXPECT_EQ(refusal([](JobSpec* j) { j->mutable_strategy()->set_whole_layers(1); }),
-            "strategy.whole_layers" + words);
 }
 
 }  // namespace

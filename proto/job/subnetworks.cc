@@ -1,0 +1,70 @@
+#include "proto/job/subnetworks.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/suggest.h"
+#include "proto/codec/codec_text.h"
+#include "proto/plan/deal.h"
+
+namespace isthmus {
+
+std::vector<absl::Status> SubnetworkErrors(const JobSpec& job) {
+  std::vector<absl::Status> errors;
+  const auto refuse = [&](absl::string_view field, const auto& value, absl::string_view allowed) {
+    errors.push_back(absl::InvalidArgumentError(
+        absl::StrCat(field, ": '", value, "' is not allowed; it must be ", allowed)));
+  };
+  const StrategySpec& s = job.strategy();
+  const std::string& kind = s.subnetworks();
+  if (kind == kBlocks) {
+    refuse("strategy.subnetworks", kind,
+           "'none' or 'units': this version does not deal whole layers yet");
+    return errors;
+  }
+  const bool none = kind.empty() || kind == kNoSubnetworks;
+  if (!none && kind != kUnits) {
+    const std::string meant = DidYouMean(kind, {kNoSubnetworks, kUnits});
+    refuse("strategy.subnetworks", kind,
+           absl::StrCat("'none' or 'units'", meant.empty() ? "" : "; ", meant));
+    return errors;
+  }
+  if (none) {
+    if (s.whole_layers() != 0)
+      refuse("strategy.whole_layers", s.whole_layers(),
+             "0 without strategy.subnetworks: then every layer is whole");
+    return errors;
+  }
+  const int heads = job.model().heads(), layers = job.model().layers();
+  if (s.replicas() < 2 || s.replicas() > heads) {
+    refuse(
+        "strategy.replicas", s.replicas(),
+        absl::StrCat("from 2 to ", heads, " with strategy.subnetworks: the slice of each replica ",
+                     "has at least one head of each layer (model.heads)"));
+  }
+  if (s.local_steps() < 2)
+    refuse("strategy.local_steps", s.local_steps(),
+           "2 or more with strategy.subnetworks: the steps between two deals, such as 50");
+  if (s.whole_layers() < 0 || 2 * int64_t{s.whole_layers()} >= layers) {
+    refuse("strategy.whole_layers", s.whole_layers(),
+           absl::StrCat("from 0 to ", std::max(0, (layers - 1) / 2), " with model.layers ", layers,
+                        ": at least one layer is left to deal"));
+  }
+  if (s.fragments() != 1)
+    refuse("strategy.fragments", s.fragments(),
+           "1 with strategy.subnetworks: a deal is of all layers at once");
+  if (s.fragment_delay() != 0)
+    refuse("strategy.fragment_delay", s.fragment_delay(),
+           "0 with strategy.subnetworks: nothing is trained while slices change hands");
+  const std::string& codec = job.compression().gradients();
+  const absl::StatusOr<CodecSpec> spec = codec == "auto" ? CodecSpec() : ParseCodec(codec);
+  if (spec.ok() && !CarriesWeights(*spec))
+    refuse(
+        "compression.gradients", codec,
+        "auto, none, bf16 or fp16 with strategy.subnetworks: it carries weights, too, and what it "
+        "loses of them is lost");
+  return errors;
+}
+
+}  // namespace isthmus

@@ -1,0 +1,232 @@
+#include "worker/engine/held_slice.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "worker/engine/host_copy.h"
+#include "worker/engine/runtime.h"
+
+namespace isthmus::engine {
+namespace {
+
+// An index on the device of `like`.
+at::Tensor IndexOf(const std::vector<int64_t>& places, const at::Tensor& like) {
+  const at::Tensor index = at::empty({static_cast<int64_t>(places.size())}, at::kLong);
+  if (!places.empty())
+    std::memcpy(index.data_ptr<int64_t>(), places.data(), places.size() * sizeof(int64_t));
+  return index.to(like.device());
+}
+
+// Where `places` are among `held`, both ascending; all of them are there.
+std::vector<int64_t> Among(const std::vector<int64_t>& held, const std::vector<int64_t>& places) {
+  std::vector<int64_t> among;
+  for (const int64_t place : places)
+    among.push_back(std::lower_bound(held.begin(), held.end(), place) - held.begin());
+  return among;
+}
+
+bool Contains(const std::vector<int>& all, const std::vector<int>& some) {
+  return std::includes(all.begin(), all.end(), some.begin(), some.end());
+}
+
+int64_t ElementsWith(const ParameterSpec& spec, int64_t places) {
+  return spec.elements() / static_cast<int64_t>(spec.places.size()) * places;
+}
+
+// Calls `use(parameter, places, from)` for each dealt parameter: its places of `units`, of values
+// begin at `from` of a run.
+template <typename Use>
+void ForDealt(const ModelSpec& model, int first_layer, const Slice& units,
+              std::vector<Parameter>* parameters, Use use) {
+  int64_t from = 0;
+  for (Parameter& p : *parameters) {
+    if (!p.spec.dealt()) continue;
+    const std::vector<int64_t> places =
+        DealtPlaces(model, p.spec.dealt_by, units[p.spec.layer - first_layer]);
+    if (places.empty()) continue;
+    use(&p, places, from);
+    from += ElementsWith(p.spec, static_cast<int64_t>(places.size()));
+  }
+}
+
+// Values of `in` to these columns or rows of `to`.
+void Put(const ParameterSpec& spec, const std::vector<int64_t>& at, const float* in,
+         const at::Tensor& to) {
+  std::vector<int64_t> shape = spec.shape;
+  shape[spec.axis()] = static_cast<int64_t>(at.size());
+  const at::Tensor values = at::empty(shape, to.options().requires_grad(false));
+  CopyIn(in, values.view({-1}));
+  at::Tensor(to).index_copy_(spec.axis(), IndexOf(at, to), values);
+}
+
+}  // namespace
+
+HeldSlice::HeldSlice(const Plan& plan, int rank, Versions* versions)
+    : model_(plan.job().model()),
+      first_layer_(plan.ranks(rank).first_layer()),
+      versions_(versions),
+      held_(AtStart(plan, rank)) {}
+
+Slice HeldSlice::AtStart(const Plan& plan, int rank) {
+  return Deals(plan) ? SliceOf(plan, rank, RoundOf(plan, plan.start_step())) : Slice();
+}
+
+absl::Status HeldSlice::Check(const Slice& units, size_t values) const {
+  const int64_t elements = units.size() == held_.size() ? SliceElements(model_, units) : -1;
+  if (elements == static_cast<int64_t>(values)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(values, " weights for a slice of ", units.size(),
+                                                 " layers that has ", elements));
+}
+
+absl::Status HeldSlice::Read(const Slice& units, absl::Span<float> out) {
+  RETURN_IF_ERROR(Check(units, out.size()));
+  for (size_t l = 0; l < units.size(); ++l) {
+    if (!Contains(held_[l].heads, units[l].heads) || !Contains(held_[l].units, units[l].units))
+      return absl::InvalidArgumentError("reading units that the slice does not hold");
+  }
+  return Guarded("reading a slice", [&] {
+    ForDealt(model_, first_layer_, units, &versions_->newest().parameters,
+             [&](Parameter* p, const std::vector<int64_t>& places, int64_t from) {
+               const at::Tensor value = p->value.detach();
+               const at::Tensor taken =
+                   at::index_select(value, p->spec.axis(),
+                                    IndexOf(Among(p->spec.places, places), value))
+                       .contiguous();
+               CopyOut(taken.view({-1}), out.data() + from);
+             });
+    return absl::OkStatus();
+  });
+}
+
+absl::Status HeldSlice::Hold(const Slice& next) {
+  if (next.size() != held_.size())
+    return absl::InvalidArgumentError(absl::StrCat("a slice of ", next.size(), " layers"));
+  for (size_t l = 0; l < next.size(); ++l) {
+    if (next[l].dealt != held_[l].dealt || next[l].heads.size() != held_[l].heads.size() ||
+        next[l].units.size() != held_[l].units.size())
+      return absl::InvalidArgumentError("a deal that changes the size of a slice");
+  }
+  const absl::Status status = Guarded("taking another slice", [&] {
+    const c10::AutoGradMode no_gradients(false);
+    for (Parameter& p : versions_->newest().parameters) {
+      if (!p.spec.dealt()) continue;
+      std::vector<int64_t> places =
+          DealtPlaces(model_, p.spec.dealt_by, next[p.spec.layer - first_layer_]);
+      at::Tensor value = p.value.detach();
+      if (together_) {
+        value.copy_(at::index_select(p.whole, p.spec.axis(), IndexOf(places, value)));
+      } else {
+        std::vector<int64_t> kept;
+        std::set_intersection(places.begin(), places.end(), p.spec.places.begin(),
+                              p.spec.places.end(), std::back_inserter(kept));
+        const at::Tensor stay =
+            at::index_select(value, p.spec.axis(), IndexOf(Among(p.spec.places, kept), value));
+        value.index_copy_(p.spec.axis(), IndexOf(Among(places, kept), value), stay);
+      }
+      p.spec.places = std::move(places);
+      p.state.exp_avg.zero_();
+      p.state.exp_avg_sq.zero_();
+    }
+    return absl::OkStatus();
+  });
+  versions_->Changed();
+  held_ = next;
+  steps_ = 0;
+  return status;
+}
+
+absl::Status HeldSlice::Write(const Slice& units, absl::Span<const float> in) {
+  RETURN_IF_ERROR(Check(units, in.size()));
+  for (size_t l = 0; l < units.size(); ++l) {
+    if (!Contains(held_[l].heads, units[l].heads) || !Contains(held_[l].units, units[l].units))
+      return absl::InvalidArgumentError("writing units that the slice does not hold");
+  }
+  versions_->Changed();
+  return Guarded("writing a slice", [&] {
+    const c10::AutoGradMode no_gradients(false);
+    ForDealt(model_, first_layer_, units, &versions_->newest().parameters,
+             [&](Parameter* p, const std::vector<int64_t>& places, int64_t from) {
+               Put(p->spec, Among(p->spec.places, places), in.data() + from, p->value.detach());
+             });
+    return absl::OkStatus();
+  });
+}
+
+absl::Status HeldSlice::BeginWhole() {
+  together_ = true;
+  return Guarded("the whole model beside a slice", [&] {
+    const c10::AutoGradMode no_gradients(false);
+    for (Parameter& p : versions_->newest().parameters) {
+      if (!p.spec.dealt()) continue;
+      p.whole = at::zeros(p.spec.whole, p.value.options().requires_grad(false));
+      p.whole.index_copy_(p.spec.axis(), IndexOf(p.spec.places, p.whole), p.value.detach());
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::Status HeldSlice::WriteWhole(const Slice& units, absl::Span<const float> in) {
+  RETURN_IF_ERROR(Check(units, in.size()));
+  if (!together_) return absl::FailedPreconditionError("the whole model is not together");
+  return Guarded("writing the whole model", [&] {
+    const c10::AutoGradMode no_gradients(false);
+    ForDealt(model_, first_layer_, units, &versions_->newest().parameters,
+             [&](Parameter* p, const std::vector<int64_t>& places, int64_t from) {
+               Put(p->spec, places, in.data() + from, p->whole);
+             });
+    return absl::OkStatus();
+  });
+}
+
+void HeldSlice::EndWhole() {
+  together_ = false;
+  for (Parameter& p : versions_->newest().parameters) p.whole = at::Tensor();
+}
+
+BlockShape HeldSlice::ShapeOf(int layer, bool whole) const {
+  const LayerSlice& held = held_[layer - first_layer_];
+  if (whole || !held.dealt) return {model_.heads()};
+  const auto heads = static_cast<int64_t>(held.heads.size());
+  return {heads, model_.heads() / static_cast<double>(heads),
+          UnitsOf(model_) / static_cast<double>(held.units.size())};
+}
+
+void WriteHeld(int64_t first, absl::Span<const float> in, const Parameter& parameter) {
+  const ParameterSpec& spec = parameter.spec;
+  const bool of_rows = spec.axis() == 0 && spec.shape.size() > 1;
+  const int64_t columns = spec.whole.back(), held_columns = spec.shape.back();
+  const std::vector<int64_t>& places = spec.places;
+  const auto before = [&](int64_t place) {
+    return std::lower_bound(places.begin(), places.end(), place) - places.begin();
+  };
+  std::vector<bool> is_held(static_cast<size_t>(spec.whole[spec.axis()]));
+  for (const int64_t place : places) is_held[place] = true;
+  // What is held of a range of the whole one lies together: both are in the same order.
+  int64_t begin = 0;
+  if (of_rows) {
+    const int64_t row = first / columns;
+    begin = before(row) * columns + (is_held[row] ? first % columns : 0);
+  } else {
+    begin = first / columns * held_columns + before(first % columns);
+  }
+  std::vector<float> values;
+  for (size_t i = 0; i < in.size(); ++i) {
+    const int64_t at = first + static_cast<int64_t>(i);
+    if (is_held[of_rows ? at / columns : at % columns]) values.push_back(in[i]);
+  }
+  if (values.empty()) return;
+  CopyIn(values.data(),
+         parameter.value.detach().view({-1}).narrow(0, begin, static_cast<int64_t>(values.size())));
+}
+
+}  // namespace isthmus::engine
