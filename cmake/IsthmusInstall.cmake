@@ -109,7 +109,8 @@ set(CPACK_COMPONENT_COORDINATOR_DESCRIPTION "trains one neural network on hosts 
  The program that plans, watches and keeps checkpoints, with rules and dashboards for Prometheus and Grafana.")
 set(CPACK_DEBIAN_DAEMON_PACKAGE_DEPENDS "libopenblas0-pthread | libopenblas0")  # the reference BLAS is 40 times slower
 set(CPACK_DEBIAN_CLI_PACKAGE_SUGGESTS "isthmusd, isthmus-coordinator, python3")
-set(CPACK_DEBIAN_COORDINATOR_PACKAGE_SUGGESTS "prometheus, isthmus")
+set(CPACK_DEBIAN_COORDINATOR_PACKAGE_RECOMMENDS "isthmus")  # phases of jobs start isthmus-multilevel
+set(CPACK_DEBIAN_COORDINATOR_PACKAGE_SUGGESTS "prometheus")
 set(CPACK_DEBIAN_DAEMON_PACKAGE_CONTROL_EXTRA
   "${deploy}/debian/daemon/postinst;${deploy}/debian/daemon/prerm;${deploy}/debian/daemon/postrm")
 set(CPACK_DEBIAN_COORDINATOR_PACKAGE_CONTROL_EXTRA

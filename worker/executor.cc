@@ -72,7 +72,7 @@ void Executor::Begin(int64_t step) {
   heard_.reset();
   result_ = StepResult();
   result_.groups.resize(groups_.size());
-  result_.learning_rate = LearningRate(plan_.job().recipe(), step);
+  result_.learning_rate = LearningRate(plan_.job().recipe(), plan_.plan().phase_start(), step);
 }
 
 void Executor::BeginPasses(int64_t step) {
@@ -482,7 +482,7 @@ absl::Status Executor::Step() {
   }
   skipped_in_a_row_ = 0;
   OptimizerStep step;
-  step.step = step_ + 1 - skipped_;
+  step.step = step_ + 1 - plan_.plan().phase_start() - skipped_;  // moments begin with the phase
   step.learning_rate = result_.learning_rate;
   step.gradient_scale =
       ClipScale(plan_.job().recipe().clip_norm(), std::sqrt(result_.decision.norm_sq()));

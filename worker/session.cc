@@ -222,7 +222,7 @@ absl::Status SessionImpl::TakeUpCodecStates() {
     ASSIGN_OR_RETURN(const std::string words, exchange.Settle());
     tell(words);
   }
-  if (!plan_->plan().from_checkpoint() || step == 0) return absl::OkStatus();
+  if (!plan_->goes_on()) return absl::OkStatus();
   for (const auto& group : executor_->groups()) {
     if (group == nullptr) continue;
     ASSIGN_OR_RETURN(const std::string words, group->LoadStates());

@@ -54,6 +54,11 @@ absl::Status SessionPlan::Check() {
   if (plan_.start_step() < 0 || plan_.start_step() > recipe.steps()) {
     return Wrong(absl::StrCat("it starts at step ", plan_.start_step(), " of ", recipe.steps()));
   }
+  if (plan_.phase_start() < 0 || plan_.phase_start() > plan_.start_step() ||
+      (begins_phase() && !plan_.from_checkpoint())) {
+    return Wrong(absl::StrCat("it starts at step ", plan_.start_step(), " of phase ",
+                              plan_.phase() + 1, ", which begins after ", plan_.phase_start()));
+  }
   const DataPosition& data = plan_.data();
   if (data.epoch() < 0 || data.offset() < 0 || data.samples() < data.offset())
     return Wrong("its position in the data can't be");

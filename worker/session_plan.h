@@ -79,6 +79,14 @@ class SessionPlan {
   // This replica's samples of each step from plan.start_step on, in a text of `train_samples`.
   SampleOrder MakeOrder(int64_t train_samples) const;
 
+  // The first generation of a phase: weights are the phase's first ones, moments and codecs new.
+  bool begins_phase() const {
+    return plan_.phase() > 0 && plan_.start_step() == plan_.phase_start();
+  }
+  // It takes up all that the checkpoint of start_step holds.
+  bool goes_on() const {
+    return plan_.from_checkpoint() && plan_.start_step() > 0 && !begins_phase();
+  }
   int64_t end_step() const { return job().recipe().steps(); }
   // Replicas make steps by themselves and then agree (proto/plan/agreements.h). Weights are
   // validated and stored where they agree on all of them, at the first such step that is due.

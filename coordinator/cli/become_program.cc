@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/cli/testnet/process.h"
+#include "base/process.h"
 
 namespace isthmus::cli {
 

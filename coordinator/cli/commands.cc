@@ -1,5 +1,6 @@
 #include "coordinator/cli/commands.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -10,6 +11,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/file/durable_file.h"
+#include "base/file/read_file.h"
 #include "base/status.h"
 #include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/interruptible_client.h"
@@ -24,6 +26,8 @@
 #include "coordinator/cli/view/views.h"
 #include "coordinator/cli/view/watch_view.h"
 #include "coordinator/cli/watching.h"
+#include "proto/job/checkpoint_state.h"
+#include "proto/job/phases.h"
 #include "proto/plan/groups.h"
 
 namespace isthmus::cli {
@@ -141,7 +145,8 @@ absl::Status NeedsResume(absl::string_view flag) {
 
 // Reads model.init_from; `job` gets what comes from there.
 absl::StatusOr<ImportedGpt2> ReadInit(JobSpec* job, Console* console) {
-  ASSIGN_OR_RETURN(ImportedGpt2 model, ReadGpt2(job->model().init_from(), job->model()));
+  ASSIGN_OR_RETURN(ImportedGpt2 model,
+                   ReadGpt2(job->model().init_from(), PhaseJob(*job, 0).model()));
   for (const std::string& warning : model.warnings)
     console->Err(absl::StrCat("warning: ", Printable(warning), "\n"));
   job->mutable_model()->set_norm_epsilon(model.norm_epsilon);
@@ -394,6 +399,24 @@ int RunCheckpoints(const ClientOptions& client, const CheckpointsOptions& option
   return kExitOk;
 }
 
+namespace {
+
+// state.json of the checkpoint that `weights` asks for. `path` is free for a moment.
+absl::StatusOr<CheckpointState> FetchState(Client* client, const FetchCheckpointRequest& weights,
+                                           const std::string& path) {
+  constexpr int64_t kMaxStateBytes = 1 << 20;
+  FetchCheckpointRequest request = weights;
+  request.set_what("state");
+  ASSIGN_OR_RETURN(const Client::Fetched fetched,
+                   client->FetchCheckpoint(request, path, nullptr, nullptr));
+  const absl::StatusOr<std::string> json = ReadSmallFile(path, kMaxStateBytes);
+  std::remove(path.c_str());
+  RETURN_IF_ERROR(json.status());
+  return ParseCheckpointState(*json, fetched.step);
+}
+
+}  // namespace
+
 int RunExport(const ClientOptions& client, const ExportOptions& options, Console* console) {
   InterruptibleClient caller;
   const absl::Status opened = caller.Open(client);
@@ -420,9 +443,16 @@ int RunExport(const ClientOptions& client, const ExportOptions& options, Console
     console->Err(absl::StrCat("isthmus: the coordinator serves as many exports as it may; ", before,
                               before == 1 ? " is" : " are", " before this one\n"));
   };
+  ModelSpec model = job->plan().job().model();
   const absl::Status status = WriteExport(
-      options.dir, options.force, job->plan().job().model(),
+      options.dir, options.force, model,
       [&](const std::string& path) -> absl::Status {
+        if (job->phases() > 0) {  // the checkpoint's shape may be that of another phase
+          ASSIGN_OR_RETURN(const CheckpointState state,
+                           FetchState(caller.client.get(), fetch, path + ".state"));
+          fetch.set_step(state.step);
+          if (state.job.has_value()) model = state.job->model();
+        }
         ASSIGN_OR_RETURN(fetched, caller.client->FetchCheckpoint(fetch, path, progress, waits));
         return absl::OkStatus();
       },

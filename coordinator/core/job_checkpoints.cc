@@ -23,8 +23,9 @@ std::string FallBack(const JobStatus& s) {
 }
 
 // Nothing is left to do but to store the last one.
-bool AtItsEnd(const JobStatus& s) {
-  return s.state() == JOB_STOPPING || (s.state() == JOB_RUNNING && s.step() >= s.steps());
+bool AtItsEnd(const Job& job) {
+  const JobStatus& s = job.status;
+  return s.state() == JOB_STOPPING || (s.state() == JOB_RUNNING && s.step() >= EndOf(job));
 }
 
 }  // namespace
@@ -38,8 +39,8 @@ void JobTable::OnCheckpoint(const std::string& job_id, int64_t step, absl::Time 
   job->checkpoint_trouble.clear();
   if (step >= job->kept_step) job->kept_step = -1;
   job->progressed = now;
-  if (step >= job->status.steps()) Revive(job, now);  // all was done while nobody was heard
-  SetStep(job, std::max(job->status.step(), step));   // its records may be lost
+  if (step >= EndOf(*job)) Revive(job, now);         // all was done while nobody was heard
+  SetStep(job, std::max(job->status.step(), step));  // its records may be lost
   if (job->active() && job->status.cause().kind() == FailureCause::CHECKPOINT_HELD)
     SetState(job, job->status.state(), "", now);
   const bool resumed = job->status.state() == JOB_PENDING && job->status.generation() != 0;
@@ -173,7 +174,7 @@ bool JobTable::OnCheckpointFailed(const std::string& job_id, uint64_t generation
                                      more > 0 ? absl::StrCat(" and ", more, " before it") : "",
                                      " could not be: ", all, ". ", FallBack(s));
   const std::string held = absl::StrCat("the last checkpoint is held and tried again: ", all);
-  const bool at_its_end = AtItsEnd(s);
+  const bool at_its_end = AtItsEnd(*job);
   const bool said = !at_its_end || (s.cause().kind() == FailureCause::CHECKPOINT_HELD &&
                                     s.reason() == held.substr(0, kMaxReasonBytes));
   if (!first && said && trouble == job->checkpoint_trouble) return false;  // nothing to be stored

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/core/format.h"
 #include "coordinator/core/jobs.h"
+#include "proto/job/phases.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -163,7 +164,7 @@ Commands JobTable::Fail(Job* job, FailureCause cause, const std::string& reason,
   }
   const JobStatus& s = job->status;
   const bool stopping = s.state() == JOB_STOPPING;
-  const int64_t reached = stopping ? std::min(s.step(), s.steps()) : s.steps();
+  const int64_t end = EndOf(*job), reached = stopping ? std::min(s.step(), end) : end;
   if (s.checkpoint_step() >= reached && s.checkpoint_step() > 0) {  // nothing is lost
     EndInOrder(job, words, now);
     return out;
@@ -185,7 +186,7 @@ Commands JobTable::Fail(Job* job, FailureCause cause, const std::string& reason,
 
 void JobTable::MaybeFinish(Job* job, absl::Time now) {
   if (!job->active()) return;
-  const bool whole = job->status.checkpoint_step() >= job->status.steps();
+  const bool whole = job->status.checkpoint_step() >= EndOf(*job);
   for (const StageState& s : job->stages) {
     if (!s.ended && !((s.idle || s.gone_since.has_value()) && whole)) return;
   }
@@ -209,10 +210,32 @@ void JobTable::EndInOrder(Job* job, const std::string& but, absl::Time now) {
            now);
   } else if (s.state() == JOB_STOPPING) {
     SetEnd(job, JOB_STOPPED, absl::StrCat("stopped by the user", note), now);
+  } else if (s.checkpoint_step() >= EndOf(*job) || s.step() >= EndOf(*job)) {
+    AwaitPhase(job, note, now);
   } else {
     SetEnd(job, JOB_STOPPED,
            absl::StrCat("its daemons ended in good order after step ", s.step(), note), now);
   }
+}
+
+// Its phase is done, and another one follows: it waits as a job does that is gone on with.
+void JobTable::AwaitPhase(Job* job, const std::string& note, absl::Time now) {
+  SetStep(job, std::max(job->status.step(), EndOf(*job)));
+  job->wait_for_nodes = true;
+  job->step_asked = job->accepts_changes = false;
+  const int phases = job->status.phases();
+  SetState(job, JOB_PENDING,
+           absl::StrCat(PhaseWords(job->plan.phase(), phases), " is done", note, "; ",
+                        PhaseWords(job->plan.phase() + 1, phases), " begins"),
+           now);
+}
+
+void JobTable::PhaseFailed(const std::string& id, const std::string& why, absl::Time now) {
+  Job* job = Mutable(id);
+  if (job == nullptr || job->status.state() != JOB_PENDING) return;
+  const int phase = PhaseAfter(job->spec, std::max<int64_t>(0, job->status.checkpoint_step()));
+  SetEnd(job, JOB_PAUSED,
+         absl::StrCat(PhaseWords(phase, job->spec.phases_size()), " could not begin: ", why), now);
 }
 
 }  // namespace isthmus::coordinator

@@ -90,7 +90,7 @@ Commands JobTable::OnEvent(const std::string& node_id, const SessionEvent& event
     case SessionEvent::FINISHED:
       if (s.ended) return {};
       s.prepared = s.ended = true;
-      SetStep(job, std::max(job->status.step(), std::min(event.step(), job->status.steps())));
+      SetStep(job, std::max(job->status.step(), std::min(event.step(), EndOf(*job))));
       Touch(job);
       MaybeFinish(job, now);
       return {};
@@ -135,6 +135,7 @@ void JobTable::KeepRecord(Job* job, MergedStep merged, int64_t unix_ms) {
   for (const StepRecord& r : merged.stages) AddBytes(r, job->plan, &job->boundaries);
   JobRecord& m = merged.record;
   m.set_unix_ms(unix_ms);
+  m.set_phase(job->plan.phase());
   JobStatus& s = job->status;
   SetStep(job, std::max(s.step(), m.step() + 1));
   s.set_loss(m.loss());
@@ -292,7 +293,7 @@ Commands JobTable::TickStalls(Job* job, const Membership& members, absl::Time no
   if (job->status.state() != JOB_RUNNING) return {};
   const Deadlines& d = job->plan.deadlines();
   const bool first = job->status.step() == job->plan.start_step();
-  const bool last = job->status.step() >= job->status.steps();  // its checkpoint is being stored
+  const bool last = job->status.step() >= EndOf(*job);  // its checkpoint is being stored
   const absl::Duration limit = absl::Milliseconds(first  ? std::max(d.first_step_ms(), d.step_ms())
                                                   : last ? std::max(d.checkpoint_ms(), d.step_ms())
                                                          : d.step_ms());

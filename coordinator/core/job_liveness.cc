@@ -19,7 +19,7 @@ bool Gone(const StageState& s) { return !s.ended && s.gone_since.has_value(); }
 absl::Duration Patience(const Job& job, absl::Duration lease) {
   const Deadlines& d = job.plan.deadlines();
   const bool first = job.status.step() == job.plan.start_step();
-  const bool done = job.status.step() >= job.status.steps();  // the last checkpoint is under way
+  const bool done = job.status.step() >= EndOf(job);  // the last checkpoint is under way
   const int64_t step_ms = first ? std::max(d.first_step_ms(), d.step_ms()) : d.step_ms();
   return std::max(lease, absl::Milliseconds(done ? d.drain_ms() : step_ms / 2));
 }

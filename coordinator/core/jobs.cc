@@ -9,8 +9,39 @@
 #include "coordinator/core/format.h"
 #include "proto/data/data_position.h"
 #include "proto/job/job_state.h"
+#include "proto/job/phases.h"
+#include "proto/model/model_cost.h"
 
 namespace isthmus::coordinator {
+namespace {
+
+// What is left, in steps of the running phase: those of another one take the time of its
+// operations.
+double StepsLeft(const Job& job) {
+  const JobStatus& s = job.status;
+  if (job.spec.phases().empty())
+    return static_cast<double>(std::max<int64_t>(0, s.steps() - s.step()));
+  const auto flops = [&](int phase) {
+    const ModelSpec model = PhaseJob(job.spec, phase).model();
+    return StageCost(model, 0, model.layers(), 1).flops();
+  };
+  double steps = 0;
+  for (int p = s.phase(); p < job.spec.phases_size(); ++p) {
+    const int64_t from = std::max(s.step(), PhaseStart(job.spec, p));
+    steps += static_cast<double>(std::max<int64_t>(0, PhaseEnd(job.spec, p) - from)) * flops(p);
+  }
+  return steps / flops(s.phase());
+}
+
+}  // namespace
+
+int64_t EndOf(const Job& job) {
+  return job.plan.has_job() ? job.plan.job().recipe().steps() : job.status.steps();
+}
+
+std::string PhaseWords(int phase, int phases) {
+  return absl::StrCat("phase ", phase + 1, " of ", phases);
+}
 
 Command StopCommand(const std::string& node_id, const std::string& job_id, uint64_t generation,
                     bool graceful, const std::string& reason) {
@@ -111,8 +142,7 @@ JobStatus JobTable::Status(const Job& job, absl::Time now) const {
   }
   if (seconds > 0) s.set_tokens_per_s(tokens / seconds);
   const double step_s = steps > 0 ? seconds / steps : job.plan.predicted_step_s();
-  s.set_eta_s(
-      job.active() && job.validates < 0 ? step_s * std::max<int64_t>(0, s.steps() - s.step()) : 0);
+  s.set_eta_s(job.active() && job.validates < 0 ? step_s * StepsLeft(job) : 0);
   return s;
 }
 
@@ -208,6 +238,7 @@ absl::Status JobTable::Add(const std::string& id, uint64_t number, const JobSpec
   job.status.set_job_id(id);
   job.status.set_name(spec.name());
   job.status.set_steps(spec.recipe().steps());
+  job.status.set_phases(spec.phases_size());
   job.status.set_checkpoint_step(-1);
   job.status.set_submitted_unix_ms(unix_ms);
   job.status.set_state(JOB_PENDING);
@@ -236,13 +267,15 @@ absl::Status JobTable::SetWaiting(const std::string& id, const JobSpec& spec,
   job->because.clear();
   job->status.set_out_of_touch(false);
   job->status.set_steps(spec.recipe().steps());
+  job->status.set_phases(spec.phases_size());
   if (step_asked.has_value()) job->status.set_checkpoint_step(*step_asked);
   job->status.set_state(JOB_PENDING);
   Touch(job);
   return absl::OkStatus();
 }
 
-absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan, absl::Time now) {
+absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan, absl::Time now,
+                                         const JobSpec* whole) {
   Job* job = Mutable(id);
   if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
   if (job->active())
@@ -268,7 +301,7 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   }
   if (!SameCut(job->plan, plan)) job->boundaries.clear();
   job->plan = plan;
-  job->spec = plan.job();
+  job->spec = whole != nullptr ? *whole : plan.job();
   job->wait_for_nodes = job->step_asked = job->accepts_changes = false;
   job->stages.assign(plan.ranks_size(), StageState());
   job->merger = RecordMerger(plan.generation(), plan.ranks_size(), plan.start_step());
@@ -284,7 +317,9 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   JobStatus& s = job->status;
   s.set_generation(plan.generation());
   SetStep(job, plan.start_step());
-  s.set_steps(plan.job().recipe().steps());
+  s.set_steps(job->spec.recipe().steps());
+  s.set_phase(plan.phase());
+  s.set_phases(job->spec.phases_size());
   s.set_checkpoint_step(plan.from_checkpoint() ? plan.start_step() : -1);
   s.set_failed_checkpoints(0);
   s.set_out_of_touch(false);
@@ -350,7 +385,11 @@ absl::StatusOr<Commands> JobTable::Stop(const std::string& id, bool at_once, abs
   Job* job = Mutable(id);
   if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
   if (job->status.state() == JOB_PENDING) {
-    SetEnd(job, JOB_STOPPED, "stopped by the user before it started", now);
+    const bool between = BeginsPhase(job->spec, job->status.checkpoint_step());
+    SetEnd(job, JOB_STOPPED,
+           between ? "stopped by the user between two phases"
+                   : "stopped by the user before it started",
+           now);
     return Commands();
   }
   if (!job->active()) {

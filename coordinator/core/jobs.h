@@ -146,6 +146,12 @@ struct Job {
   }
 };
 
+// The step that its generation ends at: that of the job, or of a phase of it.
+int64_t EndOf(const Job& job);
+
+// "phase 2 of 3".
+std::string PhaseWords(int phase, int phases);
+
 // What a resume goes on from and what is lost, in words.
 std::string CheckpointWords(const Job& job);
 
@@ -187,7 +193,9 @@ class JobTable {
 
   // Sends `plan` (a new generation, complete) to its daemons: STARTING. The job is PENDING or has
   // ended; its records from plan.start_step on are dropped (Dirty.truncated).
-  absl::StatusOr<Commands> Start(const std::string& id, const Plan& plan, absl::Time now);
+  // `whole`: the job with all its phases, where `plan` is of one of them.
+  absl::StatusOr<Commands> Start(const std::string& id, const Plan& plan, absl::Time now,
+                                 const JobSpec* whole = nullptr);
 
   // Why a PENDING job has not started, for its status.
   void SetPendingReason(const std::string& id, const std::string& reason);
@@ -196,6 +204,9 @@ class JobTable {
   // FailedPrecondition: it has not ended, or is being removed.
   absl::Status SetWaiting(const std::string& id, const JobSpec& spec,
                           std::optional<int64_t> step_asked, bool accepts_changes);
+
+  // A PENDING job's next phase can't begin: the job pauses.
+  void PhaseFailed(const std::string& id, const std::string& why, absl::Time now);
 
   Commands OnEvent(const std::string& node_id, const SessionEvent& event, absl::Time now);
   absl::Status OnStep(const std::string& node_id, const StepRecord& record, absl::Time now,
@@ -279,6 +290,7 @@ class JobTable {
                    const std::string& except_node) const;
   Commands BeginStop(Job* job, const std::string& reason, const std::string& words, absl::Time now);
   void EndInOrder(Job* job, const std::string& but, absl::Time now);
+  void AwaitPhase(Job* job, const std::string& note, absl::Time now);
   static void SetStep(Job* job, int64_t step);
   void MaybeRun(Job* job, absl::Time now);
   void MaybeFinish(Job* job, absl::Time now);

@@ -16,6 +16,7 @@
 #include "proto/data/data_position.h"
 #include "proto/job/field_text.h"
 #include "proto/job/job_defaults.h"
+#include "proto/job/phases.h"
 #include "proto/model/recipe.h"
 
 namespace isthmus::coordinator {
@@ -28,7 +29,7 @@ using google::protobuf::Message;
 bool IsSkipped(absl::string_view path) {
   // The planner lowers the memory of buffers by itself. Of the model only init_from may differ, and
   // a resume does not read it.
-  return path == "name" || path == "compression.buffer_memory_bytes" ||
+  return path == "name" || path == "compression.buffer_memory_bytes" || path == "phases" ||
          absl::StartsWith(path, "model.");
 }
 
@@ -77,13 +78,20 @@ bool SameRate(double a, double b) {
   return std::abs(a - b) <= 1e-12 * std::max(std::abs(a), std::abs(b));
 }
 
-// Whether any step from `step` on has another rate. Schedules are a line or a cosine between their
+// Where a run, or a phase of one, goes on: `step` of one that began after `start`.
+struct GoesOn {
+  int64_t start = 0;
+  int64_t step = 0;
+};
+
+// Whether any step from `at` on has another rate. Schedules are a line or a cosine between their
 // corners: those, and places between them, tell.
-bool RatesDiffer(const RecipeSpec& before, const RecipeSpec& after, int64_t step) {
+bool RatesDiffer(const RecipeSpec& before, const RecipeSpec& after, const GoesOn& at) {
   constexpr int kPlaces = 64;
+  const int64_t step = at.step;
   std::vector<int64_t> steps;
   for (const RecipeSpec* r : {&before, &after}) {
-    for (int64_t corner : {r->warmup_steps(), r->steps()}) {
+    for (int64_t corner : {at.start + r->warmup_steps(), r->steps()}) {
       for (int64_t near : {corner - 1, corner, corner + 1}) steps.push_back(near);
     }
   }
@@ -91,7 +99,7 @@ bool RatesDiffer(const RecipeSpec& before, const RecipeSpec& after, int64_t step
     steps.push_back(step + (after.steps() - 1 - step) / kPlaces * i);
   return std::any_of(steps.begin(), steps.end(), [&](int64_t s) {
     s = std::clamp(s, step, std::max(step, after.steps() - 1));
-    return !SameRate(LearningRate(before, s), LearningRate(after, s));
+    return !SameRate(LearningRate(before, at.start, s), LearningRate(after, at.start, s));
   });
 }
 
@@ -112,9 +120,10 @@ void ExplainRecipe(const JobSpec& before, const JobSpec& after, FieldChange* cha
   }
 }
 
-void AddRate(const RecipeSpec& before, const RecipeSpec& after, int64_t step,
+void AddRate(const RecipeSpec& before, const RecipeSpec& after, const GoesOn& at,
              std::vector<FieldChange>* out) {
-  const double was = LearningRate(before, step), is = LearningRate(after, step);
+  const int64_t step = at.step;
+  const double was = LearningRate(before, at.start, step), is = LearningRate(after, at.start, step);
   if (SameRate(was, is)) return;
   FieldChange change;
   change.set_field(absl::StrCat("learning rate at step ", step + 1));
@@ -151,6 +160,66 @@ bool AddText(const JobSpec& before, uint64_t was, const JobSpec& after, uint64_t
   return true;
 }
 
+// ---- phases ----
+
+std::string PhaseText(const JobSpec& job, int phase) {
+  return absl::StrCat(job.phases(phase).steps(), " steps of ", PhaseShapeWords(job, phase));
+}
+
+absl::Status IsDone(int phase, absl::string_view field, absl::string_view is, absl::string_view was,
+                    int64_t step) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("resume: phases[", phase, "].", field, " is ", is, " and was ", was,
+                   " in the run that wrote ", "checkpoint ", step,
+                   ", which is made of it: put it back, or submit a new job"));
+}
+
+// What checkpoint `step` is made of has to be what it was.
+absl::Status CheckDone(const JobSpec& before, const JobSpec& job, int64_t step) {
+  if (before.phases().empty() != job.phases().empty())
+    return absl::FailedPreconditionError(absl::StrCat(
+        "resume: the run that wrote checkpoint ", step,
+        before.phases().empty() ? " had no phases" : " had phases, and the job has none now",
+        ": submit a new job"));
+  if (before.phases().empty()) return absl::OkStatus();
+  const int last = PhaseOfCheckpoint(before, step);
+  if (last >= job.phases_size())
+    return absl::FailedPreconditionError(
+        absl::StrCat("resume: phases: there are ", job.phases_size(), ", and checkpoint ", step,
+                     " is of ", PhaseText(before, last), ", one after them"));
+  for (int p = 0; p <= last; ++p) {
+    const PhaseSpec &was = before.phases(p), &is = job.phases(p);
+    for (const char* name : {"steps", "layers", "heads", "alpha", "width_groups", "depth_groups"}) {
+      const FieldDescriptor* field = PhaseSpec::descriptor()->FindFieldByName(name);
+      const std::string then = FieldText(was, field), now = FieldText(is, field);
+      const bool longer = p == last && field->number() == PhaseSpec::kStepsFieldNumber &&
+                          is.steps() >= step - PhaseStart(before, p);
+      if (then != now && !longer) return IsDone(p, name, now, then, step);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Of the phase of the checkpoint and those after it. `rates`: its learning rates differ.
+void AddPhases(const JobSpec& before, const JobSpec& job, const GoesOn& at, bool rates,
+               std::vector<FieldChange>* out) {
+  const int from = PhaseOfCheckpoint(before, at.step);
+  for (int p = from; p < std::max(before.phases_size(), job.phases_size()); ++p) {
+    const std::string path = absl::StrCat("phases[", p, "]");
+    if (p >= before.phases_size() || p >= job.phases_size()) {
+      FieldChange& change = out->emplace_back();
+      change.set_field(path);
+      change.set_before(p < before.phases_size() ? PhaseText(before, p) : "none");
+      change.set_after(p < job.phases_size() ? PhaseText(job, p) : "none");
+      change.set_alters_run(true);
+      continue;
+    }
+    const size_t first = out->size();
+    Differences(before.phases(p), job.phases(p), path + ".", out);
+    for (size_t i = first; i < out->size(); ++i) (*out)[i].set_alters_run(p > from || rates);
+  }
+}
+
 }  // namespace
 
 absl::Status SameModel(const ModelSpec& a, const ModelSpec& b) {
@@ -172,12 +241,21 @@ absl::Status SameModel(const ModelSpec& a, const ModelSpec& b) {
 }
 
 absl::StatusOr<Resume> CompareRuns(const CheckpointState& state, const JobSpec& ran,
-                                   const JobSpec& job, const DataNow& now) {
+                                   const JobSpec& all, const DataNow& now) {
   JobSpec before = state.job.has_value() ? *state.job : ran;
   FillDefaults(&before);  // of fields that the version which ran it did not have
+  RETURN_IF_ERROR(CheckDone(before, all, state.step));
+  const int phase = PhaseOfCheckpoint(all, state.step);
+  const bool phased = !all.phases().empty();
+  const JobSpec job = PhaseJob(all, phase);
+  const GoesOn at{PhaseStart(all, phase), state.step};
+  const bool goes_on = !BeginsPhase(all, state.step);  // in the schedule of that phase
   Resume out;
   Differences(before, job, "", &out.changes);
-  const bool rates = RatesDiffer(before.recipe(), job.recipe(), state.step);
+  const auto of_phases = [&](const FieldChange& c) { return phased && IsOfTheRate(c.field()); };
+  out.changes.erase(std::remove_if(out.changes.begin(), out.changes.end(), of_phases),
+                    out.changes.end());
+  const bool rates = goes_on && RatesDiffer(before.recipe(), job.recipe(), at);
   bool other_samples = false;
   for (FieldChange& change : out.changes) {
     if (change.field() == "seed" || change.field() == "data.format" ||
@@ -188,7 +266,8 @@ absl::StatusOr<Resume> CompareRuns(const CheckpointState& state, const JobSpec& 
     change.set_alters_run(IsOfTheRate(change.field()) ? rates : !IsOfTheManner(change.field()));
     ExplainRecipe(before, job, &change);
   }
-  AddRate(before.recipe(), job.recipe(), state.step, &out.changes);
+  if (phased) AddPhases(before, all, at, rates, &out.changes);
+  if (goes_on) AddRate(before.recipe(), job.recipe(), at, &out.changes);
   const bool other_text = AddText(before, state.corpus_contents, job, now.contents, &out.changes);
   const int64_t batch = before.recipe().global_batch();
   if (state.position.has_value()) {

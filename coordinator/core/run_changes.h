@@ -32,13 +32,14 @@ struct Resume {
   std::vector<FieldChange> changes;
 };
 
-// FailedPrecondition: a checkpoint goes on with its own model.
+// FailedPrecondition: a checkpoint goes on with its own model. For jobs without phases.
 absl::Status SameModel(const ModelSpec& before, const ModelSpec& after);
 
 // `state` is the checkpoint's; `ran` the job as it ran then, where `state` does not hold it;
-// `job`, with its defaults, goes on. FailedPrecondition: where the data stand can't be told.
+// `all`, with its defaults and all its phases, goes on. FailedPrecondition: where the data stand
+// can't be told, or a phase was changed that is done.
 absl::StatusOr<Resume> CompareRuns(const CheckpointState& state, const JobSpec& ran,
-                                   const JobSpec& job, const DataNow& now);
+                                   const JobSpec& all, const DataNow& now);
 
 // FailedPrecondition if a change alters the run: which ones, and what to do.
 absl::Status CheckAccepted(const std::vector<FieldChange>& changes, int64_t step);

@@ -55,6 +55,9 @@ class Writer {
       buffer_bytes = std::min(buffer_bytes, p.buffer_memory_bytes);
     plan.mutable_job()->mutable_compression()->set_buffer_memory_bytes(buffer_bytes);
     plan.mutable_job()->mutable_compression()->set_tied(FormatCodec(layout_.tied));
+    *plan.mutable_job()->mutable_phases() = {in_.phases.begin(), in_.phases.end()};
+    plan.set_phase(in_.phase);
+    plan.set_phase_start(in_.phase_start);
     plan.set_start_step(in_.start_step);
     plan.set_from_checkpoint(in_.from_checkpoint);
     if (in_.data.has_value()) *plan.mutable_data() = *in_.data;

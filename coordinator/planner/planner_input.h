@@ -36,7 +36,10 @@ struct AbsentNode {
 
 struct PlannerInput {
   std::string job_id;
-  JobSpec job;        // with defaults, valid
+  JobSpec job;                    // with defaults, valid; without phases: that of one of them
+  std::vector<PhaseSpec> phases;  // of the whole job; none: it has no phases
+  int phase = 0;                  // which of them `job` is, and the steps before it
+  int64_t phase_start = 0;
   Topology topology;  // daemons that are alive and free, and the links between them
   // By identity, for the words: what steps of jobs took against the measured reference block. The
   // daemons of `topology` are corrected by it already.

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
+#include "proto/job/phases.h"
 #include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
@@ -93,16 +94,20 @@ absl::StatusOr<bool> Checkpoints::FinishPart(const PutCheckpointHeader& header,
   EndPut(header.job_id());
   if (!complete.ok() || !*complete) return complete;
   int keep = 0;
+  std::vector<int64_t> needed;
   {
     MutexLock lock(&cores_->mutex);
     const Job* job = cores_->jobs.Find(header.job_id());
-    if (job != nullptr) keep = job->spec.checkpoint().keep();
+    if (job != nullptr) {
+      keep = job->spec.checkpoint().keep();
+      needed = PhaseEndsNeeded(job->spec, header.step());
+    }
     cores_->jobs.OnCheckpoint(header.job_id(), header.step(), SteadyNow());
     cores_->changed.SignalAll();
   }
   if (!part->made_whole()) return complete;  // it was: a part of it came again
   LogInfo("job ", header.job_id(), ": checkpoint of step ", header.step(), " is whole");
-  if (keep > 0) store_->Trim(header.job_id(), keep);
+  if (keep > 0) store_->Trim(header.job_id(), keep, needed);
   return complete;
 }
 
@@ -110,12 +115,14 @@ absl::StatusOr<ListCheckpointsReply> Checkpoints::List(const ListCheckpointsRequ
                                                        const Cancelled& cancelled) {
   std::string id = request.job();
   CheckpointStore::Run run;
+  JobSpec spec;
   ListCheckpointsReply reply;
   {
     MutexLock lock(&cores_->mutex);
     const Job* job = cores_->jobs.Find(request.job());
     if (job != nullptr) {
       id = job->id;
+      spec = job->spec;
       run = {job->plan.generation(), job->plan.start_step()};
       const std::vector<int64_t> kept = cores_->jobs.KeptSteps(*job);
       for (auto step = kept.rbegin(); step != kept.rend(); ++step) {
@@ -128,6 +135,10 @@ absl::StatusOr<ListCheckpointsReply> Checkpoints::List(const ListCheckpointsRequ
   }
   ASSIGN_OR_RETURN(auto list, store_->List(id, run, request.verify(), cancelled));
   for (CheckpointInfo& info : list) *reply.add_checkpoints() = std::move(info);
+  for (CheckpointInfo& info : *reply.mutable_checkpoints()) {
+    info.set_phase(PhaseOfCheckpoint(spec, info.step()));
+    info.set_phase_end(!spec.phases().empty() && info.step() == PhaseEnd(spec, info.phase()));
+  }
   return reply;
 }
 

@@ -20,8 +20,10 @@ Coordinator::Coordinator(CoordinatorOptions options, std::unique_ptr<StateLock> 
       recorder_(&cores_, store_.get(), options_.flush_every,
                 [this](const StoreBatch& stored) { checkpoints_.Sweep(stored); }),
       fetches_(&cores_, files_.get()),
-      submission_({&cores_, &daemons_, store_.get(), &recorder_, files_.get(), &checkpoints_},
-                  options_.patience, options_.try_pending),
+      phases_(&cores_, files_.get(), options_.run_multilevel),
+      submission_(
+          {&cores_, &daemons_, store_.get(), &recorder_, files_.get(), &checkpoints_, &phases_},
+          options_.patience, options_.try_pending),
       watches_(&cores_, store_.get(), &recorder_),
       queries_(&cores_, &daemons_),
       gauges_(&cores_),
@@ -40,6 +42,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Open(CoordinatorOption
   c->checkpoints_.LogOrphans();
   c->recorder_.Start();
   c->time_thread_ = std::thread([raw = c.get()] { raw->TimeLoop(); });
+  c->phases_.Start();
   c->submission_.Start();
   return c;
 }
@@ -56,6 +59,7 @@ void Coordinator::Stop() {
   fetches_.Stop();
   if (time_thread_.joinable()) time_thread_.join();
   recorder_.Stop();
+  phases_.Stop();
   submission_.Join();
 }
 

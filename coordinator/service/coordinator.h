@@ -1,6 +1,6 @@
 // The coordinator: makes the parts of the service, connects them, and lets time pass for them. What
 // a part does, owns and locks stands in its header. The order of locks: Checkpoints or Gauges, then
-// Cores, then Streams; Recorder and Fetches hold theirs alone.
+// Cores, then Streams or PhaseWeights; Recorder and Fetches hold theirs alone.
 //
 // Time thread: leases, deadlines, probes, stalled readers, every `tick`. Thread: any.
 #ifndef ISTHMUS_COORDINATOR_SERVICE_COORDINATOR_H_
@@ -17,6 +17,7 @@
 #include "coordinator/service/daemons.h"
 #include "coordinator/service/fetches.h"
 #include "coordinator/service/gauges.h"
+#include "coordinator/service/phase_weights.h"
 #include "coordinator/service/queries.h"
 #include "coordinator/service/recorder.h"
 #include "coordinator/service/submission.h"
@@ -41,6 +42,7 @@ struct CoordinatorOptions {
   absl::Duration try_pending = absl::Seconds(2);
   absl::Duration parts_patience = absl::Minutes(1);  // see Checkpoints
   TracesOptions traces;
+  RunMultilevel run_multilevel = RunMultilevelProgram;
 };
 
 class Coordinator {
@@ -76,6 +78,7 @@ class Coordinator {
   Checkpoints checkpoints_;
   Recorder recorder_;
   Fetches fetches_;
+  PhaseWeights phases_;
   Submission submission_;
   Watches watches_;
   Queries queries_;

@@ -68,6 +68,9 @@ void Gauges::SetJobs(absl::Time now) {
     Set("isthmus_job_step", "Committed steps of a job.", label, static_cast<double>(s.step()));
     Set("isthmus_job_generation", "Number of the job's current plan.", label,
         static_cast<double>(s.generation()));
+    if (s.phases() > 0)
+      Set("isthmus_job_phase", "Phase of a job with phases that runs, or ran last; 1: the first.",
+          label, s.phase() + 1);
     Set("isthmus_job_checkpoint_step", "Step of the newest whole checkpoint; -1: none.", label,
         static_cast<double>(s.checkpoint_step()));
     Set("isthmus_job_failed_checkpoints",

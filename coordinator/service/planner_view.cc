@@ -100,7 +100,9 @@ void WaitWhile(Cores* cores, absl::Duration patience, const Cancelled& cancelled
 }  // namespace
 
 void AddTopology(Cores* cores, bool with_busy, PlannerInput* in) {
-  if (const Job* job = cores->jobs.Find(in->job_id); job != nullptr && in->start_step > 0)
+  // A phase begins with codecs, and maybe daemons, of its own.
+  if (const Job* job = cores->jobs.Find(in->job_id);
+      job != nullptr && in->start_step > in->phase_start && job->plan.phase() == in->phase)
     in->previous = job->plan;
   const absl::Time now = SteadyNow();
   std::vector<std::string> ids;

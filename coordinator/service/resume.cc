@@ -160,12 +160,16 @@ absl::StatusOr<StartRequest> Resumer::Resume(const JobSpec& spec, const std::str
   if (!asked.model().has_norm_epsilon())
     asked.mutable_model()->set_norm_epsilon(NormEpsilon(ran.model()));
   ASSIGN_OR_RETURN(start.spec, CompleteJob(asked));
-  RETURN_IF_ERROR(SameModel(ran.model(), start.spec.model()));
+  // Of a job with phases CompareRuns tells whether it is the checkpoint's.
+  if (start.spec.phases().empty() && stored.phases().empty())
+    RETURN_IF_ERROR(SameModel(ran.model(), start.spec.model()));
   ASSIGN_OR_RETURN(const int64_t chosen, Choose(start.job_id, head, step));
   if (chosen >= 0) RETURN_IF_ERROR(store_->Verify(start.job_id, chosen, cancelled));
   start.from_checkpoint = chosen >= 0;
   start.start_step = std::max<int64_t>(0, chosen);
   RETURN_IF_ERROR(TakeUp(ran, &start));
+  if (start.start_step == 0)  // checkpoint 0 is a model that was read in: that of the first phase
+    RETURN_IF_ERROR(SameModel(PhaseJob(stored, 0).model(), PhaseJob(start.spec, 0).model()));
   return start;
 }
 

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "coordinator/service/cores.h"
 #include "coordinator/store/checkpoint_store.h"
+#include "proto/job/phases.h"
 
 namespace isthmus::coordinator {
 
@@ -19,7 +20,7 @@ struct StartRequest {  // what is to be started
   enum Kind { kNew, kResume, kPending };
   Kind kind = kNew;
   bool wait_for_nodes = false;
-  JobSpec spec;
+  JobSpec spec;  // with all its phases
   std::string job_id;
   int64_t start_step = 0;
   bool from_checkpoint = false;
@@ -33,6 +34,10 @@ struct StartRequest {  // what is to be started
   std::string given_up;
   // kResume: for which newer checkpoint it waits, in words: it can only be queued; empty: none.
   std::string waits_for;
+
+  // Of spec.phases: which one is started, and whether it begins.
+  int phase() const { return PhaseAfter(spec, start_step); }
+  bool begins_phase() const { return BeginsPhase(spec, start_step); }
 };
 
 constexpr int64_t kMaxJobBytes = 64 << 10;

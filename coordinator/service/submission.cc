@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "coordinator/planner/phase_words.h"
 #include "proto/job/job_state.h"
 #include "proto/plan/actions.h"
 #include "proto/plan/schedule.h"
@@ -84,7 +85,10 @@ PlanReply ReplyOf(PlannedJob planned, const StartRequest& request) {
 PlannerInput Submission::Snapshot(const StartRequest& request, bool with_busy) {
   PlannerInput in;
   in.job_id = request.job_id;
-  in.job = request.spec;
+  in.phase = request.phase();
+  in.phase_start = PhaseStart(request.spec, in.phase);
+  in.phases = {request.spec.phases().begin(), request.spec.phases().end()};
+  in.job = PhaseJob(request.spec, in.phase);
   in.start_step = request.start_step;
   in.from_checkpoint = request.from_checkpoint;
   in.data = request.data;
@@ -113,6 +117,7 @@ absl::StatusOr<PlanReply> Submission::MakePlan(const PlanRequest& asked,
     all = Snapshot(request, true);
   }
   absl::StatusOr<PlannedJob> planned = coordinator::MakePlan(free);
+  bool used_busy = false;
   if (!planned.ok() && CuredByDaemons(planned.status()) &&
       all.topology.nodes_size() > free.topology.nodes_size()) {
     absl::StatusOr<PlannedJob> later = coordinator::MakePlan(all);
@@ -120,10 +125,37 @@ absl::StatusOr<PlanReply> Submission::MakePlan(const PlanRequest& asked,
       later->warnings.push_back(
           absl::StrCat("this plan uses daemons that are busy now: ", planned.status().message()));
       planned = std::move(later);
+      used_busy = true;
     }
   }
   RETURN_IF_ERROR(planned.status());
+  RETURN_IF_ERROR(AddPhaseWords(request, used_busy ? all : free, &planned->plan));
   return ReplyOf(*std::move(planned), request);
+}
+
+absl::Status Submission::AddPhaseWords(const StartRequest& request, const PlannerInput& in,
+                                       Plan* plan) {
+  if (request.spec.phases().empty()) return absl::OkStatus();
+  std::vector<std::string> lines = {WorkWords(request.spec)};
+  for (int p = in.phase; p < request.spec.phases_size(); ++p) {
+    if (p == in.phase) {
+      lines.push_back(PhaseLine(request.spec, *plan));
+      continue;
+    }
+    PlannerInput later = in;
+    later.phase = p;
+    later.phase_start = later.start_step = PhaseStart(request.spec, p);
+    later.job = PhaseJob(request.spec, p);
+    later.from_checkpoint = true;
+    later.data.reset();
+    later.previous.Clear();
+    const absl::StatusOr<PlannedJob> planned = coordinator::MakePlan(later);
+    if (!planned.ok()) return Annotate(planned.status(), PhaseWords(p, request.spec.phases_size()));
+    lines.push_back(PhaseLine(request.spec, planned->plan));
+  }
+  lines.insert(lines.end(), plan->explanation().begin(), plan->explanation().end());
+  *plan->mutable_explanation() = {lines.begin(), lines.end()};
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> Submission::NewJobId(const std::string& name) {
@@ -205,6 +237,13 @@ absl::Status Submission::StillFree(const Plan& plan) const {
   return absl::OkStatus();
 }
 
+absl::Status Submission::HasWeights(const StartRequest& start) {
+  if (!start.begins_phase() || p_.phases->Ready(start)) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("the weights of ",
+                                             PhaseWords(start.phase(), start.spec.phases_size()),
+                                             " are being made of checkpoint ", start.start_step));
+}
+
 absl::StatusOr<PlannedJob> Submission::PlanAndStart(const StartRequest& request) {
   absl::Status last;
   for (int attempt = 0; attempt < kPlanTries; ++attempt) {
@@ -222,7 +261,8 @@ absl::StatusOr<PlannedJob> Submission::PlanAndStart(const StartRequest& request)
       last = StillFree(planned.plan);
       if (!last.ok()) continue;
       RETURN_IF_ERROR(Admit(request));
-      ASSIGN_OR_RETURN(commands, cores_->jobs.Start(request.job_id, planned.plan, SteadyNow()));
+      ASSIGN_OR_RETURN(
+          commands, cores_->jobs.Start(request.job_id, planned.plan, SteadyNow(), &request.spec));
     }
     RETURN_IF_ERROR(SendPlan(request.job_id, generation, std::move(commands)));
     return planned;
@@ -262,15 +302,19 @@ absl::StatusOr<SubmitReply> Submission::StartOrQueue(const SubmitRequest& reques
   SubmitReply reply;
   reply.set_job_id(start.job_id);
   *reply.mutable_changes() = {start.changes.begin(), start.changes.end()};
-  absl::StatusOr<PlannedJob> planned =
-      start.waits_for.empty() ? PlanAndStart(start) : absl::UnavailableError(start.waits_for);
+  const absl::Status weights = start.waits_for.empty() ? HasWeights(start) : absl::OkStatus();
+  absl::StatusOr<PlannedJob> planned = !weights.ok() ? weights
+                                       : start.waits_for.empty()
+                                           ? PlanAndStart(start)
+                                           : absl::UnavailableError(start.waits_for);
   if (planned.ok()) {
     *reply.mutable_plan() = std::move(planned->plan);
     if (!start.given_up.empty()) reply.add_warnings(start.given_up);
     for (std::string& w : planned->warnings) *reply.add_warnings() = std::move(w);
     return reply;
   }
-  if (!request.wait_for_nodes() || !CuredByDaemons(planned.status())) return planned.status();
+  const bool waits = request.wait_for_nodes() || !weights.ok();
+  if (!waits || !CuredByDaemons(planned.status())) return planned.status();
   {
     MutexLock lock(&cores_->mutex);
     if (request.resume()) {
@@ -280,12 +324,14 @@ absl::StatusOr<SubmitReply> Submission::StartOrQueue(const SubmitRequest& reques
     } else {
       RETURN_IF_ERROR(Admit(start));
     }
-    cores_->jobs.SetPendingReason(start.job_id, start.waits_for.empty()
-                                                    ? WaitsFor(planned.status())
-                                                    : absl::StrCat("waiting: ", start.waits_for));
+    cores_->jobs.SetPendingReason(start.job_id,
+                                  start.waits_for.empty() && weights.ok()
+                                      ? WaitsFor(planned.status())
+                                      : absl::StrCat("waiting: ", planned.status().message()));
   }
   RETURN_IF_ERROR(p_.recorder->Sync());
-  *reply.add_warnings() = absl::StrCat("the job waits for daemons: ", planned.status().message());
+  *reply.add_warnings() = absl::StrCat(
+      weights.ok() ? "the job waits for daemons: " : "the job waits: ", planned.status().message());
   return reply;
 }
 
@@ -315,7 +361,8 @@ void Submission::Loop() {
     {
       MutexLock lock(&cores_->mutex);
       const auto until = SteadyAfter(try_pending_);
-      while (!cores_->stopping && cores_->changed.WaitUntil(&cores_->mutex, until)) {
+      while (!cores_->stopping && !p_.phases->TakeNews() &&
+             cores_->changed.WaitUntil(&cores_->mutex, until)) {
       }
       if (cores_->stopping) return;
       for (const Job* job : cores_->jobs.All()) {
@@ -330,11 +377,12 @@ void Submission::Loop() {
 
 void Submission::TryPending(const std::string& job_id) {
   const absl::StatusOr<StartRequest> start = resumer_.Pending(job_id);
-  const absl::Status started = start.ok() ? PlanAndStart(*start).status() : start.status();
+  const absl::Status may = start.ok() ? HasWeights(*start) : start.status();
+  const absl::Status started = may.ok() ? PlanAndStart(*start).status() : may;
   if (started.ok() || absl::IsCancelled(started)) return;
   MutexLock lock(&cores_->mutex);
   cores_->jobs.SetPendingReason(
-      job_id, start.ok() ? WaitsFor(started) : absl::StrCat("waiting: ", started.message()));
+      job_id, may.ok() ? WaitsFor(started) : absl::StrCat("waiting: ", started.message()));
 }
 
 }  // namespace isthmus::coordinator

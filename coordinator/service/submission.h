@@ -14,6 +14,7 @@
 #include "coordinator/service/checkpoints.h"
 #include "coordinator/service/cores.h"
 #include "coordinator/service/daemons.h"
+#include "coordinator/service/phase_weights.h"
 #include "coordinator/service/planner_view.h"
 #include "coordinator/service/recorder.h"
 #include "coordinator/service/resume.h"
@@ -28,6 +29,7 @@ struct SubmissionParts {  // outlive it
   Recorder* recorder = nullptr;
   CheckpointStore* files = nullptr;
   Checkpoints* checkpoints = nullptr;
+  PhaseWeights* phases = nullptr;
 };
 
 class Submission {
@@ -53,6 +55,10 @@ class Submission {
   absl::StatusOr<SubmitReply> StartOrQueue(const SubmitRequest& request,
                                            const Cancelled& cancelled);
   absl::StatusOr<StartRequest> Prepare(const SubmitRequest& request, const Cancelled& cancelled);
+  // Unavailable: it begins a phase, and the weights for it are being made.
+  absl::Status HasWeights(const StartRequest& start);
+  // What each phase of the job from that of `in` on will be, in words, in front of those of `plan`.
+  absl::Status AddPhaseWords(const StartRequest& request, const PlannerInput& in, Plan* plan);
   // The job may start now; a new one is added.
   absl::Status Admit(const StartRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
   absl::Status StillFree(const Plan& plan) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);

@@ -104,6 +104,7 @@ std::string CheckpointManifest::ToJson() const {
                          {"stages", stages},
                          {"files", list}};
   if (replicas > 1) json["replicas"] = replicas;
+  if (!made.empty()) json["made"] = made;
   return json.dump(1) + "\n";
 }
 
@@ -134,6 +135,8 @@ absl::StatusOr<CheckpointManifest> CheckpointManifest::Read(const std::string& d
   manifest.replicas = static_cast<int>(std::max<uint64_t>(1, replicas));
   if (const auto job = json.find("job"); job != json.end() && job->is_string())
     manifest.job_id = job->get<std::string>();
+  if (const auto made = json.find("made"); made != json.end() && made->is_string())
+    manifest.made = made->get<std::string>();
   for (const auto& item : json["files"].items()) {
     if (!ReadEntry(item.value(), &manifest.files[item.key()])) manifest.files.erase(item.key());
   }
@@ -209,6 +212,27 @@ absl::Status CheckCheckpoint(const std::string& dir, const CheckpointIdentity& i
   return absl::OkStatus();
 }
 
+absl::StatusOr<CheckpointManifest> ReadStartManifest(const std::string& dir,
+                                                     const CheckpointIdentity& identity) {
+  const absl::StatusOr<CheckpointManifest> manifest =
+      CheckpointManifest::Read(absl::StrCat(dir, "/", kStart));
+  if (absl::IsNotFound(manifest.status()))
+    return absl::NotFoundError(absl::StrCat("checkpoint of step ", identity.step,
+                                            ": no weights of a next phase are made of it"));
+  if (!manifest.ok()) return AsDamage(absl::StrCat(kStart, "/", kManifest), manifest.status());
+  const bool own = manifest->job_id == identity.job_id && manifest->step == identity.step &&
+                   manifest->generation == identity.generation.value_or(manifest->generation) &&
+                   manifest->files.size() == 1 && manifest->files.count(kStartWeights) == 1;
+  if (own) return manifest;
+  return Damaged(absl::StrCat(kStart, "/", kManifest), "it is not that of this checkpoint");
+}
+
+absl::Status CheckStart(const std::string& dir, const CheckpointManifest& manifest) {
+  ASSIGN_OR_RETURN(const RandomAccessFile file,
+                   OpenFile(absl::StrCat(dir, "/", kStart), kStartWeights));
+  return CheckFile(manifest, kStartWeights, file, /*contents=*/true);
+}
+
 // ---- CheckpointReader ----
 
 CheckpointReader::~CheckpointReader() {
@@ -219,11 +243,15 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(
     const std::string& dir, const CheckpointIdentity& identity,
     const FetchCheckpointRequest& request) {
   const std::string& what = request.what();
-  if (what != "weights" && what != "optimizer" && what != "state") {
+  if (what != "weights" && what != "optimizer" && what != "state" && what != kStart) {
     return absl::InvalidArgumentError(
-        "fetch checkpoint: `what` must be weights, optimizer or state");
+        "fetch checkpoint: `what` must be weights, optimizer, state or start");
   }
   std::unique_ptr<CheckpointReader> reader(new CheckpointReader(request));
+  if (what == kStart) {
+    RETURN_IF_ERROR(reader->OpenStart(dir, identity));
+    return reader;
+  }
   absl::StatusOr<CheckpointManifest> manifest = CheckpointManifest::Read(dir);
   if (!manifest.ok()) return AsDamage(kManifest, manifest.status());
   RETURN_IF_ERROR(CheckIdentity(*manifest, identity));
@@ -245,6 +273,17 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(
     }
   }
   return reader;
+}
+
+absl::Status CheckpointReader::OpenStart(const std::string& dir,
+                                         const CheckpointIdentity& identity) {
+  ASSIGN_OR_RETURN(manifest_, ReadStartManifest(dir, identity));
+  const std::string path = absl::StrCat(kStart, "/", kStartWeights);
+  manifest_.files[path] = manifest_.files[kStartWeights];
+  ASSIGN_OR_RETURN(RandomAccessFile file, OpenFile(dir, path));
+  order_.push_back(path);
+  files_.emplace(path, std::move(file));
+  return absl::OkStatus();
 }
 
 absl::Status CheckpointReader::VerifyFile(const std::string& path) const {

@@ -36,6 +36,9 @@ std::string PartName(int replica, const std::string& file);
 // All of them that a checkpoint has of a stage's replica. `upload`: weights alone.
 std::vector<std::string> PartNames(int replica, bool upload);
 constexpr char kManifest[] = "manifest.json";
+// In a checkpoint that ends a phase: what the next one starts with, weights and a manifest.
+constexpr char kStart[] = "start";
+constexpr char kStartWeights[] = "weights.safetensors";
 std::string StageName(int stage);          // "stage-000"
 std::string StepName(int64_t step);        // "step-00000100"
 void RemoveTree(const std::string& path);  // a line in the log where it can't be
@@ -50,6 +53,7 @@ struct CheckpointManifest {
   uint64_t generation = 0;
   int stages = 0;
   int replicas = 1;                   // that have parts
+  std::string made;                   // of kStart alone: how, in words
   std::map<std::string, File> files;  // by path: "stage-000/weights.safetensors"
 
   int64_t bytes() const;
@@ -68,6 +72,13 @@ struct CheckpointIdentity {
 // FailedPrecondition: `manifest` is of another checkpoint (its directory was copied or renamed by
 // hand), or does not name just the files of its stages.
 absl::Status CheckIdentity(const CheckpointManifest& manifest, const CheckpointIdentity& identity);
+
+// Of kStart of the checkpoint in `dir`. NotFound: it has none. FailedPrecondition: it is another
+// one's.
+absl::StatusOr<CheckpointManifest> ReadStartManifest(const std::string& dir,
+                                                     const CheckpointIdentity& identity);
+// And its file against the checksum.
+absl::Status CheckStart(const std::string& dir, const CheckpointManifest& manifest);
 
 // Files of one checkpoint, opened.
 using OpenCheckpoint = std::map<std::string, RandomAccessFile>;
@@ -106,6 +117,7 @@ class CheckpointReader {
     int64_t bytes;
   };
   explicit CheckpointReader(FetchCheckpointRequest request) : request_(std::move(request)) {}
+  absl::Status OpenStart(const std::string& dir, const CheckpointIdentity& identity);
   absl::Status VerifyFile(const std::string& path) const;
   absl::Status Merge(const std::function<bool()>& cancelled);
 

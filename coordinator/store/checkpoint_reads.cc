@@ -168,6 +168,10 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointStore::Read(
     }
   }
   const absl::Status sound = reader.ok() ? (*reader)->Verify(cancelled) : reader.status();
+  if (request.what() == kStart) {  // made of the checkpoint, and made anew where it is damaged
+    RETURN_IF_ERROR(sound);
+    return reader;
+  }
   if (!sound.ok()) return Damaged(job_id, *step, sound, cancelled);
   return reader;
 }

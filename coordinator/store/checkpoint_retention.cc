@@ -26,7 +26,8 @@ constexpr char kAside[] = ".removing-";
 
 }  // namespace
 
-void CheckpointStore::Trim(const std::string& job_id, int keep) {
+void CheckpointStore::Trim(const std::string& job_id, int keep,
+                           const std::vector<int64_t>& needed) {
   for (int64_t step : Newest(job_id, std::numeric_limits<int>::max()))
     Check(job_id, step, false, nullptr).IgnoreError();
   const int64_t newest = Newest(job_id);
@@ -48,7 +49,8 @@ void CheckpointStore::Trim(const std::string& job_id, int keep) {
       if (whole.misplaced) continue;  // somebody's copy
       if (stay > 0) {
         if (whole.damage.empty()) --stay;
-      } else if (whole.readers == 0) {
+      } else if (whole.readers == 0 &&
+                 std::find(needed.begin(), needed.end(), step) == needed.end()) {
         old.push_back(step);
       }
     }

@@ -135,6 +135,8 @@ absl::Status CheckpointStore::Scan() {
             leftovers.push_back(file.path());
         }
         for (const fs::path& p : leftovers) RemoveTree(p.string());
+      } else if (entry.path().string() == StartWorkDir(id)) {
+        RemoveTree(entry.path().string());
       } else if (std::sscanf(name.c_str(), "step-%ld", &step) == 1 && name == StepName(step)) {
         Remember(id, step, entry.path().string());
       }

@@ -3,6 +3,9 @@
 //   DIR/JOB_ID/partial-STEP-gGENERATION-ofSTAGES/stage-000/weights.safetensors ...  being put
 //   DIR/JOB_ID/step-00000100/stage-000/{weights,optimizer}.safetensors, state.json  whole
 //                                     /replica-001-{optimizer.safetensors,state.json}  local steps
+//                           /start/{weights.safetensors,manifest.json}  what the next phase, which
+//                                     begins after this checkpoint, starts with
+//   DIR/JOB_ID/making-start/                      such weights under way
 //   DIR/JOB_ID/step-00000100/manifest.json        sizes and checksums of all files
 //   DIR/.removing-JOB_ID/                         of a job that is being removed
 //
@@ -123,8 +126,22 @@ class CheckpointStore {
 
   // The last `keep` whole ones stay; a damaged one does not count, so that the last sound one is
   // never removed, nor is one that is being read. Of a run that went on from an older one, those
-  // beyond it of the run before go first.
-  void Trim(const std::string& job_id, int keep);
+  // beyond it of the run before go first. Those of the steps `needed` stay besides.
+  void Trim(const std::string& job_id, int keep, const std::vector<int64_t>& needed = {});
+
+  // What the phase that begins after checkpoint `step` starts with. It is part of that checkpoint
+  // and goes with it. Made in a directory of the job, which is empty at first; one at a time.
+  absl::StatusOr<std::string> BeginStart(const std::string& job_id);
+  // Takes the file `weights` there, made of the checkpoint that `start` names as start.made says: a
+  // process killed at any instant leaves all of it or nothing. FailedPrecondition: that checkpoint
+  // is gone.
+  absl::Status FinishStart(const CheckpointManifest& start, const std::string& weights);
+  void DropStart(const std::string& job_id);  // that was begun and not finished
+  // OK: it is there, every byte as it was written, and made as `made` says.
+  absl::Status HasStart(const std::string& job_id, int64_t step, const std::string& made);
+  // 0: there is no such checkpoint.
+  uint64_t GenerationOf(const std::string& job_id, int64_t step) const;
+
   // Removes the parts of checkpoints that can't become whole any more: of every (job, generation)
   // but these; of one job, of every generation but `keep`. Within a generation Begin and Finish do:
   // a stage that begins a later checkpoint has given up those that it left unfinished.
@@ -158,6 +175,7 @@ class CheckpointStore {
   void Fault(const char* point) const;
   std::string JobDir(const std::string& job_id) const;
   std::string AsideDir(const std::string& job_id) const;
+  std::string StartWorkDir(const std::string& job_id) const;
   absl::Status NotRead(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsWhole(const PutCheckpointHeader& header) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsHere(const PutCheckpointHeader& header) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -17,6 +17,7 @@
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
 #include "proto/data/data_files.h"
+#include "proto/job/phases.h"
 #include "proto/job/subnetworks.h"
 
 namespace isthmus {
@@ -93,8 +94,10 @@ void ValidateModel(const ModelSpec& m, bool format_known, Errors* errors) {
   }
 }
 
-void ValidateRecipe(const RecipeSpec& r, Errors* errors) {
-  const bool steps_ok = errors->Add(CheckRange("recipe.steps", r.steps(), 1, 1e9));
+// `phased`: without steps of its own no more is said of them than of those of the phases.
+void ValidateRecipe(const RecipeSpec& r, bool phased, Errors* errors) {
+  const bool steps_ok =
+      (phased && r.steps() == 0) || errors->Add(CheckRange("recipe.steps", r.steps(), 1, 1e9));
   const bool batch_ok = errors->Add(CheckRange("recipe.global_batch", r.global_batch(), 1, 65536));
   if (batch_ok) {
     errors->Add(CheckRange("recipe.micro_batch", r.micro_batch(), 1, r.global_batch()));
@@ -368,9 +371,11 @@ void FillDefaults(JobSpec* job) {
   if (m->init_from().empty()) DEFAULT(m, norm_epsilon, kNormEpsilon);
   DEFAULT(m, tied, true);
   RecipeSpec* r = job->mutable_recipe();
-  DEFAULT(r, min_learning_rate, 0.1 * r->learning_rate());
-  DEFAULT(r, warmup_steps, r->steps() / 20);
+  const bool phased = !job->phases().empty();  // each has a schedule of its own
+  if (!phased) DEFAULT(r, min_learning_rate, 0.1 * r->learning_rate());
+  if (!phased) DEFAULT(r, warmup_steps, r->steps() / 20);
   DEFAULT(r, schedule, "cosine");
+  FillPhaseDefaults(job);
   DEFAULT(r, beta1, 0.9);
   DEFAULT(r, beta2, 0.95);
   DEFAULT(r, epsilon, 1e-8);
@@ -428,7 +433,6 @@ void RefuseUnbuilt(const JobSpec& job, Errors* errors) {
         absl::StrCat(field, ": this version does not have it yet; leave it out")));
   };
   const StrategySpec& s = job.strategy();
-  refuse(job.phases_size() > 0, "phases");
   refuse(s.has_cells(), "strategy.cells");
   refuse(s.has_cell_rounds(), "strategy.cell_rounds");
 }
@@ -446,7 +450,7 @@ std::vector<absl::Status> JobErrors(const JobSpec& job) {
         Bad("model.vocabulary", job.model().vocabulary(), "at least 256 for data.format bytes"));
   }
   errors.Add(CheckRange("data.validation_share", job.data().validation_share(), 0, 0.9));
-  ValidateRecipe(job.recipe(), &errors);
+  ValidateRecipe(job.recipe(), !job.phases().empty(), &errors);
   ValidateOptimizer(job.recipe(), job.strategy(), &errors);
   ValidateStrategy(job.strategy(), job.model().layers(), &errors);
   for (absl::Status& error : SubnetworkErrors(job)) errors.Add(std::move(error));
@@ -459,6 +463,7 @@ std::vector<absl::Status> JobErrors(const JobSpec& job) {
   errors.Add(CheckRange("checkpoint.every", job.checkpoint().every(), 0, 1e9));
   errors.Add(CheckRange("checkpoint.keep", job.checkpoint().keep(), 1, 1000));
   RefuseUnbuilt(job, &errors);
+  for (absl::Status& error : PhaseErrors(job)) errors.Add(std::move(error));
   return list;
 }
 

@@ -17,6 +17,13 @@ double LearningRate(const RecipeSpec& recipe, int64_t step) {
   return low + 0.5 * (peak - low) * (1 + std::cos(M_PI * part));
 }
 
+double LearningRate(const RecipeSpec& recipe, int64_t phase_start, int64_t step) {
+  if (phase_start == 0) return LearningRate(recipe, step);
+  RecipeSpec own = recipe;
+  own.set_steps(recipe.steps() - phase_start);
+  return LearningRate(own, step - phase_start);
+}
+
 double ClipScale(double clip_norm, double norm) {
   if (clip_norm <= 0 || norm <= clip_norm) return 1;
   return clip_norm / norm;

@@ -12,6 +12,9 @@ namespace isthmus {
 // Then cosine or linear from the peak down to min_learning_rate, which the last step has, or
 // constant at the peak.
 double LearningRate(const RecipeSpec& recipe, int64_t step);
+// Of a phase that began after `phase_start` steps: the schedule is its own, from its first step to
+// recipe.steps.
+double LearningRate(const RecipeSpec& recipe, int64_t phase_start, int64_t step);
 
 // min(1, clip_norm / norm); 1 where clipping is off (clip_norm 0) or the norm is 0.
 double ClipScale(double clip_norm, double norm);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The V-cycle of multi-level training (arXiv 2404.07999) by today's commands, against training from scratch: FLOPs, bytes and wall time to a loss.
 
-    tests/bench/vcycle_bench.py [--text bible.txt] [--steps 160] [--alpha 0.5] [--rate 20Mbit] [--json FILE]
+    tests/bench/vcycle_bench.py [--phases] [--text bible.txt] [--steps 160] [--alpha 0.5] [--rate 20Mbit] [--json FILE]
 
-A coordinator and two daemons of one thread each, as a user starts them; jobs are byte models in two stages, `--codec` at the boundary; the small one is on one host. By hand what a
-job with phases would do:
+A coordinator and two daemons of one thread each, as a user starts them; jobs are byte models in two stages, `--codec` at the boundary; the small one is on one host. With `--phases` the cycle is one job, whose
+wall time runs from its first step on, with all that lies between phases; the planner says how many stages the small model has. Without, the same by hand:
 
     large for E_a steps, export, `isthmus multilevel coalesce`, small (half the width and the layers) for E_small steps from it, export,
     `decoalesce`, `interpolate` with the large one of E_a steps, train on from that; beside it the large one from scratch, with the same seed and samples.
@@ -41,6 +41,11 @@ def flops_a_step(model):
     layers, hidden = model["layers"], model["hidden"]
     products = 12 * layers * hidden * hidden + VOCABULARY * hidden
     return 3 * BATCH * CONTEXT * (2 * products + 4 * layers * hidden * CONTEXT)
+
+
+def since(records, record):
+    """Wall time from the first step's begin to this one's end."""
+    return (int(record["unix_ms"]) - int(records[0]["unix_ms"])) / 1000 + records[0]["step_s"]
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
@@ -131,7 +136,7 @@ class Bench:
         for record in records:
             flops += flops_a_step(model)
             sent += one
-            seconds += record["step_s"]
+            seconds = since(records, record) if self.args.phases else seconds + record["step_s"]
             if record.get("has_validation_loss"):
                 points.append({"step": int(record["step"]), "validation": record["validation_loss"], "flops": self.flops + flops,
                                "bytes": self.bytes + sent, "seconds": self.seconds + seconds})
@@ -150,6 +155,32 @@ class Bench:
         if done.returncode != 0:
             sys.exit(f"multilevel {' '.join(words)}: {done.stderr}")
         self.seconds += time.monotonic() - begin
+
+    def phased(self):
+        """The cycle as one job: its last phase's records, with what was spent since the first step."""
+        a = self.args
+        phases = [{"steps": a.before, "warmup_steps": min(20, a.before)},
+                  {"steps": a.small, "layers": self.small["layers"], "heads": self.small["heads"], "learning_rate": a.small_learning_rate,
+                   "warmup_steps": min(20, a.small)},
+                  {"steps": a.steps, "warmup_steps": min(20, a.steps), "alpha": a.alpha}]
+        job = {"name": "cycle", "seed": a.seed, "model": self.large, "data": {"path": "text.txt"}, "phases": phases,
+               "recipe": {"global_batch": BATCH, "micro_batch": 4, "learning_rate": a.learning_rate, "schedule": "constant", "eval_every": a.eval_every, "eval_samples": 64},
+               "strategy": {"stages": 2}, "compression": {"forward": a.codec, "backward": a.codec}, "checkpoint": {"every": 0}}
+        with open(self.path("cycle.yaml"), "w") as f:
+            json.dump(job, f)
+        records = self.cluster.run(self.path("cycle.yaml"), "cycle")
+        models = [self.large, self.small, self.large]
+        sent_by = [statistics.median([int(r["wire_bytes"]) for r in records if int(r["phase"]) == p and not r.get("has_validation_loss")] or [0]) for p in range(3)]
+        points, flops, sent = [], 0.0, 0.0
+        for record in records:
+            phase = int(record["phase"])
+            flops += flops_a_step(models[phase])
+            sent += sent_by[phase]
+            if phase == 2 and record.get("has_validation_loss"):
+                points.append({"step": int(record["step"]) - a.before - a.small, "validation": record["validation_loss"], "flops": flops, "bytes": sent,
+                               "seconds": since(records, record)})
+        print(f"{'cycle':8} {len(records):5} steps  validation {points[-1]['validation']:.4f}  {flops:.2e} FLOPs  {sent / 2**20:8.1f} MiB  {points[-1]['seconds']:7.1f} s", flush=True)
+        return points
 
     def cycle(self):
         a = self.args
@@ -204,6 +235,7 @@ def main():
     parser.add_argument("--codec", default="bf16")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", help="of every link, such as 20Mbit: on the WAN emulator")
+    parser.add_argument("--phases", action="store_true", help="the cycle as one job with phases")
     parser.add_argument("--json")
     args = parser.parse_args()
     args.bin = os.path.abspath(args.bin)
@@ -213,7 +245,7 @@ def main():
     try:
         bench = Bench(args, cluster)
         scratch = bench.train("scratch", bench.large, args.steps, args.learning_rate)
-        cycle = Bench(args, cluster).cycle()
+        cycle = Bench(args, cluster).phased() if args.phases else Bench(args, cluster).cycle()
     finally:
         cluster.close()
     rows = compare(scratch, cycle)

@@ -170,6 +170,9 @@ TEST_F(StudyTest, WhatCanNotRunIsRefusedBeforeAnythingRuns) {
   options_.job.mutable_model()->set_init_from("gpt2");
   EXPECT_THAT(error(), HasSubstr("model.init_from"));
   options_.job = FakeJob();
+  options_.job.add_phases()->set_steps(10);
+  EXPECT_THAT(error(), HasSubstr("phases: a study compares codecs on one model"));
+  options_.job = FakeJob();
   options_.grid.settings = {*ParseSetting("none / delta(quant(4))")};
   EXPECT_THAT(error(), HasSubstr("compression.backward: 'delta(quant(4))' is not allowed"));
   options_.grid.settings = {*ParseSetting("predict(fp16)")};

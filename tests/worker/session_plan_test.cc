@@ -44,6 +44,25 @@ TEST(SessionPlan, SeesItsLinksAndGroups) {
   EXPECT_THAT(LinksOf(*only), IsEmpty());
 }
 
+TEST(SessionPlan, KnowsWhetherAPhaseBegins) {
+  Plan plan = MakePlan(WorldShape(), 2, 3);  // from checkpoint 3
+  EXPECT_FALSE(SessionPlan::Make(plan, 0).value()->begins_phase());
+  EXPECT_TRUE(SessionPlan::Make(plan, 0).value()->goes_on());
+  plan.set_phase(1);
+  plan.set_phase_start(3);
+  EXPECT_TRUE(SessionPlan::Make(plan, 0).value()->begins_phase());
+  EXPECT_FALSE(SessionPlan::Make(plan, 0).value()->goes_on());
+  plan.set_phase_start(2);
+  EXPECT_FALSE(SessionPlan::Make(plan, 0).value()->begins_phase());
+  EXPECT_TRUE(SessionPlan::Make(plan, 0).value()->goes_on());
+  plan.set_phase_start(4);
+  EXPECT_THAT(SessionPlan::Make(plan, 0).status().message(),
+              HasSubstr("it starts at step 3 of phase 2, which begins after 4"));
+  plan.set_phase_start(3);
+  plan.set_from_checkpoint(false);
+  EXPECT_FALSE(SessionPlan::Make(plan, 0).ok());
+}
+
 TEST(SessionPlan, CountsMicroBatches) {
   const auto plan =
       SessionPlan::Make(MakePlan(WorldShape()), 0).value();  // 7 samples, 2 a micro-batch

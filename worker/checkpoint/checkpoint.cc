@@ -90,7 +90,13 @@ absl::Status Load(const SessionPlan& plan, PartStore* store, const std::string& 
   ASSIGN_OR_RETURN(const FetchedFiles fetched, Fetch(plan, store, what, replica, names));
   std::vector<const ByteSource*> files;
   for (const auto& file : fetched) files.push_back(file.get());
-  return FillStage(files, takes, what == "weights" ? what : "optimizer state", stage);
+  return FillStage(files, takes, what == "optimizer" ? "optimizer state" : what, stage);
+}
+
+absl::StatusOr<CheckpointState> LoadState(const SessionPlan& plan, PartStore* store, int replica) {
+  ASSIGN_OR_RETURN(const FetchedFiles state, Fetch(plan, store, "state", replica, {}));
+  ASSIGN_OR_RETURN(const std::string json, ReadAll(*state.front(), kMaxStateBytes));
+  return ParseCheckpointState(json, plan.plan().start_step());
 }
 
 }  // namespace
@@ -138,10 +144,18 @@ absl::StatusOr<CheckpointParts> KeepCheckpoint(const SessionPlan& plan, PartStor
 absl::StatusOr<CheckpointState> LoadCheckpoint(const SessionPlan& plan, PartStore* store,
                                                Stage* stage) {
   if (!plan.plan().from_checkpoint()) return CheckpointState();
+  const bool begins = plan.begins_phase();
   RETURN_IF_ERROR(Load(
-      plan, store, "weights", 0, [](const StageTensor& t) { return t.weight(); }, stage));
+      plan, store, begins ? "start" : "weights", 0, [](const StageTensor& t) { return t.weight(); },
+      stage));
   const int64_t step = plan.plan().start_step();
   if (step == 0) return CheckpointState();
+  if (begins) {
+    // The text is the same; steps that the phase before skipped are none of this one's.
+    ASSIGN_OR_RETURN(CheckpointState before, LoadState(plan, store, 0));
+    before.skipped_steps = 0;
+    return before;
+  }
   const int replica = plan.local() ? plan.mine().replica() : 0;
   const auto all = [](const StageTensor& t) { return !t.weight(); };
   const auto own = [](const StageTensor& t) { return t.kind == StageTensor::kMoment; };
@@ -152,9 +166,7 @@ absl::StatusOr<CheckpointState> LoadCheckpoint(const SessionPlan& plan, PartStor
     RETURN_IF_ERROR(Load(plan, store, "optimizer", replica, own, stage));
     RETURN_IF_ERROR(Load(plan, store, "optimizer", 0, outer, stage));
   }
-  ASSIGN_OR_RETURN(const FetchedFiles state, Fetch(plan, store, "state", replica, {}));
-  ASSIGN_OR_RETURN(const std::string json, ReadAll(*state.front(), kMaxStateBytes));
-  return ParseCheckpointState(json, step);
+  return LoadState(plan, store, replica);
 }
 
 absl::Status CheckSameText(const SessionPlan& plan, const CheckpointState& state,

@@ -55,8 +55,9 @@ CheckpointState StateOf(const SessionPlan& plan, int64_t step, int64_t skipped,
 absl::StatusOr<CheckpointParts> KeepCheckpoint(const SessionPlan& plan, PartStore* store,
                                                Stage* stage, const CheckpointState& state);
 
-// Weights, and from step 1 on the optimiser's state, of checkpoint plan.start_step. The result is
-// its state.json; before step 1 an empty one.
+// Weights, and from step 1 on the optimiser's state, of checkpoint plan.start_step; where a phase
+// begins there, the weights that it starts with and no more. The result is the checkpoint's
+// state.json; before step 1 an empty one.
 absl::StatusOr<CheckpointState> LoadCheckpoint(const SessionPlan& plan, PartStore* store,
                                                Stage* stage);
 

@@ -29,8 +29,7 @@ StateExchange::StateExchange(const SessionPlan& plan, const LinkPlan& link, Link
 // The same at both ends: it follows from the plan, and from what each end told when the link
 // opened.
 bool StateExchange::due() const {
-  return plan_.plan().from_checkpoint() && plan_.plan().start_step() > 0 &&
-         wire_->peer_exchanges_codec_state() &&
+  return plan_.goes_on() && wire_->peer_exchanges_codec_state() &&
          (compress::KeepsState(link_.forward()) || compress::KeepsState(link_.backward()));
 }
 

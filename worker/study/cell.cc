@@ -112,6 +112,10 @@ absl::Status CheckJob(const JobSpec& job) {
     return absl::InvalidArgumentError(
         "model.init_from: a study starts from random weights; leave it out");
   }
+  if (!job.phases().empty()) {
+    return absl::InvalidArgumentError(
+        "phases: a study compares codecs on one model; leave them out and set recipe.steps");
+  }
   return absl::OkStatus();
 }
 

@@ -11,8 +11,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/process.h"
 #include "coordinator/cli/exit_code.h"
-#include "coordinator/cli/testnet/process.h"
 #include "coordinator/cli/view/render.h"
 
 namespace isthmus::cli {

@@ -7,6 +7,7 @@
 #include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/model/gpt2_import.h"
 #include "coordinator/cli/view/json_out.h"
+#include "proto/job/phases.h"
 
 namespace isthmus::cli {
 namespace {
@@ -38,7 +39,7 @@ int RunCheck(const JobSource& source, bool json, Console* console) {
   const std::string name = JobFileName(source);
   if (file.errors.empty() && !file.job.model().init_from().empty()) {
     ResolveInitFrom(source, &file.job);
-    const auto model = ReadGpt2(file.job.model().init_from(), file.job.model());
+    const auto model = ReadGpt2(file.job.model().init_from(), PhaseJob(file.job, 0).model());
     if (!model.ok()) {
       const auto place = file.places.find("model.init_from");
       JobFileError error = place == file.places.end() ? JobFileError() : place->second;
@@ -54,9 +55,11 @@ int RunCheck(const JobSource& source, bool json, Console* console) {
   if (!file.errors.empty()) return kExitUsage;
   if (!json) {
     const ModelSpec& model = file.job.model();
+    const int phases = file.job.phases_size();
     console->Out(absl::StrCat(name, ": no errors; job ", file.job.name(), ", ", model.layers(),
                               " layers x ", model.hidden(), ", ", file.job.recipe().steps(),
-                              " steps\n"));
+                              " steps", phases > 0 ? absl::StrCat(" in ", phases, " phases") : "",
+                              "\n"));
   }
   return kExitOk;
 }

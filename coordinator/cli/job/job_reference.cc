@@ -125,6 +125,24 @@ JobSpec ExampleJob() {
   return job;
 }
 
+// In place of recipe.steps and the schedule there.
+void AddExamplePhases(JobSpec* job) {
+  job->add_phases()->set_steps(100);
+  PhaseSpec* small = job->add_phases();
+  small->set_steps(500);
+  small->set_layers(4);
+  small->set_heads(4);
+  small->set_width_groups("strided");
+  small->set_depth_groups("adjacent");
+  small->set_learning_rate(2e-3);
+  small->set_min_learning_rate(2e-4);
+  small->set_warmup_steps(25);
+  small->set_schedule("cosine");
+  PhaseSpec* large = job->add_phases();
+  large->set_steps(400);
+  large->set_alpha(0.5);
+}
+
 class TemplateWriter {
  public:
   explicit TemplateWriter(std::vector<FieldDoc> docs) {
@@ -216,6 +234,7 @@ std::string JobTemplate() {
   // The example's cut is commented out, so the count of stages that follows from it is not a
   // default.
   job.mutable_strategy()->set_stages(0);
+  AddExamplePhases(&job);
   TemplateWriter writer(JobFieldDocs());
   writer.Section(job, "", "");
   return absl::StrCat(

@@ -41,6 +41,9 @@ constexpr std::pair<const char*, const char*> kReads[] = {
     {"model.vocabulary", "data.path"},  // its ending is the default format
     {"strategy.stages", "strategy.layers_per_stage"},
     {"strategy", "model.layers"},
+    {"phases", "model"},
+    {"phases", "recipe"},
+    {"phases", "strategy"},
 };
 
 std::string Join(absl::string_view path, absl::string_view name) {

@@ -15,7 +15,8 @@
 
 namespace isthmus::cli {
 
-// Makes the directory. `fetch` writes the merged safetensors file to the path it gets.
+// Makes the directory. `fetch` writes the merged safetensors file to the path it gets; `model` is
+// read after it.
 // `more_files` by name: a tokenizer. InvalidArgument: DIR exists and is not empty (without
 // `force`); with it, DIR is replaced.
 absl::Status WriteExport(const std::string& dir, bool force, const ModelSpec& model,

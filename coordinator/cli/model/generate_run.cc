@@ -11,11 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/machine_check.h"
 #include "base/number_flag.h"
+#include "base/process.h"
 #include "base/status.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/interrupt.h"
-#include "coordinator/cli/testnet/process.h"
 #include "proto/model/sampling_limits.h"
 
 namespace isthmus::cli {

@@ -20,11 +20,11 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/process.h"
 #include "base/status.h"
 #include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/interrupt.h"
 #include "coordinator/cli/job/job_yaml.h"
-#include "coordinator/cli/testnet/process.h"
 #include "coordinator/cli/view/render.h"
 
 namespace isthmus::cli {

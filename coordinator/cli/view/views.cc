@@ -195,8 +195,9 @@ std::string When(int64_t unix_ms) {
 std::string Progress(const JobStatus& job) {
   if (job.steps() <= 0) return absl::StrCat(job.step());
   return absl::StrFormat(
-      "%d/%d (%.0f %%)", job.step(), job.steps(),
-      100.0 * static_cast<double>(job.step()) / static_cast<double>(job.steps()));
+      "%d/%d (%.0f %%)%s", job.step(), job.steps(),
+      100.0 * static_cast<double>(job.step()) / static_cast<double>(job.steps()),
+      job.phases() > 0 ? absl::StrCat(", phase ", job.phase() + 1, "/", job.phases()) : "");
 }
 
 // "cuda:0 (NVIDIA H200, 139.8 GiB)", or as the daemon was told.
@@ -382,6 +383,9 @@ std::string CheckpointsView(const ListCheckpointsReply& reply, bool verified) {
                   absl::StrCat(!info.damage().empty() ? info.damage()
                                : verified             ? "sound"
                                                       : "whole (--verify reads it)",
+                               info.phase_end() ? absl::StrCat(", end of phase ", info.phase() + 1)
+                               : info.phase() > 0 ? absl::StrCat(", phase ", info.phase() + 1)
+                                                  : "",
                                info.left_behind() ? "; left behind: the job went on from an older "
                                                     "one, a resume takes it with --step alone"
                                                   : "")});
@@ -429,6 +433,7 @@ std::string RecordLine(const JobRecord& r) {
   if (r.has_validation_loss())
     absl::StrAppend(&line, "  validation ", FormatFixed(r.validation_loss(), 4));
   if (!r.committed()) absl::StrAppend(&line, "  skipped");
+  if (r.phase() > 0) absl::StrAppend(&line, "  phase ", r.phase() + 1);
   return line + "\n";
 }
 

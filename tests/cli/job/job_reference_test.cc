@@ -1,5 +1,7 @@
 #include "coordinator/cli/job/job_reference.h"
 
+#include <functional>
+#include <set>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -56,20 +58,40 @@ TEST(JobReference, TheTemplateIsAValidJob) {
     ADD_FAILURE() << FormatJobFileError("template", error);
 }
 
-TEST(JobReference, TheTemplateIsValidWithEveryOptionalLineOn) {
+// The template with the optional lines on that `wanted` names by their keys.
+std::string TemplateWith(const std::function<bool(absl::string_view key)>& wanted) {
   std::string text;
   for (absl::string_view line : absl::StrSplit(JobTemplate(), '\n')) {
     std::string copy(line);
     const size_t mark = copy.find("# ");
     const bool whole_comment =
         absl::StartsWith(copy, "# A job") || absl::StartsWith(copy, "# Lines");
-    if (!whole_comment && mark != std::string::npos && copy.find_first_not_of(' ') == mark)
+    const absl::string_view key = line.substr(mark == std::string::npos ? 0 : mark + 2);
+    if (!whole_comment && mark != std::string::npos && copy.find_first_not_of(' ') == mark &&
+        wanted(key.substr(0, key.find(':'))))
       copy.erase(mark, 2);
     absl::StrAppend(&text, copy, "\n");
   }
+  return text;
+}
+
+TEST(JobReference, TheTemplateIsValidWithEveryOptionalLineOn) {
+  // Phases have schedules of their own; the others are not built yet.
+  const std::set<absl::string_view> left_out = {"phases", "cells", "cell_rounds"};
+  const std::string text =
+      TemplateWith([&](absl::string_view key) { return left_out.count(key) == 0; });
   const JobFile file = ParseJobYaml(text);
   for (const JobFileError& error : file.errors)
     ADD_FAILURE() << FormatJobFileError("template", error) << "\n" << text;
+}
+
+TEST(JobReference, ThePhasesOfTheTemplateAreValid) {
+  const std::string text = TemplateWith([](absl::string_view key) { return key == "phases"; });
+  const JobFile file = ParseJobYaml(text);
+  for (const JobFileError& error : file.errors)
+    ADD_FAILURE() << FormatJobFileError("template", error) << "\n" << text;
+  EXPECT_EQ(file.job.phases_size(), 3);
+  EXPECT_EQ(file.job.phases(2).alpha(), 0.5);
 }
 
 }  // namespace

@@ -175,7 +175,7 @@ TEST(Check, AFileThatIsNotThere) { EXPECT_EQ(Check("/nonexistent.yaml").code, kE
 TEST(RecordCsv, HasEveryFieldOfARecordOnce) {
   const std::vector<std::string> names = absl::StrSplit(RecordCsvHeader(), ',');
   EXPECT_EQ(names[0], "step");
-  EXPECT_EQ(names.back(), "tokens\n");
+  EXPECT_EQ(names.back(), "phase\n");
   JobRecord record;
   record.set_step(3);
   record.set_loss(2.5);

@@ -80,6 +80,38 @@ compression:
   EXPECT_EQ(file.job.compression().boundaries(0).forward(), "bf16");
 }
 
+TEST(JobYaml, ErrorsOfPhasesHaveTheirLines) {
+  EXPECT_EQ(Errors(R"y(name: cycle
+model: {layers: 4, hidden: 64, heads: 4, context: 64}
+data: {path: text.txt}
+recipe: {steps: 31, global_batch: 8, micro_batch: 2, learning_rate: 1e-3, warmup_steps: 2}
+phases:
+  - {steps: 10, alpha: 0.5}
+  - steps: 20
+    layers: 3
+    heads: 2
+  - {steps: 0, alpha: 1.5}
+)y"),
+            R"y(job.yaml:4:17: recipe.steps: 31, and the steps of the phases sum to 30: leave it out
+job.yaml:4:89: recipe.warmup_steps: with phases each has its own schedule: )y"
+            R"y(give warmup_steps in phases
+job.yaml:6:24: phases[0].alpha: no phase goes before the first one, so nothing )y"
+            R"y(is made of it; leave it out
+job.yaml:10:13: phases[2].steps: '0' is not allowed; it must be from 1 to 1000000000
+job.yaml:10:23: phases[2].alpha: '1.5' is not allowed; it must be from 0 to 1)y");
+  EXPECT_EQ(Errors(R"y(name: cycle
+model: {layers: 4, hidden: 64, heads: 4, context: 64}
+data: {path: text.txt}
+recipe: {global_batch: 8, micro_batch: 2, learning_rate: 1e-3}
+phases:
+  - {steps: 10}
+  - steps: 20
+    layers: 3
+)y"),
+            R"y(job.yaml:8:13: phases[1].layers: '3' is not allowed; it must be a divisor of 4, )y"
+            R"y(as the phase before has)y");
+}
+
 TEST(JobYaml, GoldenErrors) {
   EXPECT_EQ(Errors(R"y(name: Bible Study
 sed: 1
@@ -120,7 +152,8 @@ job.yaml:17:18: recipe.learning_rate: '5%' is not a number
 job.yaml:18:11: strategy: this is a section of `key: value` lines )y"
             R"y(with the keys stages, layers_per_stage, schedule, queue_limit, in_flight, )y"
             R"y(nodes, replicas, local_steps, outer_learning_rate, outer_momentum, )y"
-            R"y(look_ahead, fragments, fragment_delay, fragment_mix
+            R"y(look_ahead, fragments, fragment_delay, fragment_mix, )y"
+            R"y(subnetworks, cells, cell_rounds, whole_layers
 job.yaml:20:12: compression.forward: codec 'quant(9)', column 8: expected bits from 1 to 8
 job.yaml:21:24: compression.buffer_memory_bytes: '1 gig' is not a size; write bytes )y"
             R"y(or a unit: 1048576, 512KiB, 256MiB, 2GB

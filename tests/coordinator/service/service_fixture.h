@@ -48,6 +48,7 @@ class ServiceTest : public ::testing::Test {
     options.try_pending = absl::Milliseconds(100);
     options.parts_patience = absl::Milliseconds(200);
     options.traces = traces_;
+    options.run_multilevel = run_multilevel_;
     options.patience.links = absl::Seconds(20);
     options.patience.data = wait_for_data_;
     options.patience.daemons = wait_for_daemons_;
@@ -256,6 +257,7 @@ class ServiceTest : public ::testing::Test {
   TempDirectory scratch_;
   absl::Duration flush_every_ = absl::Milliseconds(50);
   TracesOptions traces_;
+  RunMultilevel run_multilevel_ = RunMultilevelProgram;
   int port_ = 0;
   absl::Duration wait_for_data_ = absl::ZeroDuration();
   absl::Duration wait_for_daemons_ = absl::Seconds(15);

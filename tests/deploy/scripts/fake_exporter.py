@@ -78,7 +78,7 @@ class Job:
                             ("failed_checkpoints", 0), ("checkpoint_step", int(steps) // 50 * 50)):
             lines.append(f'isthmus_job_{name}{{job="{JOB}"}} {value}')
         for job, generation in ((ELDER, 2), (ENDED, 4)):
-            lines += [f'isthmus_job_step{{job="{job}"}} {ENDED_STEP}', f'isthmus_job_generation{{job="{job}"}} {generation}',
+            lines += [f'isthmus_job_step{{job="{job}"}} {ENDED_STEP}', f'isthmus_job_generation{{job="{job}"}} {generation}', f'isthmus_job_phase{{job="{job}"}} 1',
                       f'isthmus_job_failed_checkpoints{{job="{job}"}} 0', f'isthmus_job_checkpoint_step{{job="{job}"}} {ENDED_STEP}']
         lines += [f'isthmus_job_loss{{job="{ELDER}"}} 1.25', f'isthmus_job_tokens_per_second{{job="{ELDER}"}} 12000']
         return lines + self.process("none")

@@ -432,7 +432,6 @@ TEST(JobDefaults, WhatIsNotBuiltIsRefused) {
     return std::string(ValidateJob(job).message());
   };
   const std::string words = ": this version does not have it yet; leave it out";
-  EXPECT_EQ(refusal([](JobSpec* j) { j->add_phases(); }), "phases" + words);
   EXPECT_EQ(refusal([](JobSpec* j) { j->mutable_strategy()->set_cells(2); }),
             "strategy.cells" + words);
   EXPECT_EQ(refusal([](JobSpec* j) { j->mutable_strategy()->set_cell_rounds(2); }),

@@ -21,6 +21,14 @@ TEST(LearningRate, WarmsUpFromTheFirstStep) {
   EXPECT_DOUBLE_EQ(LearningRate(Recipe("cosine"), 2), 1.0);
 }
 
+TEST(LearningRate, APhaseHasAScheduleOfItsOwn) {
+  RecipeSpec late = Recipe("cosine");
+  late.set_steps(late.steps() + 40);
+  for (int64_t step = 0; step < 11; ++step)
+    EXPECT_DOUBLE_EQ(LearningRate(late, 40, 40 + step), LearningRate(Recipe("cosine"), step));
+  EXPECT_DOUBLE_EQ(LearningRate(Recipe("linear"), 0, 4), 0.8);
+}
+
 TEST(LearningRate, EndsAtTheMinimum) {
   EXPECT_DOUBLE_EQ(LearningRate(Recipe("cosine"), 6), 0.6);  // half of the way
   EXPECT_DOUBLE_EQ(LearningRate(Recipe("cosine"), 10), 0.2);

@@ -115,6 +115,44 @@ TEST(KeepCheckpoint, WithoutADiskThePartsAreReadFromTheStage) {
   EXPECT_EQ(ReadAll(*parts.parts[1].bytes, 1 << 20).value(), OptimizerOf(*stage));
 }
 
+// What the phase after each of its checkpoints starts with are that checkpoint's weights.
+class PhaseStore : public MemoryStore {
+ public:
+  absl::StatusOr<FetchedFiles> Fetch(const FetchCheckpointRequest& request) override {
+    asked.push_back(request.what());
+    FetchCheckpointRequest of_it = request;
+    if (request.what() == "start") of_it.set_what("weights");
+    return MemoryStore::Fetch(of_it);
+  }
+  std::vector<std::string> asked;
+};
+
+TEST(LoadCheckpoint, APhaseBeginsWithWeightsAlone) {
+  WorldShape shape;
+  PhaseStore store;
+  RecordingObserver observer;
+  for (int i = 0; i < 2; ++i) {
+    const auto plan = SessionPlan::Make(MakePlan(shape), i).value();
+    const auto stage = FakeStages()(plan->plan(), i).value();
+    CheckpointWriter writer(*plan, &store, &observer);
+    writer.Save(KeepCheckpoint(*plan, &store, stage.get(), StateOf(*plan, 3, 1, {})).value());
+    EXPECT_TRUE(writer.WaitIdle(absl::Seconds(60)));
+  }
+  const auto load = [&](int64_t start) {
+    Plan plan = MakePlan(shape, 2, 3);
+    plan.set_phase(1);
+    plan.set_phase_start(start);
+    const auto session = SessionPlan::Make(plan, 0).value();
+    const auto stage = FakeStages()(session->plan(), 0).value();
+    store.asked.clear();
+    return LoadCheckpoint(*session, &store, stage.get())->skipped_steps;
+  };
+  EXPECT_EQ(load(3), 0) << "steps that the phase before skipped are none of this one's";
+  EXPECT_THAT(store.asked, ElementsAre("start", "state"));
+  EXPECT_EQ(load(2), 1);
+  EXPECT_THAT(store.asked, ElementsAre("weights", "optimizer", "state"));
+}
+
 TEST(LoadCheckpoint, TakesWhatTheStageNames) {
   WorldShape shape;
   const auto saver = SessionPlan::Make(MakePlan(shape), 0).value();

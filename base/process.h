@@ -1,8 +1,8 @@
 // Child processes: start with output to a file, wait with a deadline, stop. A child dies with the
 // thread that started it (PR_SET_PDEATHSIG), so start children on the main thread. Thread: one
 // owner.
-#ifndef ISTHMUS_COORDINATOR_CLI_TESTNET_PROCESS_H_
-#define ISTHMUS_COORDINATOR_CLI_TESTNET_PROCESS_H_
+#ifndef ISTHMUS_BASE_PROCESS_H_
+#define ISTHMUS_BASE_PROCESS_H_
 
 #include <sys/types.h>
 
@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-namespace isthmus::cli {
+namespace isthmus {
 
 struct ProcessOptions {
   std::vector<std::string> argv;  // argv[0] is a path, or a name on PATH
@@ -53,6 +53,6 @@ absl::StatusOr<std::string> RunAndCapture(const std::vector<std::string>& argv,
 // Beside the running program, else on PATH. NotFound says where it was looked for.
 absl::StatusOr<std::string> FindProgram(const std::string& name);
 
-}  // namespace isthmus::cli
+}  // namespace isthmus
 
-#endif  // ISTHMUS_COORDINATOR_CLI_TESTNET_PROCESS_H_
+#endif  // ISTHMUS_BASE_PROCESS_H_

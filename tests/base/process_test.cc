@@ -1,4 +1,4 @@
-#include "coordinator/cli/testnet/process.h"
+#include "base/process.h"
 
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace isthmus::cli {
+namespace isthmus {
 namespace {
 
 using testing::HasSubstr;
@@ -104,4 +104,4 @@ TEST(Process, FindProgram) {
 }
 
 }  // namespace
-}  // namespace isthmus::cli
+}  // namespace isthmus

@@ -1,4 +1,4 @@
-#include "coordinator/cli/testnet/process.h"
+#include "base/process.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 
-namespace isthmus::cli {
+namespace isthmus {
 namespace {
 
 constexpr long kPollNanoseconds = 20'000'000;
@@ -205,8 +205,8 @@ absl::StatusOr<std::string> FindProgram(const std::string& name) {
     const std::string candidate = absl::StrCat(place, "/", name);
     if (access(candidate.c_str(), X_OK) == 0) return candidate;
   }
-  return absl::NotFoundError(absl::StrCat("the program ", name, " is neither beside `isthmus` (",
+  return absl::NotFoundError(absl::StrCat("the program ", name, " is neither beside this one (",
                                           places.empty() ? "?" : places[0], ") nor on PATH"));
 }
 
-}  // namespace isthmus::cli
+}  // namespace isthmus

@@ -1,0 +1,75 @@
+// The weights that phases of jobs start with: made of checkpoints in the store by the program
+// isthmus-multilevel, in a child process, and put into the store as part of the checkpoint that
+// ended the phase before. One job after the other, on a thread of its own. A job whose weights
+// can't be made is paused with the words of the program.
+//
+// Thread: any. Its mutex may be taken under that of Cores, never the other way round. Bounds: an
+// entry a job.
+#ifndef ISTHMUS_COORDINATOR_SERVICE_PHASE_WEIGHTS_H_
+#define ISTHMUS_COORDINATOR_SERVICE_PHASE_WEIGHTS_H_
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+#include "coordinator/service/cores.h"
+#include "coordinator/service/resume.h"
+#include "coordinator/store/checkpoint_store.h"
+
+namespace isthmus::coordinator {
+
+// Runs isthmus-multilevel with `words` behind it; what it prints goes to `output_file`. Cancelled:
+// it was ended because `cancelled` said so. Else its words, where it fails.
+using RunMultilevel = std::function<absl::Status(const std::vector<std::string>& words,
+                                                 const std::string& output_file, const Cancelled&)>;
+// The program beside this one, else on PATH.
+absl::Status RunMultilevelProgram(const std::vector<std::string>& words,
+                                  const std::string& output_file, const Cancelled& cancelled);
+
+class PhaseWeights {
+ public:
+  PhaseWeights(Cores* cores, CheckpointStore* store, RunMultilevel run)
+      : cores_(cores), store_(store), run_(std::move(run)) {}
+  void Start();
+  void Stop();  // ends the program, and the thread
+
+  // Whether what `start`, which begins a phase, starts with is there. If it is not, it is made.
+  bool Ready(const StartRequest& start);
+  // Some became ready since the last call.
+  bool TakeNews();
+
+ private:
+  struct Wanted {
+    JobSpec spec;
+    int phase = 0;
+    int64_t step = 0;
+    uint64_t generation = 0;  // of the checkpoint of `step`
+    std::string made;         // how, in words
+    bool ready = false;
+  };
+  void Loop();
+  bool stopping();
+  absl::Status Make(const std::string& job_id, const Wanted& wanted);
+  absl::Status MakeIn(const std::string& dir, const std::string& job_id, const Wanted& wanted);
+  absl::Status WriteModel(const std::string& job_id, int64_t step, const ModelSpec& model,
+                          const std::string& dir);
+
+  Cores* const cores_;
+  CheckpointStore* const store_;
+  const RunMultilevel run_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool news_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<std::string, Wanted> wanted_ ABSL_GUARDED_BY(mutex_);  // by job
+  std::deque<std::string> queue_ ABSL_GUARDED_BY(mutex_);         // jobs
+  std::thread thread_;
+};
+
+}  // namespace isthmus::coordinator
+
+#endif  // ISTHMUS_COORDINATOR_SERVICE_PHASE_WEIGHTS_H_

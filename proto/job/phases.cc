@@ -1,0 +1,311 @@
+#include "proto/job/phases.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/number_text.h"
+#include "proto/job/job_defaults.h"
+
+namespace isthmus {
+namespace {
+
+constexpr char kStrided[] = "strided", kAdjacent[] = "adjacent";
+
+bool SameShape(const PhaseSpec& a, const PhaseSpec& b) {
+  return a.layers() == b.layers() && a.heads() == b.heads();
+}
+
+// Not smaller anywhere, and larger somewhere.
+bool Grows(const PhaseSpec& before, const PhaseSpec& phase) {
+  return phase.layers() >= before.layers() && phase.heads() >= before.heads() &&
+         !SameShape(before, phase);
+}
+bool Shrinks(const PhaseSpec& before, const PhaseSpec& phase) { return Grows(phase, before); }
+
+// The last phase before `phase` of its shape; -1: none.
+int EarlierOfShape(const JobSpec& job, int phase) {
+  for (int p = phase - 1; p >= 0; --p) {
+    if (SameShape(job.phases(p), job.phases(phase))) return p;
+  }
+  return -1;
+}
+
+int Stages(const StrategySpec& s) {
+  return s.stages() != 0 ? s.stages() : s.nodes_size() / std::max(1, s.replicas());
+}
+
+// Of a phase of `most` layers: `smaller` than the job's largest one has as many stages as pay, or
+// those of the named daemons that it has layers for.
+void CutStages(int most, bool smaller, StrategySpec* s) {
+  if (smaller && s->nodes().empty()) s->set_stages(0);
+  const int stages = Stages(*s);
+  if (stages <= most) return;
+  if (s->stages() != 0) s->set_stages(most);
+  if (s->nodes().empty() || s->nodes_size() % stages != 0) return;
+  const std::vector<std::string> nodes(s->nodes().begin(), s->nodes().end());
+  s->clear_nodes();
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (static_cast<int>(i) % stages < most) s->add_nodes(nodes[i]);
+  }
+}
+
+absl::Status Wrong(int phase, absl::string_view field, absl::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("phases[", phase, "]", field.empty() ? "" : ".", field, ": ", what));
+}
+
+class Checker {
+ public:
+  explicit Checker(const JobSpec& job) : job_(job) {}
+
+  std::vector<absl::Status> All() {
+    if (job_.phases_size() > kMaxPhases) {
+      errors_.push_back(absl::InvalidArgumentError(absl::StrCat(
+          "phases: ", job_.phases_size(), " of them; at most ", kMaxPhases, " are allowed")));
+      return std::move(errors_);
+    }
+    CheckJob();
+    for (p_ = 0; p_ < job_.phases_size(); ++p_) CheckFields();
+    if (!errors_.empty()) return std::move(errors_);
+    for (p_ = 1; p_ < job_.phases_size(); ++p_) CheckTransition();
+    CheckLayersPerStage();
+    if (!errors_.empty()) return std::move(errors_);
+    for (p_ = 0; p_ < job_.phases_size(); ++p_) CheckPhaseJob();
+    return std::move(errors_);
+  }
+
+ private:
+  const PhaseSpec& phase() const { return job_.phases(p_); }
+  void Add(absl::string_view field, absl::string_view what) {
+    errors_.push_back(Wrong(p_, field, what));
+  }
+  void AddJob(absl::string_view what) { errors_.push_back(absl::InvalidArgumentError(what)); }
+
+  template <typename T>
+  void Range(absl::string_view field, T value, double low, double high) {
+    const auto number = static_cast<double>(value);
+    if (std::isfinite(number) && number >= low && number <= high) return;
+    Add(field, absl::StrCat("'", NumberText(number), "' is not allowed; it must be from ",
+                            NumberText(low), " to ", NumberText(high)));
+  }
+  void OneOf(absl::string_view field, const std::string& value,
+             std::initializer_list<const char*> allowed) {
+    std::string list;
+    for (const char* a : allowed) {
+      if (value == a) return;
+      absl::StrAppend(&list, list.empty() ? "" : ", ", "'", a, "'");
+    }
+    Add(field, absl::StrCat("'", value, "' is not allowed; it must be ", list));
+  }
+
+  void CheckJob() {
+    int64_t sum = 0;
+    for (const PhaseSpec& phase : job_.phases()) sum += std::max<int64_t>(0, phase.steps());
+    const RecipeSpec& r = job_.recipe();
+    if (r.steps() != sum)
+      AddJob(absl::StrCat("recipe.steps: ", r.steps(), ", and the steps of the phases sum to ", sum,
+                          ": leave it out"));
+    for (const auto& [given, field] :
+         {std::make_pair(r.has_warmup_steps(), "warmup_steps"),
+          std::make_pair(r.has_min_learning_rate(), "min_learning_rate")}) {
+      if (given)
+        AddJob(absl::StrCat("recipe.", field, ": with phases each has its own schedule: give ",
+                            field, " in phases"));
+    }
+    if (r.optimizer() != kAdamW)
+      AddJob(absl::StrCat("recipe.optimizer: '", r.optimizer(), "' does not go with phases, each ",
+                          "of which begins with new moments; it must be '", kAdamW, "'"));
+    if (!IsTied(job_.model()))
+      AddJob(
+          "model.tied: false does not go with phases: only a model whose head shares the token "
+          "embedding's weights is made smaller and larger");
+  }
+
+  void CheckFields() {
+    const PhaseSpec& s = phase();
+    Range("steps", s.steps(), 1, 1e9);
+    Range("layers", s.layers(), 1, 1000);
+    Range("heads", s.heads(), 1, 1024);
+    if (s.has_alpha()) Range("alpha", s.alpha(), 0, 1);
+    Range("learning_rate", s.learning_rate(), 1e-12, 10);
+    Range("min_learning_rate", s.min_learning_rate(), 0, s.learning_rate());
+    Range("warmup_steps", s.warmup_steps(), 0,
+          static_cast<double>(std::max<int64_t>(1, s.steps())));
+    OneOf("schedule", s.schedule(), {"cosine", "linear", "constant"});
+    const bool first = p_ == 0;
+    for (const auto& [given, field] : {std::make_pair(s.has_alpha(), "alpha"),
+                                       std::make_pair(s.has_width_groups(), "width_groups"),
+                                       std::make_pair(s.has_depth_groups(), "depth_groups")}) {
+      if (first && given)
+        Add(field, "no phase goes before the first one, so nothing is made of it; leave it out");
+    }
+    if (first) return;
+    OneOf("width_groups", s.width_groups(), {kStrided, kAdjacent});
+    OneOf("depth_groups", s.depth_groups(), {kStrided, kAdjacent});
+  }
+
+  void CheckDivides(absl::string_view field, int before, int now) {
+    const bool smaller = now < before;
+    if (smaller ? before % now == 0 : now % before == 0) return;
+    Add(field, absl::StrCat("'", now, "' is not allowed; it must be ",
+                            smaller ? "a divisor of " : "a multiple of ", before, ", as the phase ",
+                            "before has"));
+  }
+
+  void CheckTransition() {
+    const PhaseSpec &before = job_.phases(p_ - 1), &now = phase();
+    CheckDivides("layers", before.layers(), now.layers());
+    CheckDivides("heads", before.heads(), now.heads());
+    if (SameShape(before, now)) {
+      Add("", absl::StrCat("it has the shape of the phase before (", PhaseShapeWords(job_, p_),
+                           "): make one phase of both"));
+    } else if (!Grows(before, now) && !Shrinks(before, now)) {
+      Add("",
+          absl::StrCat("it is deeper and narrower, or wider and flatter, than the phase before ",
+                       "(", PhaseShapeWords(job_, p_), " after ", PhaseShapeWords(job_, p_ - 1),
+                       "): a phase is smaller or larger in both"));
+    }
+    if (!now.has_alpha()) return;
+    if (Shrinks(before, now)) {
+      Add("alpha", "the phase before is no smaller one, so nothing is mixed; leave it out");
+    } else if (now.alpha() < 1 && EarlierOfShape(job_, p_) < 0) {
+      Add("alpha", absl::StrCat("'", NumberText(now.alpha()), "' is not allowed; it must be 1: no ",
+                                "phase before has this shape, so there is nothing to mix with"));
+    }
+  }
+
+  void CheckLayersPerStage() {
+    const StrategySpec& s = job_.strategy();
+    if (s.layers_per_stage().empty()) return;
+    for (int p = 0; p < job_.phases_size(); ++p) {
+      if (job_.phases(p).layers() == job_.model().layers()) continue;
+      AddJob(absl::StrCat("strategy.layers_per_stage: is a cut of ", job_.model().layers(),
+                          " layers, and phases[", p, "] has ", job_.phases(p).layers(),
+                          ": leave it out, or give strategy.stages"));
+      return;
+    }
+  }
+
+  // Whatever else the phase's shape or recipe does not go with.
+  void CheckPhaseJob() {
+    JobSpec whole = job_;
+    whole.clear_phases();
+    if (!JobErrors(whole).empty()) return;  // said of the job
+    const JobSpec one = PhaseJob(job_, p_);
+    for (const absl::Status& error : JobErrors(one)) Add("", error.message());
+  }
+
+  const JobSpec& job_;
+  int p_ = 0;
+  std::vector<absl::Status> errors_;
+};
+
+}  // namespace
+
+int64_t PhaseStart(const JobSpec& job, int phase) {
+  int64_t steps = 0;
+  for (int p = 0; p < phase && p < job.phases_size(); ++p) steps += job.phases(p).steps();
+  return steps;
+}
+
+int64_t PhaseEnd(const JobSpec& job, int phase) {
+  return job.phases().empty() ? job.recipe().steps() : PhaseStart(job, phase + 1);
+}
+
+int PhaseAfter(const JobSpec& job, int64_t step) {
+  int phase = 0;
+  while (phase + 1 < job.phases_size() && step >= PhaseEnd(job, phase)) ++phase;
+  return phase;
+}
+
+int PhaseOfCheckpoint(const JobSpec& job, int64_t step) {
+  return PhaseAfter(job, std::max<int64_t>(0, step - 1));
+}
+
+bool BeginsPhase(const JobSpec& job, int64_t step) {
+  const int phase = PhaseAfter(job, step);
+  return phase > 0 && step == PhaseStart(job, phase);
+}
+
+JobSpec PhaseJob(const JobSpec& job, int phase) {
+  if (job.phases().empty()) return job;
+  const PhaseSpec& spec = job.phases(phase);
+  JobSpec one = job;
+  one.clear_phases();
+  ModelSpec* m = one.mutable_model();
+  m->set_hidden(m->hidden() / std::max(1, m->heads()) * spec.heads());
+  m->set_heads(spec.heads());
+  m->set_layers(spec.layers());
+  if (phase > 0) m->clear_init_from();
+  RecipeSpec* r = one.mutable_recipe();
+  r->set_steps(PhaseEnd(job, phase));
+  r->set_learning_rate(spec.learning_rate());
+  r->set_min_learning_rate(spec.min_learning_rate());
+  r->set_warmup_steps(spec.warmup_steps());
+  r->set_schedule(spec.schedule());
+  const auto& all = job.phases();
+  const bool smaller = std::any_of(all.begin(), all.end(),
+                                   [&](const PhaseSpec& other) { return Shrinks(other, spec); });
+  CutStages(spec.layers(), smaller, one.mutable_strategy());
+  return one;
+}
+
+PhaseTransition TransitionInto(const JobSpec& job, int phase) {
+  PhaseTransition t;
+  if (Shrinks(job.phases(phase - 1), job.phases(phase))) return t;
+  t.kind = PhaseTransition::kDecoalesce;
+  t.alpha = job.phases(phase).alpha();
+  if (t.alpha < 1) t.mixed = EarlierOfShape(job, phase);
+  return t;
+}
+
+std::vector<int64_t> PhaseEndsNeeded(const JobSpec& job, int64_t newest) {
+  std::vector<int64_t> ends;
+  for (int p = 1; p < job.phases_size(); ++p) {
+    if (PhaseStart(job, p) < newest) continue;
+    const PhaseTransition t = TransitionInto(job, p);
+    for (int from : {p - 1, t.mixed}) {
+      if (from >= 0 && PhaseEnd(job, from) <= newest) ends.push_back(PhaseEnd(job, from));
+    }
+  }
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  return ends;
+}
+
+std::string PhaseShapeWords(const JobSpec& job, int phase) {
+  const PhaseSpec& spec = job.phases(phase);
+  const int width = job.model().hidden() / std::max(1, job.model().heads()) * spec.heads();
+  return absl::StrCat(spec.layers(), spec.layers() == 1 ? " layer x " : " layers x ", width);
+}
+
+void FillPhaseDefaults(JobSpec* job) {
+  int64_t sum = 0;
+  for (int p = 0; p < job->phases_size(); ++p) {
+    PhaseSpec* s = job->mutable_phases(p);
+    sum += std::max<int64_t>(0, s->steps());
+    if (!s->has_layers()) s->set_layers(job->model().layers());
+    if (!s->has_heads()) s->set_heads(job->model().heads());
+    if (!s->has_learning_rate()) s->set_learning_rate(job->recipe().learning_rate());
+    if (!s->has_min_learning_rate()) s->set_min_learning_rate(0.1 * s->learning_rate());
+    if (!s->has_warmup_steps()) s->set_warmup_steps(s->steps() / 20);
+    if (!s->has_schedule()) s->set_schedule(job->recipe().schedule());
+    if (p == 0) continue;
+    const int earlier = EarlierOfShape(*job, p);
+    if (!s->has_alpha() && Grows(job->phases(p - 1), *s))
+      s->set_alpha(earlier < 0 ? 1 : kPhaseAlpha);
+    // What grows back is undone as it was made.
+    const PhaseSpec* made = earlier >= 0 ? &job->phases(earlier + 1) : nullptr;
+    const bool undone = made != nullptr && made != s;
+    if (!s->has_width_groups()) s->set_width_groups(undone ? made->width_groups() : kStrided);
+    if (!s->has_depth_groups()) s->set_depth_groups(undone ? made->depth_groups() : kAdjacent);
+  }
+  if (job->recipe().steps() == 0) job->mutable_recipe()->set_steps(sum);
+}
+
+std::vector<absl::Status> PhaseErrors(const JobSpec& job) {
+  return job.phases().empty() ? std::vector<absl::Status>() : Checker(job).All();
+}
+
+}  // namespace isthmus
