@@ -16,6 +16,8 @@
 namespace isthmus::coordinator {
 namespace {
 
+constexpr int64_t kAnyMemory = int64_t{1} << 60;
+
 // What the daemons of one stage are together: as fast as their mean, with the least memory.
 NodeInfo Together(const std::vector<const NodeInfo*>& nodes) {
   NodeInfo mean = *nodes.front();
@@ -43,7 +45,14 @@ absl::StatusOr<std::vector<int>> SharedCut(const JobSpec& job, const NodeChains&
   std::vector<const NodeInfo*> pointers;
   for (const NodeInfo& stage : stages) pointers.push_back(&stage);
   SliceShare slice;
-  if (TrainsSubnetworks(job)) slice = SliceFor(job, 0, 1.0 / static_cast<double>(chains.size()));
+  if (TrainsSubnetworks(job)) {
+    // Slices are cut to the memory of each replica afterwards (ShareSlices).
+    for (NodeInfo& stage : stages) {
+      stage.set_memory_bytes(kAnyMemory);
+      if (stage.device_memory_bytes() > 0) stage.set_device_memory_bytes(kAnyMemory);
+    }
+    slice = SliceFor(job, 0, 1.0 / static_cast<double>(chains.size()));
+  }
   return BalanceLayers(job, pointers, slice);
 }
 

@@ -1,5 +1,6 @@
 #include "coordinator/service/checkpoints.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -94,13 +95,16 @@ absl::StatusOr<bool> Checkpoints::FinishPart(const PutCheckpointHeader& header,
   EndPut(header.job_id());
   if (!complete.ok() || !*complete) return complete;
   int keep = 0;
+  const std::vector<int64_t> steps = store_->Steps(header.job_id());
   std::vector<int64_t> needed;
   {
     MutexLock lock(&cores_->mutex);
     const Job* job = cores_->jobs.Find(header.job_id());
     if (job != nullptr) {
       keep = job->spec.checkpoint().keep();
-      needed = PhaseEndsNeeded(job->spec, header.step());
+      const size_t others = steps.size() - std::min<size_t>(steps.size(), std::max(1, keep));
+      const int64_t oldest = steps.empty() ? header.step() : steps[others];
+      needed = PhaseEndsNeeded(job->spec, std::min(oldest, header.step()), header.step());
     }
     cores_->jobs.OnCheckpoint(header.job_id(), header.step(), SteadyNow());
     cores_->changed.SignalAll();

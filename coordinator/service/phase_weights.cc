@@ -69,7 +69,7 @@ absl::Status RunMultilevelProgram(const std::vector<std::string>& words,
   while (!(code = process.Wait(kLookAgain)).has_value()) {
     if (!cancelled()) continue;
     process.Stop(kEndGrace);
-    return absl::CancelledError("the coordinator is stopping");
+    return absl::CancelledError("they are no longer wanted");
   }
   if (*code == 0) return absl::OkStatus();
   const std::string said = LastWords(output_file);
@@ -90,9 +90,18 @@ void PhaseWeights::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-bool PhaseWeights::stopping() {
+bool PhaseWeights::IsWanted(const std::string& job_id, const Wanted& wanted) {
   MutexLock lock(&mutex_);
-  return stopping_;
+  const auto it = wanted_.find(job_id);
+  return !stopping_ && it != wanted_.end() && it->second.Is(wanted);
+}
+
+void PhaseWeights::ForgetAllBut(const std::vector<std::string>& pending) {
+  MutexLock lock(&mutex_);
+  for (auto it = wanted_.begin(); it != wanted_.end();) {
+    const bool waits = std::find(pending.begin(), pending.end(), it->first) != pending.end();
+    it = waits ? std::next(it) : wanted_.erase(it);
+  }
 }
 
 bool PhaseWeights::Ready(const StartRequest& start) {
@@ -104,9 +113,7 @@ bool PhaseWeights::Ready(const StartRequest& start) {
   asked.made = HowMade(asked.spec, asked.phase);
   MutexLock lock(&mutex_);
   const auto known = wanted_.find(start.job_id);
-  if (known != wanted_.end() && known->second.step == asked.step &&
-      known->second.generation == asked.generation && known->second.made == asked.made)
-    return known->second.ready;
+  if (known != wanted_.end() && known->second.Is(asked)) return known->second.ready;
   wanted_[start.job_id] = std::move(asked);
   queue_.push_back(start.job_id);
   changed_.SignalAll();
@@ -133,18 +140,16 @@ void PhaseWeights::Loop() {
       wanted = it->second;
     }
     const absl::Status made = Make(job_id, wanted);
-    if (stopping()) return;
+    MutexLock lock(&cores_->mutex);
     {
-      MutexLock lock(&mutex_);
+      MutexLock own(&mutex_);
+      if (stopping_) return;
       const auto it = wanted_.find(job_id);
-      const bool same = it != wanted_.end() && it->second.step == wanted.step &&
-                        it->second.generation == wanted.generation &&
-                        it->second.made == wanted.made;
-      if (!same) continue;  // something else is wanted now, and in the queue
+      // Else something else is wanted now, and in the queue, or nothing any more.
+      if (it == wanted_.end() || !it->second.Is(wanted)) continue;
       it->second.ready = news_ = true;
       if (!made.ok()) wanted_.erase(it);
     }
-    MutexLock lock(&cores_->mutex);
     if (!made.ok()) cores_->jobs.PhaseFailed(job_id, std::string(made.message()), SteadyNow());
     cores_->changed.SignalAll();
   }
@@ -174,9 +179,9 @@ absl::Status PhaseWeights::MakeIn(const std::string& dir, const std::string& job
   const ModelSpec model = PhaseJob(wanted.spec, wanted.phase).model();
   const std::string before = dir + "/before", changed = dir + "/changed", mixed = dir + "/mixed",
                     earlier = dir + "/earlier", output = dir + "/output";
-  const Cancelled cancelled = [this] { return stopping(); };
-  RETURN_IF_ERROR(
-      WriteModel(job_id, wanted.step, PhaseJob(wanted.spec, wanted.phase - 1).model(), before));
+  const Cancelled cancelled = [&] { return !IsWanted(job_id, wanted); };
+  RETURN_IF_ERROR(WriteModel(job_id, wanted.step, PhaseJob(wanted.spec, wanted.phase - 1).model(),
+                             before, cancelled));
   RETURN_IF_ERROR(
       run_({t.kind == PhaseTransition::kCoalesce ? "coalesce" : "decoalesce", before, changed,
             "--layers", absl::StrCat(model.layers()), "--hidden", absl::StrCat(model.hidden()),
@@ -186,9 +191,9 @@ absl::Status PhaseWeights::MakeIn(const std::string& dir, const std::string& job
   std::error_code error;
   std::filesystem::remove_all(before, error);  // the disk may be small
   if (t.mixed >= 0) {
-    RETURN_IF_ERROR(WriteModel(job_id, PhaseEnd(wanted.spec, t.mixed), model, earlier));
-    RETURN_IF_ERROR(run_({"interpolate", earlier, changed, mixed, "--alpha", absl::StrCat(t.alpha)},
-                         output, cancelled));
+    RETURN_IF_ERROR(WriteModel(job_id, PhaseEnd(wanted.spec, t.mixed), model, earlier, cancelled));
+    RETURN_IF_ERROR(run_({"interpolate", earlier, changed, mixed, "--alpha", NumberText(t.alpha)},
+                         output + "-mixed", cancelled));
   }
   CheckpointManifest start;
   start.job_id = job_id;
@@ -201,14 +206,14 @@ absl::Status PhaseWeights::MakeIn(const std::string& dir, const std::string& job
 
 // As an export: config.json and model.safetensors.
 absl::Status PhaseWeights::WriteModel(const std::string& job_id, int64_t step,
-                                      const ModelSpec& model, const std::string& dir) {
+                                      const ModelSpec& model, const std::string& dir,
+                                      const Cancelled& cancelled) {
   FetchCheckpointRequest request;
   request.set_job_id(job_id);
   request.set_step(step);
   request.set_what("weights");
   int64_t at = 0;
-  ASSIGN_OR_RETURN(const auto reader, store_->Read(
-                                          request, [this] { return stopping(); }, &at));
+  ASSIGN_OR_RETURN(const auto reader, store_->Read(request, cancelled, &at));
   std::error_code error;
   std::filesystem::create_directory(dir, error);
   if (reader->total_bytes() > FreeBytes(dir)) {
@@ -221,7 +226,7 @@ absl::Status PhaseWeights::WriteModel(const std::string& job_id, int64_t step,
   ASSIGN_OR_RETURN(const auto file, DurableFile::Create(dir + "/model.safetensors"));
   std::string piece;
   do {
-    if (stopping()) return absl::CancelledError("the coordinator is stopping");
+    if (cancelled()) return absl::CancelledError("they are no longer wanted");
     RETURN_IF_ERROR(reader->Read(kPieceBytes, &piece));
     RETURN_IF_ERROR(file->Append(piece));
   } while (!piece.empty());

@@ -4,7 +4,7 @@
 // can't be made is paused with the words of the program.
 //
 // Thread: any. Its mutex may be taken under that of Cores, never the other way round. Bounds: an
-// entry a job.
+// entry a job that waits.
 #ifndef ISTHMUS_COORDINATOR_SERVICE_PHASE_WEIGHTS_H_
 #define ISTHMUS_COORDINATOR_SERVICE_PHASE_WEIGHTS_H_
 
@@ -41,6 +41,9 @@ class PhaseWeights {
   bool Ready(const StartRequest& start);
   // Some became ready since the last call.
   bool TakeNews();
+  // Jobs that no longer wait, or were stopped or removed: what is made for them ends. One that asks
+  // again is looked at again.
+  void ForgetAllBut(const std::vector<std::string>& pending);
 
  private:
   struct Wanted {
@@ -50,13 +53,17 @@ class PhaseWeights {
     uint64_t generation = 0;  // of the checkpoint of `step`
     std::string made;         // how, in words
     bool ready = false;
+
+    bool Is(const Wanted& other) const {
+      return step == other.step && generation == other.generation && made == other.made;
+    }
   };
   void Loop();
-  bool stopping();
+  bool IsWanted(const std::string& job_id, const Wanted& wanted);
   absl::Status Make(const std::string& job_id, const Wanted& wanted);
   absl::Status MakeIn(const std::string& dir, const std::string& job_id, const Wanted& wanted);
   absl::Status WriteModel(const std::string& job_id, int64_t step, const ModelSpec& model,
-                          const std::string& dir);
+                          const std::string& dir, const Cancelled& cancelled);
 
   Cores* const cores_;
   CheckpointStore* const store_;

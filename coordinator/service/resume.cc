@@ -74,6 +74,20 @@ absl::Status Resumer::TakeUp(const JobSpec& ran, StartRequest* start) {
   return absl::OkStatus();
 }
 
+// What later phases are made of has to be there: else the run would end at their begin.
+absl::Status Resumer::CheckPhaseEnds(const StartRequest& start) const {
+  const std::vector<int64_t> there = store_->Steps(start.job_id);
+  for (const int64_t end : PhaseEndsNeeded(start.spec, start.start_step, start.start_step)) {
+    if (std::find(there.begin(), there.end(), end) == there.end()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "resume: a phase after step ", start.start_step, " is made of checkpoint ", end,
+          ", which is no longer there: give it `alpha: 1`, so that it is made of the phase before "
+          "alone, or go on from a later checkpoint (isthmus checkpoints)"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Whether a daemon is there that has still to tell of its disk: its session is ending.
 bool Resumer::WillTell(const Job& job) const {
   for (const RankPlan& rank : job.plan.ranks()) {
@@ -160,9 +174,11 @@ absl::StatusOr<StartRequest> Resumer::Resume(const JobSpec& spec, const std::str
   if (!asked.model().has_norm_epsilon())
     asked.mutable_model()->set_norm_epsilon(NormEpsilon(ran.model()));
   ASSIGN_OR_RETURN(start.spec, CompleteJob(asked));
-  // Of a job with phases CompareRuns tells whether it is the checkpoint's.
-  if (start.spec.phases().empty() && stored.phases().empty())
-    RETURN_IF_ERROR(SameModel(ran.model(), start.spec.model()));
+  // Phases are compared with the checkpoint's by CompareRuns; all of them are made of model.*.
+  if (start.spec.phases().empty() == stored.phases().empty()) {
+    RETURN_IF_ERROR(
+        SameModel(stored.phases().empty() ? ran.model() : stored.model(), start.spec.model()));
+  }
   ASSIGN_OR_RETURN(const int64_t chosen, Choose(start.job_id, head, step));
   if (chosen >= 0) RETURN_IF_ERROR(store_->Verify(start.job_id, chosen, cancelled));
   start.from_checkpoint = chosen >= 0;
@@ -170,6 +186,7 @@ absl::StatusOr<StartRequest> Resumer::Resume(const JobSpec& spec, const std::str
   RETURN_IF_ERROR(TakeUp(ran, &start));
   if (start.start_step == 0)  // checkpoint 0 is a model that was read in: that of the first phase
     RETURN_IF_ERROR(SameModel(PhaseJob(stored, 0).model(), PhaseJob(start.spec, 0).model()));
+  RETURN_IF_ERROR(CheckPhaseEnds(start));
   return start;
 }
 

@@ -71,6 +71,7 @@ class Resumer {
                            const Cancelled& cancelled);
   bool IsKept(const std::string& name, int64_t step);
   bool WillTell(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
+  absl::Status CheckPhaseEnds(const StartRequest& start) const;
   absl::Status VerifyOnce(const std::string& job_id, int64_t step);
   // Where the data stand and what has changed since the checkpoint of `start`. `ran`: the job as it
   // ran last.

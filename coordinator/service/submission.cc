@@ -370,6 +370,7 @@ void Submission::Loop() {
       }
     }
     resumer_.ForgetAllBut(waiting);
+    p_.phases->ForgetAllBut(waiting);
     std::reverse(waiting.begin(), waiting.end());  // first come, first served
     for (const std::string& id : waiting) TryPending(id);
   }

@@ -237,7 +237,6 @@ JobSpec PhaseJob(const JobSpec& job, int phase) {
   m->set_hidden(m->hidden() / std::max(1, m->heads()) * spec.heads());
   m->set_heads(spec.heads());
   m->set_layers(spec.layers());
-  if (phase > 0) m->clear_init_from();
   RecipeSpec* r = one.mutable_recipe();
   r->set_steps(PhaseEnd(job, phase));
   r->set_learning_rate(spec.learning_rate());
@@ -260,10 +259,10 @@ PhaseTransition TransitionInto(const JobSpec& job, int phase) {
   return t;
 }
 
-std::vector<int64_t> PhaseEndsNeeded(const JobSpec& job, int64_t newest) {
+std::vector<int64_t> PhaseEndsNeeded(const JobSpec& job, int64_t oldest, int64_t newest) {
   std::vector<int64_t> ends;
   for (int p = 1; p < job.phases_size(); ++p) {
-    if (PhaseStart(job, p) < newest) continue;
+    if (PhaseStart(job, p) < oldest) continue;
     const PhaseTransition t = TransitionInto(job, p);
     for (int from : {p - 1, t.mixed}) {
       if (from >= 0 && PhaseEnd(job, from) <= newest) ends.push_back(PhaseEnd(job, from));

@@ -43,8 +43,9 @@ struct PhaseTransition {
 };
 PhaseTransition TransitionInto(const JobSpec& job, int phase);
 
-// The ends of phases that a transition after checkpoint `newest` is made of: retention leaves them.
-std::vector<int64_t> PhaseEndsNeeded(const JobSpec& job, int64_t newest);
+// The ends of phases, up to step `newest`, that a transition at `oldest` or later is made of:
+// retention leaves them as long as a run may go on from a checkpoint of `oldest`.
+std::vector<int64_t> PhaseEndsNeeded(const JobSpec& job, int64_t oldest, int64_t newest);
 
 // "2 layers x 64" of the phase's model.
 std::string PhaseShapeWords(const JobSpec& job, int phase);

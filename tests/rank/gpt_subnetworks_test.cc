@@ -170,6 +170,23 @@ TEST(GptSubnetworks, RanksDoWhatTheAlgorithmDoes) {
   }
 }
 
+// A stage may have none but layers that are whole in every slice: it deals nothing.
+TEST(GptSubnetworks, StagesOfWholeLayersTrainAndValidate) {
+  WorldShape shape = Subnetworks({4, 3}, 4);
+  shape.whole_layers = 1;
+  shape.steps = 8;
+  shape.checkpoint_every = 4;
+  shape.eval_every = 4;
+  MemoryStore store;
+  const Trained run = RunSubnetworks(shape, Text(), &store);
+  EXPECT_THAT(store.complete_steps(), ElementsAre(4, 8));
+  shape.stages = 1;
+  const Trained one = RunSubnetworks(shape, Text());
+  ASSERT_EQ(run.validation.size(), one.validation.size());
+  for (size_t i = 0; i < run.validation.size(); ++i)
+    EXPECT_NEAR(run.validation[i], one.validation[i], 2e-5 * one.validation[i]);
+}
+
 // T5.8: deals and merges alone change no bit.
 TEST(GptSubnetworks, WithoutLearningEveryWeightIsAsBefore) {
   for (const std::vector<int>& replicas : {std::vector<int>{4, 3}, {3, 2, 2}, {2, 2, 2, 1}}) {

@@ -75,7 +75,9 @@ HeldSlice::HeldSlice(const Plan& plan, int rank, Versions* versions)
     : model_(plan.job().model()),
       first_layer_(plan.ranks(rank).first_layer()),
       versions_(versions),
-      held_(AtStart(plan, rank)) {}
+      held_(AtStart(plan, rank)),
+      deals_(std::any_of(held_.begin(), held_.end(),
+                         [](const LayerSlice& layer) { return layer.dealt; })) {}
 
 Slice HeldSlice::AtStart(const Plan& plan, int rank) {
   return Deals(plan) ? SliceOf(plan, rank, RoundOf(plan, plan.start_step())) : Slice();

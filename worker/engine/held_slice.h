@@ -33,7 +33,8 @@ class HeldSlice : public worker::StageSlice {
   absl::Status WriteWhole(const Slice& units, absl::Span<const float> in) override;
   void EndWhole() override;
 
-  bool together() const { return together_; }
+  // Also where all of its layers are whole in every slice.
+  bool together() const { return together_ || !deals_; }
   // Of a block in a pass of training, or with the whole model.
   BlockShape ShapeOf(int layer, bool whole) const;
   // The optimiser's steps since the last deal, with the one that is about to be made.
@@ -46,6 +47,7 @@ class HeldSlice : public worker::StageSlice {
   const int first_layer_;
   Versions* const versions_;
   Slice held_;
+  const bool deals_;  // some of it
   bool together_ = false;
   int64_t steps_ = 0;
 };

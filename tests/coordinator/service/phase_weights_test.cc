@@ -247,6 +247,34 @@ TEST_F(PhaseWeightsTest, AResumeInsideAPhaseGoesOnInIt) {
   EXPECT_EQ(calls_, 1);
 }
 
+// It would train to the end of its phase for nothing.
+TEST_F(PhaseWeightsTest, AResumeIsRefusedWhereALaterPhaseCantBeMade) {
+  auto a = Daemon("a"), b = Daemon("b");
+  JobSpec job = Cycle();
+  job.mutable_phases(2)->set_alpha(1);  // the end of the first phase is not kept for it
+  EndPhase(StartTwo(a.get(), b.get(), job), a.get(), b.get());
+  const Plan second = NextPlan(a.get(), b.get());
+  for (FakeDaemon* d : {a.get(), b.get()}) d->Step(second, 5, 5);
+  EXPECT_TRUE(PutAll(second, 6));
+  EXPECT_THAT(Checkpoints(), ElementsAre(6));
+  for (FakeDaemon* d : {a.get(), b.get()}) {
+    d->Event(second, SessionEvent::FAILED, 6, "the test says so");
+    d->SetGeneration(0);
+  }
+  ASSERT_TRUE(Becomes(JOB_PAUSED));
+  JobSpec mixed = job;
+  mixed.mutable_phases(2)->set_alpha(0.5);
+  EXPECT_THAT(std::string(Resume(mixed, true).status().message()),
+              HasSubstr("is made of checkpoint 5, which is no longer there: give it `alpha: 1`"));
+  JobSpec other = job;
+  other.mutable_model()->set_context(2 * job.model().context());
+  EXPECT_THAT(std::string(Resume(other, true).status().message()), HasSubstr("context"));
+  other = job;
+  other.mutable_model()->set_norm_epsilon(1e-3);
+  EXPECT_THAT(std::string(Resume(other, true).status().message()), HasSubstr("norm_epsilon"));
+  EXPECT_TRUE(Resume(job).ok());
+}
+
 TEST_F(PhaseWeightsTest, APlanTellsOfEveryPhase) {
   auto a = Daemon("a"), b = Daemon("b");
   ASSERT_TRUE(Eventually([&] { return Nodes().links_size() == 2; }));

@@ -91,7 +91,7 @@ TEST(Phases, AJobWithoutThemIsOnePhase) {
   EXPECT_EQ(PhaseAfter(job, 7), 0);
   EXPECT_FALSE(BeginsPhase(job, 0));
   EXPECT_EQ(PhaseJob(job, 0).SerializeAsString(), job.SerializeAsString());
-  EXPECT_TRUE(PhaseEndsNeeded(job, 5).empty());
+  EXPECT_TRUE(PhaseEndsNeeded(job, 5, 5).empty());
   EXPECT_EQ(job.recipe().warmup_steps(), 0);
 }
 
@@ -126,7 +126,12 @@ TEST(Phases, WhatATransitionNeedsIsKept) {
   const std::vector<std::pair<int64_t, std::vector<int64_t>>> rows = {
       {5, {}},    {10, {10}},       {11, {10}}, {30, {10, 30}}, {31, {10, 30}}, {70, {10, 30, 70}},
       {71, {10}}, {100, {10, 100}}, {101, {}}};
-  for (const auto& [newest, kept] : rows) EXPECT_EQ(PhaseEndsNeeded(job, newest), kept) << newest;
+  for (const auto& [newest, kept] : rows)
+    EXPECT_EQ(PhaseEndsNeeded(job, newest, newest), kept) << newest;
+  // Older checkpoints are kept too, and a run may go on from one of them.
+  EXPECT_EQ(PhaseEndsNeeded(job, 90, 110), (std::vector<int64_t>{10, 100}));
+  EXPECT_EQ(PhaseEndsNeeded(job, 100, 110), (std::vector<int64_t>{10, 100}));
+  EXPECT_EQ(PhaseEndsNeeded(job, 60, 90), (std::vector<int64_t>{10, 30, 70}));
 }
 
 TEST(Phases, EachHasAModelAndARecipeOfItsOwn) {
@@ -145,7 +150,7 @@ TEST(Phases, EachHasAModelAndARecipeOfItsOwn) {
   EXPECT_EQ(small.model().hidden(), 32);
   EXPECT_EQ(small.model().heads(), 4);
   EXPECT_EQ(small.model().layers(), 6);
-  EXPECT_EQ(small.model().init_from(), "");
+  EXPECT_EQ(small.model().init_from(), "/models/gpt") << "its tokenizer goes into exports";
   EXPECT_EQ(small.recipe().steps(), 30);
   EXPECT_EQ(small.recipe().learning_rate(), 4e-3);
   EXPECT_DOUBLE_EQ(small.recipe().min_learning_rate(), 4e-4);
