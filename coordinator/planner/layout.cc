@@ -35,6 +35,17 @@ NodeInfo Together(const std::vector<const NodeInfo*>& nodes) {
   return mean;
 }
 
+// The first replica holds the whole model now and then: that with the most room does.
+void MostRoomFirst(NodeChains* chains) {
+  const auto room = [](const std::vector<const NodeInfo*>& chain) {
+    int64_t least = kAnyMemory;
+    for (const NodeInfo* node : chain) least = std::min(least, StageRoom(*node));
+    return least;
+  };
+  std::stable_sort(chains->begin(), chains->end(),
+                   [&](const auto& a, const auto& b) { return room(a) > room(b); });
+}
+
 absl::StatusOr<std::vector<int>> SharedCut(const JobSpec& job, const NodeChains& chains) {
   std::vector<NodeInfo> stages;
   for (size_t s = 0; s < chains[0].size(); ++s) {
@@ -190,11 +201,14 @@ std::string NamesOf(const Layout& layout) {
   });
 }
 
-absl::StatusOr<Layout> PriceLayout(const JobSpec& job, const NodeChains& nodes,
+absl::StatusOr<Layout> PriceLayout(const JobSpec& job, const NodeChains& chosen,
                                    const std::vector<int>& layers, const LinkIndex& links,
                                    const Remaining& remaining, Effort effort,
                                    const std::vector<int>& samples,
                                    const std::vector<double>& slices) {
+  NodeChains nodes = chosen;
+  const bool as_given = !job.strategy().nodes().empty() || !samples.empty() || !slices.empty();
+  if (TrainsSubnetworks(job) && !as_given) MostRoomFirst(&nodes);
   const int replicas = static_cast<int>(nodes.size());
   if (replicas == 1) {
     ASSIGN_OR_RETURN(Placement p, PricePlacement(job, nodes[0], layers, links, remaining, effort));

@@ -128,6 +128,19 @@ TEST_F(PlannerSubnetworksTest, AModelThatNoDaemonHoldsFitsInSlices) {
   EXPECT_LT(least, 0.25) << "the one with 3 GiB";
   for (const RankPlan& rank : plan.ranks())
     EXPECT_LE(rank.memory_bytes(), rank.node_name() == "d" ? 3 * kGiB : 5 * kGiB);
+  // A small one that comes first is not the one that holds the whole model now and then, and takes
+  // less than an even share.
+  Nodes({MakeNode("a", 20, 5 * kGiB / 2), MakeNode("b", 20, 5 * kGiB), MakeNode("c", 20, 5 * kGiB),
+         MakeNode("d", 20, 5 * kGiB)},
+        1000);
+  const Plan other = Make();
+  ASSERT_THAT(other.ranks(), SizeIs(4));
+  for (const RankPlan& rank : other.ranks()) {
+    if (rank.node_name() != "a") continue;
+    EXPECT_GT(rank.replica(), 0);
+    EXPECT_LT(other.deal().shares(other.replicas(rank.replica()).slice()), 0.25);
+    EXPECT_LE(rank.memory_bytes(), 5 * kGiB / 2);
+  }
   in_.job.mutable_strategy()->set_subnetworks("none");
   EXPECT_THAT(Refusal(), HasSubstr("memory: "));
   in_.job.mutable_strategy()->set_subnetworks("units");
