@@ -324,7 +324,9 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   s.set_failed_checkpoints(0);
   s.set_out_of_touch(false);
   SetState(job, JOB_STARTING,
-           absl::StrCat("waiting for ", plan.ranks_size(), " daemons to get ready"), now);
+           absl::StrCat("waiting for ", plan.ranks_size(),
+                        plan.ranks_size() == 1 ? " daemon" : " daemons", " to get ready"),
+           now);
   job->deadline = now + absl::Milliseconds(plan.deadlines().open_ms()) + options_.start_margin;
   dirty_.new_plan.insert(id);
   dirty_.truncated.push_back({id, plan.start_step()});
