@@ -1,5 +1,5 @@
 // Child processes: start with output to a file, wait with a deadline, stop. A child dies with the
-// thread that started it (PR_SET_PDEATHSIG), so start children on the main thread. Thread: one
+// thread that started it (PR_SET_PDEATHSIG), so start it on one that outlives its use. Thread: one
 // owner.
 #ifndef ISTHMUS_BASE_PROCESS_H_
 #define ISTHMUS_BASE_PROCESS_H_

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/core/format.h"
 #include "coordinator/core/jobs.h"
+#include "proto/plan/agreements.h"
 #include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
@@ -68,8 +69,7 @@ Roll CallRoll(const Job& job, const Membership& members) {
 }  // namespace
 
 int64_t ValidatesAfter(const Job& job, const Membership& members) {
-  const RecipeSpec& recipe = job.plan.job().recipe();
-  if (job.status.state() != JOB_RUNNING || recipe.eval_samples() == 0) return -1;
+  if (job.status.state() != JOB_RUNNING) return -1;
   int64_t committed = -1;
   for (const RankPlan& rank : job.plan.ranks()) {
     const Member* member = members.Find(rank.node_id());
@@ -78,9 +78,8 @@ int64_t ValidatesAfter(const Job& job, const Membership& members) {
       committed = std::max(committed, member->heartbeat.step());
   }
   // The record of a step comes after the validation pass that follows it.
-  const bool due = committed == recipe.steps() ||
-                   (recipe.eval_every() > 0 && committed % recipe.eval_every() == 0);
-  return due && committed > job.status.step() ? committed : -1;
+  const bool later = committed > 0 && committed > job.status.step();
+  return later && EvalAfter(job.plan, committed - 1) ? committed : -1;
 }
 
 std::vector<std::string> GoneWarnings(const Job& job, absl::Duration patience, absl::Time now) {

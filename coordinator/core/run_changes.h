@@ -32,7 +32,7 @@ struct Resume {
   std::vector<FieldChange> changes;
 };
 
-// FailedPrecondition: a checkpoint goes on with its own model. For jobs without phases.
+// FailedPrecondition: a checkpoint goes on with its own model.
 absl::Status SameModel(const ModelSpec& before, const ModelSpec& after);
 
 // `state` is the checkpoint's; `ran` the job as it ran then, where `state` does not hold it;

@@ -178,10 +178,14 @@ class OrderCheck {
     }
   }
 
-  absl::Status Reduction(const Action& a) {
+  absl::Status IsOfAGroup(const Action& a) const {
     const int groups = plan_.groups_size();
-    if (a.group() < 0 || a.group() >= groups)
-      return Broken(absl::StrCat("there are ", groups, " groups"));
+    if (a.group() >= 0 && a.group() < groups) return absl::OkStatus();
+    return Broken(absl::StrCat("there are ", groups, " groups"));
+  }
+
+  absl::Status Reduction(const Action& a) {
+    RETURN_IF_ERROR(IsOfAGroup(a));
     if (!Reduces(end_, plan_.groups(a.group()))) return Broken("another list reduces it");
     int& stage = reduced_[a.group()];
     const int wanted = a.op() == Action::OFFER ? 0 : a.op() == Action::REDUCE ? 1 : 2;
@@ -196,9 +200,7 @@ class OrderCheck {
 
   // What comes is in the vote of the rank: it may be no numbers.
   absl::Status Exchange(const Action& a) {
-    const int groups = plan_.groups_size();
-    if (a.group() < 0 || a.group() >= groups)
-      return Broken(absl::StrCat("there are ", groups, " groups"));
+    RETURN_IF_ERROR(IsOfAGroup(a));
     if (!Exchanges(end_, plan_.groups(a.group()))) return Broken("it exchanges no slices");
     int& stage = reduced_[a.group()];
     if (stage != (a.op() == Action::DEAL ? 0 : 1)) return Broken("out of order");

@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "proto/job/job_defaults.h"
 #include "proto/plan/agreements.h"
+#include "proto/plan/groups.h"
 #include "proto/plan/overlap.h"
 
 namespace isthmus {
@@ -150,19 +151,14 @@ bool CarriesWeights(const CodecSpec& codec) {
 }
 
 void AddSliceGroups(const CodecSpec& codec, Plan* plan) {
-  std::vector<std::vector<int>> stages;
-  for (int r = 0; r < plan->ranks_size(); ++r) {
-    const auto stage = static_cast<size_t>(plan->ranks(r).stage());
-    if (stage >= stages.size()) stages.resize(stage + 1);
-    stages[stage].push_back(r);
-  }
-  for (size_t s = 0; s < stages.size(); ++s) {
+  for (int s = 0; s < StagesOf(*plan); ++s) {
+    const std::vector<int> ranks = RanksOfStage(*plan, s);
     int64_t rows = 0;
-    for (const int r : stages[s]) rows = std::max(rows, SliceRows(*plan, SliceOf(*plan, r, 0)));
+    for (const int r : ranks) rows = std::max(rows, SliceRows(*plan, SliceOf(*plan, r, 0)));
     if (rows == 0) continue;  // all of its layers are whole
     GroupPlan* group = plan->add_groups();
     group->set_id(absl::StrCat("slices ", s));
-    group->mutable_ranks()->Add(stages[s].begin(), stages[s].end());
+    group->mutable_ranks()->Add(ranks.begin(), ranks.end());
     group->set_value(GroupPlan::SLICE);
     group->set_tensors(GroupPlan::OWN);
     group->set_rows(rows);

@@ -198,6 +198,8 @@ bool ShapesFit(const GroupPlan& group) {
   return group.width() == 1 && elements == group.rows();
 }
 
+}  // namespace
+
 std::vector<int> RanksOfStage(const Plan& plan, int stage) {
   std::vector<int> ranks;
   for (int r = 0; r < plan.ranks_size(); ++r) {
@@ -205,8 +207,6 @@ std::vector<int> RanksOfStage(const Plan& plan, int stage) {
   }
   return ranks;
 }
-
-}  // namespace
 
 void AddTiedGroup(const CodecSpec& codec, Plan* plan) {
   std::map<int, std::vector<int>> ends;  // by replica, or of all together

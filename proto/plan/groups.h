@@ -92,6 +92,9 @@ bool GoesExact(const Plan& plan, const GroupPlan& group, int64_t step);
 const CodecSpec& GroupCodec(const Plan& plan, const GroupPlan& group, FrameHeader::Kind kind,
                             int64_t step);
 
+// Of each replica one, in the order of their numbers.
+std::vector<int> RanksOfStage(const Plan& plan, int stage);
+
 // Place of `rank` in group.ranks; -1: it is not in it.
 int PositionIn(const GroupPlan& group, int rank);
 
