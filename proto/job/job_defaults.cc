@@ -433,6 +433,9 @@ void RefuseUnbuilt(const JobSpec& job, Errors* errors) {
         absl::StrCat(field, ": this version does not have it yet; leave it out")));
   };
   const StrategySpec& s = job.strategy();
+  refuse(job.model().has_inputs(), "model.inputs");
+  refuse(job.model().has_classes(), "model.classes");
+  refuse(job.recipe().has_recompute(), "recipe.recompute");
   refuse(s.has_cells(), "strategy.cells");
   refuse(s.has_cell_rounds(), "strategy.cell_rounds");
 }
