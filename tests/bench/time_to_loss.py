@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Wall time until a run reaches the validation loss that the uncompressed run ends with, on the same daemons and links, codec by codec.
 
-    sudo tests/bench/time_to_loss.py [--bin build/bin] [--link 5Mbit] [--steps 400] [--seeds 1,2,3] [--text FILE] [--only "NAME;..."] [--json FILE]
+    sudo tests/bench/time_to_loss.py [--bin build/bin] [--link 5Mbit] [--steps 400] [--seeds 1,2,3] [--text FILE] [--only "NAME;..."] [--jobs 1] [--json FILE]
 
 isthmus testnet with two daemons, 20 ms of round trip; 2 stages of a GPT of 4 layers x 64, context 64, 8 micro-batches of 4 samples a step on the first book of the
 Bible (deploy/fetch-data.sh) or --text: four passes over it. At 5 Mbit/s the link carries fp32 at about a tenth of what two cores compute. Every run validates every 20 steps on 256 samples; seconds are
 those of all steps, the first pass of delta codecs included. `final` is the loss after as many steps, against none's.
+--jobs runs so many of them at once, for machines with two cores for each.
 """
 import argparse
+import concurrent.futures
 import json
 import os
 import statistics
@@ -32,7 +34,9 @@ ROWS = {  # name: compression
 }
 
 
-def run(args, name, seed, directory):
+def run(args, name, seed, parent):
+    directory = tempfile.mkdtemp(dir=parent)
+    os.symlink(os.path.join(parent, "text.txt"), os.path.join(directory, "text.txt"))
     steps = args.steps if name == "none" else int(args.steps * MORE) // EVAL_EVERY * EVAL_EVERY
     job = {
         "name": "bench", "seed": seed, "model": {"layers": 4, "hidden": 64, "heads": 4, "context": 64}, "data": {"path": "text.txt"},
@@ -71,6 +75,7 @@ def main():
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--text", help="a UTF-8 text; the first book of the Bible if left out")
     parser.add_argument("--only", default=";".join(ROWS), help="names of rows: " + "; ".join(ROWS))
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
     parser.add_argument("--json")
     args = parser.parse_args()
     names = args.only.split(";")
@@ -89,10 +94,13 @@ def main():
             os.rename(os.path.join(directory, "genesis.txt"), os.path.join(directory, "text.txt"))
         print(f"{'codec':14} {'bytes/step':>11} {'final':>8} {'of none':>8} {'seconds':>9} {'times faster':>12}   of each seed")
         exact = {}
+        seeds = [int(seed) for seed in args.seeds.split(",")]
+        pool = concurrent.futures.ThreadPoolExecutor(args.jobs)
+        began = {(name, seed): pool.submit(run, args, name, seed, directory) for name in names for seed in seeds}
         for name in names:
             ratios, finals, excess, seconds = [], [], [], []
-            for seed in map(int, args.seeds.split(",")):
-                r = run(args, name, seed, directory)
+            for seed in seeds:
+                r = began[name, seed].result()
                 runs.append(r)
                 if name == "none":
                     exact[seed] = r["curve"][-1]
