@@ -4,8 +4,8 @@
     sudo tests/bench/time_to_loss.py [--bin build/bin] [--link 5Mbit] [--steps 400] [--seeds 1,2,3] [--text FILE] [--only "NAME;..."] [--jobs 1] [--json FILE]
 
 isthmus testnet with two daemons, 20 ms of round trip; 2 stages of a GPT of 4 layers x 64, context 64, 8 micro-batches of 4 samples a step on the first book of the
-Bible (deploy/fetch-data.sh) or --text: four passes over it. At 5 Mbit/s the link carries fp32 at about a tenth of what two cores compute. Every run validates every 20 steps on 256 samples; seconds are
-those of all steps, the first pass of delta codecs included. `final` is the loss after as many steps, against none's.
+Bible (deploy/fetch-data.sh) or --text: four passes over it. At 5 Mbit/s the link carries fp32 at about a tenth of what two cores compute. Every run validates every 20 steps on 64 samples; seconds are
+those of all steps and validations, the first pass of delta codecs included. `final` is the loss after as many steps, against none's.
 --jobs runs so many of them at once, for machines with two cores for each.
 """
 import argparse
@@ -42,7 +42,7 @@ def run(args, name, seed, parent):
         "name": "bench", "seed": seed, "model": {"layers": 4, "hidden": 64, "heads": 4, "context": 64}, "data": {"path": "text.txt"},
         # The learning rate is constant: runs of different lengths are the same run.
         "recipe": {"steps": steps, "global_batch": 32, "micro_batch": 4, "learning_rate": 2e-3, "schedule": "constant", "warmup_steps": 20,
-                   "eval_every": EVAL_EVERY, "eval_samples": 256},
+                   "eval_every": EVAL_EVERY, "eval_samples": 64},
         "strategy": {"stages": 2, "layers_per_stage": [2, 2]}, "compression": ROWS[name], "checkpoint": {"every": 0},
     }
     records, _, _ = run_job(args.bin, job, name, args.link, directory, nodes=2)
