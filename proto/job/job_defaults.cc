@@ -388,6 +388,7 @@ void FillDefaults(JobSpec* job) {
   DEFAULT(r, optimizer_warmup,
           r->optimizer() == kQuantizedAdam ? std::max<int64_t>(1, r->steps() / 10) : 0);
   DEFAULT(r, deterministic, false);
+  DEFAULT(r, recompute, false);
   StrategySpec* s = job->mutable_strategy();
   DEFAULT(s, stages, s->layers_per_stage_size());
   DEFAULT(s, schedule, "1f1b");
@@ -435,7 +436,6 @@ void RefuseUnbuilt(const JobSpec& job, Errors* errors) {
   const StrategySpec& s = job.strategy();
   refuse(job.model().has_inputs(), "model.inputs");
   refuse(job.model().has_classes(), "model.classes");
-  refuse(job.recipe().has_recompute(), "recipe.recompute");
   refuse(s.has_cells(), "strategy.cells");
   refuse(s.has_cell_rounds(), "strategy.cell_rounds");
 }

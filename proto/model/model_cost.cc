@@ -30,6 +30,7 @@ double Tokens(const ModelSpec& m, int64_t samples) {
 PartCost& PartCost::operator+=(const PartCost& other) {
   forward_flops += other.forward_flops;
   backward_flops += other.backward_flops;
+  recomputed_flops += other.recomputed_flops;
   parameters += other.parameters;
   activation_bytes += other.activation_bytes;
   transient_bytes = std::max(transient_bytes, other.transient_bytes);
@@ -48,7 +49,7 @@ PartCost EmbeddingCost(const ModelSpec& m, int64_t samples) {
   return cost;
 }
 
-PartCost BlockCost(const ModelSpec& m, int64_t samples, double share) {
+PartCost BlockCost(const ModelSpec& m, int64_t samples, double share, bool recompute) {
   const double tokens = Tokens(m, samples), h = m.hidden(), context = m.context();
   const double scores = share * tokens * context * m.heads();
   const double matrix =
@@ -68,6 +69,11 @@ PartCost BlockCost(const ModelSpec& m, int64_t samples, double share) {
   // two wide tensors (8h), attention weights.
   cost.activation_bytes = static_cast<int64_t>(4 * (tokens * (4 + share * 12) * h + scores));
   cost.transient_bytes = static_cast<int64_t>(4 * (share * tokens * 8 * h + 2 * scores));
+  if (recompute) {  // its input is kept; the rest is there for a layer at a time
+    cost.recomputed_flops = cost.forward_flops;
+    cost.transient_bytes += cost.activation_bytes;
+    cost.activation_bytes = static_cast<int64_t>(4 * tokens * h);
+  }
   return cost;
 }
 
@@ -86,9 +92,10 @@ PartCost HeadCost(const ModelSpec& m, int64_t samples) {
 }
 
 PartCost StageCost(const ModelSpec& m, int first_layer, int end_layer, int64_t samples,
-                   const SliceShare& slice) {
+                   const SliceShare& slice, bool recompute) {
   PartCost cost;
-  const PartCost block = BlockCost(m, samples), dealt = BlockCost(m, samples, slice.share);
+  const PartCost block = BlockCost(m, samples, 1, recompute),
+                 dealt = BlockCost(m, samples, slice.share, recompute);
   for (int layer = first_layer; layer < end_layer; ++layer)
     cost += slice.Deals(m, layer) ? dealt : block;
   if (first_layer == 0) cost += EmbeddingCost(m, samples);
@@ -111,8 +118,8 @@ int64_t DealtParameters(const ModelSpec& m, int first_layer, int end_layer,
 int64_t ParameterCount(const ModelSpec& m) { return StageCost(m, 0, m.layers(), 1).parameters; }
 
 int64_t StageMemoryBytes(const ModelSpec& m, int first_layer, int end_layer, int64_t samples,
-                         int micros_in_flight, const SliceShare& slice) {
-  const PartCost cost = StageCost(m, first_layer, end_layer, samples, slice);
+                         int micros_in_flight, const SliceShare& slice, bool recompute) {
+  const PartCost cost = StageCost(m, first_layer, end_layer, samples, slice, recompute);
   const int64_t edges = 2 * 4 * BoundaryElements(m, samples);  // the copy at either edge
   const int64_t whole = slice.gathers ? 4 * DealtParameters(m, first_layer, end_layer, slice) : 0;
   return kTrainedCopies * cost.parameter_bytes() + whole +
@@ -120,16 +127,23 @@ int64_t StageMemoryBytes(const ModelSpec& m, int first_layer, int end_layer, int
 }
 
 int64_t CardMemoryBytes(const ModelSpec& m, bool bf16, int first_layer, int end_layer,
-                        int64_t samples, int micros_in_flight, const SliceShare& slice) {
+                        int64_t samples, int micros_in_flight, const SliceShare& slice,
+                        bool recompute) {
   // Of a position and channel: inputs of both norms, fp32; their outputs, Q, K, V, attention's
   // output and the MLP's two wide tensors, in the precision of products.
   const auto kept = [bf16](double share) { return 8 + (bf16 ? 2 : 4) * (2 + share * (3 + 1 + 8)); };
   // Weights, gradients and two moments; copies in bf16 and their gradients.
   const int64_t a_parameter = kTrainedCopies * 4 + (bf16 ? 4 : 0);
   const int64_t edge = BoundaryElements(m, samples);
-  double blocks = 0;
-  for (int layer = first_layer; layer < end_layer; ++layer)
-    blocks += kept(slice.Deals(m, layer) ? slice.share : 1);
+  double blocks = 0, again = 0;
+  for (int layer = first_layer; layer < end_layer; ++layer) {
+    const double block = kept(slice.Deals(m, layer) ? slice.share : 1);
+    blocks += recompute ? 4 : block;
+    if (recompute) again = std::max(again, block);
+  }
+  // A recorded pass (worker/engine/recorded_passes.h) has memory of its own for the layer that it
+  // computes again.
+  blocks += again;
   const auto a_micro = static_cast<int64_t>(static_cast<double>(edge) * (blocks + 2 * 4));
   int64_t transient = 4 * 8 * edge;
   if (end_layer == m.layers()) {  // logits of some rows (worker/engine/head.h), a table's gradient

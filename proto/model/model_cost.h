@@ -15,12 +15,13 @@ namespace isthmus {
 struct PartCost {
   double forward_flops = 0;
   double backward_flops = 0;
+  double recomputed_flops = 0;  // of the forward pass, once more before the backward pass
   int64_t parameters = 0;
   int64_t activation_bytes = 0;  // fp32, kept from Forward until Backward of the micro-batch
   int64_t transient_bytes = 0;   // needed while the part computes, free afterwards
 
   int64_t parameter_bytes() const { return 4 * parameters; }
-  double flops() const { return forward_flops + backward_flops; }
+  double flops() const { return forward_flops + backward_flops + recomputed_flops; }
   PartCost& operator+=(const PartCost& other);
 };
 
@@ -38,8 +39,10 @@ struct SliceShare {
 
 // `samples` is the micro-batch. `model` has its vocabulary set.
 PartCost EmbeddingCost(const ModelSpec& model, int64_t samples);  // token and position embeddings
-// One transformer block, of whose heads and hidden units `share` is held.
-PartCost BlockCost(const ModelSpec& model, int64_t samples, double share = 1);
+// One transformer block, of whose heads and hidden units `share` is held. `recompute`:
+// recipe.recompute, here and below.
+PartCost BlockCost(const ModelSpec& model, int64_t samples, double share = 1,
+                   bool recompute = false);
 PartCost HeadCost(
     const ModelSpec& model,
     int64_t samples);  // final norm, head, loss; of a tied one the embedding is not a parameter
@@ -48,7 +51,7 @@ PartCost HeadCost(
 // is model.layers. The last of several stages counts the parameters of its copy of the tied
 // embedding: it holds them.
 PartCost StageCost(const ModelSpec& model, int first_layer, int end_layer, int64_t samples,
-                   const SliceShare& slice = {});
+                   const SliceShare& slice = {}, bool recompute = false);
 
 // Parameters of the stage's blocks that are dealt, of all slices together.
 int64_t DealtParameters(const ModelSpec& model, int first_layer, int end_layer,
@@ -62,14 +65,16 @@ int64_t ParameterCount(const ModelSpec& model);
 // from it in pieces, which take a few MiB. The process itself (LibTorch: about 260 MiB) is not in
 // it. A slice that gathers has the weights of all that is dealt beside it.
 int64_t StageMemoryBytes(const ModelSpec& model, int first_layer, int end_layer, int64_t samples,
-                         int micros_in_flight, const SliceShare& slice = {});
+                         int micros_in_flight, const SliceShare& slice = {},
+                         bool recompute = false);
 
 // The same in the memory of a GPU (worker/engine/README.md): attention keeps no weights, logits are
 // those of some rows at a time, copies of a checkpoint are the host's. `bf16`: recipe.precision is.
 // Measured: 5.7 GiB for GPT-2 124M with micro-batches of 8 x 1024, 11.1 for 12 layers of GPT2-XL's
 // width with 4 x 1024, both in bf16.
 int64_t CardMemoryBytes(const ModelSpec& model, bool bf16, int first_layer, int end_layer,
-                        int64_t samples, int micros_in_flight, const SliceShare& slice = {});
+                        int64_t samples, int micros_in_flight, const SliceShare& slice = {},
+                        bool recompute = false);
 
 // Elements of the tensor at a boundary.
 int64_t BoundaryElements(const ModelSpec& model, int64_t samples);

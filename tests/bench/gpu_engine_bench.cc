@@ -2,7 +2,8 @@
 // where the time goes. gpu_engine_torch.py beside it is the same training in plain PyTorch;
 // tests/gpu/run.sh runs both in one go.
 //
-//   gpu_engine_bench [SHAPE [PRECISION [STAGES]]]    124m | xl | xl48, fp32 | tf32 | bf16, 1 | 2
+//   gpu_engine_bench [SHAPE [PRECISION [STAGES [recompute]]]]    124m | xl | xl48,
+//                                        fp32 | tf32 | bf16, 1 | 2; recompute: recipe.recompute
 //   gpu_engine_bench SHAPE start FILE    the weights and tokens that it begins with, for
 //                                        gpu_engine_torch.py: losses can then be compared
 //   ISTHMUS_PROFILE=1: cudaProfilerStart and Stop around one micro-batch, for ncu
@@ -52,7 +53,7 @@ void Check(const absl::Status& status) {
   std::exit(1);
 }
 
-JobSpec Job(const std::string& shape, const std::string& precision) {
+JobSpec Job(const std::string& shape, const std::string& precision, bool recompute = false) {
   // GPT2-XL's width, with a quarter of its layers or all of them.
   const bool xl = shape != "124m";
   JobSpec job = xl ? TinyJob(shape == "xl48" ? 48 : 12, 1600, 25, 1024, 50304)
@@ -60,6 +61,7 @@ JobSpec Job(const std::string& shape, const std::string& precision) {
   job.mutable_recipe()->set_micro_batch(xl ? 4 : 8);
   job.mutable_recipe()->set_global_batch(job.recipe().micro_batch() * kMicros);
   job.mutable_recipe()->set_precision(precision);
+  job.mutable_recipe()->set_recompute(recompute);
   return job;
 }
 
@@ -191,8 +193,20 @@ double Milliseconds(int rounds, const std::function<void()>& f) {
   return ms[ms.size() / 2];
 }
 
-void Run(const std::string& shape, const std::string& precision, int stages) {
-  const JobSpec job = Job(shape, precision);
+// What the planner counts.
+double PredictedGib(const JobSpec& job, int stages) {
+  const ModelSpec& m = job.model();
+  int64_t bytes = 0;
+  for (int s = 0; s < stages; ++s) {
+    bytes += CardMemoryBytes(m, job.recipe().precision() == "bf16", s * m.layers() / stages,
+                             (s + 1) * m.layers() / stages, job.recipe().micro_batch(), 1, {},
+                             job.recipe().recompute());
+  }
+  return static_cast<double>(bytes) / (1 << 30);
+}
+
+void Run(const std::string& shape, const std::string& precision, int stages, bool recompute) {
+  const JobSpec job = Job(shape, precision, recompute);
   Bench bench(job, stages);
   double loss = 0;
   for (int i = 0; i < 3; ++i) loss = bench.Step();
@@ -216,13 +230,14 @@ void Run(const std::string& shape, const std::string& precision, int stages) {
       6.0 * static_cast<double>(ParameterCount(m)) + 12.0 * m.layers() * m.hidden() * m.context();
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(0);
   std::printf(
-      "| Isthmus | %s | %s | %d | %.1f | %.0f | %.1f %% | %.2f | micro-batch %.2f ms, tied "
+      "| Isthmus%s | %s | %s | %d | %.1f | %.0f | %.1f %% | %.2f (%.2f predicted) | micro-batch "
+      "%.2f ms, tied "
       "exchange %.1f, norm "
       "%.2f, optimizer %.2f | %.4f |\n",
-      shape.c_str(), precision.c_str(), stages, step, tokens / step * 1e3,
-      100 * flops_per_token * tokens / step * 1e3 / kPeakFlops,
-      static_cast<double>(stats.allocated_bytes[0].peak) / (1 << 30), forward, exchange, norm,
-      apply, loss);
+      recompute ? ", recompute" : "", shape.c_str(), precision.c_str(), stages, step,
+      tokens / step * 1e3, 100 * flops_per_token * tokens / step * 1e3 / kPeakFlops,
+      static_cast<double>(stats.allocated_bytes[0].peak) / (1 << 30), PredictedGib(job, stages),
+      forward, exchange, norm, apply, loss);
   std::fflush(stdout);
 }
 
@@ -236,5 +251,6 @@ int main(int argc, char** argv) {
     isthmus::engine::WriteStart(isthmus::engine::Job(shape, "bf16"), argv[3]);
     return 0;
   }
-  isthmus::engine::Run(shape, precision, argc > 3 ? std::atoi(argv[3]) : 1);
+  isthmus::engine::Run(shape, precision, argc > 3 ? std::atoi(argv[3]) : 1,
+                       argc > 4 && std::strcmp(argv[4], "recompute") == 0);
 }

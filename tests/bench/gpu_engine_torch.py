@@ -1,9 +1,9 @@
 """GPT-2 in plain PyTorch, as a user would write it: the yardstick of gpu_engine_bench, which prints the same columns.
 
-    gpu_engine_torch.py [SHAPE [PRECISION [compile | profile]]]    124m | xl | xl48, fp32 | tf32 | bf16
+    gpu_engine_torch.py [SHAPE [PRECISION [compile | recompute | profile]]]    124m | xl | xl48, fp32 | tf32 | bf16
     ISTHMUS_START=FILE: begins with the weights and tokens of `gpu_engine_bench SHAPE start FILE`; the losses are then to agree
 
-bf16 is autocast over fp32 weights; attention is scaled_dot_product_attention, the optimizer the fused AdamW.
+bf16 is autocast over fp32 weights; attention is scaled_dot_product_attention, the optimizer the fused AdamW. recompute: each block under torch.utils.checkpoint.
 """
 import contextlib
 import os
@@ -14,6 +14,7 @@ import time
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 from torch_block import Block
 
 MICROS, STEPS, CONTEXT, VOCABULARY = 8, 5, 1024, 50304
@@ -21,8 +22,9 @@ PEAK_FLOPS = 989e12
 
 
 class Gpt2(nn.Module):
-    def __init__(self, layers, hidden, heads):
+    def __init__(self, layers, hidden, heads, recompute=False):
         super().__init__()
+        self.recompute = recompute
         self.wte, self.wpe = nn.Embedding(VOCABULARY, hidden), nn.Embedding(CONTEXT, hidden)
         self.blocks = nn.ModuleList(Block(hidden, heads) for _ in range(layers))
         self.ln_f = nn.LayerNorm(hidden)
@@ -37,7 +39,7 @@ class Gpt2(nn.Module):
     def forward(self, tokens, targets):
         x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
-            x = block(x)
+            x = checkpoint(block, x, use_reentrant=False) if self.recompute else block(x)
         logits = self.head(self.ln_f(x))
         return F.cross_entropy(logits.view(-1, VOCABULARY), targets.reshape(-1))
 
@@ -69,7 +71,7 @@ def main():
     layers, hidden, heads, batch = {"124m": (12, 768, 12, 8), "xl": (12, 1600, 25, 4), "xl48": (48, 1600, 25, 4)}[shape]
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
-    model = Gpt2(layers, hidden, heads).cuda()
+    model = Gpt2(layers, hidden, heads, mode == "recompute").cuda()
     run = torch.compile(model) if mode == "compile" else model
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(
@@ -114,7 +116,7 @@ def main():
     seconds = statistics.median(seconds)
     tokens = MICROS * batch * CONTEXT
     flops = 6 * sum(p.numel() for p in parameters) + 12 * layers * hidden * CONTEXT
-    print(f"| PyTorch{' compiled' if mode == 'compile' else ''} | {shape} | {precision} | 1 | {seconds * 1e3:.1f} | {tokens / seconds:.0f} | "
+    print(f"| PyTorch{ {'compile': ' compiled', 'recompute': ', recompute'}.get(mode, '')} | {shape} | {precision} | 1 | {seconds * 1e3:.1f} | {tokens / seconds:.0f} | "
           f"{100 * flops * tokens / seconds / PEAK_FLOPS:.1f} % | {torch.cuda.max_memory_allocated() / 2**30:.2f} | | {loss:.4f} |")
 
 

@@ -150,6 +150,22 @@ TEST_P(GpuPath, DeterministicRunsRepeatBitForBit) {
   EXPECT_EQ(once.ExportWeights(), again.ExportWeights());
 }
 
+// With three micro-batches under way at a time, each from a graph once they are recorded.
+TEST_P(GpuPath, RecomputingLearnsTheSame) {
+  for (const auto& [precision, tolerance] : {std::pair("fp32", 1e-4), std::pair("bf16", 2e-2)}) {
+    JobSpec job = TinyJob(4, 128, 2, 64, 50);
+    job.mutable_recipe()->set_precision(precision);
+    JobSpec again = job;
+    again.mutable_recipe()->set_recompute(true);
+    for (const std::vector<int>& cut : {std::vector<int>{4}, {2, 2}}) {
+      Pipeline kept(MakePlan(job, cut), {OnGpu()}), recomputed(MakePlan(again, cut), {OnGpu()});
+      const std::vector<double> a = Steps(&kept), b = Steps(&recomputed);
+      for (size_t i = 0; i < a.size(); ++i)
+        EXPECT_NEAR(b[i] / a[i], 1.0, tolerance) << precision << ", step " << i;
+    }
+  }
+}
+
 TEST_P(GpuPath, AnUnknownPrecisionIsRefused) {
   EXPECT_EQ(MakeGpt2Stage(MakePlan(Job("fp8"), {4}), 0, OnGpu()).status().code(),
             absl::StatusCode::kInvalidArgument);

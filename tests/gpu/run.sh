@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the codecs and the engine with CUDA, tests them against the CPU's, and measures them: tests/gpu/run.sh [BUILD_DIR] [-D...]
-# PARTS="tests engine codecs": what runs; engine and codecs are the two benchmarks, and `daemons` two daemons on the card through the command
-# line, which need gRPC and all that deploy/setup.sh brings. ENGINE=0 leaves out all that needs LibTorch.
+# PARTS="tests engine codecs": what runs; engine and codecs are the two benchmarks, `xl48` the engine's with GPT2-XL at its full depth, `daemons` two
+# daemons on the card, or on two where they are there, through the command line, and `loopback` their benchmark (gpu_daemons_bench.py); these two need
+# gRPC and all that deploy/setup.sh brings. ENGINE=0 leaves out all that needs LibTorch.
 # Needs nvcc, a device, the packages of the codecs, and for the engine python3 with torch (its LibTorch is built against, and PyTorch is the
 # yardstick of the benchmark) or -DTorch_DIR=<torch>/share/cmake/Torch; no gRPC but for `daemons`. On Debian or Ubuntu:
 #   apt-get install cmake ninja-build g++ pkg-config libprotobuf-dev protobuf-compiler libabsl-dev libzstd-dev libxxhash-dev libhwy-dev \
@@ -27,7 +28,7 @@ if [ "${ENGINE:-1}" = 1 ]; then
 else
   options+=(-DISTHMUS_ENGINE=OFF)
 fi
-case $parts in *" daemons "*)
+case $parts in *" daemons "* | *" loopback "*)
   options+=(-DISTHMUS_NET=ON)
   targets+=(isthmus_programs) ;;
 esac
@@ -39,6 +40,10 @@ if [ -n "${PREFIX:-}" ]; then
   options+=(-DCMAKE_PREFIX_PATH="$PREFIX/usr" -DCMAKE_INCLUDE_PATH="$PREFIX/usr/include" -DCMAKE_LIBRARY_PATH="$libraries"
     -DCMAKE_CXX_FLAGS="-isystem $PREFIX/usr/include" -DCMAKE_EXE_LINKER_FLAGS="-L$libraries -Wl,-rpath-link,$libraries")
 fi
+engine_head() {
+  echo "| program | shape | precision | stages | ms a step | tokens/s | share of 989 TFLOP/s | GiB at most | where | loss |"
+  echo "|---|---|---|---|---|---|---|---|---|---|"
+}
 echo "configures and builds in $build: some minutes on few cores"
 mkdir -p "$build"
 cmake --preset cuda -B "$build" "${options[@]}" "$@" >"$build/configure.log" 2>&1 || { cat "$build/configure.log" >&2; exit 1; }
@@ -49,8 +54,7 @@ case $parts in *" tests "*)
 esac
 case $parts in *" engine "*)
   if [ "${ENGINE:-1}" = 1 ]; then
-    echo "| program | shape | precision | stages | ms a step | tokens/s | share of 989 TFLOP/s | GiB at most | where | loss |"
-    echo "|---|---|---|---|---|---|---|---|---|---|"
+    engine_head
     start=$(mktemp)
     for shape in 124m xl; do
       "$build/bin/gpu_engine_bench" $shape start "$start"
@@ -60,6 +64,7 @@ case $parts in *" engine "*)
       done
       ISTHMUS_START=$start python3 tests/bench/gpu_engine_torch.py $shape bf16 compile
       "$build/bin/gpu_engine_bench" $shape bf16 2
+      "$build/bin/gpu_engine_bench" $shape bf16 1 recompute
     done
     echo "| forward, backward, tied | samples a step | stage | ms a step | tokens/s | compute | waits to receive | to send | exchange and vote | encode | decode |"
     echo "|---|---|---|---|---|---|---|---|---|---|---|"
@@ -70,5 +75,13 @@ case $parts in *" engine "*)
     "$build/bin/gpu_session_bench" 'delta(quant(4))' 'quant(6)' bf16 512
   fi ;;
 esac
+case $parts in *" xl48 "*)
+  engine_head
+  for mode in "" recompute; do
+    "$build/bin/gpu_engine_bench" xl48 bf16 1 $mode
+    python3 tests/bench/gpu_engine_torch.py xl48 bf16 $mode
+  done ;;
+esac
 case $parts in *" daemons "*) ISTHMUS_BIN="$build/bin" python3 tests/gpu/daemons_test.py ;; esac
+case $parts in *" loopback "*) ISTHMUS_BIN="$build/bin" python3 tests/bench/gpu_daemons_bench.py ;; esac
 case $parts in *" codecs "*) "$build/bin/gpu_bench" 1 4 8 32 ;; esac

@@ -19,13 +19,13 @@
 #include "proto/plan/parts.h"
 #include "worker/engine/adamw.h"
 #include "worker/engine/batch_ids.h"
-#include "worker/engine/blocks.h"
 #include "worker/engine/device_tensor.h"
 #include "worker/engine/flat_parameters.h"
 #include "worker/engine/gpt2_parameters.h"
 #include "worker/engine/head.h"
 #include "worker/engine/held_slice.h"
 #include "worker/engine/host_copy.h"
+#include "worker/engine/layer_passes.h"
 #include "worker/engine/micro_check.h"
 #include "worker/engine/parameters.h"
 #include "worker/engine/recorded_passes.h"
@@ -53,7 +53,6 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
  public:
   Gpt2Stage(const Plan& plan, int rank, c10::Device device, Precision precision, bool as_on_gpu)
       : model_(plan.job().model()),
-        norm_epsilon_(NormEpsilon(model_)),
         recipe_(plan.job().recipe()),
         first_layer_(plan.ranks(rank).first_layer()),
         end_layer_(plan.ranks(rank).end_layer()),
@@ -65,17 +64,21 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
         device_(device),
         precision_(precision),
         optimizer_{recipe_.beta1(), recipe_.beta2(), recipe_.epsilon(), recipe_.weight_decay()} {
+    LayerPasses::Layers layers{model_, first_layer_, end_layer_, cuts_, recipe_.recompute()};
     if (const int channels = AutoencoderChannels(plan, rank, true)) {
       in_width_ = channels;
-      decoder_ = AddParameter(BoundaryDecoder(model_, first_layer_, channels), plan.job().seed());
+      layers.decoder =
+          AddParameter(BoundaryDecoder(model_, first_layer_, channels), plan.job().seed());
     }
     for (ParameterSpec& spec :
          StageParameters(model_, first_layer_, end_layer_, HeldSlice::AtStart(plan, rank)))
       AddParameter(std::move(spec), plan.job().seed());
     if (const int channels = AutoencoderChannels(plan, rank, false)) {
       out_width_ = channels;
-      encoder_ = AddParameter(BoundaryEncoder(model_, end_layer_, channels), plan.job().seed());
+      layers.encoder =
+          AddParameter(BoundaryEncoder(model_, end_layer_, channels), plan.job().seed());
     }
+    passes_ = std::make_unique<LayerPasses>(std::move(layers));
     Version& only = versions_.newest();
     if (device.is_cpu() && !as_on_gpu) {
       for (Parameter& p : only.parameters) {
@@ -109,7 +112,7 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
       return absl::FailedPreconditionError(
           absl::StrCat("backward pass of micro-batch ", micro, " without its forward pass"));
     }
-    if (piece + it->second.cuts.size() != cuts_.size()) {
+    if (piece != it->second.pieces) {
       return absl::FailedPreconditionError(absl::StrCat(
           "piece ", piece, " of the backward pass of ", "micro-batch ", micro, " out of order"));
     }
@@ -340,74 +343,8 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
     return Compute(train, in, kept);
   }
 
-  PassOutputs Compute(bool train, const PassInputs& in, Pass* kept) {
-    Version& version = versions_.at(kept->version);
-    std::vector<Parameter>& parameters = version.parameters;
-    at::Tensor x;
-    size_t next = 0;
-    if (first_) {
-      x = EmbedTokens(version, train, in.tokens, kept);
-      next = 2;
-    } else {
-      next = decoder_ + 1;
-      kept->input = in.activation.detach().requires_grad_(train);
-      x = decoder_ < 0 ? kept->input
-                       : Project(kept->input, parameters[decoder_].operand).to(at::kFloat);
-    }
-    for (int layer = first_layer_; layer < end_layer_; ++layer, next += kBlockTensors) {
-      for (size_t c = cuts_.size(); train && c-- > 0;) {
-        if (cuts_[c] != layer) continue;
-        kept->cuts.push_back({x, x.detach().requires_grad_(true)});
-        x = kept->cuts.back().above;
-      }
-      x = Block(x, train ? WeightsAt(parameters, next) : WholeWeightsAt(parameters, next),
-                slice_ != nullptr ? slice_->ShapeOf(layer, !train) : BlockShape{model_.heads()},
-                Mask(kept->in.positions), norm_epsilon_);
-    }
-    PassOutputs out;
-    if (last_) {
-      x = Head(&version, x, next, train, in.targets, kept, &out);
-    } else {
-      if (encoder_ >= 0) x = Project(x, parameters[encoder_].operand);
-      out.activation = x.detach();
-    }
-    kept->output = std::move(x);
-    return out;
-  }
-
-  // Flat parameters: no graph, which would make a gradient as large as the table of each
-  // micro-batch.
-  at::Tensor EmbedTokens(const Version& version, bool train, const at::Tensor& tokens,
-                         Pass* kept) const {
-    const at::Tensor &wte = version.parameters[0].value, &wpe = version.parameters[1].value;
-    if (version.flat == nullptr) return Embed(tokens, wte, wpe);
-    const c10::AutoGradMode no_gradients(false);
-    kept->tokens = tokens;
-    kept->input = Embed(tokens, wte, wpe);
-    return kept->input.requires_grad_(train);
-  }
-
-  // What the backward pass begins with.
-  at::Tensor Head(Version* version, const at::Tensor& x, size_t next, bool train,
-                  const at::Tensor& targets, Pass* kept, PassOutputs* out) {
-    std::vector<Parameter>& parameters = version->parameters;
-    Parameter& embedding = first_ && IsTied(model_) ? parameters.front() : parameters[next + 2];
-    const at::Tensor in =
-        HeadNorm(x, parameters[next].operand, parameters[next + 1].operand, norm_epsilon_);
-    if (version->flat == nullptr) {
-      const at::Tensor losses = TokenLosses(Logits(in, embedding.operand), targets);
-      out->loss = losses.detach().sum(at::kDouble);
-      return losses;
-    }
-    const at::Tensor typed = in.to(embedding.operand.scalar_type());
-    HeadOptions options;
-    options.scale = kept->loss_scale;
-    options.gradients = train;
-    HeadResult result = HeadLoss(typed.detach(), embedding.operand.detach(), targets.view({-1}),
-                                 options, embedding.value.grad());
-    kept->head_gradient = std::move(result.gradient);
-    out->loss = std::move(result.loss);
-    return typed;
+  PassOutputs Compute(bool train, const PassInputs& in, Pass* pass) {
+    return passes_->Forward(train, in, slice_.get(), &versions_.at(pass->version), pass);
   }
 
   // The next piece; all of them where there are no cuts.
@@ -416,46 +353,17 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
     if (flat) UseArithmetic(precision_, recipe_.deterministic());
     const bool from_above = !last_ && !kept->from_cut.defined();
     const at::Tensor above = from_above ? FromWorker(std::move(gradient), device_) : at::Tensor();
-    const auto differentiate = [this](Pass* pass, const at::Tensor& there) {
-      return Differentiate(pass, there);
+    const auto backward = [this](Pass* pass, const at::Tensor& there) {
+      return passes_->Backward(there, slice_.get(), &versions_.at(pass->version), pass);
     };
+    ++kept->pieces;
     const at::Tensor below = kept->recorded != nullptr
-                                 ? kept->recorded->Backward(device_, above, differentiate)
-                                 : Differentiate(kept, above);
+                                 ? kept->recorded->Backward(device_, above, backward)
+                                 : backward(kept, above);
     return below.defined() ? ToWorker(below, kept->in, flat) : Tensor();
   }
 
-  // Gradients add up. The result is that of the pass's input, where a stage is below; undefined
-  // where pieces are left.
-  at::Tensor Differentiate(Pass* kept, const at::Tensor& gradient) {
-    Version& version = versions_.at(kept->version);
-    const auto& flat = version.flat;
-    // What the embedding's two uses add up to is added as one, as a pass without cuts does.
-    const bool apart = first_ && last_ && flat == nullptr && !cuts_.empty();
-    at::Tensor& tied = version.parameters[0].value.mutable_grad();
-    if (apart && !kept->from_cut.defined()) std::swap(tied, kept->tied_before);
-    DifferentiateOutput(*kept, gradient);
-    if (flat != nullptr) flat->AddUp();
-    if (GoToNextPiece(kept)) return at::Tensor();
-    if (apart && kept->tied_before.defined()) tied = kept->tied_before.add_(tied);
-    if (first_ && flat != nullptr) {
-      AddEmbedded(kept->tokens, kept->input.grad(), version.parameters[0].value.mutable_grad(),
-                  version.parameters[1].value.mutable_grad());
-    }
-    return first_ ? at::Tensor() : kept->input.grad();
-  }
-
-  const at::Tensor& Mask(int64_t positions) {
-    if (mask_positions_ != positions) {
-      mask_ =
-          CausalMask(positions, newest().parameters.front().operand.options().requires_grad(false));
-      mask_positions_ = positions;
-    }
-    return mask_;
-  }
-
   const ModelSpec model_;
-  const double norm_epsilon_;
   const RecipeSpec recipe_;
   const int first_layer_;
   const int end_layer_;
@@ -469,14 +377,12 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
   int64_t in_width_ = model_.hidden();  // channels of the boundary below
   int64_t out_width_ = model_.hidden();
   Rounds rounds_;
-  int decoder_ = -1, encoder_ = -1;  // in the parameters; -1: no autoencoder at that boundary
   const AdamWOptions optimizer_;
   Versions versions_;
+  std::unique_ptr<LayerPasses> passes_;
   std::unique_ptr<HeldSlice> slice_;  // null: it trains all of its layers
   RecordedPasses recorded_;
   std::map<int32_t, Pass> kept_;  // by micro-batch; as many as the schedule has in flight
-  at::Tensor mask_;
-  int64_t mask_positions_ = -1;
 };
 
 }  // namespace

@@ -29,13 +29,18 @@ struct Pass {
   at::Tensor input;  // a leaf; the first stage has one with flat parameters alone
   at::Tensor
       output;  // activation, losses of the tokens, or, with flat parameters, what the head takes
-  std::vector<Cut> cuts;     // from the first layers on
+  std::vector<Cut> cuts;  // from the first layers on
+  // With recompute (layer_passes.h), no graph between `bottom` and `top`.
+  std::vector<at::Tensor> layer_inputs;  // from the first layer on
+  at::Tensor bottom;                     // what the first layer takes, with its graph
+  at::Tensor top;            // a leaf: what the head or the boundary above takes of the layers
   at::Tensor tokens;         // with flat parameters: of the first stage
   at::Tensor head_gradient;  // and, of the last, the gradient of `output`
   at::Tensor from_cut;       // the gradient of `output`, once a piece is done
   at::Tensor tied_before;    // meanwhile: the embedding's gradient before this micro-batch
   double loss_scale = 1;
   int version = 0;                   // of the weights
+  int pieces = 0;                    // of its backward pass that have begun
   TensorDims in, out;                // of what came and of what goes, in the boundaries' channels
   RecordedPass* recorded = nullptr;  // null: it ran by itself
 };

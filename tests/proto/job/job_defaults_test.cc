@@ -436,8 +436,6 @@ TEST(JobDefaults, WhatIsNotBuiltIsRefused) {
             "model.inputs" + words);
   EXPECT_EQ(refusal([](JobSpec* j) { j->mutable_model()->set_classes(10); }),
             "model.classes" + words);
-  EXPECT_EQ(refusal([](JobSpec* j) { j->mutable_recipe()->set_recompute(true); }),
-            "recipe.recompute" + words);
   EXPECT_EQ(refusal([](JobSpec* j) { j->mutable_strategy()->set_cells(2); }),
             "strategy.cells" + words);
   EXPECT_EQ(refusal([](JobSpec* j) { j->mutable_strategy()->set_cell_rounds(2); }),

@@ -47,6 +47,25 @@ TEST(ModelCost, MemoryGrowsWithMicroBatchesInFlight) {
   EXPECT_GE(one, 16 * StageCost(m, 0, 2, 8).parameters);
 }
 
+// Of a layer its input is kept, and a forward pass is made once more; the head is as without.
+TEST(ModelCost, RecomputingKeepsInputsAndCostsAForwardPassOfTheLayers) {
+  const ModelSpec m = Model(12, 768, 12, 1024, 50257);
+  const PartCost kept = StageCost(m, 1, 9, 8), again = StageCost(m, 1, 9, 8, {}, true);
+  EXPECT_EQ(again.activation_bytes, 8 * 4 * BoundaryElements(m, 8));
+  EXPECT_EQ(again.recomputed_flops, kept.forward_flops);
+  EXPECT_NEAR(again.flops() / kept.flops(), 4 / 3.0, 0.01);
+  EXPECT_EQ(again.parameters, kept.parameters);
+  EXPECT_EQ(again.transient_bytes, kept.transient_bytes + BlockCost(m, 8).activation_bytes);
+  for (const int micros : {1, 4}) {
+    EXPECT_LT(
+        StageMemoryBytes(m, 0, 12, 8, micros, {}, true),
+        StageMemoryBytes(m, 0, 12, 8, micros) - micros * (8 * BlockCost(m, 8).activation_bytes));
+    for (const bool bf16 : {false, true})
+      EXPECT_LT(CardMemoryBytes(m, bf16, 0, 12, 8, micros, {}, true),
+                CardMemoryBytes(m, bf16, 0, 12, 8, micros));
+  }
+}
+
 // What a card was measured to hold, as worker/engine/README.md has it: not less, and a quarter more
 // at most.
 TEST(ModelCost, ACardHoldsWhatWasMeasured) {
