@@ -46,8 +46,9 @@ bool IsOfTheManner(absl::string_view path) {
   for (const char* section : {"strategy.", "compression.", "checkpoint."}) {
     if (absl::StartsWith(path, section)) return true;
   }
-  return path == "recipe.micro_batch" || path == "recipe.eval_every" ||
-         path == "recipe.eval_samples" || path == "data.path";  // the text has a row of its own
+  return path == "recipe.micro_batch" || path == "recipe.recompute" ||
+         path == "recipe.eval_every" || path == "recipe.eval_samples" ||
+         path == "data.path";  // the text has a row of its own
 }
 
 // Every field whose text differs, by its path, in the order of job.proto.

@@ -22,6 +22,17 @@ double BackwardSecondsPerFlop(const NodeInfo& node) {
   return node.block_backward_s() / (2 * node.block_flops());
 }
 
+StageSeconds SecondsOf(const PartCost& cost, const NodeInfo& node) {
+  const double forward = ForwardSecondsPerFlop(node);
+  return {cost.forward_flops * forward,
+          cost.recomputed_flops * forward + cost.backward_flops * BackwardSecondsPerFlop(node)};
+}
+
+JobSpec Recomputing(JobSpec job) {
+  job.mutable_recipe()->set_recompute(true);
+  return job;
+}
+
 int MaxLayersInMemory(const JobSpec& job, int stages, int stage, const NodeInfo& node,
                       const SliceShare& slice) {
   const int layers = job.model().layers();
@@ -45,11 +56,20 @@ int MaxLayersInMemory(const JobSpec& job, int stages, int stage, const NodeInfo&
   return low;
 }
 
-absl::Status TooLittleMemory(const NodeInfo& node, int stage, int layers, int64_t need) {
-  return absl::ResourceExhaustedError(
-      absl::StrCat("memory: stage ", stage, " with ", layers, layers == 1 ? " layer" : " layers",
-                   " needs ", FormatBytes(need), " (", need, " bytes) on daemon ", node.name(),
-                   ", which may use ", RoomWords(node), " (", StageRoom(node), " bytes)"));
+// Of a stage with layers [first, end).
+absl::Status TooLittleMemory(const JobSpec& job, int stages, int stage, int first, int end,
+                             const NodeInfo& node, const SliceShare& slice) {
+  const auto bytes = [&](const JobSpec& how) {
+    return StageBytes(how, stages, stage, first, end, node, slice);
+  };
+  const int64_t need = bytes(job), less = bytes(Recomputing(job));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "memory: stage ", stage, " with ", end - first, end - first == 1 ? " layer" : " layers",
+      " needs ", FormatBytes(need), " (", need, " bytes) on daemon ", node.name(),
+      ", which may use ", RoomWords(node), " (", StageRoom(node), " bytes)",
+      less <= StageRoom(node) && need > StageRoom(node)
+          ? absl::StrCat("; with recipe.recompute it would need ", FormatBytes(less))
+          : ""));
 }
 
 // How many blocks a stage can hold, and how long they take: base_s (embedding, head) + n x block_s.
@@ -69,15 +89,15 @@ absl::StatusOr<std::vector<StageRange>> StageRanges(const JobSpec& job,
                                                     const std::vector<const NodeInfo*>& nodes,
                                                     const SliceShare& slice) {
   const int stages = nodes.size(), layers = job.model().layers();
-  const PartCost block = BlockCost(job.model(), job.recipe().micro_batch(), slice.share);
+  const PartCost block =
+      BlockCost(job.model(), job.recipe().micro_batch(), slice.share, job.recipe().recompute());
   std::vector<StageRange> ranges(stages);
   int64_t room = 0, have = 0, need = 0;
   std::string names;
   for (int s = 0, even_first = 0; s < stages; ++s) {
     const NodeInfo& node = *nodes[s];
     StageRange& r = ranges[s];
-    r.block_s = block.forward_flops * ForwardSecondsPerFlop(node) +
-                block.backward_flops * BackwardSecondsPerFlop(node);
+    r.block_s = SecondsOf(block, node).sum();
     const int first = s == 0 ? 0 : layers - 1, end = s == stages - 1 ? layers : 1;
     if (s == 0 || s == stages - 1) {
       r.base_s =
@@ -86,7 +106,7 @@ absl::StatusOr<std::vector<StageRange>> StageRanges(const JobSpec& job,
     r.most = MaxLayersInMemory(job, stages, s, node, slice);
     if (r.most < 1) {
       const int at = s == 0 ? 0 : s == stages - 1 ? layers - 1 : 1;
-      return TooLittleMemory(node, s, 1, StageBytes(job, stages, s, at, at + 1, node, slice));
+      return TooLittleMemory(job, stages, s, at, stages == 1 ? layers : at + 1, node, slice);
     }
     room += r.most;
     have += StageRoom(node);
@@ -99,7 +119,10 @@ absl::StatusOr<std::vector<StageRange>> StageRanges(const JobSpec& job,
   return absl::ResourceExhaustedError(
       absl::StrCat("memory: ", layers, " layers on ", stages, stages == 1 ? " daemon" : " daemons",
                    " need about ", FormatBytes(need), " (", need, " bytes); there are ",
-                   FormatBytes(have), " (", have, " bytes): ", names));
+                   FormatBytes(have), " (", have, " bytes): ", names,
+                   !job.recipe().recompute() && StageRanges(Recomputing(job), nodes, slice).ok()
+                       ? "; with recipe.recompute they would hold them"
+                       : ""));
 }
 
 }  // namespace
@@ -119,19 +142,27 @@ bool HasCompute(const NodeInfo& node) {
 
 StageSeconds StageTime(const JobSpec& job, const NodeInfo& node, int first_layer, int end_layer,
                        const SliceShare& slice) {
-  const PartCost cost =
-      StageCost(job.model(), first_layer, end_layer, job.recipe().micro_batch(), slice);
-  return {cost.forward_flops * ForwardSecondsPerFlop(node),
-          cost.backward_flops * BackwardSecondsPerFlop(node)};
+  return SecondsOf(StageCost(job.model(), first_layer, end_layer, job.recipe().micro_batch(), slice,
+                             job.recipe().recompute()),
+                   node);
 }
 
 std::string RoomWords(const NodeInfo& node) {
   return absl::StrCat(FormatBytes(StageRoom(node)), OnCard(node) ? " of its card" : "");
 }
 
+int64_t TrainedBytes(const JobSpec& job, int first_layer, int end_layer, const NodeInfo& node,
+                     int micros_in_flight, const SliceShare& slice) {
+  const RecipeSpec& r = job.recipe();
+  return OnCard(node)
+             ? CardMemoryBytes(job.model(), r.precision() == "bf16", first_layer, end_layer,
+                               r.micro_batch(), micros_in_flight, slice, r.recompute())
+             : StageMemoryBytes(job.model(), first_layer, end_layer, r.micro_batch(),
+                                micros_in_flight, slice, r.recompute());
+}
+
 int64_t StageBytes(const JobSpec& job, int stages, int stage, int first_layer, int end_layer,
                    const NodeInfo& node, const SliceShare& slice) {
-  const int64_t samples = job.recipe().micro_batch();
   const int in_flight = MicrosInFlight(job.strategy().schedule(), stages, stage, Micros(job));
   const int edges = (stage > 0) + (stage + 1 < stages);
   const int64_t held =
@@ -139,13 +170,9 @@ int64_t StageBytes(const JobSpec& job, int stages, int stage, int first_layer, i
   // Two more copies of the weights, and a second one of the gradients.
   const int64_t second =
       Overlaps(job) ? 3 * StageCost(job.model(), first_layer, end_layer, 1).parameter_bytes() : 0;
-  const int64_t bytes =
-      OnCard(node)
-          ? CardMemoryBytes(job.model(), job.recipe().precision() == "bf16", first_layer, end_layer,
-                            samples, in_flight, slice)
-          : StageMemoryBytes(job.model(), first_layer, end_layer, samples, in_flight, slice);
-  return kProcessBytes + second + bytes +
-         2 * edges * held * 4 * BoundaryElements(job.model(), samples);
+  return kProcessBytes + second +
+         TrainedBytes(job, first_layer, end_layer, node, in_flight, slice) +
+         2 * edges * held * 4 * BoundaryElements(job.model(), job.recipe().micro_batch());
 }
 
 absl::Status CheckMemory(const JobSpec& job, const std::vector<const NodeInfo*>& nodes,
@@ -153,8 +180,9 @@ absl::Status CheckMemory(const JobSpec& job, const std::vector<const NodeInfo*>&
   const int stages = nodes.size();
   int first = 0;
   for (int s = 0; s < stages; first += layers[s], ++s) {
-    const int64_t need = StageBytes(job, stages, s, first, first + layers[s], *nodes[s], slice);
-    if (need > StageRoom(*nodes[s])) return TooLittleMemory(*nodes[s], s, layers[s], need);
+    const int end = first + layers[s];
+    if (StageBytes(job, stages, s, first, end, *nodes[s], slice) > StageRoom(*nodes[s]))
+      return TooLittleMemory(job, stages, s, first, end, *nodes[s], slice);
   }
   return absl::OkStatus();
 }

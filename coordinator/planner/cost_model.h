@@ -52,6 +52,10 @@ inline int64_t StageRoom(const NodeInfo& node) {
 // "139.8 GiB", or "139.8 GiB of its card".
 std::string RoomWords(const NodeInfo& node);
 
+// Weights, what training keeps beside them, and so many micro-batches under way.
+int64_t TrainedBytes(const JobSpec& job, int first_layer, int end_layer, const NodeInfo& node,
+                     int micros_in_flight, const SliceShare& slice = {});
+
 // Bytes of a stage on a daemon, where its room is: model, activations, frames in its queues, the
 // process itself. Delta buffers come on top.
 int64_t StageBytes(const JobSpec& job, int stages, int stage, int first_layer, int end_layer,

@@ -140,6 +140,7 @@ class Words {
                        " backward a micro-batch", FactorWords(s), "; memory ",
                        FormatBytes(stage.memory_bytes()), " of ", RoomWords(*p.nodes[s])));
     }
+    if (job.recipe().recompute()) Say(absl::StrCat(of_, RecomputeWords()));
     for (int b = 0; b + 1 < layout_.stages(); ++b) {
       Say(absl::StrCat("boundary ", Id(b), " ", Name(b), " -> ", Name(b + 1), ": ",
                        p.boundaries[b].forward_why));
@@ -164,6 +165,34 @@ class Words {
       Say(absl::StrCat(of_, "with strategy.schedule ", p.other_schedule, " a step would take ",
                        FormatSeconds(p.other_step_s), " instead of ", FormatSeconds(p.step_s)));
     }
+  }
+
+  // Beside the same stages, with as many micro-batches under way, without it.
+  std::string RecomputeWords() const {
+    const Placement& p = *chain_;
+    JobSpec without = chain_job_;
+    without.mutable_recipe()->set_recompute(false);
+    std::vector<std::string> stages;
+    for (int s = 0, first = 0; s < layout_.stages(); first += p.layers[s], ++s) {
+      const NodeInfo& node = *p.nodes[s];
+      const int end = first + p.layers[s], micros = Micros(chain_job_);
+      const int under_way = p.warmups.empty() ? MicrosInFlight(chain_job_.strategy().schedule(),
+                                                               layout_.stages(), s, micros)
+                                              : std::min(micros, p.warmups[s] + 1);
+      const auto bytes = [&](const JobSpec& how) {
+        return TrainedBytes(how, first, end, node, under_way, p.slice);
+      };
+      const double more_s = StageTime(chain_job_, node, first, end, p.slice).backward_s -
+                            StageTime(without, node, first, end, p.slice).backward_s;
+      const int64_t less = bytes(without) - bytes(chain_job_);
+      stages.push_back(absl::StrCat("stage ", s, " needs ", FormatBytes(std::abs(less)),
+                                    less < 0 ? " more" : " less", " and ", FormatSeconds(more_s),
+                                    " more a micro-batch"));
+    }
+    return absl::StrCat(
+        "recomputes: of a micro-batch under way a stage keeps the inputs of its layers, and "
+        "computes a layer again in its backward pass: ",
+        absl::StrJoin(stages, ", "));
   }
 
   std::string ValidationWords() const {

@@ -104,12 +104,8 @@ class WarmUpLimits {
             std::max(1, 2 * job.strategy().queue_limit() - VoteFrames(job.strategy().schedule()))) {
     for (int s = 0, first = 0; s < stages_; first += p.layers[s], ++s) {
       const int end = first + p.layers[s];
-      const int64_t samples = job.recipe().micro_batch();
       auto bytes = [&](int micros_in_flight) {
-        return OnCard(*p.nodes[s])
-                   ? CardMemoryBytes(job.model(), job.recipe().precision() == "bf16", first, end,
-                                     samples, micros_in_flight)
-                   : StageMemoryBytes(job.model(), first, end, samples, micros_in_flight);
+        return TrainedBytes(job, first, end, *p.nodes[s], micros_in_flight);
       };
       each_.push_back(std::max<int64_t>(1, bytes(2) - bytes(1) + Places(s)));
     }

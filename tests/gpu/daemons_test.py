@@ -78,6 +78,10 @@ class DaemonsOnAGpu(unittest.TestCase):
         for name, recompute in (("kept", False), ("again", True)):
             job = self.cluster.job(name, recipe__steps=60, recipe__recompute=recompute, compression__forward=CODECS[0][0], compression__backward=CODECS[0][1],
                                    compression__tied="bf16", **SMALL)
+            if recompute:
+                code, out, err = self.cluster.cli("plan", job)
+                self.assertEqual(code, 0, err)
+                self.assertIn("recomputes: ", out)
             self.cluster.submit(job, "--watch")
             code, out, err = self.cluster.cli("logs", name, "--json")
             self.assertEqual(code, 0, err)

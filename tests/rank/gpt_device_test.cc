@@ -33,6 +33,7 @@ TEST_P(GptDevice, LearnsWhatCpusLearnWithEitherEndOnACpu) {
   WorldShape shape = SmallGpt();
   shape.eval_every = 10;
   shape.stages = 3;
+  shape.tied = "bf16";
   for (const auto& [forward, backward, tolerance] :
        {std::tuple("none", "none", 1e-3), std::tuple("bf16", "bf16", 1e-3),
         std::tuple("delta(quant(4))", "quant(6)", 2e-2), std::tuple("topk(0.5)", "kept", 2e-2),

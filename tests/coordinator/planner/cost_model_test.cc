@@ -79,6 +79,39 @@ TEST(CostModel, AStageOnAGpuLiesInItsCardsMemory) {
   EXPECT_TRUE(CheckMemory(job, {&small}, {24}).ok());
 }
 
+TEST(CostModel, RecomputingTakesAForwardPassMoreAndIsNamedWhereItWouldFit) {
+  JobSpec job = MakeJob(24, 1024, 1024);
+  job.mutable_recipe()->set_micro_batch(4);
+  JobSpec again = job;
+  again.mutable_recipe()->set_recompute(true);
+  NodeInfo node = MakeNode("a", 10);
+  const StageSeconds kept = StageTime(job, node, 1, 9), more = StageTime(again, node, 1, 9);
+  EXPECT_DOUBLE_EQ(more.forward_s, kept.forward_s);
+  EXPECT_DOUBLE_EQ(more.backward_s, kept.backward_s + kept.forward_s);
+  const int64_t less = StageBytes(again, 1, 0, 0, 24, node);
+  EXPECT_LT(less, StageBytes(job, 1, 0, 0, 24, node) * 2 / 3);
+  node.set_memory_bytes(less);
+  EXPECT_TRUE(CheckMemory(again, {&node}, {24}).ok());
+  EXPECT_TRUE(BalanceLayers(again, {&node}).ok());
+  EXPECT_THAT(
+      std::string(CheckMemory(job, {&node}, {24}).message()),
+      ::testing::HasSubstr("bytes); with recipe.recompute it would need " + FormatBytes(less)));
+  EXPECT_EQ(BalanceLayers(job, {&node}).status(), CheckMemory(job, {&node}, {24}));
+  NodeInfo half = node;
+  half.set_memory_bytes(std::max(StageBytes(again, 2, 0, 0, 12, node),  //
+                                 StageBytes(again, 2, 1, 12, 24, node)));
+  EXPECT_TRUE(BalanceLayers(again, {&half, &half}).ok());
+  EXPECT_THAT(std::string(BalanceLayers(job, {&half, &half}).status().message()),
+              ::testing::HasSubstr("; with recipe.recompute they would hold them"));
+  node.set_memory_bytes(less / 4);
+  for (const JobSpec* j : {&job, &again}) {
+    EXPECT_THAT(std::string(CheckMemory(*j, {&node}, {24}).message()),
+                ::testing::Not(::testing::HasSubstr("recompute")));
+    EXPECT_THAT(std::string(BalanceLayers(*j, {&node}).status().message()),
+                ::testing::Not(::testing::HasSubstr("recompute")));
+  }
+}
+
 TEST(CostModel, MicroBatchesInFlight) {
   EXPECT_EQ(MicrosInFlight("gpipe", 4, 0, 8), 8);
   EXPECT_EQ(MicrosInFlight("1f1b", 4, 0, 8), 4);
