@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/huge_pages.h"
 #include "base/status.h"
 
 namespace isthmus::daemon {
@@ -45,7 +46,7 @@ absl::Status FrameAssembler::Start(LinkChunk* chunk, int64_t max_payload_bytes) 
   }
   frame_.header = std::move(*chunk->mutable_header());
   frame_.payload.clear();
-  frame_.payload.reserve(payload_bytes);
+  ReserveOnHugePages(payload_bytes, &frame_.payload);
   in_frame_ = true;
   return absl::OkStatus();
 }

@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "base/huge_pages.h"
 #include "base/status.h"
+#include "proto/codec/codec_size.h"
 #include "worker/link/codec_options.h"
 
 namespace isthmus::worker {
@@ -40,6 +42,7 @@ absl::StatusOr<Outbound> DeviceReduction::Offer(DeviceGradients* stage, int64_t 
   RETURN_IF_ERROR(lane_->Read(own_));
   const compress::TensorView in{own_.device->data(), compress::DType::kF32, lane_->device(),
                                 own_.dims};
+  ReserveOnHugePages(MaxEncodedBytes(group_.contribution(), own_.dims), &frame.payload);
   RETURN_IF_ERROR(encoder_->Encode(in, context, &frame.payload));
   frame.header.set_state_version(encoder_->version());
   if (decoder_ == nullptr) return frame;

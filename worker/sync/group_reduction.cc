@@ -6,8 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "base/huge_pages.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "proto/codec/codec_size.h"
 #include "proto/plan/agreements.h"
 #include "proto/plan/groups.h"
 #include "proto/plan/parts.h"
@@ -121,6 +123,8 @@ absl::StatusOr<Outbound> GroupReduction::Encode(Channel* channel, FrameHeader::K
   context.step = step;
   const compress::TensorView in{data, compress::DType::kF32, compress::Device::kCpu,
                                 frame.tensor.dims};
+  const CodecSpec& codec = GroupCodec(plan_.plan(), group_, kind, step);
+  ReserveOnHugePages(MaxEncodedBytes(codec, frame.tensor.dims), &frame.payload);
   RETURN_IF_ERROR(channel->encoder->Encode(in, context, &frame.payload));
   frame.header.set_state_version(channel->encoder->version());
   if (channel->decoder == nullptr) return frame;
