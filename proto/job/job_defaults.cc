@@ -17,6 +17,7 @@
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
 #include "proto/data/data_files.h"
+#include "proto/job/job_limits.h"
 #include "proto/job/phases.h"
 #include "proto/job/subnetworks.h"
 
@@ -82,8 +83,8 @@ absl::Status CheckCodec(absl::string_view field, const std::string& text, bool m
 void ValidateModel(const ModelSpec& m, bool format_known, Errors* errors) {
   errors->Add(CheckOneOf("model.family", m.family(), {"gpt2"}));
   errors->Add(CheckRange("model.layers", m.layers(), 1, 1000));
-  errors->Add(CheckRange("model.hidden", m.hidden(), 1, 65536));
-  const bool heads_ok = errors->Add(CheckRange("model.heads", m.heads(), 1, 1024));
+  errors->Add(CheckRange("model.hidden", m.hidden(), 1, kMaxHidden));
+  const bool heads_ok = errors->Add(CheckRange("model.heads", m.heads(), 1, kMaxHeads));
   errors->Add(CheckRange("model.context", m.context(), 1, 65536));
   if (format_known || m.has_vocabulary())
     errors->Add(CheckRange("model.vocabulary", m.vocabulary(), 2, kMaxVocabulary));
@@ -96,8 +97,8 @@ void ValidateModel(const ModelSpec& m, bool format_known, Errors* errors) {
 
 // `phased`: without steps of its own no more is said of them than of those of the phases.
 void ValidateRecipe(const RecipeSpec& r, bool phased, Errors* errors) {
-  const bool steps_ok =
-      (phased && r.steps() == 0) || errors->Add(CheckRange("recipe.steps", r.steps(), 1, 1e9));
+  const bool steps_ok = (phased && r.steps() == 0) ||
+                        errors->Add(CheckRange("recipe.steps", r.steps(), 1, kMaxSteps));
   const bool batch_ok = errors->Add(CheckRange("recipe.global_batch", r.global_batch(), 1, 65536));
   if (batch_ok) {
     errors->Add(CheckRange("recipe.micro_batch", r.micro_batch(), 1, r.global_batch()));

@@ -1,4 +1,4 @@
-// JobState in words: "running", "paused" ... Thread: pure.
+// JobStatus in words: its state, "running", "paused" ..., and codecs. Thread: pure.
 #ifndef ISTHMUS_PROTO_JOB_JOB_STATE_H_
 #define ISTHMUS_PROTO_JOB_JOB_STATE_H_
 
@@ -14,6 +14,10 @@ namespace isthmus {
 inline std::string StateName(JobState state) {
   return absl::AsciiStrToLower(absl::StripPrefix(JobState_Name(state), "JOB_"));
 }
+
+// In BoundaryTotals.codec, where validation passes were among what a direction carried: between its
+// codec and theirs.
+constexpr char kWithValidations[] = ", validations ";
 
 }  // namespace isthmus
 

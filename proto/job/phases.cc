@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/number_text.h"
 #include "proto/job/job_defaults.h"
+#include "proto/job/job_limits.h"
 
 namespace isthmus {
 namespace {
@@ -29,6 +30,16 @@ int EarlierOfShape(const JobSpec& job, int phase) {
     if (SameShape(job.phases(p), job.phases(phase))) return p;
   }
   return -1;
+}
+
+// For a sum: what is out of range is refused of the phase itself.
+int64_t CountedSteps(const PhaseSpec& phase) {
+  return std::clamp<int64_t>(phase.steps(), 0, kMaxSteps + 1);
+}
+
+// Of a phase; a job that was not checked yet may have any numbers.
+int64_t WidthOf(const ModelSpec& model, const PhaseSpec& phase) {
+  return int64_t{model.hidden()} / std::max(1, model.heads()) * phase.heads();
 }
 
 int Stages(const StrategySpec& s) {
@@ -101,7 +112,7 @@ class Checker {
 
   void CheckJob() {
     int64_t sum = 0;
-    for (const PhaseSpec& phase : job_.phases()) sum += std::max<int64_t>(0, phase.steps());
+    for (const PhaseSpec& phase : job_.phases()) sum += CountedSteps(phase);
     const RecipeSpec& r = job_.recipe();
     if (r.steps() != sum)
       AddJob(absl::StrCat("recipe.steps: ", r.steps(), ", and the steps of the phases sum to ", sum,
@@ -124,9 +135,9 @@ class Checker {
 
   void CheckFields() {
     const PhaseSpec& s = phase();
-    Range("steps", s.steps(), 1, 1e9);
+    Range("steps", s.steps(), 1, kMaxSteps);
     Range("layers", s.layers(), 1, 1000);
-    Range("heads", s.heads(), 1, 1024);
+    Range("heads", s.heads(), 1, kMaxHeads);
     if (s.has_alpha()) Range("alpha", s.alpha(), 0, 1);
     Range("learning_rate", s.learning_rate(), 1e-12, 10);
     Range("min_learning_rate", s.min_learning_rate(), 0, s.learning_rate());
@@ -205,7 +216,7 @@ class Checker {
 
 int64_t PhaseStart(const JobSpec& job, int phase) {
   int64_t steps = 0;
-  for (int p = 0; p < phase && p < job.phases_size(); ++p) steps += job.phases(p).steps();
+  for (int p = 0; p < phase && p < job.phases_size(); ++p) steps += CountedSteps(job.phases(p));
   return steps;
 }
 
@@ -234,7 +245,7 @@ JobSpec PhaseJob(const JobSpec& job, int phase) {
   JobSpec one = job;
   one.clear_phases();
   ModelSpec* m = one.mutable_model();
-  m->set_hidden(m->hidden() / std::max(1, m->heads()) * spec.heads());
+  m->set_hidden(static_cast<int>(std::clamp<int64_t>(WidthOf(*m, spec), 0, kMaxHidden + 1)));
   m->set_heads(spec.heads());
   m->set_layers(spec.layers());
   RecipeSpec* r = one.mutable_recipe();
@@ -275,15 +286,15 @@ std::vector<int64_t> PhaseEndsNeeded(const JobSpec& job, int64_t oldest, int64_t
 
 std::string PhaseShapeWords(const JobSpec& job, int phase) {
   const PhaseSpec& spec = job.phases(phase);
-  const int width = job.model().hidden() / std::max(1, job.model().heads()) * spec.heads();
-  return absl::StrCat(spec.layers(), spec.layers() == 1 ? " layer x " : " layers x ", width);
+  return absl::StrCat(spec.layers(), spec.layers() == 1 ? " layer x " : " layers x ",
+                      WidthOf(job.model(), spec));
 }
 
 void FillPhaseDefaults(JobSpec* job) {
   int64_t sum = 0;
   for (int p = 0; p < job->phases_size(); ++p) {
     PhaseSpec* s = job->mutable_phases(p);
-    sum += std::max<int64_t>(0, s->steps());
+    sum += CountedSteps(*s);
     if (!s->has_layers()) s->set_layers(job->model().layers());
     if (!s->has_heads()) s->set_heads(job->model().heads());
     if (!s->has_learning_rate()) s->set_learning_rate(job->recipe().learning_rate());

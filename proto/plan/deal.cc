@@ -7,7 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
+#include "base/status.h"
 #include "proto/job/job_defaults.h"
+#include "proto/job/job_limits.h"
 #include "proto/plan/agreements.h"
 #include "proto/plan/groups.h"
 #include "proto/plan/overlap.h"
@@ -178,6 +180,11 @@ absl::Status CheckDeal(const Plan& plan) {
   if (Overlaps(plan.job())) return Wrong("their steps can't overlap");
   if (plan.job().recipe().optimizer() == kQuantizedAdam)
     return Wrong("their optimiser can't be quantized_adam");
+  // Units are numbered in int, and permutations of them are drawn for each layer and round.
+  if (model.heads() < 1 || model.heads() > kMaxHeads || model.hidden() > kMaxHidden ||
+      model.hidden() % model.heads() != 0)
+    return Wrong(absl::StrCat(model.heads(), " heads for a width of ", model.hidden(),
+                              " (model.heads, model.hidden)"));
   const int slices = deal.shares_size();
   if (slices != plan.replicas_size())
     return Wrong(absl::StrCat(slices, " slices for ", plan.replicas_size(), " replicas"));
@@ -204,6 +211,33 @@ absl::Status CheckDeal(const Plan& plan) {
       return Wrong("the codec of their weights loses too much of them");
   }
   return strategy.local_steps() > 1 ? absl::OkStatus() : Wrong("a round has no steps");
+}
+
+absl::Status CheckSliceGroup(const Plan& plan, const GroupPlan& group) {
+  if (!Deals(plan))
+    return Wrong("its ranks hand each other slices, and the job has no subnetworks");
+  RETURN_IF_ERROR(CheckDeal(plan));
+  int64_t rows = 0;
+  const RankPlan& first = plan.ranks(group.ranks(0));
+  for (const int r : group.ranks()) {
+    const RankPlan& rank = plan.ranks(r);
+    if (rank.replica() < 0 || rank.replica() >= plan.replicas_size())
+      return Wrong(absl::StrCat("rank ", r, " is of replica ", rank.replica(), ", the plan has ",
+                                plan.replicas_size()));
+    if (rank.first_layer() < 0 || rank.end_layer() > plan.job().model().layers())
+      return Wrong(absl::StrCat("rank ", r, " holds layers ", rank.first_layer(), " to ",
+                                rank.end_layer(), " of ", plan.job().model().layers()));
+    if (rank.first_layer() != first.first_layer() || rank.end_layer() != first.end_layer())
+      return Wrong(absl::StrCat("rank ", r, " holds layers ", rank.first_layer(), " to ",
+                                rank.end_layer(), ", and rank ", group.ranks(0), ", with which ",
+                                "it shares them, ", first.first_layer(), " to ",
+                                first.end_layer()));
+    rows = std::max(rows, SliceRows(plan, SliceOf(plan, r, 0)));
+  }
+  if (group.width() != kSliceRow || group.rows() != rows)
+    return Wrong(absl::StrCat("frames of ", group.rows(), " x ", group.width(),
+                              " weights; the largest slice makes ", rows, " x ", kSliceRow));
+  return absl::OkStatus();
 }
 
 }  // namespace isthmus

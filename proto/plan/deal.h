@@ -81,6 +81,9 @@ void AddSliceGroups(const CodecSpec& codec, Plan* plan);
 // InvalidArgument: slices that can't cover the model, shares that are none, a replica without a
 // slice, or a job that can't be trained so.
 absl::Status CheckDeal(const Plan& plan);
+// InvalidArgument: ranks of a GroupPlan.SLICE that hold other layers, or a size that their slices
+// have not. Its ranks are some of the plan.
+absl::Status CheckSliceGroup(const Plan& plan, const GroupPlan& group);
 
 }  // namespace isthmus
 

@@ -394,8 +394,9 @@ absl::Status CheckGroup(const Plan& plan, const GroupPlan& group) {
     return wrong("it reduces differences of weights, and the job makes no local steps");
   if (group.value() == GroupPlan::MOMENTUM && plan.job().recipe().optimizer() != kQuantizedAdam)
     return wrong("it reduces first moments, and the optimiser is not quantized_adam");
-  if (group.value() == GroupPlan::SLICE && !Deals(plan))
-    return wrong("its ranks hand each other slices, and the job has no subnetworks");
+  if (group.value() == GroupPlan::SLICE) {
+    if (absl::Status s = CheckSliceGroup(plan, group); !s.ok()) return wrong(s.message());
+  }
   const bool sharded = group.rule() == GroupPlan::SHARDED;
   if (!sharded && group.rule() != GroupPlan::EXCHANGE) return wrong("its rule is not known");
   for (const CodecSpec* codec : {&group.contribution(), &group.sum()}) {

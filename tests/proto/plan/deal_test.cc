@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <numeric>
 #include <set>
 #include <string>
@@ -187,6 +188,44 @@ TEST(Deal, GroupsHoldTheLargestFrame) {
 }
 
 // The whole model comes together where the plan wants it, or a decision says so.
+// Ranks of other layers, frames of another size: indices ran past the end.
+TEST(Deal, AGroupWhoseRanksDoNotShareTheirLayersIsRefused) {
+  Plan good = MakePlan({0.5, 0.5}, 0, 2);
+  CodecSpec bf16;
+  bf16.set_kind(CodecSpec::BF16);
+  AddSliceGroups(bf16, &good);
+  ASSERT_EQ(good.groups_size(), 2);
+  for (const GroupPlan& group : good.groups()) EXPECT_TRUE(CheckGroup(good, group).ok());
+  const auto refusal = [&](const std::function<void(Plan*)>& change) {
+    Plan bad = good;
+    change(&bad);
+    const absl::Status status = CheckGroup(bad, bad.groups(0));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_EQ(refusal([](Plan* p) { p->mutable_ranks(2)->set_end_layer(2); }),
+            "group slices 0: subnetworks: rank 2 holds layers 0 to 2, and rank 0, with which it "
+            "shares them, 0 to 3");
+  EXPECT_THAT(refusal([](Plan* p) { p->mutable_groups(0)->set_ranks(1, 3); }),
+              HasSubstr("rank 3 holds layers 3 to 6, and rank 0, with which it shares them"));
+  EXPECT_THAT(refusal([](Plan* p) { p->mutable_ranks(0)->set_end_layer(2'000'000'000); }),
+              HasSubstr("rank 0 holds layers 0 to 2000000000 of 6"));
+  EXPECT_THAT(refusal([](Plan* p) { p->mutable_ranks(2)->set_replica(2); }),
+              HasSubstr("rank 2 is of replica 2, the plan has 2"));
+  EXPECT_THAT(refusal([](Plan* p) { p->mutable_groups(0)->set_rows(1); }),
+              HasSubstr("frames of 1 x 512 weights; the largest slice makes "));
+  EXPECT_THAT(refusal([](Plan* p) { p->mutable_groups(0)->set_width(256); }),
+              HasSubstr(" x 256 weights; the largest slice makes "));
+  EXPECT_THAT(refusal([](Plan* p) { p->clear_deal(); }), HasSubstr("the job has no subnetworks"));
+  EXPECT_THAT(refusal([](Plan* p) {
+                p->mutable_job()->mutable_model()->set_heads(2'000'000'000);
+                p->mutable_job()->mutable_model()->set_hidden(2'000'000'000);
+              }),
+              HasSubstr("2000000000 heads for a width of 2000000000 (model.heads, model.hidden)"));
+  EXPECT_THAT(refusal([](Plan* p) { p->mutable_job()->mutable_model()->set_heads(7); }),
+              HasSubstr("7 heads for a width of 24"));
+}
+
 TEST(Deal, AgreementsThatSettle) {
   Plan plan = MakePlan({0.5, 0.5});
   plan.mutable_job()->mutable_checkpoint()->set_every(15);

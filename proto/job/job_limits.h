@@ -1,0 +1,14 @@
+// What no job exceeds: products of these and sums over phases stay within int64_t.
+#ifndef ISTHMUS_PROTO_JOB_JOB_LIMITS_H_
+#define ISTHMUS_PROTO_JOB_JOB_LIMITS_H_
+
+#include <cstdint>
+
+namespace isthmus {
+
+constexpr int kMaxHeads = 1024, kMaxHidden = 65536;  // of model
+constexpr int64_t kMaxSteps = 1'000'000'000;         // of recipe, and of a phase
+
+}  // namespace isthmus
+
+#endif  // ISTHMUS_PROTO_JOB_JOB_LIMITS_H_
