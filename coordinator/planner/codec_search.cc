@@ -10,6 +10,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kLeastWeight = 0.25;
 constexpr double kGain = 1 - 1e-9;  // a cost below this share of another one is less
 constexpr int kRounds = 3;          // over all directions
+constexpr int kForIds = 60;         // of kMaxPricings, left for DropIds
 
 struct Best {
   size_t index = 0;
@@ -50,8 +51,8 @@ class Search {
          const std::function<double(const CodecPicks&)>& cost)
       : options_(options), cost_(cost) {}
 
-  void Try(const CodecPicks& picks) {
-    if (picks == best_ || pricings_ >= kMaxPricings) return;
+  void Try(const CodecPicks& picks, int most = kMaxPricings - kForIds) {
+    if (picks == best_ || pricings_ >= most) return;
     ++pricings_;
     const double cost = cost_(picks);
     if (!best_.empty() && !(cost < best_cost_ * kGain)) return;
@@ -78,9 +79,56 @@ class Search {
     return best_cost_ < before * kGain;
   }
 
+  // Token ids go no further than a predict that gains by them: from the last stage down, a
+  // boundary whose ids nobody above it takes goes without where that costs less. One that passes
+  // them on to nobody does in any case. True: something changed.
+  bool DropIds(const std::vector<double>& weights, double step_s) {
+    const CodecPicks before = best_;
+    if (best_cost_ == kNever) return false;
+    for (size_t b = options_.size(); b-- > 0;) {
+      const auto ids = [&] { return options_[b].forward[best_[b].forward].tokens; };
+      if (!ids()) continue;
+      if (!options_[b].backward[best_[b].backward].tokens) {
+        DropPassing(b);
+        for (size_t i = 0; !weights.empty() && i < options_[b].forward.size(); ++i) {
+          if (!options_[b].forward[i].tokens) TryForward(b, i);
+        }
+      }
+      for (const double weight : weights) {
+        const Scored without = PickOne(options_[b], weight, step_s, false);
+        if (!ids() || without.score == kNever) break;
+        CodecPicks picks = best_;
+        picks[b] = without.pick;
+        Try(picks, kMaxPricings);
+      }
+      if (ids()) break;  // those below pass them on
+    }
+    return !(best_ == before);
+  }
+
   const CodecPicks& best() const { return best_; }
 
  private:
+  void TryForward(size_t b, size_t i) {
+    CodecPicks picks = best_;
+    picks[b].forward = i;
+    Try(picks, kMaxPricings);
+  }
+
+  // predict(bf16) becomes bf16.
+  void DropPassing(size_t b) {
+    const std::vector<CodecOption>& options = options_[b].forward;
+    const CodecSpec& inner = options[best_[b].forward].codec.inner();
+    if (inner.kind() == CodecSpec::QUANT) return;
+    for (size_t i = 0; i < options.size(); ++i) {
+      if (options[i].tokens || options[i].codec.kind() != inner.kind()) continue;
+      best_[b].forward = i;
+      best_cost_ = cost_(best_);
+      ++pricings_;
+      return;
+    }
+  }
+
   const std::vector<BoundaryOptions>& options_;
   const std::function<double(const CodecPicks&)>& cost_;
   CodecPicks best_;
@@ -127,14 +175,18 @@ CodecPicks SearchCodecs(const std::vector<BoundaryOptions>& options, int micros,
   if (effort == Effort::kQuick) {
     for (double weight : {1.0, static_cast<double>(micros)})
       search.Try(PicksAt(options, weight, step_s));
+    search.DropIds({}, step_s);
     return search.best();
   }
-  for (double weight = kLeastWeight; weight < 4.0 * micros; weight *= 2)
+  std::vector<double> weights;
+  for (double weight = kLeastWeight; weight < 4.0 * micros; weight *= 2) {
+    weights.push_back(weight);
     search.Try(PicksAt(options, weight, step_s));
-  if (options.size() <= kMaxImprovedBoundaries) {
-    for (int round = 0; round < kRounds && search.Improve(); ++round) {
-    }
   }
+  const bool improves = options.size() <= kMaxImprovedBoundaries;
+  for (int round = 0; improves && round < kRounds && search.Improve(); ++round) {
+  }
+  if (search.DropIds(weights, step_s) && improves) search.Improve();
   return search.best();
 }
 

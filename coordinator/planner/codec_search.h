@@ -20,13 +20,13 @@
 
 namespace isthmus::coordinator {
 
-// How hard is looked: a placement among many is priced at two weights, the chosen one at all, and
-// then direction by direction.
+// How hard is looked: a placement among many is priced at two weights (and once for each boundary
+// that would pass token ids on to nobody), the chosen one at all, and then direction by direction.
 enum class Effort { kQuick, kThorough };
 
 // With more, one direction at a time is not tried: what it gains is little, and its time is not.
 constexpr int kMaxImprovedBoundaries = 12;
-constexpr int kMaxPricings = 300;  // of one search
+constexpr int kMaxPricings = 360;  // of one search
 
 struct BoundaryOptions {
   std::vector<CodecOption> forward, backward;       // at least one each
@@ -48,7 +48,8 @@ using CodecPicks = std::vector<CodecPick>;  // a boundary each
 CodecPicks PicksAt(const std::vector<BoundaryOptions>& options, double weight, double step_s);
 
 // `cost`: seconds x (1 + price) of a step; infinity if they can't be. `step_s`: about what a step
-// takes, `micros` its micro-batches.
+// takes, `micros` its micro-batches. The last boundary of a chosen predict gains by it, or by one
+// on its way back.
 CodecPicks SearchCodecs(const std::vector<BoundaryOptions>& options, int micros, double step_s,
                         Effort effort, const std::function<double(const CodecPicks&)>& cost);
 

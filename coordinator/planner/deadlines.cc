@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/format.h"
+#include "coordinator/planner/slices.h"
 #include "proto/model/model_cost.h"
 #include "proto/plan/groups.h"
 
@@ -32,6 +33,12 @@ constexpr double kSlowDiskBytesPerSecond = 50e6;  // of a daemon, which writes i
 double ParameterBytes(const Plan& plan, const RankPlan& stage) {
   return static_cast<double>(
       StageCost(plan.job().model(), stage.first_layer(), stage.end_layer(), 1).parameter_bytes());
+}
+
+// Of these, those that are dealt to subnetworks.
+double DealtBytes(const Plan& plan, const RankPlan& stage) {
+  return static_cast<double>(4 * DealtParameters(plan.job().model(), stage.first_layer(),
+                                                 stage.end_layer(), SliceOfRank(plan, stage)));
 }
 
 // A step in which a checkpoint is written waits for the slowest disk; a short wait is in the floor.
@@ -73,7 +80,13 @@ Transfer TransferOf(const Plan& plan, const DeadlineInput& in, bool up) {
                  : kUnmeasuredBitsPerSecond;
     }
     rates.push_back(rate);
-    bytes.push_back((up && !StandsForStage(plan, r) ? 2 : 3) * ParameterBytes(plan, stage));
+    const double whole = ParameterBytes(plan, stage), shared = whole - DealtBytes(plan, stage);
+    // Subnetworks fetch all weights and cut them; moments of what is dealt go with their round.
+    if (!up) {
+      bytes.push_back(whole + 2 * shared);
+    } else {
+      bytes.push_back(StandsForStage(plan, r) ? 3 * whole : 2 * shared);
+    }
     t.bytes += bytes.back();
     widest = std::max(widest, rate);
   }
@@ -117,9 +130,11 @@ PlannedDeadlines MakeDeadlines(const Plan& plan, const DeadlineInput& in) {
   d->set_open_ms(Ms(kOpenFloorSeconds + round_trips_s + fetch_s));
   d->set_first_step_ms(
       Ms(kFirstStepFloorSeconds + kFirstStepFactor * in.first_step_s + round_trips_s + disk_s));
+  // A round ends in one step of many, and what it takes is spread over all of them in their mean.
+  const double agree_s = kTransferFactor * in.agree_s;
   d->set_step_ms(Ms(kStepFloorSeconds + kStepFactor * std::max(in.first_step_s, in.again_step_s) +
-                    round_trips_s + disk_s));
-  d->set_drain_ms(Ms(kDrainFloorSeconds + kDrainStepFactor * in.first_step_s +
+                    round_trips_s + disk_s + agree_s));
+  d->set_drain_ms(Ms(kDrainFloorSeconds + kDrainStepFactor * in.first_step_s + agree_s +
                      kTransferFactor * store.seconds));
   d->set_checkpoint_ms(
       Ms(kCheckpointFloorSeconds +
@@ -130,6 +145,9 @@ PlannedDeadlines MakeDeadlines(const Plan& plan, const DeadlineInput& in) {
       disk_s == 0
           ? ""
           : absl::StrCat(" + ", FormatSeconds(disk_s), " to write a checkpoint to a slow disk"),
+      agree_s == 0 ? ""
+                   : absl::StrCat(" + ", kTransferFactor, " x ", FormatSeconds(in.agree_s),
+                                  ", the longest end of a round"),
       "); links open within ", FormatSeconds(d->open_ms() / 1e3), ", first step within ",
       FormatSeconds(d->first_step_ms() / 1e3),
       "; a checkpoint may take as long as its bytes move, at most ",

@@ -23,6 +23,7 @@ using CoordinatorPaths = std::map<std::string, CoordinatorPath>;  // by id of th
 struct DeadlineInput {
   double first_step_s = 0;  // a step of first visits
   double again_step_s = 0;
+  double agree_s = 0;                       // with local steps: the longest end of a round
   double longest_round_trip_s = 0;          // of the links
   double slowest_rate_bits_per_s = 0;       // of the links; 0: there is none
   const CoordinatorPaths* paths = nullptr;  // not null; daemons without one have not measured it

@@ -1,6 +1,7 @@
 #include "coordinator/planner/job_data.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -135,6 +136,29 @@ std::string Doubt(const JobSpec& job, const NodeInfo& node, const JobFiles& file
   return "";
 }
 
+// What the training files are read as. One that was not looked at may turn out to be otherwise.
+std::string ReadAs(const JobSpec& job, const JobFiles& files) {
+  if (!AsTokens(job)) return "";
+  std::vector<std::string> kinds;
+  for (const auto& [bytes, words] : {std::pair<int64_t, const char*>(2, "16-bit tokens"),
+                                     {4, "32-bit tokens"},
+                                     {0, "tokens of a width that no daemon has told yet"}}) {
+    const int64_t of = bytes;
+    const auto count =
+        std::count_if(files.train.begin(), files.train.end(),
+                      [&](const DataFile* f) { return TokenBytes(f->format()) == of; });
+    if (count == 0) continue;
+    const bool first = kinds.empty();
+    kinds.push_back(absl::StrCat(count,
+                                 !first       ? " of "
+                                 : count == 1 ? " shard of "
+                                              : " shards of ",
+                                 words));
+  }
+  return absl::StrCat(absl::StrJoin(kinds, " and "), ", ", Tokens(job, files.train),
+                      " tokens in all");
+}
+
 absl::Status Differ(const JobSpec& job, const NodeInfo& a, const NodeInfo& b,
                     const std::string& how) {
   return absl::FailedPreconditionError(absl::StrCat(
@@ -188,6 +212,7 @@ absl::StatusOr<DataSize> CountSamples(const JobSpec& job, const NodeInfo& node) 
   size.train_samples = counts.train;
   size.validation_samples = counts.validation;
   size.validation_files = Names(files.validation);
+  size.read_as = ReadAs(job, files);
   size.doubt = Doubt(job, node, files);
   if (size.train_samples < job.recipe().global_batch()) {
     return absl::InvalidArgumentError(absl::StrCat(

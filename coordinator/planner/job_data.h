@@ -22,6 +22,8 @@ struct DataSize {
   double passes = 0;  // over the training samples, by the whole job
   // In words, where they are not the last share of the training files: "val.bin".
   std::string validation_files;
+  // In words, of data.format tokens: "2 shards of 16-bit tokens, 1048576 tokens in all".
+  std::string read_as;
   std::string doubt;  // in words: what could not be checked or looks odd; empty: nothing
 };
 

@@ -100,7 +100,7 @@ absl::StatusOr<std::vector<Placement>> PriceChains(const JobSpec& job, const Nod
     ReplicaShare share;
     share.samples = samples[r];
     share.replicas = static_cast<int>(nodes.size());
-    if (!slices.empty()) share.slice = SliceFor(job, static_cast<int>(r), slices[r]);
+    if (!slices.empty()) share.slice = SliceIn(job, static_cast<int>(r), slices);
     ASSIGN_OR_RETURN(Placement p,
                      PricePlacement(job, nodes[r], layers, links, remaining, effort, share));
     chains.push_back(std::move(p));

@@ -35,11 +35,13 @@ struct Layout {
   std::string gradients_why, shares_why, local_why;
   std::vector<int> buckets;  // of each stage's gradients, with several replicas (bucket_choice.h)
   std::string buckets_why;
-  double pipeline_s = 0;   // of the replica that ends last
-  double sync_s = 0;       // everything between the last backward pass and the optimiser
-  double reduce_s = 0;     // of sync_s: what the groups exchange
-  double warmup_s = 0;     // quantized_adam: a step of the warm-up takes so much longer
-  double agree_s = 0;      // with local steps: one agreement, of which sync_s has its share
+  double pipeline_s = 0;  // of the replica that ends last
+  double sync_s = 0;      // everything between the last backward pass and the optimiser
+  double reduce_s = 0;    // of sync_s: what the groups exchange
+  double warmup_s = 0;    // quantized_adam: a step of the warm-up takes so much longer
+  double agree_s = 0;     // with local steps: one agreement, of which sync_s has its share ...
+  double longest_agree_s =
+      0;                   // ... and the longest: of all at once, where the model comes together
   double optimizer_s = 0;  // of the slowest
   double step_s = 0;       // predicted, mean of the run
   double first_step_s = 0;

@@ -7,11 +7,13 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/core/format.h"
 #include "coordinator/core/jobs.h"
+#include "coordinator/planner/slices.h"
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
 #include "proto/job/phases.h"
 #include "proto/model/model_cost.h"
 #include "proto/plan/actions.h"
+#include "proto/plan/deal.h"
 #include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
@@ -27,6 +29,22 @@ double GroupBytes(const GroupPlan& group) {
   const auto whole = static_cast<double>(EncodedBytes(group.contribution(), dims, false));
   if (group.rule() == GroupPlan::EXCHANGE) return ranks * (ranks - 1) * whole;
   return (ranks - 1) * (whole + static_cast<double>(EncodedBytes(group.sum(), dims, false)));
+}
+
+// Of all ranks that deal slices among themselves, at the end of a round in the mean.
+double SliceBytes(const Plan& plan, const GroupPlan& group) {
+  const TensorDims dims{SliceRows(plan, WholeOf(plan, group.ranks(0))), 1, group.width()};
+  const auto all = static_cast<double>(EncodedBytes(group.contribution(), dims, false));
+  const auto share = [&](int rank) { return SliceOfRank(plan, plan.ranks(rank)).share; };
+  double dealt = 0, merged = 0;
+  for (const int from : group.ranks()) {
+    for (const int to : group.ranks()) {
+      if (from == to) continue;
+      dealt += all * share(from) * share(to);
+      merged += all * share(from) * (Gathers(plan, to) ? 1 : share(to));
+    }
+  }
+  return dealt + MergedRounds(plan.job()) * (merged - dealt);
 }
 
 std::string Codecs(const Plan& plan) {
@@ -53,8 +71,13 @@ double StepBytes(const Plan& plan) {
     bytes += micro * CountForwards(plan.ranks(link.lower()).train());
   }
   const auto between = static_cast<double>(std::max<int64_t>(1, job.strategy().local_steps()));
-  for (const GroupPlan& group : plan.groups())
-    bytes += GroupBytes(group) / (group.value() == GroupPlan::DIFFERENCE ? between : 1);
+  for (const GroupPlan& group : plan.groups()) {
+    if (group.value() == GroupPlan::SLICE) {
+      bytes += SliceBytes(plan, group) / between;
+    } else {
+      bytes += GroupBytes(group) / (group.value() == GroupPlan::DIFFERENCE ? between : 1);
+    }
+  }
   return bytes;
 }
 

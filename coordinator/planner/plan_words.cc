@@ -76,7 +76,8 @@ class Words {
                      job.recipe().micro_batch(), " samples x ", job.model().context(),
                      " positions"));
     if (data_.known) {
-      Say(absl::StrCat("data: ", data_.train_samples, " training samples; ", job.recipe().steps(),
+      Say(absl::StrCat("data: ", data_.read_as, data_.read_as.empty() ? "" : "; ",
+                       data_.train_samples, " training samples; ", job.recipe().steps(),
                        " steps are ", absl::StrFormat("%.2f", data_.passes), " passes over them",
                        ValidationWords()));
     } else {

@@ -240,6 +240,7 @@ class Writer {
     DeadlineInput input;
     input.first_step_s = layout_.first_step_s + layout_.warmup_s;
     input.again_step_s = layout_.again_step_s + layout_.warmup_s;
+    input.agree_s = layout_.longest_agree_s;
     input.longest_round_trip_s = longest_round_trip_s_;
     input.slowest_rate_bits_per_s = slowest_rate_;
     input.paths = &in_.paths;

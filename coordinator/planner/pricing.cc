@@ -152,9 +152,21 @@ absl::StatusOr<std::vector<BoundaryOptions>> OptionsOf(const JobSpec& job, const
 
 // ---- a placement with given codecs ----
 
+// Who takes the token ids that a boundary's forward codec passes on, in words.
+std::string IdsFor(const std::vector<BoundaryOptions>& options, const CodecPicks& picks,
+                   size_t boundary) {
+  for (size_t b = boundary; b < picks.size(); ++b) {
+    const CodecSpec& up = options[b].forward[picks[b].forward].codec;
+    const bool down = NeedsTokenIds(options[b].backward[picks[b].backward].codec);
+    if (down || (NeedsTokenIds(up) && up.inner().kind() == CodecSpec::QUANT))
+      return absl::StrCat("b", b, "'s ", b == boundary || down ? "backward " : "", "predict");
+  }
+  return "nobody";  // as the job says
+}
+
 // Why a direction has its codec, with the figures.
 std::string Why(const JobSpec& job, const Placement& p, int boundary, bool forward,
-                const std::string& left_out, bool tokens_come) {
+                const std::string& left_out, bool tokens_come, const std::string& ids_for) {
   const BoundaryChoice& choice = p.boundaries[boundary];
   const WantedCodecs wanted = WantedCodecsOf(job, boundary);
   const CodecSpec& codec = forward ? choice.forward : choice.backward;
@@ -175,9 +187,11 @@ std::string Why(const JobSpec& job, const Placement& p, int boundary, bool forwa
   if (by_auto && codec.kind() == CodecSpec::QUANT && !tokens_come)
     notes.push_back("no predict: token ids do not come along");
   if (by_auto && codec.kind() == CodecSpec::PREDICT)
-    notes.push_back(codec.inner().kind() != CodecSpec::QUANT ? "predict: passes the token ids on"
-                    : forward ? "predict: what the last tokens and the position foretell"
-                              : "predict: what the next token foretells of its gradient");
+    notes.push_back(
+        codec.inner().kind() != CodecSpec::QUANT
+            ? absl::StrCat("predict: passes the token ids on, which ", ids_for, " needs")
+        : forward ? "predict: what the last tokens and the position foretell"
+                  : "predict: what the next token foretells of its gradient");
   return notes.empty() ? why : absl::StrCat(why, " (", absl::StrJoin(notes, "; "), ")");
 }
 
@@ -228,8 +242,10 @@ void PriceLosses(const JobSpec& job, Placement* p) {
 }
 
 // The codecs of one boundary: what they take of link, cores and memory, and their price.
-absl::Status SetCodecs(const JobSpec& job, int boundary, const BoundaryOptions& options,
-                       const CodecPick& pick, bool in_words, Placement* p) {
+absl::Status SetCodecs(const JobSpec& job, int boundary, const std::vector<BoundaryOptions>& all,
+                       const CodecPicks& picks, bool in_words, Placement* p) {
+  const BoundaryOptions& options = all[static_cast<size_t>(boundary)];
+  const CodecPick& pick = picks[static_cast<size_t>(boundary)];
   BoundaryChoice& c = p->boundaries[boundary];
   c.forward = options.forward[pick.forward].codec;
   c.backward = options.backward[pick.backward].codec;
@@ -268,9 +284,10 @@ absl::Status SetCodecs(const JobSpec& job, int boundary, const BoundaryOptions& 
   if (c.epilogue) SetRawGradients(narrow, &c);
   c.fits = std::max(c.up_s, c.down_s) <= p->slowest_s;
   if (!in_words) return absl::OkStatus();
-  c.forward_why = Why(job, *p, boundary, true, options.forward_left_out, tokens_come);
+  c.forward_why = Why(job, *p, boundary, true, options.forward_left_out, tokens_come,
+                      IdsFor(all, picks, static_cast<size_t>(boundary)));
   c.backward_why = Why(job, *p, boundary, false, options.backward_left_out,
-                       tokens_come && NeedsTokenIds(c.forward));
+                       tokens_come && NeedsTokenIds(c.forward), "");
   return absl::OkStatus();
 }
 
@@ -281,7 +298,7 @@ absl::StatusOr<Placement> WithCodecs(const JobSpec& job, const Placement& base,
                                      bool in_words) {
   Placement p = base;
   for (size_t b = 0; b < picks.size(); ++b) {
-    RETURN_IF_ERROR(SetCodecs(job, static_cast<int>(b), options[b], picks[b], in_words, &p));
+    RETURN_IF_ERROR(SetCodecs(job, static_cast<int>(b), options, picks, in_words, &p));
   }
   PlaceBuffers(job, &p);
   RETURN_IF_ERROR(CheckSpill(job, p));

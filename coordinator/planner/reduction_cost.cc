@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "coordinator/planner/bucket_choice.h"
+#include "coordinator/planner/exchange_time.h"
 #include "coordinator/planner/reduced_choice.h"
 #include "coordinator/planner/slices.h"
 #include "coordinator/planner/step_time.h"
@@ -124,68 +125,6 @@ std::vector<Group> GroupsOf(const JobSpec& job, const Layout& layout) {
   return groups;
 }
 
-// What crosses in one of the two phases (contributions, sums), by pair of ranks and by rank.
-class Phase {
- public:
-  explicit Phase(const Layout& layout) : layout_(layout) {
-    for (const GroupPair& pair : layout.pairs) {
-      Fastest(pair.lower, pair.up.rate_bits_per_s, pair.down.rate_bits_per_s);
-      Fastest(pair.upper, pair.down.rate_bits_per_s, pair.up.rate_bits_per_s);
-    }
-  }
-
-  void Add(const Group& group, const CodecSpec& codec) {
-    const auto n = static_cast<double>(group.ranks.size());
-    const double part = GroupBytes(group, codec) / n;
-    for (int a : group.ranks) {
-      for (int b : group.ranks) {
-        if (a < b) between_[{a, b}] += part;
-      }
-      through_[a] += part * (n - 1);
-    }
-  }
-
-  // Weights of subnetworks: a pair has in common what chance makes it, either way.
-  void AddSlices(const Group& group, const CodecSpec& codec) {
-    const int stages = layout_.stages();
-    const double all = WireBytes(codec, {group.dealt / kGradientRow + 1, 1, kGradientRow}, true);
-    for (int a : group.ranks) {
-      for (int b : group.ranks) {
-        if (a == b) continue;
-        const double bytes = all * layout_.slices[a / stages] * layout_.slices[b / stages];
-        if (a < b) between_[{a, b}] += bytes;
-        through_[a] += bytes;
-      }
-    }
-  }
-
-  double Seconds() const {
-    double seconds = 0;
-    for (const GroupPair& pair : layout_.pairs) {
-      const auto at = between_.find({pair.lower, pair.upper});
-      if (at == between_.end()) continue;
-      const double rate = std::min(pair.up.rate_bits_per_s, pair.down.rate_bits_per_s);
-      seconds = std::max(seconds, 8 * at->second / rate);
-    }
-    for (const auto& [rank, bytes] : through_) {
-      const auto [out, in] = lines_.at(rank);
-      seconds = std::max(seconds, 8 * bytes / std::min(out, in));
-    }
-    return seconds;
-  }
-
- private:
-  void Fastest(int rank, double out, double in) {
-    auto& line = lines_[rank];
-    line = {std::max(line.first, out), std::max(line.second, in)};
-  }
-
-  const Layout& layout_;
-  std::map<std::pair<int, int>, double> between_;   // bytes, either way
-  std::map<int, double> through_;                   // bytes out, as many in
-  std::map<int, std::pair<double, double>> lines_;  // of each rank: bit/s out and in
-};
-
 double RoundTrip(const GroupPair& pair) {
   return std::max(pair.up.round_trip_s, pair.down.round_trip_s);
 }
@@ -194,14 +133,14 @@ double RoundTrip(const GroupPair& pair) {
 double ExchangeSeconds(const Layout& layout, const std::vector<Group>& groups,
                        const CodecSpec& gradients, const CodecSpec& tied,
                        const std::function<bool(const Group&)>& counts) {
-  Phase phase(layout);
+  ExchangeTime links(layout);
   double round_trip_s = 0;
   std::map<int, double> codec_s;  // by rank
   for (const GroupPair& pair : layout.pairs) round_trip_s = std::max(round_trip_s, RoundTrip(pair));
   for (const Group& group : groups) {
     if (!counts(group)) continue;
     const CodecSpec codec = CodecOf(group, gradients, tied);
-    phase.Add(group, codec);
+    links.AddReduction(group.ranks, GroupBytes(group, codec));
     const TensorDims dims{1, group.elements / kGradientRow + 1, kGradientRow};
     for (int rank : group.ranks)
       codec_s[rank] += kPassesOfCodec * CodecSeconds(codec, dims) +
@@ -209,7 +148,7 @@ double ExchangeSeconds(const Layout& layout, const std::vector<Group>& groups,
   }
   double slowest_s = 0;
   for (const auto& [rank, seconds] : codec_s) slowest_s = std::max(slowest_s, seconds);
-  return 2 * phase.Seconds() + round_trip_s + slowest_s;
+  return 2 * links.Seconds() + round_trip_s + slowest_s;
 }
 
 bool OfStages(const Group& group) { return !group.tied; }
@@ -217,12 +156,12 @@ bool OfStages(const Group& group) { return !group.tied; }
 // How a stage's gradients are cut, with this codec.
 BucketAnswer BucketsOf(const Layout& layout, const Group& group, const CodecSpec& codec) {
   if (group.backward_s == 0) return {};
-  Phase phase(layout);
-  phase.Add(group, codec);
+  ExchangeTime links(layout);
+  links.AddReduction(group.ranks, GroupBytes(group, codec));
   BucketQuestion q;
   q.layers = group.layers;
   q.by_matrix = ByMatrix(codec);
-  q.contribution_s = phase.Seconds();
+  q.contribution_s = links.Seconds();
   q.backward_s = group.backward_s;
   for (const Placement& p : layout.chains) q.step_s = std::max(q.step_s, p.pipeline_s);
   return ChooseBuckets(q);
@@ -323,35 +262,41 @@ void SayGradients(const JobSpec& job, const std::vector<Group>& groups, Layout* 
                                        by_auto ? each : "", layout->gradients_why, some);
 }
 
-// Of slices that change hands at the end of a round.
-double SliceSeconds(const Layout& layout, const std::vector<Group>& groups,
-                    const CodecSpec& codec) {
+// Of slices that change hands at the end of a round. `merged`: the model comes together at it, and
+// all weights are rounded as those that travel.
+double SliceSeconds(const Layout& layout, const std::vector<Group>& groups, const CodecSpec& codec,
+                    bool merged) {
   if (layout.slices.empty()) return 0;
-  Phase phase(layout);
+  ExchangeTime links(layout);
   double codec_s = 0;
   for (const Group& group : groups) {
     if (group.dealt == 0) continue;
-    phase.AddSlices(group, codec);
     const TensorDims dims{group.dealt / kGradientRow + 1, 1, kGradientRow};
-    codec_s = std::max(codec_s, CodecSeconds(codec, dims) +
-                                    2 * kTransportSecondsPerByte * WireBytes(codec, dims, true));
+    const double bytes = WireBytes(codec, dims, true);
+    links.AddSlices(group.ranks, bytes, merged);
+    codec_s = std::max(codec_s, (merged ? 3 : 1) * CodecSeconds(codec, dims) +
+                                    2 * kTransportSecondsPerByte * bytes);
   }
-  return phase.Seconds() + codec_s;
+  return links.Seconds() + codec_s;
 }
 
 // What the agreements of a round take with this codec: of each fragment in turn, or of all.
 struct Round {
   double cross_s = 0;  // one of them
   double waits_s = 0;  // of all together, what no step hides
+  double whole_s = 0;  // one of all at once; of subnetworks, where the model comes together
 };
 Round RoundOf(const JobSpec& job, const Layout& layout, const std::vector<Group>& groups,
               const CodecSpec& codec, double step_s) {
   const StrategySpec& s = job.strategy();
   double round_trip_s = 0;
   for (const GroupPair& pair : layout.pairs) round_trip_s = std::max(round_trip_s, RoundTrip(pair));
-  const double all_s = ExchangeSeconds(layout, groups, codec, CodecSpec(), OfStages) +
-                       SliceSeconds(layout, groups, codec);
+  const double shared_s = ExchangeSeconds(layout, groups, codec, CodecSpec(), OfStages);
+  const double dealt_s = SliceSeconds(layout, groups, codec, false);
+  const double merged_s = std::max(dealt_s, SliceSeconds(layout, groups, codec, true));
+  const double all_s = shared_s + dealt_s + MergedRounds(job) * (merged_s - dealt_s);
   Round round;
+  round.whole_s = shared_s + merged_s;
   round.cross_s = (all_s - round_trip_s) / s.fragments() + round_trip_s;
   const double hidden_s = static_cast<double>(s.fragment_delay()) * step_s;
   round.waits_s = s.fragments() * std::max(0.0, round.cross_s - hidden_s);
@@ -367,6 +312,7 @@ void PriceAgreements(const JobSpec& job, const std::vector<Group>& groups, doubl
   layout->tied = layout->chain().tied;
   layout->tied_why = layout->chain().tied_why;
   layout->agree_s = round.waits_s + s.fragments() * VoteSeconds(*layout);
+  layout->longest_agree_s = round.whole_s + VoteSeconds(*layout);
   for (const Placement& p : layout->chains) layout->sync_s = std::max(layout->sync_s, p.sync_s);
   layout->sync_s += layout->agree_s / between;
   layout->reduce_s = layout->agree_s / between;

@@ -1,6 +1,7 @@
 #include "coordinator/planner/slices.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,16 @@ constexpr int kHalvings = 12;  // of the interval in which the largest share lie
 
 double Sum(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+// A slice of so many heads and units, as a share of a block's weights that are dealt.
+SliceShare Held(const ModelSpec& model, int heads, int units, int whole_layers, int replica) {
+  const auto weights = [&](int h, int u) {
+    return static_cast<double>(
+        SliceElements(model, {{true, std::vector<int>(h), std::vector<int>(u)}}));
+  };
+  return {weights(heads, units) / weights(model.heads(), UnitsOf(model)), whole_layers,
+          replica == 0};
 }
 
 // Does every stage of a chain, one of `replicas`, have memory for such a slice?
@@ -66,13 +77,27 @@ double SpeedOf(const JobSpec& job, const std::vector<const NodeInfo*>& chain,
 }  // namespace
 
 SliceShare SliceFor(const JobSpec& job, int replica, double share) {
-  return {share, job.strategy().whole_layers(), replica == 0};
+  const auto most = [share](int all) {
+    return std::clamp(static_cast<int>(std::ceil(share * all)), 1, std::max(1, all - 1));
+  };
+  return Held(job.model(), most(job.model().heads()), most(UnitsOf(job.model())),
+              job.strategy().whole_layers(), replica);
+}
+
+SliceShare SliceIn(const JobSpec& job, int replica, const std::vector<double>& shares) {
+  return Held(job.model(), DealCounts(job.model().heads(), shares)[replica],
+              DealCounts(UnitsOf(job.model()), shares)[replica], job.strategy().whole_layers(),
+              replica);
 }
 
 SliceShare SliceOfRank(const Plan& plan, const RankPlan& rank) {
   if (!Deals(plan)) return {};
-  return {plan.deal().shares(plan.replicas(rank.replica()).slice()), plan.deal().whole_layers(),
-          rank.replica() == 0};
+  const std::vector<double> shares = SharesOf(plan.deal());
+  const int slice = plan.replicas(rank.replica()).slice();
+  const ModelSpec& model = plan.job().model();
+  return Held(model, DealCounts(model.heads(), shares)[slice],
+              DealCounts(UnitsOf(model), shares)[slice], plan.deal().whole_layers(),
+              rank.replica());
 }
 
 absl::StatusOr<std::vector<double>> ShareSlices(
@@ -123,6 +148,19 @@ int64_t ExchangeBytes(int64_t dealt, const SliceShare& slice) {
   return dealt == 0 ? 0 : static_cast<int64_t>(4 * (2 * own + 2 * in));
 }
 
+double MergedRounds(const JobSpec& job) {
+  const int64_t round = job.strategy().local_steps();
+  const int64_t evals = job.recipe().eval_samples() > 0 ? job.recipe().eval_every() : 0;
+  const int64_t stored = job.checkpoint().every();
+  const auto share = [round](int64_t every) {
+    return every <= 0 ? 0 : std::min(1.0, static_cast<double>(round) / static_cast<double>(every));
+  };
+  // Where one interval has the other in it, so are its merges.
+  const bool together = evals > 0 && stored > 0 && (evals % stored == 0 || stored % evals == 0);
+  return together ? std::max(share(evals), share(stored))
+                  : std::min(1.0, share(evals) + share(stored));
+}
+
 std::string SubnetworkWords(const JobSpec& job, const Layout& layout) {
   std::vector<std::string> slices;
   for (int r = 0; r < layout.replicas(); ++r)
@@ -142,10 +180,10 @@ std::string SubnetworkWords(const JobSpec& job, const Layout& layout) {
                 : "",
       ". The end of a round takes ", FormatSeconds(layout.agree_s), ", ",
       FormatSeconds(layout.agree_s / static_cast<double>(steps)),
-      " a step. For checkpoints, validations and a stop, which may wait two rounds, the model "
-      "comes "
-      "together on ",
-      layout.chain().nodes.front()->name(), ": ", dealt, " of its memory");
+      " a step in the mean. For checkpoints, validations and a stop, which may wait two rounds, "
+      "the model comes together on ",
+      layout.chain().nodes.front()->name(), ": ", dealt, " of its memory, and such an end takes ",
+      FormatSeconds(layout.longest_agree_s));
 }
 
 void WriteDeal(const std::vector<double>& shares, Plan* plan) {

@@ -17,8 +17,10 @@
 
 namespace isthmus::coordinator {
 
-// What a replica whose slice is this share of the units and heads holds.
+// What a replica whose slice is this share of the units and heads holds at most: whole ones.
 SliceShare SliceFor(const JobSpec& job, int replica, double share);
+// What it holds where these are the shares of all.
+SliceShare SliceIn(const JobSpec& job, int replica, const std::vector<double>& shares);
 // Of a rank of a plan; everything where there are no subnetworks.
 SliceShare SliceOfRank(const Plan& plan, const RankPlan& rank);
 
@@ -30,6 +32,10 @@ absl::StatusOr<std::vector<double>> ShareSlices(
 
 // Bytes that a rank holds while slices change hands, of `dealt` weights of its stage in all.
 int64_t ExchangeBytes(int64_t dealt, const SliceShare& slice);
+
+// At how many of the ends of rounds the model comes together, as a share: for checkpoints and
+// validations that are due by an interval.
+double MergedRounds(const JobSpec& job);
 
 // The mode in words: who holds how much, what a round of a priced layout costs.
 std::string SubnetworkWords(const JobSpec& job, const Layout& layout);

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/codec/codec_text.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -118,9 +119,39 @@ TEST(CodecSearch, PricesNoMoreThanItsLimitAndNothingTwiceInARow) {
     ++pricings;
     return model(picks);
   });
-  EXPECT_LE(pricings, 2);
+  EXPECT_LE(pricings, 2 + kMaxImprovedBoundaries);
   EXPECT_THAT(SearchCodecs({}, 8, 8, Effort::kThorough, [](const CodecPicks&) { return 1.0; }),
               IsEmpty());
+}
+
+TEST(CodecSearch, TokenIdsGoNoFurtherThanAPredictThatGains) {
+  // Two boundaries: the first one gains by a prediction, the second one's passes the ids on.
+  const auto named = [](CodecOption option, const char* codec) {
+    option.codec = *ParseCodec(codec);
+    return option;
+  };
+  const CodecOption bf16 = named(Option(2, 0), "bf16"),
+                    passes = named(Option(2, 0, true), "predict(bf16)"),
+                    four = named(Option(1, 0.5), "quant(4)"),
+                    predicts = named(Option(1, 0.01, true), "predict(quant(4))");
+  const std::vector<BoundaryOptions> options = {{{bf16, passes, four, predicts}, {bf16}},
+                                                {{bf16, passes, four, predicts}, {bf16}}};
+  // The second link is hidden, so that a milder codec there costs nothing.
+  const auto cost = [&](const CodecPicks& picks) {
+    const CodecOption &first = options[0].forward[picks[0].forward],
+                      &second = options[1].forward[picks[1].forward];
+    if (second.tokens && !first.tokens) return std::numeric_limits<double>::infinity();
+    return (10 + first.link_s) * (1 + first.price + second.price);
+  };
+  const CodecPicks picks = SearchCodecs(options, 8, 10, Effort::kThorough, cost);
+  EXPECT_EQ(FormatCodec(options[0].forward[picks[0].forward].codec), "predict(quant(4))");
+  EXPECT_EQ(FormatCodec(options[1].forward[picks[1].forward].codec), "bf16");
+  // Whatever a simulation says for ids that nobody takes.
+  const auto odd = [&](const CodecPicks& p) { return p[0].forward == 1 ? 1.0 : 2.0; };
+  for (const Effort effort : {Effort::kThorough, Effort::kQuick}) {
+    const std::vector<BoundaryOptions> one = {{{bf16, passes}, {bf16}}};
+    EXPECT_EQ(SearchCodecs(one, 8, 10, effort, odd)[0].forward, 0u);
+  }
 }
 
 TEST(CodecSearch, WhatCantBeIsNotTaken) {

@@ -45,6 +45,40 @@ class DeadlinesTest : public ::testing::Test {
   DeadlineInput in_;
 };
 
+// A merge of subnetworks takes far longer than the mean step, and stood in no deadline.
+TEST_F(DeadlinesTest, TheLongestEndOfARoundIsWaitedFor) {
+  const Deadlines without = Make().deadlines;
+  EXPECT_THAT(Make().explanation[0], testing::Not(HasSubstr("end of a round")));
+  in_.agree_s = 200;
+  const Deadlines with = Make().deadlines;
+  EXPECT_EQ(with.step_ms() - without.step_ms(), 600'000);
+  EXPECT_EQ(with.drain_ms() - without.drain_ms(), 600'000) << "a stop waits for one";
+  EXPECT_THAT(Make().explanation[0], HasSubstr(" + 3 x 200 s, the longest end of a round"));
+}
+
+// Further replicas of subnetworks store the moments of what is shared alone.
+TEST_F(DeadlinesTest, SubnetworksStoreLessThanWholeStages) {
+  plan_.mutable_ranks(1)->set_stage(0);
+  plan_.mutable_ranks(1)->set_replica(1);
+  for (RankPlan& rank : *plan_.mutable_ranks()) {
+    rank.set_first_layer(0);
+    rank.set_end_layer(6);
+  }
+  plan_.mutable_job()->mutable_strategy()->set_local_steps(10);
+  for (int r = 0; r < 2; ++r) plan_.add_replicas()->set_slice(r);
+  Path("id-a", 1e9, 1e9);
+  Path("id-b", 1e6, 1e6);
+  const double whole = DrainSeconds();
+  for (int r = 0; r < 2; ++r) plan_.mutable_deal()->add_shares(0.5);
+  const ModelSpec& model = plan_.job().model();
+  const double all = StageCost(model, 0, 6, 1).parameter_bytes();
+  const double dealt = 4.0 * DealtParameters(model, 0, 6, {0.5});
+  EXPECT_NEAR(whole, 3 * 2 * all * 8 / 1e6, 0.01);
+  EXPECT_NEAR(DrainSeconds(), 3 * 2 * (all - dealt) * 8 / 1e6, 0.01);
+  plan_.set_from_checkpoint(true);
+  EXPECT_NEAR(OpenSeconds(), 3 * (all + 2 * (all - dealt)) * 8 / 1e6, 0.01);
+}
+
 // The links are fast and the coordinator is far: what checkpoints travel over counts.
 TEST_F(DeadlinesTest, CheckpointsTravelOverThePathToTheCoordinator) {
   Path("id-a", 1e8, 1e8);

@@ -87,6 +87,37 @@ TEST(JobData, ShardsThatAreCalledValAreTheValidationSet) {
   ExpectRefused(TokenJob("val"), node, "holds validation shards alone (val.bin)");
 }
 
+TEST(JobData, TheWordsSayWhatTokensAreReadAs) {
+  NodeInfo node = MakeNode("a", 1);
+  EXPECT_EQ(CountSamples(MakeJob(), node)->read_as, "") << "text is what it is";
+  Add(&node, "one.bin", 200002);
+  EXPECT_EQ(CountSamples(TokenJob("one.bin"), node)->read_as,
+            "1 shard of 16-bit tokens, 100001 tokens in all");
+  Add(&node, "wide.bin", 400004, "uint32")->set_tokens(100001);
+  EXPECT_EQ(CountSamples(TokenJob("wide.bin"), node)->read_as,
+            "1 shard of 32-bit tokens, 100001 tokens in all");
+  Add(&node, "both/a.bin", 200002);
+  Add(&node, "both/b.bin", 200002);
+  Add(&node, "both/c.bin", 400004, "uint32")->set_tokens(100001);
+  Add(&node, "both/val.bin", 2002);
+  EXPECT_EQ(CountSamples(TokenJob("both"), node)->read_as,
+            "2 shards of 16-bit tokens and 1 of 32-bit tokens, 300003 tokens in all");
+  Add(&node, "new/a.bin", 200002, "");
+  EXPECT_EQ(CountSamples(TokenJob("new"), node)->read_as,
+            "1 shard of tokens of a width that no daemon has told yet, 100001 tokens in all");
+  PlannerInput in;
+  in.job_id = "tokens-1";
+  in.generation = 1;
+  in.job = TokenJob("both");
+  in.job.mutable_strategy()->set_stages(1);
+  *in.topology.add_nodes() = node;
+  const auto planned = MakePlan(in);
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_THAT(planned->plan.explanation(),
+              Contains(HasSubstr("data: 2 shards of 16-bit tokens and 1 of 32-bit tokens, 300003 "
+                                 "tokens in all; 3000 training samples; 300 steps are")));
+}
+
 TEST(JobData, WhatCanNotBeReadAsTheJobSaysIsRefusedInWords) {
   NodeInfo node = MakeNode("a", 1);
   Add(&node, "wide.bin", 200002, "int64")->set_problem("offset 0: these look like 64-bit ids");

@@ -68,6 +68,34 @@ TEST(PhaseWords, BytesOfAStepAreThoseOfBoundariesAndGroups) {
                    samples * context * 128 * (4 + 2) + 2 * 256 * 128 * 4);
 }
 
+// Slices that change hands at the end of a round were counted as an exchange of all at every step.
+TEST(PhaseWords, BytesOfSubnetworksAreThoseOfARound) {
+  JobSpec job = Cycle();
+  StrategySpec* s = job.mutable_strategy();
+  s->set_stages(1);
+  s->set_replicas(2);
+  s->set_local_steps(20);
+  s->set_subnetworks("units");
+  s->set_outer_learning_rate(1);
+  s->set_outer_momentum(0);
+  job.mutable_compression()->set_gradients("none");
+  job.mutable_checkpoint()->set_every(0);
+  ASSERT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
+  const Plan plan = PlanOf(job, 0);
+  ASSERT_EQ(plan.replicas_size(), 2);
+  double shared = 0, dealt = 0;
+  for (const GroupPlan& group : plan.groups()) {
+    const double bytes = 4.0 * static_cast<double>(group.rows() * group.width());
+    (group.value() == GroupPlan::SLICE ? dealt : shared) += bytes;
+  }
+  // The shared ones to whoever sums them up and back; of a slice, which is half, half goes.
+  const double expected = (2 * shared + dealt) / 20;
+  EXPECT_NEAR(StepBytes(plan), expected, 0.03 * expected);
+  job.mutable_checkpoint()->set_every(20);
+  const double merged = (2 * shared + 1.5 * dealt) / 20;
+  EXPECT_NEAR(StepBytes(PlanOf(job, 0)), merged, 0.03 * merged);
+}
+
 TEST(PhaseWords, ALineSaysAllOfAPhase) {
   const JobSpec job = Cycle();
   const std::string line = PhaseLine(job, PlanOf(job, 1));

@@ -181,8 +181,76 @@ TEST_F(PlannerSubnetworksTest, AResumeKeepsTheShares) {
   EXPECT_EQ(again.deal().SerializeAsString(), first.deal().SerializeAsString());
 }
 
+// What a round of many replicas over slow lines takes where the model comes together: 7/8 of it over
+// the line of one.
+TEST_F(PlannerSubnetworksTest, MergesAreInTheStepAndInItsDeadline) {
+  in_.job.mutable_model()->set_heads(8);
+  in_.job.mutable_strategy()->set_replicas(8);
+  in_.job.mutable_compression()->set_gradients("none");
+  std::vector<NodeInfo> nodes;
+  for (const char* name : {"a", "b", "c", "d", "e", "f", "g", "h"})
+    nodes.push_back(MakeNode(name, 20));
+  Nodes(nodes, 1);
+  in_.job.mutable_recipe()->set_eval_every(0);
+  in_.job.mutable_checkpoint()->set_every(100000);
+  const Plan seldom = Make();
+  in_.job.mutable_checkpoint()->set_every(50);
+  const Plan often = Make();
+  const double dealt = 4.0 * DealtParameters(often.job().model(), 0, 6, {0.5});
+  const double merge_s = 7.0 / 8 * dealt * 8 / 1e6;
+  EXPECT_GT(often.predicted_step_s() - seldom.predicted_step_s(), 0.8 * merge_s / 50);
+  for (const Plan& plan : {seldom, often}) {
+    EXPECT_GT(plan.deadlines().step_ms(), 3e3 * merge_s);
+    EXPECT_GT(plan.deadlines().drain_ms(), 3e3 * merge_s);
+  }
+  EXPECT_THAT(often.explanation(), Contains(HasSubstr("of its memory, and such an end takes ")));
+}
+
+TEST(Slices, MergesComeWithTheIntervals) {
+  JobSpec job = MakeJob();
+  job.mutable_strategy()->set_local_steps(50);
+  const auto merged = [&](int64_t every, int64_t eval_every) {
+    job.mutable_checkpoint()->set_every(every);
+    job.mutable_recipe()->set_eval_every(eval_every);
+    return MergedRounds(job);
+  };
+  EXPECT_EQ(merged(0, 0), 0);
+  EXPECT_EQ(merged(100, 0), 0.5);
+  EXPECT_EQ(merged(100, 200), 0.5) << "every second one for both";
+  EXPECT_EQ(merged(200, 300), 0.25 + 50.0 / 300);
+  EXPECT_EQ(merged(10, 0), 1);
+}
+
+// A slice has whole heads: of 4, a share of 0.3 may be 2.
+TEST(Slices, AreWholeHeadsAndUnits) {
+  JobSpec job = MakeJob();
+  job.mutable_strategy()->set_subnetworks("units");
+  const double most = SliceFor(job, 1, 0.3).share;
+  EXPECT_GT(most, 1.0 / 3 * 0.5 + 2.0 / 3 * 0.3 - 0.01);
+  EXPECT_NEAR(SliceFor(job, 1, 0.5).share, 0.5, 1e-9);
+  const std::vector<double> shares = {0.7, 0.3};
+  EXPECT_NEAR(SliceIn(job, 0, shares).share + SliceIn(job, 1, shares).share, 1, 1e-9);
+  EXPECT_LE(SliceIn(job, 1, shares).share, most);
+  EXPECT_TRUE(SliceIn(job, 0, shares).gathers);
+  // As ranks hold them.
+  Plan plan;
+  *plan.mutable_job() = job;
+  for (int r = 0; r < 2; ++r) {
+    plan.mutable_deal()->add_shares(shares[r]);
+    plan.add_replicas()->set_slice(r);
+    plan.add_ranks()->set_end_layer(6);
+    plan.mutable_ranks(r)->set_replica(r);
+  }
+  for (int r = 0; r < 2; ++r) {
+    const auto held = static_cast<double>(SliceElements(job.model(), SliceOf(plan, r, 0)));
+    const auto all = static_cast<double>(SliceElements(job.model(), WholeOf(plan, r)));
+    EXPECT_NEAR(SliceOfRank(plan, plan.ranks(r)).share, held / all, 1e-9);
+  }
+}
+
 TEST(Slices, SharesAreFilledByMemoryFirst) {
   JobSpec job = MakeJob(24, 1024);
+  job.mutable_model()->set_heads(16);
   job.mutable_strategy()->set_subnetworks("units");
   const NodeInfo small = MakeNode("small", 100, kGiB), large = MakeNode("large", 10, 16 * kGiB);
   const std::vector<double> shares =
