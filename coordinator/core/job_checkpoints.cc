@@ -1,5 +1,6 @@
 // The half of JobTable that knows what is stored of jobs: checkpoints, and which could not be.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,12 +15,22 @@ namespace {
 constexpr char kNotStored[] = "checkpoints are not stored: ";
 constexpr int kOverduePeriods = 3;  // one is under way, the next one due
 
-// What would be lost if the job ended now: a sentence.
-std::string FallBack(const JobStatus& s) {
-  return s.checkpoint_step() < 0
-             ? std::string("None is stored yet: a job that ends now starts again at step 0")
-             : absl::StrCat("The newest stored one is of step ", s.checkpoint_step(),
-                            ": a job that ends now falls back to it");
+constexpr char kFallBack[] = ". A job that ends now ";  // the sentence of FallBack
+
+// "weights.safetensors of stage 0 (12.0 MiB) and weights.safetensors of stage 1 (9.0 MiB): why";
+// parts with one cause share its words.
+std::string WhyNot(const std::map<int, PartTrouble>& parts) {
+  std::vector<std::string> all;
+  std::set<std::string> said;
+  for (const auto& [stage, trouble] : parts) {
+    if (!said.insert(trouble.why).second) continue;
+    std::vector<std::string> names;
+    for (const auto& [other, same] : parts) {
+      if (same.why == trouble.why && !same.part.empty()) names.push_back(same.part);
+    }
+    all.push_back(absl::StrCat(NamesOf(names), names.empty() ? "" : ": ", trouble.why));
+  }
+  return absl::StrJoin(all, "; ");
 }
 
 // Nothing is left to do but to store the last one.
@@ -152,7 +163,7 @@ Commands JobTable::TickKept(Job* job, const Membership& members, absl::Time now)
 }
 
 bool JobTable::OnCheckpointFailed(const std::string& job_id, uint64_t generation, int64_t step,
-                                  int stage, const std::string& why, absl::Time now) {
+                                  int stage, const PartTrouble& of_part, absl::Time now) {
   Job* job = Current(job_id, generation);
   if (job == nullptr || !job->active() || step <= job->status.checkpoint_step()) return false;
   JobStatus& s = job->status;
@@ -163,16 +174,12 @@ bool JobTable::OnCheckpointFailed(const std::string& job_id, uint64_t generation
     s.set_failed_checkpoints(s.failed_checkpoints() + 1);
   }
   // Stages try again in turn: each has its say once, or the words would change with every try.
-  job->failed_parts[stage] = why;
-  std::vector<std::string> whys;
-  for (const auto& [of, words] : job->failed_parts) {
-    if (std::find(whys.begin(), whys.end(), words) == whys.end()) whys.push_back(words);
-  }
-  const std::string all = absl::StrJoin(whys, "; ");
+  job->failed_parts[stage] = of_part;
+  const std::string all = WhyNot(job->failed_parts);
   const int64_t more = s.failed_checkpoints() - 1;
   std::string trouble = absl::StrCat(kNotStored, "that of step ", step,
                                      more > 0 ? absl::StrCat(" and ", more, " before it") : "",
-                                     " could not be: ", all, ". ", FallBack(s));
+                                     " could not be: ", all);
   const std::string held = absl::StrCat("the last checkpoint is held and tried again: ", all);
   const bool at_its_end = AtItsEnd(*job);
   const bool said = !at_its_end || (s.cause().kind() == FailureCause::CHECKPOINT_HELD &&
@@ -202,8 +209,21 @@ void JobTable::CheckOverdue(Job* job, double step_s, absl::Time now) {
   if (job->rejoined.has_value() && now - *job->rejoined < absl::Seconds(due_s)) return;
   job->checkpoint_trouble = absl::StrCat(
       kNotStored, "one is due every ", every, " steps, and none came in the last ", steps,
-      ": the path of a daemon to the coordinator is slow, or its log says what is wrong. ",
-      FallBack(s));
+      ": the path of a daemon to the coordinator is slow, or its log says what is wrong");
+}
+
+// What would be lost if the job ended now: a sentence, with its beginning. What daemons keep on
+// their disks is not.
+std::string JobTable::FallBack(const Job& job) const {
+  const int64_t stored = job.status.checkpoint_step();
+  const std::vector<int64_t> kept = KeptSteps(job);
+  if (!kept.empty() && kept.back() > stored) {
+    return absl::StrCat(kFallBack, "goes on from step ", kept.back(),
+                        ", whose checkpoint lies on its daemons' disks");
+  }
+  return stored < 0 ? absl::StrCat(kFallBack, "starts again at step 0: no checkpoint is stored yet")
+                    : absl::StrCat(kFallBack, "goes on from step ", stored,
+                                   ", the newest stored checkpoint");
 }
 
 void JobTable::RestoreTrouble(Job* job) {
@@ -212,6 +232,8 @@ void JobTable::RestoreTrouble(Job* job) {
   // Stored by an older version: the last warning is the checkpoints', if one has failed.
   if (job->checkpoint_trouble.empty() && s.failed_checkpoints() > 0 && !s.warnings().empty())
     job->checkpoint_trouble = *s.warnings().rbegin();
+  const size_t end = job->checkpoint_trouble.rfind(kFallBack);
+  if (end != std::string::npos) job->checkpoint_trouble.resize(end);
   s.clear_warnings();
   s.clear_checkpoint_trouble();
 }

@@ -19,14 +19,25 @@ FailureCause CauseAt(const Job& job, FailureCause::Kind kind, int stage) {
   return MakeCause(kind, stage, job.plan.ranks(stage).node_id(), job.status.step());
 }
 
+// Whether its daemon tells of a rank of this plan.
+bool NamesARank(const Job& job, const FailureCause& cause) {
+  return cause.kind() == FailureCause::SESSION_FAILED && cause.rank() >= 0 &&
+         cause.rank() < job.plan.ranks_size() &&
+         cause.node() == job.plan.ranks(cause.rank()).node_id();
+}
+
 // As its daemon tells it, if that names a rank of this plan; else it is the daemon's own.
 FailureCause CauseOfEvent(const Job& job, const SessionEvent& event, int stage) {
   FailureCause cause = event.cause();
-  const bool sound = cause.kind() == FailureCause::SESSION_FAILED && cause.rank() >= 0 &&
-                     cause.rank() < job.plan.ranks_size() &&
-                     cause.node() == job.plan.ranks(cause.rank()).node_id();
-  if (!sound) cause = CauseAt(job, FailureCause::SESSION_FAILED, stage);
+  if (!NamesARank(job, cause)) cause = CauseAt(job, FailureCause::SESSION_FAILED, stage);
   return MakeCause(cause.kind(), cause.rank(), cause.node(), cause.step());
+}
+
+// A session's own story begins with who failed and when.
+std::string WordsOfEvent(const Job& job, const SessionEvent& event, int stage) {
+  const std::string words = event.message().substr(0, kMaxReasonBytes / 2);
+  if (NamesARank(job, event.cause()) && !words.empty()) return words;
+  return absl::StrCat(Who(job, stage), " failed at step ", event.step(), ": ", words);
 }
 
 void Append(Commands* out, Commands more) {
@@ -97,10 +108,8 @@ Commands JobTable::OnEvent(const std::string& node_id, const SessionEvent& event
     case SessionEvent::FAILED:
       if (s.ended) return {};
       s.ended = true;
-      return Fail(job, CauseOfEvent(*job, event, stage),
-                  absl::StrCat(Who(*job, stage), " failed at step ", event.step(), ": ",
-                               event.message().substr(0, kMaxReasonBytes / 2)),
-                  node_id, now);
+      return Fail(job, CauseOfEvent(*job, event, stage), WordsOfEvent(*job, event, stage), node_id,
+                  now);
     default:
       return {};
   }
@@ -117,11 +126,15 @@ absl::Status JobTable::OnStep(const std::string& node_id, const StepRecord& reco
   if (stage < 0 || stage != record.rank())
     return absl::InvalidArgumentError(absl::StrCat("step record of rank ", record.rank(),
                                                    " from a daemon that does not hold it"));
-  if (job->active()) {
+  StageState& of = job->stages[stage];
+  if (job->active() && !of.idle) {
     Confirm(job, stage, now);
     job->progressed = now;
-    job->stages[stage].prepared = true;
+    of.prepared = true;
     if (job->status.state() == JOB_STARTING) MaybeRun(job, now);
+  } else if (of.idle && of.confirm_by.has_value()) {
+    // What it told, or wrote down, while it had the session; how that ended may follow.
+    of.confirm_by = std::max(*of.confirm_by, now + options_.settle);
   }
   ASSIGN_OR_RETURN(std::optional<MergedStep> merged, job->merger.Add(record));
   if (!merged.has_value()) return absl::OkStatus();
@@ -132,8 +145,9 @@ absl::Status JobTable::OnStep(const std::string& node_id, const StepRecord& reco
 }
 
 void JobTable::KeepRecord(Job* job, MergedStep merged, int64_t unix_ms) {
-  for (const StepRecord& r : merged.stages) AddBytes(r, job->plan, &job->boundaries);
   JobRecord& m = merged.record;
+  for (const StepRecord& r : merged.stages)
+    AddBytes(r, job->plan, m.has_validation_loss(), &job->boundaries);
   m.set_unix_ms(unix_ms);
   m.set_phase(job->plan.phase());
   JobStatus& s = job->status;

@@ -122,8 +122,8 @@ JobStatus JobTable::Status(const Job& job, absl::Time now) const {
   for (std::string& warning : GoneWarnings(job, options_.lease, now))
     s.add_warnings(std::move(warning));
   if (!job.checkpoint_trouble.empty()) {
-    s.add_warnings(job.checkpoint_trouble);
-    s.set_checkpoint_trouble(job.checkpoint_trouble);
+    s.set_checkpoint_trouble(absl::StrCat(job.checkpoint_trouble, FallBack(job)));
+    s.add_warnings(s.checkpoint_trouble());
   }
   if (job.kept_step >= 0) s.add_warnings(KeptWords(job));
   if (job.validates >= 0 && s.state() == JOB_RUNNING && s.reason().empty()) {

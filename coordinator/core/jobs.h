@@ -88,6 +88,11 @@ struct StageState {
   bool stall_reported = false;
 };
 
+struct PartTrouble {  // in words
+  std::string part;   // "weights.safetensors of stage 0 (12.0 MiB)"
+  std::string why;    // of several parts the same
+};
+
 struct Job {
   std::string id;
   uint64_t number = 0;  // order of submission
@@ -103,7 +108,8 @@ struct Job {
   std::vector<BoundaryTotals> boundaries;
   std::string
       because;  // ended, not FINISHED: `status.reason` without its last part, what is stored
-  std::string checkpoint_trouble;  // a warning: why the newest one could not be stored; or empty
+  // A warning, without FallBack: why the newest one could not be stored; or empty.
+  std::string checkpoint_trouble;
 
   int64_t failed_checkpoint = -1;  // of this generation, the largest step that could not be stored
 
@@ -118,7 +124,7 @@ struct Job {
   int64_t validates = -1;  // RUNNING: committed steps after which its daemons make the validation
                            // pass that is under way; -1: none is
   std::optional<absl::Time> rejoined;       // when a daemon was last heard again after it was not
-  std::map<int, std::string> failed_parts;  // why failed_checkpoint could not be stored, by stage
+  std::map<int, PartTrouble> failed_parts;  // why failed_checkpoint could not be stored, by stage
   // TakesKept: the step of a checkpoint beyond the stored ones all of whose parts daemons keep; -1:
   // none. `kept_waits`: for what, in words; empty: the daemons are asked for it. `untold`: names of
   // those that may keep such a part for all that they have told since the end.
@@ -222,7 +228,7 @@ class JobTable {
   // A part of one can't be stored here, `why` in words: a warning until the next one is whole.
   // True: it is the first word of this checkpoint.
   bool OnCheckpointFailed(const std::string& job_id, uint64_t generation, int64_t step, int stage,
-                          const std::string& why, absl::Time now);
+                          const PartTrouble& trouble, absl::Time now);
 
   // All parts of checkpoints that a daemon keeps on its disk. Once a job has ended and all parts of
   // a newer checkpoint than the stored ones are kept by daemons that are there and idle, Tick asks
@@ -303,6 +309,7 @@ class JobTable {
   Commands TickGone(Job* job, const Membership& members, absl::Time now);
   bool Revive(Job* job, absl::Time now);
   void KeepRecord(Job* job, MergedStep merged, int64_t unix_ms);
+  std::string FallBack(const Job& job) const;
   void CheckOverdue(Job* job, double step_s, absl::Time now);
   static void RestoreTrouble(Job* job);
   static void RestoreBecause(Job* job);

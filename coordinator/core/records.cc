@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "proto/codec/codec_text.h"
+#include "proto/job/job_state.h"
 #include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
@@ -165,25 +166,50 @@ bool SameCut(const Plan& a, const Plan& b) {
                     });
 }
 
-void AddBytes(const StepRecord& record, const Plan& plan, std::vector<BoundaryTotals>* totals) {
+namespace {
+
+constexpr char kOthers[] = "others";
+
+// The row of a direction and what codes it now, made where there is none.
+BoundaryTotals* RowOf(const DirectionBytes& d, const std::string& codec,
+                      const std::string& with_validations, int64_t start_step,
+                      std::vector<BoundaryTotals>* totals) {
+  int rows = 0;
+  BoundaryTotals* others = nullptr;
+  for (BoundaryTotals& t : *totals) {
+    if (t.link_id() != d.link_id() || t.forward() != d.forward()) continue;
+    if (t.codec() == codec || t.codec() == with_validations) return &t;
+    if (t.codec() == kOthers) others = &t;
+    ++rows;
+  }
+  if (others != nullptr) return others;
+  BoundaryTotals& row = totals->emplace_back();
+  row.set_link_id(d.link_id());
+  row.set_forward(d.forward());
+  row.set_from_step(start_step);
+  row.set_codec(rows < kMaxCodecRows ? codec : kOthers);
+  return &row;
+}
+
+}  // namespace
+
+void AddBytes(const StepRecord& record, const Plan& plan, bool validated,
+              std::vector<BoundaryTotals>* totals) {
   for (const DirectionBytes& d : record.directions()) {
     const auto link = std::find_if(plan.links().begin(), plan.links().end(),
                                    [&](const LinkPlan& l) { return l.id() == d.link_id(); });
     if (link == plan.links().end()) continue;
-    auto it = std::find_if(totals->begin(), totals->end(), [&](const BoundaryTotals& t) {
-      return t.link_id() == d.link_id() && t.forward() == d.forward();
-    });
-    if (it == totals->end()) {
-      it = totals->insert(totals->end(), BoundaryTotals());
-      it->set_link_id(d.link_id());
-      it->set_forward(d.forward());
-      it->set_from_step(plan.start_step());
-    }
-    it->set_from_node(plan.ranks(d.forward() ? link->lower() : link->upper()).node_name());
-    it->set_to_node(plan.ranks(d.forward() ? link->upper() : link->lower()).node_name());
-    it->set_codec(DirectionCodecs(plan, *link, d.forward()));
-    it->set_raw_bytes(it->raw_bytes() + d.raw_bytes());
-    it->set_wire_bytes(it->wire_bytes() + d.wire_bytes());
+    const std::string codec = DirectionCodecs(plan, *link, d.forward()),
+                      evaluation = FormatCodec(link->evaluation());
+    const bool evaluates = link->kind() == LinkPlan::BOUNDARY && d.forward() && evaluation != codec;
+    const std::string with_validations =
+        evaluates ? absl::StrCat(codec, kWithValidations, evaluation) : codec;
+    BoundaryTotals* row = RowOf(d, codec, with_validations, plan.start_step(), totals);
+    if (validated && row->codec() == codec) row->set_codec(with_validations);
+    row->set_from_node(plan.ranks(d.forward() ? link->lower() : link->upper()).node_name());
+    row->set_to_node(plan.ranks(d.forward() ? link->upper() : link->lower()).node_name());
+    row->set_raw_bytes(row->raw_bytes() + d.raw_bytes());
+    row->set_wire_bytes(row->wire_bytes() + d.wire_bytes());
   }
   std::stable_sort(totals->begin(), totals->end(),
                    [](const BoundaryTotals& a, const BoundaryTotals& b) {

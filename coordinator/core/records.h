@@ -68,8 +68,12 @@ constexpr int kMaxDirections = 1024;
 bool SameCut(const Plan& a, const Plan& b);
 
 // Adds the record's bytes to the totals of the links of `plan`; unknown links are left out. Keeps
-// totals in link order, forward first; new ones are counted from the plan's start on.
-void AddBytes(const StepRecord& record, const Plan& plan, std::vector<BoundaryTotals>* totals);
+// totals in link order, forward first, a row for each codec that carried bytes ("quant(4),
+// validations bf16" where a validation pass was among them: `validated`), at most kMaxCodecRows of
+// a direction and one of others. New rows are counted from the plan's start on.
+void AddBytes(const StepRecord& record, const Plan& plan, bool validated,
+              std::vector<BoundaryTotals>* totals);
+constexpr int kMaxCodecRows = 8;
 
 }  // namespace isthmus::coordinator
 

@@ -217,7 +217,15 @@ void AddPhases(const JobSpec& before, const JobSpec& job, const GoesOn& at, bool
     }
     const size_t first = out->size();
     Differences(before.phases(p), job.phases(p), path + ".", out);
-    for (size_t i = first; i < out->size(); ++i) (*out)[i].set_alters_run(p > from || rates);
+    for (size_t i = first; i < out->size(); ++i) {
+      // The next phase is made of what this one has learnt by its end.
+      const bool ends_elsewhere =
+          p + 1 < job.phases_size() && (*out)[i].field() == absl::StrCat(path, ".steps");
+      (*out)[i].set_alters_run(p > from || rates || ends_elsewhere);
+      if (ends_elsewhere && p == from)
+        (*out)[i].set_consequence(absl::StrCat("phase ", p + 2, " begins after step ",
+                                               PhaseEnd(job, p), ", not ", PhaseEnd(before, p)));
+    }
   }
 }
 

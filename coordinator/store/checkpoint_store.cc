@@ -190,9 +190,7 @@ absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> CheckpointStore::Begin(
   if (header.file_bytes() > std::max<int64_t>(0, FreeBytes(dir_) - kReservedDiskBytes)) {
     part->temporary_.clear();
     return absl::ResourceExhaustedError(
-        absl::StrCat("checkpoint of job ", header.job_id(), ": ", header.file(), " has ",
-                     FormatBytes(header.file_bytes()),
-                     " and the coordinator's --state-dir has less room than that (of what is free "
+        absl::StrCat("the coordinator's --state-dir has less room than that (of what is free "
                      "there, ",
                      FormatBytes(kReservedDiskBytes),
                      " stay for the database): free some disk, or keep fewer (checkpoint.keep)"));

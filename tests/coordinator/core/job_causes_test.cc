@@ -92,6 +92,22 @@ TEST_F(JobCausesTest, TheCauseIsTheRankThatFailedFirstAsFarAsThePlanHasIt) {
   }
 }
 
+// "stage 0 on daemon name0 failed at step 8: session failed at stage 2 (name2, ...), step 9: link
+// b1 with stage 1 (name1, ...): link b1 to stage 1 (node name1, ...): ...": each is named once.
+TEST_F(JobCausesTest, ABrokenLinkIsToldByTheRankThatSawIt) {
+  Run();
+  SessionEvent failed = Event(0, SessionEvent::FAILED, 8);
+  *failed.mutable_cause() = MakeCause(FailureCause::SESSION_FAILED, 2, "n2", 9);
+  failed.set_message(
+      "stage 2 (name2, 10.0.0.3:7071) failed at step 9: link b1 with stage 1 (name1, "
+      "10.0.0.2:7071): the connection broke, or the peer ended without saying why. Check that the "
+      "node runs and its network is up");
+  Tell(0, failed);
+  EXPECT_EQ(Status().reason(),
+            absl::StrCat(failed.message(),
+                         "; there is no checkpoint yet: submit --resume starts at step 0"));
+}
+
 TEST_F(JobCausesTest, EveryEndThatIsNotTheGoalSaysHowToGoOn) {
   const auto stop = [&](bool at_once) { EXPECT_TRUE(jobs_->Stop(kJob, at_once, At(4)).ok()); };
   const auto finish = [&] {

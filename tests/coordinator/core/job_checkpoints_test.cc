@@ -1,5 +1,6 @@
 // What JobTable says of checkpoints that are stored and of those that could not be, and how it
 // forgets jobs.
+#include "absl/strings/str_cat.h"
 #include "coordinator/core/jobs.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -52,7 +53,7 @@ class JobCheckpointsTest : public ::testing::Test {
   }
   bool Fails(int64_t step, const std::string& why = "the disk is full", uint64_t generation = 1,
              int stage = 0) {
-    return jobs_.OnCheckpointFailed("bible-1", generation, step, stage, why, At(3));
+    return jobs_.OnCheckpointFailed("bible-1", generation, step, stage, {"", why}, At(3));
   }
   JobStatus Status() { return jobs_.Status(*jobs_.Find("bible-1"), At(4)); }
   std::string Warning() { return Status().warnings_size() == 1 ? Status().warnings(0) : ""; }
@@ -73,7 +74,8 @@ TEST_F(JobCheckpointsTest, TheFirstOneThatFailsIsAWarningUntilOneIsStored) {
   EXPECT_FALSE(Fails(10)) << "another part of it, or another try";
   EXPECT_EQ(Status().failed_checkpoints(), 1);
   EXPECT_THAT(Warning(), HasSubstr("checkpoints are not stored: that of step 10 could not be: the "
-                                   "disk is full. None is stored yet"));
+                                   "disk is full. A job that ends now starts again at step 0: no "
+                                   "checkpoint is stored yet"));
   EXPECT_TRUE(Fails(20));
   EXPECT_EQ(Status().failed_checkpoints(), 2);
   EXPECT_THAT(Warning(), HasSubstr("that of step 20 and 1 before it could not be"));
@@ -84,7 +86,7 @@ TEST_F(JobCheckpointsTest, TheFirstOneThatFailsIsAWarningUntilOneIsStored) {
   EXPECT_THAT(Status().warnings(), IsEmpty());
   EXPECT_FALSE(Fails(30)) << "it is stored: a late word";
   EXPECT_TRUE(Fails(40));
-  EXPECT_THAT(Warning(), HasSubstr("The newest stored one is of step 30"));
+  EXPECT_THAT(Warning(), HasSubstr("goes on from step 30, the newest stored checkpoint"));
   EXPECT_FALSE(Fails(50, "x", 7)) << "of another generation";
 }
 
@@ -116,6 +118,33 @@ TEST_F(JobCheckpointsTest, TheReasonOfAHeldOneChangesWithTheSetOfCausesAlone) {
   }
   Fails(100, "6 MB are too many", 1, 0);
   EXPECT_THAT(Status().reason(), testing::EndsWith("tried again: 6 MB are too many"));
+}
+
+// The same cause stood there once for each stage, 600 characters of it.
+TEST_F(JobCheckpointsTest, ACauseOfSeveralPartsIsSaidOnce) {
+  StepsUntil(12);
+  const std::string why =
+      "the coordinator's --state-dir has less room than that (of what is free there, 64.0 MiB stay "
+      "for the database): free some disk, or keep fewer (checkpoint.keep)";
+  const auto fail = [&](int stage, const std::string& words) {
+    jobs_.OnCheckpointFailed(
+        "bible-1", 1, 10, stage,
+        {absl::StrCat("weights.safetensors of stage ", stage, " (", 10 + stage, " MiB)"), words},
+        At(3));
+  };
+  fail(0, why);
+  fail(1, why);
+  EXPECT_EQ(Warning(), absl::StrCat("checkpoints are not stored: that of step 10 could not be: "
+                                    "weights.safetensors of stage 0 (10 MiB) and "
+                                    "weights.safetensors of stage 1 (11 MiB): ",
+                                    why,
+                                    ". A job that ends now starts again at step 0: no checkpoint "
+                                    "is stored yet"));
+  fail(2, "the path is read-only");
+  EXPECT_THAT(Warning(), HasSubstr("checkpoint.keep); weights.safetensors of stage 2 (12 MiB): the "
+                                   "path is read-only. A job"));
+  for (int stage = 3; stage < 20; ++stage) fail(stage, why);
+  EXPECT_LT(Warning().size(), 700u) << "of many parts the first are named";
 }
 
 // On a full disk each try was a write to the database, and a line for whoever watched.
@@ -195,7 +224,7 @@ TEST_F(JobCheckpointsTest, ARestartOfTheCoordinatorKeepsItAndANewGenerationDrops
   status.clear_checkpoint_trouble();
   EXPECT_THAT(restored(status).warnings(), ElementsAre(words)) << "stored by an older version";
   status.set_warnings(1, "in other words");
-  EXPECT_THAT(restored(status).checkpoint_trouble(), "in other words");
+  EXPECT_THAT(restored(status).checkpoint_trouble(), testing::StartsWith("in other words. A job"));
   status.set_failed_checkpoints(0);
   EXPECT_THAT(restored(status).warnings(), IsEmpty());
   Tell(SessionEvent::FAILED);
@@ -265,6 +294,24 @@ TEST_F(KeptCheckpointTest, IsAskedForOnceItsJobHasEndedAndMakesItsLossGood) {
   EXPECT_EQ(Status().state(), JOB_PAUSED);
   EXPECT_THAT(Asked(200), IsEmpty());
   EXPECT_THAT(Status().warnings(), IsEmpty());
+}
+
+// "None is stored yet: a job that ends now starts again at step 0" while all of it lay on disks.
+TEST_F(KeptCheckpointTest, WhatDaemonsKeepIsNoLossInTheWarningEither) {
+  StepsUntil(12);
+  Fails(10);
+  EXPECT_THAT(Warning(), HasSubstr("starts again at step 0: no checkpoint is stored yet"));
+  jobs_.OnKept("n0", Kept({10}));
+  EXPECT_THAT(Warning(), HasSubstr("the disk is full. A job that ends now goes on from step 10, "
+                                   "whose checkpoint lies on its daemons' disks"));
+  Job stored = *jobs_.Find("bible-1");
+  stored.status = Status();
+  JobTable after;
+  after.Restore(stored, -1, 12, At(9));
+  EXPECT_THAT(after.Status(*after.Find("bible-1"), At(9)).warnings(0),
+              testing::EndsWith("the disk is full. A job that ends now starts again at step 0: no "
+                                "checkpoint is stored yet"))
+      << "no daemon has told that one yet";
 }
 
 TEST_F(KeptCheckpointTest, WaitsForADaemonThatIsAwayAndSaysSo) {

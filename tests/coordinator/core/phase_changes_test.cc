@@ -73,6 +73,25 @@ TEST(PhaseChanges, LaterPhasesWantAWord) {
             "* phases[2].alpha: 0.25 -> 0.5");
   EXPECT_EQ(Rows(15, [](JobSpec* j) { j->mutable_phases(2)->set_steps(60); }),
             "* phases[2].steps: 30 -> 60\n* phases[2].warmup_steps: 1 -> 3");
+  // With one rate all along a longer phase trains as before, but the next one begins elsewhere.
+  const auto constant = [](JobSpec* j) {
+    for (PhaseSpec& phase : *j->mutable_phases()) {
+      phase.set_schedule("constant");
+      phase.set_warmup_steps(1);
+    }
+  };
+  const auto longer = [&](int phase) {
+    const auto resume = CompareRuns(StateAt(phase == 1 ? 15 : 35, Cycle(constant)), JobSpec(),
+                                    Cycle([&](JobSpec* j) {
+                                      constant(j);
+                                      j->mutable_phases(phase)->set_steps(40);
+                                    }),
+                                    {1000, 0xaa});
+    return CheckAccepted(resume.value().changes, 15);
+  };
+  EXPECT_THAT(std::string(longer(1).message()),
+              HasSubstr("phases[1].steps: 20 -> 40 (phase 3 begins after step 50, not 30)"));
+  EXPECT_TRUE(longer(2).ok()) << "no phase depends on the last one";
   EXPECT_EQ(Rows(15, [](JobSpec* j) { j->mutable_phases()->RemoveLast(); }),
             "* phases[2]: 30 steps of 4 layers x 64 -> none");
   const auto resume = Compare(15, [](JobSpec* j) { j->mutable_phases(2)->set_steps(60); });

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -167,8 +168,8 @@ TEST(AddBytes, TotalsFollowTheLinksOfThePlan) {
   }
   r.add_directions()->set_link_id("unknown");
   std::vector<BoundaryTotals> totals;
-  AddBytes(r, plan, &totals);
-  AddBytes(r, plan, &totals);
+  AddBytes(r, plan, false, &totals);
+  AddBytes(r, plan, false, &totals);
   ASSERT_EQ(totals.size(), 2u);
   EXPECT_TRUE(totals[0].forward());
   EXPECT_EQ(totals[0].from_node(), "lab");
@@ -179,11 +180,73 @@ TEST(AddBytes, TotalsFollowTheLinksOfThePlan) {
   EXPECT_EQ(totals[0].from_step(), 0);
   totals.clear();
   plan.set_start_step(40);
-  AddBytes(r, plan, &totals);
+  AddBytes(r, plan, false, &totals);
   plan.set_start_step(60);  // a resume of the same cut
-  AddBytes(r, plan, &totals);
+  AddBytes(r, plan, false, &totals);
   EXPECT_EQ(totals[0].from_step(), 40);
   EXPECT_EQ(totals[0].raw_bytes(), 20);
+}
+
+// Bytes of a codec that was changed at a resume were booked under the new one.
+TEST(AddBytes, EachCodecThatCarriedBytesHasARow) {
+  Plan plan;
+  for (const char* name : {"lab", "home"}) plan.add_ranks()->set_node_name(name);
+  LinkPlan* link = plan.add_links();
+  link->set_id("b0");
+  link->set_upper(1);
+  link->mutable_evaluation()->set_kind(CodecSpec::BF16);
+  StepRecord r;
+  auto* d = r.add_directions();
+  d->set_link_id("b0");
+  d->set_forward(true);
+  d->set_wire_bytes(10);
+  std::vector<BoundaryTotals> totals;
+  const auto add = [&](CodecSpec::Kind codec, int64_t start, bool validated) {
+    link->mutable_forward()->set_kind(codec);
+    plan.set_start_step(start);
+    AddBytes(r, plan, validated, &totals);
+  };
+  const auto row = [&](size_t i) {
+    return absl::StrCat(totals.at(i).codec(), ": ", totals.at(i).wire_bytes(), " from ",
+                        totals.at(i).from_step());
+  };
+  add(CodecSpec::NONE, 0, false);
+  EXPECT_EQ(row(0), "none: 10 from 0");
+  add(CodecSpec::NONE, 0, true);
+  add(CodecSpec::NONE, 0, false);
+  EXPECT_EQ(row(0), "none, validations bf16: 30 from 0") << "a validation's bytes are among them";
+  add(CodecSpec::FP16, 40, false);
+  add(CodecSpec::NONE, 60, false);  // the first one again
+  ASSERT_EQ(totals.size(), 2u);
+  EXPECT_EQ(row(0), "none, validations bf16: 40 from 0");
+  EXPECT_EQ(row(1), "fp16: 10 from 40");
+  link->mutable_evaluation()->set_kind(CodecSpec::FP16);
+  add(CodecSpec::NONE, 80, true);
+  EXPECT_EQ(row(2), "none, validations fp16: 10 from 80") << "the validations' codec was changed";
+  // Bytes of one codec alone, whatever validations have.
+  add(CodecSpec::FP16, 90, true);
+  EXPECT_EQ(row(1), "fp16: 20 from 40");
+}
+
+TEST(AddBytes, RowsOfADirectionAreBounded) {
+  Plan plan;
+  for (const char* name : {"lab", "home"}) plan.add_ranks()->set_node_name(name);
+  plan.add_links()->set_id("b0");
+  plan.mutable_links(0)->set_upper(1);
+  StepRecord r;
+  r.add_directions()->set_link_id("b0");
+  r.mutable_directions(0)->set_wire_bytes(10);
+  std::vector<BoundaryTotals> totals;
+  int64_t bytes = 0;
+  for (int bits = 1; bits <= kMaxCodecRows + 3; ++bits, bytes += 10) {
+    CodecSpec* codec = plan.mutable_links(0)->mutable_backward();
+    codec->set_kind(CodecSpec::LOW_RANK);
+    codec->set_rank(bits);
+    AddBytes(r, plan, false, &totals);
+  }
+  ASSERT_EQ(totals.size(), static_cast<size_t>(kMaxCodecRows) + 1);
+  EXPECT_EQ(totals.back().codec(), "others");
+  EXPECT_EQ(totals.back().wire_bytes(), 30);
 }
 
 TEST(SameCut, IsOfTheLayersAlone) {

@@ -125,10 +125,11 @@ TEST_F(CheckpointsTest, AFullDiskIsAWarningAndAMetricUntilOneIsStored) {
   EXPECT_EQ(Status().failed_checkpoints(), 1);
   ASSERT_THAT(Status().warnings(), SizeIs(1));
   EXPECT_THAT(Status().warnings(0), HasSubstr("that of step 1 could not be"));
-  EXPECT_THAT(Status().warnings(0),
-              HasSubstr("weights.safetensors has 1024 PiB and the coordinator's --state-dir has "
-                        "less room than that (of what is free there, 64.0 MiB stay for the "
-                        "database): free"))
+  EXPECT_THAT(
+      Status().warnings(0),
+      HasSubstr("weights.safetensors of stage 0 (1024 PiB): the coordinator's --state-dir has "
+                "less room than that (of what is free there, 64.0 MiB stay for the "
+                "database): free"))
       << "the same words at each try, whatever is free then";
   EXPECT_EQ(Status().state(), JOB_RUNNING);
   EXPECT_EQ(gauge(), 1);
