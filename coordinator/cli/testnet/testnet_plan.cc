@@ -1,12 +1,15 @@
 #include "coordinator/cli/testnet/testnet_plan.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace isthmus::cli {
 namespace {
@@ -134,17 +137,17 @@ absl::StatusOr<std::vector<TestnetNode>> ParseWanNodes(absl::string_view text) {
 
 TestnetCommand WanCommand(const TestnetOptions& options, const TestnetPrograms& programs,
                           const std::string& run_dir) {
-  return {"wan",
+  return {kWanName,
           {programs.wan, "--links", run_dir + "/links.csv", "--run-dir", run_dir + "/wan", "--mtu",
            absl::StrCat(options.mtu), "--seed", absl::StrCat(options.seed)}};
 }
 
 TestnetCommand CoordinatorCommand(const TestnetOptions& options, const TestnetPrograms& programs,
                                   const std::string& run_dir, const TestnetNode& hub) {
-  return {"coordinator", OnNode(programs, run_dir, hub.name,
-                                {programs.coordinator, "--listen", At(hub, kCoordinatorPort),
-                                 "--state-dir", run_dir + "/coordinator", "--http",
-                                 options.http ? At(hub, kCoordinatorHttpPort) : ""})};
+  return {kCoordinatorName, OnNode(programs, run_dir, hub.name,
+                                   {programs.coordinator, "--listen", At(hub, kCoordinatorPort),
+                                    "--state-dir", run_dir + "/coordinator", "--http",
+                                    options.http ? At(hub, kCoordinatorHttpPort) : ""})};
 }
 
 TestnetCommand DaemonCommand(const TestnetOptions& options, const TestnetPrograms& programs,
@@ -184,6 +187,29 @@ std::vector<std::string> SubmitArguments(const TestnetOptions& options) {
     arguments.push_back(options.summary_file);
   }
   return arguments;
+}
+
+int64_t NewestCheckpoint(const std::string& state_dir) {
+  int64_t newest = -1;
+  std::error_code error;
+  for (const auto& job : std::filesystem::directory_iterator(state_dir + "/checkpoints", error)) {
+    for (const auto& entry : std::filesystem::directory_iterator(job.path(), error)) {
+      const std::string name = entry.path().filename().string();
+      absl::string_view digits = name;
+      int64_t step = 0;
+      if (absl::ConsumePrefix(&digits, "step-") && absl::SimpleAtoi(digits, &step))
+        newest = std::max(newest, step);
+    }
+  }
+  return newest;
+}
+
+std::string CutOffWords(const std::string& state_dir, int64_t checkpoint_step) {
+  if (checkpoint_step < 0)
+    return "the job ended with its network, before its first checkpoint: nothing of it is kept";
+  return absl::StrCat("the job ended with its network; its checkpoint of step ", checkpoint_step,
+                      " is kept in ", state_dir, ". To go on: isthmus-coordinator --state-dir ",
+                      state_dir, ", daemons that join it, and isthmus submit JOB.yaml --resume");
 }
 
 }  // namespace isthmus::cli

@@ -17,6 +17,8 @@ constexpr char kHub[] =
     "hub";  // the coordinator's node; its links are unlimited unless the table names it
 constexpr int kCoordinatorPort = 7070;
 constexpr int kCoordinatorHttpPort = 7080;
+constexpr char kWanName[] = "wan";  // of commands
+constexpr char kCoordinatorName[] = "coordinator";
 constexpr int kDaemonPort = 7071;
 constexpr int kDaemonHttpPort = 7081;
 
@@ -84,6 +86,14 @@ TestnetCommand CliCommand(const TestnetPrograms& programs, const std::string& ru
 // `isthmus nodes --wait`: the daemons measure one link after the other, each in a few seconds.
 std::vector<std::string> WaitArguments(const TestnetOptions& options, int daemons);
 std::vector<std::string> SubmitArguments(const TestnetOptions& options);
+
+// In the environment of the watching command: the job ends with the watching.
+constexpr char kInTestnet[] = "ISTHMUS_IN_TESTNET";
+
+// Of a coordinator's state directory, the step of the newest checkpoint; -1: there is none.
+int64_t NewestCheckpoint(const std::string& state_dir);
+// What is kept of a job whose network went away, and how to go on.
+std::string CutOffWords(const std::string& state_dir, int64_t checkpoint_step);
 
 }  // namespace isthmus::cli
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -124,6 +125,8 @@ class Testnet {
     ASSIGN_OR_RETURN(const int joined, RunChild(nodes, run_dir_ + "/nodes.json"));
     if (joined != 0) return joined;
     Say(absl::StrCat(daemons_.size(), " daemons joined and measured their links"));
+    setenv(kInTestnet, "1", 1);
+    submitted_ = true;
     ASSIGN_OR_RETURN(
         const int code,
         RunChild(CliCommand(programs_, run_dir_, hub_, SubmitArguments(options_)), ""));
@@ -131,25 +134,20 @@ class Testnet {
     return code;
   }
 
-  // Everything down, whatever is up. The programs first, the network last.
+  // Everything down, whatever is up. The daemons first: their last checkpoint goes to the
+  // coordinator. The network last.
   void TakeDown() {
-    for (Child& child : children_) {
-      if (child.name != "wan") child.process.Signal(SIGTERM);
-    }
-    const absl::Time deadline = SteadyNow() + kGrace;
-    for (Child& child : children_) {
-      if (child.name != "wan")
-        child.process.Wait(std::max(deadline - SteadyNow(), absl::ZeroDuration()));
-    }
-    for (Child& child : children_) {
-      if (child.name != "wan" && !child.process.Poll().has_value()) {
-        console_->Err(absl::StrCat("isthmus: ", child.name, " did not end within ",
-                                   absl::FormatDuration(kGrace), " of SIGTERM; killing it\n"));
-      }
-      if (child.name != "wan") child.process.Stop(absl::ZeroDuration());
-    }
-    for (Child& child : children_) child.process.Stop(kGrace);
+    End([](const std::string& name) { return name != kWanName && name != kCoordinatorName; });
+    End([](const std::string& name) { return name != kWanName; });
+    End([](const std::string&) { return true; });
     children_.clear();
+  }
+
+  // After TakeDown: what became of a job that was cut off.
+  void TellOfJob() {
+    if (!submitted_) return;
+    Say(CutOffWords(absl::StrCat(ShownRunDir(), "/coordinator"),
+                    NewestCheckpoint(run_dir_ + "/coordinator")));
   }
 
   // The directory's end: deleted after a success where it is our own temporary one.
@@ -172,6 +170,22 @@ class Testnet {
     std::string log;
     Process process;
   };
+
+  void End(const std::function<bool(const std::string&)>& which) {
+    for (Child& child : children_) {
+      if (which(child.name)) child.process.Signal(SIGTERM);
+    }
+    const absl::Time deadline = SteadyNow() + kGrace;
+    for (Child& child : children_) {
+      if (!which(child.name)) continue;
+      child.process.Wait(std::max(deadline - SteadyNow(), absl::ZeroDuration()));
+      if (!child.process.Poll().has_value()) {
+        console_->Err(absl::StrCat("isthmus: ", child.name, " did not end within ",
+                                   absl::FormatDuration(kGrace), " of SIGTERM; killing it\n"));
+      }
+      child.process.Stop(absl::ZeroDuration());
+    }
+  }
 
   void Say(const std::string& text) { console_->Err(absl::StrCat("testnet: ", text, "\n")); }
 
@@ -330,6 +344,7 @@ class Testnet {
   TestnetLinks links_;
   std::string run_dir_;
   bool temporary_ = false;
+  bool submitted_ = false;
   TestnetNode hub_;
   std::vector<TestnetNode> daemons_;
   std::vector<Child> children_;
@@ -342,6 +357,7 @@ int RunTestnet(const TestnetOptions& options, Console* console) {
   const absl::StatusOr<int> code = testnet.Run();
   testnet.TakeDown();
   if (testnet.interrupted()) {
+    if (!code.ok() || *code == kExitInterrupted) testnet.TellOfJob();
     testnet.LeaveRunDir(/*failed=*/!options.keep);
     return options.keep && code.ok() && *code != kExitInterrupted ? *code : kExitInterrupted;
   }

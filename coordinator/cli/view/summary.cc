@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "coordinator/cli/view/render.h"
 
@@ -14,6 +18,17 @@ namespace {
 
 std::string RatioText(int64_t raw_bytes, int64_t wire_bytes) {
   return wire_bytes > 0 ? FormatFixed(Ratio(raw_bytes, wire_bytes), 2) : "-";
+}
+
+// A direction's codec and, where validation passes had another one, that.
+struct Codecs {
+  std::string of_steps, of_validations;
+};
+
+Codecs Split(const std::string& codec) {
+  const std::pair<std::string, std::string> parts =
+      absl::StrSplit(codec, absl::MaxSplits(kWithValidations, 1));
+  return {parts.first, parts.second};
 }
 
 nlohmann::ordered_json RatioJson(int64_t raw_bytes, int64_t wire_bytes) {
@@ -79,9 +94,15 @@ std::string SummaryTable(const Summary& summary) {
   absl::StrAppend(&out, text.substr(text.find('\n') + 1), "\n");  // without the empty header
   if (s.boundaries().empty()) return out;
   Table bytes({"BOUNDARY", "DIRECTION", "FROM", "TO", "CODEC", ">RAW", ">WIRE", ">RATIO"});
+  std::set<std::string> validations;
+  int64_t from = s.boundaries(0).from_step();
+  for (const BoundaryTotals& b : s.boundaries()) from = std::min(from, b.from_step());
   for (const BoundaryTotals& b : s.boundaries()) {
+    Codecs codecs = Split(b.codec());
+    if (b.from_step() > from) absl::StrAppend(&codecs.of_steps, " from step ", b.from_step());
+    if (!codecs.of_validations.empty()) validations.insert(codecs.of_validations);
     bytes.AddRow({b.link_id(), b.forward() ? "forward" : "backward", b.from_node(), b.to_node(),
-                  b.codec(), FormatBytes(static_cast<double>(b.raw_bytes())),
+                  codecs.of_steps, FormatBytes(static_cast<double>(b.raw_bytes())),
                   FormatBytes(static_cast<double>(b.wire_bytes())),
                   RatioText(b.raw_bytes(), b.wire_bytes())});
   }
@@ -89,7 +110,9 @@ std::string SummaryTable(const Summary& summary) {
                 FormatBytes(static_cast<double>(summary.wire_bytes)),
                 RatioText(summary.raw_bytes, summary.wire_bytes)});
   absl::StrAppend(&out, bytes.Render());
-  const int64_t from = s.boundaries(0).from_step();
+  if (!validations.empty())
+    absl::StrAppend(&out, "Validation passes are counted with forward, and went as ",
+                    absl::StrJoin(validations, ", "), ".\n");
   if (from > 0)
     absl::StrAppend(&out, "Bytes are counted from step ", from,
                     " on, where the layers were cut anew.\n");
@@ -128,7 +151,9 @@ std::string SummaryJson(const Summary& summary) {
     boundary["direction"] = b.forward() ? "forward" : "backward";
     boundary["from"] = b.from_node();
     boundary["to"] = b.to_node();
-    boundary["codec"] = b.codec();
+    boundary["codec"] = Split(b.codec()).of_steps;
+    if (const std::string of = Split(b.codec()).of_validations; !of.empty())
+      boundary["validation_codec"] = of;
     boundary["from_step"] = b.from_step();
     boundary["raw_bytes"] = b.raw_bytes();
     boundary["wire_bytes"] = b.wire_bytes();

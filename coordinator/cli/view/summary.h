@@ -6,7 +6,9 @@
 //    "validation_loss" (null: none; the losses too before the first step), "tokens", "tokens_per_s"
 //    (as in `status`: of the last 20 steps), "elapsed_s", "raw_bytes", "wire_bytes", "ratio" (null:
 //    no boundary), "boundaries": [{"link_id", "direction" (forward|backward), "from", "to",
-//    "codec", "from_step" (bytes are counted from it on), "raw_bytes", "wire_bytes", "ratio"}]}
+//    "codec", "validation_codec" (where validation passes had another one, and were made),
+//    "from_step" (bytes are counted from it on), "raw_bytes", "wire_bytes", "ratio"}]: a row for
+//    each codec that a direction had}
 //
 // Thread: values and pure functions.
 #ifndef ISTHMUS_COORDINATOR_CLI_VIEW_SUMMARY_H_

@@ -1,8 +1,11 @@
 #include "coordinator/cli/testnet/testnet_plan.h"
 
+#include <filesystem>
+
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/temp_directory.h"
 
 namespace isthmus::cli {
 namespace {
@@ -133,6 +136,20 @@ TEST(TestnetPlan, OptionsThatExcludeEachOther) {
   options.nodes = 0;
   EXPECT_EQ(CheckTestnetOptions(options).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(CheckTestnetOptions(TestnetOptions()).code(), absl::StatusCode::kInvalidArgument);
+}
+
+// "the job goes on" was said, though its daemons end with the network.
+TEST(TestnetPlan, AJobThatIsCutOffSaysWhatIsKeptAndHowToGoOn) {
+  const TempDirectory dir;
+  EXPECT_EQ(NewestCheckpoint(dir.path()), -1);
+  EXPECT_THAT(CutOffWords("run/coordinator", -1), HasSubstr("nothing of it is kept"));
+  for (const char* name : {"step-00000020", "step-00000100", "partial-00000120-g1-of2", "step-x"})
+    std::filesystem::create_directories(dir.path() + "/checkpoints/bible-1/" + name);
+  EXPECT_EQ(NewestCheckpoint(dir.path()), 100);
+  const std::string words = CutOffWords("run/coordinator", 100);
+  EXPECT_THAT(words, HasSubstr("its checkpoint of step 100 is kept in run/coordinator"));
+  EXPECT_THAT(words, HasSubstr("isthmus-coordinator --state-dir run/coordinator"));
+  EXPECT_THAT(words, HasSubstr("isthmus submit JOB.yaml --resume"));
 }
 
 TEST(TestnetPlan, WanNodes) {

@@ -93,6 +93,31 @@ TEST(Summary, BytesOfANewCutSaySo) {
   EXPECT_EQ(json["boundaries"][1]["from_step"], 120);
 }
 
+TEST(Summary, ACodecOfAResumeHasItsOwnRowAndSaysFromWhere) {
+  JobStatus status = Finished();
+  BoundaryTotals* b = status.add_boundaries();
+  *b = status.boundaries(0);
+  b->set_codec("quant(6)");
+  b->set_from_step(40);
+  const std::string text = SummaryTable(MakeSummary(status, {}));
+  EXPECT_THAT(text, HasSubstr("delta(quant(4)) "));
+  EXPECT_THAT(text, HasSubstr("quant(6) from step 40 "));
+  EXPECT_THAT(text, Not(HasSubstr("counted from")));
+}
+
+TEST(Summary, ACodecOfValidationsIsNamedBelowTheTable) {
+  JobStatus status = Finished();
+  EXPECT_THAT(SummaryTable(MakeSummary(status, {})), Not(HasSubstr("Validation passes")));
+  status.mutable_boundaries(0)->set_codec("delta(quant(4), cold=bf16), validations fp16");
+  const std::string text = SummaryTable(MakeSummary(status, {}));
+  EXPECT_THAT(text, HasSubstr(" delta(quant(4), cold=bf16)  "));
+  EXPECT_THAT(text, HasSubstr("Validation passes are counted with forward, and went as fp16.\n"));
+  const auto json = nlohmann::json::parse(SummaryJson(MakeSummary(status, {})))["boundaries"];
+  EXPECT_EQ(json[0]["codec"], "delta(quant(4), cold=bf16)");
+  EXPECT_EQ(json[0]["validation_codec"], "fp16");
+  EXPECT_FALSE(json[1].contains("validation_codec"));
+}
+
 TEST(Summary, JsonHasTheSameFigures) {
   const auto json = nlohmann::json::parse(SummaryJson(MakeSummary(Finished(), Records())));
   EXPECT_EQ(json["job_id"], "bible-1");
