@@ -128,6 +128,7 @@ void CheckpointClient::Advance(Transfer* transfer, int64_t bytes) {
   transfer->advanced = SteadyNow();
 }
 
+// Its callers know `what`, and say it: the log needs it.
 template <typename F>
 absl::Status CheckpointClient::Retry(const std::string& what, F attempt) {
   Transfer transfer;
@@ -143,8 +144,8 @@ absl::Status CheckpointClient::Retry(const std::string& what, F attempt) {
     if (!cancelled_.ok()) return cancelled_;
     if (transfer.over || !WorthAnotherTry(status) ||
         SteadyNow() + delay >= transfer.advanced + options_.give_up_after) {
-      return Annotate(status, absl::StrCat(what, " at the coordinator ", options_.coordinator,
-                                           ", attempt ", failures));
+      return Annotate(status,
+                      absl::StrCat("coordinator ", options_.coordinator, ", attempt ", failures));
     }
     if (failures == 1)
       LogWarning(what, " at the coordinator ", options_.coordinator, ": ", status.ToString(),

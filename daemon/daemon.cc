@@ -61,6 +61,7 @@ Daemon::Daemon(DaemonOptions options, StateDir state)
     : options_(std::move(options)),
       state_(std::move(state)),
       instance_(RandomId()),
+      records_(state_.path() + "/records"),
       data_report_(options_.data_dir) {
   if (options_.name.empty()) options_.name = ToUtf8(HostName());
   if (options_.threads <= 0) options_.threads = UsableThreads();
@@ -134,6 +135,7 @@ void Daemon::Join(const ComputeTimes& block) {
     block_ = block;
   }
   looking_ = health_.Spawn("data", [this] { DataLoop(); });  // not beside the first measurement
+  for (const StepRecord& record : records_.Load()) SendRecord(record);
   client_->Start();
 }
 
@@ -399,6 +401,11 @@ void Daemon::MeasurePath() {
 
 void Daemon::OnStep(const StepRecord& record) {
   metrics_.ReportStep(record);
+  records_.Add(record);
+  SendRecord(record);
+}
+
+void Daemon::SendRecord(const StepRecord& record) {
   DaemonMessage message;
   *message.mutable_step() = record;
   client_->Send(std::move(message));

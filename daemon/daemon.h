@@ -23,6 +23,7 @@
 #include "daemon/session_metrics.h"
 #include "daemon/session_runner.h"
 #include "daemon/state/identity.h"
+#include "daemon/state/record_log.h"
 
 namespace isthmus::daemon {
 
@@ -102,6 +103,7 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
   void OnRemovedJob(const std::string& job_id) override;
   void OnTraceSteps(const TraceSteps& trace) override;
   void OnStep(const StepRecord& record) override;
+  void SendRecord(const StepRecord& record);
   void OnEvent(const SessionEvent& event) override;
   void OnTrace(const StepTrace& trace) override;
   void ProbeLoop();
@@ -121,6 +123,7 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
   std::atomic<bool> shut_down_{false};
 
   SessionMetrics metrics_;
+  RecordLog records_;  // Join's thread, then that of the session's records
   Watchdog watchdog_;
   Health health_;
   DialBoard board_;

@@ -297,10 +297,10 @@ absl::Status Executor::ReceiveActivation(const Action& action) {
   const std::vector<uint32_t> theirs = slot.ids;
   FillIds(action, train);
   if (theirs == slot.ids) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "the ", FrameName(item.header.kind(), StepOf(action), micro),
-      " is of other samples than the last stage reads: ", plan_.job().data().path(),
-      " is not the same file on the first stage's host and on ", plan_.Describe(plan_.rank())));
+  return absl::FailedPreconditionError(
+      absl::StrCat("the ", FrameName(item.header.kind(), StepOf(action), micro),
+                   " is of other samples than the last stage reads: ", plan_.job().data().path(),
+                   " is not the same file on the first stage's host and on this one"));
 }
 
 absl::Status Executor::Forward(const Action& action, bool train) {

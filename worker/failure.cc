@@ -1,5 +1,6 @@
 #include "worker/failure.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "proto/failure_cause.h"
@@ -9,8 +10,17 @@ namespace {
 
 constexpr size_t kLongestMessage = 2000;  // it travels in a control message
 
+// Whether the words say already what to do.
+bool HasCure(absl::string_view words) {
+  for (const absl::string_view cure : {"check that ", "free some ", "Lower the MTU ", "Put the "}) {
+    if (absl::StrContains(words, cure)) return true;
+  }
+  return false;
+}
+
 // How the job goes on then is the coordinator's to say: it knows the checkpoints.
 const char* Advice(const absl::Status& cause) {
+  if (HasCure(cause.message())) return "";
   switch (cause.code()) {
     case absl::StatusCode::kCancelled:
       return "";
@@ -33,8 +43,8 @@ const char* Advice(const absl::Status& cause) {
 absl::Status DescribeFailure(const SessionPlan& plan, int64_t step, const absl::Status& cause) {
   if (const auto told = CauseOf(cause); told.has_value())
     return Reword(cause, told->story().substr(0, kLongestMessage));
-  const std::string text = absl::StrCat("session failed at ", plan.Describe(plan.rank()), ", step ",
-                                        step, ": ", cause.message(), Advice(cause));
+  const std::string text = absl::StrCat(plan.Describe(plan.rank()), " failed at step ", step, ": ",
+                                        cause.message(), Advice(cause));
   return WithCause(
       absl::Status(cause.code(), text.substr(0, kLongestMessage)),
       MakeCause(FailureCause::SESSION_FAILED, plan.rank(), plan.mine().node_id(), step));

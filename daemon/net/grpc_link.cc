@@ -58,8 +58,7 @@ absl::Status GrpcLink::BeginWrite() {
   while (error_.ok() && writing_)
     changed_.Wait(&mutex_);  // only if the caller has two sending threads
   if (!error_.ok()) return error_;
-  if (end_sent_)
-    return absl::FailedPreconditionError(absl::StrCat(options_.name, ": Send after Finish"));
+  if (end_sent_) return absl::FailedPreconditionError("Send after Finish");
   writing_ = true;
   return absl::OkStatus();
 }
@@ -87,8 +86,7 @@ absl::StatusOr<absl::optional<worker::Frame>> GrpcLink::BeginRead(absl::Duration
     }
     if (!changed_.WaitUntil(&mutex_, deadline)) return Expired("receiving", timeout);
   }
-  if (end_received_)
-    return absl::OutOfRangeError(absl::StrCat(options_.name, ": the peer has finished"));
+  if (end_received_) return absl::OutOfRangeError("the peer has finished");
   return error_;
 }
 
@@ -109,18 +107,18 @@ bool GrpcLink::WriteChunk(const LinkChunk& chunk) {
 
 absl::Status GrpcLink::Expired(absl::string_view what, absl::Duration timeout) const {
   return absl::DeadlineExceededError(
-      absl::StrCat(options_.name, ": no progress for ", absl::FormatDuration(timeout), " ", what));
+      absl::StrCat("no progress for ", absl::FormatDuration(timeout), " ", what));
 }
 
 absl::Status GrpcLink::Send(worker::Frame frame, absl::Duration timeout) {
   if (frame.header.payload_bytes() != frame.payload.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options_.name, ": a header says ", frame.header.payload_bytes(),
-                     " bytes for a payload of ", frame.payload.size()));
+    return absl::InvalidArgumentError(absl::StrCat("a header says ", frame.header.payload_bytes(),
+                                                   " bytes for a payload of ",
+                                                   frame.payload.size()));
   }
   if (frame.header.ByteSizeLong() > kMaxHeaderBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(options_.name, ": a frame's header exceeds ", kMaxHeaderBytes, " bytes"));
+        absl::StrCat("a frame's header exceeds ", kMaxHeaderBytes, " bytes"));
   }
   RETURN_IF_ERROR(BeginWrite());
   bool ok = true;
@@ -147,7 +145,7 @@ absl::Status GrpcLink::WriteFailed() {
     }
     if (!error_.ok()) return error_;
   }
-  return Fail(Annotate(stream_->WhyBroken(), options_.name));
+  return Fail(stream_->WhyBroken());
 }
 
 // Until a frame is whole. OutOfRange: the peer's end.
@@ -192,7 +190,7 @@ absl::StatusOr<worker::Frame> GrpcLink::Receive(int64_t max_payload_bytes, absl:
                           [this, timeout] { Fail(Expired("receiving", timeout)).IgnoreError(); });
     frame = ReadFrame(max_payload_bytes, &watch);
   }
-  absl::Status status = Annotate(frame.status(), options_.name);
+  absl::Status status = frame.status();
   if (!status.ok() && !absl::IsOutOfRange(status)) status = Fail(status);
   const absl::Status error = EndRead(status);
   if (!status.ok()) return status;
@@ -271,7 +269,7 @@ absl::Status GrpcLink::DrainPeer() {
       max_payload_bytes = max_payload_bytes_ > 0 ? max_payload_bytes_ : kMaxStashedPayload;
     }
     absl::StatusOr<worker::Frame> frame = ReadFrame(max_payload_bytes, nullptr);
-    absl::Status status = Annotate(frame.status(), options_.name);
+    absl::Status status = frame.status();
     if (!status.ok() && !absl::IsOutOfRange(status)) status = Fail(status);
     if (status.ok()) {
       MutexLock lock(&mutex_);
@@ -312,7 +310,7 @@ absl::Status GrpcLink::Finish(absl::Duration timeout) {
     if (!error_.ok()) return error_;
   }
   const absl::Status status = stream_->End(absl::OkStatus());
-  if (!status.ok()) return Fail(Annotate(status, options_.name));
+  if (!status.ok()) return Fail(status);
   MutexLock lock(&mutex_);
   if (!error_.ok()) return error_;
   ended_ = true;

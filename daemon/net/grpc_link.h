@@ -27,7 +27,6 @@
 namespace isthmus::daemon {
 
 struct GrpcLinkOptions {
-  std::string name;  // for messages: "link b0 to node-b (10.0.0.2:7071)"
   int64_t send_chunk_bytes = kDefaultChunkBytes;
   int64_t receive_chunk_bytes = kMaxChunkBytes;  // what the peer's hello announced
   absl::Duration goodbye =

@@ -11,7 +11,6 @@
 #include "daemon/net/grpc_link.h"
 #include "daemon/net/striped_stream.h"
 #include "grpcpp/channel.h"
-#include "proto/plan/groups.h"
 #include "proto/plan/link_bounds.h"
 
 namespace isthmus::daemon {
@@ -27,13 +26,6 @@ absl::Duration Left(std::chrono::steady_clock::time_point deadline) {
 }
 
 int Connections(const LinkHello& hello) { return std::max(1, hello.connections()); }
-
-// `peer`: the one of plan.ranks at the other end.
-std::string LinkName(const Plan& plan, const LinkPlan& link, const RankPlan& peer) {
-  const int to = &plan.ranks(link.lower()) == &peer ? link.lower() : link.upper();
-  return absl::StrCat("link ", link.id(), " to ", StageWords(plan, to), " (node ", peer.node_name(),
-                      ", ", peer.address(), ")");
-}
 
 absl::Status CheckChunkBytes(const LinkHello& hello) {
   if (hello.chunk_bytes() >= 1 && hello.chunk_bytes() <= kMaxChunkBytes) return absl::OkStatus();
@@ -143,9 +135,7 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Open(const Plan& p
                                                    " are allowed"));
   }
   const RankPlan& peer = plan.ranks(other);
-  auto opened = dials ? Dial(plan, link, peer, timeout) : Serve(plan, link, peer, timeout);
-  if (!opened.ok()) return Annotate(opened.status(), LinkName(plan, link, peer));
-  return opened;
+  return dials ? Dial(plan, link, peer, timeout) : Serve(plan, link, peer, timeout);
 }
 
 absl::Status GrpcLinkOpener::Connect(grpc::Channel* channel, absl::Duration timeout,
@@ -219,7 +209,7 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Dial(const Plan& p
   ASSIGN_OR_RETURN(const LinkHello theirs,
                    DialStreams(channels, hello, timeout, deadline, &streams));
   const int connections = Connections(theirs);
-  if (connections == 1) return MakeLink(plan, link, peer, theirs, std::move(streams));
+  if (connections == 1) return MakeLink(link, theirs, std::move(streams));
 
   channels.clear();
   for (int i = 1; i < connections; ++i) {
@@ -231,20 +221,20 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Dial(const Plan& p
     if (!connected.ok()) return Annotate(connected, ConnectionWords(i, connections));
   }
   RETURN_IF_ERROR(DialStreams(channels, hello, timeout, deadline, &streams).status());
-  return MakeLink(plan, link, peer, theirs, std::move(streams));
+  return MakeLink(link, theirs, std::move(streams));
 }
 
-absl::StatusOr<LinkHello> GrpcLinkOpener::ServeStream(LinkHello hello, const RankPlan& peer,
-                                                      absl::Duration timeout,
+absl::StatusOr<LinkHello> GrpcLinkOpener::ServeStream(LinkHello hello, absl::Duration timeout,
                                                       Clock::time_point deadline,
                                                       Streams* streams) {
   const int connection = static_cast<int>(streams->size());
   auto dial = options_.board->Await(hello.job_id(), hello.generation(), hello.link_id(),
                                     connection == 0 ? timeout : Left(deadline), connection);
   if (absl::IsDeadlineExceeded(dial.status())) {
-    return absl::UnavailableError(absl::StrCat(
-        "nobody dialled within ", absl::FormatDuration(timeout), ": check that the daemon of node ",
-        peer.node_name(), " runs and can reach this one's address"));
+    return absl::UnavailableError(absl::StrCat("nobody dialled within ",
+                                               absl::FormatDuration(timeout),
+                                               ": check that the daemon there runs and "
+                                               "can reach this one's address"));
   }
   RETURN_IF_ERROR(dial.status());
   auto stream = ServeLinkStream(std::move(dial->call));
@@ -277,27 +267,24 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Serve(const Plan& 
   const auto deadline = SteadyAfter(timeout);
   const LinkHello hello = Hello(plan, link, peer);
   Streams streams;
-  ASSIGN_OR_RETURN(const LinkHello theirs, ServeStream(hello, peer, timeout, deadline, &streams));
+  ASSIGN_OR_RETURN(const LinkHello theirs, ServeStream(hello, timeout, deadline, &streams));
   const int connections = Connections(theirs);
   for (int i = 1; i < connections; ++i) {
-    const absl::Status status =
-        Annotate(ServeStream(hello, peer, timeout, deadline, &streams).status(),
-                 ConnectionWords(i, connections));
+    const absl::Status status = Annotate(ServeStream(hello, timeout, deadline, &streams).status(),
+                                         ConnectionWords(i, connections));
     if (status.ok()) continue;
     for (const auto& stream : streams) stream->End(status).IgnoreError();
     return status;
   }
-  return MakeLink(plan, link, peer, theirs, std::move(streams));
+  return MakeLink(link, theirs, std::move(streams));
 }
 
-std::unique_ptr<worker::Link> GrpcLinkOpener::MakeLink(const Plan& plan, const LinkPlan& link,
-                                                       const RankPlan& peer,
+std::unique_ptr<worker::Link> GrpcLinkOpener::MakeLink(const LinkPlan& link,
                                                        const LinkHello& theirs,
                                                        Streams streams) const {
   GrpcLinkOptions options;
   options.receive_chunk_bytes = theirs.chunk_bytes();
   options.peer_exchanges_codec_state = theirs.exchanges_codec_state();
-  options.name = LinkName(plan, link, peer);
   options.send_chunk_bytes = ChunkBytesOf(link);
   options.watchdog = options_.watchdog;
   std::unique_ptr<LinkStream> stream;

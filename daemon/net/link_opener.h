@@ -56,11 +56,9 @@ class GrpcLinkOpener : public worker::LinkOpener {
   absl::StatusOr<std::unique_ptr<worker::Link>> Serve(const Plan& plan, const LinkPlan& link,
                                                       const RankPlan& peer, absl::Duration timeout);
   // The dial of the next connection, answered with `hello`, joins `streams`; the peer's hello.
-  absl::StatusOr<LinkHello> ServeStream(LinkHello hello, const RankPlan& peer,
-                                        absl::Duration timeout, Clock::time_point deadline,
-                                        Streams* streams);
-  std::unique_ptr<worker::Link> MakeLink(const Plan& plan, const LinkPlan& link,
-                                         const RankPlan& peer, const LinkHello& theirs,
+  absl::StatusOr<LinkHello> ServeStream(LinkHello hello, absl::Duration timeout,
+                                        Clock::time_point deadline, Streams* streams);
+  std::unique_ptr<worker::Link> MakeLink(const LinkPlan& link, const LinkHello& theirs,
                                          Streams streams) const;
   LinkHello Hello(const Plan& plan, const LinkPlan& link, const RankPlan& peer) const;
   absl::Status cancelled() const;

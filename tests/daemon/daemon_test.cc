@@ -257,6 +257,27 @@ TEST_F(DaemonTest, ASessionOutlivesTheCoordinatorAndIsToldToTheNextOne) {
   EXPECT_EQ(again.instance(), instance);
 }
 
+// Both killed within 30 ms: the last step was missing in the job's log.
+TEST_F(DaemonTest, ItsLastRecordsAreToldAgainByTheNextProcess) {
+  const auto record = [](const std::vector<DaemonMessage>& messages) {
+    return std::any_of(messages.begin(), messages.end(), [](const DaemonMessage& m) {
+      return m.step().job_id() == "job" && m.step().generation() == 4;
+    });
+  };
+  auto coordinator = std::make_unique<FakeCoordinator>();
+  StartDaemon(coordinator->address());
+  ASSERT_TRUE(coordinator->WaitFor(Registered));
+  CoordinatorMessage start;
+  *start.mutable_start() = MakePlan(4);
+  coordinator->Say(start);
+  ASSERT_TRUE(coordinator->WaitFor(record));
+  daemon_.reset();
+  coordinator = std::make_unique<FakeCoordinator>();
+  StartDaemon(coordinator->address());
+  EXPECT_TRUE(coordinator->WaitFor(record));
+  EXPECT_EQ(coordinator->messages()[0].register_().running_generation(), 0u);
+}
+
 TEST_F(DaemonTest, TellsTheCoordinatorWhyASessionEndsWithTheDaemon) {
   FakeCoordinator coordinator;
   StartDaemon(coordinator.address());

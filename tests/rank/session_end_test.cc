@@ -80,7 +80,7 @@ TEST(SessionEnd, AnErrorOfAStageIsToldEverywhere) {
         EXPECT_EQ(statuses[stage].code(), absl::StatusCode::kInternal) << statuses[stage];
         EXPECT_THAT(statuses[stage].message(),
                     HasSubstr(absl::StrCat("stage ", broken, " (node-", broken)));
-        EXPECT_THAT(statuses[stage].message(), HasSubstr("step 2: "));
+        EXPECT_THAT(statuses[stage].message(), HasSubstr("failed at step 2: "));
         EXPECT_THAT(statuses[stage].message(), HasSubstr("the fake broke"));
         EXPECT_THAT(statuses[stage].message(), HasSubstr("Correct the cause"));
         const SessionEvent event = world.observer(stage).events().back();

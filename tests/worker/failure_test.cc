@@ -19,8 +19,8 @@ TEST(DescribeFailure, NamesWhoWhereAndWhatToDo) {
       DescribeFailure(*plan, 17, absl::UnavailableError("link b0 with stage 0: reset"));
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(status.message(),
-            "session failed at stage 1 (node-1, 10.0.0.2:7071), step 17: link b0 with stage 0: "
-            "reset. Check that the node runs and its network is up");
+            "stage 1 (node-1, 10.0.0.2:7071) failed at step 17: link b0 with stage 0: reset. Check "
+            "that the node runs and its network is up");
 }
 
 // The coordinator adds how the job goes on: it stood there twice.
@@ -51,9 +51,20 @@ TEST(DescribeFailure, APeersStoryStaysItsOwn) {
 TEST(DescribeFailure, WordsThatLookLikeAPeersStoryAreNone) {
   const auto plan = SessionPlan::Make(MakePlan(WorldShape()), 0).value();
   const absl::Status told = DescribeFailure(
-      *plan, 18, absl::InternalError("a file called session failed at stage 1, step 3: x"));
+      *plan, 18, absl::InternalError("a file called stage 1 (node-1) failed at step 3: x"));
   EXPECT_EQ(CauseOf(told)->rank(), 0);
-  EXPECT_THAT(told.message(), HasSubstr("a file called session failed"));
+  EXPECT_THAT(told.message(), HasSubstr("a file called stage 1"));
+}
+
+// "check that its port is open. Check that the node runs and its network is up"
+TEST(DescribeFailure, WhatToDoIsSaidOnce) {
+  const auto plan = SessionPlan::Make(MakePlan(WorldShape()), 0).value();
+  const absl::Status told = DescribeFailure(
+      *plan, 0,
+      absl::UnavailableError(
+          "opening link b0 with stage 1 (node-1, 10.0.0.2:7071): no connection within "
+          "30s: check that the daemon runs there and that its port is open"));
+  EXPECT_THAT(told.message(), testing::EndsWith("and that its port is open"));
 }
 
 TEST(DescribeFailure, MessagesAreBounded) {

@@ -77,8 +77,8 @@ absl::StatusOr<FetchedFiles> Fetch(const SessionPlan& plan, PartStore* store,
   for (const std::string& name : tensors) request.add_tensors(name);
   absl::StatusOr<FetchedFiles> files = store->Fetch(request);
   if (files.ok()) return files;
-  return Annotate(files.status(), absl::StrCat("fetching the ", what, " of checkpoint ",
-                                               plan.plan().start_step(), " from the coordinator"));
+  return Annotate(files.status(),
+                  absl::StrCat("fetching the ", what, " of checkpoint ", plan.plan().start_step()));
 }
 
 absl::Status Load(const SessionPlan& plan, PartStore* store, const std::string& what, int replica,

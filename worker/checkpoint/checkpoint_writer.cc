@@ -154,8 +154,8 @@ absl::Status CheckpointWriter::PutRest(CheckpointParts* parts, size_t* done) {
     const absl::Status status = put();
     if (options_.progress != nullptr) ++*options_.progress;
     if (!status.ok()) {
-      return Annotate(status,
-                      absl::StrCat("putting ", part.header.file(), " of checkpoint ", parts->step));
+      return Annotate(status, absl::StrCat("putting ", part.header.file(), " of checkpoint ",
+                                           parts->step, ", ", part.bytes->bytes(), " bytes"));
     }
   }
   SessionEvent event;

@@ -2,8 +2,8 @@
 // worker/link/memory_link.h in memory (plain, shaped, faulty).
 //
 // Ordered, at most once, bounded. The first error is final: every later call returns it, and the
-// session ends; nothing inside a link retries. Thread: one sending thread, one receiving thread;
-// Cancel from any thread.
+// session ends; nothing inside a link retries. Errors don't say which link: the session puts that
+// in front of them, once. Thread: one sending thread, one receiving thread; Cancel from any thread.
 #ifndef ISTHMUS_WORKER_LINK_LINK_H_
 #define ISTHMUS_WORKER_LINK_LINK_H_
 
@@ -72,8 +72,8 @@ using FailSession = std::function<void(absl::Status)>;
 class LinkOpener {
  public:
   virtual ~LinkOpener() = default;
-  // Unavailable names the peer's address; FailedPrecondition: the peer is at another generation (it
-  // says which).
+  // Unavailable: nobody is there, or does not take the link; FailedPrecondition: the peer is at
+  // another generation (it says which).
   virtual absl::StatusOr<std::unique_ptr<Link>> Open(const Plan& plan, const LinkPlan& link,
                                                      int my_rank, absl::Duration timeout) = 0;
 };

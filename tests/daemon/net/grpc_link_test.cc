@@ -123,7 +123,6 @@ TEST_F(GrpcLinkTest, ASlowConsumerBoundsWhatIsInFlight) {
   const absl::Status status = pair_.lower->Send(MakeFrame(1, 128 << 20), absl::Milliseconds(500));
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
   EXPECT_NE(status.message().find("no progress"), absl::string_view::npos) << status;
-  EXPECT_NE(status.message().find("link b0"), absl::string_view::npos) << status;
   // The window is 1 MiB; a chunk and the socket buffers of loopback (6 MiB at most) come on top.
   EXPECT_LT(pair_.lower->wire_bytes_sent(), 12 << 20);
   EXPECT_EQ(pair_.lower->Send(MakeFrame(2, 1), kLong), status) << "the first error is final";
