@@ -17,6 +17,7 @@
 #include "coordinator/core/format.h"
 #include "proto/job/phases.h"
 #include "proto/model/gpt2_config.h"
+#include "proto/model/model_cost.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -24,6 +25,8 @@ namespace {
 constexpr char kProgram[] = "isthmus-multilevel";
 constexpr absl::Duration kLookAgain = absl::Milliseconds(50);
 constexpr absl::Duration kEndGrace = absl::Seconds(1);
+constexpr absl::Duration kPatience = absl::Minutes(2);
+constexpr double kSlowBytesPerSecond = 2e6;
 constexpr int64_t kMostWords = 1000;  // bytes of its output that are told
 constexpr size_t kPieceBytes = 1 << 20;
 
@@ -57,22 +60,36 @@ std::string LastWords(const std::string& path) {
 
 }  // namespace
 
-absl::Status RunMultilevelProgram(const std::vector<std::string>& words,
-                                  const std::string& output_file, const Cancelled& cancelled) {
+absl::Duration MultilevelPatience(int64_t bytes) {
+  return kPatience + absl::Seconds(static_cast<double>(bytes) / kSlowBytesPerSecond);
+}
+
+absl::Status RunMultilevelProgram(const MultilevelCall& call, const Cancelled& cancelled) {
+  ASSIGN_OR_RETURN(const std::string program, FindProgram(kProgram));
+  return RunOperator(program, call, MultilevelPatience(call.bytes), cancelled);
+}
+
+absl::Status RunOperator(const std::string& program, const MultilevelCall& call,
+                         absl::Duration patience, const Cancelled& cancelled) {
   ProcessOptions options;
-  ASSIGN_OR_RETURN(std::string program, FindProgram(kProgram));
-  options.argv.push_back(std::move(program));
-  options.argv.insert(options.argv.end(), words.begin(), words.end());
-  options.output_file = output_file;
+  options.argv.push_back(program);
+  options.argv.insert(options.argv.end(), call.words.begin(), call.words.end());
+  options.output_file = call.output_file;
+  const absl::Time give_up = SteadyNow() + patience;
   ASSIGN_OR_RETURN(Process process, Process::Start(options));
   std::optional<int> code;
   while (!(code = process.Wait(kLookAgain)).has_value()) {
-    if (!cancelled()) continue;
+    const bool wanted = !cancelled();
+    if (wanted && SteadyNow() < give_up) continue;
     process.Stop(kEndGrace);
-    return absl::CancelledError("they are no longer wanted");
+    if (!wanted) return absl::CancelledError("they are no longer wanted");
+    return absl::DeadlineExceededError(
+        absl::StrCat(kProgram, " ", call.words[0], " did not end within ", DurationWords(patience),
+                     ", its deadline for ", FormatBytes(static_cast<double>(call.bytes)),
+                     " of models: look at the load and the disk of the coordinator's host"));
   }
   if (*code == 0) return absl::OkStatus();
-  const std::string said = LastWords(output_file);
+  const std::string said = LastWords(call.output_file);
   return absl::InternalError(said.empty() ? absl::StrCat(kProgram, " ended with code ", *code)
                                           : said);
 }
@@ -178,22 +195,36 @@ absl::Status PhaseWeights::MakeIn(const std::string& dir, const std::string& job
   const PhaseSpec& phase = wanted.spec.phases(wanted.phase);
   const ModelSpec model = PhaseJob(wanted.spec, wanted.phase).model();
   const std::string before = dir + "/before", changed = dir + "/changed", mixed = dir + "/mixed",
-                    earlier = dir + "/earlier", output = dir + "/output";
+                    earlier = dir + "/earlier";
   const Cancelled cancelled = [&] { return !IsWanted(job_id, wanted); };
   RETURN_IF_ERROR(WriteModel(job_id, wanted.step, PhaseJob(wanted.spec, wanted.phase - 1).model(),
                              before, cancelled));
-  RETURN_IF_ERROR(
-      run_({t.kind == PhaseTransition::kCoalesce ? "coalesce" : "decoalesce", before, changed,
-            "--layers", absl::StrCat(model.layers()), "--hidden", absl::StrCat(model.hidden()),
-            "--heads", absl::StrCat(model.heads()), "--width-groups", phase.width_groups(),
-            "--depth-groups", phase.depth_groups()},
-           output, cancelled));
+  const int64_t after = 4 * ParameterCount(model);
+  MultilevelCall call;
+  call.output_file = dir + "/output";
+  call.bytes = after + 4 * ParameterCount(PhaseJob(wanted.spec, wanted.phase - 1).model());
+  call.words = {t.kind == PhaseTransition::kCoalesce ? "coalesce" : "decoalesce",
+                before,
+                changed,
+                "--layers",
+                absl::StrCat(model.layers()),
+                "--hidden",
+                absl::StrCat(model.hidden()),
+                "--heads",
+                absl::StrCat(model.heads()),
+                "--width-groups",
+                phase.width_groups(),
+                "--depth-groups",
+                phase.depth_groups()};
+  RETURN_IF_ERROR(run_(call, cancelled));
   std::error_code error;
   std::filesystem::remove_all(before, error);  // the disk may be small
   if (t.mixed >= 0) {
     RETURN_IF_ERROR(WriteModel(job_id, PhaseEnd(wanted.spec, t.mixed), model, earlier, cancelled));
-    RETURN_IF_ERROR(run_({"interpolate", earlier, changed, mixed, "--alpha", NumberText(t.alpha)},
-                         output + "-mixed", cancelled));
+    call.output_file += "-mixed";
+    call.bytes = 3 * after;
+    call.words = {"interpolate", earlier, changed, mixed, "--alpha", NumberText(t.alpha)};
+    RETURN_IF_ERROR(run_(call, cancelled));
   }
   CheckpointManifest start;
   start.job_id = job_id;

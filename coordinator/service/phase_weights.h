@@ -8,6 +8,7 @@
 #ifndef ISTHMUS_COORDINATOR_SERVICE_PHASE_WEIGHTS_H_
 #define ISTHMUS_COORDINATOR_SERVICE_PHASE_WEIGHTS_H_
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -22,13 +23,23 @@
 
 namespace isthmus::coordinator {
 
-// Runs isthmus-multilevel with `words` behind it; what it prints goes to `output_file`. Cancelled:
-// it was ended because `cancelled` said so. Else its words, where it fails.
-using RunMultilevel = std::function<absl::Status(const std::vector<std::string>& words,
-                                                 const std::string& output_file, const Cancelled&)>;
+struct MultilevelCall {
+  std::vector<std::string> words;  // behind the program's name
+  std::string output_file;         // what it prints goes there
+  int64_t bytes = 0;               // of the models that it reads and writes, for its deadline
+};
+
+// A program of so many bytes is ended after that: what starts it, and a slow disk and core.
+absl::Duration MultilevelPatience(int64_t bytes);
+
+// Runs isthmus-multilevel. Cancelled: it was ended because `cancelled` said so. DeadlineExceeded:
+// because it took too long. Else its words, where it fails.
+using RunMultilevel = std::function<absl::Status(const MultilevelCall&, const Cancelled&)>;
 // The program beside this one, else on PATH.
-absl::Status RunMultilevelProgram(const std::vector<std::string>& words,
-                                  const std::string& output_file, const Cancelled& cancelled);
+absl::Status RunMultilevelProgram(const MultilevelCall& call, const Cancelled& cancelled);
+// This one.
+absl::Status RunOperator(const std::string& program, const MultilevelCall& call,
+                         absl::Duration patience, const Cancelled& cancelled);
 
 class PhaseWeights {
  public:

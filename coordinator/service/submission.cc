@@ -133,6 +133,20 @@ absl::StatusOr<PlanReply> Submission::MakePlan(const PlanRequest& asked,
   return ReplyOf(*std::move(planned), request);
 }
 
+absl::StatusOr<PlannedJob> Submission::PlanLater(const StartRequest& request,
+                                                 const PlannerInput& in, int phase) {
+  PlannerInput later = in;
+  later.phase = phase;
+  later.phase_start = later.start_step = PhaseStart(request.spec, phase);
+  later.job = PhaseJob(request.spec, phase);
+  later.from_checkpoint = true;
+  later.data.reset();
+  later.previous.Clear();
+  absl::StatusOr<PlannedJob> planned = coordinator::MakePlan(later);
+  if (planned.ok()) return planned;
+  return Annotate(planned.status(), PhaseWords(phase, request.spec.phases_size()));
+}
+
 absl::Status Submission::AddPhaseWords(const StartRequest& request, const PlannerInput& in,
                                        Plan* plan) {
   if (request.spec.phases().empty()) return absl::OkStatus();
@@ -142,16 +156,8 @@ absl::Status Submission::AddPhaseWords(const StartRequest& request, const Planne
       lines.push_back(PhaseLine(request.spec, *plan));
       continue;
     }
-    PlannerInput later = in;
-    later.phase = p;
-    later.phase_start = later.start_step = PhaseStart(request.spec, p);
-    later.job = PhaseJob(request.spec, p);
-    later.from_checkpoint = true;
-    later.data.reset();
-    later.previous.Clear();
-    const absl::StatusOr<PlannedJob> planned = coordinator::MakePlan(later);
-    if (!planned.ok()) return Annotate(planned.status(), PhaseWords(p, request.spec.phases_size()));
-    lines.push_back(PhaseLine(request.spec, planned->plan));
+    ASSIGN_OR_RETURN(const PlannedJob planned, PlanLater(request, in, p));
+    lines.push_back(PhaseLine(request.spec, planned.plan));
   }
   lines.insert(lines.end(), plan->explanation().begin(), plan->explanation().end());
   *plan->mutable_explanation() = {lines.begin(), lines.end()};
@@ -244,7 +250,8 @@ absl::Status Submission::HasWeights(const StartRequest& start) {
                                              " are being made of checkpoint ", start.start_step));
 }
 
-absl::StatusOr<PlannedJob> Submission::PlanAndStart(const StartRequest& request) {
+absl::StatusOr<PlannedJob> Submission::PlanAndStart(const StartRequest& request,
+                                                    PlannerInput* planned_of) {
   absl::Status last;
   for (int attempt = 0; attempt < kPlanTries; ++attempt) {
     PlannerInput in;
@@ -265,6 +272,7 @@ absl::StatusOr<PlannedJob> Submission::PlanAndStart(const StartRequest& request)
           commands, cores_->jobs.Start(request.job_id, planned.plan, SteadyNow(), &request.spec));
     }
     RETURN_IF_ERROR(SendPlan(request.job_id, generation, std::move(commands)));
+    if (planned_of != nullptr) *planned_of = std::move(in);
     return planned;
   }
   return last;
@@ -303,14 +311,20 @@ absl::StatusOr<SubmitReply> Submission::StartOrQueue(const SubmitRequest& reques
   reply.set_job_id(start.job_id);
   *reply.mutable_changes() = {start.changes.begin(), start.changes.end()};
   const absl::Status weights = start.waits_for.empty() ? HasWeights(start) : absl::OkStatus();
+  PlannerInput in;
   absl::StatusOr<PlannedJob> planned = !weights.ok() ? weights
                                        : start.waits_for.empty()
-                                           ? PlanAndStart(start)
+                                           ? PlanAndStart(start, &in)
                                            : absl::UnavailableError(start.waits_for);
   if (planned.ok()) {
     *reply.mutable_plan() = std::move(planned->plan);
     if (!start.given_up.empty()) reply.add_warnings(start.given_up);
     for (std::string& w : planned->warnings) *reply.add_warnings() = std::move(w);
+    for (int p = in.phase + 1; p < start.spec.phases_size(); ++p) {
+      const absl::Status later = PlanLater(start, in, p).status();
+      if (!later.ok())
+        reply.add_warnings(absl::StrCat(later.message(), ". The job will wait there for daemons"));
+    }
     return reply;
   }
   const bool waits = request.wait_for_nodes() || !weights.ok();

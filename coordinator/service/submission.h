@@ -57,12 +57,17 @@ class Submission {
   absl::StatusOr<StartRequest> Prepare(const SubmitRequest& request, const Cancelled& cancelled);
   // Unavailable: it begins a phase, and the weights for it are being made.
   absl::Status HasWeights(const StartRequest& start);
+  // A later phase than that of `in`, with today's daemons. Errors name the phase.
+  static absl::StatusOr<PlannedJob> PlanLater(const StartRequest& request, const PlannerInput& in,
+                                              int phase);
   // What each phase of the job from that of `in` on will be, in words, in front of those of `plan`.
   absl::Status AddPhaseWords(const StartRequest& request, const PlannerInput& in, Plan* plan);
   // The job may start now; a new one is added.
   absl::Status Admit(const StartRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
   absl::Status StillFree(const Plan& plan) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
-  absl::StatusOr<PlannedJob> PlanAndStart(const StartRequest& request);
+  // `planned_of`, if not null: what it was planned of.
+  absl::StatusOr<PlannedJob> PlanAndStart(const StartRequest& request,
+                                          PlannerInput* planned_of = nullptr);
   absl::Status SendPlan(const std::string& job_id, uint64_t generation, Commands commands);
   void Loop();
   void TryPending(const std::string& job_id);

@@ -2,20 +2,26 @@
 // the weights of the next phase.
 #include "coordinator/service/phase_weights.h"
 
+#include <signal.h>
+
 #include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/service/service_fixture.h"
+#include "tests/temp_directory.h"
 
 namespace isthmus::coordinator {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -23,8 +29,25 @@ using ::testing::StartsWith;
 class PhaseWeightsTest : public ServiceTest {
  protected:
   PhaseWeightsTest() {
-    run_multilevel_ = [this](const std::vector<std::string>& words, const std::string&,
-                             const Cancelled& cancelled) { return Run(words, cancelled); };
+    run_multilevel_ = [this](const MultilevelCall& call, const Cancelled& cancelled) {
+      return hang_ ? RunOperator(HangingProgram(), call, patience_, cancelled)
+                   : Run(call.words, cancelled);
+    };
+  }
+  // Writes its process id and does no more.
+  std::string HangingProgram() {
+    const std::string path = hanging_.path() + "/hangs";
+    std::ofstream(path) << "#!/bin/sh\necho $$ > " << hanging_.path() << "/new && mv "
+                        << hanging_.path() << "/new " << hanging_.path()
+                        << "/pid\nexec sleep 600\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return path;
+  }
+  // Of the program that hangs; 0: it has not begun.
+  int HangingPid() {
+    int pid = 0;
+    std::ifstream(hanging_.path() + "/pid") >> pid;
+    return pid;
   }
   void TearDown() override { Close(); }
 
@@ -128,7 +151,9 @@ class PhaseWeightsTest : public ServiceTest {
     return Call<SubmitRequest, SubmitReply>(&Jobs::Stub::Submit, request);
   }
 
-  std::atomic<bool> hold_{false}, held_{false}, fail_{false};
+  const TempDirectory hanging_;
+  std::atomic<bool> hold_{false}, held_{false}, fail_{false}, hang_{false};
+  absl::Duration patience_ = absl::Hours(1);
   std::atomic<int> calls_{0};
   Mutex mutex_;
   std::vector<std::string> said_ ABSL_GUARDED_BY(mutex_);
@@ -186,6 +211,89 @@ TEST_F(PhaseWeightsTest, WhatTheProgramSaysIsTheReason) {
   ASSERT_TRUE(resumed.ok()) << resumed.status();
   EXPECT_THAT(resumed->warnings(0), HasSubstr("the weights of phase 2 of 3 are being made"));
   EXPECT_EQ(NextPlan(a.get(), b.get()).phase(), 1);
+}
+
+TEST_F(PhaseWeightsTest, AJobThatIsStoppedEndsItsOperator) {
+  hang_ = true;
+  auto a = Daemon("a"), b = Daemon("b");
+  EndPhase(StartTwo(a.get(), b.get(), Cycle()), a.get(), b.get());
+  ASSERT_TRUE(Eventually([&] { return HangingPid() != 0; }));
+  EXPECT_EQ(kill(HangingPid(), 0), 0);
+  StopJobRequest stop;
+  stop.set_job("bible");
+  ASSERT_TRUE((Call<StopJobRequest, StopJobReply>(&Jobs::Stub::Stop, stop)).ok());
+  EXPECT_TRUE(Eventually([&] { return kill(HangingPid(), 0) != 0; }));
+  EXPECT_EQ(Status().state(), JOB_STOPPED);
+}
+
+// It was waited for without end, and so was every job behind it.
+TEST_F(PhaseWeightsTest, AnOperatorThatHangsIsEndedByItsDeadline) {
+  hang_ = true;
+  patience_ = absl::ZeroDuration();
+  auto a = Daemon("a"), b = Daemon("b");
+  EndPhase(StartTwo(a.get(), b.get(), Cycle()), a.get(), b.get());
+  ASSERT_TRUE(Becomes(JOB_PAUSED));
+  EXPECT_THAT(Status().reason(),
+              AllOf(StartsWith("phase 2 of 3 could not begin: isthmus-multilevel coalesce did not "
+                               "end within 0 s, its deadline for "),
+                    HasSubstr(" MiB of models: look at the load and the disk of the coordinator's "
+                              "host; its last checkpoint is of step 5")));
+  hang_ = false;
+  ASSERT_TRUE(Resume(Cycle()).ok());
+  EXPECT_EQ(NextPlan(a.get(), b.get()).phase(), 1);
+}
+
+TEST(MultilevelPatience, GoesBySize) {
+  EXPECT_EQ(MultilevelPatience(0), absl::Minutes(2));
+  EXPECT_EQ(MultilevelPatience(int64_t{2'000'000'000}), absl::Minutes(2) + absl::Seconds(1000));
+}
+
+TEST_F(PhaseWeightsTest, ADamagedStartIsMadeAgain) {
+  auto a = Daemon("a"), b = Daemon("b");
+  EndPhase(StartTwo(a.get(), b.get(), Cycle()), a.get(), b.get());
+  const Plan second = NextPlan(a.get(), b.get());
+  EXPECT_EQ(Value(second), 1);
+  for (FakeDaemon* d : {a.get(), b.get()}) {
+    d->Event(second, SessionEvent::FAILED, 5, "the test says so");
+    d->SetGeneration(0);
+  }
+  ASSERT_TRUE(Becomes(JOB_PAUSED));
+  Close();
+  const std::string weights = absl::StrCat(scratch_.path(), "/state/checkpoints/", second.job_id(),
+                                           "/step-00000005/start/weights.safetensors");
+  {
+    std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
+    ASSERT_TRUE(file.seekp(-1, std::ios::end).put('?').good()) << weights;
+  }
+  Open();
+  a = Daemon("a");
+  b = Daemon("b");
+  ASSERT_TRUE(Resume(Cycle()).ok());
+  const Plan again = NextPlan(a.get(), b.get());
+  EXPECT_EQ(again.phase(), 1);
+  EXPECT_EQ(calls_, 2);
+  EXPECT_EQ(Value(again), 2);
+}
+
+// A later phase that no daemon of today has room for: said by `plan`, and not by `submit`.
+TEST_F(PhaseWeightsTest, ASubmitWarnsOfALaterPhaseThatCantBePlanned) {
+  auto a = Daemon("a"), b = Daemon("b");
+  ASSERT_TRUE(Eventually([&] { return Nodes().links_size() == 2; }));
+  JobSpec job = Cycle();
+  job.mutable_strategy()->clear_nodes();
+  job.mutable_strategy()->set_stages(0);
+  job.mutable_phases(1)->set_layers(6);
+  job.mutable_phases(1)->set_heads(256);
+  PlanRequest plan;
+  *plan.mutable_job() = job;
+  const absl::Status refused = Call<PlanRequest, PlanReply>(&Jobs::Stub::MakePlan, plan).status();
+  EXPECT_THAT(std::string(refused.message()), StartsWith("phase 2 of 3: memory: "));
+  SubmitRequest submit;
+  *submit.mutable_job() = job;
+  const auto reply = Call<SubmitRequest, SubmitReply>(&Jobs::Stub::Submit, submit);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_THAT(reply->warnings(),
+              Contains(absl::StrCat(refused.message(), ". The job will wait there for daemons")));
 }
 
 TEST_F(PhaseWeightsTest, ACoordinatorThatDiesMeanwhileMakesThemAtItsNextStart) {
@@ -295,7 +403,7 @@ TEST(RunMultilevelProgram, ItsWordsAreTheError) {
   const std::string output = testing::TempDir() + "/isthmus_phase_weights_output";
   std::filesystem::remove(output);
   const absl::Status status =
-      RunMultilevelProgram({"coalesce", "/nowhere", "/out"}, output, [] { return false; });
+      RunMultilevelProgram({{"coalesce", "/nowhere", "/out"}, output}, [] { return false; });
   // Where the program is not built beside this test, that is what is said.
   EXPECT_THAT(std::string(status.message()),
               ::testing::AnyOf(HasSubstr("/nowhere"), HasSubstr("the program isthmus-multilevel")));
