@@ -1,6 +1,5 @@
 #include "daemon/state/record_log.h"
 
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -36,6 +35,10 @@ void Parse(absl::string_view text, std::vector<StepRecord>* out) {
 
 }  // namespace
 
+RecordLog::~RecordLog() {
+  if (out_ != nullptr) std::fclose(out_);
+}
+
 std::vector<StepRecord> RecordLog::Load() const {
   std::vector<StepRecord> records;
   for (const std::string& path : {path_ + kOlder, path_}) {
@@ -50,19 +53,20 @@ void RecordLog::Add(const StepRecord& record) {
   Head head{bytes.size(), Hash64(bytes)};
   const auto size = static_cast<int64_t>(sizeof(head) + bytes.size());
   if (size > kFileBytes) return;
-  if (!out_.is_open() || bytes_ + size > kFileBytes) {
-    out_.close();
-    out_.clear();
+  if (out_ == nullptr || bytes_ + size > kFileBytes) {
+    if (out_ != nullptr) std::fclose(out_);
     std::rename(path_.c_str(), (path_ + kOlder).c_str());  // of no use where there is none yet
-    out_.open(path_, std::ios::binary | std::ios::trunc);
+    out_ = std::fopen(path_.c_str(), "wbe");
     bytes_ = 0;
   }
   std::string whole(sizeof(head), '\0');
   std::memcpy(whole.data(), &head, sizeof(head));
   whole += bytes;
-  out_.write(whole.data(), size).flush();
   bytes_ += size;
-  if (out_.good() || warned_) return;
+  const bool written = out_ != nullptr &&
+                       std::fwrite(whole.data(), 1, whole.size(), out_) == whole.size() &&
+                       std::fflush(out_) == 0;
+  if (written || warned_) return;
   warned_ = true;
   LogWarning(path_,
              " can't be written: should this daemon and the coordinator be killed at once, "

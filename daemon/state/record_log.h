@@ -6,8 +6,9 @@
 #define ISTHMUS_DAEMON_STATE_RECORD_LOG_H_
 
 #include <cstdint>
-#include <fstream>
+#include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "proto/control.pb.h"
@@ -20,6 +21,9 @@ class RecordLog {
 
   // `path`: of the newer file; the older one has kOlder behind it.
   explicit RecordLog(std::string path) : path_(std::move(path)) {}
+  ~RecordLog();
+  RecordLog(const RecordLog&) = delete;
+  RecordLog& operator=(const RecordLog&) = delete;
 
   // Those that are there whole, in order. Before the first Add.
   std::vector<StepRecord> Load() const;
@@ -29,7 +33,7 @@ class RecordLog {
   static constexpr char kOlder[] = ".1";
 
   const std::string path_;
-  std::ofstream out_;
+  std::FILE* out_ = nullptr;
   int64_t bytes_ = 0;  // of the newer file
   bool warned_ = false;
 };

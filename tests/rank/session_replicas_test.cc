@@ -292,8 +292,9 @@ TEST(Replicas, OneThatDiesEndsTheSessionOfAllInWords) {
   World world(plan, options);
   for (const absl::Status& status : world.Run()) {
     EXPECT_THAT(std::string(status.message()), testing::HasSubstr("the fan stopped"));
-    EXPECT_THAT(std::string(status.message()),
-                testing::HasSubstr("stage 0 of replica 1 (node-2, 10.0.0.3:7071), step 3"));
+    EXPECT_THAT(
+        std::string(status.message()),
+        testing::HasSubstr("stage 0 of replica 1 (node-2, 10.0.0.3:7071) failed at step 3"));
   }
 }
 

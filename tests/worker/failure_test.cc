@@ -64,7 +64,7 @@ TEST(DescribeFailure, WhatToDoIsSaidOnce) {
       absl::UnavailableError(
           "opening link b0 with stage 1 (node-1, 10.0.0.2:7071): no connection within "
           "30s: check that the daemon runs there and that its port is open"));
-  EXPECT_THAT(told.message(), testing::EndsWith("and that its port is open"));
+  EXPECT_THAT(std::string(told.message()), testing::EndsWith("and that its port is open"));
 }
 
 TEST(DescribeFailure, MessagesAreBounded) {

@@ -108,6 +108,38 @@ TEST_F(JobCausesTest, ABrokenLinkIsToldByTheRankThatSawIt) {
                          "; there is no checkpoint yet: submit --resume starts at step 0"));
 }
 
+// A daemon that was killed tells its last records once it is back: no session tells them.
+TEST_F(JobCausesTest, RecordsOfASessionThatIsGoneAreTakenAndDoNotBringItBack) {
+  Run();
+  JobTable after;
+  const Membership members;
+  after.Restore(*jobs_->Find(kJob), -1, 0, At(10));
+  const auto step = [&](int64_t number, double s) {
+    for (int stage = 0; stage < kStages; ++stage) {
+      StepRecord record;
+      record.set_job_id(kJob);
+      record.set_generation(1);
+      record.set_step(number);
+      record.set_rank(stage);
+      record.set_has_loss(stage + 1 == kStages);
+      ASSERT_TRUE(after.OnStep(absl::StrCat("n", stage), record, At(s), 1000).ok());
+    }
+  };
+  for (int stage = 0; stage < kStages; ++stage) {
+    isthmus::Register back;
+    back.mutable_node()->set_id(absl::StrCat("n", stage));
+    back.set_running_job_id(kJob);
+    after.OnRegistered(back.node().id(), back, true, At(15));
+  }
+  step(0, 16);
+  EXPECT_EQ(after.Find(kJob)->status.step(), 1) << "no step is missing in the log";
+  EXPECT_TRUE(after.Tick(members, At(25)).empty()) << "how it ended may follow";
+  EXPECT_EQ(after.Tick(members, At(26)).size(), 2u);
+  EXPECT_THAT(after.Find(kJob)->status.reason(), HasSubstr("came back without its session"));
+  step(1, 27);
+  EXPECT_EQ(after.Find(kJob)->status.step(), 2);
+}
+
 TEST_F(JobCausesTest, EveryEndThatIsNotTheGoalSaysHowToGoOn) {
   const auto stop = [&](bool at_once) { EXPECT_TRUE(jobs_->Stop(kJob, at_once, At(4)).ok()); };
   const auto finish = [&] {

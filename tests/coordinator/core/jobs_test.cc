@@ -432,19 +432,6 @@ TEST_F(RestartTest, ADaemonWithoutItsSessionIsGivenTenSeconds) {
   EXPECT_THAT(Reason(), HasSubstr("came back without its session"));
 }
 
-// A daemon that was killed tells its last records once it is back: no session tells them.
-TEST_F(RestartTest, RecordsOfASessionThatIsGoneAreTakenAndDoNotBringItBack) {
-  Restart(JOB_RUNNING, 7, 0);
-  for (int s = 0; s < kStages; ++s) jobs_.OnRegistered(Node(s), Back(s, 0), true, At(5));
-  Step(7, 6);
-  EXPECT_EQ(jobs_.Find("bible-1")->status.step(), 8) << "no step is missing in the log";
-  EXPECT_THAT(jobs_.Tick(members_, At(15)), IsEmpty()) << "how it ended may follow";
-  EXPECT_THAT(jobs_.Tick(members_, At(16)), SizeIs(2));
-  EXPECT_THAT(Reason(), HasSubstr("came back without its session"));
-  Step(8, 17);
-  EXPECT_EQ(jobs_.Find("bible-1")->status.step(), 9);
-}
-
 TEST_F(RestartTest, AJobThatEndedMeanwhileIsFinishedByItsLastCheckpoint) {
   Restart(JOB_RUNNING, 95, 0);
   jobs_.OnCheckpoint("bible-1", 100, At(1));

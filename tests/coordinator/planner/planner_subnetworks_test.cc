@@ -181,8 +181,8 @@ TEST_F(PlannerSubnetworksTest, AResumeKeepsTheShares) {
   EXPECT_EQ(again.deal().SerializeAsString(), first.deal().SerializeAsString());
 }
 
-// What a round of many replicas over slow lines takes where the model comes together: 7/8 of it over
-// the line of one.
+// What a round of many replicas over slow lines takes where the model comes together: 7/8 of it
+// over the line of one.
 TEST_F(PlannerSubnetworksTest, MergesAreInTheStepAndInItsDeadline) {
   in_.job.mutable_model()->set_heads(8);
   in_.job.mutable_strategy()->set_replicas(8);

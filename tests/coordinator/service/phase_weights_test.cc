@@ -263,7 +263,7 @@ TEST_F(PhaseWeightsTest, ADamagedStartIsMadeAgain) {
                                            "/step-00000005/start/weights.safetensors");
   {
     std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
-    ASSERT_TRUE(file.seekp(-1, std::ios::end).put('?').good()) << weights;
+    ASSERT_TRUE(file.seekp(-1, std::ios::end).put('!').good()) << weights;
   }
   Open();
   a = Daemon("a");

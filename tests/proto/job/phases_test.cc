@@ -256,14 +256,19 @@ TEST(Phases, Refusals) {
             }),
             "phases[1]: compression.forward: 'autoencoder(64)' is not allowed; it must be an "
             "autoencoder of at most model.hidden (48) channels");
-  // Numbers whose sums and products no int holds.
+  JobSpec many = Phased(std::vector<Asked>(kMaxPhases + 1, Asked{1}), false);
+  EXPECT_EQ(Refusal(many), "phases: 65 of them; at most 64 are allowed");
+}
+
+TEST(Phases, NumbersThatNoIntHoldsAreRefused) {
   EXPECT_THAT(RefusalOf({{INT64_MAX}, {INT64_MAX, 6, 6}}),
               HasSubstr("phases[0].steps: '922337203685477580"));
-  EXPECT_THAT(with([](JobSpec* j) {
-                j->mutable_model()->set_hidden(INT32_MAX);
-                j->mutable_model()->set_heads(1);
-                j->mutable_phases(1)->set_heads(kMaxHeads);
-              }),
+  EXPECT_THAT(RefusalOf({{10}, {20, 6, 6}},
+                        [](JobSpec* j) {
+                          j->mutable_model()->set_hidden(INT32_MAX);
+                          j->mutable_model()->set_heads(1);
+                          j->mutable_phases(1)->set_heads(kMaxHeads);
+                        }),
               HasSubstr("model.hidden: '2147483647' is not allowed"));
   JobSpec wide = Phased({{10, 3, 3}, {10}}, false);
   wide.mutable_model()->set_heads(1);
@@ -273,8 +278,6 @@ TEST(Phases, Refusals) {
   FillDefaults(&wide);
   EXPECT_EQ(PhaseJob(wide, 1).model().hidden(), kMaxHidden + 1) << "too wide, whatever it is";
   EXPECT_EQ(PhaseShapeWords(wide, 1), "12 layers x 4611686014132420609");
-  JobSpec many = Phased(std::vector<Asked>(kMaxPhases + 1, Asked{1}), false);
-  EXPECT_EQ(Refusal(many), "phases: 65 of them; at most 64 are allowed");
 }
 
 }  // namespace

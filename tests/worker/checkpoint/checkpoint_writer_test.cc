@@ -49,8 +49,8 @@ TEST(CheckpointWriter, PutsAllPartsThenTells) {
   store.set_put_error(absl::ResourceExhaustedError("disk full"));
   writer.Save(PartsAt(*plan, 6, &store));
   EXPECT_TRUE(writer.WaitIdle(absl::Seconds(60)));
-  EXPECT_THAT(writer.last_status().message(),
-              HasSubstr("weights.safetensors of checkpoint 6: disk full"));
+  EXPECT_THAT(std::string(writer.last_status().message()),
+              HasSubstr("putting weights.safetensors of checkpoint 6, 336 bytes: disk full"));
   EXPECT_EQ(observer.events().size(), 1u);
 }
 
