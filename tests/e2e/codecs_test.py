@@ -1,5 +1,6 @@
 """Every codec that a job file can name trains through real daemons; and a job crosses the emulated network."""
 import collections
+import glob
 import json
 import math
 import os
@@ -8,6 +9,7 @@ import statistics
 import struct
 import subprocess
 import tempfile
+import time
 import unittest
 
 from harness import BIN, Cluster, main, small_text, write_yaml
@@ -157,6 +159,39 @@ class TestnetTest(unittest.TestCase):
                 self.assertGreater(int(directions[key]["raw_bytes"]), int(directions[key]["wire_bytes"]), summary)
             # The last step's frames are counted at both ends.
             self.assertEqual(directions[("tied", "forward")]["raw_bytes"], directions[("tied", "backward")]["raw_bytes"])
+
+    def test_a_signal_says_what_is_kept(self):
+        """Its daemons end with it, so the job does not go on: the words say what is kept of it."""
+        if os.geteuid() != 0 or not os.path.exists("/dev/net/tun"):
+            self.skipTest("the emulator needs root and /dev/net/tun")
+        with tempfile.TemporaryDirectory(prefix="isthmus-e2e-") as folder:
+            with open(os.path.join(folder, "text.txt"), "wb") as f:
+                f.write(small_text(2600))
+            job = {
+                "name": "cut", "seed": 3, "model": {"layers": 2, "hidden": 32, "heads": 4, "context": 32}, "data": {"path": "text.txt"},
+                "recipe": {"steps": 100000, "global_batch": 8, "micro_batch": 2, "learning_rate": 3e-3, "eval_samples": 8},
+                "strategy": {"stages": 2}, "checkpoint": {"every": 5},
+            }
+            path = os.path.join(folder, "job.yaml")
+            with open(path, "w") as f:
+                write_yaml(job, f)
+            run_dir = os.path.join(folder, "run")
+            state = os.path.join(run_dir, "coordinator")
+            process = subprocess.Popen([f"{BIN}/isthmus", "testnet", "--nodes", "2", "--rate", "20Mbit", "--delay", "10ms", "--data-dir", folder,
+                                        "--run-dir", run_dir, path], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            try:
+                deadline = time.monotonic() + 120
+                while not glob.glob(os.path.join(state, "checkpoints", "cut-*", "step-*")) and time.monotonic() < deadline:
+                    time.sleep(0.1)
+                process.terminate()
+                words = process.communicate(timeout=60)[1].decode(errors="replace")
+            finally:
+                process.kill()
+                process.wait()
+            self.assertEqual(process.returncode, 130, words)
+            self.assertNotIn("the job goes on", words)
+            kept = sorted(glob.glob(os.path.join(state, "checkpoints", "cut-*", "step-*")))[-1]
+            self.assertIn(f"its checkpoint of step {int(kept.rsplit('-', 1)[1])} is kept in {state}", words)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """A V-cycle as the phases of one job, over daemons: against the same by hand, and through stops, kills and restarts."""
 import json
 import os
+import signal
 import struct
 import subprocess
+import time
 import unittest
 
 from harness import BIN, Cluster
@@ -51,6 +53,22 @@ class PhasesTest(unittest.TestCase):
         """What the phase after `step` started with."""
         return tensors(self.at("coordinator", "checkpoints", self.cluster.status(job)["job_id"], f"step-{step:08}", "start", "weights.safetensors"))
 
+    def hold_operator(self, seconds=120):
+        """Waits for the program that makes the weights of the next phase and stops it (SIGSTOP), so that the job stays between two phases."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for pid in filter(str.isdigit, os.listdir("/proc")):
+                try:
+                    with open(f"/proc/{pid}/stat") as f:
+                        name, rest = f.read().split("(", 1)[1].rsplit(")", 1)
+                    if name.startswith("isthmus-multi") and int(rest.split()[1]) == self.cluster.coordinator.process.pid:
+                        os.kill(int(pid), signal.SIGSTOP)
+                        return int(pid)
+                except (FileNotFoundError, ProcessLookupError):
+                    pass  # it ended meanwhile
+            time.sleep(0.005)
+        self.fail("no weights of a next phase were made")
+
     def test_1_cycle(self):
         cluster = self.cluster
         code, out, err = cluster.cli("plan", self.job("cycle"))
@@ -89,7 +107,8 @@ class PhasesTest(unittest.TestCase):
         self.assertLess(int(status["step"]), 40)
         cluster.submit(path, "--resume")
 
-        cluster.wait_state({"pending"}, "broken")  # between two phases
+        self.hold_operator()
+        self.assertEqual(cluster.status("broken")["state"], "pending")  # between two phases
         cluster.coordinator.kill()
         cluster.start_coordinator(cluster.address)
         status = cluster.wait_state({"running"}, "broken", step=60)
@@ -103,8 +122,9 @@ class PhasesTest(unittest.TestCase):
         cluster.wait_nodes(2)
         cluster.submit(path, "--resume")
 
-        cluster.wait_state({"pending"}, "broken")
+        operator = self.hold_operator()
         self.assertEqual(cluster.cli("stop", "broken")[0], 0)
+        cluster.wait_for(lambda: not os.path.exists(f"/proc/{operator}"))  # of no use any more
         status = cluster.status("broken")
         self.assertEqual((status["state"], int(status["step"])), ("stopped", 120), status)
         self.assertIn("between two phases", status["reason"])
