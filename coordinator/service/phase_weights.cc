@@ -90,8 +90,10 @@ absl::Status RunOperator(const std::string& program, const MultilevelCall& call,
   }
   if (*code == 0) return absl::OkStatus();
   const std::string said = LastWords(call.output_file);
-  return absl::InternalError(said.empty() ? absl::StrCat(kProgram, " ended with code ", *code)
-                                          : said);
+  return absl::InternalError(
+      said.empty() ? absl::StrCat(kProgram, " ended with code ", *code,
+                                  " and no word could be kept: is the coordinator's disk full?")
+                   : said);
 }
 
 void PhaseWeights::Start() {
@@ -164,6 +166,10 @@ void PhaseWeights::Loop() {
       const auto it = wanted_.find(job_id);
       // Else something else is wanted now, and in the queue, or nothing any more.
       if (it == wanted_.end() || !it->second.Is(wanted)) continue;
+      if (absl::IsCancelled(made)) {  // it was not wanted for a while
+        queue_.push_back(job_id);
+        continue;
+      }
       it->second.ready = news_ = true;
       if (!made.ok()) wanted_.erase(it);
     }
@@ -220,7 +226,18 @@ absl::Status PhaseWeights::MakeIn(const std::string& dir, const std::string& job
   std::error_code error;
   std::filesystem::remove_all(before, error);  // the disk may be small
   if (t.mixed >= 0) {
-    RETURN_IF_ERROR(WriteModel(job_id, PhaseEnd(wanted.spec, t.mixed), model, earlier, cancelled));
+    const int64_t end = PhaseEnd(wanted.spec, t.mixed);
+    const absl::Status read = WriteModel(job_id, end, model, earlier, cancelled);
+    const std::string damage = store_->DamageOf(job_id, end);
+    if (!read.ok() && !damage.empty()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "it is mixed with the checkpoint of step ", end, ", which phase ", t.mixed + 1,
+          " ended with, and that can't be used: ", damage,
+          ". Put a copy of the file back, or do without: `isthmus submit JOB.yaml --resume "
+          "--accept-changes` with phases[",
+          wanted.phase, "].alpha: 1"));
+    }
+    RETURN_IF_ERROR(read);
     call.output_file += "-mixed";
     call.bytes = 3 * after;
     call.words = {"interpolate", earlier, changed, mixed, "--alpha", NumberText(t.alpha)};

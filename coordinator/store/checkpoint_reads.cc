@@ -69,6 +69,13 @@ std::vector<int64_t> CheckpointStore::Newest(const std::string& job_id, int at_m
   return steps;
 }
 
+std::string CheckpointStore::DamageOf(const std::string& job_id, int64_t step) {
+  MutexLock lock(&mutex_);
+  const Whole* whole = Find(job_id, step);
+  if (whole == nullptr || whole->damage.empty()) return "";
+  return absl::StrCat(whole->damage, " (in ", StepDir(job_id, step), ")");
+}
+
 void CheckpointStore::SetDamage(const std::string& job_id, int64_t step, absl::string_view damage) {
   MutexLock lock(&mutex_);
   Whole* whole = Find(job_id, step);

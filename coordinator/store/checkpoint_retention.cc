@@ -56,7 +56,13 @@ void CheckpointStore::Trim(const std::string& job_id, int keep,
     }
     for (int64_t step : old) job->second.erase(step);
   }
-  for (int64_t step : old) RemoveTree(StepDir(job_id, step));
+  for (int64_t step : old) {  // one rename: half of it never looks like a checkpoint
+    const std::string dir = StepDir(job_id, step);
+    const std::string going = absl::StrCat(JobDir(job_id), "/", kGoing, step);
+    std::error_code error;
+    fs::rename(dir, going, error);
+    RemoveTree(error ? dir : going);
+  }
 }
 
 // ---- what goes ----

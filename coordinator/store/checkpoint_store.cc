@@ -135,7 +135,7 @@ absl::Status CheckpointStore::Scan() {
             leftovers.push_back(file.path());
         }
         for (const fs::path& p : leftovers) RemoveTree(p.string());
-      } else if (entry.path().string() == StartWorkDir(id)) {
+      } else if (entry.path().string() == StartWorkDir(id) || absl::StartsWith(name, kGoing)) {
         RemoveTree(entry.path().string());
       } else if (std::sscanf(name.c_str(), "step-%ld", &step) == 1 && name == StepName(step)) {
         Remember(id, step, entry.path().string());

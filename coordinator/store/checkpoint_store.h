@@ -110,6 +110,9 @@ class CheckpointStore {
   absl::StatusOr<std::unique_ptr<CheckpointReader>> Read(const FetchCheckpointRequest& request,
                                                          const Cancelled& cancelled, int64_t* step);
 
+  // What was wrong with it when it was last looked at, and its directory; empty: nothing.
+  std::string DamageOf(const std::string& job_id, int64_t step);
+
   // FailedPrecondition as of Read, if the whole checkpoint is not what its manifest says.
   absl::Status Verify(const std::string& job_id, int64_t step, const Cancelled& cancelled);
 

@@ -75,9 +75,11 @@ Summary MakeSummary(const JobStatus& status, const std::vector<JobRecord>& recor
 
 std::string SummaryTable(const Summary& summary) {
   const JobStatus& s = summary.status;
-  std::string out = absl::StrCat("Job ", Printable(s.name()), " (", Printable(s.job_id()), ") ",
-                                 StateName(s.state()), " at step ", s.step(), " of ", s.steps(),
-                                 s.reason().empty() ? "" : ": ", Printable(s.reason()), "\n\n");
+  std::string out = absl::StrCat(
+      "Job ", Printable(s.name()), " (", Printable(s.job_id()), ") ", StateName(s.state()),
+      " at step ", s.step(), " of ", s.steps(),
+      s.phases() == 0 ? "" : absl::StrCat(", phase ", s.phase() + 1, " of ", s.phases()),
+      s.reason().empty() ? "" : ": ", Printable(s.reason()), "\n\n");
   Table figures({"", ">"});
   const auto loss = [&](double value) { return s.step() > 0 ? FormatFixed(value, 4) : "-"; };
   figures.AddRow({"loss, first step", loss(s.first_loss())});

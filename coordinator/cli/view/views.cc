@@ -372,6 +372,9 @@ std::string JobListView(const ListJobsReply& reply) {
 std::string CheckpointsView(const ListCheckpointsReply& reply, bool verified) {
   if (reply.checkpoints().empty()) return "No checkpoint is stored yet.\n";
   Table table({">STEP", ">SIZE", "STATE"});
+  const bool phased =
+      std::any_of(reply.checkpoints().begin(), reply.checkpoints().end(),
+                  [](const CheckpointInfo& info) { return info.phase() > 0 || info.phase_end(); });
   for (const CheckpointInfo& info : reply.checkpoints()) {
     if (!info.kept_by().empty()) {
       table.AddRow({absl::StrCat(info.step()), "-",
@@ -384,8 +387,8 @@ std::string CheckpointsView(const ListCheckpointsReply& reply, bool verified) {
                                : verified             ? "sound"
                                                       : "whole (--verify reads it)",
                                info.phase_end() ? absl::StrCat(", end of phase ", info.phase() + 1)
-                               : info.phase() > 0 ? absl::StrCat(", phase ", info.phase() + 1)
-                                                  : "",
+                               : phased         ? absl::StrCat(", phase ", info.phase() + 1)
+                                                : "",
                                info.left_behind() ? "; left behind: the job went on from an older "
                                                     "one, a resume takes it with --step alone"
                                                   : "")});

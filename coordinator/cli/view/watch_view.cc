@@ -52,10 +52,9 @@ std::string Eta(const JobStatus& status) {
   return status.step() < status.steps() ? "  ETA -" : "";
 }
 
-// With two spaces before it; empty: the job has no phases.
-std::string PhaseText(const JobStatus& status) {
-  return status.phases() == 0 ? ""
-                              : absl::StrCat("  phase ", status.phase() + 1, "/", status.phases());
+// With two spaces before it; empty: the job has no phases. `phase`: an index.
+std::string PhaseText(const JobStatus& status, int phase) {
+  return status.phases() == 0 ? "" : absl::StrCat("  phase ", phase + 1, "/", status.phases());
 }
 
 // Of the last steps. A status that came before the first record of a generation has none of it.
@@ -69,8 +68,9 @@ std::vector<std::string> WatchFrame(const JobStatus& status, const std::vector<J
                                     const std::vector<double>& losses, size_t width, bool unicode) {
   std::vector<std::string> lines;
   lines.push_back(absl::StrCat(Printable(status.name()), "  ", StateName(status.state()),
-                               PhaseText(status), "  generation ", status.generation(),
-                               status.reason().empty() ? "" : "  ", Printable(status.reason())));
+                               PhaseText(status, status.phase()), "  generation ",
+                               status.generation(), status.reason().empty() ? "" : "  ",
+                               Printable(status.reason())));
   const double fraction =
       status.steps() > 0 ? static_cast<double>(status.step()) / static_cast<double>(status.steps())
                          : 0;
@@ -106,7 +106,7 @@ std::vector<std::string> WatchFrame(const JobStatus& status, const std::vector<J
 std::string WatchLine(const JobStatus& status, const JobRecord& record) {
   std::string line =
       absl::StrFormat("step %d/%d%s  loss %s  %s tokens/s  %s%s", record.step() + 1, status.steps(),
-                      PhaseText(status), FormatFixed(record.loss(), 4),
+                      PhaseText(status, record.phase()), FormatFixed(record.loss(), 4),
                       FormatCount(TokensPerSecond(status, record)), WireText(status), Eta(status));
   if (record.has_validation_loss())
     absl::StrAppend(&line, "  validation ", FormatFixed(record.validation_loss(), 4));

@@ -83,6 +83,14 @@ TEST(Summary, Table) {
       HasSubstr("all                                             15.6 KiB  3.91 KiB   4.00\n"));
 }
 
+TEST(Summary, TheTableNamesThePhase) {
+  Summary summary = MakeSummary(Finished(), Records());
+  summary.status.set_phases(3);
+  summary.status.set_phase(1);
+  EXPECT_THAT(SummaryTable(summary),
+              HasSubstr("Job bible (bible-1) finished at step 300 of 300, phase 2 of 3\n"));
+}
+
 TEST(Summary, BytesOfANewCutSaySo) {
   JobStatus status = Finished();
   EXPECT_THAT(SummaryTable(MakeSummary(status, {})), Not(HasSubstr("counted from")));

@@ -175,6 +175,18 @@ TEST(Views, CheckpointsOfARunThatWasLeftAreMarked) {
   EXPECT_THAT(text, HasSubstr("20   0 B  sound; left behind: the job went on from an older one"));
 }
 
+TEST(Views, CheckpointsOfAJobWithPhasesNameThemAll) {
+  ListCheckpointsReply reply;
+  for (int step : {10, 20, 30}) reply.add_checkpoints()->set_step(step);
+  EXPECT_THAT(CheckpointsView(reply, true), Not(HasSubstr("phase")));
+  reply.mutable_checkpoints(1)->set_phase_end(true);
+  reply.mutable_checkpoints(2)->set_phase(1);
+  const std::string text = CheckpointsView(reply, true);
+  EXPECT_THAT(text, HasSubstr("10   0 B  sound, phase 1\n"));
+  EXPECT_THAT(text, HasSubstr("20   0 B  sound, end of phase 1\n"));
+  EXPECT_THAT(text, HasSubstr("30   0 B  sound, phase 2\n"));
+}
+
 TEST(Views, CheckpointsThatOnlyDaemonsKeepNameThem) {
   ListCheckpointsReply reply;
   CheckpointInfo& kept = *reply.add_checkpoints();

@@ -63,6 +63,17 @@ TEST(WatchView, TheFirstStepOfAResumeHasARateAndTheLastStepNoTimeLeft) {
   EXPECT_THAT(WatchLine(status, record), Not(HasSubstr("ETA")));
 }
 
+TEST(WatchView, ARecordHasItsOwnPhase) {
+  JobStatus status = Reply(0, 5.5).status();
+  JobRecord record = Reply(0, 5.5).records(0);
+  EXPECT_THAT(WatchLine(status, record), Not(HasSubstr("phase")));
+  status.set_phases(3);
+  status.set_phase(2);
+  EXPECT_THAT(WatchLine(status, record), HasSubstr("  phase 1/3  "));
+  record.set_phase(1);
+  EXPECT_THAT(WatchLine(status, record), HasSubstr("  phase 2/3  "));
+}
+
 TEST(WatchView, AWarningIsPrintedOnceAndItsEndToo) {
   WatchView view(WatchViewOptions{});
   const absl::Time start = absl::FromUnixSeconds(1000);

@@ -198,6 +198,24 @@ TEST_F(PhaseWeightsTest, ThreePhasesOneAfterTheOther) {
   EXPECT_THAT(Checkpoints(), ElementsAre(15)) << "no phase needs the others any more";
 }
 
+TEST_F(PhaseWeightsTest, AnEarlierPhaseThatIsDamagedCanBeLeftOut) {
+  auto a = Daemon("a"), b = Daemon("b");
+  const Plan first = StartTwo(a.get(), b.get(), Cycle());
+  EndPhase(first, a.get(), b.get());
+  const Plan second = NextPlan(a.get(), b.get());
+  const std::string dir =
+      absl::StrCat(scratch_.path(), "/state/checkpoints/", first.job_id(), "/step-00000005");
+  std::filesystem::resize_file(dir + "/stage-000/weights.safetensors", 8);
+  EndPhase(second, a.get(), b.get());
+  ASSERT_TRUE(Becomes(JOB_PAUSED));
+  EXPECT_THAT(
+      Status().reason(),
+      AllOf(StartsWith("phase 3 of 3 could not begin: it is mixed with the checkpoint of step 5, "
+                       "which phase 1 ended with, and that can't be used: "),
+            HasSubstr("stage-000/weights.safetensors"), HasSubstr("(in " + dir + ")"),
+            HasSubstr("with phases[2].alpha: 1"), Not(HasSubstr("--step"))));
+}
+
 TEST_F(PhaseWeightsTest, WhatTheProgramSaysIsTheReason) {
   fail_ = true;
   auto a = Daemon("a"), b = Daemon("b");

@@ -24,7 +24,18 @@ TEST_F(CheckpointStoreTest, TheLastKAreKept) {
   store->Trim("job-1", 2);
   EXPECT_THAT(store->Steps("job-1"), ElementsAre(30, 40));
   EXPECT_FALSE(fs::exists(JobDir() + "/step-00000020"));
+  EXPECT_FALSE(fs::exists(JobDir() + "/removed-20"));
   EXPECT_THAT(Open()->Steps("job-1"), ElementsAre(30, 40));
+}
+
+TEST_F(CheckpointStoreTest, WhatAKillLeftOfAnOldCheckpointGoesAtTheNextStart) {
+  auto store = Open();
+  for (int64_t step : {10, 20}) PutAll(store.get(), step, step);
+  store.reset();
+  fs::rename(JobDir() + "/step-00000010", JobDir() + "/removed-10");
+  fs::remove(JobDir() + "/removed-10/manifest.json");
+  EXPECT_THAT(Open()->Steps("job-1"), ElementsAre(20));
+  EXPECT_FALSE(fs::exists(JobDir() + "/removed-10"));
 }
 
 // A run that went on from step 20 of {10, 20, 30, 40}: what it stores is the newest, whatever the
