@@ -9,8 +9,11 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kLeastWeight = 0.25;
 constexpr double kGain = 1 - 1e-9;  // a cost below this share of another one is less
-constexpr int kRounds = 3;          // over all directions
-constexpr int kForIds = 60;         // of kMaxPricings, left for DropIds
+// A codec of no lower price that keeps the link busier must gain this much: what a plan gains by
+// fp32 in place of bf16 where a link seems hidden, a slower moment of that link takes back.
+constexpr double kBusierMustPay = 1 - 5e-3;
+constexpr int kRounds = 3;   // over all directions
+constexpr int kForIds = 60;  // of kMaxPricings, left for DropIds
 
 struct Best {
   size_t index = 0;
@@ -51,11 +54,11 @@ class Search {
          const std::function<double(const CodecPicks&)>& cost)
       : options_(options), cost_(cost) {}
 
-  void Try(const CodecPicks& picks, int most = kMaxPricings - kForIds) {
+  void Try(const CodecPicks& picks, double share = kGain, int most = kMaxPricings - kForIds) {
     if (picks == best_ || pricings_ >= most) return;
     ++pricings_;
     const double cost = cost_(picks);
-    if (!best_.empty() && !(cost < best_cost_ * kGain)) return;
+    if (!best_.empty() && !(cost < best_cost_ * share)) return;
     best_ = picks;
     best_cost_ = cost;
   }
@@ -70,9 +73,7 @@ class Search {
         for (size_t i = 0; i < options.size(); ++i) {
           const bool ids = options_[b].forward[best_[b].forward].tokens;
           if (forward ? options[i].tokens != ids : options[i].tokens && !ids) continue;
-          CodecPicks picks = best_;
-          (forward ? picks[b].forward : picks[b].backward) = i;
-          Try(picks);
+          TryOne(b, forward, i, kMaxPricings - kForIds);
         }
       }
     }
@@ -91,7 +92,7 @@ class Search {
       if (!options_[b].backward[best_[b].backward].tokens) {
         DropPassing(b);
         for (size_t i = 0; !weights.empty() && i < options_[b].forward.size(); ++i) {
-          if (!options_[b].forward[i].tokens) TryForward(b, i);
+          if (!options_[b].forward[i].tokens) TryOne(b, true, i, kMaxPricings);
         }
       }
       for (const double weight : weights) {
@@ -99,7 +100,7 @@ class Search {
         if (!ids() || without.score == kNever) break;
         CodecPicks picks = best_;
         picks[b] = without.pick;
-        Try(picks, kMaxPricings);
+        Try(picks, kGain, kMaxPricings);
       }
       if (ids()) break;  // those below pass them on
     }
@@ -109,10 +110,14 @@ class Search {
   const CodecPicks& best() const { return best_; }
 
  private:
-  void TryForward(size_t b, size_t i) {
+  void TryOne(size_t b, bool forward, size_t i, int most) {
+    const std::vector<CodecOption>& options = forward ? options_[b].forward : options_[b].backward;
     CodecPicks picks = best_;
-    picks[b].forward = i;
-    Try(picks, kMaxPricings);
+    size_t& pick = forward ? picks[b].forward : picks[b].backward;
+    const CodecOption &now = options[pick], &then = options[i];
+    const bool busier = then.price >= now.price && then.link_s > now.link_s * (1 + 1e-9);
+    pick = i;
+    Try(picks, busier ? kBusierMustPay : kGain, most);
   }
 
   // predict(bf16) becomes bf16.

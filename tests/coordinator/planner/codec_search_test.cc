@@ -67,6 +67,19 @@ TEST(CodecSearch, PredictsReachFromTheFirstStageOn) {
   EXPECT_THAT(PicksAt({{plain, {Option(1, 0, true)}}}, 1, 100), ::testing::SizeIs(1));
 }
 
+TEST(CodecSearch, MoreBytesAtNoLowerPriceMustPay) {
+  const std::vector<BoundaryOptions> one = {{{Option(1, 0), Option(2, 0)}, {Option(1, 0)}}};
+  const auto picked = [&](double with_more_bytes) {
+    return SearchCodecs(one, 8, 1, Effort::kThorough,
+                        [&](const CodecPicks& picks) {
+                          return picks[0].forward == 1 ? with_more_bytes : 1.0;
+                        })[0]
+        .forward;
+  };
+  EXPECT_EQ(picked(0.999), 0u);
+  EXPECT_EQ(picked(0.99), 1u);
+}
+
 // A step as a pipeline has it: fill and drain, and the slowest part for each micro-batch.
 struct Model {
   const std::vector<BoundaryOptions>* options;
