@@ -23,6 +23,7 @@
 #include "coordinator/cli/job/job_reference.h"
 #include "coordinator/cli/job/study_run.h"
 #include "coordinator/cli/model/generate_run.h"
+#include "coordinator/cli/offline/offline_flags.h"
 #include "coordinator/cli/shell/command_table.h"
 #include "coordinator/cli/shell/completion.h"
 #include "coordinator/cli/shell/help_text.h"
@@ -146,9 +147,7 @@ class App {
     });
     FileArgument(plan, &a_.plan.job_file);
     ResumeOptions(plan, &a_.plan.resume, &a_.plan.step);
-    plan->footer(
-        "\nNothing is started. Refuses what can't run, and says what is missing.\n\nExamples:\n  "
-        "isthmus plan job.yaml\n  isthmus plan job.yaml --resume");
+    AddOfflineFlags(plan, &a_.plan.offline);
   }
 
   void AddJobs() {

@@ -235,6 +235,8 @@ int RunPlan(const ClientOptions& client, const PlanOptions& options, Console* co
     if (!model.ok()) return console->Fail(model.status());
     init = InitWords(request.job(), *model);
   }
+  if (!options.offline.links.empty())
+    return RunOfflinePlan(request, init, options.offline, options.json, console);
   InterruptibleClient caller;
   const absl::Status opened = caller.Open(client);
   if (!opened.ok()) return console->Fail(opened);

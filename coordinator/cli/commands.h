@@ -9,6 +9,7 @@
 
 #include "coordinator/cli/client.h"
 #include "coordinator/cli/job/job_yaml.h"
+#include "coordinator/cli/offline/offline_plan.h"
 #include "coordinator/cli/view/console.h"
 
 namespace isthmus::cli {
@@ -22,6 +23,7 @@ int RunNodes(const ClientOptions& client, const NodesOptions& options, Console* 
 
 struct PlanOptions {
   JobSource job_file;
+  OfflineOptions offline;  // with links: a plan of hosts that need not be there
   bool resume = false;
   std::optional<int64_t> step;  // with resume: from this checkpoint, not the newest
   bool json = false;
