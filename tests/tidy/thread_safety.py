@@ -34,7 +34,7 @@ def reaches_mutex(path, seen):
 
 
 def command_of(entry, clang):
-    """The entry's own command with clang in the compiler's place, parsing only."""
+    """The entry's own command with clang in the compiler's place, parsing only, and without GCC's precompiled headers."""
     words = shlex.split(entry["command"])
     while not words[0].startswith("-") and re.search(r"ccache|\+\+|cc$|c\+\+", os.path.basename(words[0])):
         words.pop(0)
@@ -42,9 +42,9 @@ def command_of(entry, clang):
     for word in words:
         if skip:
             skip = False
-        elif word in ("-o", "-MF", "-MT"):
+        elif word in ("-o", "-MF", "-MT", "-include"):
             skip = True
-        elif word not in ("-c", "-MD") and not word.startswith(("-fsanitize", "-g")):
+        elif word not in ("-c", "-MD", "-fpch-preprocess", "-Winvalid-pch") and not word.startswith(("-fsanitize", "-g")):
             kept.append(word)
     return [clang, *kept, *WARNINGS]
 
