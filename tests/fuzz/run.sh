@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds every fuzz target and runs each for SECONDS, as many at once as there are cores; .ci/run gives them 20 s.
+# Builds every fuzz target and runs each for SECONDS, as many at once as there are cores; .ci/run gives them 10 s.
 #
 #   tests/fuzz/run.sh [BUILD_DIR [SECONDS [TARGET...]]]      [build-fuzz 60 all]
 #
