@@ -152,8 +152,17 @@ int64_t CardMemoryBytes(const ModelSpec& m, bool bf16, int first_layer, int end_
                  std::min(kLogitBytes, (bf16 ? 2 : 4) * samples * m.context() * m.vocabulary());
   }
   const int64_t whole = slice.gathers ? 4 * DealtParameters(m, first_layer, end_layer, slice) : 0;
+  const int64_t micros = std::max(1, micros_in_flight);
+  // So has each further one for what the backward pass of a layer takes, and in bf16 for the
+  // gradients of all layers, which come where their inputs were.
+  int64_t further = 0;
+  if (recompute) {
+    const int64_t layers = end_layer - first_layer;
+    further = 4 * 8 * edge;
+    if (bf16) further += std::max<int64_t>(0, layers * (2 * BlockCost(m, 1).parameters - 4 * edge));
+  }
   return a_parameter * StageCost(m, first_layer, end_layer, samples, slice).parameters + whole +
-         std::max(1, micros_in_flight) * a_micro + transient;
+         micros * a_micro + (micros - 1) * further + transient;
 }
 
 int64_t BoundaryElements(const ModelSpec& m, int64_t samples) {

@@ -97,5 +97,18 @@ TEST(ModelCost, MemoryOfAWideModelIsItsState) {
   }
 }
 
+// Each recorded pass has the bf16 gradients of all layers in memory of its own.
+TEST(ModelCost, OnACardARecomputingPassHasGradientsOfItsOwn) {
+  const ModelSpec m = Model(24, 1600, 25, 1024, 50304);
+  const auto one_more = [&](bool bf16) {
+    return CardMemoryBytes(m, bf16, 0, 12, 1, 2, {}, true) -
+           CardMemoryBytes(m, bf16, 0, 12, 1, 1, {}, true);
+  };
+  const int64_t gradients = 12 * 2 * int64_t{12} * 1600 * 1600;
+  EXPECT_GT(one_more(true), gradients);
+  EXPECT_LT(one_more(true), 2 * gradients);
+  EXPECT_LT(one_more(false), gradients);
+}
+
 }  // namespace
 }  // namespace isthmus
