@@ -135,7 +135,10 @@ void Daemon::Join(const ComputeTimes& block) {
     block_ = block;
   }
   looking_ = health_.Spawn("data", [this] { DataLoop(); });  // not beside the first measurement
-  for (const StepRecord& record : records_.Load()) SendRecord(record);
+  for (const StepRecord& record : records_.Load()) {
+    logged_generation_ = std::max(logged_generation_, record.generation());
+    SendRecord(record);
+  }
   client_->Start();
 }
 
@@ -241,7 +244,9 @@ Register Daemon::MakeRegister() {
   message.set_running_generation(running.generation);
   message.set_running_job_id(running.job_id);
   message.set_instance(instance_);
-  message.set_newest_generation(runner_->newest_generation());
+  // Of records too that are told again: a coordinator that lost its state must not number a run as
+  // theirs was.
+  message.set_newest_generation(std::max(runner_->newest_generation(), logged_generation_));
   return message;
 }
 

@@ -123,7 +123,8 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
   std::atomic<bool> shut_down_{false};
 
   SessionMetrics metrics_;
-  RecordLog records_;  // Join's thread, then that of the session's records
+  RecordLog records_;               // Join's thread, then that of the session's records
+  uint64_t logged_generation_ = 0;  // the newest in it when the daemon started
   Watchdog watchdog_;
   Health health_;
   DialBoard board_;

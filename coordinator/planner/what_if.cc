@@ -105,12 +105,6 @@ std::vector<WhatIf> WhatIfs(const PlannerInput& input, const Plan& plan) {
     for (LinkMeasurement& link : *t->mutable_links())
       link.set_round_trip_s(link.round_trip_s() / 2);
   });
-  for (const std::string& name : used) {
-    changes.Try(absl::StrCat(name, " twice as fast"), [&](Topology* t) {
-      for (NodeInfo& node : *t->mutable_nodes())
-        if (node.name() == name) MakeFaster(&node);
-    });
-  }
   std::set<Pair> pairs;
   for (const LinkPlan& link : plan.links()) {
     const Pair ends =
@@ -131,6 +125,12 @@ std::vector<WhatIf> WhatIfs(const PlannerInput& input, const Plan& plan) {
                       link.set_rate_bits_per_s(2 * link.rate_bits_per_s());
                   }
                 });
+  }
+  for (const std::string& name : used) {
+    changes.Try(absl::StrCat(name, " twice as fast"), [&](Topology* t) {
+      for (NodeInfo& node : *t->mutable_nodes())
+        if (node.name() == name) MakeFaster(&node);
+    });
   }
   return changes.Take();
 }

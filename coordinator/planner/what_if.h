@@ -20,7 +20,7 @@ struct WhatIf {
 };
 
 // Of `plan`, made from `input`: one daemon more like its fastest one, all round trips halved, every
-// daemon it uses twice as fast, every pair of daemons that it joins at twice the rate. The largest
+// pair of daemons that it joins at twice the rate, every daemon it uses twice as fast. The largest
 // gain first. What can't be planned is left out.
 std::vector<WhatIf> WhatIfs(const PlannerInput& input, const Plan& plan);
 

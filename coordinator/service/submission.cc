@@ -19,6 +19,7 @@ namespace isthmus::coordinator {
 namespace {
 
 constexpr int kPlanTries = 3;  // daemons may go or be taken while the planner thinks
+constexpr absl::Duration kLaterPhases = absl::Seconds(10);  // that a submit plans them for warnings
 constexpr int kGridColumns = 100;
 
 // More daemons, other daemons or time may cure it.
@@ -320,7 +321,9 @@ absl::StatusOr<SubmitReply> Submission::StartOrQueue(const SubmitRequest& reques
     *reply.mutable_plan() = std::move(planned->plan);
     if (!start.given_up.empty()) reply.add_warnings(start.given_up);
     for (std::string& w : planned->warnings) *reply.add_warnings() = std::move(w);
+    const absl::Time until = SteadyNow() + kLaterPhases;
     for (int p = in.phase + 1; p < start.spec.phases_size(); ++p) {
+      if (cancelled() || SteadyNow() > until) break;
       const absl::Status later = PlanLater(start, in, p).status();
       if (!later.ok())
         reply.add_warnings(absl::StrCat(later.message(), ". The job will wait there for daemons"));

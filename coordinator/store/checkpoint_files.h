@@ -41,7 +41,7 @@ constexpr char kStart[] = "start";
 constexpr char kStartWeights[] = "weights.safetensors";
 std::string StageName(int stage);          // "stage-000"
 std::string StepName(int64_t step);        // "step-00000100"
-constexpr char kGoing[] = "removed-";  // and its step: a checkpoint that is being removed
+constexpr char kGoing[] = "removed-";      // and its step: a checkpoint that is being removed
 void RemoveTree(const std::string& path);  // a line in the log where it can't be
 
 struct CheckpointManifest {

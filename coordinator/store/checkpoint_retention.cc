@@ -32,6 +32,7 @@ void CheckpointStore::Trim(const std::string& job_id, int keep,
     Check(job_id, step, false, nullptr).IgnoreError();
   const int64_t newest = Newest(job_id);
   std::vector<int64_t> old;
+  std::vector<std::string> going;
   {
     MutexLock lock(&mutex_);
     auto job = whole_.find(job_id);
@@ -54,15 +55,17 @@ void CheckpointStore::Trim(const std::string& job_id, int keep,
         old.push_back(step);
       }
     }
-    for (int64_t step : old) job->second.erase(step);
+    // One rename each, before anyone can store that step again: half of it never looks like a
+    // checkpoint.
+    for (int64_t step : old) {
+      job->second.erase(step);
+      going.push_back(absl::StrCat(JobDir(job_id), "/", kGoing, step));
+      std::error_code error;
+      fs::rename(StepDir(job_id, step), going.back(), error);
+      if (error) going.back() = StepDir(job_id, step);
+    }
   }
-  for (int64_t step : old) {  // one rename: half of it never looks like a checkpoint
-    const std::string dir = StepDir(job_id, step);
-    const std::string going = absl::StrCat(JobDir(job_id), "/", kGoing, step);
-    std::error_code error;
-    fs::rename(dir, going, error);
-    RemoveTree(error ? dir : going);
-  }
+  for (const std::string& path : going) RemoveTree(path);
 }
 
 // ---- what goes ----

@@ -66,7 +66,12 @@ void RecordLog::Add(const StepRecord& record) {
   const bool written = out_ != nullptr &&
                        std::fwrite(whole.data(), 1, whole.size(), out_) == whole.size() &&
                        std::fflush(out_) == 0;
-  if (written || warned_) return;
+  if (written) return;
+  if (out_ != nullptr && bytes_ > size) {  // nothing is read behind a torn record
+    std::fclose(out_);
+    out_ = nullptr;
+  }
+  if (warned_) return;
   warned_ = true;
   LogWarning(path_,
              " can't be written: should this daemon and the coordinator be killed at once, "

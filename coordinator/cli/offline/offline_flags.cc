@@ -21,6 +21,11 @@ void AddOfflineFlags(CLI::App* plan, OfflineOptions* options) {
       plan->add_option("--topology", options->links,
                        "plan for the hosts of a link table: a preset or a CSV file")
           ->type_name("PRESET|FILE");
+  Whole(plan->add_option("--nodes", options->nodes,
+                         "with --topology: the first hosts of the table (a table of `*` alone "
+                         "names none)"),
+        1, 250)
+      ->needs(topology);
   plan->add_option("--hosts", options->hosts,
                    "with --topology: CSV file with the header host,gflops,memory and a row a host")
       ->type_name("FILE")

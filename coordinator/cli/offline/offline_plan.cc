@@ -15,6 +15,7 @@
 #include "coordinator/cli/view/render.h"
 #include "coordinator/cli/view/views.h"
 #include "coordinator/core/format.h"
+#include "coordinator/core/jobs.h"
 #include "coordinator/planner/phase_words.h"
 #include "coordinator/planner/planner.h"
 #include "proto/job/phases.h"
@@ -42,8 +43,12 @@ absl::StatusOr<OfflinePlan> Make(const PlanRequest& request, const OfflineOption
     ASSIGN_OR_RETURN(hosts, ReadSmallFile(options.hosts, kMaxHostsBytes));
   }
   ASSIGN_OR_RETURN(const std::string wan, FindProgram("isthmus-wan"));
-  ASSIGN_OR_RETURN(const std::string links,
-                   RunAndCapture({wan, "show", options.links}, absl::Seconds(10)));
+  std::vector<std::string> show = {wan, "show", options.links};
+  if (options.nodes > 0) {
+    show.push_back("--nodes");
+    show.push_back(absl::StrCat(options.nodes));
+  }
+  ASSIGN_OR_RETURN(const std::string links, RunAndCapture(show, absl::Seconds(10)));
   ASSIGN_OR_RETURN(Topology topology, MakeTopology(links, hosts, {options.gflops, *memory}));
   return PlanOn(request.job(), std::move(topology));
 }
@@ -61,6 +66,11 @@ absl::StatusOr<OfflinePlan> PlanOn(const JobSpec& job, Topology topology) {
   out.bytes_a_day =
       coordinator::StepBytes(planned.plan) / planned.plan.predicted_step_s() * kSecondsADay;
   out.what_ifs = coordinator::WhatIfs(input, planned.plan);
+  if (!job.phases().empty()) {
+    out.reply.add_warnings(absl::StrCat(
+        "this is ", coordinator::PhaseWords(0, job.phases_size()),
+        " alone, and so are bytes and gains: `isthmus plan` with a coordinator plans them all"));
+  }
   for (std::string& warning : planned.warnings) *out.reply.add_warnings() = std::move(warning);
   *out.reply.mutable_plan() = std::move(planned.plan);
   return out;

@@ -17,6 +17,7 @@ namespace isthmus::cli {
 struct OfflineOptions {
   std::string links;            // preset or file; empty: a plan of the coordinator's daemons
   std::string hosts;            // file; empty: all hosts are alike
+  int nodes = 0;                // the first ones of the table; 0: all that it names
   double gflops = 100;          // of a host that the file does not name
   std::string memory = "8GiB";  // likewise
 };

@@ -38,6 +38,23 @@ TEST_F(OfflinePlanTest, PlansWithoutACoordinatorAndSaysWhatWouldBuyWhat) {
                               HasSubstr("IF THERE WERE"), HasSubstr("twice as fast")));
 }
 
+TEST_F(OfflinePlanTest, ATableOfAnyHostsTakesTheirNumber) {
+  EXPECT_THAT(Plan({"--topology", "slow-5mbit"}).err, HasSubstr("--nodes N"));
+  const Result plan = Plan({"--topology", "slow-5mbit", "--nodes", "2"});
+  EXPECT_EQ(plan.code, kExitOk) << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("2 stages"));
+}
+
+TEST_F(OfflinePlanTest, OfAJobWithPhasesTheFirstIsPlannedAndSaid) {
+  std::ofstream(dir_ + "/job.yaml")
+      << "name: bible\nmodel: {layers: 2, hidden: 8, heads: 2, context: 4}\ndata: {path: "
+         "bible.txt}\nrecipe: {global_batch: 4, micro_batch: 2, learning_rate: 1e-3}\n"
+         "phases: [{steps: 5}, {steps: 5, layers: 1, heads: 1}, {steps: 5}]\n";
+  const Result plan = Plan({"--topology", Links()});
+  EXPECT_EQ(plan.code, kExitOk) << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("warning: this is phase 1 of 3 alone"));
+}
+
 TEST_F(OfflinePlanTest, JsonHasTheReplyAndTheChanges) {
   const Result plan =
       Plan({"--topology", Links(), "--gflops", "0.001", "--memory", "1GiB", "--json"});

@@ -214,6 +214,11 @@ TEST_F(PhaseWeightsTest, AnEarlierPhaseThatIsDamagedCanBeLeftOut) {
                        "which phase 1 ended with, and that can't be used: "),
             HasSubstr("stage-000/weights.safetensors"), HasSubstr("(in " + dir + ")"),
             HasSubstr("with phases[2].alpha: 1"), Not(HasSubstr("--step"))));
+  JobSpec without = Cycle();
+  without.mutable_phases(2)->set_alpha(1);
+  const auto resumed = Resume(without, true);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(NextPlan(a.get(), b.get()).phase(), 2);
 }
 
 TEST_F(PhaseWeightsTest, WhatTheProgramSaysIsTheReason) {
