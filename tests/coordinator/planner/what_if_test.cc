@@ -51,7 +51,7 @@ TEST(WhatIf, SlowComputeIsCritical) {
 }
 
 TEST(WhatIf, TheLargestGainIsFirst) {
-  PlannerInput in = Input(50, 20, 0);
+  PlannerInput in = Input(50, 20, 3);
   *in.topology.add_nodes() = MakeNode("cloud", 60);
   Join(&in.topology, "cloud", "lab", 20, 40);
   Join(&in.topology, "cloud", "home", 20, 40);
