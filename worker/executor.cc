@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "proto/model/family.h"
 #include "proto/model/recipe.h"
 #include "proto/plan/actions.h"
 #include "worker/link/frames.h"
@@ -322,11 +323,11 @@ absl::Status Executor::Forward(const Action& action, bool train) {
     return absl::OkStatus();
   }
   if (plan_.embeds() || plan_.has_head()) {
-    const size_t tokens = batch.samples * batch.positions;
-    tokens_.resize(tokens);
-    targets_.resize(tokens);
+    const int64_t inputs = InputsOf(plan_.job().model());
+    tokens_.resize(batch.samples * inputs);
+    targets_.resize(batch.samples * batch.positions);
     for (int64_t i = 0; i < batch.samples; ++i) {
-      RETURN_IF_ERROR(o_.corpus->Read(slot.ids[i], tokens_.data() + i * batch.positions,
+      RETURN_IF_ERROR(o_.corpus->Read(slot.ids[i], tokens_.data() + i * inputs,
                                       targets_.data() + i * batch.positions));
     }
     if (plan_.embeds()) batch.tokens = tokens_;
@@ -340,6 +341,7 @@ absl::Status Executor::Forward(const Action& action, bool train) {
   slot.activation = std::move(out.activation);
   if (!plan_.has_head()) return absl::OkStatus();
   slot.late_loss = std::move(out.late_loss);
+  StateOf(action).correct += std::max<int64_t>(0, out.correct);
   if (slot.late_loss == nullptr) AddLoss(out.loss_sum, &StateOf(action));
   return absl::OkStatus();
 }

@@ -75,6 +75,7 @@ struct StepResult {
 struct EvalResult {
   bool has_loss = false;  // with the head, if there are validation samples
   double loss = 0;        // mean over their tokens
+  double accuracy = 0;    // of a classifier: share of the samples whose class it says
 };
 
 class Executor {
@@ -101,6 +102,7 @@ class Executor {
     int64_t step = -1;
     std::vector<uint32_t> ids;  // of its samples, on ranks that read data
     double loss_sum = 0;
+    int64_t correct = 0;  // a classifier's validation: samples whose class was said
     bool finite = true;
   };
   struct Slot {  // what a micro-batch holds between its actions

@@ -20,9 +20,10 @@ absl::StatusOr<EvalResult> Executor::RunEval(int64_t step) {
   }
   EvalResult result;
   result.has_loss = plan_.has_head() && samples > 0;
-  if (result.has_loss)
-    result.loss =
-        states_[step % 2].loss_sum / static_cast<double>(samples * plan_.job().model().context());
+  if (!result.has_loss) return result;
+  const StepState& state = states_[step % 2];
+  result.loss = state.loss_sum / static_cast<double>(samples * plan_.job().model().context());
+  result.accuracy = static_cast<double>(state.correct) / static_cast<double>(samples);
   return result;
 }
 

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "proto/codec/codec_pair.h"
 #include "proto/failure_cause.h"
+#include "proto/model/family.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/checkpoint_writer.h"
 #include "worker/executor.h"
@@ -256,6 +257,8 @@ absl::Status SessionImpl::RunSteps() {
       ASSIGN_OR_RETURN(const EvalResult eval, executor_->RunEval(step));
       record.set_has_validation_loss(eval.has_loss);
       record.set_validation_loss(eval.loss);
+      if (eval.has_loss && IsMlp(plan_->job().model()))
+        record.set_validation_accuracy(eval.accuracy);
     }
     recorder_->Finish(std::move(record));
     if (last) break;

@@ -26,8 +26,9 @@ namespace isthmus::worker {
 struct MicroBatch {
   int32_t micro = 0;
   int64_t samples = 0;
-  int64_t positions = 0;               // context length
-  absl::Span<const uint32_t> tokens;   // first stage: samples x positions; else empty
+  int64_t positions = 0;  // context length
+  // First stage: samples x positions, of rows samples x inputs (proto/model/family.h); else empty.
+  absl::Span<const uint32_t> tokens;
   absl::Span<const uint32_t> targets;  // last stage: samples x positions; else empty
   double loss_scale = 1;   // last stage: the gradient is that of loss_scale x (sum of token losses)
   bool train = true;       // false: nothing is kept for a backward pass
@@ -36,8 +37,9 @@ struct MicroBatch {
 };
 
 struct ForwardResult {
-  Tensor activation;    // not on the last stage
-  double loss_sum = 0;  // last stage: sum of token losses in nats
+  Tensor activation;     // not on the last stage
+  double loss_sum = 0;   // last stage: sum of token losses in nats
+  int64_t correct = -1;  // last stage, a classifier's validation: samples whose class it says
   // Where MicroBatch::late_loss allowed it, a device may give the sum so: the call waits for it.
   std::function<absl::StatusOr<double>()> late_loss;
 };
@@ -63,7 +65,7 @@ struct OuterStep {  // of what replicas agreed on
   double mix = 0;         // share of the replica's own weights in those that it goes on with
 };
 
-// A tensor as checkpoints have it: fp32, with Hugging Face's GPT-2 names.
+// A tensor as checkpoints have it: fp32; of a GPT-2 with Hugging Face's names.
 struct StageTensor {
   enum Kind {
     kWeight,         // NAME

@@ -482,11 +482,8 @@ int RunExport(const ClientOptions& client, const ExportOptions& options, Console
     console->Out(absl::StrCat(
         "wrote ", options.dir, ": weights of ", Printable(job->job_id()), " at step ", fetched.step,
         " (", FormatBytes(static_cast<double>(fetched.bytes)), ") and config.json\n",
-        Printable(tokenizer->note), "\n",
-        "load it: transformers.GPT2LMHeadModel.from_pretrained(\"", options.dir, "\")\n"));
-    if (!tokenizer->origin.empty())
-      console->Out(
-          absl::StrCat("try it: isthmus generate ", options.dir, " \"Once upon a time\"\n"));
+        tokenizer->note.empty() ? "" : absl::StrCat(Printable(tokenizer->note), "\n"),
+        LoadWords(model, options.dir, !tokenizer->origin.empty())));
   }
   return kExitOk;
 }

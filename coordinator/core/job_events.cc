@@ -157,6 +157,7 @@ void JobTable::KeepRecord(Job* job, MergedStep merged, int64_t unix_ms) {
   if (m.has_validation_loss()) {
     s.set_has_validation_loss(true);
     s.set_validation_loss(m.validation_loss());
+    if (m.has_validation_accuracy()) s.set_validation_accuracy(m.validation_accuracy());
   }
   job->recent.push_back({++job->last_record, m});
   if (static_cast<int>(job->recent.size()) > kRecentRecords) job->recent.pop_front();

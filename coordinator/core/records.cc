@@ -22,6 +22,7 @@ JobRecord Merge(const std::map<int, StepRecord>& stages) {
     if (r.has_validation_loss()) {
       out.set_has_validation_loss(true);
       out.set_validation_loss(r.validation_loss());
+      if (r.has_validation_accuracy()) out.set_validation_accuracy(r.validation_accuracy());
     }
     out.set_tokens(std::max(out.tokens(), r.tokens()));
     out.set_step_s(std::max(out.step_s(), r.step_s()));

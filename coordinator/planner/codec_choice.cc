@@ -60,6 +60,7 @@ std::string NoDelta(const CodecQuestion& q) {
 }
 
 std::string NoPredict(const CodecQuestion& q) {
+  if (!q.token_ids) return "no predict: rows have no token ids";
   if (q.states_fit && q.table_bytes <= q.free_bytes) return "";
   return absl::StrCat("no predict: its tables take up to ", FormatBytes(q.table_bytes), ", ",
                       FormatBytes(q.free_bytes), " are free");

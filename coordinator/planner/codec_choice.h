@@ -82,6 +82,7 @@ struct CodecQuestion {
   double first_visits = 1;   // their share (cost_model.h)
   bool buffers_fit = false;  // delta buffers at both ends
   int64_t vocabulary = 0;    // for the words
+  bool token_ids = true;     // false: samples have none (proto/model/family.h)
   int64_t table_bytes = 0;   // at most, of the predicts of a daemon
   int64_t free_bytes = 0;    // of memory, at the end that has less
   bool states_fit = true;    // false: codecs without state alone are compared

@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "base/status.h"
 #include "proto/data/data_files.h"
+#include "proto/model/family.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -23,7 +24,7 @@ struct JobFiles {
   std::vector<const DataFile*> train, validation;  // validation: with shards of their own
 };
 
-bool AsTokens(const JobSpec& job) { return job.data().format() == "tokens"; }
+bool AsTokens(const JobSpec& job) { return IsOfIds(job.data().format()); }
 
 int64_t Tokens(const JobSpec& job, const DataFile& file) {
   if (!AsTokens(job)) return file.bytes();
@@ -111,7 +112,13 @@ absl::Status CheckFile(const JobSpec& job, const NodeInfo& node, const DataFile&
   if (!file.problem().empty() && (AsTokens(job) || !plain)) return bad(file.problem());
   if (!plain) return bad(absl::StrCat("it is ", file.format(), ", not ", job.data().format()));
   if (!AsTokens(job) || TokenBytes(file.format()) == 0) return absl::OkStatus();
+  if (const std::string problem = NoWholeRows(file.tokens(), SampleShapeOf(job.model()));
+      !problem.empty())
+    return bad(problem);
   if (file.highest_id() < job.model().vocabulary()) return absl::OkStatus();
+  if (IsMlp(job.model()))
+    return bad(absl::StrCat("it holds ", file.highest_id(), ", and a row's values are below ",
+                            kRowValues));
   return bad(absl::StrCat(TokenWords(file.highest_id()), " is beyond model.vocabulary (",
                           job.model().vocabulary(),
                           "): raise it, or use the data's own tokeniser"));
@@ -203,11 +210,11 @@ absl::StatusOr<DataSize> CountSamples(const JobSpec& job, const NodeInfo& node) 
     for (const DataFile* file : *list) RETURN_IF_ERROR(CheckFile(job, node, *file));
   }
   if (!files.known) return size;
-  const int64_t context = job.model().context();
+  const SampleShape shape = SampleShapeOf(job.model());
   const int64_t tokens = Tokens(job, files.train);
-  const SampleCounts counts =
-      files.validation.empty() ? CutSamples(tokens, context, job.data().validation_share())
-                               : CutOwnValidation(tokens, Tokens(job, files.validation), context);
+  const SampleCounts counts = files.validation.empty()
+                                  ? CutSamples(tokens, shape, job.data().validation_share())
+                                  : CutOwnValidation(tokens, Tokens(job, files.validation), shape);
   size.known = true;
   size.train_samples = counts.train;
   size.validation_samples = counts.validation;
@@ -215,9 +222,10 @@ absl::StatusOr<DataSize> CountSamples(const JobSpec& job, const NodeInfo& node) 
   size.read_as = ReadAs(job, files);
   size.doubt = Doubt(job, node, files);
   if (size.train_samples < job.recipe().global_batch()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        Where(job, node), " has ", size.train_samples, " training samples of context ", context,
-        "; one step needs recipe.global_batch = ", job.recipe().global_batch()));
+    return absl::InvalidArgumentError(
+        absl::StrCat(Where(job, node), " has ", size.train_samples, " training samples",
+                     shape.rows() ? "" : absl::StrCat(" of context ", shape.stride),
+                     "; one step needs recipe.global_batch = ", job.recipe().global_batch()));
   }
   size.passes =
       static_cast<double>(job.recipe().steps()) * job.recipe().global_batch() / size.train_samples;

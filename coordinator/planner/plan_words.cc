@@ -14,6 +14,7 @@
 #include "proto/codec/codec_text.h"
 #include "proto/data/data_files.h"
 #include "proto/job/job_defaults.h"
+#include "proto/model/family.h"
 #include "proto/model/model_cost.h"
 #include "proto/plan/groups.h"
 #include "proto/plan/overlap.h"
@@ -69,12 +70,19 @@ class Words {
   void Explain() {
     const JobSpec& job = in_.job;
     const int micros = Micros(job);
-    Say(absl::StrCat("model: ", job.model().layers(), " layers x ", job.model().hidden(),
-                     " channels, ", FormatCount(ParameterCount(job.model())), " parameters",
-                     IsTied(job.model()) ? "" : ", head and embedding apart", "; a step is ",
-                     micros, micros == 1 ? " micro-batch of " : " micro-batches of ",
-                     job.recipe().micro_batch(), " samples x ", job.model().context(),
-                     " positions"));
+    const ModelSpec& model = job.model();
+    const std::string parameters = FormatCount(ParameterCount(model));
+    const std::string shape =
+        IsMlp(model)
+            ? absl::StrCat(model.inputs(), " values, ", model.layers(), " hidden layers x ",
+                           model.hidden(), " units, ", model.classes(), " classes, ", parameters,
+                           " parameters")
+            : absl::StrCat(model.layers(), " layers x ", model.hidden(), " channels, ", parameters,
+                           " parameters", IsTied(model) ? "" : ", head and embedding apart");
+    Say(absl::StrCat("model: ", shape, "; a step is ", micros,
+                     micros == 1 ? " micro-batch of " : " micro-batches of ",
+                     job.recipe().micro_batch(), " samples",
+                     IsMlp(model) ? "" : absl::StrCat(" x ", model.context(), " positions")));
     if (data_.known) {
       Say(absl::StrCat("data: ", data_.read_as, data_.read_as.empty() ? "" : "; ",
                        data_.train_samples, " training samples; ", job.recipe().steps(),
@@ -353,7 +361,7 @@ class Words {
       Warn(data_.validation_files.empty()
                ? "no samples are left for validation: data.validation_share is too small"
                : absl::StrCat("no samples for validation: ", data_.validation_files,
-                              " is shorter than model.context"));
+                              " holds less than one sample"));
   }
 
   // One replica validates and all store one checkpoint; the rest is said of each chain.

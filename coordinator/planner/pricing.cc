@@ -15,6 +15,7 @@
 #include "coordinator/planner/step_time.h"
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
+#include "proto/model/family.h"
 #include "proto/model/model_cost.h"
 #include "proto/plan/overlap.h"
 
@@ -110,6 +111,7 @@ CodecQuestion Question(const JobSpec& job, const Placement& p, int boundary, boo
   q.table_bytes = TableBytes(job, boundary > 0 || boundary + 1 < last ? 2 : 1);
   q.free_bytes = FreeBytes(p, boundary);
   q.states_fit = states_fit;
+  q.token_ids = !IsMlp(job.model());
   return q;
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/core/format.h"
 #include "coordinator/planner/reduction_cost.h"
+#include "proto/model/family.h"
 #include "proto/plan/deal.h"
 
 namespace isthmus::coordinator {
@@ -172,7 +173,8 @@ std::string SubnetworkWords(const JobSpec& job, const Layout& layout) {
   const std::string dealt =
       FormatBytes(4 * DealtParameters(model, 0, model.layers(), layout.chain().slice));
   return absl::StrCat(
-      "subnetworks: each replica trains a slice of the heads and hidden units, dealt anew after ",
+      "subnetworks: each replica trains a slice of the ",
+      IsMlp(model) ? "hidden units of each layer" : "heads and hidden units", ", dealt anew after ",
       steps, " steps: ", absl::StrJoin(slices, ", "), ", by speed and memory. Of ",
       FormatBytes(4 * ParameterCount(model)), " of weights ", dealt,
       " are dealt, and go straight to who holds them next; the mean of the others is taken",

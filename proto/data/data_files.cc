@@ -13,7 +13,9 @@
 namespace isthmus {
 namespace {
 
-int64_t Samples(int64_t tokens, int64_t context) { return tokens > 0 ? (tokens - 1) / context : 0; }
+int64_t Samples(int64_t tokens, const SampleShape& shape) {
+  return tokens < shape.ids ? 0 : (tokens - shape.ids) / shape.stride + 1;
+}
 
 }  // namespace
 
@@ -70,16 +72,25 @@ bool IsValidationShard(absl::string_view name) {
   return false;
 }
 
-SampleCounts CutSamples(int64_t tokens, int64_t context, double validation_share) {
-  const int64_t samples = Samples(tokens, context);
+SampleCounts CutSamples(int64_t tokens, const SampleShape& shape, double validation_share) {
+  const int64_t samples = Samples(tokens, shape);
   SampleCounts counts;
   counts.validation = static_cast<int64_t>(static_cast<double>(samples) * validation_share);
   counts.train = samples - counts.validation;
   return counts;
 }
 
-SampleCounts CutOwnValidation(int64_t train_tokens, int64_t validation_tokens, int64_t context) {
-  return {Samples(train_tokens, context), Samples(validation_tokens, context)};
+SampleCounts CutOwnValidation(int64_t train_tokens, int64_t validation_tokens,
+                              const SampleShape& shape) {
+  return {Samples(train_tokens, shape), Samples(validation_tokens, shape)};
 }
+
+std::string NoWholeRows(int64_t tokens, const SampleShape& shape) {
+  if (!shape.rows() || tokens % shape.stride == 0) return "";
+  return absl::StrCat("it has ", tokens, " ids, no whole number of rows of ", shape.stride,
+                      ", which are model.inputs values and a class each");
+}
+
+bool IsOfIds(absl::string_view format) { return format == "tokens" || format == "rows"; }
 
 }  // namespace isthmus

@@ -41,15 +41,32 @@ bool IsShard(absl::string_view name);  // by its ending, .bin
 // fineweb_val_000000.bin): in a directory of shards these are the validation set.
 bool IsValidationShard(absl::string_view name);
 
-// Sample i of a text covers tokens [i * context, (i + 1) * context], its targets shifted by one.
+// How samples lie in the data: each has `ids` of them, and begins `stride` after the one before.
+struct SampleShape {
+  int64_t ids = 0, stride = 0;
+
+  // Sample i of a text covers tokens [i * context, (i + 1) * context], its targets shifted by one.
+  static SampleShape OfText(int64_t context) { return {context + 1, context}; }
+  // A row: its values, then its class.
+  static SampleShape OfRows(int64_t inputs) { return {inputs + 1, inputs + 1}; }
+  bool rows() const { return ids == stride; }
+};
+
 struct SampleCounts {
   int64_t train = 0;
   int64_t validation = 0;
 };
 // The last `validation_share` of the samples are for validation.
-SampleCounts CutSamples(int64_t tokens, int64_t context, double validation_share);
+SampleCounts CutSamples(int64_t tokens, const SampleShape& shape, double validation_share);
 // Validation has its own tokens.
-SampleCounts CutOwnValidation(int64_t train_tokens, int64_t validation_tokens, int64_t context);
+SampleCounts CutOwnValidation(int64_t train_tokens, int64_t validation_tokens,
+                              const SampleShape& shape);
+
+// Why `tokens` of a file are no rows; empty: they are.
+std::string NoWholeRows(int64_t tokens, const SampleShape& shape);
+
+// data.format says that the files are shards of ids, as "rows" are.
+bool IsOfIds(absl::string_view format);
 
 }  // namespace isthmus
 

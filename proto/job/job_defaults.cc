@@ -18,6 +18,7 @@
 #include "proto/codec/codec_text.h"
 #include "proto/data/data_files.h"
 #include "proto/job/job_limits.h"
+#include "proto/job/mlp_job.h"
 #include "proto/job/phases.h"
 #include "proto/job/subnetworks.h"
 
@@ -81,9 +82,10 @@ absl::Status CheckCodec(absl::string_view field, const std::string& text, bool m
 
 // `format_known`: of the data; the default vocabulary follows from it.
 void ValidateModel(const ModelSpec& m, bool format_known, Errors* errors) {
-  errors->Add(CheckOneOf("model.family", m.family(), {"gpt2"}));
+  errors->Add(CheckOneOf("model.family", m.family(), {kGpt2, kMlp}));
   errors->Add(CheckRange("model.layers", m.layers(), 1, 1000));
   errors->Add(CheckRange("model.hidden", m.hidden(), 1, kMaxHidden));
+  if (IsMlp(m)) return;  // FamilyErrors has the rest
   const bool heads_ok = errors->Add(CheckRange("model.heads", m.heads(), 1, kMaxHeads));
   errors->Add(CheckRange("model.context", m.context(), 1, 65536));
   if (format_known || m.has_vocabulary())
@@ -364,12 +366,14 @@ void FillDefaults(JobSpec* job) {
   if (!(message)->has_##field()) (message)->set_##field(value)
   DEFAULT(job, seed, 1);
   DataSpec* d = job->mutable_data();
-  DEFAULT(d, format, absl::EndsWith(d->path(), ".bin") ? "tokens" : "bytes");
   DEFAULT(d, validation_share, 0.05);
   ModelSpec* m = job->mutable_model();
-  DEFAULT(m, family, "gpt2");
+  DEFAULT(m, family, kGpt2);
+  const bool mlp = IsMlp(*m);
+  DEFAULT(d, format, mlp ? "rows" : absl::EndsWith(d->path(), ".bin") ? "tokens" : "bytes");
+  if (mlp) FillMlpDefaults(m);
   if (d->format() == "bytes") DEFAULT(m, vocabulary, 256);
-  if (m->init_from().empty()) DEFAULT(m, norm_epsilon, kNormEpsilon);
+  if (m->init_from().empty() && !mlp) DEFAULT(m, norm_epsilon, kNormEpsilon);
   DEFAULT(m, tied, true);
   RecipeSpec* r = job->mutable_recipe();
   const bool phased = !job->phases().empty();  // each has a schedule of its own
@@ -435,8 +439,6 @@ void RefuseUnbuilt(const JobSpec& job, Errors* errors) {
         absl::StrCat(field, ": this version does not have it yet; leave it out")));
   };
   const StrategySpec& s = job.strategy();
-  refuse(job.model().has_inputs(), "model.inputs");
-  refuse(job.model().has_classes(), "model.classes");
   refuse(s.has_cells(), "strategy.cells");
   refuse(s.has_cell_rounds(), "strategy.cell_rounds");
 }
@@ -445,7 +447,8 @@ std::vector<absl::Status> JobErrors(const JobSpec& job) {
   std::vector<absl::Status> list;
   Errors errors(&list);
   errors.Add(ValidateName(job.name()));
-  const absl::Status format = CheckOneOf("data.format", job.data().format(), {"bytes", "tokens"});
+  const absl::Status format =
+      CheckOneOf("data.format", job.data().format(), {"bytes", "tokens", "rows"});
   ValidateModel(job.model(), format.ok(), &errors);
   errors.Add(CheckDataPath(job.data().path()));
   errors.Add(format);
@@ -457,6 +460,7 @@ std::vector<absl::Status> JobErrors(const JobSpec& job) {
   ValidateRecipe(job.recipe(), !job.phases().empty(), &errors);
   ValidateOptimizer(job.recipe(), job.strategy(), &errors);
   ValidateStrategy(job.strategy(), job.model().layers(), &errors);
+  for (absl::Status& error : FamilyErrors(job)) errors.Add(std::move(error));
   for (absl::Status& error : SubnetworkErrors(job)) errors.Add(std::move(error));
   ValidateCompression(job.compression(), job.model().hidden(), job.strategy().stages(), &errors);
   if (job.compression().backward_when() == "epilogue" && job.strategy().schedule() == "overlap") {

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "proto/job.pb.h"
+#include "proto/model/family.h"
 
 namespace isthmus {
 
@@ -26,7 +27,9 @@ inline constexpr char kAdamW[] = "adamw", kQuantizedAdam[] = "quantized_adam";
 double NormEpsilon(const ModelSpec& model);
 // The head shares the token embedding's weights: model.tied, and so it is where the job says
 // nothing.
-inline bool IsTied(const ModelSpec& model) { return !model.has_tied() || model.tied(); }
+inline bool IsTied(const ModelSpec& model) {
+  return !IsMlp(model) && (!model.has_tied() || model.tied());
+}
 constexpr double kMinNormEpsilon = 1e-12, kMaxNormEpsilon = 1;
 
 // InvalidArgument names the first field that is missing or out of range, its value, and what is

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/suggest.h"
 #include "proto/codec/codec_text.h"
+#include "proto/model/family.h"
 #include "proto/plan/deal.h"
 
 namespace isthmus {
@@ -36,17 +37,27 @@ std::vector<absl::Status> SubnetworkErrors(const JobSpec& job) {
              "0 without strategy.subnetworks: then every layer is whole");
     return errors;
   }
-  const int heads = job.model().heads(), layers = job.model().layers();
-  if (s.replicas() < 2 || s.replicas() > heads) {
-    refuse(
-        "strategy.replicas", s.replicas(),
-        absl::StrCat("from 2 to ", heads, " with strategy.subnetworks: the slice of each replica ",
-                     "has at least one head of each layer (model.heads)"));
+  const int layers = job.model().layers();
+  const bool mlp = IsMlp(job.model());
+  const int most = mlp ? std::min(job.model().hidden(), 256) : job.model().heads();
+  if (s.replicas() < 2 || s.replicas() > most) {
+    refuse("strategy.replicas", s.replicas(),
+           absl::StrCat(
+               "from 2 to ", most, " with strategy.subnetworks: the slice of each replica ",
+               "has at least one ",
+               mlp ? "unit of each layer (model.hidden)" : "head of each layer (model.heads)"));
   }
+  if (mlp && s.stages() != 1)
+    refuse(
+        "strategy.stages", s.stages(),
+        "1 with strategy.subnetworks and model.family mlp: a daemon has its slice of all layers");
+  if (mlp && s.whole_layers() != 0)
+    refuse("strategy.whole_layers", s.whole_layers(),
+           "0 with model.family mlp: every layer is dealt");
   if (s.local_steps() < 2)
     refuse("strategy.local_steps", s.local_steps(),
            "2 or more with strategy.subnetworks: the steps between two deals, such as 50");
-  if (s.whole_layers() < 0 || 2 * int64_t{s.whole_layers()} >= layers) {
+  if (!mlp && (s.whole_layers() < 0 || 2 * int64_t{s.whole_layers()} >= layers)) {
     refuse("strategy.whole_layers", s.whole_layers(),
            absl::StrCat("from 0 to ", std::max(0, (layers - 1) / 2), " with model.layers ", layers,
                         ": at least one layer is left to deal"));

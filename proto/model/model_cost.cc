@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "proto/job/job_defaults.h"
+#include "proto/model/family.h"
 
 namespace isthmus {
 namespace {
@@ -20,9 +21,40 @@ constexpr int64_t kSharedVectors = 6;
 constexpr double kNormOps = 8;
 constexpr double kSoftmaxOps = 5;
 constexpr double kGeluOps = 20;
+constexpr double kReluOps = 2;
 
 double Tokens(const ModelSpec& m, int64_t samples) {
   return static_cast<double>(samples) * m.context();
+}
+
+// A layer of an MLP with `in` values and `out` units; kept are its inputs and outputs.
+PartCost Dense(int64_t samples, double in, double out, double ops) {
+  const double n = static_cast<double>(samples);
+  PartCost cost;
+  cost.forward_flops = n * out * (2 * in + ops);
+  cost.backward_flops = n * out * (4 * in + ops);
+  cost.parameters = static_cast<int64_t>(std::llround((in + 1) * out));
+  cost.activation_bytes = static_cast<int64_t>(4 * n * (in + out));
+  cost.transient_bytes = static_cast<int64_t>(4 * n * 2 * (in + out));
+  return cost;
+}
+
+// A hidden layer. No gradient goes to the first one's inputs.
+PartCost HiddenCost(const ModelSpec& m, int layer, int64_t samples, double share) {
+  const double in = static_cast<double>(WidthInto(m, layer)) * (layer == 0 ? 1 : share);
+  PartCost cost = Dense(samples, in, share * m.hidden(), kReluOps);
+  if (layer == 0) cost.backward_flops -= static_cast<double>(samples) * share * m.hidden() * 2 * in;
+  return cost;
+}
+
+// Of what a slice of an MLP holds, weights that rest: of its units those from units that it has
+// not.
+int64_t RestingParameters(const ModelSpec& m, int first_layer, int end_layer,
+                          const SliceShare& slice) {
+  double parameters = 0;
+  for (int layer = std::max(1, first_layer); IsMlp(m) && layer < end_layer; ++layer)
+    if (slice.Deals(m, layer)) parameters += slice.share * m.hidden() * m.hidden();
+  return static_cast<int64_t>(parameters);
 }
 
 }  // namespace
@@ -38,6 +70,12 @@ PartCost& PartCost::operator+=(const PartCost& other) {
 }
 
 PartCost EmbeddingCost(const ModelSpec& m, int64_t samples) {
+  if (IsMlp(m)) {
+    PartCost rows;
+    rows.forward_flops = static_cast<double>(samples * m.inputs());
+    rows.activation_bytes = samples * m.inputs() * 8;  // values as int64
+    return rows;
+  }
   const double tokens = Tokens(m, samples), hidden = m.hidden();
   PartCost cost;
   cost.forward_flops = 2 * tokens * hidden;
@@ -50,6 +88,7 @@ PartCost EmbeddingCost(const ModelSpec& m, int64_t samples) {
 }
 
 PartCost BlockCost(const ModelSpec& m, int64_t samples, double share, bool recompute) {
+  if (IsMlp(m)) return HiddenCost(m, 1, samples, share);
   const double tokens = Tokens(m, samples), h = m.hidden(), context = m.context();
   const double scores = share * tokens * context * m.heads();
   const double matrix =
@@ -77,7 +116,8 @@ PartCost BlockCost(const ModelSpec& m, int64_t samples, double share, bool recom
   return cost;
 }
 
-PartCost HeadCost(const ModelSpec& m, int64_t samples) {
+PartCost HeadCost(const ModelSpec& m, int64_t samples, double share) {
+  if (IsMlp(m)) return Dense(samples, share * m.hidden(), m.classes(), kSoftmaxOps);
   const double tokens = Tokens(m, samples), h = m.hidden(), vocabulary = m.vocabulary();
   const double matrix = 2 * tokens * h * vocabulary;
   const double elementwise = tokens * (h * kNormOps + vocabulary * kSoftmaxOps);
@@ -96,11 +136,16 @@ PartCost StageCost(const ModelSpec& m, int first_layer, int end_layer, int64_t s
   PartCost cost;
   const PartCost block = BlockCost(m, samples, 1, recompute),
                  dealt = BlockCost(m, samples, slice.share, recompute);
-  for (int layer = first_layer; layer < end_layer; ++layer)
+  for (int layer = first_layer; layer < end_layer; ++layer) {
+    if (IsMlp(m) && layer == 0) {
+      cost += HiddenCost(m, 0, samples, slice.Deals(m, 0) ? slice.share : 1);
+      continue;
+    }
     cost += slice.Deals(m, layer) ? dealt : block;
+  }
   if (first_layer == 0) cost += EmbeddingCost(m, samples);
   if (end_layer == m.layers()) {
-    cost += HeadCost(m, samples);
+    cost += HeadCost(m, samples, slice.Deals(m, end_layer - 1) ? slice.share : 1);
     if (first_layer != 0 && IsTied(m)) cost.parameters += int64_t{m.vocabulary()} * m.hidden();
   }
   return cost;
@@ -108,8 +153,16 @@ PartCost StageCost(const ModelSpec& m, int first_layer, int end_layer, int64_t s
 
 int64_t DealtParameters(const ModelSpec& m, int first_layer, int end_layer,
                         const SliceShare& slice) {
-  const int64_t block = BlockCost(m, 1).parameters - kSharedVectors * m.hidden();
   int64_t parameters = 0;
+  if (IsMlp(m)) {
+    for (int layer = first_layer; layer < end_layer; ++layer) {
+      if (!slice.Deals(m, layer)) continue;
+      parameters += HiddenCost(m, layer, 1, 1).parameters;
+      if (layer + 1 == m.layers()) parameters += int64_t{m.hidden()} * m.classes();
+    }
+    return parameters;
+  }
+  const int64_t block = BlockCost(m, 1).parameters - kSharedVectors * m.hidden();
   for (int layer = first_layer; layer < end_layer; ++layer)
     parameters += slice.Deals(m, layer) ? block : 0;
   return parameters;
@@ -122,13 +175,19 @@ int64_t StageMemoryBytes(const ModelSpec& m, int first_layer, int end_layer, int
   const PartCost cost = StageCost(m, first_layer, end_layer, samples, slice, recompute);
   const int64_t edges = 2 * 4 * BoundaryElements(m, samples);  // the copy at either edge
   const int64_t whole = slice.gathers ? 4 * DealtParameters(m, first_layer, end_layer, slice) : 0;
-  return kTrainedCopies * cost.parameter_bytes() + whole +
+  const int64_t resting = 4 * RestingParameters(m, first_layer, end_layer, slice);
+  return kTrainedCopies * cost.parameter_bytes() + whole + resting +
          std::max(1, micros_in_flight) * (cost.activation_bytes + edges) + cost.transient_bytes;
 }
 
 int64_t CardMemoryBytes(const ModelSpec& m, bool bf16, int first_layer, int end_layer,
                         int64_t samples, int micros_in_flight, const SliceShare& slice,
                         bool recompute) {
+  if (IsMlp(m)) {
+    const int64_t copies =
+        bf16 ? StageCost(m, first_layer, end_layer, samples, slice).parameter_bytes() : 0;
+    return copies + StageMemoryBytes(m, first_layer, end_layer, samples, micros_in_flight, slice);
+  }
   // Of a position and channel: inputs of both norms, fp32; their outputs, Q, K, V, attention's
   // output and the MLP's two wide tensors, in the precision of products.
   const auto kept = [bf16](double share) { return 8 + (bf16 ? 2 : 4) * (2 + share * (3 + 1 + 8)); };

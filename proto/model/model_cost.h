@@ -1,4 +1,4 @@
-// What a GPT-2 costs, part by part: floating-point operations, parameters, bytes kept for the
+// What a model costs, part by part: floating-point operations, parameters, bytes kept for the
 // backward pass. The planner balances stages with it; the reference block
 // (worker/engine/reference_block.h) turns operations into seconds. Counted: matrix products (2 per
 // multiply-add) and, with a weight of 1, the elementwise work around them. Thread: pure functions.
@@ -38,14 +38,16 @@ struct SliceShare {
 };
 
 // `samples` is the micro-batch. `model` has its vocabulary set.
-PartCost EmbeddingCost(const ModelSpec& model, int64_t samples);  // token and position embeddings
-// One transformer block, of whose heads and hidden units `share` is held. `recompute`:
-// recipe.recompute, here and below.
+// Token and position embeddings; of an MLP the values of its rows.
+PartCost EmbeddingCost(const ModelSpec& model, int64_t samples);
+// One transformer block, of whose heads and hidden units `share` is held. Of an MLP a hidden layer
+// behind another one, of whose units `share` is held both times. `recompute`: recipe.recompute,
+// here and below.
 PartCost BlockCost(const ModelSpec& model, int64_t samples, double share = 1,
                    bool recompute = false);
-PartCost HeadCost(
-    const ModelSpec& model,
-    int64_t samples);  // final norm, head, loss; of a tied one the embedding is not a parameter
+// Final norm, head, loss; of a tied one the embedding is not a parameter. Of an MLP the output
+// layer, of whose inputs `share` is held.
+PartCost HeadCost(const ModelSpec& model, int64_t samples, double share = 1);
 
 // Blocks [first_layer, end_layer), with the embedding if first_layer is 0 and the head if end_layer
 // is model.layers. The last of several stages counts the parameters of its copy of the tied

@@ -1,6 +1,7 @@
 #include "proto/model/stage_shapes.h"
 
 #include "proto/job/job_defaults.h"
+#include "proto/model/family.h"
 
 namespace isthmus {
 namespace {
@@ -27,10 +28,26 @@ void AddBlock(int64_t h, bool dealt, std::vector<TensorDims>* out) {
   AddLinear(4 * h, h, out);
 }
 
+// What is dealt goes with the units: all but the last bias.
+LayerTensors MlpLayers(const ModelSpec& model, int first_layer, int end_layer,
+                       const std::function<bool(int layer)>& dealt) {
+  LayerTensors layers(end_layer - first_layer);
+  for (int layer = first_layer; layer < end_layer; ++layer) {
+    const bool whole = dealt == nullptr || !dealt(layer);
+    std::vector<TensorDims>& out = layers[layer - first_layer];
+    if (whole) AddLinear(WidthInto(model, layer), model.hidden(), &out);
+    if (layer + 1 < model.layers()) continue;
+    if (whole) out.push_back({1, model.hidden(), model.classes()});
+    out.push_back({1, 1, model.classes()});
+  }
+  return layers;
+}
+
 }  // namespace
 
 LayerTensors StageLayers(const ModelSpec& model, int first_layer, int end_layer,
                          const std::function<bool(int layer)>& dealt) {
+  if (IsMlp(model)) return MlpLayers(model, first_layer, end_layer, dealt);
   const int64_t h = model.hidden();
   const bool last = end_layer == model.layers(), tied = IsTied(model);
   LayerTensors layers(end_layer - first_layer);

@@ -1,5 +1,6 @@
-// The shapes of the tensors of a GPT-2's stage, in the order in which the engine has them
-// (worker/engine/gpt2_parameters.h): for codecs that work by matrix, and for parts of a stage.
+// The shapes of the tensors of a stage, in the order in which the engine has them
+// (worker/engine/gpt2_parameters.h, mlp.h): for codecs that work by matrix, and for parts of a
+// stage.
 // Thread: pure functions.
 #ifndef ISTHMUS_PROTO_MODEL_STAGE_SHAPES_H_
 #define ISTHMUS_PROTO_MODEL_STAGE_SHAPES_H_
@@ -18,9 +19,10 @@ namespace isthmus {
 // Each is {1, rows, columns}; a vector has one row.
 std::vector<TensorDims> StageShapes(const ModelSpec& model, int first_layer, int end_layer);
 
-// Tensors of a stage, layer by layer: the embeddings go with the first layer, the final norm with
-// the last one. Of blocks that are dealt to subnetworks (proto/plan/deal.h) what all of them share:
-// norms, and the biases of the two projections onto the residual stream.
+// Tensors of a stage, layer by layer (an MLP's output with the last): the embeddings go with the
+// first layer, the final norm with the last one. Of blocks that are dealt to subnetworks
+// (proto/plan/deal.h) what all of them share: norms, and the biases of the two projections onto the
+// residual stream.
 using LayerTensors = std::vector<std::vector<TensorDims>>;
 LayerTensors StageLayers(const ModelSpec& model, int first_layer, int end_layer,
                          const std::function<bool(int layer)>& dealt = nullptr);

@@ -43,6 +43,17 @@ std::vector<int> Both(const std::vector<int>& a, const std::vector<int>& b) {
   return both;
 }
 
+int64_t MlpElements(const ModelSpec& model, const Slice& slice) {
+  int64_t elements = 0;
+  for (int layer = 0; layer < static_cast<int>(slice.size()); ++layer) {
+    if (!slice[layer].dealt) continue;
+    const int64_t a_unit =
+        WidthInto(model, layer) + 1 + (layer + 1 == model.layers() ? model.classes() : 0);
+    elements += static_cast<int64_t>(slice[layer].units.size()) * a_unit;
+  }
+  return elements;
+}
+
 absl::Status Wrong(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("subnetworks: ", what));
 }
@@ -78,13 +89,17 @@ bool IsWhole(const DealPlan& deal, const ModelSpec& model, int layer) {
 
 LayerSlice SliceOfLayer(const DealPlan& deal, const ModelSpec& model, int layer, int64_t round,
                         int slice) {
-  if (IsWhole(deal, model, layer)) return {false, AllOf(model.heads()), AllOf(UnitsOf(model))};
+  if (IsWhole(deal, model, layer)) return {false, AllOf(HeadsOf(model)), AllOf(UnitsOf(model))};
   const std::vector<double> shares = SharesOf(deal);
   const auto stream = [&](uint64_t what) {
     return RandomBits(static_cast<uint64_t>(round), static_cast<uint64_t>(layer), what);
   };
-  return {true, Part(deal.seed(), stream(1), DealCounts(model.heads(), shares), slice),
-          Part(deal.seed(), stream(2), DealCounts(UnitsOf(model), shares), slice)};
+  LayerSlice held;
+  held.dealt = true;
+  if (HeadsOf(model) > 0)
+    held.heads = Part(deal.seed(), stream(1), DealCounts(HeadsOf(model), shares), slice);
+  held.units = Part(deal.seed(), stream(2), DealCounts(UnitsOf(model), shares), slice);
+  return held;
 }
 
 Slice SliceOf(const Plan& plan, int rank, int64_t round) {
@@ -102,7 +117,7 @@ Slice WholeOf(const Plan& plan, int rank) {
   Slice slice;
   for (int layer = r.first_layer(); layer < r.end_layer(); ++layer)
     slice.push_back(
-        {!IsWhole(plan.deal(), model, layer), AllOf(model.heads()), AllOf(UnitsOf(model))});
+        {!IsWhole(plan.deal(), model, layer), AllOf(HeadsOf(model)), AllOf(UnitsOf(model))});
   return slice;
 }
 
@@ -116,6 +131,7 @@ Slice Common(const Slice& a, const Slice& b) {
 }
 
 int64_t SliceElements(const ModelSpec& model, const Slice& slice) {
+  if (IsMlp(model)) return MlpElements(model, slice);
   const int64_t hidden = model.hidden(), width = hidden / model.heads();
   int64_t elements = 0;
   for (const LayerSlice& layer : slice) {
@@ -188,9 +204,14 @@ absl::Status CheckDeal(const Plan& plan) {
   const int slices = deal.shares_size();
   if (slices != plan.replicas_size())
     return Wrong(absl::StrCat(slices, " slices for ", plan.replicas_size(), " replicas"));
-  if (slices > model.heads())
+  if (!IsMlp(model) && slices > model.heads())
     return Wrong(
         absl::StrCat(slices, " slices, and a layer has ", model.heads(), " heads (model.heads)"));
+  if (IsMlp(model) && slices > model.hidden())
+    return Wrong(
+        absl::StrCat(slices, " slices, and a layer has ", model.hidden(), " units (model.hidden)"));
+  if (IsMlp(model) && (StagesOf(plan) != 1 || deal.whole_layers() != 0))
+    return Wrong("an MLP's replicas are one stage each, and all of its layers are dealt");
   if (deal.whole_layers() < 0 || 2 * int64_t{deal.whole_layers()} >= model.layers())
     return Wrong(absl::StrCat(deal.whole_layers(), " first and last layers are whole of ",
                               model.layers(), ": none is left to deal"));

@@ -1,8 +1,8 @@
 // Independent subnetwork training (Yuan et al., VLDB 2022; for transformers in attention heads and
-// hidden units of the MLPs): who holds what in a round. A round is strategy.local_steps steps. In
-// each round and layer a permutation, a function of the deal's seed alone, gives every head and
-// every unit to exactly one slice; a slice has as many of them in every round. No indices travel:
-// every rank computes them. Thread: pure functions.
+// hidden units of the MLPs, for the family mlp in units): who holds what in a round. A round is
+// strategy.local_steps steps. In each round and layer a permutation, a function of the deal's seed
+// alone, gives every head and every unit to exactly one slice; a slice has as many of them in every
+// round. No indices travel: every rank computes them. Thread: pure functions.
 #ifndef ISTHMUS_PROTO_PLAN_DEAL_H_
 #define ISTHMUS_PROTO_PLAN_DEAL_H_
 
@@ -13,6 +13,7 @@
 #include "proto/codec.pb.h"
 #include "proto/codec/codec_size.h"
 #include "proto/job.pb.h"
+#include "proto/model/family.h"
 #include "proto/plan.pb.h"
 
 namespace isthmus {
@@ -30,8 +31,12 @@ struct LayerSlice {
 };
 using Slice = std::vector<LayerSlice>;  // layer by layer
 
-// Hidden units of an MLP: four times the width.
-inline int UnitsOf(const ModelSpec& model) { return 4 * model.hidden(); }
+// Hidden units of a block's MLP: four times the width. Of a layer of the family mlp: its width.
+inline int UnitsOf(const ModelSpec& model) {
+  return IsMlp(model) ? model.hidden() : 4 * model.hidden();
+}
+// Attention heads of a layer.
+inline int HeadsOf(const ModelSpec& model) { return IsMlp(model) ? 0 : model.heads(); }
 
 // `all` in parts in proportion to `shares`, by largest remainder, but at least one each.
 std::vector<int> DealCounts(int all, const std::vector<double>& shares);
@@ -50,7 +55,8 @@ Slice WholeOf(const Plan& plan, int rank);
 Slice Common(const Slice& a, const Slice& b);
 // Weights of what a slice holds of its dealt layers: of a head its columns of queries, keys and
 // values with their biases, and its rows of the projection; of a unit its column, its bias, its
-// row.
+// row. Of the family mlp, where a slice is of all layers: of a unit its column from all units
+// before it, its bias, and its row of the output layer; rows of hidden layers go with columns.
 int64_t SliceElements(const ModelSpec& model, const Slice& slice);
 
 // The round that `step` is in.

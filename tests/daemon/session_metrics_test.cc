@@ -97,8 +97,10 @@ TEST(SessionMetrics, GaugesOfAJobGoWithItsSession) {
   record.set_step_s(1);
   record.set_has_loss(true);
   record.set_has_validation_loss(true);
+  record.set_validation_accuracy(0.75);
   record.add_groups()->set_group_id("tied");
   metrics.ReportStep(record);
+  EXPECT_TRUE(Shows("isthmus_validation_accuracy{job=\"first-1\"} 0.75\n"));
   EXPECT_TRUE(Shows("isthmus_validation_loss{job=\"first-1\"} 0\n"));
   SessionRunner::Running running;
   running.job_id = "first-1";

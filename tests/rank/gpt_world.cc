@@ -48,6 +48,35 @@ absl::Status TextCorpus::Read(uint32_t id, uint32_t* tokens, uint32_t* targets) 
   return absl::OkStatus();
 }
 
+absl::Status RowCorpus::Read(uint32_t id, uint32_t* values, uint32_t* classes) const {
+  const auto row = RandomBelow(seed_, 1, id, static_cast<uint64_t>(classes_));
+  if (classes != nullptr) *classes = static_cast<uint32_t>(row);
+  for (int i = 0; values != nullptr && i < inputs_; ++i) {
+    const uint64_t own = RandomBelow(seed_, 2 + row, i, 192);
+    values[i] = static_cast<uint32_t>(own + RandomBelow(seed_, 1000 + id, i, 64));
+  }
+  return absl::OkStatus();
+}
+
+WorldShape SmallMlp() {
+  WorldShape shape;
+  shape.real_stages = true;
+  shape.tied_head = false;
+  shape.layers = 3;
+  shape.hidden = 24;
+  shape.context = 1;
+  shape.inputs = 20;
+  shape.classes = 5;
+  shape.steps = 20;
+  shape.global_batch = 14;
+  shape.micro_batch = 4;
+  shape.learning_rate = 1e-2;
+  shape.eval_samples = 30;
+  shape.buffer_memory_bytes = int64_t{1} << 30;
+  shape.step_ms = 120000;
+  return shape;
+}
+
 WorldShape SmallGpt() {
   WorldShape shape;
   shape.real_stages = true;
@@ -118,6 +147,7 @@ GptRun RunWorld(const Plan& plan, const World::Options& options) {
   for (int stage = 0; stage < plan.ranks_size(); ++stage) {
     for (const StepRecord& r : world.observer(stage).records()) {
       if (r.has_validation_loss()) run.validation.push_back(r.validation_loss());
+      if (r.has_validation_accuracy()) run.accuracy.push_back(r.validation_accuracy());
       run.key_frames += r.key_frames();
       for (const DirectionBytes& d : r.directions()) {
         if (d.link_id() != "tied") run.wire_bytes += d.wire_bytes();

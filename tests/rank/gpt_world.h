@@ -30,15 +30,38 @@ class TextCorpus : public Corpus {
   const int64_t context_, validation_, samples_;
 };
 
+// Rows of `classes` classes, a function of the seed: each class has a value of its own at each
+// place, and every row its noise. The last ones are for validation.
+class RowCorpus : public Corpus {
+ public:
+  RowCorpus(int64_t rows, int inputs, int classes, int64_t validation, uint64_t seed = 1)
+      : rows_(rows), inputs_(inputs), classes_(classes), validation_(validation), seed_(seed) {}
+  int64_t train_samples() const override { return rows_ - validation_; }
+  int64_t validation_samples() const override { return validation_; }
+  int64_t context() const override { return 1; }
+  absl::Status Read(uint32_t id, uint32_t* values, uint32_t* classes) const override;
+  uint64_t fingerprint() const override { return 1; }
+
+ private:
+  const int64_t rows_;
+  const int inputs_, classes_;
+  const int64_t validation_;
+  const uint64_t seed_;
+};
+
+// An MLP of 3 hidden layers of 24 units for rows of 20 values and 5 classes.
+WorldShape SmallMlp();
+
 // A shape of 4 layers, width 32, context 16 over bytes.
 WorldShape SmallGpt();
 
 struct GptRun {
   std::vector<double> losses;  // of each step
   std::vector<double> validation;
-  int64_t wire_bytes = 0;  // of all boundaries, both directions
-  int64_t key_frames = 0;  // samples that delta codecs sent in full, at all boundaries
-  std::string weights;     // safetensors, merged over the stages
+  std::vector<double> accuracy;  // of the same passes, of a classifier
+  int64_t wire_bytes = 0;        // of all boundaries, both directions
+  int64_t key_frames = 0;        // samples that delta codecs sent in full, at all boundaries
+  std::string weights;           // safetensors, merged over the stages
 };
 
 // Ranks with the real engine; what is given outlives them.

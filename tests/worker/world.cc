@@ -15,6 +15,7 @@
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
 #include "proto/job/job_defaults.h"
+#include "proto/model/family.h"
 #include "proto/model/recipe.h"
 #include "proto/plan/actions.h"
 #include "proto/plan/deal.h"
@@ -30,10 +31,16 @@ JobSpec MakeJob(const WorldShape& s) {
   ModelSpec* m = job.mutable_model();
   m->set_layers(s.layers);
   m->set_hidden(s.hidden);
-  m->set_heads(s.heads);
-  m->set_context(s.context);
-  m->set_vocabulary(s.vocabulary);
-  m->set_tied(s.tied_head);
+  if (s.inputs > 0) {
+    m->set_family(kMlp);
+    m->set_inputs(s.inputs);
+    m->set_classes(s.classes);
+  } else {
+    m->set_heads(s.heads);
+    m->set_context(s.context);
+    m->set_vocabulary(s.vocabulary);
+    m->set_tied(s.tied_head);
+  }
   job.mutable_data()->set_path("text");
   RecipeSpec* r = job.mutable_recipe();
   r->set_steps(s.steps);
@@ -173,10 +180,11 @@ double RunPasses(Stage* stage, const Corpus& corpus, const std::vector<uint32_t>
     batch.samples = std::min<size_t>(shape.micro_batch, ids.size() - at);
     batch.positions = shape.context;
     batch.loss_scale = loss_scale;
-    std::vector<uint32_t> in(batch.samples * batch.positions), out(in.size());
+    const int64_t inputs = shape.inputs > 0 ? shape.inputs : batch.positions;
+    std::vector<uint32_t> in(batch.samples * inputs), out(batch.samples * batch.positions);
     for (int64_t i = 0; i < batch.samples; ++i) {
       const absl::Status read =
-          corpus.Read(ids[at + i], &in[i * batch.positions], &out[i * batch.positions]);
+          corpus.Read(ids[at + i], &in[i * inputs], &out[i * batch.positions]);
       if (!read.ok()) Fatal(__FILE__, __LINE__, read.message());
     }
     batch.tokens = in;

@@ -28,7 +28,8 @@ struct WorldShape {
   int hidden = 4;
   int heads = 1;
   int context = 3;
-  bool real_stages = false;  // not fakes, which have other parameters
+  int inputs = 0, classes = 0;  // not 0: an MLP, of real stages alone
+  bool real_stages = false;     // not fakes, which have other parameters
   int vocabulary = 11;
   int steps = 6;
   int global_batch = 7;

@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "proto/data/data_files.h"
 #include "proto/data/data_position.h"
+#include "proto/model/family.h"
 #include "worker/data/file_look.h"
 #include "worker/data/permutation.h"
 #include "worker/data/watched_file.h"
@@ -112,9 +113,10 @@ class FileCorpus : public Corpus {
       : all_(std::move(all)),
         validation_(std::move(validation)),
         context_(job.model().context()),
+        shape_(SampleShapeOf(job.model())),
         counts_(validation_ != nullptr
-                    ? CutOwnValidation(all_.tokens, validation_->tokens, context_)
-                    : CutSamples(all_.tokens, context_, job.data().validation_share())) {}
+                    ? CutOwnValidation(all_.tokens, validation_->tokens, shape_)
+                    : CutSamples(all_.tokens, shape_, job.data().validation_share())) {}
 
   int64_t train_samples() const override { return counts_.train; }
   int64_t validation_samples() const override { return counts_.validation; }
@@ -126,25 +128,27 @@ class FileCorpus : public Corpus {
     assert(id < counts_.train + counts_.validation);
     const bool own = validation_ != nullptr && id >= counts_.train;
     const int64_t sample = own ? id - counts_.train : id;
-    std::vector<uint32_t> all(context_ + 1);
-    RETURN_IF_ERROR(ReadTokens(own ? *validation_ : all_, sample * context_, absl::MakeSpan(all)));
+    std::vector<uint32_t> all(shape_.ids);
+    RETURN_IF_ERROR(
+        ReadTokens(own ? *validation_ : all_, sample * shape_.stride, absl::MakeSpan(all)));
     if (tokens != nullptr) std::copy(all.begin(), all.end() - 1, tokens);
-    if (targets != nullptr) std::copy(all.begin() + 1, all.end(), targets);
+    if (targets != nullptr) std::copy(all.end() - context_, all.end(), targets);
     return absl::OkStatus();
   }
 
-  // Fingerprint, and the first id beyond `vocabulary` in what is read.
-  absl::Status Scan(int64_t vocabulary) {
+  // Fingerprint, and the first id beyond the vocabulary, or class beyond the classes, in what is
+  // read.
+  absl::Status Scan(const ModelSpec& model) {
     Hasher hasher;
-    RETURN_IF_ERROR(ScanText(all_, vocabulary, &hasher));
+    RETURN_IF_ERROR(ScanText(all_, model, &hasher));
     hasher.Update(&all_.width, sizeof all_.width);
-    if (validation_ != nullptr) RETURN_IF_ERROR(ScanText(*validation_, vocabulary, &hasher));
+    if (validation_ != nullptr) RETURN_IF_ERROR(ScanText(*validation_, model, &hasher));
     fingerprint_ = hasher.Digest();
     return absl::OkStatus();
   }
 
  private:
-  absl::Status ScanText(const Text& text, int64_t vocabulary, Hasher* hasher) const {
+  absl::Status ScanText(const Text& text, const ModelSpec& model, Hasher* hasher) const {
     const int64_t bytes = text.tokens * text.width;
     const int64_t blocks = (bytes + kScanBlockBytes - 1) / kScanBlockBytes;
     const int64_t read = std::min(blocks, kScanBytes / kScanBlockBytes);
@@ -153,7 +157,7 @@ class FileCorpus : public Corpus {
           read == blocks ? i : i * (blocks - 1) / (read - 1);  // the first and the last among them
       const int64_t first = block * kScanBlockBytes / text.width;
       const int64_t end = std::min(text.tokens, first + kScanBlockBytes / text.width);
-      RETURN_IF_ERROR(ScanBlock(text, first, end, vocabulary, hasher));
+      RETURN_IF_ERROR(ScanBlock(text, first, end, model, hasher));
     }
     hasher->Update(&text.tokens, sizeof text.tokens);
     return absl::OkStatus();
@@ -196,7 +200,7 @@ class FileCorpus : public Corpus {
     return shard.file->Read(shard.offset + index * shard.width, tokens * shard.width, &(*bytes)[0]);
   }
 
-  absl::Status ScanBlock(const Text& text, int64_t first, int64_t end, int64_t vocabulary,
+  absl::Status ScanBlock(const Text& text, int64_t first, int64_t end, const ModelSpec& model,
                          Hasher* hasher) const {
     std::string bytes;
     while (first < end) {
@@ -205,7 +209,8 @@ class FileCorpus : public Corpus {
                     n = std::min(end - first, shard.tokens - index);
       RETURN_IF_ERROR(ReadBytes(shard, index, n, &bytes));
       hasher->Update(bytes.data(), bytes.size());
-      if (shard.width > 1) RETURN_IF_ERROR(CheckIds(shard, index, bytes, vocabulary));
+      if (shard.width > 1) RETURN_IF_ERROR(CheckIds(shard, index, bytes, model.vocabulary()));
+      if (shape_.rows()) RETURN_IF_ERROR(CheckClasses(shard, index, bytes, model.classes()));
       first += n;
     }
     return absl::OkStatus();
@@ -227,9 +232,26 @@ class FileCorpus : public Corpus {
                      "); raise it or use the data's own tokeniser"));
   }
 
+  // A shard holds whole rows.
+  absl::Status CheckClasses(const Shard& shard, int64_t index, const std::string& bytes,
+                            int64_t classes) const {
+    std::vector<uint32_t> ids(bytes.size() / shard.width);
+    Widen(bytes, shard.width, absl::MakeSpan(ids));
+    for (int64_t i = shape_.stride - 1 - index % shape_.stride;
+         i < static_cast<int64_t>(ids.size()); i += shape_.stride) {
+      if (ids[i] < classes) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(shard.file->path(), ", offset ", shard.offset + shard.width * (index + i),
+                       ": class ", ids[i], " is beyond model.classes (", classes,
+                       "); is model.inputs the number of values of a row?"));
+    }
+    return absl::OkStatus();
+  }
+
   const Text all_;
   const std::unique_ptr<const Text> validation_;
   const int64_t context_;
+  const SampleShape shape_;
   const SampleCounts counts_;
   uint64_t fingerprint_ = 0;
 };
@@ -239,7 +261,7 @@ class FileCorpus : public Corpus {
 absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir,
                                                    const JobSpec& job) {
   const std::string& path = job.data().path();
-  const bool as_tokens = job.data().format() == "tokens";
+  const bool as_tokens = IsOfIds(job.data().format());
   if (job.model().context() < 1 || job.recipe().global_batch() < 1)
     return absl::InvalidArgumentError(
         "the job's model.context and recipe.global_batch must be positive");
@@ -251,6 +273,9 @@ absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir,
   std::unique_ptr<Text> validation;
   for (const std::string& file : files) {
     ASSIGN_OR_RETURN(Shard shard, OpenShard(file, as_tokens));
+    if (const std::string problem = NoWholeRows(shard.tokens, SampleShapeOf(job.model()));
+        !problem.empty())
+      return absl::InvalidArgumentError(absl::StrCat(file, ": ", problem));
     if (directory && IsValidationShard(fs::path(file).filename().string())) {
       if (validation == nullptr) validation = std::make_unique<Text>();
       validation->Add(std::move(shard));
@@ -276,7 +301,7 @@ absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir,
                                                    corpus->context(),
                                                    "; raise model.context or use fewer shards"));
   }
-  RETURN_IF_ERROR(corpus->Scan(job.model().vocabulary()));
+  RETURN_IF_ERROR(corpus->Scan(job.model()));
   return corpus;
 }
 

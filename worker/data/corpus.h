@@ -3,6 +3,7 @@
 // Sample ids are these positions: stable across epochs, restarts and re-partition. The last
 // `validation_share` of the samples is the validation split; in a directory with shards that are
 // called val (proto/data/data_files.h) these are it. Its ids follow the training ids.
+// Of data.format rows sample i is row i: model.inputs values, then a class.
 // Thread: const methods from any thread.
 #ifndef ISTHMUS_WORKER_DATA_CORPUS_H_
 #define ISTHMUS_WORKER_DATA_CORPUS_H_
@@ -27,9 +28,10 @@ class Corpus {
   virtual int64_t train_samples() const = 0;
   virtual int64_t validation_samples() const = 0;
   virtual int64_t context() const = 0;
-  // Writes context() tokens and targets of sample `id`, 0 <= id < train_samples() +
-  // validation_samples(). Either may be null. An error names the file and what to do: it could not
-  // be read, or holds other bytes than when it was opened (worker/data/watched_file.h).
+  // Writes context() tokens and targets of sample `id`, of rows the values and one class. 0 <= id <
+  // train_samples() + validation_samples(). Either may be null. An error names the file and what to
+  // do: it could not be read, or holds other bytes than when it was opened
+  // (worker/data/watched_file.h).
   virtual absl::Status Read(uint32_t id, uint32_t* tokens, uint32_t* targets) const = 0;
   // Hash of the length and of the contents: stages that read data must agree.
   virtual uint64_t fingerprint() const = 0;
@@ -38,7 +40,8 @@ class Corpus {
 // `job` has its defaults. The samples run over the .bin shards of a directory, in name order, as if
 // they were one file; validation shards as another one. NotFound names the path; InvalidArgument a
 // path outside `data_dir` (links inside it are followed), contents that are not of data.format
-// (worker/data/file_look.h), a token beyond the vocabulary (file and offset), or too few samples
+// (worker/data/file_look.h), a token beyond the vocabulary or a class beyond model.classes (file
+// and offset), a file of no whole number of rows, or too few samples
 // for one global batch. Reads the contents once, at most 1 GiB: beyond that, token ids are checked
 // in evenly spaced blocks only, and the first stage checks them again.
 absl::StatusOr<std::unique_ptr<Corpus>> OpenCorpus(const std::string& data_dir, const JobSpec& job);

@@ -14,11 +14,11 @@
 
 namespace isthmus::engine {
 
-// samples x positions, int64. To a GPU the copy is queued.
+// samples x ids of each, int64. To a GPU the copy is queued.
 inline at::Tensor IdsOn(c10::Device device, const worker::MicroBatch& batch,
                         absl::Span<const uint32_t> ids) {
   const at::Tensor host =
-      at::empty({batch.samples, batch.positions},
+      at::empty({batch.samples, static_cast<int64_t>(ids.size()) / batch.samples},
                 at::TensorOptions().dtype(at::kLong).pinned_memory(device.is_cuda()));
   std::copy(ids.begin(), ids.end(), host.data_ptr<int64_t>());
   return host.to(device, at::kLong, /*non_blocking=*/true);

@@ -12,6 +12,7 @@
 #include "proto/model/tensor_names.h"
 #include "proto/plan/groups.h"
 #include "proto/plan/parts.h"
+#include "worker/engine/mlp.h"
 
 namespace isthmus::engine {
 namespace {
@@ -77,8 +78,8 @@ ParameterSpec Boundary(const char* what, int layer, int64_t in, int64_t out) {
 int64_t PlaceInWhole(const ParameterSpec& spec, int64_t i) {
   const int64_t columns = spec.shape.back(), row = i / columns, column = i % columns;
   const bool of_rows = spec.axis() == 0 && spec.shape.size() > 1;
-  return of_rows ? spec.places[row] * spec.whole.back() + column
-                 : row * spec.whole.back() + spec.places[column];
+  if (of_rows) return spec.places[row] * spec.whole.back() + column;
+  return (spec.rows.empty() ? row : spec.rows[row]) * spec.whole.back() + spec.places[column];
 }
 
 }  // namespace
@@ -101,6 +102,12 @@ int ParameterSpec::axis() const {
   return columns ? static_cast<int>(shape.size()) - 1 : 0;
 }
 
+int64_t ParameterSpec::elements_a_place() const {
+  int64_t n = 1;
+  for (const int64_t d : whole) n *= d;
+  return n / whole[axis()];
+}
+
 int64_t ParameterSpec::elements() const {
   int64_t n = 1;
   for (int64_t d : shape) n *= d;
@@ -109,6 +116,7 @@ int64_t ParameterSpec::elements() const {
 
 std::vector<ParameterSpec> StageParameters(const ModelSpec& model, int first_layer, int end_layer,
                                            const Slice& held) {
+  if (IsMlp(model)) return MlpParameters(model, first_layer, end_layer, held);
   const int64_t h = model.hidden();
   const ParameterSpec tokens{kTokenEmbedding, {model.vocabulary(), h}, true, kInitStd, 0};
   std::vector<ParameterSpec> out;
@@ -153,7 +161,8 @@ absl::Status CheckStagePlan(const Plan& plan, int rank) {
   }
   const ModelSpec& m = plan.job().model();
   if (m.layers() < 1 || m.hidden() < 1 || m.heads() < 1 || m.hidden() % m.heads() != 0 ||
-      m.context() < 1 || m.vocabulary() < 2 || m.vocabulary() > kMaxVocabulary) {
+      m.context() < 1 || m.vocabulary() < 2 || m.vocabulary() > kMaxVocabulary ||
+      (IsMlp(m) && (m.inputs() < 1 || m.classes() < 2 || m.context() != 1))) {
     return absl::InvalidArgumentError(
         absl::StrCat("the plan's model makes no sense: ", m.ShortDebugString()));
   }

@@ -33,10 +33,15 @@ struct ParameterSpec {
   DealtBy dealt_by = DealtBy::kNothing;
   int layer = 0;
   std::vector<int64_t> whole, places;
+  // Of a hidden layer of an MLP behind another one: which rows are trained, those of the units held
+  // of that layer. What is held has all rows (Parameter::resting); `shape` is of the block in play.
+  std::vector<int64_t> rows;
 
   bool dealt() const { return dealt_by != DealtBy::kNothing; }
   // The dimension that it is dealt along.
   int axis() const;
+  // Of one column or row of the whole one.
+  int64_t elements_a_place() const;
   int64_t elements() const;
 };
 
@@ -47,9 +52,10 @@ std::vector<int64_t> DealtPlaces(const ModelSpec& model, DealtBy by, const Layer
 inline constexpr char kTokenEmbedding[] = "transformer.wte.weight";
 inline constexpr char kPositionEmbedding[] = "transformer.wpe.weight";
 
-// In the order the stage holds them: wte and wpe (first stage), blocks [first_layer, end_layer),
-// ln_f (last stage), and the head: wte (last of several), or lm_head where it is not tied. `held`:
-// of a stage for a slice, what it holds of its layers; empty: everything.
+// In the order the stage holds them; of an MLP those of mlp.h. Of a GPT-2: wte and wpe (first
+// stage), blocks [first_layer, end_layer), ln_f (last stage), and the head: wte (last of several),
+// or lm_head where it is not tied. `held`: of a stage for a slice, what it holds of its layers;
+// empty: everything.
 std::vector<ParameterSpec> StageParameters(const ModelSpec& model, int first_layer, int end_layer,
                                            const Slice& held = {});
 

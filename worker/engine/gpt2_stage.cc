@@ -284,8 +284,8 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
     }
     if (slice_ != nullptr && !batch.train && !slice_->together())
       return absl::FailedPreconditionError("a validation pass of a slice alone");
-    if (first_) RETURN_IF_ERROR(CheckIds(model_, batch, batch.tokens, "tokens"));
-    if (last_) RETURN_IF_ERROR(CheckIds(model_, batch, batch.targets, "targets"));
+    if (first_) RETURN_IF_ERROR(CheckInputs(model_, batch));
+    if (last_) RETURN_IF_ERROR(CheckTargets(model_, batch));
     const TensorDims dims{batch.samples, batch.positions, in_width_};
     return first_ ? absl::OkStatus() : CheckEdge("activation", batch.micro, input, dims);
   }
@@ -317,6 +317,7 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
     } else {
       result.loss_sum = HostCopy(out.loss).Wait().item<double>();
     }
+    if (out.correct.defined()) result.correct = HostCopy(out.correct).Wait().item<int64_t>();
     if (batch.train) kept_.emplace(batch.micro, std::move(kept));
     return result;
   }

@@ -1,6 +1,7 @@
 // A worker::Stage of the GPT-2 family on LibTorch: pre-LN blocks, learned positions, tanh GELU,
 // embedding tied to the head. Embeddings on the first stage, final norm, head and loss on the last;
-// a plan of one stage has both and no tied exchange. fp32.
+// a plan of one stage has both and no tied exchange. fp32. Of model.family mlp the same with other
+// functions and parameters (network.h, mlp.h).
 //
 // A boundary with an autoencoder in the plan has A on the stage below, which sends x A, and B on
 // the stage above, which goes on with (x A) B: weights like others, trained with the loss, with

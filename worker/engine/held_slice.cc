@@ -39,8 +39,19 @@ bool Contains(const std::vector<int>& all, const std::vector<int>& some) {
   return std::includes(all.begin(), all.end(), some.begin(), some.end());
 }
 
-int64_t ElementsWith(const ParameterSpec& spec, int64_t places) {
-  return spec.elements() / static_cast<int64_t>(spec.places.size()) * places;
+// The columns or rows that are held, whole.
+at::Tensor Held(const Parameter& p) { return p.resting.defined() ? p.resting : p.value.detach(); }
+
+// What was trained goes to what is held.
+void Rest(const Parameter& p) {
+  if (!p.resting.defined()) return;
+  at::Tensor(p.resting).index_copy_(0, IndexOf(p.spec.rows, p.resting), p.value.detach());
+}
+
+// What is trained next comes from there.
+void TakeUp(const Parameter& p) {
+  if (!p.resting.defined()) return;
+  p.value.detach().copy_(at::index_select(p.resting, 0, IndexOf(p.spec.rows, p.resting)));
 }
 
 // Calls `use(parameter, places, from)` for each dealt parameter: its places of `units`, of values
@@ -55,14 +66,14 @@ void ForDealt(const ModelSpec& model, int first_layer, const Slice& units,
         DealtPlaces(model, p.spec.dealt_by, units[p.spec.layer - first_layer]);
     if (places.empty()) continue;
     use(&p, places, from);
-    from += ElementsWith(p.spec, static_cast<int64_t>(places.size()));
+    from += p.spec.elements_a_place() * static_cast<int64_t>(places.size());
   }
 }
 
 // Values of `in` to these columns or rows of `to`.
 void Put(const ParameterSpec& spec, const std::vector<int64_t>& at, const float* in,
          const at::Tensor& to) {
-  std::vector<int64_t> shape = spec.shape;
+  std::vector<int64_t> shape = to.sizes().vec();
   shape[spec.axis()] = static_cast<int64_t>(at.size());
   const at::Tensor values = at::empty(shape, to.options().requires_grad(false));
   CopyIn(in, values.view({-1}));
@@ -77,7 +88,21 @@ HeldSlice::HeldSlice(const Plan& plan, int rank, Versions* versions)
       versions_(versions),
       held_(AtStart(plan, rank)),
       deals_(std::any_of(held_.begin(), held_.end(),
-                         [](const LayerSlice& layer) { return layer.dealt; })) {}
+                         [](const LayerSlice& layer) { return layer.dealt; })) {
+  FillResting(plan.job().seed());
+}
+
+void HeldSlice::FillResting(uint64_t seed) {
+  for (Parameter& p : versions_->newest().parameters) {
+    if (p.spec.rows.empty()) continue;
+    ParameterSpec all = p.spec;
+    all.rows.clear();
+    all.shape[0] = all.whole[0];
+    const at::Tensor values = at::empty(all.shape, at::kFloat);
+    FillInitial(all, seed, values.data_ptr<float>());
+    p.resting = values.to(p.value.device());
+  }
+}
 
 Slice HeldSlice::AtStart(const Plan& plan, int rank) {
   return Deals(plan) ? SliceOf(plan, rank, RoundOf(plan, plan.start_step())) : Slice();
@@ -99,7 +124,8 @@ absl::Status HeldSlice::Read(const Slice& units, absl::Span<float> out) {
   return Guarded("reading a slice", [&] {
     ForDealt(model_, first_layer_, units, &versions_->newest().parameters,
              [&](Parameter* p, const std::vector<int64_t>& places, int64_t from) {
-               const at::Tensor value = p->value.detach();
+               Rest(*p);
+               const at::Tensor value = Held(*p);
                const at::Tensor taken =
                    at::index_select(value, p->spec.axis(),
                                     IndexOf(Among(p->spec.places, places), value))
@@ -124,7 +150,8 @@ absl::Status HeldSlice::Hold(const Slice& next) {
       if (!p.spec.dealt()) continue;
       std::vector<int64_t> places =
           DealtPlaces(model_, p.spec.dealt_by, next[p.spec.layer - first_layer_]);
-      at::Tensor value = p.value.detach();
+      Rest(p);
+      at::Tensor value = Held(p);
       if (together_) {
         value.copy_(at::index_select(p.whole, p.spec.axis(), IndexOf(places, value)));
       } else {
@@ -136,6 +163,11 @@ absl::Status HeldSlice::Hold(const Slice& next) {
         value.index_copy_(p.spec.axis(), IndexOf(Among(places, kept), value), stay);
       }
       p.spec.places = std::move(places);
+      if (!p.spec.rows.empty()) {
+        const std::vector<int>& before = next[p.spec.layer - first_layer_ - 1].units;
+        p.spec.rows = {before.begin(), before.end()};
+        TakeUp(p);
+      }
       p.state.exp_avg.zero_();
       p.state.exp_avg_sq.zero_();
     }
@@ -158,7 +190,9 @@ absl::Status HeldSlice::Write(const Slice& units, absl::Span<const float> in) {
     const c10::AutoGradMode no_gradients(false);
     ForDealt(model_, first_layer_, units, &versions_->newest().parameters,
              [&](Parameter* p, const std::vector<int64_t>& places, int64_t from) {
-               Put(p->spec, Among(p->spec.places, places), in.data() + from, p->value.detach());
+               Rest(*p);
+               Put(p->spec, Among(p->spec.places, places), in.data() + from, Held(*p));
+               TakeUp(*p);
              });
     return absl::OkStatus();
   });
@@ -171,7 +205,8 @@ absl::Status HeldSlice::BeginWhole() {
     for (Parameter& p : versions_->newest().parameters) {
       if (!p.spec.dealt()) continue;
       p.whole = at::zeros(p.spec.whole, p.value.options().requires_grad(false));
-      p.whole.index_copy_(p.spec.axis(), IndexOf(p.spec.places, p.whole), p.value.detach());
+      Rest(p);
+      p.whole.index_copy_(p.spec.axis(), IndexOf(p.spec.places, p.whole), Held(p));
     }
     return absl::OkStatus();
   });
@@ -199,8 +234,13 @@ BlockShape HeldSlice::ShapeOf(int layer, bool whole) const {
   const LayerSlice& held = held_[layer - first_layer_];
   if (whole || !held.dealt) return {model_.heads()};
   const auto heads = static_cast<int64_t>(held.heads.size());
-  return {heads, model_.heads() / static_cast<double>(heads),
-          UnitsOf(model_) / static_cast<double>(held.units.size())};
+  return {heads, model_.heads() / static_cast<double>(heads), UnitScale(layer, whole)};
+}
+
+double HeldSlice::UnitScale(int layer, bool whole) const {
+  const LayerSlice& held = held_[layer - first_layer_];
+  if (whole || !held.dealt) return 1;
+  return UnitsOf(model_) / static_cast<double>(held.units.size());
 }
 
 void WriteHeld(int64_t first, absl::Span<const float> in, const Parameter& parameter) {
@@ -227,8 +267,10 @@ void WriteHeld(int64_t first, absl::Span<const float> in, const Parameter& param
     if (is_held[of_rows ? at / columns : at % columns]) values.push_back(in[i]);
   }
   if (values.empty()) return;
+  Rest(parameter);
   CopyIn(values.data(),
-         parameter.value.detach().view({-1}).narrow(0, begin, static_cast<int64_t>(values.size())));
+         Held(parameter).view({-1}).narrow(0, begin, static_cast<int64_t>(values.size())));
+  TakeUp(parameter);
 }
 
 }  // namespace isthmus::engine

@@ -37,11 +37,14 @@ class HeldSlice : public worker::StageSlice {
   bool together() const { return together_ || !deals_; }
   // Of a block in a pass of training, or with the whole model.
   BlockShape ShapeOf(int layer, bool whole) const;
+  // By what a slice's products with the hidden units of a layer are multiplied: all / held.
+  double UnitScale(int layer, bool whole) const;
   // The optimiser's steps since the last deal, with the one that is about to be made.
   int64_t CountStep() { return ++steps_; }
 
  private:
   absl::Status Check(const Slice& units, size_t values) const;
+  void FillResting(uint64_t seed);
 
   const ModelSpec model_;
   const int first_layer_;

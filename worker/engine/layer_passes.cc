@@ -5,15 +5,13 @@
 #include <cstddef>
 #include <utility>
 
-#include "proto/job/job_defaults.h"
 #include "worker/engine/blocks.h"
-#include "worker/engine/head.h"
 #include "worker/engine/parameters.h"
 
 namespace isthmus::engine {
 
 LayerPasses::LayerPasses(Layers layers)
-    : layers_(std::move(layers)), norm_epsilon_(NormEpsilon(layers_.model)) {}
+    : layers_(std::move(layers)), network_(MakeNetwork(layers_.model, layers_.first == 0)) {}
 
 PassOutputs LayerPasses::Forward(bool train, const PassInputs& in, const HeldSlice* slice,
                                  Version* version, Pass* pass) {
@@ -21,7 +19,7 @@ PassOutputs LayerPasses::Forward(bool train, const PassInputs& in, const HeldSli
   const bool again = train && layers_.recompute;
   at::Tensor x;
   if (first()) {
-    x = EmbedTokens(*version, train, in.tokens, pass);
+    x = network_->Begin(*version, train, in.tokens, pass);
   } else {
     pass->input = in.activation.detach().requires_grad_(train);
     x = layers_.decoder < 0
@@ -46,7 +44,7 @@ PassOutputs LayerPasses::Forward(bool train, const PassInputs& in, const HeldSli
   if (again && (last() || layers_.encoder >= 0)) x = pass->top = x.detach().requires_grad_(true);
   PassOutputs out;
   if (last()) {
-    x = Head(x, train, in.targets, version, pass, &out);
+    x = network_->End(version, ParameterOf(layers_.end), train, slice, in.targets, x, pass, &out);
   } else {
     if (layers_.encoder >= 0) x = Project(x, parameters[layers_.encoder].operand);
     out.activation = x.detach();
@@ -73,10 +71,7 @@ at::Tensor LayerPasses::Backward(const at::Tensor& gradient, const HeldSlice* sl
   if (flat != nullptr) flat->AddUp();
   if (more) return at::Tensor();
   if (apart && pass->tied_before.defined()) tied = pass->tied_before.add_(tied);
-  if (first() && flat != nullptr) {
-    AddEmbedded(pass->tokens, pass->input.grad(), version->parameters[0].value.mutable_grad(),
-                version->parameters[1].value.mutable_grad());
-  }
+  if (first()) network_->EndBackward(version, *pass);
   return first() ? at::Tensor() : pass->input.grad();
 }
 
@@ -112,59 +107,12 @@ bool LayerPasses::DifferentiateAgain(const at::Tensor& gradient, const HeldSlice
 
 at::Tensor LayerPasses::Layer(int layer, const at::Tensor& x, bool train, const HeldSlice* slice,
                               const std::vector<Parameter>& parameters) {
-  const size_t at = ParameterOf(layer);
-  return Block(x, train ? WeightsAt(parameters, at) : WholeWeightsAt(parameters, at),
-               slice != nullptr ? slice->ShapeOf(layer, !train) : BlockShape{layers_.model.heads()},
-               Mask(x.size(1), parameters.front().operand), norm_epsilon_);
-}
-
-// Flat parameters: no graph, which would make a gradient as large as the table of each
-// micro-batch.
-at::Tensor LayerPasses::EmbedTokens(const Version& version, bool train, const at::Tensor& tokens,
-                                    Pass* pass) const {
-  const at::Tensor &wte = version.parameters[0].value, &wpe = version.parameters[1].value;
-  if (version.flat == nullptr) return Embed(tokens, wte, wpe);
-  const c10::AutoGradMode no_gradients(false);
-  pass->tokens = tokens;
-  pass->input = Embed(tokens, wte, wpe);
-  return pass->input.requires_grad_(train);
-}
-
-// What the backward pass begins with.
-at::Tensor LayerPasses::Head(const at::Tensor& x, bool train, const at::Tensor& targets,
-                             Version* version, Pass* pass, PassOutputs* out) const {
-  std::vector<Parameter>& parameters = version->parameters;
-  const size_t at = ParameterOf(layers_.end);
-  Parameter& embedding = first() && IsTied(layers_.model) ? parameters.front() : parameters[at + 2];
-  const at::Tensor in =
-      HeadNorm(x, parameters[at].operand, parameters[at + 1].operand, norm_epsilon_);
-  if (version->flat == nullptr) {
-    const at::Tensor losses = TokenLosses(Logits(in, embedding.operand), targets);
-    out->loss = losses.detach().sum(at::kDouble);
-    return losses;
-  }
-  const at::Tensor typed = in.to(embedding.operand.scalar_type());
-  HeadOptions options;
-  options.scale = pass->loss_scale;
-  options.gradients = train;
-  HeadResult result = HeadLoss(typed.detach(), embedding.operand.detach(), targets.view({-1}),
-                               options, embedding.value.grad());
-  pass->head_gradient = std::move(result.gradient);
-  out->loss = std::move(result.loss);
-  return typed;
-}
-
-const at::Tensor& LayerPasses::Mask(int64_t positions, const at::Tensor& like) {
-  if (mask_positions_ != positions) {
-    mask_ = CausalMask(positions, like.options().requires_grad(false));
-    mask_positions_ = positions;
-  }
-  return mask_;
+  return network_->Layer(parameters, ParameterOf(layer), layer, train, slice, x);
 }
 
 size_t LayerPasses::ParameterOf(int layer) const {
-  const size_t before = first() ? 2 : layers_.decoder + 1;
-  return before + static_cast<size_t>(layer - layers_.first) * kBlockTensors;
+  const size_t before = first() ? network_->FirstTensors() : layers_.decoder + 1;
+  return before + static_cast<size_t>(layer - layers_.first) * network_->LayerTensors();
 }
 
 }  // namespace isthmus::engine

@@ -8,11 +8,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
+#include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "proto/job.pb.h"
 #include "worker/engine/held_slice.h"
+#include "worker/engine/network.h"
 #include "worker/engine/recorded_passes.h"
 #include "worker/engine/versions.h"
 
@@ -46,20 +48,13 @@ class LayerPasses {
  private:
   at::Tensor Layer(int layer, const at::Tensor& x, bool train, const HeldSlice* slice,
                    const std::vector<Parameter>& parameters);
-  at::Tensor EmbedTokens(const Version& version, bool train, const at::Tensor& tokens,
-                         Pass* pass) const;
-  at::Tensor Head(const at::Tensor& x, bool train, const at::Tensor& targets, Version* version,
-                  Pass* pass, PassOutputs* out) const;
   // As DifferentiateOutput and GoToNextPiece, where layers are computed again.
   bool DifferentiateAgain(const at::Tensor& gradient, const HeldSlice* slice,
                           const std::vector<Parameter>& parameters, Pass* pass);
-  const at::Tensor& Mask(int64_t positions, const at::Tensor& like);
-  size_t ParameterOf(int layer) const;  // the first one of its block
+  size_t ParameterOf(int layer) const;  // the first one of the layer
 
   const Layers layers_;
-  const double norm_epsilon_;
-  at::Tensor mask_;
-  int64_t mask_positions_ = -1;
+  const std::unique_ptr<Network> network_;  // what the family computes
 };
 
 }  // namespace isthmus::engine

@@ -3,12 +3,31 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "proto/model/family.h"
 
 namespace isthmus::engine {
 namespace {
 
 std::string Text(const TensorDims& d) {
   return absl::StrCat(d.samples, " x ", d.positions, " x ", d.hidden);
+}
+
+// `a_sample` of them for each sample, all below `most`, which `field` says.
+absl::Status CheckIds(const worker::MicroBatch& batch, absl::Span<const uint32_t> ids,
+                      int64_t a_sample, int64_t most, absl::string_view what,
+                      absl::string_view field) {
+  if (static_cast<int64_t>(ids.size()) != batch.samples * a_sample) {
+    return absl::InvalidArgumentError(absl::StrCat("micro-batch ", batch.micro, " has ", ids.size(),
+                                                   " ids (", what, "), expected ", batch.samples,
+                                                   " x ", a_sample));
+  }
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < most) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("micro-batch ", batch.micro, ", sample ", i / a_sample, ", position ",
+                     i % a_sample, ": ", what, " ", ids[i], " is beyond ", field, " (", most, ")"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -21,21 +40,15 @@ absl::Status CheckMicroBatch(const ModelSpec& model, const worker::MicroBatch& b
                                                  " positions; model.context is ", model.context()));
 }
 
-absl::Status CheckIds(const ModelSpec& model, const worker::MicroBatch& batch,
-                      absl::Span<const uint32_t> ids, absl::string_view what) {
-  if (static_cast<int64_t>(ids.size()) != batch.samples * batch.positions) {
-    return absl::InvalidArgumentError(absl::StrCat("micro-batch ", batch.micro, " has ", ids.size(),
-                                                   " ", what, ", expected ", batch.samples, " x ",
-                                                   batch.positions));
-  }
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < static_cast<uint32_t>(model.vocabulary())) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("micro-batch ", batch.micro, ", sample ", i / batch.positions, ", position ",
-                     i % batch.positions, ": token ", ids[i], " is beyond model.vocabulary (",
-                     model.vocabulary(), ")"));
-  }
-  return absl::OkStatus();
+absl::Status CheckInputs(const ModelSpec& model, const worker::MicroBatch& batch) {
+  return CheckIds(batch, batch.tokens, InputsOf(model), model.vocabulary(),
+                  IsMlp(model) ? "value" : "token", "model.vocabulary");
+}
+
+absl::Status CheckTargets(const ModelSpec& model, const worker::MicroBatch& batch) {
+  return CheckIds(batch, batch.targets, batch.positions, TargetsBelow(model),
+                  IsMlp(model) ? "class" : "target",
+                  IsMlp(model) ? "model.classes" : "model.vocabulary");
 }
 
 absl::Status CheckEdge(absl::string_view what, int32_t micro, const worker::Tensor& tensor,

@@ -16,9 +16,11 @@ namespace isthmus::engine {
 
 // InvalidArgument: no samples, or more positions than the model has.
 absl::Status CheckMicroBatch(const ModelSpec& model, const worker::MicroBatch& batch);
-// ... not one id a position, or one beyond the vocabulary. `what`: "tokens".
-absl::Status CheckIds(const ModelSpec& model, const worker::MicroBatch& batch,
-                      absl::Span<const uint32_t> ids, absl::string_view what);
+// ... not as many ids as the samples have (a position, or a value of a row, each), or one beyond
+// the vocabulary.
+absl::Status CheckInputs(const ModelSpec& model, const worker::MicroBatch& batch);
+// ... not one target a position, or one beyond the vocabulary, or the classes.
+absl::Status CheckTargets(const ModelSpec& model, const worker::MicroBatch& batch);
 // ... an activation or gradient of another shape.
 absl::Status CheckEdge(absl::string_view what, int32_t micro, const worker::Tensor& tensor,
                        const TensorDims& expected);

@@ -44,11 +44,12 @@ BlockWeights WeightsAt(const std::vector<Parameter>& parameters, size_t i) {
   return TwelveFrom(i, [&](size_t k) { return parameters[k].operand; });
 }
 
+at::Tensor WholeOperand(const Parameter& p) {
+  return p.whole.defined() ? p.whole.to(p.operand.scalar_type()) : p.operand;
+}
+
 BlockWeights WholeWeightsAt(const std::vector<Parameter>& parameters, size_t i) {
-  return TwelveFrom(i, [&](size_t k) {
-    const Parameter& p = parameters[k];
-    return p.whole.defined() ? p.whole.to(p.operand.scalar_type()) : p.operand;
-  });
+  return TwelveFrom(i, [&](size_t k) { return WholeOperand(parameters[k]); });
 }
 
 double SumOfSquares(const std::vector<Parameter>& parameters, bool with_tied) {

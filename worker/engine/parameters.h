@@ -26,6 +26,9 @@ struct Parameter {
   // The leaf that products take: `value`, or its bf16 copy (flat_parameters.h).
   at::Tensor operand;
   at::Tensor whole;  // of one that is dealt: the whole model's, while that is together
+  // Of one that is held in more rows than are trained (spec.rows): what is held, weights alone. The
+  // rows in play are out of date here until the end of a round.
+  at::Tensor resting;
   AdamWState state;
   bool tied = false;        // one of two copies of the token embedding
   bool in_products = true;  // else of a norm, whose arithmetic is fp32 in every precision
@@ -61,7 +64,9 @@ absl::Status ForRange(const std::vector<Parameter>& parameters, GroupPlan::Tenso
 
 // In the order of a block's weights, from the one at `i` on.
 BlockWeights WeightsAt(const std::vector<Parameter>& parameters, size_t i);
-// The same of the whole model where a slice holds a part of it, and that is together.
+// What products of the whole model take, where a slice holds a part of it and that is together;
+// else the operand.
+at::Tensor WholeOperand(const Parameter& p);
 BlockWeights WholeWeightsAt(const std::vector<Parameter>& parameters, size_t i);
 
 // Of the gradients that there are, the tied ones among them or not.

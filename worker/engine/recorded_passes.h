@@ -57,7 +57,8 @@ struct PassInputs {
 };
 struct PassOutputs {
   at::Tensor activation;
-  at::Tensor loss;  // fp64: sum over the tokens
+  at::Tensor loss;     // fp64: sum over the tokens
+  at::Tensor correct;  // int64: samples whose class was said; of a classifier's validation alone
 };
 
 class RecordedPass {

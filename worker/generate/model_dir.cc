@@ -11,6 +11,7 @@
 #include "base/safetensors.h"
 #include "base/status.h"
 #include "proto/data/data_files.h"
+#include "proto/model/model_config.h"
 #include "proto/model/model_cost.h"
 
 namespace isthmus::generate {
@@ -86,6 +87,9 @@ std::optional<int32_t> EndToken(const json& file, int64_t vocabulary) {
 absl::StatusOr<ModelConfig> ParseConfig(absl::string_view config_json) {
   const json config = json::parse(config_json.begin(), config_json.end(), nullptr, false);
   if (!config.is_object()) return absl::InvalidArgumentError("it is not a JSON object");
+  if (config.value("model_type", json()) == kMlpType)
+    return absl::InvalidArgumentError(
+        "it is of a classifier of rows (model.family mlp), which is no GPT-2");
   Config c(config);
   ModelConfig out;
   ModelSpec& m = out.model;

@@ -16,6 +16,7 @@
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
 #include "proto/job/job_defaults.h"
+#include "proto/model/family.h"
 #include "proto/plan/actions.h"
 #include "proto/plan/groups.h"
 #include "worker/link/memory_link.h"
@@ -107,6 +108,10 @@ absl::Status CheckJob(const JobSpec& job) {
         absl::StrCat("strategy.stages: ", job.strategy().stages(),
                      ": a study compares codecs on boundaries, so the job needs 2 stages or more; "
                      "set it or pass --stages"));
+  }
+  if (IsMlp(job.model())) {
+    return absl::InvalidArgumentError(
+        "model.family: 'mlp': a study is of token ids and their codecs; it must be gpt2");
   }
   if (!job.model().init_from().empty()) {
     return absl::InvalidArgumentError(

@@ -30,6 +30,7 @@ std::vector<const FieldDescriptor*> Columns() {
 }
 
 bool Missing(const JobRecord& record, const FieldDescriptor* field) {
+  if (field->has_presence()) return !record.GetReflection()->HasField(record, field);
   const FieldDescriptor* has =
       JobRecord::descriptor()->FindFieldByName(absl::StrCat("has_", field->name()));
   return has != nullptr && !record.GetReflection()->GetBool(record, has);

@@ -12,7 +12,8 @@
 #include "base/file/durable_directory.h"
 #include "base/file/durable_file.h"
 #include "base/status.h"
-#include "proto/model/gpt2_config.h"
+#include "proto/model/family.h"
+#include "proto/model/model_config.h"
 
 namespace isthmus::cli {
 namespace {
@@ -82,6 +83,17 @@ absl::Status MarkForTransformers(const std::string& path) {
                                                    : FileError("rename to", path);
 }
 
+std::string LoadWords(const ModelSpec& model, const std::string& dir, bool has_tokenizer) {
+  if (IsMlp(model))
+    return absl::StrCat("load it: safetensors.torch.load_file(\"", dir,
+                        "/model.safetensors\"): mlp.layers.0.weight and on, [in, out], and "
+                        "mlp.output.weight; a row's values are divided by 255\n");
+  return absl::StrCat(
+      "load it: transformers.GPT2LMHeadModel.from_pretrained(\"", dir, "\")\n",
+      has_tokenizer ? absl::StrCat("try it: isthmus generate ", dir, " \"Once upon a time\"\n")
+                    : "");
+}
+
 absl::Status WriteExport(const std::string& dir, bool force, const ModelSpec& model,
                          const std::function<absl::Status(const std::string& path)>& fetch,
                          const std::map<std::string, std::string>& more_files) {
@@ -91,7 +103,7 @@ absl::Status WriteExport(const std::string& dir, bool force, const ModelSpec& mo
   RETURN_IF_ERROR(fetch(weights));
   RETURN_IF_ERROR(MarkForTransformers(weights));
   RETURN_IF_ERROR(SyncFile(weights));
-  RETURN_IF_ERROR(WriteFileDurably(out->path() + "/config.json", Gpt2ConfigJson(model)));
+  RETURN_IF_ERROR(WriteFileDurably(out->path() + "/config.json", ModelConfigJson(model)));
   for (const auto& [name, bytes] : more_files)
     RETURN_IF_ERROR(WriteFileDurably(absl::StrCat(out->path(), "/", name), bytes));
   return out->Commit();

@@ -23,6 +23,9 @@ absl::Status WriteExport(const std::string& dir, bool force, const ModelSpec& mo
                          const std::function<absl::Status(const std::string& path)>& fetch,
                          const std::map<std::string, std::string>& more_files = {});
 
+// How to load what was exported to `dir`, and to try it where there is a tokenizer: lines.
+std::string LoadWords(const ModelSpec& model, const std::string& dir, bool has_tokenizer);
+
 // Sets "__metadata__": {"format": "pt"} in the header, which `transformers` asks for; the data
 // stays as it is. Checks that every offset lies in the file.
 absl::Status MarkForTransformers(const std::string& path);

@@ -8,6 +8,7 @@
 #include "base/byte_alphabet.h"
 #include "base/file/read_file.h"
 #include "base/status.h"
+#include "proto/model/family.h"
 #include "proto/model/tokenizer_file_names.h"
 
 namespace isthmus::cli {
@@ -111,6 +112,11 @@ std::map<std::string, std::string> ByteTokenizer(int64_t context) {
 absl::StatusOr<TokenizerFiles> FindTokenizer(const JobSpec& job, const std::string& asked) {
   TokenizerFiles out;
   const ModelSpec& model = job.model();
+  if (IsMlp(model)) {
+    if (asked.empty()) return out;
+    return absl::InvalidArgumentError(
+        "--tokenizer: a model of family mlp takes rows of values, no text");
+  }
   if (!asked.empty()) {
     ASSIGN_OR_RETURN(out.files, ReadFiles(asked));
     if (out.files.empty())

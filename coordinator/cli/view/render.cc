@@ -116,6 +116,8 @@ std::string FormatFixed(double value, int digits) {
   return absl::StrFormat("%.*f", digits, value);
 }
 
+std::string FormatPercent(double share) { return absl::StrFormat("%.2f %%", 100 * share); }
+
 size_t DisplayWidth(absl::string_view text) {
   size_t width = 0;
   for (size_t i = 0; i < text.size();) {

@@ -25,6 +25,7 @@ std::string FormatBitRate(double bits_per_s);       // "20.0 Mbit/s"; "unknown" 
 std::string FormatCount(double count);              // "4.31k"
 std::string FormatSeconds(double seconds);          // "1m 12s", "0.35 s", "12 ms", "2h 05m"
 std::string FormatFixed(double value, int digits);  // "2.613"; "-" if not finite
+std::string FormatPercent(double share);            // "93.42 %"
 
 size_t DisplayWidth(
     absl::string_view text);  // code points, escape sequences of colours and cursor not counted

@@ -87,6 +87,8 @@ std::string SummaryTable(const Summary& summary) {
   figures.AddRow({"loss, mean of the last 10", loss(summary.loss_last_mean)});
   figures.AddRow(
       {"validation loss", s.has_validation_loss() ? FormatFixed(s.validation_loss(), 4) : "-"});
+  if (s.has_validation_accuracy())
+    figures.AddRow({"validation accuracy", FormatPercent(s.validation_accuracy())});
   figures.AddRow({"tokens", FormatCount(static_cast<double>(s.tokens()))});
   figures.AddRow({"tokens/s", FormatFixed(summary.tokens_per_s, 0)});
   figures.AddRow({"running time", FormatSeconds(s.elapsed_s())});
@@ -140,6 +142,7 @@ std::string SummaryJson(const Summary& summary) {
   json["loss_last_mean"] = loss(summary.loss_last_mean);
   json["validation_loss"] =
       s.has_validation_loss() ? nlohmann::ordered_json(s.validation_loss()) : nullptr;
+  if (s.has_validation_accuracy()) json["validation_accuracy"] = s.validation_accuracy();
   json["tokens"] = s.tokens();
   json["tokens_per_s"] = summary.tokens_per_s;
   json["elapsed_s"] = s.elapsed_s();

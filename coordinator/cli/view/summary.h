@@ -3,7 +3,8 @@
 //
 //   {"job_id", "name", "state", "reason", "generation", "step", "steps", "checkpoint_step",
 //    "loss_first", "loss_last", "loss_last_mean" (of the last 10 committed steps),
-//    "validation_loss" (null: none; the losses too before the first step), "tokens", "tokens_per_s"
+//    "validation_loss" (null: none; the losses too before the first step), "validation_accuracy"
+//    (a classifier's), "tokens", "tokens_per_s"
 //    (as in `status`: of the last 20 steps), "elapsed_s", "raw_bytes", "wire_bytes", "ratio" (null:
 //    no boundary), "boundaries": [{"link_id", "direction" (forward|backward), "from", "to",
 //    "codec", "validation_codec" (where validation passes had another one, and were made),

@@ -435,6 +435,8 @@ std::string RecordLine(const JobRecord& r) {
   }
   if (r.has_validation_loss())
     absl::StrAppend(&line, "  validation ", FormatFixed(r.validation_loss(), 4));
+  if (r.has_validation_accuracy())
+    absl::StrAppend(&line, "  accuracy ", FormatPercent(r.validation_accuracy()));
   if (!r.committed()) absl::StrAppend(&line, "  skipped");
   if (r.phase() > 0) absl::StrAppend(&line, "  phase ", r.phase() + 1);
   return line + "\n";

@@ -82,6 +82,8 @@ std::vector<std::string> WatchFrame(const JobStatus& status, const std::vector<J
   std::string validation;
   if (status.has_validation_loss())
     validation = absl::StrCat("  validation ", FormatFixed(status.validation_loss(), 4));
+  if (status.has_validation_accuracy())
+    absl::StrAppend(&validation, "  accuracy ", FormatPercent(status.validation_accuracy()));
   if (!losses.empty()) {
     const std::string head = absl::StrCat("loss ", FormatFixed(status.loss(), 4), "  ");
     const std::string end =
@@ -110,6 +112,8 @@ std::string WatchLine(const JobStatus& status, const JobRecord& record) {
                       FormatCount(TokensPerSecond(status, record)), WireText(status), Eta(status));
   if (record.has_validation_loss())
     absl::StrAppend(&line, "  validation ", FormatFixed(record.validation_loss(), 4));
+  if (record.has_validation_accuracy())
+    absl::StrAppend(&line, "  accuracy ", FormatPercent(record.validation_accuracy()));
   if (!record.committed()) absl::StrAppend(&line, "  (skipped: the gradients were not finite)");
   return line;
 }

@@ -76,7 +76,8 @@ std::string TemplateWith(const std::function<bool(absl::string_view key)>& wante
 }
 
 TEST(JobReference, TheTemplateIsValidWithEveryOptionalLineOn) {
-  // Phases have schedules of their own; the others are not built yet.
+  // Phases have schedules of their own, inputs and classes are of another family; the others are
+  // not built yet.
   const std::set<absl::string_view> left_out = {"phases", "cells", "cell_rounds", "inputs",
                                                 "classes"};
   const std::string text =

@@ -175,7 +175,7 @@ TEST(Check, AFileThatIsNotThere) { EXPECT_EQ(Check("/nonexistent.yaml").code, kE
 TEST(RecordCsv, HasEveryFieldOfARecordOnce) {
   const std::vector<std::string> names = absl::StrSplit(RecordCsvHeader(), ',');
   EXPECT_EQ(names[0], "step");
-  EXPECT_EQ(names.back(), "phase\n");
+  EXPECT_EQ(names.back(), "validation_accuracy\n");
   JobRecord record;
   record.set_step(3);
   record.set_loss(2.5);
@@ -190,11 +190,14 @@ TEST(RecordCsv, HasEveryFieldOfARecordOnce) {
   EXPECT_EQ(at("loss"), "2.5");
   EXPECT_EQ(at("committed"), "1");
   EXPECT_EQ(at("validation_loss"), "");  // there was none at this step
+  EXPECT_EQ(values.back(), "\n");        // nor an accuracy
   record.set_has_validation_loss(true);
+  record.set_validation_accuracy(0.5);
   record.set_loss(std::numeric_limits<double>::quiet_NaN());
   values = absl::StrSplit(RecordCsv(record), ',');
   EXPECT_EQ(at("validation_loss"), "7");
   EXPECT_EQ(at("loss"), "");
+  EXPECT_EQ(values.back(), "0.5\n");
 }
 
 }  // namespace

@@ -52,6 +52,22 @@ TEST(WatchView, PlainLinesAreRateLimitedAndTheLastOneIsPrinted) {
   EXPECT_EQ(view.next_step(), 4);
 }
 
+TEST(WatchView, AClassifiersAccuracyStandsBesideItsValidationLoss) {
+  WatchReply reply = Reply(3, 5.5);
+  for (const bool there : {false, true}) {
+    JobRecord* record = reply.mutable_records(0);
+    record->set_has_validation_loss(true);
+    reply.mutable_status()->set_has_validation_loss(true);
+    if (there) record->set_validation_accuracy(0.93421);
+    if (there) reply.mutable_status()->set_validation_accuracy(0.93421);
+    const std::string frame =
+        absl::StrJoin(WatchFrame(reply.status(), {*record}, {5.5}, 200, false), "\n");
+    for (const std::string& text : {WatchLine(reply.status(), *record), frame})
+      EXPECT_THAT(text,
+                  HasSubstr(there ? "validation 0.0000  accuracy 93.42 %" : "validation 0.0"));
+  }
+}
+
 TEST(WatchView, TheFirstStepOfAResumeHasARateAndTheLastStepNoTimeLeft) {
   JobStatus status = Reply(0, 5.5).status();
   status.set_tokens_per_s(0);

@@ -47,6 +47,17 @@ TEST(RecordMerger, AStepIsWholeWhenEveryStageHasTold) {
   ASSERT_FALSE(merger.Add(Record(0, 0))->has_value()) << "sent again after the step was whole";
 }
 
+TEST(RecordMerger, AClassifiersAccuracyIsKeptWithTheLoss) {
+  RecordMerger merger(1, 2, 0);
+  StepRecord last = Record(1, 0);
+  last.set_has_validation_loss(true);
+  last.set_validation_accuracy(0.75);
+  ASSERT_FALSE(merger.Add(last)->has_value());
+  EXPECT_EQ(merger.Add(Record(0, 0)).value()->record.validation_accuracy(), 0.75);
+  ASSERT_FALSE(merger.Add(Record(1, 1))->has_value());
+  EXPECT_FALSE(merger.Add(Record(0, 1)).value()->record.has_validation_accuracy());
+}
+
 // The loss of a step is the sum of what each replica tells of its share of the batch.
 TEST(RecordMerger, LossesOfReplicasAddUp) {
   RecordMerger merger(1, 2, 0);

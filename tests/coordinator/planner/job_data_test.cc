@@ -57,6 +57,29 @@ TEST(JobData, SamplesAreCountedLikeTheCorpusDoes) {
   EXPECT_EQ(CountSamples(TokenJob("nowhere"), node).status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST(JobData, RowsAreCountedAndFilesOfOthersRefused) {
+  JobSpec job;
+  job.mutable_data()->set_path("rows.bin");
+  job.mutable_data()->set_validation_share(0.1);
+  ModelSpec* m = job.mutable_model();
+  m->set_family("mlp");
+  m->set_inputs(63);
+  m->set_classes(10);
+  job.mutable_recipe()->set_global_batch(8);
+  FillDefaults(&job);
+  NodeInfo node = MakeNode("a", 1, 1, 1, 100001);
+  DataFile* file = Add(&node, "rows.bin", 2 * 64 * 200);
+  file->set_highest_id(255);
+  const DataSize size = CountSamples(job, node).value();
+  EXPECT_EQ(size.train_samples, 180);
+  EXPECT_EQ(size.validation_samples, 20);
+  file->set_highest_id(256);
+  ExpectRefused(job, node, "it holds 256, and a row's values are below 256");
+  file->set_highest_id(255);
+  m->set_inputs(64);
+  ExpectRefused(job, node, "no whole number of rows of 65");
+}
+
 // "The number of samples is not known" was said of files that were in a list cut off elsewhere.
 TEST(JobData, WhatIsListedIsKnownThoughTheListIsNotComplete) {
   NodeInfo node = MakeNode("a", 1);

@@ -134,6 +134,16 @@ class FetchDataTest(unittest.TestCase):
             done = run(os.path.join(ROOT, "deploy", "fetch-data.sh"), "mine", cwd=os.path.dirname(shutil.copytree(folder, folder + "/mine")))
             self.assertIn("fetch-data.sh: mine/bible.txt: already there", done.stdout)
 
+    def test_rows_are_made_where_they_are_asked_for(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("mnist", "digits"):
+                with open(os.path.join(folder, name + ".bin"), "w") as f:
+                    f.write("mine")
+                done = run(os.path.join(ROOT, "deploy", "fetch-data.sh"), folder, "--only", name)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn(f"{name}.bin: already there", done.stdout)
+            self.assertEqual(sorted(os.listdir(folder)), ["digits.bin", "mnist.bin"])
+
     def test_unknown_corpus_is_bad_usage(self):
         self.assertEqual(run(os.path.join(ROOT, "deploy", "fetch-data.sh"), "--only", "novel").returncode, 2)
 

@@ -1,5 +1,6 @@
 #include "proto/data/data_files.h"
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace isthmus {
@@ -27,12 +28,23 @@ TEST(DataFiles, ValidationShardsAreThoseThatSaySo) {
 }
 
 TEST(DataFiles, SamplesAreCutWithOneTokenForTheLastTarget) {
-  EXPECT_EQ(CutSamples(401, 4, 0.1).train, 90);
-  EXPECT_EQ(CutSamples(401, 4, 0.1).validation, 10);
-  EXPECT_EQ(CutSamples(400, 4, 0).train, 99);
-  EXPECT_EQ(CutSamples(0, 4, 0.1).train, 0);
-  EXPECT_EQ(CutOwnValidation(401, 41, 4).train, 100);
-  EXPECT_EQ(CutOwnValidation(401, 41, 4).validation, 10);
+  EXPECT_EQ(CutSamples(401, SampleShape::OfText(4), 0.1).train, 90);
+  EXPECT_EQ(CutSamples(401, SampleShape::OfText(4), 0.1).validation, 10);
+  EXPECT_EQ(CutSamples(400, SampleShape::OfText(4), 0).train, 99);
+  EXPECT_EQ(CutSamples(0, SampleShape::OfText(4), 0.1).train, 0);
+  EXPECT_EQ(CutOwnValidation(401, 41, SampleShape::OfText(4)).train, 100);
+  EXPECT_EQ(CutOwnValidation(401, 41, SampleShape::OfText(4)).validation, 10);
+}
+
+TEST(DataFiles, RowsAreCutWithoutATokenMore) {
+  const SampleShape shape = SampleShape::OfRows(4);
+  EXPECT_EQ(CutSamples(500, shape, 0.1).train, 90);
+  EXPECT_EQ(CutSamples(500, shape, 0.1).validation, 10);
+  EXPECT_EQ(CutSamples(4, shape, 0.1).train, 0);
+  EXPECT_EQ(CutOwnValidation(500, 50, shape).validation, 10);
+  EXPECT_EQ(NoWholeRows(500, shape), "");
+  EXPECT_THAT(NoWholeRows(501, shape), ::testing::HasSubstr("501 ids, no whole number of rows"));
+  EXPECT_EQ(NoWholeRows(501, SampleShape::OfText(4)), "");
 }
 
 TEST(DataFiles, PlainFormatsCanBeReadAsBytes) {

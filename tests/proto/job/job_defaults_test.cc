@@ -432,10 +432,6 @@ TEST(JobDefaults, WhatIsNotBuiltIsRefused) {
     return std::string(ValidateJob(job).message());
   };
   const std::string words = ": this version does not have it yet; leave it out";
-  EXPECT_EQ(refusal([](JobSpec* j) { j->mutable_model()->set_inputs(64); }),
-            "model.inputs" + words);
-  EXPECT_EQ(refusal([](JobSpec* j) { j->mutable_model()->set_classes(10); }),
-            "model.classes" + words);
   EXPECT_EQ(refusal([](JobSpec* j) { j->mutable_strategy()->set_cells(2); }),
             "strategy.cells" + words);
   EXPECT_EQ(refusal([](JobSpec* j) { j->mutable_strategy()->set_cell_rounds(2); }),

@@ -42,6 +42,19 @@ class CorpusTest : public ::testing::Test {
     return out;
   }
 
+  JobSpec RowsJob(int inputs, int classes) {
+    JobSpec job;
+    job.mutable_data()->set_path("rows.bin");
+    job.mutable_data()->set_validation_share(0.25);
+    ModelSpec* m = job.mutable_model();
+    m->set_family("mlp");
+    m->set_inputs(inputs);
+    m->set_classes(classes);
+    job.mutable_recipe()->set_global_batch(2);
+    FillDefaults(&job);
+    return job;
+  }
+
   static std::string Headed(const std::string& tokens, int32_t version = 1, int32_t count = -1,
                             int32_t magic = 20240520) {
     int32_t header[256] = {magic, version,
@@ -65,6 +78,32 @@ class CorpusTest : public ::testing::Test {
 
   std::string dir_;
 };
+
+TEST_F(CorpusTest, ARowIsItsValuesAndAClass) {
+  Write("rows.bin", Headed(Tokens(0, 16)));  // four rows of three values: classes 3, 7, 11, 15
+  const auto corpus = OpenCorpus(dir_, RowsJob(3, 16));
+  ASSERT_TRUE(corpus.ok()) << corpus.status();
+  EXPECT_EQ((*corpus)->train_samples(), 3);
+  EXPECT_EQ((*corpus)->validation_samples(), 1);
+  EXPECT_EQ((*corpus)->context(), 1);
+  uint32_t values[3] = {}, row_class = 0;
+  ASSERT_TRUE((*corpus)->Read(2, values, &row_class).ok());
+  EXPECT_THAT(values, ::testing::ElementsAre(8, 9, 10));
+  EXPECT_EQ(row_class, 11u);
+  ASSERT_TRUE((*corpus)->Read(3, nullptr, &row_class).ok());
+  EXPECT_EQ(row_class, 15u);
+}
+
+TEST_F(CorpusTest, FilesThatAreNoSuchRowsAreRefused) {
+  const auto refusal = [&](const std::string& file, int inputs, int classes) {
+    Write("rows.bin", file);
+    return std::string(OpenCorpus(dir_, RowsJob(inputs, classes)).status().message());
+  };
+  EXPECT_THAT(refusal(Headed(Tokens(0, 17)), 3, 16), HasSubstr("17 ids, no whole number of rows"));
+  EXPECT_THAT(refusal(Headed(Tokens(0, 16)), 3, 15),
+              HasSubstr("offset 1054: class 15 is beyond model.classes (15)"));
+  EXPECT_THAT(refusal(Headed(Tokens(250, 16)), 3, 256), HasSubstr("token 256 is beyond"));
+}
 
 TEST_F(CorpusTest, BytesAreShiftedByOne) {
   Write("text.txt", "abcdefghijklm");  // 13 tokens: 3 samples of 4
