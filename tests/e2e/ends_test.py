@@ -84,7 +84,8 @@ class EndsTest(unittest.TestCase):
 
     def test_a_daemon_that_is_told_to_end_takes_its_job_to_a_checkpoint(self):
         cluster = self.cluster(2)
-        job = cluster.job(recipe__steps=20000, checkpoint__every=10000)
+        # Held in place: a restarted daemon measures itself anew, and other layers would not lie on its disk.
+        job = cluster.job(recipe__steps=20000, checkpoint__every=10000, strategy__nodes=["d0", "d1"], strategy__layers_per_stage=[2, 2])
         cluster.submit(job)
         cluster.wait_state({"running"}, step=30)
         self.assertEqual(cluster.daemons["d1"].terminate(), 0)
