@@ -55,7 +55,7 @@ class MlpTest(unittest.TestCase):
         self.assertGreater(self.cluster.status("two")["validation_accuracy"], 0.9)
 
     def test_replicas_with_local_steps_and_codecs_learn_too(self):
-        self.train("far", strategy__stages=1, strategy__replicas=2, strategy__local_steps=5, compression__gradients="bf16")
+        self.train("far", recipe__steps=200, strategy__stages=1, strategy__replicas=2, strategy__local_steps=5, compression__gradients="bf16")
         self.assertGreater(self.cluster.status("far")["validation_accuracy"], 0.9)
         self.train("coded", strategy__stages=2, compression__forward="delta(quant(4))", compression__backward="quant(6, token, symmetric)")
         self.assertGreater(self.cluster.status("coded")["validation_accuracy"], 0.9)
@@ -83,7 +83,7 @@ class MlpTest(unittest.TestCase):
     def test_what_the_family_has_not_is_refused(self):
         job = self.job("refused")
         for change, words in (("model.heads=2", "model.heads"), ("data.format=tokens", "data.format: it must be rows"),
-                              ("model.inputs=15", "no whole number of rows of 16"), ("compression.forward=predict(quant(4, token))", "without predict")):
+                              ("model.inputs=14", "no whole number of rows of 15"), ("compression.forward=predict(quant(4, token))", "without predict")):
             code, out, err = self.cluster.cli("plan", job, "--set", change)
             self.assertNotEqual(code, 0, change)
             self.assertIn(words, err)

@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <map>
 #include <set>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "proto/plan/agreements.h"
 #include "tests/worker/stage_files.h"
@@ -265,6 +267,10 @@ TEST(Streaming, OneThatDiesBetweenOfferAndApplyLeavesTheOthersEqual) {
           return StageFault();
         }
         while (there.size() < 2) moved.Wait(&mutex);
+        // The checkpoint is stored beside the steps.
+        const auto until = SteadyAfter(absl::Seconds(60));
+        while (store.complete_steps().empty() && std::chrono::steady_clock::now() < until)
+          moved.WaitUntil(&mutex, SteadyAfter(absl::Milliseconds(1)));
         return absl::InternalError("the fan stopped");
       });
   World world(plan, options);

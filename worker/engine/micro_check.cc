@@ -41,8 +41,8 @@ absl::Status CheckMicroBatch(const ModelSpec& model, const worker::MicroBatch& b
 }
 
 absl::Status CheckInputs(const ModelSpec& model, const worker::MicroBatch& batch) {
-  return CheckIds(batch, batch.tokens, InputsOf(model), model.vocabulary(),
-                  IsMlp(model) ? "value" : "token", "model.vocabulary");
+  return CheckIds(batch, batch.tokens, IsMlp(model) ? InputsOf(model) : batch.positions,
+                  model.vocabulary(), IsMlp(model) ? "value" : "token", "model.vocabulary");
 }
 
 absl::Status CheckTargets(const ModelSpec& model, const worker::MicroBatch& batch) {

@@ -31,7 +31,7 @@ class Writer {
     out_ += '{';
     for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
       const FieldDescriptor* field = message.GetDescriptor()->field(i);
-      if (field->real_containing_oneof() != nullptr &&
+      if (field->containing_oneof() != nullptr &&  // optional ones, too
           !message.GetReflection()->HasField(message, field))
         continue;
       if (out_.back() != '{') out_ += ',';

@@ -202,8 +202,8 @@ job.yaml:2:28: model.hidden: '65' is not allowed; it must be a multiple of model
 job.yaml:2:51: model.context: '0' is not allowed; it must be from 1 to 65536
 job.yaml:3:14: data.path: '../bible.txt' is not allowed; it must be inside each )y"
             R"y(daemon's --data-dir; remove '..'
-job.yaml:3:36: data.format: 'byts' is not allowed; it must be 'bytes', 'tokens'; did )y"
-            R"y(you mean 'bytes'?
+job.yaml:3:36: data.format: 'byts' is not allowed; it must be 'bytes', 'tokens', 'rows'; )y"
+            R"y(did you mean 'bytes'?
 job.yaml:4:10: recipe.stps: unknown key; did you mean 'steps'?
 job.yaml:4:52: recipe.micro_batch: '32' is not allowed; it must be from 1 to 16
 job.yaml:4:87: recipe.schedule: 'cosin' is not allowed; it must be 'cosine', 'linear', )y"
