@@ -56,6 +56,8 @@ struct Arguments {
   StopOptions stop;
   TraceOptions trace;
   bool keep_checkpoints = false;
+  std::string drained;
+  bool undo = false;
 };
 
 class App {
@@ -141,6 +143,12 @@ class App {
     Real(nodes->add_option("--timeout", a_.nodes.timeout_s, "seconds to wait"), 0, 86400)
         ->capture_default_str();
     nodes->footer("\nExamples:\n  isthmus nodes\n  isthmus nodes --wait 4 --timeout 60");
+    CLI::App* drain = Command("drain", "take a daemon out of work, its job in good order", [this] {
+      return RunDrain(a_.client, a_.drained, a_.undo, a_.json, console_);
+    });
+    drain->add_option("NODE", a_.drained, "its name, or its identity")->required();
+    drain->add_flag("--undo", a_.undo, "it gets jobs again");
+    drain->footer(kDrainFooter);
     CLI::App* plan = Command("plan", "who would hold what, with which codecs, and why", [this] {
       a_.plan.json = a_.json;
       return RunPlan(a_.client, a_.plan, console_);
@@ -188,12 +196,7 @@ class App {
     logs->add_flag("-f,--follow", a_.logs.follow, "go on until the job ends");
     logs->add_flag("--csv", a_.logs.csv, "as CSV, for spreadsheets and deploy/tensorboard.py");
     Step(logs->add_option("--from", a_.logs.from_step, "the first step; the job's first is 1"));
-    logs->footer(
-        "\nSteps count from 1, as `status` and `watch` count: so many are committed after it. "
-        "TOKENS/S "
-        "is of that step alone. With --json a line a record (JSON lines).\n\nExample:\n  isthmus "
-        "logs my-first-job -f "
-        "--json | jq '[.step, .loss]'");
+    logs->footer(kLogsFooter);
     CLI::App* stop =
         Command("stop", "end a job: finish the step, write a checkpoint, wait for its end", [this] {
           a_.stop.json = a_.json;
@@ -204,11 +207,7 @@ class App {
     stop->add_flag("--no-wait", a_.stop.no_wait, "return as soon as the coordinator knows");
     Real(stop->add_option("--timeout", a_.stop.timeout_s, "seconds to wait for the end"), 0, 86400)
         ->capture_default_str();
-    stop->footer(
-        "\nReturns when the job has ended: `isthmus rm` and `isthmus submit --resume` may follow "
-        "at once. Ctrl-C\nends the waiting, and the job goes on stopping. Exit code 6: steps are "
-        "lost that no checkpoint holds; 7: not\nended within --timeout.\n\nGo on later: isthmus "
-        "submit JOB.yaml --resume");
+    stop->footer(kStopFooter);
     AddStored();
   }
 

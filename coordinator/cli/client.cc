@@ -167,6 +167,9 @@ absl::StatusOr<ListNodesReply> Client::Nodes(int64_t* unix_ms) {
 absl::StatusOr<TraceJobReply> Client::Trace(const TraceJobRequest& request) {
   ISTHMUS_UNARY(Trace, request, TraceJobReply, trace_timeout);
 }
+absl::StatusOr<DrainReply> Client::Drain(const DrainRequest& request) {
+  ISTHMUS_UNARY(Drain, request, DrainReply, call_timeout);
+}
 absl::StatusOr<RemoveJobReply> Client::Remove(const RemoveJobRequest& request) {
   ISTHMUS_UNARY(Remove, request, RemoveJobReply, call_timeout);
 }

@@ -45,6 +45,7 @@ class Client {
   absl::StatusOr<JobStatus> Status(const JobStatusRequest& request);
   absl::StatusOr<StopJobReply> Stop(const StopJobRequest& request);
   absl::StatusOr<TraceJobReply> Trace(const TraceJobRequest& request);
+  absl::StatusOr<DrainReply> Drain(const DrainRequest& request);
   absl::StatusOr<RemoveJobReply> Remove(const RemoveJobRequest& request);
   absl::StatusOr<ListCheckpointsReply> Checkpoints(const ListCheckpointsRequest& request);
   // `unix_ms`, where given, gets the coordinator's clock, or 0 if it does not tell.

@@ -66,4 +66,27 @@ int RunStop(const ClientOptions& client, const StopOptions& options, Console* co
   return IsEnd(status->state()) && !EndedWell(*status) ? kExitJobNotDone : kExitOk;
 }
 
+int RunDrain(const ClientOptions& client, const std::string& node, bool undo, bool json,
+             Console* console) {
+  InterruptibleClient caller;
+  const absl::Status opened = caller.Open(client);
+  if (!opened.ok()) return console->Fail(opened);
+  DrainRequest request;
+  request.set_node(node);
+  request.set_undo(undo);
+  const absl::StatusOr<DrainReply> reply = caller.client->Drain(request);
+  if (!reply.ok()) return console->Fail(reply.status());
+  const std::string name = Printable(reply->node()), job = Printable(reply->job_id());
+  console->Out(json   ? ToJson(*reply, true)
+               : undo ? absl::StrCat(name, " gets jobs again\n")
+                      : absl::StrCat(name, " gets no job until `isthmus drain ", name, " --undo`",
+                                     job.empty() ? ""
+                                                 : absl::StrCat("; it leaves ", job,
+                                                                " after a checkpoint: isthmus "
+                                                                "status ",
+                                                                job),
+                                     "\n"));
+  return kExitOk;
+}
+
 }  // namespace isthmus::cli

@@ -1,5 +1,5 @@
 // `isthmus stop`: ends a job, and waits until it has ended, so that it may be removed or resumed
-// right after. Thread: one owner.
+// right after. `isthmus drain`: a daemon leaves its job. Thread: one owner.
 #ifndef ISTHMUS_COORDINATOR_CLI_STOP_COMMAND_H_
 #define ISTHMUS_COORDINATOR_CLI_STOP_COMMAND_H_
 
@@ -20,6 +20,10 @@ struct StopOptions {
 // Exit code 6 where it waited and steps are lost, 7 where the time ran out, 130 at a signal; the
 // job goes on stopping then.
 int RunStop(const ClientOptions& client, const StopOptions& options, Console* console);
+
+// `undo`: it gets jobs again.
+int RunDrain(const ClientOptions& client, const std::string& node, bool undo, bool json,
+             Console* console);
 
 }  // namespace isthmus::cli
 

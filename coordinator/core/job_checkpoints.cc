@@ -45,6 +45,7 @@ void JobTable::OnCheckpoint(const std::string& job_id, int64_t step, absl::Time 
   Job* job = Mutable(job_id);
   if (job == nullptr || step < job->status.checkpoint_step()) return;
   if (job->status.state() == JOB_PENDING && job->step_asked) return;  // it goes on from another
+  if (step > job->status.checkpoint_step()) job->interruptions = 0;
   job->status.set_checkpoint_step(step);
   job->status.set_failed_checkpoints(0);
   job->checkpoint_trouble.clear();
@@ -57,6 +58,7 @@ void JobTable::OnCheckpoint(const std::string& job_id, int64_t step, absl::Time 
   const bool resumed = job->status.state() == JOB_PENDING && job->status.generation() != 0;
   if (resumed && step >= job->status.steps()) EndInOrder(job, "", now);  // nothing is left to do
   if (job->ended()) CameLate(job, now);
+  if (job->recovering) Reword(job);
   Touch(job);
   MaybeFinish(job, now);
 }
@@ -110,7 +112,7 @@ void JobTable::LookAtKept(const std::string& id) {
   if (newest == job->kept_step) return;
   job->kept_step = newest;
   job->kept_asked.reset();
-  if (job->ended()) Reword(job);
+  if (job->ended() || job->recovering) Reword(job);
   Touch(job);
 }
 
@@ -122,7 +124,8 @@ std::vector<std::string> JobTable::Untold(const Job& job, const Membership& memb
     if (!PutsParts(job.plan, i)) continue;
     const Member* member = members.Find(job.plan.ranks(i).node_id());
     if (member == nullptr) return {};
-    const bool since = member->last_heartbeat > job.ended_at.value_or(absl::InfinitePast());
+    const bool since = member->last_heartbeat >
+                       job.ended_at.value_or(job.failed_at.value_or(absl::InfinitePast()));
     if (!member->alive() || !since || member->heartbeat.generation() == job.status.generation()) {
       names.push_back(job.plan.ranks(i).node_name());
     } else if (!kept_.KeepsLater(job.plan, i,
@@ -142,7 +145,7 @@ Commands JobTable::TickKept(Job* job, const Membership& members, absl::Time now)
   job->kept_waits = waits;
   if (!job->untold.empty()) {  // once they have told, nothing is added
     const std::vector<std::string> before = std::exchange(job->untold, Untold(*job, members));
-    if (job->ended() && before != job->untold) Reword(job);
+    if ((job->ended() || job->recovering) && before != job->untold) Reword(job);
   }
   if (step < 0 || !waits.empty()) return {};
   if (job->kept_asked.has_value() && now - *job->kept_asked < options_.ask_kept) return {};

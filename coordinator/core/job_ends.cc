@@ -17,6 +17,7 @@ namespace {
 
 constexpr size_t kNamed = 4;          // daemons in one sentence
 constexpr size_t kMaxNoteRest = 100;  // bytes of a reason beside a note in it
+constexpr size_t kMaxWaits = 500;     // of what a job that goes on by itself waits for
 
 // At most `room` bytes of it, whole characters; what is left out is marked.
 std::string Shortened(const std::string& words, size_t room) {
@@ -35,9 +36,18 @@ std::string LostSteps(int64_t lost) {
 
 // What happened is cut where it is too long for both, never what is stored.
 std::string EndWords(const Job& job) {
-  const std::string stored = absl::StrCat("; ", CheckpointWords(job));
+  const std::string waits = job.recovery_waits.empty()
+                                ? ""
+                                : absl::StrCat("; ", Shortened(job.recovery_waits, kMaxWaits));
+  const std::string stored = absl::StrCat("; ", CheckpointWords(job), waits);
   const size_t room = kMaxReasonBytes - std::min(kMaxReasonBytes, stored.size());
   return absl::StrCat(Shortened(job.because, room), stored);
+}
+
+// ": submit --resume goes on from there", or that it does so by itself.
+std::string Then(const Job& job, absl::string_view does) {
+  return job.recovering ? absl::StrCat(": it ", does, " by itself")
+                        : absl::StrCat(": submit --resume ", does);
 }
 
 std::vector<std::string> EveryDaemon(const Job& job) {
@@ -72,24 +82,24 @@ std::string CheckpointWords(const Job& job) {
         " may lie on the ", job.untold.size() == 1 ? "disk" : "disks", " of ", NamesOf(job.untold),
         ", which ", job.untold.size() == 1 ? "has" : "have", " not told yet");
     return kept ? absl::StrCat(lies, ", and a newer one", disks,
-                               ": submit --resume goes on from the newest")
+                               Then(job, "goes on from the newest"))
            : stored < 0
                ? absl::StrCat("no checkpoint is stored yet, but one", disks,
-                              ": submit --resume goes on from it, or starts at step 0")
+                              Then(job, "goes on from it, or starts at step 0,"))
                : absl::StrCat("its last stored checkpoint is of step ", stored, ", but a newer one",
-                              disks, ": submit --resume goes on from the newest");
+                              disks, Then(job, "goes on from the newest"));
   }
-  if (kept) return absl::StrCat(lies, LostSteps(lost), ": submit --resume goes on from there");
+  if (kept) return absl::StrCat(lies, LostSteps(lost), Then(job, "goes on from there"));
   if (stored < 0) {
     return absl::StrCat(
         "there is no checkpoint yet",
         lost > 0 ? absl::StrCat(", what the ", lost == 1 ? "1 step" : absl::StrCat(lost, " steps"),
                                 " learnt is lost")
                  : "",
-        ": submit --resume starts at step 0");
+        Then(job, "starts at step 0"));
   }
   return absl::StrCat("its last checkpoint is of step ", stored, LostSteps(lost),
-                      ": submit --resume goes on from there");
+                      Then(job, "goes on from there"));
 }
 
 bool CalledLost(const FailureCause& cause, const std::string& node_id) {
@@ -101,6 +111,8 @@ bool CalledLost(const FailureCause& cause, const std::string& node_id) {
 void JobTable::SetEnd(Job* job, JobState state, const std::string& because, absl::Time now,
                       const FailureCause& cause) {
   SetState(job, state, "", now, cause);
+  job->recovering = false;
+  job->recovery_waits.clear();
   job->because = because;
   job->untold = EveryDaemon(*job);
   Reword(job);
@@ -148,7 +160,7 @@ Commands JobTable::TellAll(const Job& job, bool graceful, const std::string& rea
 }
 
 Commands JobTable::Fail(Job* job, FailureCause cause, const std::string& reason,
-                        const std::string& except_node, absl::Time now) {
+                        const std::string& except_node, absl::Time now, bool out_of_touch) {
   Commands out = TellAll(*job, false, reason, except_node);
   std::string words = reason;
   for (int s = 0; s < job->plan.ranks_size();
@@ -171,16 +183,20 @@ Commands JobTable::Fail(Job* job, FailureCause cause, const std::string& reason,
   }
   job->failed_at = now;
   if (!job->leaving.empty()) {
-    SetEnd(job, JOB_PAUSED,
-           absl::StrCat(job->leaving, " before the job had ended in good order: ", words), now,
-           cause);
+    Interrupt(job, JOB_PAUSED,
+              absl::StrCat(job->leaving, " before the job had ended in good order: ", words), now,
+              cause);
     return out;
   }
-  const JobState state = stopping                             ? JOB_STOPPED
-                         : job->status.checkpoint_step() >= 0 ? JOB_PAUSED
-                                                              : JOB_FAILED;
-  SetEnd(job, state, absl::StrCat(stopping ? "stopped, but not in good order: " : "", words), now,
-         cause);
+  const JobState state = job->status.checkpoint_step() >= 0 ? JOB_PAUSED : JOB_FAILED;
+  if (stopping) {
+    SetEnd(job, JOB_STOPPED, absl::StrCat("stopped, but not in good order: ", words), now, cause);
+  } else if (out_of_touch) {
+    SetEnd(job, state, words, now, cause);
+    job->status.set_out_of_touch(true);
+  } else {
+    Interrupt(job, state, words, now, cause);
+  }
   return out;
 }
 
@@ -205,9 +221,10 @@ void JobTable::EndInOrder(Job* job, const std::string& but, absl::Time now) {
     SetStep(job, s.steps());
     SetState(job, JOB_FINISHED, absl::StrCat("all ", s.steps(), " steps are done", note), now);
   } else if (!job->leaving.empty()) {
-    SetEnd(job, JOB_PAUSED,
-           absl::StrCat(job->leaving, "; the job ended in good order after step ", s.step(), note),
-           now);
+    Interrupt(
+        job, JOB_PAUSED,
+        absl::StrCat(job->leaving, "; the job ended in good order after step ", s.step(), note),
+        now);
   } else if (s.state() == JOB_STOPPING) {
     SetEnd(job, JOB_STOPPED, absl::StrCat("stopped by the user", note), now);
   } else if (s.checkpoint_step() >= EndOf(*job) || s.step() >= EndOf(*job)) {

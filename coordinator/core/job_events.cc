@@ -176,7 +176,11 @@ Commands JobTable::OnRegistered(const std::string& node_id, const isthmus::Regis
     const bool ran_alone =
         request.running_job_id() == id && job.status.out_of_touch() &&
         (generation == job.status.generation() || (generation == 0 && !restarted));
-    if (!job.active() && !(ran_alone && Revive(&job, now))) continue;
+    if (!job.active() && !(ran_alone && Revive(&job, now))) {
+      // Its session is gone: what it ran alone is over.
+      if (job.status.out_of_touch() && restarted && generation == 0) Abandon(&job, now);
+      continue;
+    }
     StageState& s = job.stages[stage];
     HeardAgain(&job, stage, now);
     if (generation == job.status.generation()) {
@@ -223,21 +227,37 @@ Commands JobTable::OnLeaving(const std::string& node_id, const Leaving& leaving,
                      leaving.reason().empty() ? "it was told to end"
                                               : leaving.reason().substr(0, kMaxLeavingBytes),
                      ")");
-    job.leaving = reason;
     job.leaving_node = node_id;
-    if (job.status.state() == JOB_STARTING) {
-      Append(&out, Fail(&job, CauseAt(job, FailureCause::DAEMON_LEFT, stage), "it had not started",
-                        "", now));
-      continue;
-    }
-    Append(&out, BeginStop(&job, reason,
-                           absl::StrCat(reason, ", which ends in ",
-                                        DurationWords(absl::Milliseconds(leaving.grace_ms())),
-                                        " at the latest: the step is finished and a checkpoint "
-                                        "written"),
-                           now));
+    Append(&out, Leave(&job, stage, reason,
+                       absl::StrCat(reason, ", which ends in ",
+                                    DurationWords(absl::Milliseconds(leaving.grace_ms())),
+                                    " at the latest"),
+                       now));
   }
   return out;
+}
+
+Commands JobTable::OnDrained(const std::string& node_id, absl::Time now) {
+  Commands out;
+  for (auto& [id, job] : jobs_) {
+    const int stage = StageOf(job, node_id);
+    if (!job.active() || stage < 0 || job.stages[stage].ended) continue;
+    if (job.status.state() == JOB_STOPPING) continue;
+    const std::string reason =
+        absl::StrCat("daemon ", job.plan.ranks(stage).node_name(), " left (drained)");
+    Append(&out, Leave(&job, stage, reason, reason, now));
+  }
+  return out;
+}
+
+Commands JobTable::Leave(Job* job, int rank, const std::string& reason, const std::string& words,
+                         absl::Time now) {
+  job->leaving = reason;
+  if (job->status.state() == JOB_STARTING) {
+    return Fail(job, CauseAt(*job, FailureCause::DAEMON_LEFT, rank), "it had not started", "", now);
+  }
+  return BeginStop(job, reason,
+                   absl::StrCat(words, ": the step is finished and a checkpoint written"), now);
 }
 
 // ---- time ----
@@ -246,6 +266,9 @@ Commands JobTable::Tick(const Membership& members, absl::Time now) {
   Commands out;
   for (auto& [id, job] : jobs_) {
     Append(&out, job.active() ? TickJob(&job, members, now) : TickKept(&job, members, now));
+    if (job.status.out_of_touch() && job.failed_at.has_value() &&
+        now - *job.failed_at >= options_.abandon)
+      Abandon(&job, now);
   }
   for (const auto& [node_id, job_id] : kept_.TakeUseless(removed_)) {
     Command& c = out.emplace_back();

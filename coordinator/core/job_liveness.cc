@@ -113,7 +113,8 @@ Commands JobTable::OnStreamGone(const std::string& node_id, absl::Time now) {
       job.stages[stage].gone_since = now;
     } else if (job.failed_at.has_value() && now - *job.failed_at <= options_.blame &&
                !job.stages[stage].ended && !CalledLost(job.status.cause(), node_id) &&
-               (job.status.state() == JOB_PAUSED || job.status.state() == JOB_FAILED)) {
+               (job.recovering || job.status.state() == JOB_PAUSED ||
+                job.status.state() == JOB_FAILED)) {
       job.status.mutable_cause()->add_lost(node_id);
       job.because = absl::StrCat(
           LostWords(job.plan.ranks(stage).node_name(), now - *job.failed_at, "after"), job.because);
@@ -187,13 +188,11 @@ Commands JobTable::TickGone(Job* job, const Membership& members, absl::Time now)
   const std::string names = absl::StrJoin(roll.names, ", ");
   const bool done = roll.heard > 0 && roll.working == 0 && alone >= options_.lease;
   if (done && (runs || job->status.state() == JOB_STOPPING)) {
-    Commands out = Fail(job, roll.cause,
-                        absl::StrCat(names, ": not heard for ", DurationWords(alone),
-                                     ", while the last checkpoint was being stored",
-                                     roll.names.size() == 1 ? held : ""),
-                        "", now);
-    job->status.set_out_of_touch(runs && job->failed_at.has_value());
-    return out;
+    return Fail(job, roll.cause,
+                absl::StrCat(names, ": not heard for ", DurationWords(alone),
+                             ", while the last checkpoint was being stored",
+                             roll.names.size() == 1 ? held : ""),
+                "", now, true);
   }
   if (runs && roll.heard > 0 && gone >= options_.lease && still >= Patience(*job, options_.lease)) {
     return Fail(job, one,
@@ -206,13 +205,10 @@ Commands JobTable::TickGone(Job* job, const Membership& members, absl::Time now)
                 node, now);
   }
   if (roll.heard > 0 || !runs || alone < options_.unheard) return {};
-  Commands out =
-      Fail(job, roll.cause,
-           absl::StrCat("nobody of the job was heard for ", DurationWords(alone), ": ", names,
-                        ". If their sessions train on, the job goes on when they are back"),
-           "", now);
-  job->status.set_out_of_touch(job->failed_at.has_value());
-  return out;
+  return Fail(job, roll.cause,
+              absl::StrCat("nobody of the job was heard for ", DurationWords(alone), ": ", names,
+                           ". If their sessions train on, the job goes on when they are back"),
+              "", now, true);
 }
 
 }  // namespace isthmus::coordinator

@@ -104,6 +104,10 @@ std::set<std::string> JobTable::Working() const {
 
 bool JobTable::WantsAttention(const Job& job, absl::Time now) const {
   const JobState state = job.status.state();
+  if (job.recovering) {
+    return Find(job.spec.name()) == &job && job.failed_at.has_value() &&
+           now - *job.failed_at >= options_.recovery_attention;
+  }
   return (state == JOB_PAUSED || state == JOB_FAILED) && Find(job.spec.name()) == &job &&
          job.ended_at.has_value() && now - *job.ended_at < options_.attention;
 }
@@ -248,8 +252,13 @@ absl::Status JobTable::Add(const std::string& id, uint64_t number, const JobSpec
 
 void JobTable::SetPendingReason(const std::string& id, const std::string& reason) {
   Job* job = Mutable(id);
-  if (job == nullptr || job->status.state() != JOB_PENDING || job->status.reason() == reason)
+  if (job == nullptr || job->status.state() != JOB_PENDING) return;
+  if (job->recovering) {
+    job->recovery_waits = reason;
+    Reword(job);
     return;
+  }
+  if (job->status.reason() == reason) return;
   job->status.set_reason(reason.substr(0, kMaxReasonBytes));
   Touch(job);
 }
@@ -302,7 +311,11 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   if (!SameCut(job->plan, plan)) job->boundaries.clear();
   job->plan = plan;
   job->spec = whole != nullptr ? *whole : plan.job();
-  job->wait_for_nodes = job->step_asked = job->accepts_changes = false;
+  job->interruptions = job->recovering ? job->interruptions : 0;
+  job->not_before = absl::InfinitePast();
+  if (job->recovering) job->status.set_recoveries(job->status.recoveries() + 1);
+  job->wait_for_nodes = job->step_asked = job->accepts_changes = job->recovering = false;
+  job->recovery_waits.clear();
   job->stages.assign(plan.ranks_size(), StageState());
   job->merger = RecordMerger(plan.generation(), plan.ranks_size(), plan.start_step());
   job->failed_at.reset();
@@ -360,6 +373,10 @@ void JobTable::Restore(Job job, int64_t stored_step, int64_t next_record_step, a
     job.status.clear_cause();
   }
   RestoreTrouble(&job);
+  if (job.status.state() == JOB_PENDING && !job.because.empty()) {
+    job.recovering = true;
+    job.failed_at = now;
+  }
   RestoreBecause(&job);
   if (job.ended()) job.ended_at = now;
   // One may have become whole after the last word that was stored of its job.
@@ -389,8 +406,9 @@ absl::StatusOr<Commands> JobTable::Stop(const std::string& id, bool at_once, abs
   if (job->status.state() == JOB_PENDING) {
     const bool between = BeginsPhase(job->spec, job->status.checkpoint_step());
     SetEnd(job, JOB_STOPPED,
-           between ? "stopped by the user between two phases"
-                   : "stopped by the user before it started",
+           job->recovering ? absl::StrCat(job->because, "; stopped by the user before it went on")
+           : between       ? "stopped by the user between two phases"
+                           : "stopped by the user before it started",
            now);
     return Commands();
   }
@@ -403,7 +421,10 @@ absl::StatusOr<Commands> JobTable::Stop(const std::string& id, bool at_once, abs
     SetEnd(job, JOB_STOPPED, "stopped by the user at once", now);
     return out;
   }
-  if (job->status.state() == JOB_STOPPING) return Commands();
+  if (job->status.state() == JOB_STOPPING) {
+    job->leaving.clear();  // it does not go on without the daemon that leaves
+    return Commands();
+  }
   return BeginStop(job, "stopped by the user",
                    "the user asked to stop: the step is finished and a checkpoint written", now);
 }

@@ -6,7 +6,8 @@
 //   PENDING -> STARTING -> RUNNING -> FINISHED
 //                 |           |-----> STOPPING -> STOPPED
 //                 '-----------'-----> PAUSED (with a checkpoint, or because a daemon left) or
-//                 FAILED (without); both can be resumed under a new generation
+//                 FAILED (without); both can be resumed under a new generation, or, with
+//                 recovery.automatic, PENDING (Job.recovering): it goes on by itself
 //
 // Words of a daemon about a generation that is not the job's current one change nothing (the
 // fence). A daemon whose connection is lost may train on: its job goes on while other daemons of it
@@ -60,6 +61,15 @@ struct JobOptions {
       absl::Hours(24);  // a paused or failed job is held up to people for so long
   absl::Duration ask_kept =
       absl::Minutes(1);  // daemons are asked again for the parts of a checkpoint that they keep
+  // A job that goes on by itself: at once, then after this times 1, 4, 9, ...
+  absl::Duration recovery_pause = absl::Seconds(1);
+  absl::Duration recovery_ends = absl::Seconds(20);  // daemons of it end their sessions within
+  absl::Duration recovery_kept =
+      absl::Seconds(30);  // a daemon that keeps a part of a newer checkpoint comes back within
+  absl::Duration recovery_attention =
+      absl::Minutes(5);  // one that waits is held up to people after
+  // Nobody of a job was heard: its daemons may train on. It goes on without them after.
+  absl::Duration abandon = absl::Minutes(10);
 };
 
 // False before the first step.
@@ -102,9 +112,14 @@ struct Job {
   // said that another training than the one begun is wanted.
   bool step_asked = false;
   bool accepts_changes = false;
-  bool removing = false;  // see JobTable::BeginRemove; not stored
-  JobStatus status;       // without plan and boundaries; elapsed_s as of running_since
-  Plan plan;              // of status.generation
+  // PENDING since something ended its generation (`because`): it goes on by itself, not before ...
+  bool recovering = false;
+  absl::Time not_before = absl::InfinitePast();
+  std::string recovery_waits;  // ... and waits for that, in words
+  int interruptions = 0;       // in a row, without a new checkpoint between them; not stored
+  bool removing = false;       // see JobTable::BeginRemove; not stored
+  JobStatus status;            // without plan and boundaries; elapsed_s as of running_since
+  Plan plan;                   // of status.generation
   std::vector<BoundaryTotals> boundaries;
   std::string
       because;  // ended, not FINISHED: `status.reason` without its last part, what is stored
@@ -176,6 +191,9 @@ std::string KeptWords(const Job& job);
 // As Job::validates, by what its daemons last told.
 int64_t ValidatesAfter(const Job& job, const Membership& members);
 
+// Whether it goes on by itself after another interruption.
+bool MayRecover(const Job& job);
+
 // Of an active job: a line for each daemon that has not been heard for longer than `patience`.
 std::vector<std::string> GoneWarnings(const Job& job, absl::Duration patience, absl::Time now);
 
@@ -211,6 +229,13 @@ class JobTable {
   absl::Status SetWaiting(const std::string& id, const JobSpec& spec,
                           std::optional<int64_t> step_asked, bool accepts_changes);
 
+  // Job.recovering: time does not cure why it can't go on. It pauses.
+  void GiveUpRecovery(const std::string& id, const std::string& why, absl::Time now);
+  // Job.recovering: whether it is worth a wait until those of its daemons that are there have ended
+  // their sessions, or until one that keeps a part of a newer checkpoint is back.
+  bool WaitsForEnds(const Job& job, const Membership& members, absl::Time now) const;
+  bool WaitsForKept(const Job& job, absl::Time now) const;
+
   // A PENDING job's next phase can't begin: the job pauses.
   void PhaseFailed(const std::string& id, const std::string& why, absl::Time now);
 
@@ -239,8 +264,10 @@ class JobTable {
   // The steps of all checkpoints beyond the stored ones that its daemons keep whole.
   std::vector<int64_t> KeptSteps(const Job& job) const;
 
-  // A daemon was told to end: the job on it is stopped in good order, and is PAUSED then.
+  // A daemon was told to end: the job on it is stopped in good order, and is PAUSED then, or goes
+  // on without it.
   Commands OnLeaving(const std::string& node_id, const Leaving& leaving, absl::Time now);
+  Commands OnDrained(const std::string& node_id, absl::Time now);  // the same; it stays there
 
   // Graceful, or `at_once`. FailedPrecondition: it has ended already.
   absl::StatusOr<Commands> Stop(const std::string& id, bool at_once, absl::Time now);
@@ -290,10 +317,17 @@ class JobTable {
   void Touch(Job* job);
   void SetState(Job* job, JobState state, const std::string& reason, absl::Time now,
                 const FailureCause& cause = {});
+  // `out_of_touch`: its sessions may still run.
   Commands Fail(Job* job, FailureCause cause, const std::string& reason,
-                const std::string& except_node, absl::Time now);
+                const std::string& except_node, absl::Time now, bool out_of_touch = false);
+  // It goes on by itself where it may, else `state` it is.
+  void Interrupt(Job* job, JobState state, const std::string& because, absl::Time now,
+                 const FailureCause& cause = {});
+  void Abandon(Job* job, absl::Time now);
   Commands TellAll(const Job& job, bool graceful, const std::string& reason,
                    const std::string& except_node) const;
+  Commands Leave(Job* job, int rank, const std::string& reason, const std::string& words,
+                 absl::Time now);
   Commands BeginStop(Job* job, const std::string& reason, const std::string& words, absl::Time now);
   void EndInOrder(Job* job, const std::string& but, absl::Time now);
   void AwaitPhase(Job* job, const std::string& note, absl::Time now);

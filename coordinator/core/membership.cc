@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "proto/data/data_files.h"
@@ -235,6 +236,25 @@ void Membership::OnLeaving(const std::string& node_id, const std::string& reason
   changed_.insert(node_id);
 }
 
+absl::StatusOr<std::string> Membership::Drain(absl::string_view name_or_id, bool drained) {
+  std::vector<std::string> ids;
+  for (const auto& [id, m] : members_) {
+    if (id == name_or_id || m.node.name() == name_or_id) ids.push_back(id);
+  }
+  if (ids.empty()) {
+    return absl::NotFoundError(absl::StrCat("no daemon is called '", name_or_id.substr(0, 80),
+                                            "' (isthmus nodes lists them)"));
+  }
+  if (ids.size() > 1) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(ids.size(), " daemons are called '", name_or_id.substr(0, 80),
+                     "': name one by its identity, ", absl::StrJoin(ids, " or ")));
+  }
+  members_[ids[0]].drained = drained;
+  changed_.insert(ids[0]);
+  return ids[0];
+}
+
 bool Membership::OnStreamGone(const std::string& node_id, uint64_t stream, absl::Time now) {
   auto it = members_.find(node_id);
   if (it == members_.end() || it->second.stream != stream) return false;
@@ -259,7 +279,7 @@ std::vector<LostNode> Membership::Expire(absl::Time now) {
       m.stream = 0;
       m.lost_since = now;
     }
-    if (!m.connected() && now - m.lost_since >= options_.forget_after) {
+    if (!m.connected() && !m.drained && now - m.lost_since >= options_.forget_after) {
       it = members_.erase(it);
     } else {
       ++it;
@@ -277,10 +297,11 @@ void Membership::Forgive(absl::Duration pause, absl::Time now) {
   }
 }
 
-void Membership::Restore(const NodeInfo& node, absl::Time now) {
+void Membership::Restore(const NodeInfo& node, bool drained, absl::Time now) {
   if (static_cast<int>(members_.size()) >= options_.max_nodes || !CheckNodeInfo(node).ok()) return;
   Member& member = members_[node.id()];
   member.node = node;
+  member.drained = drained;
   member.last_heartbeat = member.registered = member.lost_since = member.progress_changed = now;
 }
 

@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "proto/control.pb.h"
 #include "proto/plan.pb.h"
@@ -43,7 +45,8 @@ struct MembershipOptions {
     options.lease = lease;
     return options;
   }
-  absl::Duration forget_after = absl::Hours(24);  // a lost node is listed for so long
+  // A lost node is listed for so long; one that is drained stays.
+  absl::Duration forget_after = absl::Hours(24);
   int max_nodes = 1024;  // entries, lost ones included (those are dropped first)
 };
 
@@ -62,6 +65,7 @@ struct Member {
   CoordinatorPath path;     // as last told
   bool leaving = false;     // it was told to end ...
   std::string why_leaving;  // ... by what, as it says ("SIGTERM")
+  bool drained = false;     // it gets no job, whether it is connected or not
   bool connected() const { return stream != 0; }
   // It has answered on this stream: a registration alone may have lain in a queue for longer than
   // its daemon lived.
@@ -107,6 +111,10 @@ class Membership {
   // It was told to end, and takes no new session.
   void OnLeaving(const std::string& node_id, const std::string& reason);
 
+  // It gets no job from now on, or gets jobs again. NotFound: nobody has this name or identity;
+  // FailedPrecondition: several have the name. Gives its identity.
+  absl::StatusOr<std::string> Drain(absl::string_view name_or_id, bool drained);
+
   // The stream ended. True if it was the member's current one: the member counts as not alive from
   // now on.
   bool OnStreamGone(const std::string& node_id, uint64_t stream, absl::Time now);
@@ -119,7 +127,7 @@ class Membership {
   void Forgive(absl::Duration pause, absl::Time now);
 
   // Entries from the store after a restart of the coordinator: known, not alive.
-  void Restore(const NodeInfo& node, absl::Time now);
+  void Restore(const NodeInfo& node, bool drained, absl::Time now);
 
   // Whether `node_id` is alive, runs `generation`, and has moved within `patience`.
   bool Moves(const std::string& node_id, uint64_t generation, absl::Duration patience,

@@ -43,7 +43,7 @@ bool IsOfTheRate(absl::string_view path) {
 
 // How the run is checked, cut, sent and kept, but not what is trained.
 bool IsOfTheManner(absl::string_view path) {
-  for (const char* section : {"strategy.", "compression.", "checkpoint."}) {
+  for (const char* section : {"strategy.", "compression.", "checkpoint.", "recovery."}) {
     if (absl::StartsWith(path, section)) return true;
   }
   return path == "recipe.micro_batch" || path == "recipe.recompute" ||

@@ -124,6 +124,19 @@ absl::Status Daemons::OnMessage(DaemonStream* daemon, const DaemonMessage& messa
   return absl::OkStatus();
 }
 
+absl::StatusOr<DrainReply> Daemons::Drain(const DrainRequest& request) {
+  MutexLock lock(&cores_->mutex);
+  ASSIGN_OR_RETURN(const std::string id, cores_->members.Drain(request.node(), !request.undo()));
+  DrainReply reply;
+  reply.set_node(cores_->members.Find(id)->node.name());
+  LogInfo("daemon ", reply.node(), request.undo() ? " gets jobs again" : " is drained");
+  const Job* job = cores_->jobs.JobOn(id);
+  if (job != nullptr) reply.set_job_id(job->id);
+  if (!request.undo()) Send(cores_, cores_->jobs.OnDrained(id, Now()));
+  cores_->changed.SignalAll();
+  return reply;
+}
+
 void Daemons::OnStep(const Member& member, const StepRecord& record, absl::Time now) {
   const std::string& id = member.node.id();
   const absl::Status taken = cores_->jobs.OnStep(id, record, now, absl::ToUnixMillis(absl::Now()));

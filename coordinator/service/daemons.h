@@ -37,6 +37,8 @@ class Daemons {
   void Close(DaemonStream* daemon);
 
   // ---- the others ----
+  // The daemon leaves its job in good order, and gets no other until that is taken back.
+  absl::StatusOr<DrainReply> Drain(const DrainRequest& request);
   // `cores`: the ones given to the constructor, whose mutex the caller holds by that name.
   void Send(Cores* cores, Commands commands) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores->mutex);
   std::string Peer(uint64_t stream) const { return streams_.Peer(stream); }

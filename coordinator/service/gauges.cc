@@ -33,10 +33,11 @@ void Gauges::Set(const char* name, const char* help, const MetricLabels& labels,
 
 void Gauges::SetNodes(absl::Time now) {
   const auto has_left = [](const Member& m) { return m.leaving && !m.connected(); };
-  int alive = 0, left = 0;
+  int alive = 0, left = 0, drained = 0;
   for (const auto& [id, m] : cores_->members.members()) {
     alive += m.alive();
     left += has_left(m);
+    drained += m.alive() && m.drained;
   }
   for (const auto& [id, label] : cores_->members.Labels()) {
     const Member& m = *cores_->members.Find(id);
@@ -52,6 +53,8 @@ void Gauges::SetNodes(absl::Time now) {
       absl::ToDoubleSeconds(cores_->members.options().lease));
   Set("isthmus_nodes", "Daemons by state.", {{"state", "alive"}}, alive);
   Set("isthmus_nodes", "Daemons by state.", {{"state", "left"}}, left);
+  Set("isthmus_nodes_drained", "Daemons that are there and get no job (isthmus drain).", {},
+      drained);
   Set("isthmus_nodes", "Daemons by state.", {{"state", "lost"}},
       static_cast<double>(cores_->members.members().size()) - alive - left);
 }
@@ -71,6 +74,8 @@ void Gauges::SetJobs(absl::Time now) {
     if (s.phases() > 0)
       Set("isthmus_job_phase", "Phase of a job with phases that runs, or ran last; 1: the first.",
           label, s.phase() + 1);
+    Set("isthmus_job_recoveries", "How often a job went on by itself after an interruption.", label,
+        s.recoveries());
     Set("isthmus_job_checkpoint_step", "Step of the newest whole checkpoint; -1: none.", label,
         static_cast<double>(s.checkpoint_step()));
     Set("isthmus_job_failed_checkpoints",
@@ -78,7 +83,8 @@ void Gauges::SetJobs(absl::Time now) {
         job->active() ? static_cast<double>(s.failed_checkpoints()) : 0);
     if (cores_->jobs.WantsAttention(*job, now)) {
       Set("isthmus_job_held",
-          "1 for a paused or failed job that nobody has resumed, replaced or removed.",
+          "1 for a paused or failed job that nobody has resumed, replaced or removed, or one that "
+          "waits for long to go on by itself.",
           {{"job", job->id}, {"state", StateName(s.state())}}, 1);
     }
     if (!job->active() || !HasLoss(s)) continue;

@@ -20,7 +20,7 @@ constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
 
 bool MayUse(const JobSpec& job, const Member& member) {
   const auto& named = job.strategy().nodes();
-  return member.alive() &&
+  return member.alive() && !member.drained &&
          (named.empty() || std::any_of(named.begin(), named.end(), [&](const std::string& name) {
             return name == member.node.name() || name == member.node.id();
           }));
@@ -35,6 +35,8 @@ std::string WhyAbsent(const Cores& cores, const Member& m, bool with_busy, absl:
                          : absl::StrCat(m.node.name(), " ", AwayWords(m, now));
   }
   if (m.leaving) return absl::StrCat(m.node.name(), " is ending");
+  if (m.drained)
+    return absl::StrCat(m.node.name(), " is drained (isthmus drain ", m.node.name(), " --undo)");
   if (job != nullptr) return with_busy ? "" : absl::StrCat(m.node.name(), " runs job ", job->id);
   if (m.heartbeat.generation() == 0) return "";
   return absl::StrCat(m.node.name(), " still ends its last session (generation ",
@@ -108,7 +110,8 @@ void AddTopology(Cores* cores, bool with_busy, PlannerInput* in) {
   std::vector<std::string> ids;
   for (const auto& [id, m] : cores->members.members()) {
     if (std::string why = WhyAbsent(*cores, m, with_busy, now); !why.empty()) {
-      in->absent.push_back({id, m.node.name(), std::move(why), !m.leaving, std::nullopt});
+      in->absent.push_back(
+          {id, m.node.name(), std::move(why), !m.leaving && !m.drained, std::nullopt});
       if (m.alive()) in->absent.back().node = m.node;
       continue;
     }

@@ -44,6 +44,7 @@ NodeStatus Queries::Describe(const Member& member, absl::Time now) {
   out.mutable_node()->clear_data_files();
   out.set_alive(member.alive());
   out.set_left(member.leaving && !member.connected());
+  out.set_drained(member.drained);
   out.set_heartbeat_age_s(absl::ToDoubleSeconds(member.silent(now)));
   out.set_stage(-1);
   if (member.path.ByteSizeLong() > 0) *out.mutable_path() = member.path;

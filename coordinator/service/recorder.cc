@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -18,6 +20,18 @@ constexpr int kLogLine = 500;
 std::string StateWords(const Job& job) {
   return absl::StrCat(StateName(job.status.state()), job.status.reason().empty() ? "" : ": ",
                       job.status.reason());
+}
+
+// A job that waits says what it waits for, with ages that grow: a line in the log is one too many.
+bool SameButForNumbers(absl::string_view a, absl::string_view b) {
+  const auto rest = [](absl::string_view text) {
+    std::string out;
+    for (const char c : text) {
+      if (!absl::ascii_isdigit(static_cast<unsigned char>(c)) && c != '.') out += c;
+    }
+    return out;
+  };
+  return a == b || (absl::StartsWith(b, StateName(JOB_PENDING)) && rest(a) == rest(b));
 }
 
 }  // namespace
@@ -59,7 +73,7 @@ absl::Status Recorder::Load(CheckpointStore* checkpoints) {
   cores_->jobs.RestoreRemoved(contents.removed);
   checkpoints->DropPartials(live);
   for (const NodeInfo& node : contents.nodes) {
-    cores_->members.Restore(node, now);
+    cores_->members.Restore(node, contents.drained.count(node.id()) > 0, now);
     if (const auto left = contents.left.find(node.id()); left != contents.left.end())
       cores_->members.OnLeaving(node.id(), left->second);
     cores_->compute.Restore(node);
@@ -177,6 +191,7 @@ StoreBatch Recorder::Collect() {
   batch.nodes = cores_->members.TakeChanged();
   for (const NodeInfo& node : batch.nodes) {
     const Member* member = cores_->members.Find(node.id());
+    if (member != nullptr && member->drained) batch.drained.insert(node.id());
     if (member != nullptr && member->leaving) batch.left[node.id()] = member->why_leaving;
   }
   batch.links = cores_->links.TakeChanged();
@@ -187,7 +202,7 @@ void Recorder::LogStates() {
   for (const Job* job : cores_->jobs.All()) {
     std::string words = StateWords(*job);
     std::string& logged = logged_[job->id];
-    if (logged == words) continue;
+    if (SameButForNumbers(logged, words)) continue;
     const bool bad = job->status.state() == JOB_PAUSED || job->status.state() == JOB_FAILED;
     LogMessage(bad ? LogLevel::kWarning : LogLevel::kInfo,
                absl::StrCat("job ", job->id, ", generation ", job->status.generation(), ", step ",

@@ -12,6 +12,7 @@
 #include "proto/job/checkpoint_state.h"
 #include "proto/job/job_defaults.h"
 #include "proto/job/job_state.h"
+#include "proto/model/family.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -30,7 +31,7 @@ absl::StatusOr<JobSpec> CompleteJob(const JobSpec& job) {
   }
   JobSpec full = job;
   FillDefaults(&full);
-  full.mutable_model()->set_norm_epsilon(NormEpsilon(full.model()));
+  if (!IsMlp(full.model())) full.mutable_model()->set_norm_epsilon(NormEpsilon(full.model()));
   RETURN_IF_ERROR(ValidateJob(full));
   return full;
 }
@@ -171,7 +172,7 @@ absl::StatusOr<StartRequest> Resumer::Resume(const JobSpec& spec, const std::str
     }
   }
   JobSpec asked = spec.model().layers() == 0 ? stored : spec;
-  if (!asked.model().has_norm_epsilon())
+  if (!asked.model().has_norm_epsilon() && !IsMlp(ran.model()))
     asked.mutable_model()->set_norm_epsilon(NormEpsilon(ran.model()));
   ASSIGN_OR_RETURN(start.spec, CompleteJob(asked));
   // Phases are compared with the checkpoint's by CompareRuns; all of them are made of model.*.
@@ -212,14 +213,21 @@ absl::StatusOr<StartRequest> Resumer::Pending(const std::string& job_id) {
   start.job_id = job_id;
   JobSpec ran;
   int64_t head = -1;
-  bool resumed = false;
+  bool resumed = false, recovers = false;
   {
     MutexLock lock(&cores_->mutex);
     const Job* job = cores_->jobs.Find(job_id);
     if (job == nullptr || job->status.state() != JOB_PENDING)
       return absl::CancelledError("the job does not wait");
     cores_->jobs.LookAtKept(job_id);
-    if (job->kept_step >= 0) return absl::UnavailableError(KeptWords(*job));
+    const absl::Time now = SteadyNow();
+    if (job->recovering && now < job->not_before)
+      return absl::UnavailableError("it is tried again in a moment, as it was interrupted before");
+    if (cores_->jobs.WaitsForEnds(*job, cores_->members, now))
+      return absl::UnavailableError("its daemons end their sessions");
+    if (cores_->jobs.WaitsForKept(*job, now)) return absl::UnavailableError(KeptWords(*job));
+    start.given_up_step = job->kept_step;
+    recovers = job->recovering;
     start.spec = job->spec;
     start.step_asked = job->step_asked;
     start.accepts_changes = job->accepts_changes;
@@ -236,6 +244,12 @@ absl::StatusOr<StartRequest> Resumer::Pending(const std::string& job_id) {
   start.from_checkpoint = head >= 0;
   start.start_step = std::max<int64_t>(0, head);
   RETURN_IF_ERROR(TakeUp(ran, &start));
+  // It ran as its job file says: of what it waits for to go on by itself, only the text is another.
+  if (recovers) {
+    start.changes.erase(std::remove_if(start.changes.begin(), start.changes.end(),
+                                       [](const FieldChange& c) { return c.field() != "data"; }),
+                        start.changes.end());
+  }
   // The text, or another checkpoint than when it was queued, may make another training of it.
   if (!start.accepts_changes) RETURN_IF_ERROR(CheckAccepted(start.changes, start.start_step));
   return start;
@@ -245,11 +259,12 @@ absl::Status Resumer::StillNewest(const StartRequest& start, Cores* cores) {
   if (start.kind == StartRequest::kNew || start.step_asked) return absl::OkStatus();
   cores->jobs.LookAtKept(start.job_id);
   const Job* job = cores->jobs.Find(start.job_id);
-  if (job == nullptr || (job->kept_step < 0 && job->status.checkpoint_step() == start.head))
+  const bool newer = job != nullptr && job->kept_step > start.given_up_step;
+  if (job == nullptr || (!newer && job->status.checkpoint_step() == start.head))
     return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("a newer checkpoint came to light while the job was planned",
-                   job->kept_step < 0 ? "" : absl::StrCat(": ", KeptWords(*job)), ". Try again"));
+                   !newer ? "" : absl::StrCat(": ", KeptWords(*job)), ". Try again"));
 }
 
 }  // namespace isthmus::coordinator

@@ -32,6 +32,7 @@ struct StartRequest {  // what is to be started
   // What is not gone on from, in words; empty: nothing. kResume: a newer checkpoint that daemons
   // keep, or may keep. kNew: an unfinished job of the same name.
   std::string given_up;
+  int64_t given_up_step = -1;  // kPending: of which daemons keep parts that do not come
   // kResume: for which newer checkpoint it waits, in words: it can only be queued; empty: none.
   std::string waits_for;
 

@@ -183,6 +183,11 @@ class JobsService final : public Jobs::Service {
           reply);
     });
   }
+  grpc::Status Drain(grpc::ServerContext*, const DrainRequest* request,
+                     DrainReply* reply) override {
+    return rpc::Guarded("Drain",
+                        [&] { return Reply(coordinator_->daemons()->Drain(*request), reply); });
+  }
   grpc::Status Trace(grpc::ServerContext* context, const TraceJobRequest* request,
                      TraceJobReply* reply) override {
     return rpc::Guarded("Trace", [&] {

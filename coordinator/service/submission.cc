@@ -236,7 +236,8 @@ absl::Status Submission::Admit(const StartRequest& request) {
 absl::Status Submission::StillFree(const Plan& plan) const {
   for (const RankPlan& s : plan.ranks()) {
     const Member* m = cores_->members.Find(s.node_id());
-    if (m == nullptr || !m->alive() || m->leaving || cores_->jobs.JobOn(s.node_id()) != nullptr) {
+    if (m == nullptr || !m->alive() || m->leaving || m->drained ||
+        cores_->jobs.JobOn(s.node_id()) != nullptr) {
       return absl::UnavailableError(absl::StrCat(
           "daemon ", s.node_name(), " went or was taken while the job was planned: try again"));
     }
@@ -399,6 +400,8 @@ void Submission::TryPending(const std::string& job_id) {
   const absl::Status started = may.ok() ? PlanAndStart(*start).status() : may;
   if (started.ok() || absl::IsCancelled(started)) return;
   MutexLock lock(&cores_->mutex);
+  if (!CuredByDaemons(started))
+    cores_->jobs.GiveUpRecovery(job_id, std::string(started.message()), SteadyNow());
   cores_->jobs.SetPendingReason(
       job_id, may.ok() ? WaitsFor(started) : absl::StrCat("waiting: ", started.message()));
 }

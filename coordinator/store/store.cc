@@ -36,6 +36,7 @@ CREATE TABLE IF NOT EXISTS removed_jobs (id TEXT UNIQUE NOT NULL);
 CREATE TABLE IF NOT EXISTS job_notes (
   job_id TEXT PRIMARY KEY, failed_checkpoint INTEGER NOT NULL, because BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS left_nodes (id TEXT PRIMARY KEY, why BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS drained_nodes (id TEXT PRIMARY KEY) WITHOUT ROWID;
 )";
 
 // In jobs.waits. Earlier programs know 0 and kWaits, and take all else for it.
@@ -237,6 +238,12 @@ class SqliteStore : public Store {
       if (!row) break;
       out.left[left.ColumnBytes(0)] = left.ColumnBytes(1);
     }
+    Statement drained(reader_.get(), "reading who is drained", "SELECT id FROM drained_nodes");
+    for (;;) {
+      ASSIGN_OR_RETURN(const bool row, drained.Step());
+      if (!row) break;
+      out.drained.insert(drained.ColumnBytes(0));
+    }
     RETURN_IF_ERROR(ReadAll("reading the links", "SELECT data FROM links", &out.links));
     Statement removed(reader_.get(), "reading the removed jobs",
                       "SELECT id FROM removed_jobs ORDER BY rowid");
@@ -330,24 +337,7 @@ class SqliteStore : public Store {
                             .Run());
       }
     }
-    for (const NodeInfo& n : batch.nodes) {
-      RETURN_IF_ERROR(Statement(db, absl::StrCat("storing daemon ", n.name()),
-                                "INSERT OR REPLACE INTO nodes VALUES (?, ?)")
-                          .Text(n.id())
-                          .Message(n)
-                          .Run());
-      RETURN_IF_ERROR(Statement(db, absl::StrCat("storing daemon ", n.name()),
-                                "DELETE FROM left_nodes WHERE id = ?")
-                          .Text(n.id())
-                          .Run());
-      const auto why = batch.left.find(n.id());
-      if (why == batch.left.end()) continue;
-      RETURN_IF_ERROR(Statement(db, absl::StrCat("storing that daemon ", n.name(), " left"),
-                                "INSERT INTO left_nodes VALUES (?, ?)")
-                          .Text(n.id())
-                          .Text(why->second)
-                          .Run());
-    }
+    for (const NodeInfo& n : batch.nodes) RETURN_IF_ERROR(WriteNode(n, batch));
     for (const LinkMeasurement& l : batch.links) {
       RETURN_IF_ERROR(
           Statement(db, "storing a link", "INSERT OR REPLACE INTO links VALUES (?, ?, ?)")
@@ -357,6 +347,33 @@ class SqliteStore : public Store {
               .Run());
     }
     return absl::OkStatus();
+  }
+
+  absl::Status WriteNode(const NodeInfo& n, const StoreBatch& batch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_) {
+    sqlite3* db = writer_.get();
+    RETURN_IF_ERROR(Statement(db, absl::StrCat("storing daemon ", n.name()),
+                              "INSERT OR REPLACE INTO nodes VALUES (?, ?)")
+                        .Text(n.id())
+                        .Message(n)
+                        .Run());
+    RETURN_IF_ERROR(Statement(db, absl::StrCat("storing daemon ", n.name()),
+                              "DELETE FROM left_nodes WHERE id = ?")
+                        .Text(n.id())
+                        .Run());
+    RETURN_IF_ERROR(Statement(db, absl::StrCat("storing whether daemon ", n.name(), " is drained"),
+                              batch.drained.count(n.id()) > 0
+                                  ? "INSERT OR REPLACE INTO drained_nodes VALUES (?)"
+                                  : "DELETE FROM drained_nodes WHERE id = ?")
+                        .Text(n.id())
+                        .Run());
+    const auto why = batch.left.find(n.id());
+    if (why == batch.left.end()) return absl::OkStatus();
+    return Statement(db, absl::StrCat("storing that daemon ", n.name(), " left"),
+                     "INSERT INTO left_nodes VALUES (?, ?)")
+        .Text(n.id())
+        .Text(why->second)
+        .Run();
   }
 
   absl::Status WriteJob(const StoredJob& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_) {

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +48,7 @@ struct StoreBatch {
   std::vector<StoredRecord> records;
   std::vector<NodeInfo> nodes;
   std::map<std::string, std::string> left;  // of `nodes`: those that said that they end, and why
+  std::set<std::string> drained;            // of `nodes`: those that get no job
   std::vector<LinkMeasurement> links;
   bool empty() const {
     return jobs.empty() && forgotten.empty() && truncated.empty() && records.empty() &&
@@ -58,6 +60,7 @@ struct StoreContents {
   std::vector<StoredJob> jobs;  // in order of submission
   std::vector<NodeInfo> nodes;
   std::map<std::string, std::string> left;
+  std::set<std::string> drained;
   std::vector<LinkMeasurement> links;
   std::vector<std::string> removed;  // the last kMaxRemoved jobs that were dropped, in that order
 };

@@ -424,6 +424,9 @@ void FillDefaults(JobSpec* job) {
   CheckpointSpec* k = job->mutable_checkpoint();
   DEFAULT(k, every, 100);
   DEFAULT(k, keep, 3);
+  RecoverySpec* v = job->mutable_recovery();
+  DEFAULT(v, automatic, true);
+  DEFAULT(v, attempts, 5);
 #undef DEFAULT
 }
 

@@ -124,6 +124,7 @@ class Cluster:
             "strategy": {"stages": 2},
             "compression": {"forward": "none", "backward": "none", "tied": "none"},  # exact, so that cuts compare
             "checkpoint": {"every": 5},
+            "recovery": {"automatic": False},  # each test says what it wants
         }
         for path, value in changes.items():
             at = job

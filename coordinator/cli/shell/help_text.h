@@ -38,6 +38,28 @@ A job with model.init_from reads a GPT-2 (config.json, model.safetensors) from t
 relative to the job file, and uploads it as the start of the training. Ctrl-C ends the watching,
 not the job.)";
 
+inline constexpr char kLogsFooter[] = R"(
+Steps count from 1, as `status` and `watch` count: so many are committed after it. TOKENS/S is of
+that step alone. With --json a line a record (JSON lines).
+
+Example:
+  isthmus logs my-first-job -f --json | jq '[.step, .loss]')";
+
+inline constexpr char kStopFooter[] = R"(
+Returns when the job has ended: `isthmus rm` and `isthmus submit --resume` may follow at once.
+Ctrl-C ends the waiting, and the job goes on stopping. Exit code 6: steps are lost that no
+checkpoint holds; 7: not ended within --timeout.
+
+Go on later: isthmus submit JOB.yaml --resume)";
+
+inline constexpr char kDrainFooter[] = R"(
+The job that it works for ends its step, writes a checkpoint, and goes on without it (with
+recovery.automatic, the default). No job is planned on it until --undo, also after a restart of the
+coordinator.
+
+Example, before a reboot of home-pc:
+  isthmus drain home-pc)";
+
 inline constexpr char kTraceFooter[] = R"(
 Every pass, wait, coding and frame of each rank, on one time axis: the daemons' clocks are read
 against the coordinator's. Open the file at https://ui.perfetto.dev or in chrome://tracing. Steps

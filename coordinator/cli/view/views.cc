@@ -256,7 +256,7 @@ std::string NodesView(const ListNodesReply& reply) {
     const double gflops =
         node.block_forward_s() > 0 ? node.block_flops() / node.block_forward_s() / 1e9 : 0;
     nodes.AddRow({node.name(),
-                  status.alive() ? "alive"
+                  status.alive() ? status.drained() ? "alive, drained" : "alive"
                                  : absl::StrCat(status.left() ? "left" : "lost", ", last heard ",
                                                 FormatSeconds(status.heartbeat_age_s()), " ago"),
                   node.address(), DeviceWords(node), absl::StrCat(node.threads()),

@@ -25,6 +25,7 @@ JobSpec Cycle() {
   for (int64_t steps : {10, 20, 30}) spec.add_phases()->set_steps(steps);
   spec.mutable_phases(1)->set_layers(2);
   spec.mutable_phases(1)->set_heads(2);
+  spec.mutable_recovery()->set_automatic(false);
   FillDefaults(&spec);
   EXPECT_TRUE(ValidateJob(spec).ok()) << ValidateJob(spec);
   return spec;

@@ -111,7 +111,7 @@ TEST_F(KeptTableTest, DaemonsThatAreNoLongerListedAreForgotten) {
     node.set_id(id);
     node.set_name(id);
     node.set_address(absl::StrCat(id, ":1"));
-    members.Restore(node, absl::UnixEpoch());
+    members.Restore(node, false, absl::UnixEpoch());
   }
   kept_.Forget(members);
   EXPECT_THAT(kept_.Whole(plan_, 0), ElementsAre(10)) << "they are away, and may come back";

@@ -254,13 +254,45 @@ TEST_F(MembershipTest, BrokenRegistrationsAreRefusedInWords) {
 }
 
 TEST_F(MembershipTest, RestoredNodesAreKnownButNotAlive) {
-  m_.Restore(Daemon("a", "").node(), At(0));
+  m_.Restore(Daemon("a", "").node(), false, At(0));
   ASSERT_NE(m_.Find("a"), nullptr);
   EXPECT_FALSE(m_.Find("a")->alive());
   const RegisterDecision joined = Join(Daemon("a", "p", 3), 1, 1);
   EXPECT_EQ(joined.kind, RegisterDecision::kAccepted);
   EXPECT_THAT(joined.reason, HasSubstr("known from before the coordinator's restart"));
   EXPECT_EQ(m_.Find("a")->heartbeat.generation(), 3u);
+}
+
+TEST_F(MembershipTest, ADrainedDaemonStaysSoUntilThatIsTakenBack) {
+  Join(Daemon("a", "p"), 1, 0);
+  const std::string name = m_.Find("a")->node.name();
+  EXPECT_EQ(m_.Drain(name, true).value(), "a");
+  m_.OnStreamGone("a", 1, At(1));
+  Join(Daemon("a", "another process"), 2, 2);
+  EXPECT_TRUE(m_.Find("a")->drained);
+  m_.OnStreamGone("a", 2, At(3));
+  m_.Expire(At(3 + 90000));
+  ASSERT_NE(m_.Find("a"), nullptr) << "a day later it is still known";
+  EXPECT_TRUE(m_.Drain("a", false).ok());
+  m_.Expire(At(3 + 90000));
+  EXPECT_EQ(m_.Find("a"), nullptr);
+  EXPECT_THAT(std::string(m_.Drain("a", true).status().message()),
+              HasSubstr("no daemon is called 'a'"));
+  Membership after;
+  after.Restore(Daemon("a", "").node(), true, At(0));
+  EXPECT_TRUE(after.Find("a")->drained);
+}
+
+TEST_F(MembershipTest, TwoOfOneNameAreDrainedByIdentity) {
+  Join(Daemon("a", "p"), 1, 0);
+  Register twin = Daemon("b", "p");
+  twin.mutable_node()->set_name(m_.Find("a")->node.name());
+  twin.mutable_node()->set_address("10.9.9.9:7071");
+  ASSERT_EQ(Join(twin, 2, 0).kind, RegisterDecision::kAccepted);
+  const absl::Status refused = m_.Drain(twin.node().name(), true).status();
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("name one by its identity, a or b"));
+  EXPECT_EQ(m_.Drain("b", true).value(), "b");
+  EXPECT_FALSE(m_.Find("a")->drained);
 }
 
 TEST_F(MembershipTest, BytesOfACheckpointAreProgress) {

@@ -77,7 +77,7 @@ TEST_F(StoreTest, WhatWasWrittenIsThereAfterARestart) {
   EXPECT_THAT(contents.links, SizeIs(1));
 }
 
-TEST_F(StoreTest, WhoLeftIsRememberedUntilItIsBack) {
+TEST_F(StoreTest, WhoLeftIsRememberedUntilItIsBackAndWhoIsDrainedUntilThatIsTakenBack) {
   StoreBatch batch;
   batch.nodes = {MakeNode("a", 1), MakeNode("b", 1)};
   batch.left[batch.nodes[0].id()] = "SIGTERM";
@@ -85,8 +85,13 @@ TEST_F(StoreTest, WhoLeftIsRememberedUntilItIsBack) {
   EXPECT_THAT(Open()->Load()->left,
               testing::ElementsAre(testing::Pair(batch.nodes[0].id(), "SIGTERM")));
   batch.left.clear();
+  batch.drained = {batch.nodes[1].id()};
   ASSERT_TRUE(Open()->Write(batch).ok());
   EXPECT_TRUE(Open()->Load()->left.empty());
+  EXPECT_EQ(Open()->Load()->drained, batch.drained);
+  batch.drained.clear();
+  ASSERT_TRUE(Open()->Write(batch).ok());
+  EXPECT_TRUE(Open()->Load()->drained.empty());
 }
 
 TEST_F(StoreTest, RecordsAreReadInPagesReplacedAndTruncated) {

@@ -1,0 +1,312 @@
+// Jobs that go on by themselves after an interruption (recovery.automatic), and drained daemons.
+#include "absl/strings/str_cat.h"
+#include "coordinator/core/jobs.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+constexpr int kStages = 2;
+constexpr char kJob[] = "bible-1";
+
+absl::Time At(double s) { return absl::UnixEpoch() + absl::Seconds(s); }
+
+class JobRecoveryTest : public ::testing::Test {
+ protected:
+  void Add(bool automatic = true, int attempts = 3) {
+    JobSpec spec;
+    spec.set_name("bible");
+    spec.mutable_recipe()->set_steps(100);
+    spec.mutable_recovery()->set_automatic(automatic);
+    spec.mutable_recovery()->set_attempts(attempts);
+    ASSERT_TRUE(jobs_.Add(kJob, 1, spec, false, 77).ok());
+  }
+  void Start(uint64_t generation, int64_t from, double s) {
+    Plan plan;
+    plan.set_job_id(kJob);
+    plan.set_generation(generation);
+    plan.set_start_step(from);
+    plan.set_from_checkpoint(from > 0);
+    *plan.mutable_job() = Job_().spec;
+    for (int stage = 0; stage < kStages; ++stage) {
+      RankPlan* rank = plan.add_ranks();
+      rank->set_stage(stage);
+      rank->set_node_id(absl::StrCat("n", stage));
+      rank->set_node_name(absl::StrCat("name", stage));
+    }
+    ASSERT_TRUE(jobs_.Start(kJob, plan, At(s)).ok());
+    for (int stage = 0; stage < kStages; ++stage)
+      jobs_.OnEvent(absl::StrCat("n", stage), Event(stage, SessionEvent::PREPARED, from), At(s));
+    ASSERT_EQ(State(), JOB_RUNNING);
+  }
+  SessionEvent Event(int stage, SessionEvent::State state, int64_t step) {
+    SessionEvent e;
+    e.set_job_id(kJob);
+    e.set_generation(Status().generation());
+    e.set_rank(stage);
+    e.set_state(state);
+    e.set_step(step);
+    e.set_message("the link broke");
+    return e;
+  }
+  void Steps(int64_t from, int64_t to, double s) {
+    for (int64_t step = from; step < to; ++step) {
+      for (int stage = 0; stage < kStages; ++stage) {
+        StepRecord r;
+        r.set_job_id(kJob);
+        r.set_generation(Status().generation());
+        r.set_step(step);
+        r.set_rank(stage);
+        r.set_has_loss(stage == kStages - 1);
+        ASSERT_TRUE(jobs_.OnStep(absl::StrCat("n", stage), r, At(s), 1).ok());
+      }
+    }
+  }
+  Commands Fails(double s) {
+    return jobs_.OnEvent("n0", Event(0, SessionEvent::FAILED, Status().step()), At(s));
+  }
+  // A daemon that is there; its last heartbeat shows that it runs `generation`.
+  void Beats(const std::string& id, uint64_t generation, double s) {
+    if (members_.Find(id) == nullptr) {
+      isthmus::Register r;
+      r.mutable_node()->set_id(id);
+      r.mutable_node()->set_name(absl::StrCat("name of ", id));
+      r.mutable_node()->set_address("10.0.0.1:7071");
+      r.set_instance("1");
+      ASSERT_EQ(members_.Register(r, ++streams_, At(s), At(s)).kind, RegisterDecision::kAccepted);
+    }
+    Heartbeat beat;
+    beat.set_generation(generation);
+    ASSERT_TRUE(members_.OnHeartbeat(id, members_.Find(id)->stream, beat, At(s)).ok());
+  }
+  const Job& Job_() { return *jobs_.Find(kJob); }
+  const JobStatus& Status() { return Job_().status; }
+  JobState State() { return Status().state(); }
+  std::string Reason() { return Status().reason(); }
+
+  JobTable jobs_;
+  Membership members_;
+  uint64_t streams_ = 0;
+};
+
+TEST_F(JobRecoveryTest, AnInterruptedJobWaitsAsAResumedOneDoes) {
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  jobs_.OnCheckpoint(kJob, 10, At(2));
+  EXPECT_THAT(Fails(3), SizeIs(1));  // the other one is told to stop
+  EXPECT_EQ(State(), JOB_PENDING);
+  EXPECT_TRUE(Job_().recovering && Job_().wait_for_nodes);
+  EXPECT_FALSE(Job_().step_asked || Job_().accepts_changes);
+  EXPECT_THAT(Reason(), HasSubstr("the link broke; "));
+  EXPECT_THAT(Reason(), EndsWith(": it goes on from the newest by itself"));
+  jobs_.SetPendingReason(kJob, "waiting for daemons: two are wanted");
+  EXPECT_THAT(Reason(), EndsWith("by itself; waiting for daemons: two are wanted"));
+  EXPECT_EQ(Status().cause().kind(), FailureCause::SESSION_FAILED);
+  Start(2, 10, 4);
+  EXPECT_FALSE(Job_().recovering);
+  EXPECT_EQ(Status().recoveries(), 1);
+  EXPECT_THAT(Reason(), IsEmpty());
+}
+
+TEST_F(JobRecoveryTest, WithoutItAJobPauses) {
+  Add(false);
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  jobs_.OnCheckpoint(kJob, 10, At(2));
+  Fails(3);
+  EXPECT_EQ(State(), JOB_PAUSED);
+  EXPECT_THAT(Reason(), HasSubstr("submit --resume"));
+  EXPECT_THAT(Reason(), Not(HasSubstr("by itself")));
+}
+
+TEST_F(JobRecoveryTest, AJobThatNeverRanFailsAtOnce) {
+  Add();
+  Start(1, 0, 0);
+  Fails(1);
+  EXPECT_EQ(State(), JOB_FAILED);
+}
+
+TEST_F(JobRecoveryTest, InterruptionsWithoutACheckpointBetweenThemAreCounted) {
+  Add(true, 2);
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  jobs_.OnCheckpoint(kJob, 10, At(2));
+  Fails(3);
+  EXPECT_EQ(Job_().not_before, At(3));  // the first time at once
+  Start(2, 10, 4);
+  Steps(10, 12, 5);
+  jobs_.OnCheckpoint(kJob, 12, At(6));  // it got on
+  Fails(7);
+  EXPECT_EQ(Job_().not_before, At(7));
+  Start(3, 12, 8);
+  Fails(9);
+  EXPECT_EQ(Job_().not_before, At(10));
+  EXPECT_EQ(State(), JOB_PENDING);
+  Start(4, 12, 10);
+  Fails(11);
+  EXPECT_EQ(State(), JOB_PAUSED);
+  EXPECT_THAT(Reason(), HasSubstr("it does not go on by itself any more: 3 interruptions without"));
+  Start(5, 12, 12);  // by a hand: counted anew
+  Fails(13);
+  EXPECT_EQ(State(), JOB_PENDING);
+  EXPECT_EQ(Status().recoveries(), 3);
+}
+
+TEST_F(JobRecoveryTest, WhatTheUserStopsStaysStopped) {
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  ASSERT_TRUE(jobs_.Stop(kJob, false, At(2)).ok());
+  Fails(3);
+  EXPECT_EQ(State(), JOB_STOPPED);
+  EXPECT_THAT(Reason(), Not(HasSubstr("by itself")));
+  Start(2, 0, 4);
+  Steps(0, 3, 5);
+  Fails(6);
+  ASSERT_EQ(State(), JOB_PENDING);
+  ASSERT_TRUE(jobs_.Stop(kJob, false, At(7)).ok());
+  EXPECT_EQ(State(), JOB_STOPPED);
+  EXPECT_FALSE(Job_().recovering);
+  EXPECT_THAT(Reason(), HasSubstr("the link broke; stopped by the user before it went on; "));
+}
+
+TEST_F(JobRecoveryTest, OneThatADaemonLeavesMayBeStoppedMeanwhile) {
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  jobs_.OnDrained("n1", At(2));
+  ASSERT_TRUE(jobs_.Stop(kJob, false, At(3)).ok());
+  jobs_.OnCheckpoint(kJob, 13, At(4));
+  for (int stage = 0; stage < kStages; ++stage)
+    jobs_.OnEvent(absl::StrCat("n", stage), Event(stage, SessionEvent::FINISHED, 13), At(4));
+  EXPECT_EQ(State(), JOB_STOPPED);
+}
+
+TEST_F(JobRecoveryTest, DifferentTextsAndWhatTimeDoesNotCurePause) {
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 3, 1);
+  for (int stage = 0; stage < kStages; ++stage) {
+    SessionEvent e = Event(stage, SessionEvent::RUNNING, 3);
+    e.set_state(SessionEvent::PREPARED);
+    e.set_corpus_fingerprint(7 + stage);
+    jobs_.OnEvent(absl::StrCat("n", stage), e, At(2));
+  }
+  EXPECT_EQ(Status().cause().kind(), FailureCause::DATA_DIFFERS);
+  EXPECT_EQ(State(), JOB_FAILED);
+  Start(2, 0, 3);
+  Steps(0, 3, 4);
+  Fails(5);
+  jobs_.GiveUpRecovery(kJob, "the text is another", At(6));
+  EXPECT_EQ(State(), JOB_FAILED);
+  EXPECT_THAT(Reason(), HasSubstr("; it can't go on by itself: the text is another; "));
+}
+
+TEST_F(JobRecoveryTest, ADaemonThatLeavesOrIsDrainedDoesNotStopIt) {
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  EXPECT_THAT(jobs_.OnDrained("n1", At(2)), SizeIs(kStages));
+  EXPECT_EQ(State(), JOB_STOPPING);
+  EXPECT_EQ(Reason(), "daemon name1 left (drained): the step is finished and a checkpoint written");
+  jobs_.OnCheckpoint(kJob, 13, At(3));
+  for (int stage = 0; stage < kStages; ++stage)
+    jobs_.OnEvent(absl::StrCat("n", stage), Event(stage, SessionEvent::FINISHED, 13), At(3));
+  EXPECT_EQ(State(), JOB_PENDING);
+  EXPECT_EQ(Reason(),
+            "daemon name1 left (drained); the job ended in good order after step 13; its last "
+            "checkpoint is of step 13: it goes on from there by itself");
+  Start(2, 13, 4);
+  Steps(13, 15, 5);
+  Leaving leaving;
+  leaving.set_reason("SIGTERM");
+  jobs_.OnLeaving("n0", leaving, At(5));
+  jobs_.OnStreamGone("n0", At(6));  // before it was through
+  EXPECT_EQ(State(), JOB_PENDING);
+  EXPECT_THAT(Reason(), HasSubstr("left (SIGTERM) before the job had ended in good order"));
+}
+
+TEST_F(JobRecoveryTest, WaitsForDaemonsThatAreThereToEnd) {
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  Beats("n0", 1, 2);
+  Fails(3);
+  EXPECT_TRUE(jobs_.WaitsForEnds(Job_(), members_, At(4)));
+  Beats("n0", 1, 5);  // it still ends its session
+  EXPECT_TRUE(jobs_.WaitsForEnds(Job_(), members_, At(6)));
+  EXPECT_FALSE(jobs_.WaitsForEnds(Job_(), members_, At(23))) << "not for ever";
+  Beats("n0", 0, 7);
+  EXPECT_FALSE(jobs_.WaitsForEnds(Job_(), members_, At(8))) << "n1 is not there at all";
+  members_.OnLeaving("n0", "SIGTERM");
+  Beats("n0", 1, 9);
+  EXPECT_FALSE(jobs_.WaitsForEnds(Job_(), members_, At(10))) << "it gets no job anyway";
+}
+
+TEST_F(JobRecoveryTest, AJobOfWhichNobodyIsHeardIsLeftToItsSessionsForAWhile) {
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  for (int stage = 0; stage < kStages; ++stage) jobs_.OnStreamGone(absl::StrCat("n", stage), At(2));
+  jobs_.Tick(members_, At(63));
+  EXPECT_EQ(State(), JOB_FAILED);
+  EXPECT_TRUE(Status().out_of_touch());
+  jobs_.Tick(members_, At(600));
+  EXPECT_EQ(State(), JOB_FAILED);
+  jobs_.Tick(members_, At(663));
+  EXPECT_EQ(State(), JOB_PENDING);
+  EXPECT_FALSE(Status().out_of_touch());
+}
+
+TEST_F(JobRecoveryTest, ARestartedDaemonShowsThatItsSessionIsOver) {
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  for (int stage = 0; stage < kStages; ++stage) jobs_.OnStreamGone(absl::StrCat("n", stage), At(2));
+  jobs_.Tick(members_, At(63));
+  isthmus::Register back;
+  back.mutable_node()->set_id("n1");
+  back.mutable_node()->set_name("name1");
+  jobs_.OnRegistered("n1", back, true, At(70));
+  EXPECT_EQ(State(), JOB_PENDING);
+}
+
+// A coordinator that restarts meanwhile: what it waits for is in the store.
+TEST_F(JobRecoveryTest, OneThatWaitsGoesOnByItselfAfterARestart) {
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  jobs_.OnCheckpoint(kJob, 10, At(2));
+  Fails(3);
+  JobTable after;
+  Job stored;
+  stored.id = kJob;
+  stored.spec = Job_().spec;
+  stored.status = Status();
+  stored.plan = Job_().plan;
+  stored.because = Job_().because;
+  stored.wait_for_nodes = true;
+  after.Restore(stored, 10, 12, At(10));
+  EXPECT_TRUE(after.Find(kJob)->recovering);
+  EXPECT_THAT(after.Find(kJob)->status.reason(), EndsWith(" by itself"));
+}
+
+TEST_F(JobRecoveryTest, OneThatWaitsForLongIsHeldUpToPeople) {
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  Fails(3);
+  EXPECT_FALSE(jobs_.WantsAttention(Job_(), At(4)));
+  EXPECT_TRUE(jobs_.WantsAttention(Job_(), At(304)));
+}
+
+}  // namespace
+}  // namespace isthmus::coordinator

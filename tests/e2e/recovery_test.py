@@ -1,0 +1,129 @@
+"""Jobs that go on by themselves: after kill -9 with and without a spare daemon, after drain, after a coordinator that died too.
+
+  ISTHMUS_KILLS=100 ISTHMUS_SEED=7 tests/e2e/recovery_test.py RecoveryTest.test_seeded_kills    the long proof; CI kills a few times
+"""
+import json
+import os
+import random
+import unittest
+
+from harness import Cluster, main
+
+KILLS = int(os.environ.get("ISTHMUS_KILLS", "3"))
+SEED = int(os.environ.get("ISTHMUS_SEED", "1"))
+ENDS = {"finished", "paused", "failed", "stopped"}
+
+
+class RecoveryTest(unittest.TestCase):
+    def cluster(self, daemons):
+        cluster = Cluster()
+        self.addCleanup(cluster.close)
+        return cluster.start(daemons)
+
+    def job(self, cluster, name="job", steps=300, **changes):
+        return cluster.job(name, recipe__steps=steps, checkpoint__every=20, recovery__automatic=True, **changes)
+
+    def holders(self, cluster):
+        nodes = json.loads(cluster.cli("nodes", "--json")[1])["nodes"]
+        return [n["node"]["name"] for n in nodes if n.get("job_id")]
+
+    def recovered(self, cluster, times=1, seconds=90):
+        """Waits until the job has gone on by itself so many times, and commits steps again."""
+        cluster.wait_for(lambda: int(cluster.status().get("recoveries", 0)) >= times, seconds)
+        step = int(cluster.status()["checkpoint_step"])
+        cluster.wait_for(lambda: cluster.status()["state"] in ENDS or int(cluster.status()["step"]) > step, seconds)
+
+    def check_whole(self, cluster, steps=300):
+        """It ends, every step is there once, and the model learnt what it learns undisturbed."""
+        status = cluster.wait_state(ENDS, seconds=300)
+        self.assertEqual(status["state"], "finished", f"{status}\n{cluster.logs()}")
+        losses = cluster.losses()
+        cluster.submit(self.job(cluster, "undisturbed", steps))
+        self.assertEqual(cluster.wait_state(ENDS, "undisturbed", seconds=300)["state"], "finished")
+        self.assertEqual(sorted(losses), list(range(steps)))
+        for step, loss in cluster.losses("undisturbed").items():
+            self.assertAlmostEqual(losses[step], loss, delta=1e-5, msg=f"step {step + 1}")
+
+    def test_a_spare_takes_the_layers_of_a_daemon_that_is_killed(self):
+        cluster = self.cluster(3)
+        cluster.submit(self.job(cluster))
+        cluster.wait_state({"running"}, step=25)
+        dead = self.holders(cluster)[0]
+        cluster.daemons[dead].kill()
+        self.recovered(cluster)
+        self.assertNotIn(dead, self.holders(cluster))
+        self.check_whole(cluster)
+        self.assertIn("goes on from there by itself", cluster.coordinator.text())
+
+    def test_without_a_spare_it_waits_for_the_daemon_to_come_back(self):
+        cluster = self.cluster(2)
+        cluster.submit(self.job(cluster))
+        cluster.wait_state({"running"}, step=25)
+        cluster.daemons["d1"].kill()
+        status = cluster.wait_state({"pending"})
+        cluster.wait_for(lambda: "waiting for daemons" in cluster.status()["reason"])
+        self.assertIn("by itself", status["reason"])
+        cluster.start_daemon("d1")
+        self.recovered(cluster)
+        self.check_whole(cluster)
+
+    def test_the_coordinator_dies_with_a_daemon(self):
+        cluster = self.cluster(2)
+        cluster.submit(self.job(cluster, steps=600))
+        cluster.wait_state({"running"}, step=25)
+        cluster.coordinator.kill()
+        cluster.daemons["d1"].kill()
+        cluster.start_coordinator(cluster.address)
+        cluster.start_daemon("d1")
+        self.recovered(cluster)
+        self.check_whole(cluster, steps=600)
+
+    def test_a_drained_daemon_leaves_after_a_checkpoint_and_gets_no_job(self):
+        cluster = self.cluster(3)
+        cluster.submit(self.job(cluster, steps=600))
+        cluster.wait_state({"running"}, step=25)
+        drained = self.holders(cluster)[1]
+        code, out, err = cluster.cli("drain", drained)
+        self.assertEqual(code, 0, err)
+        self.assertIn(f"{drained} gets no job until `isthmus drain {drained} --undo`; it leaves job-1", out)
+        self.recovered(cluster)
+        self.assertNotIn(drained, self.holders(cluster))
+        self.assertIn("alive, drained", cluster.cli("nodes")[1])
+        cluster.daemons[drained].kill()  # it stays drained
+        cluster.start_daemon(drained)
+        cluster.wait_nodes(3)
+        self.assertEqual(cluster.wait_state(ENDS, seconds=300)["state"], "finished")
+        self.assertEqual(sorted(cluster.losses()), list(range(600)))
+        named = cluster.job("named", recipe__steps=5, strategy__stages=1, strategy__nodes=[drained])
+        code, _, err = cluster.cli("submit", named)
+        self.assertNotEqual(code, 0)
+        self.assertIn(f"{drained} is drained (isthmus drain {drained} --undo)", err)
+        self.assertEqual(cluster.cli("drain", drained, "--undo")[0], 0)
+        cluster.submit(named)
+        self.assertEqual(cluster.wait_state(ENDS, "named")["state"], "finished")
+        code, _, err = cluster.cli("drain", "nobody")
+        self.assertNotEqual(code, 0)
+        self.assertIn("no daemon is called 'nobody'", err)
+
+    def test_seeded_kills(self):
+        cluster = self.cluster(3)
+        chance = random.Random(SEED)
+        steps = 150 * (KILLS + 1)
+        cluster.submit(self.job(cluster, steps=steps))
+        for kill in range(KILLS):
+            at = int(cluster.status()["step"]) + chance.randrange(5, 60)
+            status = cluster.wait_state({"running", *ENDS}, step=min(at, steps), seconds=120)
+            self.assertNotIn(status["state"], {"paused", "failed", "stopped"}, f"kill {kill}: {status}\n{cluster.logs()}")
+            if status["state"] == "finished":
+                break
+            victim = chance.choice(sorted(cluster.daemons))
+            cluster.daemons[victim].kill()
+            cluster.start_daemon(victim)
+            cluster.wait_nodes(3)
+            # A spare that is killed interrupts nothing.
+            cluster.wait_for(lambda: cluster.status()["state"] in {"running", *ENDS}, 90)
+        self.check_whole(cluster, steps=steps)
+
+
+if __name__ == "__main__":
+    main()
