@@ -17,7 +17,7 @@ SKIPPED = 77
 # Of gRPC's and Prometheus' own making, or only there when something was refused.
 EXTRA = {"isthmus_metric_series_refused_total"}
 # Only there where a job is paused or failed.
-SOMETIMES = {"isthmus_job_phase", "isthmus_job_held"}
+SOMETIMES = {"isthmus_job_phase", "isthmus_job_held", "isthmus_validation_accuracy"}
 
 
 def get(url):
