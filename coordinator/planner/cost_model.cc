@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "base/number_text.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "proto/model/model_cost.h"
@@ -117,9 +118,9 @@ absl::StatusOr<std::vector<StageRange>> StageRanges(const JobSpec& job,
   }
   if (room >= layers) return ranges;
   return absl::ResourceExhaustedError(
-      absl::StrCat("memory: ", layers, " layers on ", stages, stages == 1 ? " daemon" : " daemons",
-                   " need about ", FormatBytes(need), " (", need, " bytes); there are ",
-                   FormatBytes(have), " (", have, " bytes): ", names,
+      absl::StrCat("memory: ", CountText(layers, "layer"), " on ", CountText(stages, "daemon"),
+                   layers == 1 ? " needs" : " need", " about ", FormatBytes(need), " (", need,
+                   " bytes); there are ", FormatBytes(have), " (", have, " bytes): ", names,
                    !job.recipe().recompute() && StageRanges(Recomputing(job), nodes, slice).ok()
                        ? "; with recipe.recompute they would hold them"
                        : ""));

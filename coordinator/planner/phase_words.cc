@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/number_text.h"
 #include "coordinator/core/format.h"
 #include "coordinator/core/jobs.h"
 #include "coordinator/planner/slices.h"
@@ -100,13 +101,15 @@ std::string PhaseLine(const JobSpec& job, const Plan& plan) {
   std::string names;
   for (const RankPlan& rank : plan.ranks())
     absl::StrAppend(&names, names.empty() ? "" : ", ", rank.node_name());
-  return absl::StrCat(PhaseWords(p, job.phases_size()), ": steps ", PhaseStart(job, p) + 1, " to ",
-                      PhaseEnd(job, p), ", ", PhaseShapeWords(job, p), ", ",
-                      FormatCount(static_cast<double>(ParameterCount(plan.job().model()))),
-                      " parameters, ", StagesOf(plan), StagesOf(plan) == 1 ? " stage" : " stages",
-                      " on ", names, ": ", Codecs(plan), ", predicted ",
-                      FormatSeconds(plan.predicted_step_s()), " and ", FormatBytes(StepBytes(plan)),
-                      " a step");
+  return absl::StrCat(
+      PhaseWords(p, job.phases_size()), ": ",
+      job.phases(p).steps() == 1
+          ? absl::StrCat("step ", PhaseEnd(job, p))
+          : absl::StrCat("steps ", PhaseStart(job, p) + 1, " to ", PhaseEnd(job, p)),
+      ", ", PhaseShapeWords(job, p), ", ",
+      FormatCount(static_cast<double>(ParameterCount(plan.job().model()))), " parameters, ",
+      CountText(StagesOf(plan), "stage"), " on ", names, ": ", Codecs(plan), ", predicted ",
+      FormatSeconds(plan.predicted_step_s()), " and ", FormatBytes(StepBytes(plan)), " a step");
 }
 
 }  // namespace isthmus::coordinator

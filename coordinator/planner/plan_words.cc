@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/number_text.h"
 #include "coordinator/core/format.h"
 #include "coordinator/planner/codec_memory.h"
 #include "coordinator/planner/planner.h"
@@ -74,11 +75,12 @@ class Words {
     const std::string parameters = FormatCount(ParameterCount(model));
     const std::string shape =
         IsMlp(model)
-            ? absl::StrCat(model.inputs(), " values, ", model.layers(), " hidden layers x ",
-                           model.hidden(), " units, ", model.classes(), " classes, ", parameters,
-                           " parameters")
-            : absl::StrCat(model.layers(), " layers x ", model.hidden(), " channels, ", parameters,
-                           " parameters", IsTied(model) ? "" : ", head and embedding apart");
+            ? absl::StrCat(model.inputs(), " values, ", CountText(model.layers(), "hidden layer"),
+                           " x ", model.hidden(), " units, ", model.classes(), " classes, ",
+                           parameters, " parameters")
+            : absl::StrCat(CountText(model.layers(), "layer"), " x ", model.hidden(), " channels, ",
+                           parameters, " parameters",
+                           IsTied(model) ? "" : ", head and embedding apart");
     Say(absl::StrCat("model: ", shape, "; a step is ", micros,
                      micros == 1 ? " micro-batch of " : " micro-batches of ",
                      job.recipe().micro_batch(), " samples",

@@ -45,8 +45,8 @@ std::string ValueText(const Message& message, const FieldDescriptor* field, int 
                  ? "true"
                  : "false";
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      return NumberText(list ? r->GetRepeatedDouble(message, field, index)
-                             : r->GetDouble(message, field));
+      return ShortNumberText(list ? r->GetRepeatedDouble(message, field, index)
+                                  : r->GetDouble(message, field));
     case FieldDescriptor::CPPTYPE_STRING:
       return list ? r->GetRepeatedString(message, field, index) : r->GetString(message, field);
     case FieldDescriptor::CPPTYPE_INT32:

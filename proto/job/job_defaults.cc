@@ -53,9 +53,10 @@ template <typename T>
 absl::Status CheckRange(absl::string_view field, T value, double low, double high) {
   const auto number = static_cast<double>(value);
   if (std::isfinite(number) && number >= low && number <= high) return absl::OkStatus();
-  const std::string allowed = absl::StrCat("from ", NumberText(low), " to ", NumberText(high));
+  const std::string allowed =
+      absl::StrCat("from ", ShortNumberText(low), " to ", ShortNumberText(high));
   if constexpr (std::is_integral_v<T>) return Bad(field, value, allowed);
-  return Bad(field, NumberText(number), allowed);
+  return Bad(field, ShortNumberText(number), allowed);
 }
 
 absl::Status CheckOneOf(absl::string_view field, const std::string& value,
@@ -97,10 +98,9 @@ void ValidateModel(const ModelSpec& m, bool format_known, Errors* errors) {
   }
 }
 
-// `phased`: without steps of its own no more is said of them than of those of the phases.
+// `phased`: its steps are those of the phases, and are looked at there.
 void ValidateRecipe(const RecipeSpec& r, bool phased, Errors* errors) {
-  const bool steps_ok = (phased && r.steps() == 0) ||
-                        errors->Add(CheckRange("recipe.steps", r.steps(), 1, kMaxSteps));
+  const bool steps_ok = phased || errors->Add(CheckRange("recipe.steps", r.steps(), 1, kMaxSteps));
   const bool batch_ok = errors->Add(CheckRange("recipe.global_batch", r.global_batch(), 1, 65536));
   if (batch_ok) {
     errors->Add(CheckRange("recipe.micro_batch", r.micro_batch(), 1, r.global_batch()));
@@ -109,7 +109,8 @@ void ValidateRecipe(const RecipeSpec& r, bool phased, Errors* errors) {
     errors->Add(
         CheckRange("recipe.min_learning_rate", r.min_learning_rate(), 0, r.learning_rate()));
   }
-  if (steps_ok) errors->Add(CheckRange("recipe.warmup_steps", r.warmup_steps(), 0, r.steps()));
+  if (steps_ok && !phased)
+    errors->Add(CheckRange("recipe.warmup_steps", r.warmup_steps(), 0, r.steps()));
   errors->Add(CheckOneOf("recipe.schedule", r.schedule(), {"cosine", "linear", "constant"}));
   errors->Add(CheckRange("recipe.beta1", r.beta1(), 0, 0.999999));
   errors->Add(CheckRange("recipe.beta2", r.beta2(), 0, 0.9999999));
@@ -135,7 +136,7 @@ void ValidateFragments(const StrategySpec& s, int layers, Errors* errors) {
   const int64_t apart = s.local_steps() / s.fragments();
   if (s.fragment_delay() < 0 || s.fragment_delay() >= apart) {
     errors->Add(Bad("strategy.fragment_delay", s.fragment_delay(),
-                    absl::StrCat("from 0 to ", apart - 1,
+                    absl::StrCat(RangeText(0, apart - 1),
                                  ", less than strategy.local_steps / "
                                  "strategy.fragments: one fragment has arrived before the next "
                                  "one is sent")));

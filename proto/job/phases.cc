@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "base/number_text.h"
@@ -78,7 +79,7 @@ class Checker {
     }
     CheckJob();
     for (p_ = 0; p_ < job_.phases_size(); ++p_) CheckFields();
-    if (!errors_.empty()) return std::move(errors_);
+    if (!errors_.empty() || of_job_) return std::move(errors_);
     for (p_ = 1; p_ < job_.phases_size(); ++p_) CheckTransition();
     CheckLayersPerStage();
     if (!errors_.empty()) return std::move(errors_);
@@ -93,12 +94,29 @@ class Checker {
   }
   void AddJob(absl::string_view what) { errors_.push_back(absl::InvalidArgumentError(what)); }
 
+  // A whole number is named as it was written, also where no double holds it.
   template <typename T>
-  void Range(absl::string_view field, T value, double low, double high) {
+  static std::string Text(T value) {
+    if constexpr (std::is_integral_v<T>) return absl::StrCat(value);
+    return ShortNumberText(static_cast<double>(value));
+  }
+
+  template <typename T>
+  bool Range(absl::string_view field, T value, double low, double high) {
     const auto number = static_cast<double>(value);
-    if (std::isfinite(number) && number >= low && number <= high) return;
-    Add(field, absl::StrCat("'", NumberText(number), "' is not allowed; it must be from ",
-                            NumberText(low), " to ", NumberText(high)));
+    if (std::isfinite(number) && number >= low && number <= high) return true;
+    Add(field, absl::StrCat("'", Text(value), "' is not allowed; it must be from ",
+                            ShortNumberText(low), " to ", ShortNumberText(high)));
+    return false;
+  }
+  // What is wrong of a value that a phase has of the job's is said there, once.
+  template <typename T>
+  bool OwnRange(absl::string_view field, T value, T of_job, double low, double high) {
+    if (value != of_job) return Range(field, value, low, high);
+    const auto number = static_cast<double>(value);
+    const bool good = std::isfinite(number) && number >= low && number <= high;
+    of_job_ = of_job_ || !good;
+    return good;
   }
   void OneOf(absl::string_view field, const std::string& value,
              std::initializer_list<const char*> allowed) {
@@ -114,6 +132,13 @@ class Checker {
     int64_t sum = 0;
     for (const PhaseSpec& phase : job_.phases()) sum += CountedSteps(phase);
     const RecipeSpec& r = job_.recipe();
+    const auto& all = job_.phases();
+    const bool each = std::all_of(all.begin(), all.end(), [](const PhaseSpec& phase) {
+      return phase.steps() >= 1 && phase.steps() <= kMaxSteps;
+    });
+    if (each && sum > kMaxSteps)
+      AddJob(absl::StrCat("phases: their steps sum to ", sum, "; at most ", kMaxSteps,
+                          " are allowed"));
     if (r.steps() != sum)
       AddJob(absl::StrCat("recipe.steps: ", r.steps(), ", and the steps of the phases sum to ", sum,
                           ": leave it out"));
@@ -135,15 +160,17 @@ class Checker {
 
   void CheckFields() {
     const PhaseSpec& s = phase();
-    Range("steps", s.steps(), 1, kMaxSteps);
-    Range("layers", s.layers(), 1, 1000);
-    Range("heads", s.heads(), 1, kMaxHeads);
+    const ModelSpec& m = job_.model();
+    const RecipeSpec& r = job_.recipe();
+    const bool steps_ok = Range("steps", s.steps(), 1, kMaxSteps);
+    OwnRange("layers", s.layers(), m.layers(), 1, 1000);
+    OwnRange("heads", s.heads(), m.heads(), 1, kMaxHeads);
     if (s.has_alpha()) Range("alpha", s.alpha(), 0, 1);
-    Range("learning_rate", s.learning_rate(), 1e-12, 10);
-    Range("min_learning_rate", s.min_learning_rate(), 0, s.learning_rate());
-    Range("warmup_steps", s.warmup_steps(), 0,
-          static_cast<double>(std::max<int64_t>(1, s.steps())));
-    OneOf("schedule", s.schedule(), {"cosine", "linear", "constant"});
+    if (OwnRange("learning_rate", s.learning_rate(), r.learning_rate(), 1e-12, 10))
+      Range("min_learning_rate", s.min_learning_rate(), 0, s.learning_rate());
+    if (steps_ok) Range("warmup_steps", s.warmup_steps(), 0, static_cast<double>(s.steps()));
+    if (s.schedule() != r.schedule())
+      OneOf("schedule", s.schedule(), {"cosine", "linear", "constant"});
     const bool first = p_ == 0;
     for (const auto& [given, field] : {std::make_pair(s.has_alpha(), "alpha"),
                                        std::make_pair(s.has_width_groups(), "width_groups"),
@@ -181,8 +208,9 @@ class Checker {
     if (Shrinks(before, now)) {
       Add("alpha", "the phase before is no smaller one, so nothing is mixed; leave it out");
     } else if (now.alpha() < 1 && EarlierOfShape(job_, p_) < 0) {
-      Add("alpha", absl::StrCat("'", NumberText(now.alpha()), "' is not allowed; it must be 1: no ",
-                                "phase before has this shape, so there is nothing to mix with"));
+      Add("alpha",
+          absl::StrCat("'", ShortNumberText(now.alpha()), "' is not allowed; it must be 1: no ",
+                       "phase before has this shape, so there is nothing to mix with"));
     }
   }
 
@@ -191,9 +219,9 @@ class Checker {
     if (s.layers_per_stage().empty()) return;
     for (int p = 0; p < job_.phases_size(); ++p) {
       if (job_.phases(p).layers() == job_.model().layers()) continue;
-      AddJob(absl::StrCat("strategy.layers_per_stage: is a cut of ", job_.model().layers(),
-                          " layers, and phases[", p, "] has ", job_.phases(p).layers(),
-                          ": leave it out, or give strategy.stages"));
+      AddJob(absl::StrCat("strategy.layers_per_stage: is a cut of ",
+                          CountText(job_.model().layers(), "layer"), ", and phases[", p, "] has ",
+                          job_.phases(p).layers(), ": leave it out, or give strategy.stages"));
       return;
     }
   }
@@ -209,6 +237,7 @@ class Checker {
 
   const JobSpec& job_;
   int p_ = 0;
+  bool of_job_ = false;  // something is wrong that is said of model.* or recipe.*
   std::vector<absl::Status> errors_;
 };
 
@@ -286,8 +315,7 @@ std::vector<int64_t> PhaseEndsNeeded(const JobSpec& job, int64_t oldest, int64_t
 
 std::string PhaseShapeWords(const JobSpec& job, int phase) {
   const PhaseSpec& spec = job.phases(phase);
-  return absl::StrCat(spec.layers(), spec.layers() == 1 ? " layer x " : " layers x ",
-                      WidthOf(job.model(), spec));
+  return absl::StrCat(CountText(spec.layers(), "layer"), " x ", WidthOf(job.model(), spec));
 }
 
 void FillPhaseDefaults(JobSpec* job) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/number_text.h"
 #include "base/suggest.h"
 #include "proto/codec/codec_text.h"
 #include "proto/model/family.h"
@@ -11,11 +13,38 @@
 
 namespace isthmus {
 
+namespace {
+
+absl::Status Refused(absl::string_view field, const std::string& value, absl::string_view allowed) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": '", value, "' is not allowed; it must be ", allowed));
+}
+
+// Each replica has something of every layer.
+absl::Status CheckReplicas(const JobSpec& job) {
+  const StrategySpec& s = job.strategy();
+  const bool mlp = IsMlp(job.model());
+  const int most = mlp ? std::min(job.model().hidden(), 256) : job.model().heads();
+  const char* field = mlp ? "model.hidden" : "model.heads";
+  const std::string one = mlp ? "unit of each layer" : "head of each layer";
+  if (most == 1)
+    return Refused(
+        "strategy.subnetworks", s.subnetworks(),
+        absl::StrCat("none with ", field, " 1: each of two replicas or more needs a ", one));
+  if (most < 1 || (s.replicas() >= 2 && s.replicas() <= most)) return absl::OkStatus();
+  return Refused("strategy.replicas", absl::StrCat(s.replicas()),
+                 absl::StrCat(RangeText(2, most),
+                              " with strategy.subnetworks: the slice of each replica has at least "
+                              "one ",
+                              one, " (", field, ")"));
+}
+
+}  // namespace
+
 std::vector<absl::Status> SubnetworkErrors(const JobSpec& job) {
   std::vector<absl::Status> errors;
   const auto refuse = [&](absl::string_view field, const auto& value, absl::string_view allowed) {
-    errors.push_back(absl::InvalidArgumentError(
-        absl::StrCat(field, ": '", value, "' is not allowed; it must be ", allowed)));
+    errors.push_back(Refused(field, absl::StrCat(value), allowed));
   };
   const StrategySpec& s = job.strategy();
   const std::string& kind = s.subnetworks();
@@ -39,14 +68,7 @@ std::vector<absl::Status> SubnetworkErrors(const JobSpec& job) {
   }
   const int layers = job.model().layers();
   const bool mlp = IsMlp(job.model());
-  const int most = mlp ? std::min(job.model().hidden(), 256) : job.model().heads();
-  if (s.replicas() < 2 || s.replicas() > most) {
-    refuse("strategy.replicas", s.replicas(),
-           absl::StrCat(
-               "from 2 to ", most, " with strategy.subnetworks: the slice of each replica ",
-               "has at least one ",
-               mlp ? "unit of each layer (model.hidden)" : "head of each layer (model.heads)"));
-  }
+  if (absl::Status wrong = CheckReplicas(job); !wrong.ok()) errors.push_back(std::move(wrong));
   if (mlp && s.stages() != 1)
     refuse(
         "strategy.stages", s.stages(),
@@ -57,9 +79,10 @@ std::vector<absl::Status> SubnetworkErrors(const JobSpec& job) {
   if (s.local_steps() < 2)
     refuse("strategy.local_steps", s.local_steps(),
            "2 or more with strategy.subnetworks: the steps between two deals, such as 50");
-  if (!mlp && (s.whole_layers() < 0 || 2 * int64_t{s.whole_layers()} >= layers)) {
+  const int whole = std::max(0, (layers - 1) / 2);
+  if (!mlp && layers > 0 && (s.whole_layers() < 0 || 2 * int64_t{s.whole_layers()} >= layers)) {
     refuse("strategy.whole_layers", s.whole_layers(),
-           absl::StrCat("from 0 to ", std::max(0, (layers - 1) / 2), " with model.layers ", layers,
+           absl::StrCat(RangeText(0, whole), " with model.layers ", layers,
                         ": at least one layer is left to deal"));
   }
   if (s.fragments() != 1)

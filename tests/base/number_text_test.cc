@@ -34,5 +34,30 @@ TEST(NumberText, ReadsBack) {
   }
 }
 
+TEST(NumberText, ShortOnesHideWhatArithmeticAdds) {
+  for (const auto& [value, text] : {std::pair<double, const char*>(0.1 * 0.003, "0.0003"),
+                                    {0.1 + 0.2, "0.3"},
+                                    {0.1000000001, "0.1000000001"},
+                                    {-1.0 / 3, "-0.333333333333"},
+                                    {1e9, "1000000000"},
+                                    {1e-12, "1e-12"},
+                                    {1e300, "1e+300"},
+                                    {-std::numeric_limits<double>::infinity(), "-inf"},
+                                    {std::numeric_limits<double>::quiet_NaN(), "nan"}})
+    EXPECT_EQ(ShortNumberText(value), text);
+}
+
+TEST(RangeText, OneNumberIsNoRange) {
+  EXPECT_EQ(RangeText(2, 5), "from 2 to 5");
+  EXPECT_EQ(RangeText(0, 0), "0");
+}
+
+TEST(CountText, OneIsNoPlural) {
+  EXPECT_EQ(CountText(0, "layer"), "0 layers");
+  EXPECT_EQ(CountText(1, "layer"), "1 layer");
+  EXPECT_EQ(CountText(-1, "step"), "-1 steps");
+  EXPECT_EQ(CountText(12, "phase"), "12 phases");
+}
+
 }  // namespace
 }  // namespace isthmus

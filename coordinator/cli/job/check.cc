@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/number_text.h"
 #include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/model/gpt2_import.h"
 #include "coordinator/cli/view/json_out.h"
@@ -56,10 +57,10 @@ int RunCheck(const JobSource& source, bool json, Console* console) {
   if (!json) {
     const ModelSpec& model = file.job.model();
     const int phases = file.job.phases_size();
-    console->Out(absl::StrCat(name, ": no errors; job ", file.job.name(), ", ", model.layers(),
-                              " layers x ", model.hidden(), ", ", file.job.recipe().steps(),
-                              " steps", phases > 0 ? absl::StrCat(" in ", phases, " phases") : "",
-                              "\n"));
+    console->Out(absl::StrCat(
+        name, ": no errors; job ", file.job.name(), ", ", CountText(model.layers(), "layer"), " x ",
+        model.hidden(), ", ", CountText(file.job.recipe().steps(), "step"),
+        phases > 0 ? absl::StrCat(" in ", CountText(phases, "phase")) : "", "\n"));
   }
   return kExitOk;
 }

@@ -112,6 +112,20 @@ phases:
             R"y(as the phase before has)y");
 }
 
+// Phases have what they leave out of model.*: that it is missing was said of each of them, too.
+TEST(JobYaml, WhatPhasesHaveOfTheModelIsMissingOnce) {
+  EXPECT_EQ(Errors(R"y(name: cycle
+model: {hidden: 64, context: 64}
+data: {path: text.txt}
+recipe: {global_batch: 8, micro_batch: 2, learning_rate: 1e-3}
+phases:
+  - {steps: 10}
+  - {steps: 20, layers: 2, heads: 2}
+)y"),
+            "job.yaml:2:1: model.layers: missing; it must be from 1 to 1000\n"
+            "job.yaml:2:1: model.heads: missing; it must be from 1 to 1024");
+}
+
 TEST(JobYaml, GoldenErrors) {
   EXPECT_EQ(Errors(R"y(name: Bible Study
 sed: 1

@@ -102,12 +102,12 @@ TEST(PhaseChanges, LaterPhasesWantAWord) {
 TEST(PhaseChanges, TheRateOfThePhaseThatGoesOnIsTold) {
   EXPECT_EQ(Rows(20, [](JobSpec* j) { j->mutable_phases(1)->set_learning_rate(2e-3); }),
             "* phases[1].learning_rate: 0.001 -> 0.002\n"
-            "* phases[1].min_learning_rate: 1e-04 -> 2e-04\n"
+            "* phases[1].min_learning_rate: 0.0001 -> 0.0002\n"
             "* learning rate at step 21: 0.00055 -> 0.0011");
   // Of a phase that is done it makes no difference.
   EXPECT_EQ(Rows(30, [](JobSpec* j) { j->mutable_phases(1)->set_learning_rate(2e-3); }),
             "phases[1].learning_rate: 0.001 -> 0.002\n"
-            "phases[1].min_learning_rate: 1e-04 -> 2e-04");
+            "phases[1].min_learning_rate: 0.0001 -> 0.0002");
   EXPECT_EQ(Rows(30, [](JobSpec* j) { j->mutable_phases(0)->set_learning_rate(2e-3); }), "");
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ namespace isthmus {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Asked {
   int64_t steps;
@@ -278,6 +280,40 @@ TEST(Phases, NumbersThatNoIntHoldsAreRefused) {
   FillDefaults(&wide);
   EXPECT_EQ(PhaseJob(wide, 1).model().hidden(), kMaxHidden + 1) << "too wide, whatever it is";
   EXPECT_EQ(PhaseShapeWords(wide, 1), "12 layers x 4611686014132420609");
+}
+
+// A phase has layers and heads of model.*, and rates of recipe.*: each said "missing", too.
+TEST(Phases, WhatTheJobLeavesOutIsSaidOnceAndThere) {
+  JobSpec job = Phased({{10}, {20, 6, 6}, {30}}, /*fill=*/false);
+  job.mutable_model()->clear_layers();
+  job.mutable_model()->clear_heads();
+  job.mutable_recipe()->clear_learning_rate();
+  job.mutable_recipe()->set_schedule("cosin");
+  const std::string errors = Refusal(job);
+  EXPECT_THAT(errors, HasSubstr("model.layers: '0'"));
+  EXPECT_THAT(errors, HasSubstr("model.heads: '0'"));
+  EXPECT_THAT(errors, HasSubstr("recipe.learning_rate: '0'"));
+  EXPECT_THAT(errors, HasSubstr("recipe.schedule: 'cosin'"));
+  EXPECT_THAT(errors, Not(HasSubstr("phases["))) << errors;
+  job.mutable_phases(1)->set_layers(-6);
+  job.mutable_phases(1)->set_learning_rate(-0.003);
+  const std::string own = Refusal(job);
+  EXPECT_THAT(own, HasSubstr("phases[1].layers: '-6'"));
+  EXPECT_THAT(own, HasSubstr("phases[1].learning_rate: '-0.003'"));
+  EXPECT_THAT(own, Not(HasSubstr("min_learning_rate"))) << "a tenth of it, from 0 to less than 0";
+}
+
+TEST(Phases, StepsBeyondAllBoundsAreNamedAsWritten) {
+  const auto steps = [](int64_t first, int64_t second) {
+    return RefusalOf({{first}, {second, 6, 6}});
+  };
+  EXPECT_EQ(steps(10, std::numeric_limits<int64_t>::max())
+                .find("phases[1].steps: '9223372036854775807' is not allowed; it must be from 1 to "
+                      "1000000000"),
+            0u);
+  EXPECT_EQ(steps(kMaxSteps, 1),
+            "phases: their steps sum to 1000000001; at most 1000000000 are allowed");
+  EXPECT_EQ(steps(kMaxSteps - 1, 1), "");
 }
 
 }  // namespace

@@ -72,6 +72,19 @@ TEST(Subnetworks, RefusalsNameTheFieldAndWhatWouldDo) {
        "from 0 to 2 with model.layers 6"},
       {[](JobSpec* j) { j->mutable_strategy()->set_whole_layers(-1); },
        "strategy.whole_layers: '-1'", "from 0 to 2"},
+      // It said "from 2 to 1".
+      {[](JobSpec* j) { j->mutable_model()->set_heads(1); }, "strategy.subnetworks: 'units'",
+       "none with model.heads 1: each of two replicas or more needs a head of each layer"},
+      {[](JobSpec* j) {
+         j->mutable_model()->set_heads(2);
+         j->mutable_strategy()->set_replicas(3);
+       },
+       "strategy.replicas: '3'", "it must be 2 with"},
+      {[](JobSpec* j) {
+         j->mutable_model()->set_layers(2);
+         j->mutable_strategy()->set_whole_layers(1);
+       },
+       "strategy.whole_layers: '1'", "it must be 0 with model.layers 2"},
       {[](JobSpec* j) { j->mutable_strategy()->set_fragments(2); }, "strategy.fragments: '2'",
        "all layers at once"},
       {[](JobSpec* j) { j->mutable_strategy()->set_fragment_delay(2); },
