@@ -3,6 +3,7 @@
 #include <google/protobuf/descriptor.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -11,12 +12,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "base/number_text.h"
 #include "base/status.h"
 #include "proto/data/data_position.h"
 #include "proto/job/field_text.h"
 #include "proto/job/job_defaults.h"
 #include "proto/job/phases.h"
+#include "proto/job/subnetworks.h"
 #include "proto/model/recipe.h"
 
 namespace isthmus::coordinator {
@@ -24,6 +27,8 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
+
+constexpr double kTooLarge = 1.5;  // of a step, to what it should be
 
 // Fields that other rows or the planner speak of.
 bool IsSkipped(absl::string_view path) {
@@ -41,9 +46,28 @@ bool IsOfTheRate(absl::string_view path) {
   return false;
 }
 
+// Fields of the strategy that say who computes and sends what, and when, while the steps stay what
+// they are. `runs`: the job before and after. What neither of them makes use of alters nothing.
+bool IsOfTheLayout(absl::string_view field, const std::array<const JobSpec*, 2>& runs) {
+  for (const char* free : {"stages", "layers_per_stage", "queue_limit", "in_flight", "nodes"}) {
+    if (field == free) return true;
+  }
+  const auto any = [&](const auto& is) { return std::any_of(runs.begin(), runs.end(), is); };
+  // Weights are one step late with overlap alone.
+  if (field == "schedule" || field == "look_ahead")
+    return !any([](const JobSpec* job) { return job->strategy().schedule() == "overlap"; });
+  // Replicas that agree at every step make the steps of one.
+  for (const char* outer : {"replicas", "outer_learning_rate", "outer_momentum"}) {
+    if (field == outer)
+      return !any([](const JobSpec* job) { return job->strategy().local_steps() > 1; });
+  }
+  return false;
+}
+
 // How the run is checked, cut, sent and kept, but not what is trained.
-bool IsOfTheManner(absl::string_view path) {
-  for (const char* section : {"strategy.", "compression.", "checkpoint.", "recovery."}) {
+bool IsOfTheManner(absl::string_view path, const std::array<const JobSpec*, 2>& runs) {
+  if (absl::ConsumePrefix(&path, "strategy.")) return IsOfTheLayout(path, runs);
+  for (const char* section : {"compression.", "checkpoint.", "recovery."}) {
     if (absl::StartsWith(path, section)) return true;
   }
   return path == "recipe.micro_batch" || path == "recipe.recompute" ||
@@ -104,7 +128,20 @@ bool RatesDiffer(const RecipeSpec& before, const RecipeSpec& after, const GoesOn
   });
 }
 
-void ExplainRecipe(const JobSpec& before, const JobSpec& after, FieldChange* change) {
+// Of AdamW's steps where moments begin at zero while the count of steps goes on: how many times too
+// large the largest of them is.
+double LargestFirstStep(const RecipeSpec& r) {
+  constexpr int kSteps = 1000;
+  double most = 1, first = 1, second = 1;  // what is left of the zeros
+  for (int k = 0; k < kSteps; ++k) {
+    first *= r.beta1();
+    second *= r.beta2();
+    if (second < 1) most = std::max(most, (1 - first) / std::sqrt(1 - second));
+  }
+  return most;
+}
+
+void Explain(const JobSpec& before, const JobSpec& after, FieldChange* change) {
   const RecipeSpec &was = before.recipe(), &is = after.recipe();
   if (change->field() == "recipe.warmup_steps" && was.warmup_steps() == was.steps() / 20 &&
       is.warmup_steps() == is.steps() / 20) {
@@ -118,6 +155,15 @@ void ExplainRecipe(const JobSpec& before, const JobSpec& after, FieldChange* cha
   } else if (change->field() == "recipe.global_batch") {
     change->set_consequence(absl::StrCat("each step is the mean over ", is.global_batch(),
                                          " samples; the data go on where they were"));
+  } else if (change->field() == "strategy.subnetworks" && TrainsSubnetworks(before) &&
+             !TrainsSubnetworks(after) && LargestFirstStep(is) > kTooLarge) {
+    change->set_consequence(absl::StrFormat(
+        "what was dealt begins without moments, and AdamW's count of steps goes on: with "
+        "recipe.beta2 %s the first steps are up to %.2g times too large; 0.95 keeps them small",
+        ShortNumberText(is.beta2()), LargestFirstStep(is)));
+  } else if (change->field() == "strategy.replicas" && change->alters_run()) {
+    change->set_consequence(
+        "with strategy.local_steps each replica learns from other samples between two agreements");
   }
 }
 
@@ -164,7 +210,8 @@ bool AddText(const JobSpec& before, uint64_t was, const JobSpec& after, uint64_t
 // ---- phases ----
 
 std::string PhaseText(const JobSpec& job, int phase) {
-  return absl::StrCat(job.phases(phase).steps(), " steps of ", PhaseShapeWords(job, phase));
+  return absl::StrCat(CountText(job.phases(phase).steps(), "step"), " of ",
+                      PhaseShapeWords(job, phase));
 }
 
 absl::Status IsDone(int phase, absl::string_view field, absl::string_view is, absl::string_view was,
@@ -272,8 +319,9 @@ absl::StatusOr<Resume> CompareRuns(const CheckpointState& state, const JobSpec& 
       other_samples = true;
       change.set_consequence("other samples, or in another order: a new pass begins");
     }
-    change.set_alters_run(IsOfTheRate(change.field()) ? rates : !IsOfTheManner(change.field()));
-    ExplainRecipe(before, job, &change);
+    change.set_alters_run(
+        IsOfTheRate(change.field()) ? rates : !IsOfTheManner(change.field(), {&before, &job}));
+    Explain(before, job, &change);
   }
   if (phased) AddPhases(before, all, at, rates, &out.changes);
   if (goes_on) AddRate(before.recipe(), job.recipe(), at, &out.changes);

@@ -43,9 +43,21 @@ int64_t BuffersSince(const PlannerInput& input, const JobSpec& job) {
   return input.previous.start_step();
 }
 
+// What `auto` gave to reductions, where it would still be looked at.
+void KeepReduced(const JobSpec& before, JobSpec* job) {
+  const CompressionSpec& was = before.compression();
+  CompressionSpec* is = job->mutable_compression();
+  if (before.strategy().subnetworks() != job->strategy().subnetworks() ||
+      before.recipe().optimizer() != job->recipe().optimizer() || was.min_bits() != is->min_bits())
+    return;
+  if (is->gradients() == "auto") is->set_gradients(was.gradients());
+  if (is->tied() == "auto") is->set_tied(was.tied());
+}
+
 // The job with the codecs that `auto` gave to the previous plan.
 JobSpec WithPreviousCodecs(const PlannerInput& input) {
   JobSpec job = input.job;
+  KeepReduced(input.previous.job(), &job);
   for (const LinkPlan& link : input.previous.links()) {
     // Those of the first replica for all: a job names the codecs of a boundary in one way.
     if (link.kind() != LinkPlan::BOUNDARY || input.previous.ranks(link.lower()).replica() != 0)
@@ -145,6 +157,13 @@ bool SameDaemons(const Plan& previous, const Layout& layout) {
   return was == is;
 }
 
+// What replicas learn between two agreements depends on what each of them takes: with other shares
+// of samples or slices a run would not go on as it was.
+bool HoldsShares(const PlannerInput& input, const Layout& best) {
+  return input.job.strategy().local_steps() > 1 && input.previous.replicas_size() > 1 &&
+         SameDaemons(input.previous, best);
+}
+
 // What the comparison rests on: "n1 51.0, n2 12.2 GFLOP/s".
 std::string Figures(const Layout& was, const Layout& best) {
   std::map<std::string, double> gflops;
@@ -158,6 +177,15 @@ std::string Figures(const Layout& was, const Layout& best) {
                       absl::StrAppend(out, g.first, " ", absl::StrFormat("%.3g", g.second));
                     }),
       " GFLOP/s");
+}
+
+// Shares are held, though the best layout costs so much less.
+std::string HeldWords(const Layout& was, const Layout& best) {
+  return absl::StrCat(
+      ". Its replicas keep their shares, which are part of what is trained, though by the newest "
+      "figures of daemons (",
+      Figures(was, best), ") and links a step would take ", FormatSeconds(best.step_s), " on ",
+      CutOf(best), ": a job file whose strategy.nodes names them in another order shares anew");
 }
 
 // The previous placement costs too much against the best one.
@@ -183,6 +211,11 @@ std::string TooSlow(const PlannerInput& input, const Layout& was, const Layout& 
 void KeepPrevious(const PlannerInput& input, const std::vector<const NodeInfo*>& nodes,
                   const LinkIndex& links, Found* found) {
   if (input.previous.ranks().empty()) return;
+  double best_s = found->best.cost_s;
+  if (HoldsShares(input, found->best)) {
+    const absl::StatusOr<Layout> held = PricePrevious(input, input.job, nodes, links);
+    if (held.ok()) best_s = std::max(best_s, held->cost_s);
+  }
   std::string why;
   for (const bool codecs : {true, false}) {
     absl::StatusOr<Layout> previous =
@@ -192,14 +225,15 @@ void KeepPrevious(const PlannerInput& input, const std::vector<const NodeInfo*>&
       continue;
     }
     const double accepted = SameDaemons(input.previous, found->best) ? kKeepCut : kKeepPlacement;
-    if (previous->cost_s > accepted * found->best.cost_s) {
+    if (previous->cost_s > accepted * best_s) {
       why = TooSlow(input, *previous, found->best, accepted);
       continue;
     }
-    found->considered.push_back(
-        absl::StrCat("kept where it was, ", PreviousNames(input.previous),
-                     codecs ? ", with the codecs it had: " : ": ", FormatSeconds(previous->step_s),
-                     " a step, and the daemons have the states of its codecs"));
+    found->considered.push_back(absl::StrCat(
+        "kept where it was, ", PreviousNames(input.previous),
+        codecs ? ", with the codecs it had: " : ": ", FormatSeconds(previous->step_s),
+        " a step, and the daemons have the states of its codecs",
+        previous->cost_s > accepted * found->best.cost_s ? HeldWords(*previous, found->best) : ""));
     found->best = *std::move(previous);
     return;
   }

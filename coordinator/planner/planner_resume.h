@@ -12,7 +12,8 @@ namespace isthmus::coordinator {
 
 // `found` has the best placement on `nodes`, the daemons that may be used. The previous plan's
 // takes its place while a step takes at most kKeepPlacement of the best one's time; else
-// `found->moved_why` says why not. A job without a previous plan is left alone.
+// `found->moved_why` says why not. With local steps it takes its place on the same daemons whatever
+// is measured. A job without a previous plan is left alone.
 void KeepPrevious(const PlannerInput& input, const std::vector<const NodeInfo*>& nodes,
                   const LinkIndex& links, Found* found);
 

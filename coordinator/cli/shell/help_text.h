@@ -31,8 +31,8 @@ Examples:
   isthmus submit job.yaml --watch --json     progress on stderr, the final figures on stdout
 
 --resume prints what differs from the run that wrote the checkpoint; what makes another training of
-it (rate, batch, data, seed ...) is refused without --accept-changes. `isthmus plan job.yaml
---resume` shows it beforehand.
+it (rate, batch, data, seed, local steps ...) is refused without --accept-changes.
+`isthmus plan job.yaml --resume` shows it beforehand.
 
 A job with model.init_from reads a GPT-2 (config.json, model.safetensors) from that directory,
 relative to the job file, and uploads it as the start of the training. Ctrl-C ends the watching,

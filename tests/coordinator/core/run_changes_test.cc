@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -138,6 +139,84 @@ TEST(RunChanges, HowItIsCutSentAndKeptDoesNot) {
   for (const auto& [field, change] : changes) EXPECT_FALSE(change.alters_run()) << field;
   EXPECT_EQ(changes["strategy.layers_per_stage"].before(), "[]");
   EXPECT_EQ(changes["strategy.layers_per_stage"].after(), "[2, 4]");
+}
+
+// Each field of `after` that differs, by whether it alters the run.
+std::map<std::string, bool> Altered(const StrategySpec& before, const StrategySpec& after) {
+  CheckpointState state = StateAt(60);
+  state.job->mutable_strategy()->MergeFrom(before);
+  JobSpec job = *StateAt(60).job;
+  job.mutable_strategy()->MergeFrom(after);
+  std::map<std::string, bool> out;
+  for (const auto& [field, change] : Changes(state, job)) out[field] = change.alters_run();
+  return out;
+}
+
+TEST(RunChanges, AStrategyThatTrainsOtherwiseAltersTheRun) {
+  StrategySpec local;
+  local.set_replicas(2);
+  local.set_local_steps(10);
+  StrategySpec other = local;
+  other.set_local_steps(20);
+  other.set_outer_learning_rate(0.6);
+  other.set_outer_momentum(0.8);
+  other.set_fragments(2);
+  other.set_fragment_delay(3);
+  other.set_fragment_mix(0.4);
+  other.set_subnetworks("units");
+  other.set_whole_layers(1);
+  other.set_replicas(3);
+  const auto altered = Altered(local, other);
+  EXPECT_EQ(altered.size(), 9u);
+  for (const auto& [field, alters] : altered) EXPECT_TRUE(alters) << field;
+}
+
+TEST(RunChanges, MomentsThatWereDealtAreMissed) {
+  CheckpointState state = StateAt(60);
+  state.job->mutable_strategy()->set_subnetworks("units");
+  state.job->mutable_recipe()->set_beta2(0.999);
+  JobSpec job = *state.job;
+  job.mutable_strategy()->set_subnetworks("none");
+  EXPECT_THAT(Changes(state, job)["strategy.subnetworks"].consequence(),
+              HasSubstr("with recipe.beta2 0.999 the first steps are up to 6.6 times too large"));
+  job.mutable_recipe()->set_beta2(0.95);
+  EXPECT_EQ(Changes(state, job)["strategy.subnetworks"].consequence(), "");
+  std::swap(*state.job, job);  // no moments are missed the other way round
+  job.mutable_recipe()->set_beta2(0.999);
+  EXPECT_EQ(Changes(state, job)["strategy.subnetworks"].consequence(), "");
+}
+
+// Fields that come later ask, too, unless they are named as free.
+TEST(RunChanges, EveryFieldOfTheStrategyIsListed) {
+  StrategySpec overlap;
+  overlap.set_schedule("overlap");
+  StrategySpec later = overlap;
+  later.set_look_ahead(false);
+  EXPECT_TRUE(Altered(overlap, later).at("strategy.look_ahead"));
+  StrategySpec gpipe;
+  gpipe.set_schedule("gpipe");
+  EXPECT_TRUE(Altered(overlap, gpipe).at("strategy.schedule"));
+  EXPECT_FALSE(Altered(StrategySpec(), gpipe).at("strategy.schedule"));
+  StrategySpec free;
+  free.set_in_flight(9);
+  free.set_queue_limit(9);
+  free.set_replicas(2);  // gradients are averaged at every step
+  free.add_nodes("lab");
+  free.set_look_ahead(false);    // of overlap alone
+  free.set_outer_momentum(0.5);  // of local steps alone
+  const auto altered = Altered(StrategySpec(), free);
+  EXPECT_EQ(altered.size(), 6u);
+  for (const auto& [field, alters] : altered) EXPECT_FALSE(alters) << field;
+}
+
+TEST(RunChanges, HowItComputesAndRecoversDoesNot) {
+  const CheckpointState state = StateAt(60);
+  JobSpec job = *state.job;
+  job.mutable_recipe()->set_recompute(true);
+  job.mutable_recovery()->set_attempts(2);
+  EXPECT_EQ(Changes(state, job).size(), 2u);
+  for (const auto& [field, change] : Changes(state, job))
+    EXPECT_FALSE(change.alters_run()) << field;
 }
 
 TEST(RunChanges, NumbersThatDifferInTheLastDigitAreTold) {

@@ -211,6 +211,7 @@ TEST_F(PlannerResumeTest, AResumedJobKeepsTheCodecsOfAuto) {
   EXPECT_EQ(Forward(Plan().plan), "bf16");
   in_.job.mutable_compression()->set_forward("auto");
   in_.previous.mutable_job()->mutable_compression()->set_forward(Forward(before));  // it said so
+  in_.previous.mutable_job()->mutable_compression()->set_tied("auto");  // nothing is kept of it
   EXPECT_EQ(Forward(Plan().plan), other);
 }
 

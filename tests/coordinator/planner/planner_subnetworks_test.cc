@@ -181,6 +181,62 @@ TEST_F(PlannerSubnetworksTest, AResumeKeepsTheShares) {
   EXPECT_EQ(again.deal().SerializeAsString(), first.deal().SerializeAsString());
 }
 
+// A daemon that measures alone what it measured beside others seems several times as fast. It got
+// other shares, and the resumed run was another one.
+TEST_F(PlannerSubnetworksTest, WhateverIsMeasuredAResumeKeepsTheShares) {
+  for (const char* subnetworks : {"units", "none"}) {
+    in_.job.mutable_strategy()->set_subnetworks(subnetworks);
+    in_.previous.Clear();
+    in_.from_checkpoint = false;
+    in_.start_step = 0;
+    Nodes({MakeNode("lab", 40), MakeNode("home", 20)});
+    const Plan first = Make();
+    in_.previous = first;
+    in_.from_checkpoint = true;
+    in_.start_step = 100;
+    Nodes({MakeNode("lab", 40), MakeNode("home", 160)});
+    const Plan again = Make();
+    ASSERT_THAT(again.replicas(), SizeIs(2));
+    EXPECT_EQ(again.deal().SerializeAsString(), first.deal().SerializeAsString());
+    for (int r = 0; r < 2; ++r) {
+      EXPECT_EQ(again.ranks(r).node_name(), first.ranks(r).node_name()) << r;
+      EXPECT_EQ(again.replicas(r).samples(), first.replicas(r).samples()) << r;
+    }
+    EXPECT_THAT(again.explanation(), Contains(HasSubstr("Its replicas keep their shares")));
+    // Who is asked for in another order is dealt to anew; so is who comes for another.
+    in_.job.mutable_strategy()->add_nodes(first.ranks(1).node_name());
+    in_.job.mutable_strategy()->add_nodes(first.ranks(0).node_name());
+    const Plan anew = Make();
+    in_.job.mutable_strategy()->clear_nodes();
+    ASSERT_THAT(anew.replicas(), SizeIs(2));
+    EXPECT_GT(*subnetworks == 'u' ? anew.deal().shares(0) : anew.replicas(0).samples() / 32.0, 0.6);
+    EXPECT_EQ(anew.ranks(0).node_name(), first.ranks(1).node_name());
+    Nodes({MakeNode("lab", 40), MakeNode("attic", 160)});
+    EXPECT_THAT(Make().explanation(), Contains(HasSubstr("placement changed: ")));
+  }
+}
+
+// bf16 rounds weights that none leaves alone: what a plan had of `auto` goes on, whatever the links
+// would have it be now.
+TEST_F(PlannerSubnetworksTest, AResumeKeepsTheCodecThatAutoGave) {
+  Nodes({MakeNode("a", 20), MakeNode("b", 20)});
+  in_.job.mutable_compression()->set_gradients("auto");
+  ASSERT_EQ(Make().job().compression().gradients(), "bf16");
+  in_.previous = Make();
+  in_.previous.mutable_job()->mutable_compression()->set_gradients("none");
+  in_.from_checkpoint = true;
+  in_.start_step = 100;
+  EXPECT_EQ(Make().job().compression().gradients(), "none");
+  // Not where a step gets far longer by it, nor where the job says otherwise.
+  in_.topology.clear_links();
+  JoinAll(&in_.topology, 0.01, 20);
+  EXPECT_EQ(Make().job().compression().gradients(), "bf16");
+  in_.topology.clear_links();
+  JoinAll(&in_.topology, 100, 20);
+  in_.job.mutable_compression()->set_gradients("fp16");
+  EXPECT_EQ(Make().job().compression().gradients(), "fp16");
+}
+
 // What a round of many replicas over slow lines takes where the model comes together: 7/8 of it
 // over the line of one.
 TEST_F(PlannerSubnetworksTest, MergesAreInTheStepAndInItsDeadline) {
