@@ -55,6 +55,11 @@ void CountSteps(const char* outcome, double steps) {
   CounterAdd("isthmus_steps_total", "Steps by outcome.", {{"outcome", outcome}}, steps);
 }
 
+bool Reduces(const GroupRecord& group) {
+  return group.reduce_s() > 0 || group.wait_s() > 0 || group.raw_bytes() > 0 ||
+         group.wire_bytes() > 0;
+}
+
 void CountKeyFrames(double frames) {
   CounterAdd("isthmus_key_frames_total", "Samples that delta codecs sent in full.", {}, frames);
 }
@@ -92,21 +97,30 @@ void SessionMetrics::ShowJob(const std::string& job_id) {
 
 void SessionMetrics::ShowGroups(const StepRecord& record) {
   for (const GroupRecord& group : record.groups()) {
+    const auto count = [&](const char* name, const char* help, int64_t bytes) {
+      CounterAdd(name, help, {{"group", group.group_id()}},
+                 static_cast<double>(std::max<int64_t>(bytes, 0)));
+    };
+    count("isthmus_group_raw_bytes_total",
+          "Bytes of what this rank sent to a group, before compression (fp32).", group.raw_bytes());
+    count("isthmus_group_wire_bytes_total",
+          "Bytes that this rank sent to a group, headers included.", group.wire_bytes());
+    // With local steps most steps reduce nothing: the gauges stay those of the last one that did.
+    if (!Reduces(group)) continue;
     groups_.insert(group.group_id());
     const MetricLabels labels = {{"job", record.job_id()}, {"group", group.group_id()}};
-    GaugeSet(
-        "isthmus_group_reduce_seconds",
-        "Time of the compute thread in the last step for the reduction of a group, waits among "
-        "it.",
-        labels, group.reduce_s());
+    GaugeSet("isthmus_group_reduce_seconds",
+             "Time of the compute thread for the last reduction of a group, waits among it.",
+             labels, group.reduce_s());
     GaugeSet("isthmus_group_wait_seconds", "Of that, waits for other ranks' frames.", labels,
              group.wait_s());
     GaugeSet("isthmus_group_raw_bytes",
-             "Bytes of what this rank sent to a group in the last step, before compression (fp32).",
+             "Bytes of what this rank sent to a group in its last reduction, before compression "
+             "(fp32).",
              labels, static_cast<double>(group.raw_bytes()));
     GaugeSet("isthmus_group_wire_bytes",
-             "Bytes that this rank sent to a group in the last step, headers included.", labels,
-             static_cast<double>(group.wire_bytes()));
+             "Bytes that this rank sent to a group in its last reduction, headers included.",
+             labels, static_cast<double>(group.wire_bytes()));
   }
 }
 

@@ -81,6 +81,14 @@ void Gauges::SetJobs(absl::Time now) {
     Set("isthmus_job_failed_checkpoints",
         "Checkpoints that could not be stored since the newest whole one.", label,
         job->active() ? static_cast<double>(s.failed_checkpoints()) : 0);
+    // A daemon's own goes with its session, and the last pass of a session is its last act.
+    if (s.has_validation_loss())
+      Set("isthmus_job_validation_loss", "Loss of the last validation pass, in nats a token.",
+          label, s.validation_loss());
+    if (s.has_validation_accuracy())
+      Set("isthmus_job_validation_accuracy",
+          "Share of the samples of the last validation pass whose class a classifier said.", label,
+          s.validation_accuracy());
     if (cores_->jobs.WantsAttention(*job, now)) {
       Set("isthmus_job_held",
           "1 for a paused or failed job that nobody has resumed, replaced or removed, or one that "

@@ -54,10 +54,42 @@ TEST(SessionMetrics, AStepBecomesCountersAndGauges) {
         "isthmus_group_wait_seconds{group=\"stage 0\",job=\"bible-1\"} 0.125\n",
         "isthmus_group_raw_bytes{group=\"stage 0\",job=\"bible-1\"} 4000\n",
         "isthmus_group_wire_bytes{group=\"stage 0\",job=\"bible-1\"} 600\n",
+        "isthmus_group_raw_bytes_total{group=\"stage 0\"} 8000\n",
+        "isthmus_group_wire_bytes_total{group=\"stage 0\"} 1200\n",
         "isthmus_late_buffer_reads_total{direction=\"forward\",link=\"b0\"} 6\n",
         "isthmus_late_buffer_reads_total{direction=\"backward\",link=\"b0\"} 10\n"}) {
     EXPECT_TRUE(Shows(line)) << line << RenderMetrics();
   }
+}
+
+// Between two rounds of local steps they were 0, which is what most scrapes saw.
+TEST(SessionMetrics, GaugesOfAGroupAreOfItsLastReduction) {
+  SessionMetrics metrics;
+  StepRecord record;
+  record.set_job_id("rounds-1");
+  GroupRecord* group = record.add_groups();
+  group->set_group_id("round");
+  metrics.ReportStep(record);
+  EXPECT_FALSE(Shows("isthmus_group_wire_bytes{group=\"round\"")) << "nothing was reduced yet";
+  EXPECT_TRUE(Shows("isthmus_group_wire_bytes_total{group=\"round\"} 0\n"));
+  group->set_reduce_s(0.5);
+  group->set_wait_s(0.25);
+  group->set_raw_bytes(400);
+  group->set_wire_bytes(60);
+  metrics.ReportStep(record);
+  *group = GroupRecord();
+  group->set_group_id("round");
+  metrics.ReportStep(record);
+  for (const char* line : {"isthmus_group_reduce_seconds{group=\"round\",job=\"rounds-1\"} 0.5\n",
+                           "isthmus_group_wait_seconds{group=\"round\",job=\"rounds-1\"} 0.25\n",
+                           "isthmus_group_raw_bytes{group=\"round\",job=\"rounds-1\"} 400\n",
+                           "isthmus_group_wire_bytes{group=\"round\",job=\"rounds-1\"} 60\n",
+                           "isthmus_group_raw_bytes_total{group=\"round\"} 400\n",
+                           "isthmus_group_wire_bytes_total{group=\"round\"} 60\n"}) {
+    EXPECT_TRUE(Shows(line)) << line << RenderMetrics();
+  }
+  metrics.ReportRunning({}, absl::Seconds(1));
+  EXPECT_EQ(RenderMetrics().find("rounds-1"), std::string::npos) << RenderMetrics();
 }
 
 TEST(SessionMetrics, LazyErrorsGoWithTheirJob) {
@@ -98,7 +130,9 @@ TEST(SessionMetrics, GaugesOfAJobGoWithItsSession) {
   record.set_has_loss(true);
   record.set_has_validation_loss(true);
   record.set_validation_accuracy(0.75);
-  record.add_groups()->set_group_id("tied");
+  GroupRecord* group = record.add_groups();
+  group->set_group_id("tied");
+  group->set_wire_bytes(9);
   metrics.ReportStep(record);
   EXPECT_TRUE(Shows("isthmus_validation_accuracy{job=\"first-1\"} 0.75\n"));
   EXPECT_TRUE(Shows("isthmus_validation_loss{job=\"first-1\"} 0\n"));

@@ -16,8 +16,8 @@ from monitoring_files_test import listed, served  # noqa: E402
 SKIPPED = 77
 # Of gRPC's and Prometheus' own making, or only there when something was refused.
 EXTRA = {"isthmus_metric_series_refused_total"}
-# Only there where a job is paused or failed.
-SOMETIMES = {"isthmus_job_phase", "isthmus_job_held", "isthmus_validation_accuracy"}
+# Only there where a job has phases, is paused or failed, or is a classifier's.
+SOMETIMES = {"isthmus_job_phase", "isthmus_job_held", "isthmus_job_validation_accuracy", "isthmus_validation_accuracy"}
 
 
 def get(url):

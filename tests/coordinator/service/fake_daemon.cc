@@ -93,7 +93,8 @@ void FakeDaemon::Event(const Plan& plan, SessionEvent::State state, int64_t step
   Send(m);
 }
 
-void FakeDaemon::Step(const Plan& plan, int64_t step, double loss, double compute_s) {
+void FakeDaemon::Step(const Plan& plan, int64_t step, double loss, double compute_s,
+                      std::optional<double> validation_loss) {
   DaemonMessage m;
   StepRecord* r = m.mutable_step();
   r->set_job_id(plan.job_id());
@@ -106,6 +107,8 @@ void FakeDaemon::Step(const Plan& plan, int64_t step, double loss, double comput
   r->set_step_s(0.1);
   r->set_compute_s(compute_s);
   r->set_committed(true);
+  r->set_has_validation_loss(validation_loss.has_value());
+  r->set_validation_loss(validation_loss.value_or(0));
   Send(m);
 }
 

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -42,8 +43,8 @@ class FakeDaemon {
   void Send(const DaemonMessage& message);
   void Event(const Plan& plan, SessionEvent::State state, int64_t step = 0,
              const std::string& text = "");
-  void Step(const Plan& plan, int64_t step, double loss,
-            double compute_s = 0);  // this daemon's record
+  void Step(const Plan& plan, int64_t step, double loss, double compute_s = 0,
+            std::optional<double> validation_loss = {});  // its record
   void SetGeneration(uint64_t generation) { generation_ = generation; }
 
   absl::StatusOr<Plan> NextStart(absl::Duration timeout = absl::Seconds(20));

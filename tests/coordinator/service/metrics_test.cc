@@ -21,7 +21,8 @@ class MetricsTest : public ServiceTest {
   void SetUp() override {
     ServiceTest::SetUp();
     // The registry is the process's: what coordinators of other tests left.
-    for (const char* name : {"isthmus_job_loss", "isthmus_job_tokens_per_second"})
+    for (const char* name :
+         {"isthmus_job_loss", "isthmus_job_validation_loss", "isthmus_job_tokens_per_second"})
       GaugeRemove(name, {{"job", "bible-1"}});
     for (const char* state : {"paused", "failed"})
       GaugeRemove("isthmus_job_held", {{"job", "bible-1"}, {"state", state}});
@@ -57,6 +58,22 @@ TEST_F(MetricsTest, AJobsGaugesAreThoseOfItsState) {
   EXPECT_THAT(Page(), HasSubstr(Of("step", job) + "1\n"));
   EXPECT_THAT(Page(),
               HasSubstr(absl::StrCat("isthmus_job_held{job=\"", job, "\",state=\"failed\"} 1\n")));
+}
+
+// The pass after the last step of a phase, or of a job, is the last act of its session: the gauge
+// of the daemon went before anybody saw it.
+TEST_F(MetricsTest, AValidationIsSeenAfterItsSession) {
+  auto a = Daemon("a"), b = Daemon("b");
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  const std::string job = plan.job_id();
+  EXPECT_THAT(Page(), Not(HasSubstr(Of("validation_loss", job))));
+  a->Step(plan, 0, 5);
+  b->Step(plan, 0, 5, 0, 4.5);
+  EXPECT_TRUE(Eventually([&] { return Status().step() == 1; }));
+  EXPECT_THAT(Page(), HasSubstr(Of("validation_loss", job) + "4.5\n"));
+  a->Event(plan, SessionEvent::FAILED, 1, "out of luck");
+  EXPECT_TRUE(Becomes(JOB_FAILED));
+  EXPECT_THAT(Page(), HasSubstr(Of("validation_loss", job) + "4.5\n"));
 }
 
 TEST_F(MetricsTest, ADeadDaemonStaysOnThePageAndLeavesTheTargets) {

@@ -42,7 +42,8 @@ class Job:
                   f"isthmus_gradient_norm{of_job} 0.8", f"isthmus_learning_rate{of_job} 0.0006", f"isthmus_stage {stage}",
                   "isthmus_generation 3", "isthmus_session_running 1", "isthmus_heartbeat_age_seconds 0.7"]
         if last:
-            lines += [f"isthmus_loss{of_job} {self.loss(steps)}", f"isthmus_validation_loss{of_job} {self.loss(steps) + 0.1}"]
+            lines += [f"isthmus_loss{of_job} {self.loss(steps)}", f"isthmus_validation_loss{of_job} {self.loss(steps) + 0.1}",
+                      f"isthmus_validation_accuracy{of_job} 0.5"]
         for direction, boundary, bits in (("forward", stage, 3), ("backward", stage - 1, 6)):
             if not 0 <= boundary < len(NODES) - 1:
                 continue
@@ -56,7 +57,9 @@ class Job:
         if stage in (0, len(NODES) - 1):  # the tied embedding
             labels = f'{{job="{JOB}",group="tied"}}'
             lines += [f"isthmus_group_reduce_seconds{labels} 0.02", f"isthmus_group_wait_seconds{labels} 0.015",
-                      f"isthmus_group_raw_bytes{labels} 2097152", f"isthmus_group_wire_bytes{labels} 262144"]
+                      f"isthmus_group_raw_bytes{labels} 2097152", f"isthmus_group_wire_bytes{labels} 262144",
+                      f'isthmus_group_raw_bytes_total{{group="tied"}} {2097152 * steps}',
+                      f'isthmus_group_wire_bytes_total{{group="tied"}} {262144 * steps}']
         if not last:
             peer = NODES[stage + 1]
             rate = RATES[peer] * (1 + 0.03 * math.sin(time.time() / 5 + stage))
@@ -73,13 +76,14 @@ class Job:
         lines += ["isthmus_lease_seconds 15", 'isthmus_job_held{job="older-1",state="paused"} 1']
         lines += [f'isthmus_node_up{{node="{n}"}} 1' for n in NODES]
         lines += [f'isthmus_node_heartbeat_age_seconds{{node="{n}"}} {0.4 + i / 3}' for i, n in enumerate(NODES)]
-        for name, value in (("step", int(steps)), ("loss", self.loss(steps)), ("generation", 3),
+        for name, value in (("step", int(steps)), ("loss", self.loss(steps)), ("validation_loss", self.loss(steps) + 0.1), ("generation", 3),
                             ("tokens_per_second", 2048 / STEP_SECONDS + 90 * math.sin(steps)),
                             ("failed_checkpoints", 0), ("checkpoint_step", int(steps) // 50 * 50)):
             lines.append(f'isthmus_job_{name}{{job="{JOB}"}} {value}')
         for job, generation in ((ELDER, 2), (ENDED, 4)):
             lines += [f'isthmus_job_step{{job="{job}"}} {ENDED_STEP}', f'isthmus_job_generation{{job="{job}"}} {generation}', f'isthmus_job_phase{{job="{job}"}} 1',
-                      f'isthmus_job_failed_checkpoints{{job="{job}"}} 0', f'isthmus_job_checkpoint_step{{job="{job}"}} {ENDED_STEP}']
+                      f'isthmus_job_failed_checkpoints{{job="{job}"}} 0', f'isthmus_job_checkpoint_step{{job="{job}"}} {ENDED_STEP}',
+                      f'isthmus_job_validation_loss{{job="{job}"}} 1.5', f'isthmus_job_validation_accuracy{{job="{job}"}} 0.5']
         lines += [f'isthmus_job_loss{{job="{ELDER}"}} 1.25', f'isthmus_job_tokens_per_second{{job="{ELDER}"}} 12000']
         return lines + self.process("none")
 

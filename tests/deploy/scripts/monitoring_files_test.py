@@ -136,9 +136,9 @@ class GrafanaTest(unittest.TestCase):
         """Of those chosen the newest that runs; the newest if none does. `old` began first, `ended` last."""
         figures = {"isthmus_job_generation": {"old": 3, "new": 4, "ended": 5}, "isthmus_job_step": {"old": 900, "new": 20, "ended": 999},
                    "isthmus_job_loss": {"old": 2, "new": 5}, "isthmus_job_tokens_per_second": {"old": 100, "new": 50},
-                   "isthmus_validation_loss": {"old": 3, "new": 6}}
+                   "isthmus_job_validation_loss": {"old": 3, "new": 6, "ended": 1}}
         tiles = {"Step": "isthmus_job_step", "Loss": "isthmus_job_loss", "Tokens a second": "isthmus_job_tokens_per_second",
-                 "Validation loss": "isthmus_validation_loss"}
+                 "Validation loss": "isthmus_job_validation_loss"}
         found = {p["title"]: p["targets"][0]["expr"] for p in self.dashboard["panels"] if p["type"] == "stat"}
         checks = []
         for chosen, job in ((".*", "new"), ("old|ended", "old"), ("ended", "ended")):
@@ -190,7 +190,7 @@ class ConsoleTest(unittest.TestCase):
         heading, tiles = self.page(fake_exporter.ENDED)
         self.assertIn(f"job {fake_exporter.ENDED} &middot; generation 4 ", heading)
         self.assertEqual((tiles["Step"], tiles["Last checkpoint, step"]), (str(fake_exporter.ENDED_STEP),) * 2)
-        self.assertEqual((tiles["Loss"], tiles["Validation loss"]), ("&ndash;", "&ndash;"))
+        self.assertEqual((tiles["Loss"], tiles["Validation loss"]), ("&ndash;", "1.500"))
         self.assertEqual(self.page("nobody's%22%7D")[1]["Step"], "&ndash;")  # a name is a name, whatever is in it
 
 
