@@ -271,7 +271,8 @@ int RunSubmit(const ClientOptions& client, const SubmitOptions& options, Console
     console->Out(
         absl::StrCat("submitted ", Printable(reply->job_id()),
                      reply->plan().ranks().empty()
-                         ? ""
+                         ? absl::StrCat(": it waits; `isthmus status ", Printable(reply->job_id()),
+                                        "` says for what")
                          : absl::StrCat(": ", ShapeWords(reply->plan()), ", predicted ",
                                         FormatSeconds(reply->plan().predicted_step_s()), " a step"),
                      "\n"));

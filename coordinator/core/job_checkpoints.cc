@@ -19,10 +19,10 @@ constexpr char kFallBack[] = ". A job that ends now ";  // the sentence of FallB
 
 // "weights.safetensors of stage 0 (12.0 MiB) and weights.safetensors of stage 1 (9.0 MiB): why";
 // parts with one cause share its words.
-std::string WhyNot(const std::map<int, PartTrouble>& parts) {
+std::string WhyNot(const std::map<std::pair<int, int>, PartTrouble>& parts) {
   std::vector<std::string> all;
   std::set<std::string> said;
-  for (const auto& [stage, trouble] : parts) {
+  for (const auto& [of, trouble] : parts) {
     if (!said.insert(trouble.why).second) continue;
     std::vector<std::string> names;
     for (const auto& [other, same] : parts) {
@@ -166,7 +166,7 @@ Commands JobTable::TickKept(Job* job, const Membership& members, absl::Time now)
 }
 
 bool JobTable::OnCheckpointFailed(const std::string& job_id, uint64_t generation, int64_t step,
-                                  int stage, const PartTrouble& of_part, absl::Time now) {
+                                  const PartTrouble& of_part, absl::Time now) {
   Job* job = Current(job_id, generation);
   if (job == nullptr || !job->active() || step <= job->status.checkpoint_step()) return false;
   JobStatus& s = job->status;
@@ -176,8 +176,8 @@ bool JobTable::OnCheckpointFailed(const std::string& job_id, uint64_t generation
     job->failed_parts.clear();
     s.set_failed_checkpoints(s.failed_checkpoints() + 1);
   }
-  // Stages try again in turn: each has its say once, or the words would change with every try.
-  job->failed_parts[stage] = of_part;
+  // They try again in turn: each has its say once, or the words would change with every try.
+  job->failed_parts[{of_part.stage, of_part.replica}] = of_part;
   const std::string all = WhyNot(job->failed_parts);
   const int64_t more = s.failed_checkpoints() - 1;
   std::string trouble = absl::StrCat(kNotStored, "that of step ", step,

@@ -139,6 +139,7 @@ absl::Status JobTable::OnStep(const std::string& node_id, const StepRecord& reco
   ASSIGN_OR_RETURN(std::optional<MergedStep> merged, job->merger.Add(record));
   if (!merged.has_value()) return absl::OkStatus();
   KeepRecord(job, *std::move(merged), unix_ms);
+  if (job->ended() || job->recovering) Reword(job);  // more steps were made than it says
   CheckOverdue(job, job->recent.back().record.step_s(), now);
   Touch(job);
   return absl::OkStatus();
@@ -256,8 +257,7 @@ Commands JobTable::Leave(Job* job, int rank, const std::string& reason, const st
   if (job->status.state() == JOB_STARTING) {
     return Fail(job, CauseAt(*job, FailureCause::DAEMON_LEFT, rank), "it had not started", "", now);
   }
-  return BeginStop(job, reason,
-                   absl::StrCat(words, ": the step is finished and a checkpoint written"), now);
+  return BeginStop(job, reason, absl::StrCat(words, ": ", StopWords(job->plan)), now);
 }
 
 // ---- time ----

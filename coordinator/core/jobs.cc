@@ -11,6 +11,8 @@
 #include "proto/job/job_state.h"
 #include "proto/job/phases.h"
 #include "proto/model/model_cost.h"
+#include "proto/plan/agreements.h"
+#include "proto/plan/deal.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -37,6 +39,18 @@ double StepsLeft(const Job& job) {
 
 int64_t EndOf(const Job& job) {
   return job.plan.has_job() ? job.plan.job().recipe().steps() : job.status.steps();
+}
+
+std::string StopWords(const Plan& plan) {
+  const std::string round =
+      absl::StrCat("round of ", plan.job().strategy().local_steps(), " steps");
+  if (Deals(plan))
+    return absl::StrCat("the model comes together at the end of the next ", round,
+                        ", two rounds from here at most, and a checkpoint is written");
+  return absl::StrCat(!MakesLocalSteps(plan) ? "the step"
+                      : Streams(plan)        ? absl::StrCat("the ", round, ", or the next one,")
+                                             : absl::StrCat("the ", round),
+                      " is finished and a checkpoint written");
 }
 
 std::string PhaseWords(int phase, int phases) {
@@ -308,7 +322,7 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
     const int64_t unix_ms = job->recent.empty() ? 0 : job->recent.back().record.unix_ms();
     KeepRecord(job, std::move(step), unix_ms);
   }
-  if (!SameCut(job->plan, plan)) job->boundaries.clear();
+  if (!SameCut(job->plan, plan) || job->plan.phase() != plan.phase()) job->boundaries.clear();
   job->plan = plan;
   job->spec = whole != nullptr ? *whole : plan.job();
   job->interruptions = job->recovering ? job->interruptions : 0;
@@ -426,7 +440,7 @@ absl::StatusOr<Commands> JobTable::Stop(const std::string& id, bool at_once, abs
     return Commands();
   }
   return BeginStop(job, "stopped by the user",
-                   "the user asked to stop: the step is finished and a checkpoint written", now);
+                   absl::StrCat("the user asked to stop: ", StopWords(job->plan)), now);
 }
 
 Commands JobTable::BeginStop(Job* job, const std::string& reason, const std::string& words,

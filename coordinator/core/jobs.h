@@ -98,9 +98,10 @@ struct StageState {
   bool stall_reported = false;
 };
 
-struct PartTrouble {  // in words
-  std::string part;   // "weights.safetensors of stage 0 (12.0 MiB)"
-  std::string why;    // of several parts the same
+struct PartTrouble {
+  int stage = 0, replica = 0;  // whose part it is
+  std::string part;            // in words: "weights.safetensors of stage 0 (12.0 MiB)"
+  std::string why;             // in words; of several parts the same
 };
 
 struct Job {
@@ -138,8 +139,9 @@ struct Job {
   absl::Time progressed;               // the last sign that a daemon of this generation gets on
   int64_t validates = -1;  // RUNNING: committed steps after which its daemons make the validation
                            // pass that is under way; -1: none is
-  std::optional<absl::Time> rejoined;       // when a daemon was last heard again after it was not
-  std::map<int, PartTrouble> failed_parts;  // why failed_checkpoint could not be stored, by stage
+  std::optional<absl::Time> rejoined;  // when a daemon was last heard again after it was not
+  // Why failed_checkpoint could not be stored, by stage and replica.
+  std::map<std::pair<int, int>, PartTrouble> failed_parts;
   // TakesKept: the step of a checkpoint beyond the stored ones all of whose parts daemons keep; -1:
   // none. `kept_waits`: for what, in words; empty: the daemons are asked for it. `untold`: names of
   // those that may keep such a part for all that they have told since the end.
@@ -169,6 +171,11 @@ struct Job {
 
 // The step that its generation ends at: that of the job, or of a phase of it.
 int64_t EndOf(const Job& job);
+
+// When a job that is told to end in good order does: "the step is finished and a checkpoint
+// written".
+// With local steps that is no sooner than a round's end.
+std::string StopWords(const Plan& plan);
 
 // "phase 2 of 3".
 std::string PhaseWords(int phase, int phases);
@@ -252,7 +259,7 @@ class JobTable {
   void OnCheckpoint(const std::string& job_id, int64_t step, absl::Time now);
   // A part of one can't be stored here, `why` in words: a warning until the next one is whole.
   // True: it is the first word of this checkpoint.
-  bool OnCheckpointFailed(const std::string& job_id, uint64_t generation, int64_t step, int stage,
+  bool OnCheckpointFailed(const std::string& job_id, uint64_t generation, int64_t step,
                           const PartTrouble& trouble, absl::Time now);
 
   // All parts of checkpoints that a daemon keeps on its disk. Once a job has ended and all parts of

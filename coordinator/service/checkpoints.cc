@@ -78,12 +78,14 @@ void Checkpoints::EndPut(const std::string& job_id) {
 // Not where the transfer itself is at fault: the daemon sends it again.
 void Checkpoints::NotStored(const PutCheckpointHeader& header, const absl::Status& why) {
   if (absl::IsDataLoss(why) || absl::IsCancelled(why) || absl::IsInvalidArgument(why)) return;
-  const std::string part = absl::StrCat(header.file(), " of stage ", header.stage(), " (",
-                                        FormatBytes(header.file_bytes()), ")");
+  const std::string part =
+      absl::StrCat(header.file(), " of stage ", header.stage(),
+                   header.replica() > 0 ? absl::StrCat(" of replica ", header.replica()) : "", " (",
+                   FormatBytes(header.file_bytes()), ")");
   MutexLock lock(&cores_->mutex);
   const bool first = cores_->jobs.OnCheckpointFailed(
-      header.job_id(), header.generation(), header.step(), header.stage(),
-      {part, std::string(why.message())}, SteadyNow());
+      header.job_id(), header.generation(), header.step(),
+      {header.stage(), header.replica(), part, std::string(why.message())}, SteadyNow());
   if (first)
     LogWarning("job ", header.job_id(), ", checkpoint ", header.step(), ", ", part, ": ",
                why.message());

@@ -132,7 +132,11 @@ bool PhaseWeights::Ready(const StartRequest& start) {
   asked.made = HowMade(asked.spec, asked.phase);
   MutexLock lock(&mutex_);
   const auto known = wanted_.find(start.job_id);
-  if (known != wanted_.end() && known->second.Is(asked)) return known->second.ready;
+  if (known != wanted_.end() && known->second.Is(asked)) {
+    // Since they were seen last they may have been damaged, or put right: a user's own submit has
+    // them looked at again.
+    if (!known->second.ready || start.kind == StartRequest::kPending) return known->second.ready;
+  }
   wanted_[start.job_id] = std::move(asked);
   queue_.push_back(start.job_id);
   changed_.SignalAll();

@@ -21,6 +21,9 @@ namespace {
 constexpr int kPlanTries = 3;  // daemons may go or be taken while the planner thinks
 constexpr absl::Duration kLaterPhases = absl::Seconds(10);  // that a submit plans them for warnings
 constexpr int kGridColumns = 100;
+constexpr char kThenStarts[] =
+    ". It starts by itself once they are there and its daemons are, as with --wait; `isthmus stop` "
+    "ends the wait";
 
 // More daemons, other daemons or time may cure it.
 bool CuredByDaemons(const absl::Status& status) {
@@ -307,12 +310,13 @@ absl::StatusOr<SubmitReply> Submission::Submit(const SubmitRequest& request,
 absl::StatusOr<SubmitReply> Submission::StartOrQueue(const SubmitRequest& request,
                                                      const Cancelled& cancelled) {
   ASSIGN_OR_RETURN(const StartRequest start, Prepare(request, cancelled));
-  if (start.waits_for.empty()) WaitForTopology(cores_, patience_, start.spec, cancelled);
+  const absl::Status weights = start.waits_for.empty() ? HasWeights(start) : absl::OkStatus();
+  if (start.waits_for.empty() && weights.ok())
+    WaitForTopology(cores_, patience_, start.spec, cancelled);
   if (cancelled()) return absl::CancelledError("the caller has gone");
   SubmitReply reply;
   reply.set_job_id(start.job_id);
   *reply.mutable_changes() = {start.changes.begin(), start.changes.end()};
-  const absl::Status weights = start.waits_for.empty() ? HasWeights(start) : absl::OkStatus();
   PlannerInput in;
   absl::StatusOr<PlannedJob> planned = !weights.ok() ? weights
                                        : start.waits_for.empty()
@@ -349,7 +353,8 @@ absl::StatusOr<SubmitReply> Submission::StartOrQueue(const SubmitRequest& reques
   }
   RETURN_IF_ERROR(p_.recorder->Sync());
   *reply.add_warnings() = absl::StrCat(
-      weights.ok() ? "the job waits for daemons: " : "the job waits: ", planned.status().message());
+      weights.ok() ? "the job waits for daemons: " : "the job waits: ", planned.status().message(),
+      weights.ok() ? "" : kThenStarts);
   return reply;
 }
 

@@ -139,13 +139,16 @@ absl::StatusOr<std::vector<CheckpointInfo>> CheckpointStore::List(const std::str
   for (int64_t step : Newest(job_id, std::numeric_limits<int>::max())) {
     const absl::Status status = Check(job_id, step, verify, cancelled);
     if (absl::IsCancelled(status)) return status;
+    const std::string of_start = verify && status.ok() ? DamageOfStart(job_id, step) : "";
     MutexLock lock(&mutex_);
     const Whole* whole = Find(job_id, step);
     if (whole == nullptr) continue;  // retention removed it meanwhile
     CheckpointInfo& info = list.emplace_back();
     info.set_step(step);
     info.set_bytes(whole->bytes);
-    info.set_damage(status.ok() ? whole->damage : std::string(status.message()));
+    info.set_damage(!status.ok()             ? std::string(status.message())
+                    : !whole->damage.empty() ? whole->damage
+                                             : of_start);
     info.set_left_behind(std::any_of(later.begin(), later.end(), [&](const Run& r) {
       return r.generation > whole->generation && r.start_step < step;
     }));

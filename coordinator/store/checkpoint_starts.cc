@@ -85,4 +85,24 @@ absl::Status CheckpointStore::HasStart(const std::string& job_id, int64_t step,
   return CheckStart(dir, manifest);
 }
 
+// It may be made anew while it is read: only what is found twice counts.
+std::string CheckpointStore::DamageOfStart(const std::string& job_id, int64_t step) const {
+  absl::Status status;
+  for (int look = 0; look < 2; ++look) {
+    const std::string dir = StepDir(job_id, step);
+    CheckpointIdentity identity;
+    {
+      MutexLock lock(&mutex_);
+      identity = Identity(job_id, step);
+    }
+    const absl::StatusOr<CheckpointManifest> manifest = ReadStartManifest(dir, identity);
+    status = manifest.ok() ? CheckStart(dir, *manifest) : manifest.status();
+    if (!absl::IsFailedPrecondition(status)) return "";
+  }
+  return absl::StrCat(kStart, ", which the next phase begins with: ", status.message(),
+                      ". The checkpoint itself is sound: a resume from step ", step,
+                      " (isthmus submit JOB.yaml --resume --step ", step,
+                      ") makes it anew; other resumes have no use for it");
+}
+
 }  // namespace isthmus::coordinator

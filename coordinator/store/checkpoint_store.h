@@ -121,7 +121,8 @@ class CheckpointStore {
     uint64_t generation = 0;
     int64_t start_step = 0;
   };
-  // What is known of the whole ones, the newest first; with `verify` each file is read. Left behind
+  // What is known of the whole ones, the newest first; with `verify` each file is read, those of
+  // the start of a next phase among them, whose damage is not the checkpoint's. Left behind
   // are those of runs before `run`, or before that of a later checkpoint, beyond where it went on.
   // Cancelled: the caller has gone.
   absl::StatusOr<std::vector<CheckpointInfo>> List(const std::string& job_id, const Run& run,
@@ -191,6 +192,9 @@ class CheckpointStore {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Null: there is no such checkpoint.
   Whole* Find(const std::string& job_id, int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What is wrong with what the next phase starts with, and what to do; empty: nothing, or there is
+  // none.
+  std::string DamageOfStart(const std::string& job_id, int64_t step) const;
   absl::Status NoSuch(const std::string& job_id, int64_t step) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Looks at the files (with `contents` at every byte) and keeps what it saw.

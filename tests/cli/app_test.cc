@@ -98,7 +98,8 @@ TEST_F(AppTest, SubmitSendsTheJobAndPrintsItsId) {
   fake_.submitted.add_warnings("a warning");
   const Result result = Run({"submit", Job(), "--resume", "--wait"});
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("submitted bible-1"));
+  EXPECT_THAT(result.out,
+              HasSubstr("submitted bible-1: it waits; `isthmus status bible-1` says for what\n"));
   EXPECT_THAT(result.err, HasSubstr("warning: a warning"));
   EXPECT_TRUE(fake_.asked().submit_request.resume());
   EXPECT_TRUE(fake_.asked().submit_request.wait_for_nodes());

@@ -117,9 +117,14 @@ std::string SummaryTable(const Summary& summary) {
   if (!validations.empty())
     absl::StrAppend(&out, "Validation passes are counted with forward, and went as ",
                     absl::StrJoin(validations, ", "), ".\n");
-  if (from > 0)
+  if (s.phases() > 0) {
+    absl::StrAppend(&out, "Bytes are of phase ", s.phase() + 1, " of ", s.phases(), " alone",
+                    from > 0 ? absl::StrCat(", after step ", from) : "",
+                    ": each phase, and each other cut of its layers, has a count of its own.\n");
+  } else if (from > 0) {
     absl::StrAppend(&out, "Bytes are counted from step ", from,
                     " on, where the layers were cut anew.\n");
+  }
   return out;
 }
 

@@ -14,8 +14,10 @@
 #include "coordinator/cli/view/summary.h"
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
+#include "proto/model/family.h"
 #include "proto/plan/actions.h"
 #include "proto/plan/agreements.h"
+#include "proto/plan/deal.h"
 #include "proto/plan/epilogue.h"
 #include "proto/plan/groups.h"
 #include "proto/plan/overlap.h"
@@ -26,13 +28,36 @@ namespace {
 
 std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)); }
 
-std::string Layers(const RankPlan& stage, const ModelSpec& model) {
-  std::string text = stage.end_layer() - stage.first_layer() == 1
-                         ? absl::StrCat("block ", stage.first_layer())
-                         : absl::StrCat("blocks ", stage.first_layer(), "-", stage.end_layer() - 1);
-  if (stage.first_layer() == 0) text = absl::StrCat("embedding, ", text);
-  if (stage.end_layer() == model.layers()) absl::StrAppend(&text, ", head");
-  return text;
+// "blocks 0-3". Empty: none.
+std::string Blocks(const ModelSpec& model, int first, int end) {
+  if (end <= first) return "";
+  return absl::StrCat(IsMlp(model) ? "layer" : "block", end - first == 1 ? " " : "s ", first,
+                      end - first == 1 ? "" : absl::StrCat("-", end - 1));
+}
+
+// Of subnetworks a slice of what is dealt: "embedding, block 0, 50 % of blocks 1-4, block 5, head".
+std::string Holds(const Plan& plan, const RankPlan& rank) {
+  const ModelSpec& model = plan.job().model();
+  const int first = rank.first_layer(), end = rank.end_layer();
+  int begin_dealt = end, end_dealt = end;
+  if (Deals(plan)) {
+    const int whole = plan.deal().whole_layers();
+    begin_dealt = std::clamp(whole, first, end);
+    end_dealt = std::clamp(model.layers() - whole, begin_dealt, end);
+  }
+  std::vector<std::string> held;
+  if (first == 0 && !IsMlp(model)) held.push_back("embedding");
+  if (begin_dealt > first) held.push_back(Blocks(model, first, begin_dealt));
+  if (end_dealt > begin_dealt) {
+    const int replica = rank.replica();
+    const int slice = replica < plan.replicas_size() ? plan.replicas(replica).slice() : 0;
+    const double share = slice < plan.deal().shares_size() ? plan.deal().shares(slice) : 0;
+    held.push_back(
+        absl::StrFormat("%.3g %% of %s", 100 * share, Blocks(model, begin_dealt, end_dealt)));
+  }
+  if (end > end_dealt) held.push_back(Blocks(model, end_dealt, end));
+  if (end == model.layers()) held.push_back(IsMlp(model) ? "output" : "head");
+  return absl::StrJoin(held, ", ");
 }
 
 Table StageTable(const Plan& plan) {
@@ -45,7 +70,7 @@ Table StageTable(const Plan& plan) {
     std::vector<std::string> row = {absl::StrCat(stage.stage()),
                                     stage.node_name(),
                                     stage.address(),
-                                    Layers(stage, plan.job().model()),
+                                    Holds(plan, stage),
                                     FormatSeconds(stage.predicted_step_s()),
                                     Bytes(stage.memory_bytes())};
     if (several)

@@ -101,6 +101,20 @@ TEST(Summary, BytesOfANewCutSaySo) {
   EXPECT_EQ(json["boundaries"][1]["from_step"], 120);
 }
 
+TEST(Summary, BytesOfPhasesAreOfTheLastOneAndSaySo) {
+  JobStatus status = Finished();
+  status.set_phases(3);
+  EXPECT_THAT(SummaryTable(MakeSummary(status, {})),
+              HasSubstr("Bytes are of phase 1 of 3 alone: "));
+  status.set_phase(2);
+  for (BoundaryTotals& b : *status.mutable_boundaries()) b.set_from_step(200);
+  const std::string text = SummaryTable(MakeSummary(status, {}));
+  EXPECT_THAT(text,
+              HasSubstr("Bytes are of phase 3 of 3 alone, after step 200: each phase, and each "
+                        "other cut of its layers, has a count of its own.\n"));
+  EXPECT_THAT(text, Not(HasSubstr("cut anew")));
+}
+
 TEST(Summary, ACodecOfAResumeHasItsOwnRowAndSaysFromWhere) {
   JobStatus status = Finished();
   BoundaryTotals* b = status.add_boundaries();

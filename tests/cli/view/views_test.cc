@@ -62,6 +62,26 @@ TEST(Views, PlanOfAnEpilogue) {
                               "by quant(8), the others as fp32\n"));
 }
 
+// All of a stage's layers were said to be held by who has a slice of them.
+TEST(Views, WhoTrainsASubnetworkHoldsASlice) {
+  PlanReply reply = TwoStages();
+  isthmus::Plan* plan = reply.mutable_plan();
+  plan->add_replicas()->set_slice(1);
+  plan->add_replicas();
+  plan->mutable_ranks(0)->set_end_layer(4);
+  plan->mutable_ranks(1)->set_first_layer(0);
+  plan->mutable_ranks(1)->set_replica(1);
+  plan->mutable_deal()->add_shares(0.25);
+  plan->mutable_deal()->add_shares(0.75);
+  EXPECT_THAT(PlanView(reply), HasSubstr("embedding, 75 % of blocks 0-3, head"));
+  EXPECT_THAT(PlanView(reply), HasSubstr("embedding, 25 % of blocks 0-3, head"));
+  plan->mutable_deal()->set_whole_layers(1);
+  EXPECT_THAT(PlanView(reply), HasSubstr("embedding, block 0, 25 % of blocks 1-2, block 3, head"));
+  plan->mutable_job()->mutable_model()->set_family("mlp");
+  plan->mutable_deal()->set_whole_layers(0);
+  EXPECT_THAT(PlanView(reply), HasSubstr("  25 % of layers 0-3, output"));
+}
+
 TEST(Views, Plan) {
   const std::string text = PlanView(TwoStages());
   EXPECT_THAT(

@@ -52,8 +52,8 @@ class JobCheckpointsTest : public ::testing::Test {
     }
   }
   bool Fails(int64_t step, const std::string& why = "the disk is full", uint64_t generation = 1,
-             int stage = 0) {
-    return jobs_.OnCheckpointFailed("bible-1", generation, step, stage, {"", why}, At(3));
+             int stage = 0, int replica = 0) {
+    return jobs_.OnCheckpointFailed("bible-1", generation, step, {stage, replica, "", why}, At(3));
   }
   JobStatus Status() { return jobs_.Status(*jobs_.Find("bible-1"), At(4)); }
   std::string Warning() { return Status().warnings_size() == 1 ? Status().warnings(0) : ""; }
@@ -120,6 +120,17 @@ TEST_F(JobCheckpointsTest, TheReasonOfAHeldOneChangesWithTheSetOfCausesAlone) {
   EXPECT_THAT(Status().reason(), testing::EndsWith("tried again: 6 MB are too many"));
 }
 
+// Replicas of one stage took each other's place, and the words changed with every try.
+TEST_F(JobCheckpointsTest, EachReplicaHasItsSay) {
+  StepsUntil(12);
+  Fails(10, "6 MB are too many", 1, 0, 0);
+  Fails(10, "4 MB are too many", 1, 0, 1);
+  const std::string both = Warning();
+  EXPECT_THAT(both, testing::AllOf(HasSubstr("6 MB are too many"), HasSubstr("4 MB are too many")));
+  Fails(10, "6 MB are too many", 1, 0, 0);
+  EXPECT_EQ(Warning(), both);
+}
+
 // The same cause stood there once for each stage, 600 characters of it.
 TEST_F(JobCheckpointsTest, ACauseOfSeveralPartsIsSaidOnce) {
   StepsUntil(12);
@@ -128,8 +139,9 @@ TEST_F(JobCheckpointsTest, ACauseOfSeveralPartsIsSaidOnce) {
       "for the database): free some disk, or keep fewer (checkpoint.keep)";
   const auto fail = [&](int stage, const std::string& words) {
     jobs_.OnCheckpointFailed(
-        "bible-1", 1, 10, stage,
-        {absl::StrCat("weights.safetensors of stage ", stage, " (", 10 + stage, " MiB)"), words},
+        "bible-1", 1, 10,
+        {stage, 0, absl::StrCat("weights.safetensors of stage ", stage, " (", 10 + stage, " MiB)"),
+         words},
         At(3));
   };
   fail(0, why);

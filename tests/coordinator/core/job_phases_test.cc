@@ -65,6 +65,10 @@ class JobPhasesTest : public ::testing::Test {
       rank->set_node_id(absl::StrCat("n", s));
       rank->set_node_name(absl::StrCat("name", s));
     }
+    if (stages > 1) {
+      plan.add_links()->set_id("b0");
+      plan.mutable_links(0)->set_upper(1);
+    }
     EXPECT_TRUE(jobs_.Start(kJob, plan, At(0), &spec_).ok());
     plan_ = plan;
     for (int s = 0; s < stages; ++s) Tell(s, SessionEvent::PREPARED);
@@ -88,6 +92,12 @@ class JobPhasesTest : public ::testing::Test {
       r.set_rank(s);
       r.set_has_loss(s + 1 == plan_.ranks_size());
       r.set_step_s(1);
+      if (link_bytes_ > 0 && s == 0) {
+        DirectionBytes* d = r.add_directions();
+        d->set_link_id("b0");
+        d->set_forward(true);
+        d->set_wire_bytes(link_bytes_);
+      }
       EXPECT_TRUE(jobs_.OnStep(absl::StrCat("n", s), r, At(2), 0).ok());
     }
   }
@@ -102,6 +112,7 @@ class JobPhasesTest : public ::testing::Test {
   Membership members_;
   JobTable jobs_;
   uint64_t generation_ = 0;
+  int64_t link_bytes_ = 0;  // that the first rank tells of each step
   Plan plan_;
 };
 
@@ -135,6 +146,22 @@ TEST_F(JobPhasesTest, EachPhaseFollowsTheOneBefore) {
   End();
   EXPECT_EQ(State(), JOB_FINISHED);
   EXPECT_EQ(job().status.step(), 60);
+}
+
+// Two phases of as many stages with the same cut: what both sent was one sum.
+TEST_F(JobPhasesTest, BytesAreCountedForEachPhase) {
+  End();
+  Start(1, 2);
+  link_bytes_ = 100;
+  Record(10);
+  ASSERT_EQ(job().boundaries.size(), 1u);
+  EXPECT_EQ(job().boundaries[0].wire_bytes(), 100);
+  End();
+  Start(2, 2);
+  Record(30);
+  ASSERT_EQ(job().boundaries.size(), 1u);
+  EXPECT_EQ(job().boundaries[0].wire_bytes(), 100);
+  EXPECT_EQ(job().boundaries[0].from_step(), 30);
 }
 
 // A step of half the width and half the layers takes about an eighth; ETA is in steps of the phase.

@@ -58,19 +58,20 @@ class JobsEndTest : public ::testing::Test {
     e.set_message("the coordinator did not take checkpoint 100");
     return jobs_.OnEvent(absl::StrCat("n", stage), e, At(s));
   }
+  void Record(int step) {
+    for (int s = 0; s < kStages; ++s) {
+      StepRecord r;
+      r.set_job_id(kJob);
+      r.set_generation(1);
+      r.set_step(step);
+      r.set_rank(s);
+      r.set_has_loss(s + 1 == kStages);
+      EXPECT_TRUE(jobs_.OnStep(absl::StrCat("n", s), r, At(2), 0).ok());
+    }
+  }
   void Run(int steps = 0, int64_t checkpoint = -1) {
     for (int s = 0; s < kStages; ++s) Tell(s, SessionEvent::PREPARED, 1);
-    for (int step = 0; step < steps; ++step) {
-      for (int s = 0; s < kStages; ++s) {
-        StepRecord r;
-        r.set_job_id(kJob);
-        r.set_generation(1);
-        r.set_step(step);
-        r.set_rank(s);
-        r.set_has_loss(s + 1 == kStages);
-        EXPECT_TRUE(jobs_.OnStep(absl::StrCat("n", s), r, At(2), 0).ok());
-      }
-    }
+    for (int step = 0; step < steps; ++step) Record(step);
     if (checkpoint >= 0) jobs_.OnCheckpoint(kJob, checkpoint, At(2));
     ASSERT_EQ(State(), JOB_RUNNING);
   }
@@ -140,6 +141,18 @@ TEST_F(JobsEndTest, WhatIsLostIsSaid) {
   TellOfDisk(0, 4);
   EXPECT_THAT(Reason(), HasSubstr("is of step 30 (the 12 steps after it are lost)"))
       << "whatever the other one keeps";
+}
+
+// The reason went on counting the steps that were known when the job ended.
+TEST_F(JobsEndTest, RecordsThatComeAfterTheEndAreCounted) {
+  Run(42, 30);
+  Tell(0, SessionEvent::FAILED, 3, 42);
+  TellOfDisk(0, 4);
+  ASSERT_THAT(Reason(), HasSubstr("(the 12 steps after it are lost)"));
+  Record(42);
+  EXPECT_EQ(State(), JOB_PAUSED);
+  EXPECT_THAT(Reason(), HasSubstr("(the 13 steps after it are lost)"));
+  EXPECT_THAT(Reason(), HasSubstr("failed at step 42"));
 }
 
 // What was learnt was called lost while daemons that had it on their disks were still silent.
@@ -391,6 +404,29 @@ TEST_F(JobsEndTest, TheNextGenerationKnowsNothingOfWhoLeft) {
   ASSERT_TRUE(jobs_.Stop(kJob, true, At(21)).ok());
   EXPECT_EQ(State(), JOB_STOPPED);
   EXPECT_THAT(Reason(), Not(HasSubstr("left")));
+}
+
+// It said that the step is finished, while a round of local steps was waited for, or two of them.
+TEST_F(JobsEndTest, AStopSaysWhatItWaitsFor) {
+  EXPECT_EQ(StopWords(plan_), "the step is finished and a checkpoint written");
+  plan_.add_replicas();
+  plan_.add_replicas();
+  StrategySpec* s = plan_.mutable_job()->mutable_strategy();
+  s->set_local_steps(50);
+  EXPECT_EQ(StopWords(plan_), "the round of 50 steps is finished and a checkpoint written");
+  s->set_fragments(2);
+  EXPECT_EQ(StopWords(plan_),
+            "the round of 50 steps, or the next one, is finished and a checkpoint written");
+  s->set_fragments(1);
+  plan_.mutable_deal()->add_shares(1);
+  EXPECT_EQ(
+      StopWords(plan_),
+      "the model comes together at the end of the next round of 50 steps, two rounds from here "
+      "at most, and a checkpoint is written");
+  Run(3);
+  ASSERT_TRUE(jobs_.Stop(kJob, false, At(5)).ok());
+  EXPECT_EQ(jobs_.Find(kJob)->status.reason(),
+            "the user asked to stop: the step is finished and a checkpoint written");
 }
 
 }  // namespace

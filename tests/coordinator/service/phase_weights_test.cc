@@ -232,7 +232,10 @@ TEST_F(PhaseWeightsTest, WhatTheProgramSaysIsTheReason) {
   fail_ = false;
   const auto resumed = Resume(Cycle());
   ASSERT_TRUE(resumed.ok()) << resumed.status();
-  EXPECT_THAT(resumed->warnings(0), HasSubstr("the weights of phase 2 of 3 are being made"));
+  EXPECT_THAT(resumed->warnings(0),
+              AllOf(StartsWith("the job waits: the weights of phase 2 of 3 are being made of "
+                               "checkpoint 5. It starts by itself once they are there"),
+                    HasSubstr("as with --wait")));
   EXPECT_EQ(NextPlan(a.get(), b.get()).phase(), 1);
 }
 

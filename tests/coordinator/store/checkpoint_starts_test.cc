@@ -76,6 +76,27 @@ TEST_F(CheckpointStartsTest, DamageIsSeenAndIsNotTheCheckpoints) {
   EXPECT_EQ(store->HasStart("job-1", 10, "coalesce").code(), absl::StatusCode::kNotFound);
 }
 
+// `isthmus checkpoints JOB --verify` called such a checkpoint sound.
+TEST_F(CheckpointStartsTest, AVerifiedListReadsIt) {
+  auto store = Open();
+  PutAll(store.get(), 10, 1);
+  ASSERT_TRUE(Make(store.get(), 10, 7).ok());
+  const auto damage = [&](bool verify) {
+    const auto list = store->List("job-1", {1, 0}, verify, nullptr);
+    EXPECT_TRUE(list.ok() && list->size() == 1) << list.status();
+    return list.ok() && list->size() == 1 ? list->front().damage() : "no list";
+  };
+  EXPECT_EQ(damage(true), "");
+  std::ofstream(Start(10) + "/weights.safetensors", std::ios::app) << "x";
+  EXPECT_EQ(damage(false), "") << "its sizes are not looked at without --verify";
+  EXPECT_THAT(damage(true), HasSubstr("start, which the next phase begins with: "));
+  EXPECT_THAT(damage(true), HasSubstr("weights.safetensors is damaged"));
+  EXPECT_THAT(damage(true), HasSubstr("--resume --step 10) makes it anew"));
+  EXPECT_EQ(store->DamageOf("job-1", 10), "") << "retention counts the checkpoint as sound";
+  ASSERT_TRUE(Make(store.get(), 10, 7).ok());
+  EXPECT_EQ(damage(true), "");
+}
+
 TEST_F(CheckpointStartsTest, AProcessKilledAtAnyInstantLeavesAllOrNothing) {
   for (const char* point : {"start written", "start published"}) {
     auto plain = Open();
