@@ -35,6 +35,7 @@ absl::Status FollowJob(Client* client, Interrupt* interrupt, const FollowOptions
                        const std::function<void(const WatchReply&)>& take,
                        const std::function<void(const std::string&)>& remark) {
   int64_t next_step = options.from_step;
+  uint64_t generation = 0;
   absl::Time last_word = SteadyNow();
   EndDetector end;
   bool ended = false;
@@ -49,8 +50,11 @@ absl::Status FollowJob(Client* client, Interrupt* interrupt, const FollowOptions
       last_word = SteadyNow();
       if (lost) remark("the coordinator answers again");
       lost = false;
-      for (const JobRecord& record : reply.records())
-        next_step = std::max(next_step, record.step() + 1);
+      for (const JobRecord& record : reply.records()) {  // a job may go on from an earlier step
+        const bool earlier = record.generation() > generation;
+        next_step = earlier ? record.step() + 1 : std::max(next_step, record.step() + 1);
+        generation = std::max(generation, record.generation());
+      }
       take(reply);
       ended = end.Ended(reply, next_step);
       return !ended && !late();  // it has a word at least once a second

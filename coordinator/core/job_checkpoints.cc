@@ -143,6 +143,8 @@ Commands JobTable::TickKept(Job* job, const Membership& members, absl::Time now)
   const std::string waits = step < 0 ? "" : KeptWaits(*job, members);
   if (waits != job->kept_waits) Touch(job);
   job->kept_waits = waits;
+  if (waits.empty()) job->kept_away.reset();
+  if (!waits.empty() && !job->kept_away.has_value()) job->kept_away = now;
   if (!job->untold.empty()) {  // once they have told, nothing is added
     const std::vector<std::string> before = std::exchange(job->untold, Untold(*job, members));
     if ((job->ended() || job->recovering) && before != job->untold) Reword(job);

@@ -85,7 +85,7 @@ std::string CheckpointWords(const Job& job) {
                                Then(job, "goes on from the newest"))
            : stored < 0
                ? absl::StrCat("no checkpoint is stored yet, but one", disks,
-                              Then(job, "goes on from it, or starts at step 0,"))
+                              Then(job, "goes on from it, or starts at step 0"))
                : absl::StrCat("its last stored checkpoint is of step ", stored, ", but a newer one",
                               disks, Then(job, "goes on from the newest"));
   }
@@ -111,15 +111,13 @@ bool CalledLost(const FailureCause& cause, const std::string& node_id) {
 void JobTable::SetEnd(Job* job, JobState state, const std::string& because, absl::Time now,
                       const FailureCause& cause) {
   SetState(job, state, "", now, cause);
-  job->recovering = false;
-  job->recovery_waits.clear();
   job->because = because;
   job->untold = EveryDaemon(*job);
   Reword(job);
 }
 
 void JobTable::Reword(Job* job) {
-  if (job->because.empty()) return;
+  if (job->because.empty() || job->active()) return;
   std::string reason = EndWords(*job);
   if (reason == job->status.reason()) return;
   job->status.set_reason(std::move(reason));

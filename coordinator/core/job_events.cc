@@ -82,9 +82,17 @@ Commands JobTable::CheckData(Job* job, absl::Time now) {
 
 Commands JobTable::OnEvent(const std::string& node_id, const SessionEvent& event, absl::Time now) {
   Job* job = Current(event.job_id(), event.generation());
-  if (job == nullptr || !job->active()) return {};
+  if (job == nullptr) return {};
   const int stage = StageOf(*job, node_id);
   if (stage < 0 || stage != event.rank()) return {};
+  if (job->status.out_of_touch() && event.state() == SessionEvent::FAILED) {
+    // It ended while nobody was heard: none of them runs.
+    SetEnd(job, job->status.state(), WordsOfEvent(*job, event, stage), now,
+           CauseOfEvent(*job, event, stage));
+    Abandon(job, now);
+    job->status.set_out_of_touch(false);
+  }
+  if (!job->active()) return {};
   StageState& s = job->stages[stage];
   Confirm(job, stage, now);
   job->progressed = now;
@@ -178,8 +186,12 @@ Commands JobTable::OnRegistered(const std::string& node_id, const isthmus::Regis
         request.running_job_id() == id && job.status.out_of_touch() &&
         (generation == job.status.generation() || (generation == 0 && !restarted));
     if (!job.active() && !(ran_alone && Revive(&job, now))) {
-      // Its session is gone: what it ran alone is over.
-      if (job.status.out_of_touch() && restarted && generation == 0) Abandon(&job, now);
+      // Its session is gone: what they ran alone is over.
+      const bool lost = restarted && generation == 0 && !job.stages[stage].ended;
+      if (job.status.out_of_touch() && lost && !job.restored) {
+        Abandon(&job, now);
+        job.status.set_out_of_touch(false);
+      }
       continue;
     }
     StageState& s = job.stages[stage];
@@ -257,7 +269,9 @@ Commands JobTable::Leave(Job* job, int rank, const std::string& reason, const st
   if (job->status.state() == JOB_STARTING) {
     return Fail(job, CauseAt(*job, FailureCause::DAEMON_LEFT, rank), "it had not started", "", now);
   }
-  return BeginStop(job, reason, absl::StrCat(words, ": ", StopWords(job->plan)), now);
+  Commands out = BeginStop(job, reason, absl::StrCat(words, ": ", StopWords(job->plan)), now);
+  job->because = reason;  // stored: a coordinator that restarts meanwhile knows it
+  return out;
 }
 
 // ---- time ----
@@ -266,7 +280,7 @@ Commands JobTable::Tick(const Membership& members, absl::Time now) {
   Commands out;
   for (auto& [id, job] : jobs_) {
     Append(&out, job.active() ? TickJob(&job, members, now) : TickKept(&job, members, now));
-    if (job.status.out_of_touch() && job.failed_at.has_value() &&
+    if (job.status.out_of_touch() && !job.recovering && job.failed_at.has_value() &&
         now - *job.failed_at >= options_.abandon)
       Abandon(&job, now);
   }

@@ -112,7 +112,8 @@ Commands JobTable::OnStreamGone(const std::string& node_id, absl::Time now) {
     if (job.active()) {
       job.stages[stage].gone_since = now;
     } else if (job.failed_at.has_value() && now - *job.failed_at <= options_.blame &&
-               !job.stages[stage].ended && !CalledLost(job.status.cause(), node_id) &&
+               !job.restored && !job.stages[stage].ended &&
+               !CalledLost(job.status.cause(), node_id) &&
                (job.recovering || job.status.state() == JOB_PAUSED ||
                 job.status.state() == JOB_FAILED)) {
       job.status.mutable_cause()->add_lost(node_id);
@@ -152,8 +153,13 @@ void JobTable::Forgive(absl::Duration pause) {
 
 // Its sessions ran while nobody was heard: the job goes on under its generation.
 bool JobTable::Revive(Job* job, absl::Time now) {
-  if (!job->status.out_of_touch() || job->removing || !NameIsFree(job->spec.name()).ok())
-    return false;
+  const Job* same = Find(job->spec.name());
+  const bool taken = same != nullptr && same != job && !same->ended();
+  if (!job->status.out_of_touch() || job->removing || taken) return false;
+  if (job->recovering) {  // it was none
+    --job->interruptions;
+    job->wait_for_nodes = false;
+  }
   job->status.set_out_of_touch(false);
   job->failed_at.reset();
   job->progressed = now;
@@ -207,7 +213,12 @@ Commands JobTable::TickGone(Job* job, const Membership& members, absl::Time now)
   if (roll.heard > 0 || !runs || alone < options_.unheard) return {};
   return Fail(job, roll.cause,
               absl::StrCat("nobody of the job was heard for ", DurationWords(alone), ": ", names,
-                           ". If their sessions train on, the job goes on when they are back"),
+                           ". If their sessions train on, the job goes on when they are back",
+                           MayRecover(*job)
+                               ? absl::StrCat("; else it goes on by itself from its newest "
+                                              "checkpoint, once one of them is restarted or in ",
+                                              DurationWords(options_.abandon))
+                               : ""),
               "", now, true);
 }
 

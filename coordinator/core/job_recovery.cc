@@ -2,14 +2,17 @@
 // generation ended otherwise than by the user's word waits as a resumed job does, from its newest
 // checkpoint, on whichever daemons are there.
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "coordinator/core/jobs.h"
 
 namespace isthmus::coordinator {
 
 bool MayRecover(const Job& job) {
   const RecoverySpec& recovery = job.spec.recovery();
-  return recovery.automatic() && job.interruptions < recovery.attempts() && !job.removing &&
-         (job.status.step() > 0 || job.status.recoveries() > 0);  // a job that never ran is wrong
+  // A job that never made a step is wrong, unless somebody just took a daemon away from it.
+  const bool ran = job.status.step() > 0 || job.status.recoveries() > 0 || !job.leaving.empty();
+  return recovery.automatic() && job.interruptions + 1 < recovery.attempts() && !job.removing &&
+         ran;
 }
 
 void JobTable::Interrupt(Job* job, JobState state, const std::string& because, absl::Time now,
@@ -17,12 +20,11 @@ void JobTable::Interrupt(Job* job, JobState state, const std::string& because, a
   const bool cured = cause.kind() != FailureCause::DATA_DIFFERS;  // by time, or by other daemons
   if (!cured || !MayRecover(*job)) {
     const RecoverySpec& recovery = job->spec.recovery();
-    const bool often = recovery.automatic() && job->interruptions >= recovery.attempts();
+    const bool often = recovery.automatic() && job->interruptions > 0 && cured;
     SetEnd(job, state,
            often ? absl::StrCat(because,
                                 "; it does not go on by itself any more: ", job->interruptions + 1,
-                                job->interruptions == 0 ? " interruption" : " interruptions",
-                                " without a new checkpoint (recovery.attempts)")
+                                " interruptions without a new checkpoint (recovery.attempts)")
                  : because,
            now, cause);
     return;
@@ -34,24 +36,55 @@ void JobTable::Interrupt(Job* job, JobState state, const std::string& because, a
   job->status.set_state(JOB_PENDING);
   job->ended_at.reset();
   job->recovering = job->wait_for_nodes = true;
-  job->step_asked = job->accepts_changes = false;
+  job->step_asked = false;
+  job->accepts_changes = job->accepted && job->status.checkpoint_step() == job->plan.start_step();
   Reword(job);
 }
 
-// Nobody waits for its sessions any more; if they come back, they are told that they are not
-// current.
+// It is started anew where that can be. Sessions that come back before go on (Revive).
 void JobTable::Abandon(Job* job, absl::Time now) {
-  if (!MayRecover(*job) || !NameIsFree(job->spec.name()).ok()) return;
-  job->status.set_out_of_touch(false);
+  if (!MayRecover(*job) || Find(job->spec.name()) != job) return;
   Interrupt(job, job->status.state(), std::string(job->because), now,
             FailureCause(job->status.cause()));
 }
 
+void JobTable::SetAccepted(const std::string& id) {
+  if (Job* job = Mutable(id); job != nullptr) job->accepted = true;
+}
+
+void JobTable::NotStored(const std::string& id, const std::string& why, absl::Time now) {
+  Job* job = Mutable(id);
+  if (job == nullptr || job->status.state() != JOB_STARTING) return;
+  Fail(job, MakeCause(FailureCause::NOT_READY), absl::StrCat("its plan can't be stored: ", why), "",
+       now);
+}
+
+void JobTable::BeginGeneration(Job* job) {
+  if (!job->recovering) job->interruptions = 0;
+  if (job->recovering) job->status.set_recoveries(job->status.recoveries() + 1);
+  job->not_before = absl::InfinitePast();
+  job->wait_for_nodes = job->step_asked = job->accepts_changes = false;
+  job->accepted = job->restored = false;
+  job->kept_away.reset();
+}
+
+void JobTable::RestoreRecovery(Job* job, absl::Time now) {
+  job->restored = true;
+  if (job->status.state() == JOB_STOPPING) job->leaving = job->stop_reason = job->because;
+  if (!job->active()) RestoreBecause(job);
+  if (job->status.out_of_touch()) job->failed_at = now;
+  if (job->status.state() != JOB_PENDING || job->because.empty()) return;
+  job->recovering = true;
+  job->failed_at = now;
+  if (job->TakesKept()) job->untold = KeptBy(*job);  // no daemon has told this process yet
+}
+
 void JobTable::GiveUpRecovery(const std::string& id, const std::string& why, absl::Time now) {
   Job* job = Mutable(id);
-  if (job == nullptr || !job->recovering) return;
+  if (job == nullptr || !job->recovering || job->status.state() != JOB_PENDING) return;
   const JobState state = job->status.checkpoint_step() >= 0 ? JOB_PAUSED : JOB_FAILED;
-  SetEnd(job, state, absl::StrCat(job->because, "; it can't go on by itself: ", why), now,
+  const std::string words = absl::StrReplaceAll(why, {{"\n", " "}});
+  SetEnd(job, state, absl::StrCat(job->because, "; it can't go on by itself: ", words), now,
          FailureCause(job->status.cause()));
 }
 
@@ -68,8 +101,11 @@ bool JobTable::WaitsForEnds(const Job& job, const Membership& members, absl::Tim
 }
 
 bool JobTable::WaitsForKept(const Job& job, absl::Time now) const {
-  return job.kept_step >= 0 && (!job.recovering || job.kept_waits.empty() ||
-                                now - job.failed_at.value_or(now) < options_.recovery_kept);
+  if (job.recovering && job.restored && !job.untold.empty() &&
+      now - job.failed_at.value_or(now) < options_.recovery_kept)
+    return true;
+  return job.kept_step >= 0 && (!job.recovering || !job.kept_away.has_value() ||
+                                now - *job.kept_away < options_.recovery_kept);
 }
 
 }  // namespace isthmus::coordinator

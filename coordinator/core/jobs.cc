@@ -198,7 +198,11 @@ void JobTable::SetState(Job* job, JobState state, const std::string& reason, abs
   if (state != JOB_STARTING && state != JOB_STOPPING) job->deadline.reset();
   job->status.set_state(state);
   job->status.set_reason(reason.substr(0, kMaxReasonBytes));
-  job->because.clear();
+  if (state != JOB_STOPPING) job->because.clear();  // there it is why it leaves
+  if (state != JOB_PENDING) {
+    job->recovering = false;
+    job->recovery_waits.clear();
+  }
   if (cause.kind() == FailureCause::UNTOLD) {
     job->status.clear_cause();
   } else {
@@ -325,11 +329,7 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   if (!SameCut(job->plan, plan) || job->plan.phase() != plan.phase()) job->boundaries.clear();
   job->plan = plan;
   job->spec = whole != nullptr ? *whole : plan.job();
-  job->interruptions = job->recovering ? job->interruptions : 0;
-  job->not_before = absl::InfinitePast();
-  if (job->recovering) job->status.set_recoveries(job->status.recoveries() + 1);
-  job->wait_for_nodes = job->step_asked = job->accepts_changes = job->recovering = false;
-  job->recovery_waits.clear();
+  BeginGeneration(job);
   job->stages.assign(plan.ranks_size(), StageState());
   job->merger = RecordMerger(plan.generation(), plan.ranks_size(), plan.start_step());
   job->failed_at.reset();
@@ -387,14 +387,12 @@ void JobTable::Restore(Job job, int64_t stored_step, int64_t next_record_step, a
     job.status.clear_cause();
   }
   RestoreTrouble(&job);
-  if (job.status.state() == JOB_PENDING && !job.because.empty()) {
-    job.recovering = true;
-    job.failed_at = now;
-  }
-  RestoreBecause(&job);
+  RestoreRecovery(&job, now);
   if (job.ended()) job.ended_at = now;
   // One may have become whole after the last word that was stored of its job.
-  const bool late = job.ended() && stored_step > job.status.checkpoint_step();
+  const bool resumes =
+      job.status.state() == JOB_PENDING && job.status.generation() != 0 && !job.step_asked;
+  const bool late = (job.ended() || resumes) && stored_step > job.status.checkpoint_step();
   if (!late) job.status.set_checkpoint_step(stored_step);
   const std::string id = job.id;
   Job& restored = jobs_[id] = std::move(job);
@@ -418,12 +416,19 @@ absl::StatusOr<Commands> JobTable::Stop(const std::string& id, bool at_once, abs
   Job* job = Mutable(id);
   if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
   if (job->status.state() == JOB_PENDING) {
+    job->status.set_out_of_touch(false);
     const bool between = BeginsPhase(job->spec, job->status.checkpoint_step());
     SetEnd(job, JOB_STOPPED,
            job->recovering ? absl::StrCat(job->because, "; stopped by the user before it went on")
            : between       ? "stopped by the user between two phases"
                            : "stopped by the user before it started",
            now);
+    return Commands();
+  }
+  if (job->status.out_of_touch()) {  // its sessions are told once they are heard
+    job->status.set_out_of_touch(false);
+    SetEnd(job, JOB_STOPPED, absl::StrCat(job->because, "; stopped by the user"), now,
+           FailureCause(job->status.cause()));
     return Commands();
   }
   if (!job->active()) {
@@ -437,6 +442,8 @@ absl::StatusOr<Commands> JobTable::Stop(const std::string& id, bool at_once, abs
   }
   if (job->status.state() == JOB_STOPPING) {
     job->leaving.clear();  // it does not go on without the daemon that leaves
+    job->because.clear();
+    Touch(job);
     return Commands();
   }
   return BeginStop(job, "stopped by the user",

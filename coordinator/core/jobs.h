@@ -117,6 +117,8 @@ struct Job {
   bool recovering = false;
   absl::Time not_before = absl::InfinitePast();
   std::string recovery_waits;  // ... and waits for that, in words
+  bool accepted = false;       // of its generation: its user accepted changes; not stored
+  bool restored = false;       // the coordinator restarted since its generation began
   int interruptions = 0;       // in a row, without a new checkpoint between them; not stored
   bool removing = false;       // see JobTable::BeginRemove; not stored
   JobStatus status;            // without plan and boundaries; elapsed_s as of running_since
@@ -147,6 +149,7 @@ struct Job {
   // those that may keep such a part for all that they have told since the end.
   int64_t kept_step = -1;
   std::string kept_waits;
+  std::optional<absl::Time> kept_away;  // kept_waits for so long
   std::vector<std::string> untold;
   std::optional<absl::Time> kept_asked;
   std::string stop_reason;   // STOPPING: as its daemons are told
@@ -236,6 +239,10 @@ class JobTable {
   absl::Status SetWaiting(const std::string& id, const JobSpec& spec,
                           std::optional<int64_t> step_asked, bool accepts_changes);
 
+  // The changes of the generation that was just started were accepted by its user.
+  void SetAccepted(const std::string& id);
+  // A plan that was just started can't be stored, and was not sent.
+  void NotStored(const std::string& id, const std::string& why, absl::Time now);
   // Job.recovering: time does not cure why it can't go on. It pauses.
   void GiveUpRecovery(const std::string& id, const std::string& why, absl::Time now);
   // Job.recovering: whether it is worth a wait until those of its daemons that are there have ended
@@ -354,6 +361,8 @@ class JobTable {
   void CheckOverdue(Job* job, double step_s, absl::Time now);
   static void RestoreTrouble(Job* job);
   static void RestoreBecause(Job* job);
+  static void RestoreRecovery(Job* job, absl::Time now);
+  static void BeginGeneration(Job* job);
   void SetEnd(Job* job, JobState state, const std::string& because, absl::Time now,
               const FailureCause& cause = {});
   void Reword(Job* job);

@@ -175,7 +175,8 @@ bool Membership::MakeRoom() {
   auto oldest = members_.end();
   for (auto it = members_.begin(); it != members_.end(); ++it) {
     if (it->second.connected()) continue;
-    if (oldest == members_.end() || it->second.lost_since < oldest->second.lost_since) oldest = it;
+    const auto age = [](const Member& m) { return std::make_pair(m.drained, m.lost_since); };
+    if (oldest == members_.end() || age(it->second) < age(oldest->second)) oldest = it;
   }
   if (oldest == members_.end()) return false;
   members_.erase(oldest);

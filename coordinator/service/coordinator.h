@@ -60,6 +60,11 @@ class Coordinator {
   Checkpoints* checkpoints() { return &checkpoints_; }
   Fetches* fetches() { return &fetches_; }
   Gauges* gauges() { return &gauges_; }
+  absl::StatusOr<DrainReply> Drain(const DrainRequest& request) {
+    absl::StatusOr<DrainReply> reply = daemons_.Drain(request);
+    const absl::Status stored = recorder_.Sync();
+    return reply.ok() && !stored.ok() ? stored : reply;
+  }
   absl::StatusOr<RemoveJobReply> RemoveJob(const RemoveJobRequest& request) {
     return checkpoints_.RemoveJob(request, &recorder_);
   }

@@ -131,8 +131,11 @@ absl::StatusOr<DrainReply> Daemons::Drain(const DrainRequest& request) {
   reply.set_node(cores_->members.Find(id)->node.name());
   LogInfo("daemon ", reply.node(), request.undo() ? " gets jobs again" : " is drained");
   const Job* job = cores_->jobs.JobOn(id);
-  if (job != nullptr) reply.set_job_id(job->id);
-  if (!request.undo()) Send(cores_, cores_->jobs.OnDrained(id, Now()));
+  if (!request.undo()) {
+    Commands commands = cores_->jobs.OnDrained(id, Now());
+    if (!commands.empty() && job != nullptr) reply.set_job_id(job->id);
+    Send(cores_, std::move(commands));
+  }
   cores_->changed.SignalAll();
   return reply;
 }

@@ -4,9 +4,8 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -22,16 +21,17 @@ std::string StateWords(const Job& job) {
                       job.status.reason());
 }
 
-// A job that waits says what it waits for, with ages that grow: a line in the log is one too many.
-bool SameButForNumbers(absl::string_view a, absl::string_view b) {
+// A job that waits says how long ago a daemon was heard: the log needs no line for that.
+bool SameButForAges(absl::string_view a, absl::string_view b) {
   const auto rest = [](absl::string_view text) {
     std::string out;
-    for (const char c : text) {
-      if (!absl::ascii_isdigit(static_cast<unsigned char>(c)) && c != '.') out += c;
+    for (absl::string_view part : absl::StrSplit(text, "last heard ")) {
+      const size_t ago = part.find(" ago");
+      absl::StrAppend(&out, ago == absl::string_view::npos ? part : part.substr(ago));
     }
     return out;
   };
-  return a == b || (absl::StartsWith(b, StateName(JOB_PENDING)) && rest(a) == rest(b));
+  return a == b || rest(a) == rest(b);
 }
 
 }  // namespace
@@ -202,7 +202,7 @@ void Recorder::LogStates() {
   for (const Job* job : cores_->jobs.All()) {
     std::string words = StateWords(*job);
     std::string& logged = logged_[job->id];
-    if (SameButForNumbers(logged, words)) continue;
+    if (SameButForAges(logged, words)) continue;
     const bool bad = job->status.state() == JOB_PAUSED || job->status.state() == JOB_FAILED;
     LogMessage(bad ? LogLevel::kWarning : LogLevel::kInfo,
                absl::StrCat("job ", job->id, ", generation ", job->status.generation(), ", step ",

@@ -20,6 +20,13 @@ namespace {
 constexpr absl::Duration kLookAtKept = absl::Milliseconds(500);
 constexpr absl::Duration kVerifyAgain = absl::Minutes(1);  // a damaged one may be put right
 
+// Of a job that goes on by itself: what is refused stays so until somebody looks at it.
+absl::Status Refused(const absl::Status& status, bool recovers) {
+  const bool refused =
+      absl::IsFailedPrecondition(status) || absl::IsNotFound(status) || absl::IsDataLoss(status);
+  return recovers && refused ? absl::InvalidArgumentError(status.message()) : status;
+}
+
 JobSpec AsItRan(const Job& job) { return job.plan.has_job() ? job.plan.job() : job.spec; }
 
 }  // namespace
@@ -225,7 +232,12 @@ absl::StatusOr<StartRequest> Resumer::Pending(const std::string& job_id) {
       return absl::UnavailableError("it is tried again in a moment, as it was interrupted before");
     if (cores_->jobs.WaitsForEnds(*job, cores_->members, now))
       return absl::UnavailableError("its daemons end their sessions");
-    if (cores_->jobs.WaitsForKept(*job, now)) return absl::UnavailableError(KeptWords(*job));
+    if (cores_->jobs.WaitsForKept(*job, now)) {
+      return absl::UnavailableError(
+          job->kept_step >= 0 ? KeptWords(*job)
+                              : absl::StrCat("what the disks of ", NamesOf(job->untold),
+                                             " hold is not known since the coordinator's restart"));
+    }
     start.given_up_step = job->kept_step;
     recovers = job->recovering;
     start.spec = job->spec;
@@ -239,11 +251,11 @@ absl::StatusOr<StartRequest> Resumer::Pending(const std::string& job_id) {
     ASSIGN_OR_RETURN(
         head, Choose(job_id, head,
                      start.step_asked && head >= 0 ? std::optional<int64_t>(head) : std::nullopt));
-    if (head >= 0) RETURN_IF_ERROR(VerifyOnce(job_id, head));
+    if (head >= 0) RETURN_IF_ERROR(Refused(VerifyOnce(job_id, head), recovers));
   }
   start.from_checkpoint = head >= 0;
   start.start_step = std::max<int64_t>(0, head);
-  RETURN_IF_ERROR(TakeUp(ran, &start));
+  RETURN_IF_ERROR(Refused(TakeUp(ran, &start), recovers));
   // It ran as its job file says: of what it waits for to go on by itself, only the text is another.
   if (recovers) {
     start.changes.erase(std::remove_if(start.changes.begin(), start.changes.end(),
@@ -251,7 +263,8 @@ absl::StatusOr<StartRequest> Resumer::Pending(const std::string& job_id) {
                         start.changes.end());
   }
   // The text, or another checkpoint than when it was queued, may make another training of it.
-  if (!start.accepts_changes) RETURN_IF_ERROR(CheckAccepted(start.changes, start.start_step));
+  if (!start.accepts_changes)
+    RETURN_IF_ERROR(Refused(CheckAccepted(start.changes, start.start_step), recovers));
   return start;
 }
 

@@ -185,8 +185,7 @@ class JobsService final : public Jobs::Service {
   }
   grpc::Status Drain(grpc::ServerContext*, const DrainRequest* request,
                      DrainReply* reply) override {
-    return rpc::Guarded("Drain",
-                        [&] { return Reply(coordinator_->daemons()->Drain(*request), reply); });
+    return rpc::Guarded("Drain", [&] { return Reply(coordinator_->Drain(*request), reply); });
   }
   grpc::Status Trace(grpc::ServerContext* context, const TraceJobRequest* request,
                      TraceJobReply* reply) override {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "coordinator/planner/phase_words.h"
 #include "proto/job/job_state.h"
@@ -275,6 +276,7 @@ absl::StatusOr<PlannedJob> Submission::PlanAndStart(const StartRequest& request,
       RETURN_IF_ERROR(Admit(request));
       ASSIGN_OR_RETURN(
           commands, cores_->jobs.Start(request.job_id, planned.plan, SteadyNow(), &request.spec));
+      if (request.accepts_changes) cores_->jobs.SetAccepted(request.job_id);
     }
     RETURN_IF_ERROR(SendPlan(request.job_id, generation, std::move(commands)));
     if (planned_of != nullptr) *planned_of = std::move(in);
@@ -291,8 +293,7 @@ absl::Status Submission::SendPlan(const std::string& job_id, uint64_t generation
   const bool current = job != nullptr && job->status.generation() == generation &&
                        job->status.state() == JOB_STARTING;
   if (!stored.ok()) {
-    if (current)
-      p_.daemons->Send(cores_, cores_->jobs.Stop(job_id, true, SteadyNow()).value_or(Commands()));
+    if (current) cores_->jobs.NotStored(job_id, std::string(stored.message()), SteadyNow());
     return stored;
   }
   if (current) p_.daemons->Send(cores_, std::move(commands));
@@ -403,9 +404,12 @@ void Submission::TryPending(const std::string& job_id) {
   const absl::StatusOr<StartRequest> start = resumer_.Pending(job_id);
   const absl::Status may = start.ok() ? HasWeights(*start) : start.status();
   const absl::Status started = may.ok() ? PlanAndStart(*start).status() : may;
+  if (started.ok() && start->given_up_step > start->start_step)
+    LogWarning("job ", job_id, " goes on from checkpoint ", start->start_step, ": checkpoint ",
+               start->given_up_step, ", which lies on its daemons' disks, did not come");
   if (started.ok() || absl::IsCancelled(started)) return;
   MutexLock lock(&cores_->mutex);
-  if (!CuredByDaemons(started))
+  if (absl::IsInvalidArgument(started))
     cores_->jobs.GiveUpRecovery(job_id, std::string(started.message()), SteadyNow());
   cores_->jobs.SetPendingReason(
       job_id, may.ok() ? WaitsFor(started) : absl::StrCat("waiting: ", started.message()));

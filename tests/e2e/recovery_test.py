@@ -57,6 +57,7 @@ class RecoveryTest(unittest.TestCase):
         cluster.daemons[dead].kill()
         self.recovered(cluster)
         self.assertNotIn(dead, self.holders(cluster))
+        self.assertIn("It went on by itself after an interruption 1 time", cluster.cli("status", "job")[1])
         self.check_whole(cluster)
         self.assertIn("by itself", cluster.coordinator.text())
 
@@ -111,18 +112,20 @@ class RecoveryTest(unittest.TestCase):
 
     def test_seeded_kills(self):
         cluster = self.cluster(3)
-        chance = random.Random(SEED)
+        chance, held = random.Random(SEED), False
         cluster.submit(self.job(cluster))
         for kill in range(KILLS):
             at = int(cluster.status()["step"]) + chance.randrange(5, 60)
             status = cluster.wait_state({"running", *ENDS}, step=at, seconds=120)
             self.assertEqual(status["state"], "running", f"kill {kill}: {status}\n{cluster.logs()}")
             victim = chance.choice(sorted(cluster.daemons))
+            held = held or victim in self.holders(cluster)
             cluster.daemons[victim].kill()
             cluster.start_daemon(victim)
             cluster.wait_nodes(3)
             # A spare that is killed interrupts nothing.
             cluster.wait_for(lambda: cluster.status()["state"] in {"running", *ENDS}, 90)
+        cluster.wait_for(lambda: not held or int(cluster.status().get("recoveries", 0)) > 0, 90)
         step = int(cluster.status()["step"])
         cluster.wait_state({"running", *ENDS}, step=step + 5, seconds=120)
         self.check_undisturbed(cluster, self.check_whole(cluster))

@@ -430,6 +430,11 @@ std::string JobStatusView(const JobStatus& status, const std::vector<JobRecord>&
   if (status.eta_s() > 0)
     absl::StrAppend(&out, "\nETA ", FormatSeconds(status.eta_s()), ", generation ",
                     status.generation(), "\n");
+  if (status.recoveries() > 0) {
+    absl::StrAppend(&out, "\nIt went on by itself after an interruption ", status.recoveries(),
+                    status.recoveries() == 1 ? " time" : " times",
+                    ": the coordinator's log says after which\n");
+  }
   if (status.has_plan() && !status.plan().ranks().empty())
     absl::StrAppend(&out, "\n", StageTable(status.plan()).Render());
   return out;

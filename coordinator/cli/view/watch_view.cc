@@ -124,7 +124,14 @@ void WatchView::Take(const WatchReply& reply) {
     if (history_end_ < 0) history_end_ = status_.step();
   }
   for (const JobRecord& record : reply.records()) {
-    if (record.step() < next_step_) continue;  // sent again after a reconnection
+    if (record.step() < next_step_) {
+      if (record.generation() <= generation_) continue;  // sent again after a reconnection
+      // The job went on from an earlier step.
+      while (!records_.empty() && records_.back().step() >= record.step()) records_.pop_back();
+      printed_step_ = std::min(printed_step_, record.step() - 1);
+      validated_step_ = std::min(validated_step_, record.step() - 1);
+    }
+    generation_ = record.generation();
     next_step_ = record.step() + 1;
     records_.push_back(record);
     if (seen_++ % stride_ == 0 && std::isfinite(record.loss())) losses_.push_back(record.loss());

@@ -54,6 +54,7 @@ class WatchView {
   size_t stride_ = 1;
   size_t seen_ = 0;
   int64_t next_step_ = 0;
+  uint64_t generation_ = 0;   // of the last record
   int64_t history_end_ = -1;  // committed steps when the watching began
   int64_t printed_step_ = -1;
   int64_t validated_step_ = -1;  // the last validation that has a line

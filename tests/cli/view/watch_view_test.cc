@@ -182,6 +182,23 @@ TEST(WatchView, RepeatedRecordsCountOnce) {
   EXPECT_EQ(view.records().size(), 1u);
 }
 
+TEST(WatchView, AJobThatWentOnFromAnEarlierStepIsShownFromThere) {
+  WatchView view(WatchViewOptions{});
+  absl::Time now = absl::FromUnixSeconds(1000);
+  for (int step = 0; step < 8; ++step) {
+    WatchReply reply = Reply(step, 5);
+    reply.mutable_records(0)->set_generation(1);
+    view.Update(reply, now += absl::Seconds(10));
+  }
+  WatchReply reply = Reply(5, 4.5);
+  reply.mutable_records(0)->set_generation(2);
+  EXPECT_THAT(view.Update(reply, now += absl::Seconds(10)), HasSubstr("step 6/100  loss 4.5000"));
+  EXPECT_EQ(view.next_step(), 6);
+  ASSERT_EQ(view.records().size(), 6u);
+  reply.mutable_records(0)->set_generation(1);  // sent again after a reconnection
+  EXPECT_THAT(view.Update(reply, now += absl::Seconds(10)), Not(HasSubstr("loss 4.5000")));
+}
+
 TEST(WatchView, HistoryIsBounded) {
   WatchView view(WatchViewOptions{});
   for (size_t i = 0; i < 5 * kMaxHistory; ++i)

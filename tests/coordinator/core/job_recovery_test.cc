@@ -86,6 +86,28 @@ class JobRecoveryTest : public ::testing::Test {
     beat.set_generation(generation);
     ASSERT_TRUE(members_.OnHeartbeat(id, members_.Find(id)->stream, beat, At(s)).ok());
   }
+  // Of a job that a drained daemon leaves, or whose user stops it then, when it has ended under a
+  // coordinator that restarted meanwhile.
+  JobState StateAfterARestart(bool by_user) {
+    Add();
+    Start(1, 0, 0);
+    Steps(0, 12, 1);
+    jobs_.OnDrained("n1", At(2));
+    if (by_user) {
+      EXPECT_TRUE(jobs_.Stop(kJob, false, At(3)).ok());
+    }
+    Job stored;
+    stored.id = kJob;
+    stored.spec = Job_().spec;
+    stored.status = Status();
+    stored.plan = Job_().plan;
+    stored.because = Job_().because;
+    JobTable after;
+    after.Restore(stored, -1, 12, At(10));
+    for (int stage = 0; stage < kStages; ++stage)
+      after.OnEvent(absl::StrCat("n", stage), Event(stage, SessionEvent::FINISHED, 13), At(11));
+    return after.Find(kJob)->status.state();
+  }
   const Job& Job_() { return *jobs_.Find(kJob); }
   const JobStatus& Status() { return Job_().status; }
   JobState State() { return Status().state(); }
@@ -135,7 +157,7 @@ TEST_F(JobRecoveryTest, AJobThatNeverRanFailsAtOnce) {
 }
 
 TEST_F(JobRecoveryTest, InterruptionsWithoutACheckpointBetweenThemAreCounted) {
-  Add(true, 2);
+  Add(true, 3);
   Start(1, 0, 0);
   Steps(0, 12, 1);
   jobs_.OnCheckpoint(kJob, 10, At(2));
@@ -262,8 +284,114 @@ TEST_F(JobRecoveryTest, AJobOfWhichNobodyIsHeardIsLeftToItsSessionsForAWhile) {
   jobs_.Tick(members_, At(600));
   EXPECT_EQ(State(), JOB_FAILED);
   jobs_.Tick(members_, At(663));
+  jobs_.Tick(members_, At(664));
+  EXPECT_EQ(State(), JOB_PENDING);
+  EXPECT_EQ(Job_().interruptions, 1);
+  isthmus::Register back;  // nobody took it over yet: they go on
+  back.mutable_node()->set_id("n1");
+  back.set_running_generation(1);
+  back.set_running_job_id(kJob);
+  EXPECT_THAT(jobs_.OnRegistered("n1", back, false, At(900)), IsEmpty());
+  EXPECT_EQ(State(), JOB_RUNNING);
+  EXPECT_FALSE(Job_().recovering || Job_().wait_for_nodes || Status().out_of_touch());
+  EXPECT_EQ(Job_().interruptions, 0);
+}
+
+TEST_F(JobRecoveryTest, OneOfWhichNobodyIsHeardMayBeStopped) {
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  for (int stage = 0; stage < kStages; ++stage) jobs_.OnStreamGone(absl::StrCat("n", stage), At(2));
+  jobs_.Tick(members_, At(63));
+  ASSERT_TRUE(Status().out_of_touch());
+  ASSERT_TRUE(jobs_.Stop(kJob, false, At(64)).ok());
+  jobs_.Tick(members_, At(700));
+  EXPECT_EQ(State(), JOB_STOPPED);
+}
+
+TEST_F(JobRecoveryTest, ASessionThatEndedUnheardLetsItGoOnAtOnce) {
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  for (int stage = 0; stage < kStages; ++stage) jobs_.OnStreamGone(absl::StrCat("n", stage), At(2));
+  jobs_.Tick(members_, At(63));
+  ASSERT_EQ(State(), JOB_FAILED);
+  isthmus::Register back;
+  back.mutable_node()->set_id("n0");
+  jobs_.OnRegistered("n0", back, false, At(90));
+  Fails(91);
   EXPECT_EQ(State(), JOB_PENDING);
   EXPECT_FALSE(Status().out_of_touch());
+  EXPECT_THAT(Reason(), HasSubstr("the link broke"));
+}
+
+TEST_F(JobRecoveryTest, OneThatANewerJobTookTheNameOfStays) {
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  for (int stage = 0; stage < kStages; ++stage) jobs_.OnStreamGone(absl::StrCat("n", stage), At(2));
+  jobs_.Tick(members_, At(63));
+  JobSpec newer = Job_().spec;
+  ASSERT_TRUE(jobs_.Add("bible-2", 2, newer, false, 78).ok());
+  ASSERT_TRUE(jobs_.Stop("bible-2", false, At(100)).ok());
+  jobs_.Tick(members_, At(700));
+  EXPECT_EQ(State(), JOB_FAILED);
+}
+
+TEST_F(JobRecoveryTest, AFinishedJobWaitsForNothing) {
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 100, 1);
+  jobs_.OnCheckpoint(kJob, 90, At(2));
+  Fails(3);
+  ASSERT_EQ(State(), JOB_PENDING);
+  jobs_.OnCheckpoint(kJob, 100, At(4));
+  EXPECT_EQ(State(), JOB_FINISHED);
+  EXPECT_FALSE(Job_().recovering);
+  EXPECT_FALSE(jobs_.WantsAttention(Job_(), At(1000)));
+  jobs_.GiveUpRecovery(kJob, "it was tried meanwhile", At(5));
+  EXPECT_EQ(State(), JOB_FINISHED);
+}
+
+TEST_F(JobRecoveryTest, ADaemonMayBeDrainedWhileAJobStarts) {
+  Add();
+  Plan plan;
+  plan.set_job_id(kJob);
+  plan.set_generation(1);
+  *plan.mutable_job() = Job_().spec;
+  plan.add_ranks()->set_node_id("n1");
+  ASSERT_TRUE(jobs_.Start(kJob, plan, At(0)).ok());
+  EXPECT_THAT(jobs_.OnDrained("n1", At(1)), SizeIs(1));
+  EXPECT_EQ(State(), JOB_PENDING);
+}
+
+// A host-by-host upgrade: a daemon leaves, and the coordinator restarts before its job has ended.
+TEST_F(JobRecoveryTest, WhyItStopsIsKnownAfterARestart) {
+  EXPECT_EQ(StateAfterARestart(false), JOB_PENDING);
+}
+
+TEST_F(JobRecoveryTest, ThatTheUserStopsItIsKnownAfterARestart) {
+  EXPECT_EQ(StateAfterARestart(true), JOB_STOPPED);
+}
+
+// All parts lie on disks and are on their way; one keeper goes for a moment.
+TEST_F(JobRecoveryTest, WaitsForAKeeperFromWhenItWent) {
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  Fails(3);
+  Job job = Job_();
+  job.kept_step = 20;
+  EXPECT_TRUE(jobs_.WaitsForKept(job, At(1000))) << "it is on its way";
+  job.kept_away = At(1000);
+  EXPECT_TRUE(jobs_.WaitsForKept(job, At(1020)));
+  EXPECT_FALSE(jobs_.WaitsForKept(job, At(1030)));
+  job.kept_step = -1;
+  EXPECT_FALSE(jobs_.WaitsForKept(job, At(4)));
+  job.restored = true;  // no daemon has told a new coordinator yet
+  ASSERT_FALSE(job.untold.empty());
+  EXPECT_TRUE(jobs_.WaitsForKept(job, At(4)));
+  EXPECT_FALSE(jobs_.WaitsForKept(job, At(34)));
 }
 
 TEST_F(JobRecoveryTest, ARestartedDaemonShowsThatItsSessionIsOver) {

@@ -40,7 +40,7 @@ TEST_F(ServiceRecoveryTest, GoesOnOnWhoeverIsThereOnceItsDaemonsHaveEnded) {
     return Status().state() == JOB_PENDING &&
            absl::StrContains(Status().reason(), "its daemons end their sessions");
   }));
-  EXPECT_THAT(Status().reason(), HasSubstr("or starts at step 0, by itself; waiting: "));
+  EXPECT_THAT(Status().reason(), HasSubstr("or starts at step 0 by itself; waiting: "));
   a->SetGeneration(0);
   EXPECT_TRUE(
       Eventually([&] { return absl::StrContains(Status().reason(), "; waiting for daemons: "); }));

@@ -126,6 +126,7 @@ TEST(JobDefaults, EachBadFieldIsNamed) {
        "compression.evaluation"},
       {[](JobSpec* j) { j->mutable_compression()->set_backward("kept"); }, "compression.backward"},
       {[](JobSpec* j) { j->mutable_checkpoint()->set_keep(0); }, "checkpoint.keep"},
+      {[](JobSpec* j) { j->mutable_recovery()->set_attempts(0); }, "recovery.attempts"},
       {[](JobSpec* j) { j->mutable_compression()->set_backward_when("drain"); },
        "compression.backward_when"},
   };
