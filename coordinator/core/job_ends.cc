@@ -249,6 +249,7 @@ void JobTable::PhaseFailed(const std::string& id, const std::string& why, absl::
   Job* job = Mutable(id);
   if (job == nullptr || job->status.state() != JOB_PENDING) return;
   const int phase = PhaseAfter(job->spec, std::max<int64_t>(0, job->status.checkpoint_step()));
+  job->status.set_out_of_touch(false);
   SetEnd(job, JOB_PAUSED,
          absl::StrCat(PhaseWords(phase, job->spec.phases_size()), " could not begin: ", why), now);
 }

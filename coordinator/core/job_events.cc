@@ -61,6 +61,7 @@ void JobTable::Confirm(Job* job, int stage, absl::Time now) {
   if (std::none_of(job->stages.begin(), job->stages.end(),
                    [](const StageState& t) { return t.confirm_by.has_value(); })) {
     SetState(job, job->status.state(), "", now);
+    job->restored = false;
   }
 }
 
@@ -87,10 +88,13 @@ Commands JobTable::OnEvent(const std::string& node_id, const SessionEvent& event
   if (stage < 0 || stage != event.rank()) return {};
   if (job->status.out_of_touch() && event.state() == SessionEvent::FAILED) {
     // It ended while nobody was heard: none of them runs.
-    SetEnd(job, job->status.state(), WordsOfEvent(*job, event, stage), now,
-           CauseOfEvent(*job, event, stage));
+    if (!job->recovering) {
+      SetEnd(job, job->status.state(), WordsOfEvent(*job, event, stage), now,
+             CauseOfEvent(*job, event, stage));
+    }
     Abandon(job, now);
     job->status.set_out_of_touch(false);
+    Touch(job);
   }
   if (!job->active()) return {};
   StageState& s = job->stages[stage];
@@ -191,6 +195,7 @@ Commands JobTable::OnRegistered(const std::string& node_id, const isthmus::Regis
       if (job.status.out_of_touch() && lost && !job.restored) {
         Abandon(&job, now);
         job.status.set_out_of_touch(false);
+        Touch(&job);
       }
       continue;
     }

@@ -143,6 +143,7 @@ void JobTable::Forgive(absl::Duration pause) {
   for (auto& [id, job] : jobs_) {
     move(&job.deadline);
     move(&job.failed_at);
+    move(&job.kept_away);
     job.progressed += pause;
     for (StageState& s : job.stages) {
       move(&s.gone_since);
@@ -157,7 +158,7 @@ bool JobTable::Revive(Job* job, absl::Time now) {
   const bool taken = same != nullptr && same != job && !same->ended();
   if (!job->status.out_of_touch() || job->removing || taken) return false;
   if (job->recovering) {  // it was none
-    --job->interruptions;
+    job->interruptions = std::max(0, job->interruptions - 1);
     job->wait_for_nodes = false;
   }
   job->status.set_out_of_touch(false);

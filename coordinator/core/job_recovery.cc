@@ -1,11 +1,26 @@
 // The part of JobTable that lets jobs go on by themselves (recovery.automatic): one whose
 // generation ended otherwise than by the user's word waits as a resumed job does, from its newest
 // checkpoint, on whichever daemons are there.
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "coordinator/core/jobs.h"
 
 namespace isthmus::coordinator {
+
+std::string WithoutAges(absl::string_view reason) {
+  constexpr absl::string_view kAgo = " s ago";  // as DurationWords ends
+  std::string out;
+  for (size_t at; (at = reason.find(kAgo)) != absl::string_view::npos;) {
+    size_t begin = at;
+    while (begin > 0 && (absl::ascii_isdigit(static_cast<unsigned char>(reason[begin - 1])) ||
+                         reason[begin - 1] == '.'))
+      --begin;
+    absl::StrAppend(&out, reason.substr(0, begin));
+    reason.remove_prefix(at + kAgo.size());
+  }
+  return absl::StrCat(out, reason);
+}
 
 bool MayRecover(const Job& job) {
   const RecoverySpec& recovery = job.spec.recovery();
@@ -43,7 +58,7 @@ void JobTable::Interrupt(Job* job, JobState state, const std::string& because, a
 
 // It is started anew where that can be. Sessions that come back before go on (Revive).
 void JobTable::Abandon(Job* job, absl::Time now) {
-  if (!MayRecover(*job) || Find(job->spec.name()) != job) return;
+  if (job->recovering || !MayRecover(*job) || Find(job->spec.name()) != job) return;
   Interrupt(job, job->status.state(), std::string(job->because), now,
             FailureCause(job->status.cause()));
 }
@@ -52,11 +67,14 @@ void JobTable::SetAccepted(const std::string& id) {
   if (Job* job = Mutable(id); job != nullptr) job->accepted = true;
 }
 
-void JobTable::NotStored(const std::string& id, const std::string& why, absl::Time now) {
+void JobTable::NotStored(const std::string& id, const std::string& why, bool asked,
+                         absl::Time now) {
   Job* job = Mutable(id);
   if (job == nullptr || job->status.state() != JOB_STARTING) return;
-  Fail(job, MakeCause(FailureCause::NOT_READY), absl::StrCat("its plan can't be stored: ", why), "",
-       now);
+  const std::string words = absl::StrCat("its plan can't be stored: ", why);
+  const FailureCause cause = MakeCause(FailureCause::NOT_READY);
+  const JobState state = job->status.checkpoint_step() >= 0 ? JOB_PAUSED : JOB_FAILED;
+  asked ? SetEnd(job, state, words, now, cause) : Interrupt(job, state, words, now, cause);
 }
 
 void JobTable::BeginGeneration(Job* job) {
@@ -82,6 +100,7 @@ void JobTable::RestoreRecovery(Job* job, absl::Time now) {
 void JobTable::GiveUpRecovery(const std::string& id, const std::string& why, absl::Time now) {
   Job* job = Mutable(id);
   if (job == nullptr || !job->recovering || job->status.state() != JOB_PENDING) return;
+  job->status.set_out_of_touch(false);  // else it would be tried again and again
   const JobState state = job->status.checkpoint_step() >= 0 ? JOB_PAUSED : JOB_FAILED;
   const std::string words = absl::StrReplaceAll(why, {{"\n", " "}});
   SetEnd(job, state, absl::StrCat(job->because, "; it can't go on by itself: ", words), now,

@@ -201,6 +201,9 @@ std::string KeptWords(const Job& job);
 // As Job::validates, by what its daemons last told.
 int64_t ValidatesAfter(const Job& job, const Membership& members);
 
+// A reason without how long ago a daemon was heard or left, which alone makes no news.
+std::string WithoutAges(absl::string_view reason);
+
 // Whether it goes on by itself after another interruption.
 bool MayRecover(const Job& job);
 
@@ -241,8 +244,8 @@ class JobTable {
 
   // The changes of the generation that was just started were accepted by its user.
   void SetAccepted(const std::string& id);
-  // A plan that was just started can't be stored, and was not sent.
-  void NotStored(const std::string& id, const std::string& why, absl::Time now);
+  // A plan that was just started can't be stored, and was not sent. `asked`: a user is told.
+  void NotStored(const std::string& id, const std::string& why, bool asked, absl::Time now);
   // Job.recovering: time does not cure why it can't go on. It pauses.
   void GiveUpRecovery(const std::string& id, const std::string& why, absl::Time now);
   // Job.recovering: whether it is worth a wait until those of its daemons that are there have ended

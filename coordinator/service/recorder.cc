@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -19,19 +18,6 @@ constexpr int kLogLine = 500;
 std::string StateWords(const Job& job) {
   return absl::StrCat(StateName(job.status.state()), job.status.reason().empty() ? "" : ": ",
                       job.status.reason());
-}
-
-// A job that waits says how long ago a daemon was heard: the log needs no line for that.
-bool SameButForAges(absl::string_view a, absl::string_view b) {
-  const auto rest = [](absl::string_view text) {
-    std::string out;
-    for (absl::string_view part : absl::StrSplit(text, "last heard ")) {
-      const size_t ago = part.find(" ago");
-      absl::StrAppend(&out, ago == absl::string_view::npos ? part : part.substr(ago));
-    }
-    return out;
-  };
-  return a == b || rest(a) == rest(b);
 }
 
 }  // namespace
@@ -202,7 +188,7 @@ void Recorder::LogStates() {
   for (const Job* job : cores_->jobs.All()) {
     std::string words = StateWords(*job);
     std::string& logged = logged_[job->id];
-    if (SameButForAges(logged, words)) continue;
+    if (WithoutAges(logged) == WithoutAges(words)) continue;
     const bool bad = job->status.state() == JOB_PAUSED || job->status.state() == JOB_FAILED;
     LogMessage(bad ? LogLevel::kWarning : LogLevel::kInfo,
                absl::StrCat("job ", job->id, ", generation ", job->status.generation(), ", step ",

@@ -278,22 +278,25 @@ absl::StatusOr<PlannedJob> Submission::PlanAndStart(const StartRequest& request,
           commands, cores_->jobs.Start(request.job_id, planned.plan, SteadyNow(), &request.spec));
       if (request.accepts_changes) cores_->jobs.SetAccepted(request.job_id);
     }
-    RETURN_IF_ERROR(SendPlan(request.job_id, generation, std::move(commands)));
+    RETURN_IF_ERROR(SendPlan(request.job_id, request.kind, generation, std::move(commands)));
     if (planned_of != nullptr) *planned_of = std::move(in);
     return planned;
   }
   return last;
 }
 
-absl::Status Submission::SendPlan(const std::string& job_id, uint64_t generation,
-                                  Commands commands) {
+absl::Status Submission::SendPlan(const std::string& job_id, StartRequest::Kind kind,
+                                  uint64_t generation, Commands commands) {
   const absl::Status stored = p_.recorder->Sync();
   MutexLock lock(&cores_->mutex);
   const Job* job = cores_->jobs.Find(job_id);
   const bool current = job != nullptr && job->status.generation() == generation &&
                        job->status.state() == JOB_STARTING;
   if (!stored.ok()) {
-    if (current) cores_->jobs.NotStored(job_id, std::string(stored.message()), SteadyNow());
+    if (current) {
+      cores_->jobs.NotStored(job_id, std::string(stored.message()), kind != StartRequest::kPending,
+                             SteadyNow());
+    }
     return stored;
   }
   if (current) p_.daemons->Send(cores_, std::move(commands));

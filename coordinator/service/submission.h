@@ -68,7 +68,8 @@ class Submission {
   // `planned_of`, if not null: what it was planned of.
   absl::StatusOr<PlannedJob> PlanAndStart(const StartRequest& request,
                                           PlannerInput* planned_of = nullptr);
-  absl::Status SendPlan(const std::string& job_id, uint64_t generation, Commands commands);
+  absl::Status SendPlan(const std::string& job_id, StartRequest::Kind kind, uint64_t generation,
+                        Commands commands);
   void Loop();
   void TryPending(const std::string& job_id);
 

@@ -474,7 +474,8 @@ std::vector<absl::Status> JobErrors(const JobSpec& job) {
   }
   errors.Add(CheckRange("checkpoint.every", job.checkpoint().every(), 0, 1e9));
   errors.Add(CheckRange("checkpoint.keep", job.checkpoint().keep(), 1, 1000));
-  errors.Add(CheckRange("recovery.attempts", job.recovery().attempts(), 1, 1000));
+  if (job.recovery().has_attempts())  // jobs that were stored before there was such a field
+    errors.Add(CheckRange("recovery.attempts", job.recovery().attempts(), 1, 1000));
   RefuseUnbuilt(job, &errors);
   for (absl::Status& error : PhaseErrors(job)) errors.Add(std::move(error));
   return list;

@@ -55,7 +55,8 @@ class MlpTest(unittest.TestCase):
         self.assertGreater(self.cluster.status("two")["validation_accuracy"], 0.9)
 
     def test_replicas_with_local_steps_and_codecs_learn_too(self):
-        self.train("far", recipe__steps=200, strategy__stages=1, strategy__replicas=2, strategy__local_steps=5, compression__gradients="bf16")
+        self.train("far", recipe__steps=200, strategy__stages=1, strategy__replicas=2, strategy__local_steps=5, strategy__outer_learning_rate=1,
+                   strategy__outer_momentum=0, compression__gradients="bf16")
         self.assertGreater(self.cluster.status("far")["validation_accuracy"], 0.9)
         self.train("coded", strategy__stages=2, compression__forward="delta(quant(4))", compression__backward="quant(6, token, symmetric)")
         self.assertGreater(self.cluster.status("coded")["validation_accuracy"], 0.9)

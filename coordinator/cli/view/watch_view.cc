@@ -130,6 +130,7 @@ void WatchView::Take(const WatchReply& reply) {
       while (!records_.empty() && records_.back().step() >= record.step()) records_.pop_back();
       printed_step_ = std::min(printed_step_, record.step() - 1);
       validated_step_ = std::min(validated_step_, record.step() - 1);
+      history_end_ = std::min(history_end_, record.step());
     }
     generation_ = record.generation();
     next_step_ = record.step() + 1;

@@ -188,6 +188,7 @@ TEST(WatchView, AJobThatWentOnFromAnEarlierStepIsShownFromThere) {
   for (int step = 0; step < 8; ++step) {
     WatchReply reply = Reply(step, 5);
     reply.mutable_records(0)->set_generation(1);
+    reply.mutable_status()->set_step(8);  // it had come so far when the watching began
     view.Update(reply, now += absl::Seconds(10));
   }
   WatchReply reply = Reply(5, 4.5);

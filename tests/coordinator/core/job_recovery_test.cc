@@ -132,6 +132,8 @@ TEST_F(JobRecoveryTest, AnInterruptedJobWaitsAsAResumedOneDoes) {
   jobs_.SetPendingReason(kJob, "waiting for daemons: two are wanted");
   EXPECT_THAT(Reason(), EndsWith("by itself; waiting for daemons: two are wanted"));
   EXPECT_EQ(Status().cause().kind(), FailureCause::SESSION_FAILED);
+  EXPECT_FALSE(jobs_.WantsAttention(Job_(), At(302)));
+  EXPECT_TRUE(jobs_.WantsAttention(Job_(), At(303))) << "it waits for long";
   Start(2, 10, 4);
   EXPECT_FALSE(Job_().recovering);
   EXPECT_EQ(Status().recoveries(), 1);
@@ -374,7 +376,6 @@ TEST_F(JobRecoveryTest, ThatTheUserStopsItIsKnownAfterARestart) {
   EXPECT_EQ(StateAfterARestart(true), JOB_STOPPED);
 }
 
-// All parts lie on disks and are on their way; one keeper goes for a moment.
 TEST_F(JobRecoveryTest, WaitsForAKeeperFromWhenItWent) {
   Add();
   Start(1, 0, 0);
@@ -407,7 +408,6 @@ TEST_F(JobRecoveryTest, ARestartedDaemonShowsThatItsSessionIsOver) {
   EXPECT_EQ(State(), JOB_PENDING);
 }
 
-// A coordinator that restarts meanwhile: what it waits for is in the store.
 TEST_F(JobRecoveryTest, OneThatWaitsGoesOnByItselfAfterARestart) {
   Add();
   Start(1, 0, 0);
@@ -427,13 +427,73 @@ TEST_F(JobRecoveryTest, OneThatWaitsGoesOnByItselfAfterARestart) {
   EXPECT_THAT(after.Find(kJob)->status.reason(), EndsWith(" by itself"));
 }
 
-TEST_F(JobRecoveryTest, OneThatWaitsForLongIsHeldUpToPeople) {
+TEST_F(JobRecoveryTest, AnInterruptionCountsOnce) {
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  for (int stage = 0; stage < kStages; ++stage) jobs_.OnStreamGone(absl::StrCat("n", stage), At(2));
+  jobs_.Tick(members_, At(63));
+  jobs_.Tick(members_, At(664));
+  isthmus::Register back;
+  back.mutable_node()->set_id("n1");
+  jobs_.OnRegistered("n1", back, true, At(700));
+  Fails(701);
+  EXPECT_EQ(State(), JOB_PENDING);
+  EXPECT_EQ(Job_().interruptions, 1);
+  EXPECT_FALSE(Status().out_of_touch());
+}
+
+TEST_F(JobRecoveryTest, WhatWasGivenUpStaysSo) {
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  for (int stage = 0; stage < kStages; ++stage) jobs_.OnStreamGone(absl::StrCat("n", stage), At(2));
+  jobs_.Tick(members_, At(63));
+  jobs_.Tick(members_, At(664));
+  ASSERT_EQ(State(), JOB_PENDING);
+  jobs_.GiveUpRecovery(kJob, "the text\nis another", At(670));
+  jobs_.Tick(members_, At(1400));
+  EXPECT_EQ(State(), JOB_FAILED);
+  EXPECT_THAT(Reason(), HasSubstr("by itself: the text is another; "));
+}
+
+TEST_F(JobRecoveryTest, APlanThatCanNotBeStoredIsTriedAgainUnlessAUserAsked) {
+  for (const bool asked : {true, false}) {
+    if (asked) Add();
+    Start(asked ? 1 : 3, 0, 0);
+    Steps(0, 12, 1);
+    Fails(2);
+    Plan plan = Job_().plan;
+    plan.set_generation(asked ? 2 : 4);
+    ASSERT_TRUE(jobs_.Start(kJob, plan, At(3)).ok());
+    jobs_.NotStored(kJob, "the disk is full", asked, At(4));
+    EXPECT_EQ(State(), asked ? JOB_FAILED : JOB_PENDING);
+    EXPECT_THAT(Reason(), HasSubstr("its plan can't be stored: the disk is full; "));
+  }
+}
+
+// A coordinator that stood still heard nobody: that a keeper is away counts from then on.
+TEST_F(JobRecoveryTest, TheCoordinatorsOwnPauseGivesNothingUp) {
   Add();
   Start(1, 0, 0);
   Steps(0, 12, 1);
   Fails(3);
-  EXPECT_FALSE(jobs_.WantsAttention(Job_(), At(4)));
-  EXPECT_TRUE(jobs_.WantsAttention(Job_(), At(304)));
+  Job stored;
+  stored.id = kJob;
+  stored.spec = Job_().spec;
+  stored.status = Status();
+  stored.plan = Job_().plan;
+  stored.because = Job_().because;
+  stored.wait_for_nodes = true;
+  stored.kept_step = 12;
+  stored.kept_away = At(10);
+  JobTable after;
+  after.Restore(stored, -1, 12, At(10));
+  after.Forgive(absl::Seconds(60));
+  Job job = *after.Find(kJob);
+  job.untold.clear();
+  EXPECT_TRUE(after.WaitsForKept(job, At(75)));
+  EXPECT_FALSE(after.WaitsForKept(job, At(100)));
 }
 
 }  // namespace

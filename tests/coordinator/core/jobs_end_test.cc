@@ -429,5 +429,11 @@ TEST_F(JobsEndTest, AStopSaysWhatItWaitsFor) {
             "the user asked to stop: the step is finished and a checkpoint written");
 }
 
+TEST_F(JobsEndTest, AgesAreNoNews) {
+  EXPECT_EQ(WithoutAges("n1 is lost, last heard 3.5 s ago; n2 left in good order 41 s ago; x"),
+            "n1 is lost, last heard ; n2 left in good order ; x");
+  EXPECT_EQ(WithoutAges("step 12: 3 s"), "step 12: 3 s");
+}
+
 }  // namespace
 }  // namespace isthmus::coordinator

@@ -130,6 +130,10 @@ TEST(JobDefaults, EachBadFieldIsNamed) {
       {[](JobSpec* j) { j->mutable_compression()->set_backward_when("drain"); },
        "compression.backward_when"},
   };
+  JobSpec before = SmallJob();  // stored before there was such a field
+  FillDefaults(&before);
+  before.clear_recovery();
+  EXPECT_TRUE(ValidateJob(before).ok());
   for (const auto& [spoil, field] : cases) {
     JobSpec job = SmallJob();
     spoil(&job);
