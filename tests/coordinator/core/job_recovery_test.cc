@@ -46,6 +46,24 @@ class JobRecoveryTest : public ::testing::Test {
       jobs_.OnEvent(absl::StrCat("n", stage), Event(stage, SessionEvent::PREPARED, from), At(s));
     ASSERT_EQ(State(), JOB_RUNNING);
   }
+  // A job without a checkpoint of which nobody is heard from 2 s on, at 63 s.
+  void RunUnheard() {
+    Add();
+    Start(1, 0, 0);
+    Steps(0, 12, 1);
+    for (int stage = 0; stage < kStages; ++stage)
+      jobs_.OnStreamGone(absl::StrCat("n", stage), At(2));
+    jobs_.Tick(members_, At(63));
+  }
+  Job Stored() {  // as the store keeps it
+    Job stored;
+    stored.id = kJob;
+    stored.spec = Job_().spec;
+    stored.status = Status();
+    stored.plan = Job_().plan;
+    stored.because = Job_().because;
+    return stored;
+  }
   SessionEvent Event(int stage, SessionEvent::State state, int64_t step) {
     SessionEvent e;
     e.set_job_id(kJob);
@@ -96,12 +114,7 @@ class JobRecoveryTest : public ::testing::Test {
     if (by_user) {
       EXPECT_TRUE(jobs_.Stop(kJob, false, At(3)).ok());
     }
-    Job stored;
-    stored.id = kJob;
-    stored.spec = Job_().spec;
-    stored.status = Status();
-    stored.plan = Job_().plan;
-    stored.because = Job_().because;
+    Job stored = Stored();
     JobTable after;
     after.Restore(stored, -1, 12, At(10));
     for (int stage = 0; stage < kStages; ++stage)
@@ -276,11 +289,7 @@ TEST_F(JobRecoveryTest, WaitsForDaemonsThatAreThereToEnd) {
 }
 
 TEST_F(JobRecoveryTest, AJobOfWhichNobodyIsHeardIsLeftToItsSessionsForAWhile) {
-  Add();
-  Start(1, 0, 0);
-  Steps(0, 12, 1);
-  for (int stage = 0; stage < kStages; ++stage) jobs_.OnStreamGone(absl::StrCat("n", stage), At(2));
-  jobs_.Tick(members_, At(63));
+  RunUnheard();
   EXPECT_EQ(State(), JOB_FAILED);
   EXPECT_TRUE(Status().out_of_touch());
   jobs_.Tick(members_, At(600));
@@ -300,11 +309,7 @@ TEST_F(JobRecoveryTest, AJobOfWhichNobodyIsHeardIsLeftToItsSessionsForAWhile) {
 }
 
 TEST_F(JobRecoveryTest, OneOfWhichNobodyIsHeardMayBeStopped) {
-  Add();
-  Start(1, 0, 0);
-  Steps(0, 12, 1);
-  for (int stage = 0; stage < kStages; ++stage) jobs_.OnStreamGone(absl::StrCat("n", stage), At(2));
-  jobs_.Tick(members_, At(63));
+  RunUnheard();
   ASSERT_TRUE(Status().out_of_touch());
   ASSERT_TRUE(jobs_.Stop(kJob, false, At(64)).ok());
   jobs_.Tick(members_, At(700));
@@ -312,11 +317,7 @@ TEST_F(JobRecoveryTest, OneOfWhichNobodyIsHeardMayBeStopped) {
 }
 
 TEST_F(JobRecoveryTest, ASessionThatEndedUnheardLetsItGoOnAtOnce) {
-  Add();
-  Start(1, 0, 0);
-  Steps(0, 12, 1);
-  for (int stage = 0; stage < kStages; ++stage) jobs_.OnStreamGone(absl::StrCat("n", stage), At(2));
-  jobs_.Tick(members_, At(63));
+  RunUnheard();
   ASSERT_EQ(State(), JOB_FAILED);
   isthmus::Register back;
   back.mutable_node()->set_id("n0");
@@ -328,11 +329,7 @@ TEST_F(JobRecoveryTest, ASessionThatEndedUnheardLetsItGoOnAtOnce) {
 }
 
 TEST_F(JobRecoveryTest, OneThatANewerJobTookTheNameOfStays) {
-  Add();
-  Start(1, 0, 0);
-  Steps(0, 12, 1);
-  for (int stage = 0; stage < kStages; ++stage) jobs_.OnStreamGone(absl::StrCat("n", stage), At(2));
-  jobs_.Tick(members_, At(63));
+  RunUnheard();
   JobSpec newer = Job_().spec;
   ASSERT_TRUE(jobs_.Add("bible-2", 2, newer, false, 78).ok());
   ASSERT_TRUE(jobs_.Stop("bible-2", false, At(100)).ok());
@@ -396,11 +393,7 @@ TEST_F(JobRecoveryTest, WaitsForAKeeperFromWhenItWent) {
 }
 
 TEST_F(JobRecoveryTest, ARestartedDaemonShowsThatItsSessionIsOver) {
-  Add();
-  Start(1, 0, 0);
-  Steps(0, 12, 1);
-  for (int stage = 0; stage < kStages; ++stage) jobs_.OnStreamGone(absl::StrCat("n", stage), At(2));
-  jobs_.Tick(members_, At(63));
+  RunUnheard();
   isthmus::Register back;
   back.mutable_node()->set_id("n1");
   back.mutable_node()->set_name("name1");
@@ -415,12 +408,7 @@ TEST_F(JobRecoveryTest, OneThatWaitsGoesOnByItselfAfterARestart) {
   jobs_.OnCheckpoint(kJob, 10, At(2));
   Fails(3);
   JobTable after;
-  Job stored;
-  stored.id = kJob;
-  stored.spec = Job_().spec;
-  stored.status = Status();
-  stored.plan = Job_().plan;
-  stored.because = Job_().because;
+  Job stored = Stored();
   stored.wait_for_nodes = true;
   after.Restore(stored, 10, 12, At(10));
   EXPECT_TRUE(after.Find(kJob)->recovering);
@@ -428,11 +416,7 @@ TEST_F(JobRecoveryTest, OneThatWaitsGoesOnByItselfAfterARestart) {
 }
 
 TEST_F(JobRecoveryTest, AnInterruptionCountsOnce) {
-  Add();
-  Start(1, 0, 0);
-  Steps(0, 12, 1);
-  for (int stage = 0; stage < kStages; ++stage) jobs_.OnStreamGone(absl::StrCat("n", stage), At(2));
-  jobs_.Tick(members_, At(63));
+  RunUnheard();
   jobs_.Tick(members_, At(664));
   isthmus::Register back;
   back.mutable_node()->set_id("n1");
@@ -444,11 +428,7 @@ TEST_F(JobRecoveryTest, AnInterruptionCountsOnce) {
 }
 
 TEST_F(JobRecoveryTest, WhatWasGivenUpStaysSo) {
-  Add();
-  Start(1, 0, 0);
-  Steps(0, 12, 1);
-  for (int stage = 0; stage < kStages; ++stage) jobs_.OnStreamGone(absl::StrCat("n", stage), At(2));
-  jobs_.Tick(members_, At(63));
+  RunUnheard();
   jobs_.Tick(members_, At(664));
   ASSERT_EQ(State(), JOB_PENDING);
   jobs_.GiveUpRecovery(kJob, "the text\nis another", At(670));
@@ -478,12 +458,7 @@ TEST_F(JobRecoveryTest, TheCoordinatorsOwnPauseGivesNothingUp) {
   Start(1, 0, 0);
   Steps(0, 12, 1);
   Fails(3);
-  Job stored;
-  stored.id = kJob;
-  stored.spec = Job_().spec;
-  stored.status = Status();
-  stored.plan = Job_().plan;
-  stored.because = Job_().because;
+  Job stored = Stored();
   stored.wait_for_nodes = true;
   stored.kept_step = 12;
   stored.kept_away = At(10);
