@@ -77,15 +77,18 @@ int RunDrain(const ClientOptions& client, const std::string& node, bool undo, bo
   const absl::StatusOr<DrainReply> reply = caller.client->Drain(request);
   if (!reply.ok()) return console->Fail(reply.status());
   const std::string name = Printable(reply->node()), job = Printable(reply->job_id());
-  console->Out(json   ? ToJson(*reply, true)
-               : undo ? absl::StrCat(name, " gets jobs again\n")
-                      : absl::StrCat(name, " gets no job until `isthmus drain ", name, " --undo`",
-                                     job.empty() ? ""
-                                                 : absl::StrCat("; it leaves ", job,
-                                                                " after a checkpoint: isthmus "
-                                                                "status ",
-                                                                job),
-                                     "\n"));
+  std::string words = absl::StrCat(name, " gets jobs again\n");
+  if (!undo) {
+    words = absl::StrCat(
+        name, " gets no job until `isthmus drain ", name, " --undo`",
+        job.empty() ? ""
+                    : absl::StrCat("; it leaves ", job, " after a checkpoint: isthmus status ", job),
+        "\n");
+    if (reply->usable() == 0)
+      absl::StrAppend(&words, "no daemon is left that gets jobs: they wait until one is there, or "
+                              "`--undo`\n");
+  }
+  console->Out(json ? ToJson(*reply, true) : words);
   return kExitOk;
 }
 

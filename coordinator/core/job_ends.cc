@@ -67,7 +67,8 @@ std::string NamesOf(const std::vector<std::string>& names) {
 
 std::string LostWords(const std::string& name, absl::Duration apart, absl::string_view when) {
   const std::string at =
-      apart < absl::Seconds(1) ? "at the same time" : absl::StrCat(DurationWords(apart), " ", when);
+      apart < absl::Seconds(1) ? std::string("within a second of this")
+                               : absl::StrCat(DurationWords(apart), " ", when);
   return absl::StrCat("daemon ", name, " is lost (its connection ended ", at, "); ");
 }
 
@@ -113,6 +114,14 @@ void JobTable::SetEnd(Job* job, JobState state, const std::string& because, absl
   SetState(job, state, "", now, cause);
   job->because = because;
   job->untold = EveryDaemon(*job);
+  Reword(job);
+}
+
+void JobTable::StopEnded(Job* job, const std::string& because, const FailureCause& cause,
+                         absl::Time now) {
+  std::vector<std::string> untold = std::move(job->untold);
+  SetEnd(job, JOB_STOPPED, because, now, cause);
+  job->untold = std::move(untold);
   Reword(job);
 }
 

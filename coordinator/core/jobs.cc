@@ -144,6 +144,8 @@ JobStatus JobTable::Status(const Job& job, absl::Time now) const {
     s.add_warnings(s.checkpoint_trouble());
   }
   if (job.kept_step >= 0) s.add_warnings(KeptWords(job));
+  if (s.state() == JOB_PENDING)
+    s.set_waits_for(job.recovering ? std::string(job.recovery_waits) : s.reason());
   if (job.validates >= 0 && s.state() == JOB_RUNNING && s.reason().empty()) {
     s.set_reason(absl::StrCat("a validation pass of up to ", job.plan.job().recipe().eval_samples(),
                               " samples after step ", job.validates));
@@ -418,17 +420,20 @@ absl::StatusOr<Commands> JobTable::Stop(const std::string& id, bool at_once, abs
   if (job->status.state() == JOB_PENDING) {
     job->status.set_out_of_touch(false);
     const bool between = BeginsPhase(job->spec, job->status.checkpoint_step());
-    SetEnd(job, JOB_STOPPED,
-           job->recovering ? absl::StrCat(job->because, "; stopped by the user before it went on")
-           : between       ? "stopped by the user between two phases"
-                           : "stopped by the user before it started",
-           now);
+    StopEnded(job,
+              job->recovering
+                  ? absl::StrCat(job->because, "; stopped by the user before it went on")
+              : between ? "stopped by the user between two phases"
+                        : "stopped by the user before it started",
+              FailureCause(), now);
     return Commands();
   }
-  if (job->status.out_of_touch()) {  // its sessions are told once they are heard
+  if (job->status.out_of_touch()) {
     job->status.set_out_of_touch(false);
-    SetEnd(job, JOB_STOPPED, absl::StrCat(job->because, "; stopped by the user"), now,
-           FailureCause(job->status.cause()));
+    StopEnded(job,
+              absl::StrCat(job->because, "; stopped by the user: what may still train ends once ",
+                           "its daemons are heard again"),
+              FailureCause(job->status.cause()), now);
     return Commands();
   }
   if (!job->active()) {

@@ -189,7 +189,8 @@ std::string CheckpointWords(const Job& job);
 // "a, b and c"; of many the first ones.
 std::string NamesOf(const std::vector<std::string>& names);
 
-// "daemon NAME is lost (its connection ended 3 s after); "; `apart` from what `when` names.
+// "daemon NAME is lost (its connection ended 3 s after); "; `apart` from what `when` names, to which
+// the sentence goes on.
 std::string LostWords(const std::string& name, absl::Duration apart, absl::string_view when);
 
 // Of a job with KeptSteps: the names of the daemons that keep their parts.
@@ -368,6 +369,8 @@ class JobTable {
   static void BeginGeneration(Job* job);
   void SetEnd(Job* job, JobState state, const std::string& because, absl::Time now,
               const FailureCause& cause = {});
+  // The user stops one whose generation has ended. What its daemons told of their disks stays known.
+  void StopEnded(Job* job, const std::string& because, const FailureCause& cause, absl::Time now);
   void Reword(Job* job);
   void CameLate(Job* job, absl::Time now);
   Commands TickKept(Job* job, const Membership& members, absl::Time now);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -214,12 +215,17 @@ std::string PhaseText(const JobSpec& job, int phase) {
                       PhaseShapeWords(job, phase));
 }
 
+// `made`: the steps that checkpoint `step` has made of that phase, where fewer are asked for.
 absl::Status IsDone(int phase, absl::string_view field, absl::string_view is, absl::string_view was,
-                    int64_t step) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("resume: phases[", phase, "].", field, " is ", is, " and was ", was,
-                   " in the run that wrote ", "checkpoint ", step,
-                   ", which is made of it: put it back, or submit a new job"));
+                    int64_t step, std::optional<int64_t> made) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "resume: phases[", phase, "].", field, " is ", is, " and was ", was,
+      " in the run that wrote checkpoint ", step,
+      made.has_value()
+          ? absl::StrCat(", which has made ", CountText(*made, "step"), " of that phase: make it ",
+                         *made, " or more, go on from an older checkpoint with --step, ",
+                         "or submit a new job")
+          : ", which was trained so: put it back, or submit a new job"));
 }
 
 // What checkpoint `step` is made of has to be what it was.
@@ -233,16 +239,20 @@ absl::Status CheckDone(const JobSpec& before, const JobSpec& job, int64_t step) 
   const int last = PhaseOfCheckpoint(before, step);
   if (last >= job.phases_size())
     return absl::FailedPreconditionError(
-        absl::StrCat("resume: phases: there are ", job.phases_size(), ", and checkpoint ", step,
-                     " is of ", PhaseText(before, last), ", one after them"));
+        absl::StrCat("resume: phases: the job has ", CountText(job.phases_size(), "phase"),
+                     " now, and checkpoint ", step, " is of phase ", last + 1, " of ",
+                     before.phases_size(), " of the run that wrote it (", PhaseText(before, last),
+                     "): put that phase back, go on from an older checkpoint with --step, or ",
+                     "submit a new job"));
   for (int p = 0; p <= last; ++p) {
     const PhaseSpec &was = before.phases(p), &is = job.phases(p);
     for (const char* name : {"steps", "layers", "heads", "alpha", "width_groups", "depth_groups"}) {
       const FieldDescriptor* field = PhaseSpec::descriptor()->FindFieldByName(name);
       const std::string then = FieldText(was, field), now = FieldText(is, field);
-      const bool longer = p == last && field->number() == PhaseSpec::kStepsFieldNumber &&
-                          is.steps() >= step - PhaseStart(before, p);
-      if (then != now && !longer) return IsDone(p, name, now, then, step);
+      const bool length = p == last && field->number() == PhaseSpec::kStepsFieldNumber;
+      const int64_t made = step - PhaseStart(before, p);
+      if (then == now || (length && is.steps() >= made)) continue;
+      return IsDone(p, name, now, then, step, length ? std::optional<int64_t>(made) : std::nullopt);
     }
   }
   return absl::OkStatus();

@@ -136,6 +136,8 @@ absl::StatusOr<DrainReply> Daemons::Drain(const DrainRequest& request) {
     if (!commands.empty() && job != nullptr) reply.set_job_id(job->id);
     Send(cores_, std::move(commands));
   }
+  for (const auto& [node_id, member] : cores_->members.members())
+    reply.set_usable(reply.usable() + (member.alive() && !member.leaving && !member.drained));
   cores_->changed.SignalAll();
   return reply;
 }

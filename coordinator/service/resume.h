@@ -60,9 +60,9 @@ class Resumer {
                                       std::optional<int64_t> step, bool may_queue,
                                       const Cancelled& cancelled);
   // Of a job that waits: from the checkpoint that was asked for, else the newest there is by now.
-  // Cancelled: it does not wait, any more. Called by one thread alone.
+  // Cancelled: it does not wait, any more. Called by one thread at a time.
   absl::StatusOr<StartRequest> Pending(const std::string& job_id);
-  void ForgetAllBut(const std::vector<std::string>& pending);  // the same thread
+  void ForgetAllBut(const std::vector<std::string>& pending);  // as Pending
   // Unavailable: `start` would give up a checkpoint that has become known meanwhile.
   static absl::Status StillNewest(const StartRequest& start, Cores* cores)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores->mutex);

@@ -315,8 +315,10 @@ absl::StatusOr<SubmitReply> Submission::StartOrQueue(const SubmitRequest& reques
                                                      const Cancelled& cancelled) {
   ASSIGN_OR_RETURN(const StartRequest start, Prepare(request, cancelled));
   const absl::Status weights = start.waits_for.empty() ? HasWeights(start) : absl::OkStatus();
-  if (start.waits_for.empty() && weights.ok())
+  if (start.waits_for.empty() && weights.ok()) {
     WaitForTopology(cores_, patience_, start.spec, cancelled);
+    TryWaiting();  // those that came before it get daemons that have just become free
+  }
   if (cancelled()) return absl::CancelledError("the caller has gone");
   SubmitReply reply;
   reply.set_job_id(start.job_id);
@@ -384,7 +386,6 @@ void Submission::Join() {
 
 void Submission::Loop() {
   for (;;) {
-    std::vector<std::string> waiting;
     {
       MutexLock lock(&cores_->mutex);
       const auto until = SteadyAfter(try_pending_);
@@ -392,15 +393,24 @@ void Submission::Loop() {
              cores_->changed.WaitUntil(&cores_->mutex, until)) {
       }
       if (cores_->stopping) return;
-      for (const Job* job : cores_->jobs.All()) {
-        if (job->status.state() == JOB_PENDING && job->wait_for_nodes) waiting.push_back(job->id);
-      }
     }
-    resumer_.ForgetAllBut(waiting);
-    p_.phases->ForgetAllBut(waiting);
-    std::reverse(waiting.begin(), waiting.end());  // first come, first served
-    for (const std::string& id : waiting) TryPending(id);
+    TryWaiting();
   }
+}
+
+void Submission::TryWaiting() {
+  MutexLock turn(&waiting_);
+  std::vector<std::string> waiting;
+  {
+    MutexLock lock(&cores_->mutex);
+    for (const Job* job : cores_->jobs.All()) {
+      if (job->status.state() == JOB_PENDING && job->wait_for_nodes) waiting.push_back(job->id);
+    }
+  }
+  resumer_.ForgetAllBut(waiting);
+  p_.phases->ForgetAllBut(waiting);
+  std::reverse(waiting.begin(), waiting.end());  // first come, first served
+  for (const std::string& id : waiting) TryPending(id);
 }
 
 void Submission::TryPending(const std::string& job_id) {

@@ -71,12 +71,14 @@ class Submission {
   absl::Status SendPlan(const std::string& job_id, StartRequest::Kind kind, uint64_t generation,
                         Commands commands);
   void Loop();
-  void TryPending(const std::string& job_id);
+  void TryWaiting() ABSL_LOCKS_EXCLUDED(waiting_, cores_->mutex);
+  void TryPending(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(waiting_);
 
   const SubmissionParts p_;
   Cores* const cores_;
   const PlannerPatience patience_;
   const absl::Duration try_pending_;
+  Mutex waiting_;  // one pass over the jobs that wait at a time; before cores_->mutex
   Resumer resumer_;
   std::thread thread_;
 };

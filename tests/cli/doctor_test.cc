@@ -86,6 +86,16 @@ TEST(Doctor, SlowLostAndOtherVersionsAreNamed) {
   EXPECT_EQ(Of(findings, "warning of slow").text, "its disk is nearly full");
 }
 
+TEST(Doctor, DrainedDaemonsAreNamedWithTheirCure) {
+  ListNodesReply nodes;
+  for (const char* name : {"berlin", "paris"}) AddNode(&nodes, name);
+  nodes.mutable_nodes(1)->set_drained(true);
+  const Finding found = Of(JudgeNodes(nodes, "1.0"), "daemons");
+  EXPECT_EQ(found.level, Finding::kWarn);
+  EXPECT_EQ(found.text, "2 alive; drained, get no job: paris");
+  EXPECT_THAT(found.cure, HasSubstr("isthmus drain NODE --undo"));
+}
+
 TEST(Doctor, WithoutDaemonsItSaysHowToStartThem) {
   EXPECT_THAT(Of(JudgeNodes({}, "1.0"), "daemons").cure, HasSubstr("start isthmusd"));
 }

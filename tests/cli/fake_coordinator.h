@@ -41,6 +41,7 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
   PlanReply plan;
   SubmitReply submitted;
   JobStatus status;
+  int usable = 2;  // daemons that get jobs, as a drain tells
   ListJobsReply jobs;
   ListNodesReply nodes;
   RemoveJobReply removed;
@@ -121,6 +122,13 @@ class FakeCoordinator final : public Jobs::Service, public Bulk::Service {
     if (static_cast<int>(watches) <= broken_streams)
       return {grpc::StatusCode::UNAVAILABLE, "going down"};
     return grpc::Status::OK;
+  }
+  grpc::Status Drain(grpc::ServerContext*, const DrainRequest* request,
+                     DrainReply* reply) override {
+    MutexLock lock(&mutex_);
+    reply->set_node(request->node());
+    reply->set_usable(usable);
+    return refuse;
   }
   grpc::Status Stop(grpc::ServerContext*, const StopJobRequest* request,
                     StopJobReply* reply) override {

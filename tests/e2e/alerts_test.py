@@ -143,7 +143,7 @@ class AlertsTest(unittest.TestCase):
         os.remove(spill)
 
         cluster.submit(job)
-        cluster.wait_state({"running"}, step=40)
+        cluster.wait_state({"running"}, step=40, stored=True)
         page = self.see("running", moves=True)
         self.assertEqual(len([s for s in page if s.startswith("isthmus_job_loss")]), 1)
         expected["running"] = []

@@ -82,7 +82,7 @@ class ClusterTest(unittest.TestCase):
     def test_kill_minus_9_pauses_the_job_and_resume_goes_on_with_fewer_daemons(self):
         cluster = self.cluster(3)
         cluster.submit(cluster.job(strategy__stages=3, recipe__steps=4000, checkpoint__every=10))
-        cluster.wait_state({"running"}, step=25)
+        cluster.wait_state({"running"}, step=25, stored=True)
         self.check_trace(cluster)
         cluster.daemons["d1"].kill()
         status = cluster.wait_state({"paused"}, seconds=60)

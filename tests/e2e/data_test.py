@@ -92,7 +92,7 @@ class DataTest(unittest.TestCase):
         cluster = self.cluster(2)
         path = os.path.join(cluster.data, "text.txt")
         cluster.submit(cluster.job(recipe__steps=100000))
-        cluster.wait_state({"running"}, step=12)
+        cluster.wait_state({"running"}, step=12, stored=True)
         with open(path, "wb") as f:  # as cp does: cut, then written anew
             f.write(b"something else")
         status = cluster.wait_state({"paused"})
@@ -120,7 +120,7 @@ class DataTest(unittest.TestCase):
         with open(os.path.join(cluster.data.encode(), b"B\xfccher.txt"), "wb") as f:
             f.write(small_text())
         cluster.start(2)
-        cluster.submit(cluster.job(recipe__steps=100000))
+        cluster.submit(cluster.job(recipe__steps=100000, checkpoint__every=100000))
         cluster.wait_state({"running"}, step=2)
         with open(os.path.join(cluster.data.encode(), b"M\xfcnchen.txt"), "wb") as f:
             f.write(small_text())

@@ -149,12 +149,15 @@ class Cluster:
             raise AssertionError(f"status: exit {code}\n{out}\n{err}")
         return json.loads(out)
 
-    def wait_state(self, states, job="job", seconds=120, step=None):
+    def wait_state(self, states, job="job", seconds=120, step=None, stored=False):
+        """Its status, once it is in one of `states`, `step` steps are made and, if asked for, a checkpoint is stored: without one a job
+        that loses a daemon fails in place of pausing."""
         end = time.monotonic() + seconds
         status = {}
         while time.monotonic() < end:
             status = self.status(job)
-            if status.get("state") in states and (step is None or int(status.get("step", 0)) >= step):
+            if status.get("state") in states and (step is None or int(status.get("step", 0)) >= step) \
+                    and (not stored or int(status["checkpoint_step"]) > 0):
                 return status
             time.sleep(0.1)
         raise AssertionError(f"job {job} is {status} after {seconds} s, not {states}\n{self.logs()}")

@@ -187,7 +187,7 @@ class ReplicasTest(unittest.TestCase):
         options = dict(strategy__stages=2, strategy__replicas=2, recipe__steps=3000, checkpoint__every=10,
                        compression__forward="quant(8)", compression__backward="quant(8)", compression__gradients="quant(8, token, symmetric)")
         cluster.submit(cluster.job(**options), "--wait")
-        cluster.wait_state({"running"}, step=25)
+        cluster.wait_state({"running"}, step=25, stored=True)
         status = json.loads(cluster.cli("status", "job", "--json")[1])
         self.assertEqual(int(status["generation"]), 1)
         cluster.daemons["d2"].kill()

@@ -62,7 +62,7 @@ class StateTest(unittest.TestCase):
         steps = 400
         whole = self.whole(cluster, steps)
         cluster.submit(cluster.job("killed", recipe__steps=steps, **CODECS))
-        cluster.wait_state({"running"}, "killed", step=22)
+        cluster.wait_state({"running"}, "killed", step=22, stored=True)
         for name in ("d0", "d1"):
             cluster.daemons[name].kill()
         cluster.wait_state({"paused"}, "killed")

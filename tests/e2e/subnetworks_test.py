@@ -75,7 +75,7 @@ class SubnetworksTest(unittest.TestCase):
         cluster = self.cluster(3)
         options = self.options(strategy__replicas=3, recipe__global_batch=6, recipe__steps=4000, strategy__local_steps=7, checkpoint__every=14)
         cluster.submit(cluster.job(**options))
-        cluster.wait_state({"running"}, step=30)
+        cluster.wait_state({"running"}, step=30, stored=True)
         cluster.daemons["d1"].kill()
         status = cluster.wait_state({"paused"}, seconds=60)
         self.assertIn("d1", status["reason"])

@@ -113,13 +113,14 @@ std::vector<Finding> LookHere() {
 
 std::vector<Finding> JudgeNodes(const ListNodesReply& nodes, const std::string& version) {
   std::vector<const NodeStatus*> alive;
-  std::vector<std::string> lost, left, others;
+  std::vector<std::string> lost, left, drained, others;
   for (const NodeStatus& node : nodes.nodes()) {
     if (!node.alive()) {
       (node.left() ? left : lost).push_back(NameOf(node));
       continue;
     }
     alive.push_back(&node);
+    if (node.drained()) drained.push_back(NameOf(node));
     if (node.node().version() != version)
       others.push_back(absl::StrCat(NameOf(node), " ", Printable(node.node().version())));
   }
@@ -129,11 +130,15 @@ std::vector<Finding> JudgeNodes(const ListNodesReply& nodes, const std::string& 
   Finding count{Finding::kOk, "daemons", absl::StrCat(alive.size(), " alive"), ""};
   if (!lost.empty()) absl::StrAppend(&count.text, "; lost: ", Some(lost));
   if (!left.empty()) absl::StrAppend(&count.text, "; left in good order: ", Some(left));
-  if (alive.size() < 2 || !lost.empty()) {
+  if (!drained.empty()) absl::StrAppend(&count.text, "; drained, get no job: ", Some(drained));
+  const size_t usable = alive.size() - drained.size();
+  if (usable < 2 || !lost.empty()) {
     count.level = Finding::kWarn;
-    count.cure = alive.empty()  ? "start isthmusd --coordinator HOST:7070 on the hosts that train"
-                 : lost.empty() ? "one host trains without the network; start isthmusd on others"
-                                : "see the logs of those that are lost";
+    count.cure = alive.empty()   ? "start isthmusd --coordinator HOST:7070 on the hosts that train"
+                 : !lost.empty() ? "see the logs of those that are lost"
+                 : !drained.empty()
+                     ? "isthmus drain NODE --undo gives a drained one jobs again"
+                     : "one host trains without the network; start isthmusd on others";
   }
   std::vector<Finding> findings = {count};
   if (!others.empty()) {

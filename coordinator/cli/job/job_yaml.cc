@@ -152,7 +152,8 @@ class Mapper {
       } else if (field->message_type() == nullptr || field->is_repeated()) {
         Error(value, so_far,
               field->is_repeated()
-                  ? std::string("is a list; give all of it, as in strategy.layers_per_stage=[2, 4]")
+                  ? absl::StrCat("is a list; give all of it, as in ", so_far,
+                                 field->message_type() == nullptr ? "=[2, 4]" : "=[{...}, {...}]")
                   : absl::StrCat("is no section, so it has no '", Shown(keys[i + 1]), "'"));
         return;
       } else {

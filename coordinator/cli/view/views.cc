@@ -386,7 +386,8 @@ std::string JobListView(const ListJobsReply& reply) {
                   job.step() > 0 ? FormatFixed(job.loss(), 4) : "-",
                   job.tokens_per_s() > 0 ? FormatCount(job.tokens_per_s()) : "-",
                   job.checkpoint_step() >= 0 ? absl::StrCat(job.checkpoint_step()) : "none",
-                  When(job.submitted_unix_ms()), Brief(job.reason())});
+                  When(job.submitted_unix_ms()),
+                  Brief(job.waits_for().empty() ? job.reason() : job.waits_for())});
     for (const std::string& warning : job.warnings())
       absl::StrAppend(&warnings, "warning: ", Printable(job.job_id()), ": ", Printable(warning),
                       "\n");

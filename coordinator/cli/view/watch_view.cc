@@ -105,11 +105,14 @@ std::vector<std::string> WatchFrame(const JobStatus& status, const std::vector<J
   return lines;
 }
 
-std::string WatchLine(const JobStatus& status, const JobRecord& record) {
-  std::string line =
-      absl::StrFormat("step %d/%d%s  loss %s  %s tokens/s  %s%s", record.step() + 1, status.steps(),
-                      PhaseText(status, record.phase()), FormatFixed(record.loss(), 4),
-                      FormatCount(TokensPerSecond(status, record)), WireText(status), Eta(status));
+std::string WatchLine(const JobStatus& status, const JobRecord& record, bool newest) {
+  std::string line = absl::StrFormat("step %d/%d%s  loss %s", record.step() + 1, status.steps(),
+                                     PhaseText(status, record.phase()),
+                                     FormatFixed(record.loss(), 4));
+  if (newest) {
+    absl::StrAppend(&line, "  ", FormatCount(TokensPerSecond(status, record)), " tokens/s  ",
+                    WireText(status), Eta(status));
+  }
   if (record.has_validation_loss())
     absl::StrAppend(&line, "  validation ", FormatFixed(record.validation_loss(), 4));
   if (record.has_validation_accuracy())
@@ -179,13 +182,14 @@ std::string WatchView::Update(const WatchReply& reply, absl::Time now) {
 }
 
 // A line of each validation pass, however soon after the last line: there are few. Of a page of
-// old ones the last kMaxValidationLines.
+// old ones the last kMaxValidationLines, without today's totals.
 std::string WatchView::ValidationLines() {
   std::vector<std::string> lines;
   auto record = records_.rbegin();
   for (; record != records_.rend() && record->step() > printed_step_; ++record) {
     if (!record->has_validation_loss() || lines.size() == kMaxValidationLines) continue;
-    lines.push_back(absl::StrCat(WatchLine(status_, *record), "\n"));
+    const bool newest = record->step() + 1 >= history_end_;
+    lines.push_back(absl::StrCat(WatchLine(status_, *record, newest), "\n"));
     if (lines.size() == 1) validated_step_ = std::max(validated_step_, record->step());
   }
   printed_step_ = std::max(printed_step_, validated_step_);

@@ -69,7 +69,7 @@ class WatchView {
 // The pure parts.
 std::vector<std::string> WatchFrame(const JobStatus& status, const std::vector<JobRecord>& records,
                                     const std::vector<double>& losses, size_t width, bool unicode);
-std::string WatchLine(const JobStatus& status, const JobRecord& record);
+std::string WatchLine(const JobStatus& status, const JobRecord& record, bool newest = true);
 
 }  // namespace isthmus::cli
 

@@ -395,6 +395,9 @@ TEST(JobYaml, WhatIsWrongWithASetNamesTheFlag) {
   EXPECT_THAT(SetErrors({"=7"}), HasSubstr("must be PATH=VALUE"));
   EXPECT_THAT(SetErrors({"name.first=a"}), HasSubstr("is no section, so it has no 'first'"));
   EXPECT_THAT(SetErrors({"compression.boundaries.0=a"}), HasSubstr("is a list"));
+  EXPECT_THAT(SetErrors({"phases.2.alpha=0.5"}), HasSubstr("as in phases=[{...}, {...}]"));
+  EXPECT_THAT(SetErrors({"strategy.layers_per_stage.0=2"}),
+              HasSubstr("as in strategy.layers_per_stage=[2, 4]"));
   EXPECT_THAT(SetErrors({"recipe=7"}), HasSubstr("section"));
   // A check that only sees the whole job still names the flag.
   EXPECT_THAT(SetErrors({"model.heads=3"}), HasSubstr("job.yaml:2:28: model.hidden"));

@@ -261,6 +261,9 @@ TEST(JobListView, LongReasonsAreCutToARow) {
   EXPECT_THAT(text, testing::HasSubstr(std::string(77, 'x') + "...\n"));
   job->set_reason("waiting for daemons");
   EXPECT_THAT(JobListView(reply), testing::HasSubstr("waiting for daemons\n"));
+  job->set_reason(std::string(300, 'x') + "; waiting for daemons: b is drained");
+  job->set_waits_for("waiting for daemons: b is drained");
+  EXPECT_THAT(JobListView(reply), testing::HasSubstr("  waiting for daemons: b is drained\n"));
 }
 
 }  // namespace

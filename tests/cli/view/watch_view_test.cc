@@ -120,6 +120,16 @@ TEST(WatchView, OfTheHistoryTheNewestStepAloneHasALine) {
   EXPECT_THAT(view.Update(Reply(3, 5.2), start + absl::Seconds(9)), HasSubstr("step 4/100"));
 }
 
+TEST(WatchView, AnOldValidationHasNoneOfTodaysTotals) {
+  WatchView view(WatchViewOptions{});
+  WatchReply page = Reply(0, 5.5);
+  page.mutable_status()->set_step(3);
+  page.mutable_records(0)->set_has_validation_loss(true);
+  page.mutable_records(0)->set_validation_loss(2.25);
+  EXPECT_EQ(view.Update(page, absl::FromUnixSeconds(1000)),
+            "bible running\nstep 1/100  loss 5.5000  validation 2.2500\n");
+}
+
 // Those between two lines were never printed.
 TEST(WatchView, EveryValidationHasALine) {
   WatchView view(WatchViewOptions{});

@@ -215,6 +215,20 @@ TEST_F(JobRecoveryTest, WhatTheUserStopsStaysStopped) {
   EXPECT_THAT(Reason(), HasSubstr("the link broke; stopped by the user before it went on; "));
 }
 
+// What the disks had told was unsure again.
+TEST_F(JobRecoveryTest, AStopKeepsWhatTheDisksTold) {
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  Fails(3);
+  ASSERT_THAT(Reason(), HasSubstr("may lie on the disks of name0 and name1"));
+  for (int stage = 0; stage < kStages; ++stage) Beats(absl::StrCat("n", stage), 0, 4);
+  jobs_.Tick(members_, At(5));
+  ASSERT_THAT(Reason(), Not(HasSubstr("may lie")));
+  ASSERT_TRUE(jobs_.Stop(kJob, false, At(7)).ok());
+  EXPECT_THAT(Reason(), Not(HasSubstr("may lie")));
+}
+
 TEST_F(JobRecoveryTest, OneThatADaemonLeavesMayBeStoppedMeanwhile) {
   Add();
   Start(1, 0, 0);

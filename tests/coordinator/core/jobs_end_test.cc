@@ -296,7 +296,8 @@ TEST_F(JobsEndTest, MomentsThatFallTogetherAreSaidSo) {
   Run(42, 40);
   jobs_.OnStreamGone("n1", At(3));
   Tell(0, SessionEvent::FAILED, 3.04, 42);
-  EXPECT_THAT(Reason(), StartsWith("daemon name1 is lost (its connection ended at the same time); "
+  EXPECT_THAT(Reason(), StartsWith("daemon name1 is lost (its connection ended within a second of "
+                                   "this); "
                                    "stage 0 on daemon name0 failed"));
   jobs_.OnStreamGone("n0", At(3.05));
   EXPECT_THAT(Reason(), Not(HasSubstr("0 s"))) << "0 s after, 0 s before this";

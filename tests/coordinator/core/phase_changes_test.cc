@@ -119,17 +119,19 @@ TEST(PhaseChanges, APhaseMayGoOnForLonger) {
 TEST(PhaseChanges, WhatACheckpointIsMadeOfStays) {
   EXPECT_EQ(
       Rows(15, [](JobSpec* j) { j->mutable_phases(0)->set_steps(12); }),
-      "resume: phases[0].steps is 12 and was 10 in the run that wrote checkpoint 15, which is "
-      "made of it: put it back, or submit a new job");
+      "resume: phases[0].steps is 12 and was 10 in the run that wrote checkpoint 15, which was "
+      "trained so: put it back, or submit a new job");
   EXPECT_THAT(Rows(15, [](JobSpec* j) { j->mutable_phases(1)->set_layers(1); }),
               HasSubstr("resume: phases[1].layers is 1 and was 2"));
   EXPECT_THAT(Rows(45, [](JobSpec* j) { j->mutable_phases(2)->set_alpha(0.5); }),
               HasSubstr("resume: phases[2].alpha is 0.5 and was 0.25"));
   EXPECT_THAT(Rows(15, [](JobSpec* j) { j->mutable_phases(1)->set_steps(3); }),
-              HasSubstr("resume: phases[1].steps is 3 and was 20"));
+              HasSubstr("resume: phases[1].steps is 3 and was 20 in the run that wrote checkpoint "
+                        "15, which has made 5 steps of that phase: make it 5 or more, "));
   EXPECT_THAT(Rows(45, [](JobSpec* j) { j->mutable_phases()->RemoveLast(); }),
-              HasSubstr("resume: phases: there are 2, and checkpoint 45 is of 30 steps of 4 layers "
-                        "x 64"));
+              HasSubstr("resume: phases: the job has 2 phases now, and checkpoint 45 is of phase 3 "
+                        "of 3 of the run that wrote it (30 steps of 4 layers x 64): put that "
+                        "phase back, "));
   EXPECT_THAT(Rows(15,
                    [](JobSpec* j) {
                      j->clear_phases();

@@ -45,7 +45,7 @@ class ServiceTest : public ::testing::Test {
     options.compute.settle = absl::Milliseconds(50);
     options.tick = absl::Milliseconds(20);
     options.flush_every = flush_every_;
-    options.try_pending = absl::Milliseconds(100);
+    options.try_pending = try_pending_;
     options.parts_patience = absl::Milliseconds(200);
     options.traces = traces_;
     options.run_multilevel = run_multilevel_;
@@ -256,6 +256,7 @@ class ServiceTest : public ::testing::Test {
 
   TempDirectory scratch_;
   absl::Duration flush_every_ = absl::Milliseconds(50);
+  absl::Duration try_pending_ = absl::Milliseconds(100);
   TracesOptions traces_;
   RunMultilevel run_multilevel_ = RunMultilevelProgram;
   int port_ = 0;

@@ -101,5 +101,33 @@ TEST_F(ServiceRecoveryTest, ADrainedDaemonLeavesItsJobAndGetsNoOther) {
   EXPECT_EQ(Drain("nobody").status().code(), absl::StatusCode::kNotFound);
 }
 
+class ServiceQueueTest : public ServiceRecoveryTest {
+ protected:
+  void SetUp() override {
+    try_pending_ = absl::Hours(1);  // the submit itself has to look
+    ServiceRecoveryTest::SetUp();
+  }
+};
+
+// Daemons that had just become free went to whoever submitted in the moment before the next look.
+TEST_F(ServiceQueueTest, ASubmitDoesNotPassAJobThatWaits) {
+  auto a = Daemon("a"), b = Daemon("b");
+  EXPECT_TRUE(Eventually([&] {
+    int alive = 0;
+    const ListNodesReply nodes = Nodes();
+    for (const NodeStatus& node : nodes.nodes()) alive += node.alive();
+    return alive == 2;
+  }));
+  EXPECT_EQ(Drain("b")->usable(), 1);
+  ASSERT_TRUE(Submit(TwoStages(), /*resume=*/false, /*wait=*/true).ok());
+  EXPECT_EQ(Status().state(), JOB_PENDING);
+  EXPECT_EQ(Status().waits_for(), Status().reason());
+  EXPECT_EQ(Drain("b", true)->usable(), 2);
+  JobSpec second = TwoStages();
+  second.set_name("second");
+  EXPECT_FALSE(Submit(second).ok());
+  EXPECT_EQ(Status().state(), JOB_STARTING);
+}
+
 }  // namespace
 }  // namespace isthmus::coordinator
