@@ -15,6 +15,7 @@
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "proto/control_service.grpc.pb.h"
+#include "proto/peer_service.grpc.pb.h"
 #include "proto/valid_text.h"
 
 namespace isthmus::daemon {
@@ -40,9 +41,9 @@ std::string FileOf(const std::string& what) {
   return what == "state" ? "state.json" : what + ".safetensors";
 }
 
-const LocalPart* Find(const std::vector<LocalPart>& parts, const std::string& file) {
+const LocalPart* Find(const std::vector<LocalPart>& parts, int stage, const std::string& file) {
   for (const LocalPart& part : parts) {
-    if (part.file() == file) return &part;
+    if (part.stage() == stage && part.file() == file) return &part;
   }
   return nullptr;
 }
@@ -106,6 +107,10 @@ CheckpointClient::CheckpointClient(CheckpointClientOptions options)
     : options_(std::move(options)),
       channel_(rpc::MakeChannel(options_.coordinator, BulkChannel(options_))) {}
 
+std::string CheckpointClient::Whom() const {
+  return absl::StrCat(options_.buddy_id.empty() ? "coordinator " : "buddy ", options_.coordinator);
+}
+
 void CheckpointClient::Cancel(const absl::Status& why) {
   MutexLock lock(&mutex_);
   if (cancelled_.ok()) cancelled_ = why;
@@ -144,12 +149,9 @@ absl::Status CheckpointClient::Retry(const std::string& what, F attempt) {
     if (!cancelled_.ok()) return cancelled_;
     if (transfer.over || !WorthAnotherTry(status) ||
         SteadyNow() + delay >= transfer.advanced + options_.give_up_after) {
-      return Annotate(status,
-                      absl::StrCat("coordinator ", options_.coordinator, ", attempt ", failures));
+      return Annotate(status, absl::StrCat(Whom(), ", attempt ", failures));
     }
-    if (failures == 1)
-      LogWarning(what, " at the coordinator ", options_.coordinator, ": ", status.ToString(),
-                 "; trying again");
+    if (failures == 1) LogWarning(what, " at ", Whom(), ": ", status.ToString(), "; trying again");
     const auto until = SteadyAfter(delay);
     while (cancelled_.ok() && changed_.WaitUntil(&mutex_, until)) {
     }
@@ -172,9 +174,12 @@ absl::Status CheckpointClient::PutOnce(const PutCheckpointHeader& header, const 
                                        Transfer* transfer) {
   Call call(this);
   PutCheckpointReply reply;
-  const auto writer = Bulk::NewStub(channel_)->PutCheckpoint(call.context(), &reply);
+  const auto writer = options_.buddy_id.empty()
+                          ? Bulk::NewStub(channel_)->PutCheckpoint(call.context(), &reply)
+                          : Peer::NewStub(channel_)->KeepPart(call.context(), &reply);
   PutCheckpointChunk chunk;
   *chunk.mutable_header() = WithValidText(header);
+  chunk.mutable_header()->set_to_node_id(options_.buddy_id);
   bool ok = writer->Write(chunk);
   int64_t sent = 0;
   absl::Status unread;
@@ -231,33 +236,46 @@ absl::StatusOr<worker::FetchedFiles> CheckpointClient::Fetch(
 }
 
 // What is asked for as this disk has it, if all of it is there and sound; then `request` says so.
-// The tied embedding is that of the weights that the coordinator compares, by its name.
+// It is in this host's own part, or in one that it keeps a copy of. The tied embedding is that of
+// the weights that the coordinator compares, by its name.
 worker::FetchedFiles CheckpointClient::FromHere(FetchCheckpointRequest* request) {
   worker::FetchedFiles files;
   if (options_.parts == nullptr || request->step() < 0) return files;
   const std::vector<LocalPart> parts = options_.parts->Parts(request->job_id(), request->step());
-  const LocalPart* own = Find(parts, FileOf(request->what()));
   const int replica = request->what() == "weights" ? 0 : request->replica();
-  const LocalPart* weights = Find(parts, FileOf("weights"));
-  const LocalPart* tied =
-      weights == nullptr ? nullptr : Find(parts, worker::TiedFile(weights->checksum()));
-  if (own == nullptr || own->replica() != replica) return files;
+  for (const LocalPart& own : parts) {
+    if (own.file() != FileOf(request->what()) || own.replica() != replica) continue;
+    files = FromPart(own, parts, *request);
+    if (files.empty()) continue;
+    *request->add_have() = own;
+    break;
+  }
+  return files;
+}
+
+worker::FetchedFiles CheckpointClient::FromPart(const LocalPart& own,
+                                                const std::vector<LocalPart>& parts,
+                                                const FetchCheckpointRequest& request) {
+  const LocalPart* weights = Find(parts, own.stage(), FileOf("weights"));
+  const LocalPart* tied = weights == nullptr
+                              ? nullptr
+                              : Find(parts, own.stage(), worker::TiedFile(weights->checksum()));
   const auto open = [&](const LocalPart* part) -> std::unique_ptr<ByteSource> {
     if (part == nullptr) return nullptr;
-    auto opened = options_.parts->Open(request->job_id(), request->step(), *part);
+    auto opened = options_.parts->Open(request.job_id(), request.step(), *part);
     if (opened.ok()) return *std::move(opened);
-    LogWarning("what this host kept of checkpoint ", request->step(),
+    LogWarning("what this host kept of checkpoint ", request.step(),
                " is of no use, it is fetched: ", opened.status().message());
     return nullptr;
   };
-  std::unique_ptr<ByteSource> mine = open(own), theirs;
+  worker::FetchedFiles files;
+  std::unique_ptr<ByteSource> mine = open(&own), theirs;
   if (mine == nullptr) return files;
   bool both = false;
-  if (request->what() != "state") {
+  if (request.what() != "state") {
     theirs = open(tied);
-    if (!HoldTensors(*mine, theirs.get(), request->tensors(), &both)) return files;
+    if (!HoldTensors(*mine, theirs.get(), request.tensors(), &both)) return files;
   }
-  *request->add_have() = *own;
   files.push_back(std::move(mine));
   if (both) files.push_back(std::move(theirs));
   return files;

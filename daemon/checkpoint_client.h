@@ -31,6 +31,7 @@ namespace isthmus::daemon {
 
 struct CheckpointClientOptions {
   std::string coordinator;  // host:port
+  std::string buddy_id;     // not empty: `coordinator` is this daemon, which keeps copies of parts
   bool use_proxy = false;
   absl::Duration give_up_after = absl::Minutes(5);
   absl::Duration no_progress = absl::Minutes(2);
@@ -57,6 +58,7 @@ class CheckpointClient : public worker::PartStore {
   void Cancel(const absl::Status& why);
 
  private:
+  std::string Whom() const;
   class Call;
   struct Transfer;  // of one Put or Fetch, over its attempts
   struct Answer;    // to a Fetch
@@ -65,6 +67,8 @@ class CheckpointClient : public worker::PartStore {
   absl::Status FetchOnce(const FetchCheckpointRequest& request, Transfer* transfer, Answer* answer);
   absl::Status TakeFirst(int64_t total, std::unique_ptr<ScratchFile>* file) const;
   worker::FetchedFiles FromHere(FetchCheckpointRequest* request);
+  worker::FetchedFiles FromPart(const LocalPart& own, const std::vector<LocalPart>& parts,
+                                const FetchCheckpointRequest& request);
   void Advance(Transfer* transfer, int64_t bytes);
   template <typename F>
   absl::Status Retry(const std::string& what, F attempt);

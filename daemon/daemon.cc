@@ -76,14 +76,6 @@ absl::Status Daemon::Listen() {
   ASSIGN_OR_RETURN(node_id_, state_.NodeId());
   // Spill files of a daemon that was killed; the lock of the directory says that none is alive.
   RemoveTree(state_.path() + "/spill").IgnoreError();
-  PeerServerOptions server_options;
-  server_options.listen = options_.listen;
-  server_options.node_id = node_id_;
-  server_options.name = options_.name;
-  server_options.board = &board_;
-  server_options.watchdog = &watchdog_;
-  ASSIGN_OR_RETURN(server_, PeerServer::Start(server_options));
-
   SessionRunnerOptions runner_options;
   runner_options.node_id = node_id_;
   runner_options.data_dir = options_.data_dir;
@@ -119,6 +111,17 @@ absl::Status Daemon::Listen() {
   client_options.listener = this;
   client_ = std::make_unique<CoordinatorClient>(std::move(client_options));
   runner_ = std::make_unique<SessionRunner>(std::move(runner_options));
+
+  PeerServerOptions server_options;
+  server_options.listen = options_.listen;
+  server_options.node_id = node_id_;
+  server_options.name = options_.name;
+  server_options.board = &board_;
+  server_options.watchdog = &watchdog_;
+  server_options.keep_copy = [this](const PutCheckpointHeader& header, const ByteSource& part) {
+    return runner_->KeepCopy(header, part);
+  };
+  ASSIGN_OR_RETURN(server_, PeerServer::Start(server_options));
   probing_ = health_.Spawn("probes", [this] { ProbeLoop(); });
   measuring_ = health_.Spawn("compute", [this] { ComputeLoop(); });
   ReportBuild(options_.version, options_.device);

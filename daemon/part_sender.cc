@@ -14,7 +14,8 @@ namespace {
 constexpr absl::Duration kGiveUpAfter = absl::Minutes(1);  // the coordinator asks again
 
 bool Same(const KeptPart& a, const KeptPart& b) {
-  return a.job_id() == b.job_id() && a.step() == b.step() && a.generation() == b.generation();
+  return a.job_id() == b.job_id() && a.step() == b.step() && a.generation() == b.generation() &&
+         a.stage() == b.stage() && a.replica() == b.replica();
 }
 
 }  // namespace
@@ -86,7 +87,9 @@ void PartSender::Loop() {
 absl::Status PartSender::Send(const KeptPart& part, CheckpointClient* client) {
   int sent = 0, all = CheckpointFiles(0);
   for (const LocalPart& file : parts_->Parts(part.job_id(), part.step())) {
-    if (file.generation() != part.generation() || !IsCheckpointFile(file.file())) continue;
+    if (file.generation() != part.generation() || file.stage() != part.stage() ||
+        file.replica() != part.replica() || !IsCheckpointFile(file.file()))
+      continue;
     const absl::StatusOr<std::unique_ptr<ByteSource>> bytes =
         parts_->Open(part.job_id(), part.step(), file);
     if (!bytes.ok()) return Disown(part, bytes.status());

@@ -13,8 +13,16 @@
 #include "proto/data/data_contents.h"
 #include "proto/failure_cause.h"
 #include "proto/plan/groups.h"
+#include "proto/plan/local_checkpoints.h"
 
 namespace isthmus::daemon {
+namespace {
+
+constexpr size_t kMaxJobIdBytes = 80;                      // in an error
+constexpr absl::Duration kCopyStands = absl::Seconds(10);  // no byte of a copy moved for so long
+
+}  // namespace
+
 SessionRunner::SessionRunner(SessionRunnerOptions options)
     : options_(std::move(options)),
       codec_states_(options_.state_dir + "/codec-state", options_.disk_bytes),
@@ -131,6 +139,7 @@ void SessionRunner::CancelCurrent(const absl::Status& why) {
   current_->cancelled = why;
   if (current_->links != nullptr) current_->links->Cancel(why);
   if (current_->checkpoints != nullptr) current_->checkpoints->Cancel(why);
+  if (current_->buddy != nullptr) current_->buddy->Cancel(why);
   if (current_->session != nullptr) current_->session->Cancel(why);
 }
 
@@ -154,6 +163,33 @@ void SessionRunner::OnRemoved(const std::string& job_id) {
   LogInfo("job ", job_id, " was removed: what this host keeps of it goes");
   parts_.Remove(job_id);
   codec_states_.RemoveJob(job_id);
+}
+
+absl::Status SessionRunner::KeepCopy(const PutCheckpointHeader& header, const ByteSource& part) {
+  {
+    MutexLock lock(&mutex_);
+    if (current_ == nullptr || current_->plan.job_id() != header.job_id() ||
+        current_->plan.generation() != header.generation()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("no copy is kept of checkpoint ", header.step(), " of job ",
+                       header.job_id().substr(0, kMaxJobIdBytes), ", generation ",
+                       header.generation(), ": this daemon does not run it"));
+    }
+  }
+  return parts_.Keep(header, part).status();
+}
+
+// Of the daemon that keeps copies of what this one keeps. A copy that does not get on holds up no
+// end of a session; the next one is another try.
+std::unique_ptr<CheckpointClient> SessionRunner::MakeBuddy(const Plan& plan, int rank) const {
+  const int buddy = plan.ranks(rank).buddy() - 1;
+  if (LocalEvery(plan) == 0 || buddy < 0 || buddy >= plan.ranks_size()) return nullptr;
+  CheckpointClientOptions copies = options_.checkpoints;
+  copies.coordinator = plan.ranks(buddy).address();
+  copies.buddy_id = plan.ranks(buddy).node_id();
+  copies.give_up_after = absl::ZeroDuration();
+  copies.no_progress = kCopyStands;
+  return std::make_unique<CheckpointClient>(std::move(copies));
 }
 
 bool SessionRunner::idle() const {
@@ -277,6 +313,7 @@ absl::Status SessionRunner::Build(Current* current) {
   auto links = std::make_unique<GrpcLinkOpener>(
       LinkOpenerOptions{options_.node_id, options_.board, options_.watchdog, options_.use_proxy});
   auto store = std::make_unique<CheckpointClient>(checkpoints);
+  auto buddy = MakeBuddy(plan, rank);
 
   worker::SessionOptions session_options;
   session_options.plan = plan;
@@ -284,6 +321,7 @@ absl::Status SessionRunner::Build(Current* current) {
   session_options.spill_directory = spill;
   session_options.links = links.get();
   session_options.checkpoints = store.get();
+  session_options.buddy = buddy.get();
   session_options.codec_states = &codec_states_;
   session_options.observer = options_.observer;
   session_options.corpus = corpus.get();
@@ -297,6 +335,7 @@ absl::Status SessionRunner::Build(Current* current) {
   current->corpus = std::move(corpus);
   current->links = std::move(links);
   current->checkpoints = std::move(store);
+  current->buddy = std::move(buddy);
   current->session = std::move(session);
   if (!current->cancelled.ok()) return current->cancelled;
   if (current->stop) current->session->RequestStop();

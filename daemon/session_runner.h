@@ -90,7 +90,10 @@ class SessionRunner {
   KeptParts kept() const { return parts_.Whole(); }  // of checkpoints, on this host's disk
   void PutKept(const KeptPart& part);                // nothing while a session runs
   void OnRemoved(const std::string& job_id);         // what is kept of it goes
-  uint64_t newest_generation() const;                // of all that were to start; 0: none yet
+  // A part of another daemon's local checkpoint, of which this one keeps a copy. FailedPrecondition:
+  // it runs no session of that generation.
+  absl::Status KeepCopy(const PutCheckpointHeader& header, const ByteSource& part);
+  uint64_t newest_generation() const;  // of all that were to start; 0: none yet
 
  private:
   // What can be stopped of the session that is being built or runs.
@@ -99,6 +102,7 @@ class SessionRunner {
     int rank = -1;
     std::unique_ptr<GrpcLinkOpener> links;
     std::unique_ptr<CheckpointClient> checkpoints;
+    std::unique_ptr<CheckpointClient> buddy;  // null: there is none
     std::unique_ptr<worker::Corpus> corpus;
     std::unique_ptr<worker::Session> session;
     bool stop = false;  // gracefully
@@ -112,6 +116,7 @@ class SessionRunner {
   void CancelCurrent(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Failed(const Plan& plan, int rank, int64_t step, const absl::Status& why);
   int RankOf(const Plan& plan) const;
+  std::unique_ptr<CheckpointClient> MakeBuddy(const Plan& plan, int rank) const;
 
   const SessionRunnerOptions options_;
   CodecStateDir codec_states_;

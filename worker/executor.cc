@@ -432,7 +432,9 @@ Vote Executor::MakeDecision() {
   Wish();
   const Vote all = OwnVote();
   if (plan_.local() && !agreeing_) return Decide(all, false, false);
-  const Vote decision = Decide(all, o_.checkpoint_due(step_, all), step_ + 1 >= plan_.end_step());
+  const Vote decision =
+      DecideLocal(Decide(all, o_.checkpoint_due(step_, all), step_ + 1 >= plan_.end_step()),
+                  o_.local_due != nullptr && o_.local_due(step_));
   // Passes of the next step are under way, a fragment alone is agreed on, or the model stays cut:
   // what was asked for comes after that step, or at the end of a round.
   const bool later = plan_.overlaps() ? !draining_ : agreeing_ && !agreement_.settles();
@@ -452,7 +454,8 @@ absl::Status Executor::Decided(const Vote& decision, int from_link) {
 }
 
 // The states of the codecs belong to the checkpoint: nothing of the next step has passed them yet.
-absl::Status Executor::TellCodecs(bool checkpoint) {
+absl::Status Executor::TellCodecs() {
+  const bool checkpoint = result_.decision.checkpoint() || result_.decision.local();
   for (const Port& port : o_.ports) {
     // Where steps overlap it was told at the beginning of one that is not drained.
     if (port.in != nullptr && (!plan_.overlaps() || draining_))
@@ -461,7 +464,9 @@ absl::Status Executor::TellCodecs(bool checkpoint) {
       RETURN_IF_ERROR(port.out->SaveState(step_ + 1, plan_.timeout(step_)));
   }
   for (const auto& group : groups_) {
-    if (checkpoint && group != nullptr) group->SaveStates(step_ + 1);
+    if (!checkpoint || group == nullptr) continue;
+    ScopedTimer timer(&result_.codecs_ns);
+    group->SaveStates(step_ + 1);
   }
   return absl::OkStatus();
 }
@@ -469,7 +474,7 @@ absl::Status Executor::TellCodecs(bool checkpoint) {
 absl::Status Executor::Step() {
   if (agreement_.apply != step_) {
     ScopedTimer timer(&result_.times.sync_ns);
-    RETURN_IF_ERROR(TellCodecs(result_.decision.checkpoint()));
+    RETURN_IF_ERROR(TellCodecs());
   }
   ScopedTimer timer(&result_.times.compute_ns);
   TraceScope span(o_.tracer, step_, {TraceSpan::OPTIMISER});

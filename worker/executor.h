@@ -45,6 +45,8 @@ struct ExecutorOptions {
   // The rank that decides: whether a checkpoint is due after this step, by the interval or owed.
   // Given the vote of all.
   std::function<bool(int64_t step, const Vote& all)> checkpoint_due;
+  // ... and a local one, where nobody holds it back; null: never.
+  std::function<bool(int64_t step)> local_due;
   // A rank that embeds, before each micro-batch of a validation pass: true leaves it, on the whole
   // chain.
   std::function<bool()> leave_eval;
@@ -69,6 +71,7 @@ struct StepResult {
   double loss = 0;  // with the head: sum over the tokens of the step by their number
   double learning_rate = 0;
   StepTimes times;
+  int64_t codecs_ns = 0;  // of times.sync_ns: the groups' codecs saved their states
   std::vector<GroupTimes> groups;  // by index in plan.groups
 };
 
@@ -143,7 +146,7 @@ class Executor {
   Vote MakeDecision();
   absl::Status Outer();
   absl::Status Decided(const Vote& decision, int from_link);
-  absl::Status TellCodecs(bool checkpoint);
+  absl::Status TellCodecs();
   absl::Status Step();
   absl::Status SendVote(const Action& action, const Vote& vote);
   absl::Status PushTimed(const Port& port, Outbound item);

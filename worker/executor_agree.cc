@@ -56,7 +56,7 @@ absl::Status Executor::Outer() {
     if (group.value() == GroupPlan::DIFFERENCE && agreement_.Covers(group))
       RETURN_IF_ERROR(groups_[g]->Settle(result_.decision.commit(), mix, o_.stage));
   }
-  return TellCodecs(result_.decision.checkpoint());
+  return TellCodecs();
 }
 
 }  // namespace isthmus::worker

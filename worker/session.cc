@@ -13,8 +13,10 @@
 #include "proto/codec/codec_pair.h"
 #include "proto/failure_cause.h"
 #include "proto/model/family.h"
+#include "proto/plan/local_checkpoints.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/checkpoint_writer.h"
+#include "worker/checkpoint/local_pace.h"
 #include "worker/executor.h"
 #include "worker/failure.h"
 #include "worker/link/inlet.h"
@@ -44,6 +46,8 @@ class SessionImpl : public Session {
       : plan_(std::move(plan)),
         o_(std::move(options)),
         tracer_(plan_->plan(), plan_->rank()),
+        local_pace_(PacesLocal(plan_->plan())),
+        kept_step_(plan_->plan().start_step()),
         step_(plan_->plan().start_step()) {}
 
   absl::Status Run() override;
@@ -63,6 +67,9 @@ class SessionImpl : public Session {
   absl::Status TakeUpCodecStates();
   absl::Status RunSteps();
   absl::Status SaveCheckpoint(bool last);
+  absl::StatusOr<CheckpointParts> KeepParts(bool local);
+  absl::Status SaveLocal(absl::Duration of_codecs);
+  void Copy(CheckpointParts parts, absl::Time now);
   void FinishOutlets();
   absl::Status Drain();
   void JoinAll();
@@ -70,6 +77,7 @@ class SessionImpl : public Session {
   absl::Status failure() const;
   StepRequests MakeRequests(int64_t step);
   bool CheckpointDue(int64_t step, const Vote& all);
+  bool LocalDue(int64_t step) const;
   void Emit(SessionEvent::State state, const absl::Status& status = absl::OkStatus());
   std::vector<Port> Ports() const;
 
@@ -83,6 +91,10 @@ class SessionImpl : public Session {
   bool checkpoint_owed_ = false;  // due, but a stage was busy
   bool last_unsaved_ = false;     // the last checkpoint waits for the one under way, or for Drain
   bool draining_ = false;         // all steps are done, nothing is left to send
+  LocalPace local_pace_;
+  LocalPace copy_pace_{/*paced=*/false};
+  bool copied_ = false;  // the buddy was sent one since it refused one, or since the start
+  int64_t kept_step_;    // of the last checkpoint of either kind
   std::atomic<bool> stop_requested_{false};
   std::atomic<bool> checkpoint_requested_{false};
   std::atomic<int64_t> progress_{0};
@@ -91,6 +103,7 @@ class SessionImpl : public Session {
   mutable Mutex mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<CheckpointWriter> writer_;  // made and ended under mutex_
+  std::unique_ptr<CheckpointWriter> copier_;  // to the buddy; null: there is none
   std::deque<Line> lines_;  // grows in OpenLinks alone, under mutex_; a line stays where it is
 };
 
@@ -111,6 +124,7 @@ absl::Status SessionImpl::Run() {
     writer = std::move(writer_);
   }
   writer.reset();
+  copier_.reset();
   status = failure();
   Emit(status.ok() ? SessionEvent::FINISHED : SessionEvent::FAILED, status);
   return status;
@@ -137,6 +151,7 @@ absl::Status SessionImpl::Prepare() {
   options.checkpoint_due = [this](int64_t step, const Vote& all) {
     return CheckpointDue(step, all);
   };
+  options.local_due = [this](int64_t step) { return LocalDue(step); };
   options.leave_eval = [this] { return stop_requested_.load(); };
   options.progress = &progress_;
   options.tracer = &tracer_;
@@ -158,6 +173,7 @@ void SessionImpl::MakeWriter() {
   options.hold = o_.hold_last;
   options.progress = &progress_;
   auto writer = std::make_unique<CheckpointWriter>(*plan_, o_.checkpoints, o_.observer, options);
+  if (o_.buddy != nullptr) copier_ = std::make_unique<CheckpointWriter>(*plan_, o_.buddy, nullptr);
   MutexLock lock(&mutex_);
   writer_ = std::move(writer);
 }
@@ -252,7 +268,9 @@ absl::Status SessionImpl::RunSteps() {
       RETURN_IF_ERROR(SaveCheckpoint(last));
     } else {
       checkpoint_owed_ = checkpoint_owed_ || plan_->CheckpointAfter(step);
+      if (result.decision.local()) RETURN_IF_ERROR(SaveLocal(absl::Nanoseconds(result.codecs_ns)));
     }
+    if (result.decision.checkpoint() || result.decision.local()) kept_step_ = step + 1;
     if (!result.decision.stop() && plan_->EvalAfter(step)) {
       ASSIGN_OR_RETURN(const EvalResult eval, executor_->RunEval(step));
       record.set_has_validation_loss(eval.has_loss);
@@ -279,12 +297,67 @@ StepRequests SessionImpl::MakeRequests(int64_t step) {
   const bool due = plan_->CheckpointAfter(step) || requests.checkpoint;
   requests.busy =
       !writer_->WaitIdle(PatienceWithStore(due, checkpoint_owed_, plan_->timeout(step)));
+  // Copies of one step are there before the next one is kept, so that the newest whole set never
+  // goes while a newer one is incomplete.
+  const bool copies = copier_ != nullptr && !copier_->WaitIdle(absl::ZeroDuration());
+  requests.hold = copies || local_pace_.Holds(SteadyNow());
   return requests;
 }
 
 bool SessionImpl::CheckpointDue(int64_t step, const Vote& all) {
   checkpoint_owed_ = checkpoint_owed_ || plan_->CheckpointAfter(step) || all.checkpoint();
   return checkpoint_owed_;
+}
+
+bool SessionImpl::LocalDue(int64_t step) const {
+  const int64_t every = plan_->local_every();
+  return every > 0 && (step + 1 - kept_step_ >= every || plan_->LocalAfter(step));
+}
+
+absl::StatusOr<CheckpointParts> SessionImpl::KeepParts(bool local) {
+  CorpusPosition corpus;
+  if (plan_->reads_data()) {
+    corpus.position = plan_->MakeOrder(o_.corpus->train_samples()).At(step_);
+    corpus.fingerprint = o_.corpus->fingerprint();
+    corpus.contents = o_.data_contents;
+  }
+  ASSIGN_OR_RETURN(CheckpointParts parts,
+                   KeepCheckpoint(*plan_, o_.checkpoints, stage_.get(),
+                                  StateOf(*plan_, step_, executor_->skipped(), corpus), local));
+  ++progress_;
+  return parts;
+}
+
+// To a buddy that takes them: one that refused the last copy is left alone for a while.
+void SessionImpl::Copy(CheckpointParts parts, absl::Time now) {
+  if (copy_pace_.Holds(now)) return;
+  if (std::exchange(copied_, false) && !copier_->last_status().ok()) {
+    copy_pace_.Refused(now);
+    return;
+  }
+  copier_->Save(std::move(parts));
+  copied_ = true;
+}
+
+// A daemon that is killed comes back with it. One that the disk does not take is left out: those
+// before it and the stored ones serve. `of_codecs`: what their states took of this step.
+absl::Status SessionImpl::SaveLocal(absl::Duration of_codecs) {
+  if (!plan_->puts_parts()) return absl::OkStatus();
+  TraceScope span(&tracer_, step_ - 1, {TraceSpan::CHECKPOINT});
+  const absl::Time began = SteadyNow();
+  ASSIGN_OR_RETURN(CheckpointParts parts, KeepParts(/*local=*/true));
+  const absl::Time now = SteadyNow();
+  if (parts.on_disk.ok()) {
+    local_pace_.Wrote(now, now - began + of_codecs);
+    if (copier_ != nullptr) Copy(std::move(parts), now);
+  } else {
+    LogWarning("local checkpoint ", step_.load(),
+               ": this host's disk does not take it: ", parts.on_disk.message(),
+               ". None is written for ", absl::FormatDuration(LocalPace::kRefused),
+               ". Free some disk under --state-dir, or raise --disk");
+    local_pace_.Refused(now);
+  }
+  return absl::OkStatus();
 }
 
 // The last one alone may find another under way: it is saved in Drain, after a validation pass that
@@ -295,17 +368,8 @@ absl::Status SessionImpl::SaveCheckpoint(bool last) {
   TraceScope span(&tracer_, step_ - 1, {TraceSpan::CHECKPOINT});
   last_unsaved_ = !writer_->WaitIdle(absl::ZeroDuration());
   if (last_unsaved_) return absl::OkStatus();
-  CorpusPosition corpus;
-  if (plan_->reads_data()) {
-    corpus.position = plan_->MakeOrder(o_.corpus->train_samples()).At(step_);
-    corpus.fingerprint = o_.corpus->fingerprint();
-    corpus.contents = o_.data_contents;
-  }
   const absl::Time began = SteadyNow();
-  ASSIGN_OR_RETURN(CheckpointParts parts,
-                   KeepCheckpoint(*plan_, o_.checkpoints, stage_.get(),
-                                  StateOf(*plan_, step_, executor_->skipped(), corpus)));
-  ++progress_;
+  ASSIGN_OR_RETURN(CheckpointParts parts, KeepParts(/*local=*/false));
   parts.last = last;
   if (parts.on_disk.ok()) {
     LogInfo("checkpoint ", step_.load(), ": on this host's disk, the step waited ",

@@ -40,6 +40,7 @@ struct SessionOptions {
   std::string spill_directory;  // it exists; for the delta buffers' spill files; empty: none
   LinkOpener* links = nullptr;  // the pointers outlive the session
   PartStore* checkpoints = nullptr;
+  PartSink* buddy = nullptr;  // that keeps copies of what this rank keeps; null: nobody does
   absl::Duration hold_last = absl::Minutes(30);  // the last checkpoint is tried again for so long
   CodecStateStore* codec_states = nullptr;       // null: none are kept
   SessionObserver* observer = nullptr;

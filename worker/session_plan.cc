@@ -15,6 +15,7 @@
 #include "proto/plan/deal.h"
 #include "proto/plan/epilogue.h"
 #include "proto/plan/groups.h"
+#include "proto/plan/local_checkpoints.h"
 #include "proto/plan/overlap.h"
 
 namespace isthmus::worker {
@@ -84,6 +85,9 @@ absl::Status SessionPlan::CheckShares() {
   if (absl::Status s = CheckReplicas(plan_); !s.ok()) return Wrong(s.message());
   if (absl::Status s = CheckDeal(plan_); !s.ok()) return Wrong(s.message());
   share_ = ShareOf(plan_, mine().replica());
+  local_every_ = LocalEvery(plan_);
+  if (mine().buddy() < 0 || mine().buddy() > plan_.ranks_size() || mine().buddy() == rank_ + 1)
+    return Wrong(absl::StrCat("the buddy of rank ", rank_, " is rank ", mine().buddy() - 1));
   stands_for_stage_ = StandsForStage(plan_, rank_);
   distinct_samples_ = SamplesOf(share_, plan_.train_samples(), batch).count();
   return absl::OkStatus();

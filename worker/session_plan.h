@@ -102,8 +102,12 @@ class SessionPlan {
   // this one; a decision may say so of another step.
   bool overlaps() const { return Overlaps(job()); }
   bool DrainsAfter(int64_t step) const {
-    return CheckpointAfter(step) || EvalAfter(step) || step + 1 >= end_step();
+    return CheckpointAfter(step) || EvalAfter(step) || LocalAfter(step) || step + 1 >= end_step();
   }
+  // Local checkpoints (proto/plan/local_checkpoints.h): steps between two at the most, 0: none. One
+  // falls due after `step`, whichever came before.
+  int64_t local_every() const { return local_every_; }
+  bool LocalAfter(int64_t step) const { return local_every_ > 0 && (step + 1) % local_every_ == 0; }
 
   // How long one wait may last without progress in `step` (or in the validation pass after it).
   absl::Duration timeout(int64_t step) const;
@@ -138,6 +142,7 @@ class SessionPlan {
   int64_t distinct_samples_ = 0;
   int micros_ = 0;
   int eval_micros_ = 0;
+  int64_t local_every_ = 0;
 };
 
 }  // namespace isthmus::worker

@@ -83,9 +83,14 @@ absl::Status DurableFile::Commit() { return CommitAs(path_); }
 
 absl::Status DurableFile::CommitAs(const std::string& path) {
   if (::fsync(fd_) != 0) return Errno("syncing", temporary_);
+  RETURN_IF_ERROR(CommitUnsyncedAs(path));
+  return SyncDirectory(ParentOf(path));
+}
+
+absl::Status DurableFile::CommitUnsyncedAs(const std::string& path) {
   if (::rename(temporary_.c_str(), path.c_str()) != 0) return Errno("renaming to", path);
   ::close(std::exchange(fd_, -1));
-  return SyncDirectory(ParentOf(path));
+  return absl::OkStatus();
 }
 
 absl::Status WriteFileDurably(const std::string& path, absl::string_view contents, int mode) {

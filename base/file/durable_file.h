@@ -29,6 +29,9 @@ class DurableFile {
   absl::Status Commit();  // once; on an error the file at `path` is what it was
   // As Commit, at another path of the same directory: one that its contents name.
   absl::Status CommitAs(const std::string& path);
+  // The same without a wait for the disk: it survives a kill of the process; after a power cut it
+  // may be cut short or be of zeros, which whoever reads it has to find out.
+  absl::Status CommitUnsyncedAs(const std::string& path);
   int64_t bytes() const { return bytes_; }
   int fd() const { return fd_; }  // -1 after Commit
 

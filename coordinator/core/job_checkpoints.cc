@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/core/jobs.h"
 #include "proto/job/job_state.h"
+#include "proto/plan/agreements.h"
 #include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
@@ -79,24 +80,48 @@ std::vector<std::string> KeptBy(const Job& job) {
 
 std::string KeptWords(const Job& job) {
   return absl::StrCat("the parts of checkpoint ", job.kept_step, " lie on the disks of ",
-                      absl::StrJoin(KeptBy(job), ", "),
+                      absl::StrJoin(job.kept_on, ", "),
                       job.kept_waits.empty()
                           ? " and are on their way here: a resume goes on from it once it is whole"
                           : absl::StrCat("; they come here by themselves, but ", job.kept_waits));
 }
 
+// The daemon that is asked for the part of `rank` of job.kept_step; null, and `why` in words: it
+// can't be had now.
+const Member* JobTable::Holder(const Job& job, int rank, const Membership& members,
+                               std::string* why) const {
+  for (const std::string& node : kept_.Holders(job.plan, rank, job.kept_step)) {
+    const Member* member = members.Find(node);
+    if (member == nullptr || !member->alive()) continue;
+    if (member->heartbeat.generation() == 0 && JobOn(node) == nullptr) return member;
+    *why = absl::StrCat("daemon ", member->node.name(), " works for a job");
+  }
+  if (why->empty())
+    *why = absl::StrCat("daemon ", job.plan.ranks(rank).node_name(), " is not connected");
+  return nullptr;
+}
+
 // Why the parts of job.kept_step can't be had now, in words; empty: they can.
 std::string JobTable::KeptWaits(const Job& job, const Membership& members) const {
+  std::string why;
+  for (int r = 0; r < job.plan.ranks_size() && why.empty(); ++r) {
+    if (PutsParts(job.plan, r) && Holder(job, r, members, &why) != nullptr) why.clear();
+  }
+  return why;
+}
+
+std::vector<std::string> JobTable::KeptOn(const Job& job, int64_t step) const {
+  std::vector<std::string> names;
   for (int r = 0; r < job.plan.ranks_size(); ++r) {
     if (!PutsParts(job.plan, r)) continue;
-    const RankPlan& stage = job.plan.ranks(r);
-    const Member* member = members.Find(stage.node_id());
-    if (member == nullptr || !member->alive())
-      return absl::StrCat("daemon ", stage.node_name(), " is not connected");
-    if (member->heartbeat.generation() != 0 || JobOn(stage.node_id()) != nullptr)
-      return absl::StrCat("daemon ", stage.node_name(), " works for a job");
+    const std::vector<std::string> holders = kept_.Holders(job.plan, r, step);
+    for (const RankPlan& rank : job.plan.ranks()) {
+      const bool named = std::find(names.begin(), names.end(), rank.node_name()) != names.end();
+      if (!holders.empty() && rank.node_id() == holders.front() && !named)
+        names.push_back(rank.node_name());
+    }
   }
-  return "";
+  return names;
 }
 
 std::vector<int64_t> JobTable::KeptSteps(const Job& job) const {
@@ -107,8 +132,13 @@ std::vector<int64_t> JobTable::KeptSteps(const Job& job) const {
 void JobTable::LookAtKept(const std::string& id) {
   Job* job = Mutable(id);
   if (job == nullptr) return;
-  const std::vector<int64_t> steps = job->TakesKept() ? KeptSteps(*job) : std::vector<int64_t>();
-  const int64_t newest = steps.empty() ? -1 : steps.back();
+  const int64_t stored = job->status.checkpoint_step();
+  // What can be had now comes before what a daemon keeps that may never come back.
+  const std::vector<int64_t> all = job->TakesKept() ? KeptSteps(*job) : std::vector<int64_t>();
+  const std::vector<int64_t> now =
+      all.empty() ? all : kept_.Whole(job->plan, std::max<int64_t>(0, stored), /*reachable=*/true);
+  const int64_t newest = !now.empty() ? now.back() : all.empty() ? -1 : all.back();
+  if (newest >= 0) job->kept_on = KeptOn(*job, newest);
   if (newest == job->kept_step) return;
   job->kept_step = newest;
   job->kept_asked.reset();
@@ -155,14 +185,18 @@ Commands JobTable::TickKept(Job* job, const Membership& members, absl::Time now)
   Commands out;
   for (int i = 0; i < job->plan.ranks_size(); ++i) {
     if (!PutsParts(job->plan, i)) continue;
+    std::string why;
+    const Member* holder = Holder(*job, i, members, &why);
+    if (holder == nullptr) continue;  // not without words that it waits
     Command& c = out.emplace_back();
-    c.node_id = job->plan.ranks(i).node_id();
+    c.node_id = holder->node.id();
     KeptPart* part = c.message.mutable_put_kept();
     part->set_job_id(job->id);
     part->set_step(step);
     part->set_generation(s.generation());
     part->set_stage(job->plan.ranks(i).stage());
     part->set_stages(StagesOf(job->plan));
+    part->set_replica(MakesLocalSteps(job->plan) ? job->plan.ranks(i).replica() : 0);
   }
   return out;
 }

@@ -283,6 +283,7 @@ Commands JobTable::Leave(Job* job, int rank, const std::string& reason, const st
 
 Commands JobTable::Tick(const Membership& members, absl::Time now) {
   Commands out;
+  kept_.Forget(members);
   for (auto& [id, job] : jobs_) {
     Append(&out, job.active() ? TickJob(&job, members, now) : TickKept(&job, members, now));
     if (job.status.out_of_touch() && !job.recovering && job.failed_at.has_value() &&
@@ -294,7 +295,6 @@ Commands JobTable::Tick(const Membership& members, absl::Time now) {
     c.node_id = node_id;
     c.message.set_removed_job(job_id);
   }
-  kept_.Forget(members);
   return out;
 }
 

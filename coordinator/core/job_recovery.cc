@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "coordinator/core/jobs.h"
+#include "proto/plan/local_checkpoints.h"
 
 namespace isthmus::coordinator {
 
@@ -120,7 +121,10 @@ bool JobTable::WaitsForEnds(const Job& job, const Membership& members, absl::Tim
 }
 
 bool JobTable::WaitsForKept(const Job& job, absl::Time now) const {
-  if (job.recovering && job.restored && !job.untold.empty() &&
+  // What a daemon told last before it was lost is older than what lies on its disk. Nobody waits
+  // for that where others had it, and what they had is stored by now.
+  const bool later = job.restored || (LocalEvery(job.plan) > 0 && job.interruptions > 0);
+  if (job.recovering && later && !job.untold.empty() &&
       now - job.failed_at.value_or(now) < options_.recovery_kept)
     return true;
   return job.kept_step >= 0 && (!job.recovering || !job.kept_away.has_value() ||

@@ -148,6 +148,7 @@ struct Job {
   // none. `kept_waits`: for what, in words; empty: the daemons are asked for it. `untold`: names of
   // those that may keep such a part for all that they have told since the end.
   int64_t kept_step = -1;
+  std::vector<std::string> kept_on;  // names of the daemons that keep them
   std::string kept_waits;
   std::optional<absl::Time> kept_away;  // kept_waits for so long
   std::vector<std::string> untold;
@@ -193,7 +194,7 @@ std::string NamesOf(const std::vector<std::string>& names);
 // the sentence goes on.
 std::string LostWords(const std::string& name, absl::Duration apart, absl::string_view when);
 
-// Of a job with KeptSteps: the names of the daemons that keep their parts.
+// The names of the daemons that keep the parts of checkpoints of their own stages.
 std::vector<std::string> KeptBy(const Job& job);
 
 // Of a job with a kept_step: which checkpoint daemons keep and how it gets here, in words.
@@ -281,6 +282,8 @@ class JobTable {
   void LookAtKept(const std::string& id);
   // The steps of all checkpoints beyond the stored ones that its daemons keep whole.
   std::vector<int64_t> KeptSteps(const Job& job) const;
+  // The names of the daemons that keep the parts of one of these.
+  std::vector<std::string> KeptOn(const Job& job, int64_t step) const;
 
   // A daemon was told to end: the job on it is stopped in good order, and is PAUSED then, or goes
   // on without it.
@@ -375,6 +378,7 @@ class JobTable {
   void CameLate(Job* job, absl::Time now);
   Commands TickKept(Job* job, const Membership& members, absl::Time now);
   std::string KeptWaits(const Job& job, const Membership& members) const;
+  const Member* Holder(const Job& job, int rank, const Membership& members, std::string* why) const;
   std::vector<std::string> Untold(const Job& job, const Membership& members) const;
   void Drop(const std::string& id);
   void Forget();

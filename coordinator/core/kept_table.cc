@@ -2,11 +2,24 @@
 
 #include <algorithm>
 
+#include "proto/plan/agreements.h"
 #include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
+namespace {
+
+// Of the rank, as the session of `plan` wrote it.
+bool IsOf(const Plan& plan, int rank, const KeptPart& part) {
+  const RankPlan& of = plan.ranks(rank);
+  return part.generation() == plan.generation() && part.stage() == of.stage() &&
+         part.stages() == StagesOf(plan) &&
+         part.replica() == (MakesLocalSteps(plan) ? of.replica() : 0);
+}
+
+}  // namespace
 
 void KeptTable::Told(const std::string& node_id, const KeptParts& all) {
+  away_.erase(node_id);
   for (auto job = parts_.begin(); job != parts_.end();) {
     job->second.erase(node_id);
     job = job->second.empty() ? parts_.erase(job) : std::next(job);
@@ -16,6 +29,10 @@ void KeptTable::Told(const std::string& node_id, const KeptParts& all) {
 }
 
 void KeptTable::Forget(const Membership& members) {
+  away_.clear();
+  for (const auto& [id, member] : members.members()) {
+    if (!member.alive()) away_.insert(id);
+  }
   for (auto job = parts_.begin(); job != parts_.end();) {
     for (auto node = job->second.begin(); node != job->second.end();)
       node = members.Find(node->first) == nullptr ? job->second.erase(node) : std::next(node);
@@ -23,26 +40,26 @@ void KeptTable::Forget(const Membership& members) {
   }
 }
 
-std::set<int64_t> KeptTable::Steps(const Plan& plan, int rank, int64_t step) const {
-  std::set<int64_t> steps;
+const KeptTable::OfJob& KeptTable::Of(const Plan& plan) const {
+  static const OfJob& nothing = *new OfJob();
   const auto job = parts_.find(plan.job_id());
-  if (job == parts_.end() || !PutsParts(plan, rank)) return steps;
-  const auto node = job->second.find(plan.ranks(rank).node_id());
-  if (node == job->second.end()) return steps;
-  for (const KeptPart& part : node->second) {
-    if (part.step() > step && part.generation() == plan.generation() &&
-        part.stage() == plan.ranks(rank).stage() && part.stages() == StagesOf(plan))
-      steps.insert(part.step());
-  }
-  return steps;
+  return job == parts_.end() ? nothing : job->second;
 }
 
-std::vector<int64_t> KeptTable::Whole(const Plan& plan, int64_t step) const {
-  std::map<int64_t, int> ranks;  // that keep theirs of a step
+std::vector<int64_t> KeptTable::Whole(const Plan& plan, int64_t step, bool reachable) const {
+  std::map<int64_t, int> ranks;  // whose part is kept of a step
   int all = 0;
   for (int r = 0; r < plan.ranks_size(); ++r) {
-    all += PutsParts(plan, r);
-    for (int64_t kept : Steps(plan, r, step)) ++ranks[kept];
+    if (!PutsParts(plan, r)) continue;
+    ++all;
+    std::set<int64_t> steps;
+    for (const auto& [node, parts] : Of(plan)) {
+      if (reachable && away_.count(node) > 0) continue;
+      for (const KeptPart& part : parts) {
+        if (part.step() > step && IsOf(plan, r, part)) steps.insert(part.step());
+      }
+    }
+    for (int64_t kept : steps) ++ranks[kept];
   }
   std::vector<int64_t> whole;
   for (const auto& [kept, count] : ranks) {
@@ -51,8 +68,28 @@ std::vector<int64_t> KeptTable::Whole(const Plan& plan, int64_t step) const {
   return whole;
 }
 
+std::vector<std::string> KeptTable::Holders(const Plan& plan, int rank, int64_t step) const {
+  std::vector<std::string> holders;
+  for (const auto& [node, parts] : Of(plan)) {
+    const bool holds = std::any_of(parts.begin(), parts.end(), [&](const KeptPart& part) {
+      return part.step() == step && IsOf(plan, rank, part);
+    });
+    if (holds) holders.push_back(node);
+  }
+  const auto last = [&](const std::string& node) {
+    return std::make_pair(away_.count(node) > 0, node != plan.ranks(rank).node_id());
+  };
+  std::stable_sort(holders.begin(), holders.end(),
+                   [&](const std::string& a, const std::string& b) { return last(a) < last(b); });
+  return holders;
+}
+
 bool KeptTable::KeepsLater(const Plan& plan, int rank, int64_t step) const {
-  return !Steps(plan, rank, step).empty();
+  const auto own = Of(plan).find(plan.ranks(rank).node_id());
+  return own != Of(plan).end() &&
+         std::any_of(own->second.begin(), own->second.end(), [&](const KeptPart& part) {
+           return part.step() > step && IsOf(plan, rank, part);
+         });
 }
 
 std::vector<std::pair<std::string, std::string>> KeptTable::TakeUseless(

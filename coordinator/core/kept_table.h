@@ -23,13 +23,18 @@ class KeptTable {
 
   void Told(const std::string& node_id, const KeptParts& all);  // instead of what it told before
 
-  void Forget(const Membership& members);  // what daemons told that are no longer listed
+  // What daemons told that are no longer listed goes. Those that are not alive are out of reach
+  // until they tell again.
+  void Forget(const Membership& members);
 
-  // The steps beyond `step` of which the daemon of each rank of `plan` keeps its part as that
-  // plan's session wrote it, in order.
-  std::vector<int64_t> Whole(const Plan& plan, int64_t step) const;
+  // The steps beyond `step` of which daemons keep the part of each rank of `plan` as that plan's
+  // session wrote it, in order. `reachable`: daemons that are within reach.
+  std::vector<int64_t> Whole(const Plan& plan, int64_t step, bool reachable = false) const;
 
-  // Whether the daemon of `rank` keeps such a part of any step beyond `step`.
+  // The daemons that keep such a part of `rank`, its own first, those within reach before others.
+  std::vector<std::string> Holders(const Plan& plan, int rank, int64_t step) const;
+
+  // Whether the daemon of `rank` keeps its part of any step beyond `step`.
   bool KeepsLater(const Plan& plan, int rank, int64_t step) const;
 
   // Who keeps parts of jobs of `removed`, as (daemon, job); named once for each time it is told.
@@ -37,10 +42,11 @@ class KeptTable {
       const std::set<std::string>& removed);
 
  private:
-  std::set<int64_t> Steps(const Plan& plan, int rank, int64_t step) const;
+  using OfJob = std::map<std::string, std::vector<KeptPart>>;  // by daemon
+  const OfJob& Of(const Plan& plan) const;
 
-  // By job and daemon.
-  std::map<std::string, std::map<std::string, std::vector<KeptPart>>> parts_;
+  std::map<std::string, OfJob> parts_;  // by job
+  std::set<std::string> away_;          // daemons out of reach
 };
 
 }  // namespace isthmus::coordinator

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "coordinator/planner/deadlines.h"
+#include "coordinator/planner/local_checkpoints.h"
 #include "coordinator/planner/plan_words.h"
 #include "coordinator/planner/search.h"
 #include "coordinator/planner/slices.h"
@@ -42,8 +43,8 @@ int64_t ChunkBytes(double rate) {
 
 class Writer {
  public:
-  Writer(const PlannerInput& input, const Found& found)
-      : in_(input), found_(found), layout_(found.best), stages_(layout_.stages()) {}
+  Writer(const PlannerInput& input, const LinkIndex& links, const Found& found)
+      : in_(input), links_(links), found_(found), layout_(found.best), stages_(layout_.stages()) {}
 
   absl::StatusOr<PlannedJob> Write() {
     Plan& plan = out_.plan;
@@ -76,6 +77,9 @@ class Writer {
     PlanWords words = WordsOfPlan(in_, found_, data, deadlines_, plan);
     plan.mutable_explanation()->Add(words.explanation.begin(), words.explanation.end());
     out_.warnings = std::move(words.warnings);
+    const LocalCheckpointWords local = PlanLocalCheckpoints(links_, &plan);
+    plan.mutable_explanation()->Add(local.explanation.begin(), local.explanation.end());
+    out_.warnings.insert(out_.warnings.end(), local.warnings.begin(), local.warnings.end());
     if (plan.ByteSizeLong() > static_cast<size_t>(kMaxPlanBytes)) {
       return absl::InvalidArgumentError(
           absl::StrCat("the plan would have ", plan.ByteSizeLong(), " bytes, more than the ",
@@ -249,6 +253,7 @@ class Writer {
   }
 
   const PlannerInput& in_;
+  const LinkIndex& links_;
   const Found& found_;
   const Layout& layout_;
   const int stages_;
@@ -269,7 +274,7 @@ absl::StatusOr<PlannedJob> MakePlan(const PlannerInput& input) {
   }
   const LinkIndex links(input.topology);
   ASSIGN_OR_RETURN(const Found found, FindLayout(input, links));
-  return Writer(input, found).Write();
+  return Writer(input, links, found).Write();
 }
 
 }  // namespace isthmus::coordinator

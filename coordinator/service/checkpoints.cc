@@ -11,6 +11,7 @@
 #include "coordinator/core/format.h"
 #include "proto/job/phases.h"
 #include "proto/plan/groups.h"
+#include "proto/plan/local_checkpoints.h"
 
 namespace isthmus::coordinator {
 
@@ -133,11 +134,14 @@ absl::StatusOr<ListCheckpointsReply> Checkpoints::List(const ListCheckpointsRequ
       id = job->id;
       spec = job->spec;
       run = {job->plan.generation(), job->plan.start_step()};
-      const std::vector<int64_t> kept = cores_->jobs.KeptSteps(*job);
+      // Local ones of a job that runs come and go with its steps.
+      const bool passing = job->active() && LocalEvery(job->plan) > 0;
+      const auto kept = passing ? std::vector<int64_t>() : cores_->jobs.KeptSteps(*job);
       for (auto step = kept.rbegin(); step != kept.rend(); ++step) {
         CheckpointInfo& info = *reply.add_checkpoints();
         info.set_step(*step);
-        for (std::string& name : KeptBy(*job)) info.add_kept_by(std::move(name));
+        for (std::string& name : cores_->jobs.KeptOn(*job, *step))
+          info.add_kept_by(std::move(name));
       }
     }
     if (job == nullptr && store_->Steps(id).empty()) return NoJob(id);

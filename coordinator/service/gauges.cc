@@ -1,6 +1,8 @@
 #include "coordinator/service/gauges.h"
 
+#include <algorithm>
 #include <map>
+#include <vector>
 
 #include "base/clock.h"
 #include "proto/job/job_state.h"
@@ -78,6 +80,11 @@ void Gauges::SetJobs(absl::Time now) {
         s.recoveries());
     Set("isthmus_job_checkpoint_step", "Step of the newest whole checkpoint; -1: none.", label,
         static_cast<double>(s.checkpoint_step()));
+    const std::vector<int64_t> kept = cores_->jobs.KeptSteps(*job);
+    Set("isthmus_job_kept_step",
+        "Step that a job goes on from if it is interrupted and its daemons come back: of a "
+        "checkpoint that is stored, or whole on their own disks; -1: none.",
+        label, static_cast<double>(std::max(s.checkpoint_step(), kept.empty() ? -1 : kept.back())));
     Set("isthmus_job_failed_checkpoints",
         "Checkpoints that could not be stored since the newest whole one.", label,
         job->active() ? static_cast<double>(s.failed_checkpoints()) : 0);

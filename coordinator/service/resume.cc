@@ -234,9 +234,11 @@ absl::StatusOr<StartRequest> Resumer::Pending(const std::string& job_id) {
       return absl::UnavailableError("its daemons end their sessions");
     if (cores_->jobs.WaitsForKept(*job, now)) {
       return absl::UnavailableError(
-          job->kept_step >= 0 ? KeptWords(*job)
-                              : absl::StrCat("what the disks of ", NamesOf(job->untold),
-                                             " hold is not known since the coordinator's restart"));
+          job->kept_step >= 0
+              ? KeptWords(*job)
+              : absl::StrCat("what the disks of ", NamesOf(job->untold),
+                             " hold is not known since ",
+                             job->restored ? "the coordinator's restart" : "they were heard last"));
     }
     start.given_up_step = job->kept_step;
     recovers = job->recovering;

@@ -24,6 +24,44 @@ constexpr absl::Duration kMaxUploadTime = absl::Seconds(60);
 constexpr int kMaxProbes = 16;  // at once
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 
+// A part while it arrives: what is asked for in order is read from the call.
+class ArrivingPart : public ByteSource {
+ public:
+  // The pointers outlive it.
+  ArrivingPart(grpc::ServerReader<PutCheckpointChunk>* reader, Watchdog::Watch* watch,
+               int64_t bytes)
+      : reader_(reader), watch_(watch), bytes_(bytes) {}
+  int64_t bytes() const override { return bytes_; }
+  absl::Status ReadAt(int64_t offset, size_t count, char* out) const override {
+    if (offset != read_) return absl::InternalError("a part that arrives is read in order");
+    for (size_t got = 0; got < count;) {
+      if (used_ == chunk_.data().size()) {
+        used_ = 0;
+        chunk_.clear_data();
+        if (!reader_->Read(&chunk_) || chunk_.has_header()) {
+          return absl::DataLossError(absl::StrCat(
+              "it ended after ", read_ + static_cast<int64_t>(got), " of ", bytes_, " bytes"));
+        }
+        watch_->Touch();
+      }
+      const size_t piece = std::min(count - got, chunk_.data().size() - used_);
+      std::copy_n(chunk_.data().data() + used_, piece, out + got);
+      used_ += piece;
+      got += piece;
+    }
+    read_ += static_cast<int64_t>(count);
+    return absl::OkStatus();
+  }
+
+ private:
+  grpc::ServerReader<PutCheckpointChunk>* const reader_;
+  Watchdog::Watch* const watch_;
+  const int64_t bytes_;
+  mutable PutCheckpointChunk chunk_;
+  mutable size_t used_ = 0;  // of it
+  mutable int64_t read_ = 0;
+};
+
 class Service final : public Peer::Service {
  public:
   explicit Service(const PeerServerOptions& options) : options_(options) {}
@@ -85,8 +123,33 @@ class Service final : public Peer::Service {
     return OneOfFew([&] { return SendDownload(context, *request, writer); });
   }
 
+  grpc::Status KeepPart(grpc::ServerContext* context,
+                        grpc::ServerReader<PutCheckpointChunk>* reader,
+                        PutCheckpointReply* reply) override {
+    return OneOfFew([&] { return TakePart(context, reader, reply); });
+  }
+
  private:
   using Clock = std::chrono::steady_clock;
+
+  grpc::Status TakePart(grpc::ServerContext* context,
+                        grpc::ServerReader<PutCheckpointChunk>* reader, PutCheckpointReply* reply) {
+    Watchdog::Watch watch(options_.watchdog, options_.piece_timeout,
+                          [context] { context->TryCancel(); });
+    PutCheckpointChunk chunk;
+    if (!reader->Read(&chunk) || !chunk.has_header() || chunk.header().file_bytes() < 0) {
+      return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                          "checkpoint part: its header must come first");
+    }
+    const PutCheckpointHeader& header = chunk.header();
+    if (const grpc::Status other = Meant(header.to_node_id()); !other.ok()) return other;
+    if (options_.keep_copy == nullptr)
+      return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "this daemon keeps no copies");
+    const absl::Status kept =
+        options_.keep_copy(header, ArrivingPart(reader, &watch, header.file_bytes()));
+    reply->set_complete(kept.ok());
+    return rpc::ToGrpc(kept);
+  }
 
   grpc::Status Meant(const std::string& target_id) const {
     if (target_id.empty() || options_.node_id.empty() || target_id == options_.node_id)
@@ -104,7 +167,7 @@ class Service final : public Peer::Service {
     if (probes_.fetch_add(1) >= kMaxProbes) {
       probes_.fetch_sub(1);
       return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                          absl::StrCat(kMaxProbes, " probes run already"));
+                          absl::StrCat(kMaxProbes, " probes or copies run already"));
     }
     const grpc::Status status = probe();
     probes_.fetch_sub(1);

@@ -1,16 +1,20 @@
-// The gRPC server that other daemons dial: links, and the probes of round trip and rate.
+// The gRPC server that other daemons dial: links, copies of their local checkpoints, and the probes
+// of round trip and rate.
 // Thread: gRPC's own, one a running call. Shutdown ends every call and waits; sessions must have
 // dropped their links before.
 #ifndef ISTHMUS_DAEMON_NET_PEER_SERVICE_H_
 #define ISTHMUS_DAEMON_NET_PEER_SERVICE_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/file/byte_source.h"
 #include "daemon/net/dial_board.h"
 #include "daemon/net/watchdog.h"
+#include "proto/control.pb.h"
 #include "proto/plan/link_bounds.h"
 
 namespace isthmus::daemon {
@@ -28,6 +32,10 @@ struct PeerServerOptions {
   absl::Duration dial_wait = absl::Seconds(120);     // for the session to ask for a dial
   DialBoard* board = nullptr;                        // outlive the server
   Watchdog* watchdog = nullptr;
+  // Keeps a copy of a part that another daemon sends, read in order while it arrives. Null: no
+  // copies are kept.
+  std::function<absl::Status(const PutCheckpointHeader& header, const ByteSource& part)> keep_copy;
+  absl::Duration piece_timeout = absl::Seconds(30);  // between two pieces of a part
 };
 
 class PeerServer {

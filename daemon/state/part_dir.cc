@@ -153,7 +153,7 @@ void PartDir::Look() const {
         LocalPart file;
         if (ParseFileName(name, &file) && IsCheckpointFile(file.file())) files.insert(file.file());
       }
-      const auto key = std::make_tuple(job_id, kept.step, kept.generation);
+      const Key key(job_id, kept.step, kept.generation, kept.stage, kept.replica);
       if (disowned_.count(key) > 0) still.insert(key);
       if (static_cast<int>(files.size()) < CheckpointFiles(kept.replica) ||
           disowned_.count(key) > 0)
@@ -164,6 +164,7 @@ void PartDir::Look() const {
       part.set_generation(kept.generation);
       part.set_stage(kept.stage);
       part.set_stages(kept.stages);
+      part.set_replica(kept.replica);
     }
   }
   disowned_ = std::move(still);
@@ -178,7 +179,7 @@ KeptParts PartDir::Whole() const {
 
 void PartDir::Disown(const KeptPart& part) {
   MutexLock lock(&mutex_);
-  disowned_.emplace(part.job_id(), part.step(), part.generation());
+  disowned_.emplace(part.job_id(), part.step(), part.generation(), part.stage(), part.replica());
   Look();
 }
 
@@ -202,21 +203,27 @@ void PartDir::Begin(const std::string& job_id, int64_t step) {
   Look();
 }
 
-absl::Status PartDir::MakeRoom(const std::string& job_id, const std::string& part_dir,
+absl::Status PartDir::MakeRoom(const PutCheckpointHeader& header, const std::string& part_dir,
                                int64_t bytes) {
+  const std::string& job_id = header.job_id();
   const std::string job_dir = absl::StrCat(root_, "/", job_id);
   int64_t beside = 0;
   for (const std::string& neighbour : options_.neighbours) beside += TreeBytes(neighbour);
   std::vector<std::string> dispensable;
   for (const std::string& other : JobsIn(root_, job_id))
     dispensable.push_back(absl::StrCat(root_, "/", other));
-  std::vector<Kept> mine = KeptIn(job_dir);
-  mine.erase(
-      std::remove_if(mine.begin(), mine.end(), [&](const Kept& k) { return k.name == part_dir; }),
-      mine.end());
-  for (size_t i = 0; i < mine.size(); ++i) {
-    const std::string path = absl::StrCat(job_dir, "/", mine[i].name);
-    if (i + kKeptSteps <= mine.size()) {
+  // Other parts of this generation have as many steps of their own.
+  const auto apart = [&](const Kept& k) {
+    return k.generation == header.generation() &&
+           (k.stage != header.stage() || k.replica != header.replica());
+  };
+  const std::vector<Kept> mine = KeptIn(job_dir);
+  size_t left = std::count_if(mine.begin(), mine.end(),
+                              [&](const Kept& k) { return k.name != part_dir && !apart(k); });
+  for (const Kept& k : mine) {
+    if (k.name == part_dir) continue;
+    const std::string path = absl::StrCat(job_dir, "/", k.name);
+    if (!apart(k) && left-- >= kKeptSteps) {
       RemoveAll(path);
     } else {
       dispensable.push_back(path);
@@ -244,7 +251,9 @@ absl::StatusOr<worker::KeptFile> PartDir::Keep(const PutCheckpointHeader& header
   }
   absl::StatusOr<worker::KeptFile> kept = Write(header, part);
   MutexLock lock(&mutex_);
-  if (kept.ok()) disowned_.erase({header.job_id(), header.step(), header.generation()});
+  if (kept.ok())
+    disowned_.erase(
+        Key(header.job_id(), header.step(), header.generation(), header.stage(), header.replica()));
   Look();  // others may have made room, too
   return kept;
 }
@@ -261,7 +270,7 @@ absl::StatusOr<worker::KeptFile> PartDir::Write(const PutCheckpointHeader& heade
     MutexLock lock(&mutex_);
     fs::create_directories(directory, error);
     if (error) return absl::UnavailableError(absl::StrCat(directory, ": ", error.message()));
-    RETURN_IF_ERROR(MakeRoom(header.job_id(), part_dir, part.bytes()));
+    RETURN_IF_ERROR(MakeRoom(header, part_dir, part.bytes()));
   }
   ASSIGN_OR_RETURN(const auto file,
                    DurableFile::Create(absl::StrCat(directory, "/", header.file()), kUnfinished));
@@ -270,9 +279,13 @@ absl::StatusOr<worker::KeptFile> PartDir::Write(const PutCheckpointHeader& heade
     hasher.Update(piece.data(), piece.size());
     return file->Append(piece);
   }));
+  if (header.checksum() != 0 && header.checksum() != hasher.Digest()) {
+    return absl::DataLossError(absl::StrCat(header.file(), " of checkpoint ", header.step(),
+                                            " arrived with another checksum"));
+  }
   const std::string path =
       absl::StrCat(directory, "/", FileName(header.file(), file->bytes(), hasher.Digest()));
-  RETURN_IF_ERROR(file->CommitAs(path));
+  RETURN_IF_ERROR(header.local() ? file->CommitUnsyncedAs(path) : file->CommitAs(path));
   fs::last_write_time(job_dir, fs::file_time_type::clock::now(), error);  // see JobsIn
   ASSIGN_OR_RETURN(RandomAccessFile kept, RandomAccessFile::Open(path));
   return worker::KeptFile{hasher.Digest(), std::make_unique<RandomAccessFile>(std::move(kept))};
@@ -284,15 +297,30 @@ std::vector<LocalPart> PartDir::Parts(const std::string& job_id, int64_t step) c
   MutexLock lock(&mutex_);
   const std::string job_dir = absl::StrCat(root_, "/", job_id);
   const std::vector<Kept> all = KeptIn(job_dir);
-  const auto newest = std::find_if(all.rbegin(), all.rend(),
-                                   [step](const Kept& kept) { return kept.step == step; });
-  if (newest == all.rend()) return parts;
-  for (const std::string& name : NamesIn(absl::StrCat(job_dir, "/", newest->name))) {
-    LocalPart part;
+  uint64_t newest = 0;
+  for (const Kept& kept : all) {
+    if (kept.step == step) newest = std::max(newest, kept.generation);
+  }
+  for (const Kept& kept : all) {
+    if (kept.step != step || kept.generation != newest) continue;
+    LocalPart of;
+    of.set_generation(kept.generation);
+    of.set_stage(kept.stage);
+    of.set_stages(kept.stages);
+    of.set_replica(kept.replica);
+    AddParts(absl::StrCat(job_dir, "/", kept.name), of, &parts);
+  }
+  return parts;
+}
+
+void PartDir::AddParts(const std::string& directory, const LocalPart& of,
+                       std::vector<LocalPart>* parts) const {
+  for (const std::string& name : NamesIn(directory)) {
+    LocalPart part = of;
     if (!ParseFileName(name, &part)) continue;
     // One of another size is damaged; it is not read, however large it is.
     std::error_code gone;
-    const std::string path = absl::StrCat(job_dir, "/", newest->name, "/", name);
+    const std::string path = absl::StrCat(directory, "/", name);
     const uintmax_t size = fs::file_size(path, gone);
     if (gone || size != static_cast<uintmax_t>(part.bytes())) {
       LogWarning(path, " has not the ", part.bytes(), " bytes of its name: it is removed");
@@ -300,13 +328,8 @@ std::vector<LocalPart> PartDir::Parts(const std::string& job_id, int64_t step) c
       Look();
       continue;
     }
-    part.set_generation(newest->generation);
-    part.set_stage(newest->stage);
-    part.set_stages(newest->stages);
-    part.set_replica(newest->replica);
-    parts.push_back(std::move(part));
+    parts->push_back(std::move(part));
   }
-  return parts;
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> PartDir::Open(const std::string& job_id, int64_t step,

@@ -7,7 +7,9 @@
 // that was killed was writing is removed by the next one. A help, not a promise: what can't be
 // kept, or was damaged, is fetched from the coordinator.
 //
-// Bounds: kKeptSteps of a job (its newest), kKeptJobs jobs, `max_bytes` of all files with those of
+// Copies of other daemons' parts, whose buddy this one is, lie beside its own in the same form.
+//
+// Bounds: kKeptSteps of a part of a job (its newest), kKeptJobs jobs, `max_bytes` of all files with those of
 // `neighbours`; nothing is written that would leave less than kFreeBytes on the file system, so
 // that what jobs need (codec states, spill files) comes first. Other jobs' parts make room before
 // older ones of the same job do. Files are written and read in pieces. Thread: any.
@@ -37,7 +39,9 @@ bool IsCheckpointFile(const std::string& file);
 
 class PartDir {
  public:
-  static constexpr size_t kKeptSteps = 2;  // the newest may never become whole at the coordinator
+  // The newest may never become whole at the coordinator, and one that is stored may come between
+  // two local ones, of which a buddy has the older one alone.
+  static constexpr size_t kKeptSteps = 3;
   static constexpr size_t kKeptJobs = 4;
   static constexpr int64_t kFreeBytes = int64_t{256} << 20;
 
@@ -54,8 +58,9 @@ class PartDir {
   // ended), and those of the oldest jobs.
   void Begin(const std::string& job_id, int64_t step);
 
-  // Writes `part`, which is read piece by piece, and counts its checksum, which is not taken from
-  // `header`. ResourceExhausted: no room for it. InvalidArgument: not a name for a file.
+  // Writes `part`, which is read piece by piece in order, and counts its checksum. DataLoss: not
+  // that of `header`, which has one where it is a copy. ResourceExhausted: no room for it.
+  // InvalidArgument: not a name for a file.
   absl::StatusOr<worker::KeptFile> Keep(const PutCheckpointHeader& header, const ByteSource& part);
 
   // Everything of a job that was removed.
@@ -67,7 +72,7 @@ class PartDir {
   // Whole() leaves it out until something of it is kept anew: it could not be read as it was told.
   void Disown(const KeptPart& part);
 
-  // What lies there of a step, of its newest generation; `have` for the coordinator.
+  // What lies there of a step, of its newest generation, copies too; `have` for the coordinator.
   std::vector<LocalPart> Parts(const std::string& job_id, int64_t step) const;
 
   // Opened, once all of it was read against its checksum. DataLoss: it is not what it was, and is
@@ -77,17 +82,21 @@ class PartDir {
 
  private:
   absl::StatusOr<worker::KeptFile> Write(const PutCheckpointHeader& header, const ByteSource& part);
-  absl::Status MakeRoom(const std::string& job_id, const std::string& part_dir, int64_t bytes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MakeRoom(const PutCheckpointHeader& header, const std::string& part_dir,
+                        int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string root_;
   const Options options_;
   // Of the files below root_; what Keep and others change ends with it.
   void Look() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The files of one part, `of` which checkpoint and stage.
+  void AddParts(const std::string& directory, const LocalPart& of,
+                std::vector<LocalPart>* parts) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable Mutex mutex_;  // of the files below root_
-  // (job, step, generation); those that lie there.
-  mutable std::set<std::tuple<std::string, int64_t, uint64_t>> disowned_ ABSL_GUARDED_BY(mutex_);
+  // (job, step, generation, stage, replica); those that lie there.
+  using Key = std::tuple<std::string, int64_t, uint64_t, int, int>;
+  mutable std::set<Key> disowned_ ABSL_GUARDED_BY(mutex_);
   mutable Mutex kept_mutex_;
   mutable KeptParts kept_ ABSL_GUARDED_BY(kept_mutex_);
 };

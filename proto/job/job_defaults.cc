@@ -425,6 +425,8 @@ void FillDefaults(JobSpec* job) {
   CheckpointSpec* k = job->mutable_checkpoint();
   DEFAULT(k, every, 100);
   DEFAULT(k, keep, 3);
+  DEFAULT(k, local, kPacedLocal);
+  DEFAULT(k, buddies, 0);
   RecoverySpec* v = job->mutable_recovery();
   DEFAULT(v, automatic, true);
   DEFAULT(v, attempts, 5);
@@ -474,6 +476,13 @@ std::vector<absl::Status> JobErrors(const JobSpec& job) {
   }
   errors.Add(CheckRange("checkpoint.every", job.checkpoint().every(), 0, 1e9));
   errors.Add(CheckRange("checkpoint.keep", job.checkpoint().keep(), 1, 1000));
+  errors.Add(CheckRange("checkpoint.local", job.checkpoint().local(), kPacedLocal, 1e9));
+  errors.Add(CheckRange("checkpoint.buddies", job.checkpoint().buddies(), 0, 1));
+  if (job.checkpoint().buddies() > 0 && job.checkpoint().local() == 0) {
+    errors.Add(absl::InvalidArgumentError(
+        "checkpoint.buddies: they keep copies of local checkpoints, of which there are none with "
+        "checkpoint.local 0: leave one of the two out"));
+  }
   if (job.recovery().has_attempts())  // jobs that were stored before there was such a field
     errors.Add(CheckRange("recovery.attempts", job.recovery().attempts(), 1, 1000));
   RefuseUnbuilt(job, &errors);

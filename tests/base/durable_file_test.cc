@@ -25,6 +25,18 @@ std::string Contents(const std::string& path) {
   return text.str();
 }
 
+TEST(DurableFile, OneThatWaitsForNoDiskAppearsWholeAsWell) {
+  TempDirectory dir;
+  const std::string path = dir.path() + "/state", named = dir.path() + "/state.3";
+  auto file = DurableFile::Create(path, ".part").value();
+  ASSERT_TRUE(file->Append("new").ok());
+  EXPECT_FALSE(fs::exists(named));
+  ASSERT_TRUE(file->CommitUnsyncedAs(named).ok());
+  EXPECT_EQ(Contents(named), "new");
+  EXPECT_FALSE(fs::exists(path + ".part"));
+  EXPECT_EQ(file->fd(), -1);
+}
+
 TEST(DurableFile, AppearsWithCommitAlone) {
   TempDirectory dir;
   const std::string path = dir.path() + "/state";

@@ -243,6 +243,35 @@ TEST_F(CheckpointClientTest, WhatIsOnThisDiskIsNotFetched) {
   EXPECT_EQ(Fetched(&client, request).value(), "fetched") << "the file is damaged";
 }
 
+// A daemon that takes over a stage whose copy it keeps fetches nothing either.
+TEST_F(CheckpointClientTest, ACopyOfAnothersPartIsNotFetched) {
+  FakeCoordinator coordinator;
+  TempDirectory directory;
+  PartDir parts(directory.path());
+  CheckpointClientOptions options;
+  options.coordinator = coordinator.address();
+  options.watchdog = &watchdog_;
+  options.parts = &parts;
+  options.scratch_dir = directory.path() + "/spill";
+  options.free_bytes = 0;
+  CheckpointClient client(options);
+  const std::string own = Tensors({{"a", "1111"}}), copy = Tensors({{"b", "2222"}});
+  PutCheckpointHeader of_copy = Header(copy);
+  of_copy.set_stage(0);
+  ASSERT_TRUE(client.Keep(Header(own), MemorySource(own)).ok());
+  ASSERT_TRUE(client.Keep(of_copy, MemorySource(copy)).ok());
+  ASSERT_TRUE(client.Put(Header(own), MemorySource(own)).ok());
+  ASSERT_TRUE(client.Put(of_copy, MemorySource(copy)).ok());
+  FetchCheckpointRequest request;
+  request.set_job_id("job");
+  request.set_step(100);
+  request.set_what("weights");
+  request.add_tensors("a");
+  EXPECT_EQ(Fetched(&client, request).value(), own);
+  request.set_tensors(0, "b");
+  EXPECT_EQ(Fetched(&client, request).value(), copy);
+}
+
 // Each attempt sends the same bytes again: only the furthest counts.
 TEST_F(CheckpointClientTest, ProgressIsWhatNoAttemptHadMoved) {
   FakeCoordinator coordinator;

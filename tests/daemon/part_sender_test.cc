@@ -27,14 +27,14 @@ class PartSenderTest : public testing::Test {
     options.watchdog = &watchdog_;
     return std::make_unique<PartSender>(&parts_, options, &health_);
   }
-  void Keep(int64_t step, bool whole = true) {
+  void Keep(int64_t step, bool whole = true, int stage = 1) {
     for (const char* file : {"weights.safetensors", "optimizer.safetensors", "state.json"}) {
       const std::string bytes = absl::StrCat(file, " of ", step);
       PutCheckpointHeader header;
       header.set_job_id("job");
       header.set_generation(7);
       header.set_step(step);
-      header.set_stage(1);
+      header.set_stage(stage);
       header.set_stages(2);
       header.set_file(file);
       header.set_file_bytes(static_cast<int64_t>(bytes.size()));
@@ -48,6 +48,8 @@ class PartSenderTest : public testing::Test {
     part.set_job_id("job");
     part.set_step(step);
     part.set_generation(generation);
+    part.set_stage(1);
+    part.set_stages(2);
     return part;
   }
   static bool Eventually(const std::function<bool()>& condition) {
@@ -65,6 +67,21 @@ class PartSenderTest : public testing::Test {
   Health health_;
   FakeCoordinator coordinator_;
 };
+
+// Of a checkpoint it keeps its own part and a copy of another daemon's: each is asked for by itself.
+TEST_F(PartSenderTest, PutsTheStageThatIsAskedFor) {
+  Keep(20);
+  Keep(20, true, 0);
+  const auto sender = Sender();
+  KeptPart copy = Part(20);
+  copy.set_stage(0);
+  sender->Ask(copy);
+  ASSERT_TRUE(Sent(3));
+  EXPECT_EQ(coordinator_.files().count("20/0/state.json"), 1u);
+  EXPECT_EQ(coordinator_.files().count("20/1/state.json"), 0u);
+  sender->Ask(Part(20));
+  EXPECT_TRUE(Sent(6));
+}
 
 TEST_F(PartSenderTest, PutsWhatIsAskedFor) {
   Keep(10);

@@ -76,6 +76,7 @@ class SessionRunnerTest : public testing::Test {
       if (session.plan.job().name() == "throws") throw std::runtime_error("out of paper");
       if (session.plan.job().name() == "unmakeable")
         return absl::InvalidArgumentError("no such model");
+      with_buddy_ = session.buddy != nullptr;
       return MakeFakeSession(std::move(session));
     };
     options.open_corpus = OpenFakeCorpus;
@@ -107,12 +108,52 @@ class SessionRunnerTest : public testing::Test {
   }
 
   std::string path_;
+  std::atomic<bool> with_buddy_{false};  // of the last session
   Watchdog watchdog_;
   Health health_;
   DialBoard board_;
   Observer observer_;
   std::unique_ptr<SessionRunner> runner_;
 };
+
+TEST_F(SessionRunnerTest, KeepsCopiesForTheGenerationThatItRuns) {
+  PutCheckpointHeader header;
+  header.set_job_id("job");
+  header.set_generation(3);
+  header.set_step(10);
+  header.set_stage(1);
+  header.set_stages(2);
+  header.set_file("state.json");
+  header.set_local(true);
+  const MemorySource part("{}");
+  const absl::Status idle = runner_->KeepCopy(header, part);
+  EXPECT_EQ(idle.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(idle.message().find("this daemon does not run it"), std::string::npos) << idle;
+  runner_->Start(MakePlan(3));
+  observer_.WaitFor(SessionEvent::RUNNING, 3);
+  EXPECT_TRUE(runner_->KeepCopy(header, part).ok());
+  header.set_generation(2);
+  EXPECT_EQ(runner_->KeepCopy(header, part).code(), absl::StatusCode::kFailedPrecondition);
+  Stop(false);
+  WaitIdle();
+}
+
+TEST_F(SessionRunnerTest, ASessionWithABuddySendsItCopies) {
+  Plan plan = MakePlan(1);
+  runner_->Start(plan);
+  observer_.WaitFor(SessionEvent::RUNNING, 1);
+  EXPECT_FALSE(with_buddy_);
+  plan.set_generation(2);
+  plan.mutable_job()->mutable_checkpoint()->set_local(1);
+  plan.add_ranks()->set_node_id("other");
+  plan.mutable_ranks(0)->set_buddy(2);
+  plan.mutable_ranks(1)->set_address("127.0.0.1:1");
+  runner_->Start(plan);
+  observer_.WaitFor(SessionEvent::RUNNING, 2);
+  EXPECT_TRUE(with_buddy_);
+  Stop(false);
+  WaitIdle();
+}
 
 TEST_F(SessionRunnerTest, RunsAndStopsGracefully) {
   EXPECT_EQ(runner_->running().job_id, "");

@@ -123,7 +123,7 @@ class Cluster:
             "recipe": {"steps": 20, "global_batch": 8, "micro_batch": 2, "learning_rate": 3e-3, "eval_samples": 8},
             "strategy": {"stages": 2},
             "compression": {"forward": "none", "backward": "none", "tied": "none"},  # exact, so that cuts compare
-            "checkpoint": {"every": 5},
+            "checkpoint": {"every": 5, "local": 0},  # what is lost is what was not stored
             "recovery": {"automatic": False},  # each test says what it wants
         }
         for path, value in changes.items():

@@ -75,6 +75,7 @@ JobSpec MakeJob(const WorldShape& s) {
   c->set_buffer_memory_bytes(s.buffer_memory_bytes);
   c->set_buffer_disk_bytes(s.buffer_disk_bytes);
   job.mutable_checkpoint()->set_every(s.checkpoint_every);
+  job.mutable_checkpoint()->set_local(s.local_every);
   FillDefaults(&job);
   return job;
 }
@@ -401,6 +402,7 @@ World::World(Plan plan, Options options) : plan_(std::move(plan)), o_(std::move(
     session.links = o_.links;
     session.checkpoints = o_.store;
     session.hold_last = o_.hold_last;
+    session.buddy = o_.buddy;
     session.codec_states = o_.codec_states;
     session.observer = observers_.back().get();
     session.corpus = ReadsData(plan_, i) ? o_.corpus : nullptr;

@@ -58,6 +58,7 @@ struct WorldShape {
   int64_t buffer_memory_bytes = 1 << 20;
   int64_t buffer_disk_bytes = 0;
   int64_t checkpoint_every = 0;
+  int64_t local_every = 0;
   int64_t eval_every = 0;
   int eval_samples = 5;
   uint64_t seed = 1;
@@ -146,6 +147,7 @@ class World {
   struct Options {
     LinkOpener* links = nullptr;   // the world's own hub if null
     MemoryStore* store = nullptr;  // the world's own if null
+    PartSink* buddy = nullptr;     // of all ranks
     CodecStateStore* codec_states = nullptr;
     const Corpus* corpus = nullptr;                   // a FakeCorpus if null
     StageFactory make_stage;                          // fakes if null

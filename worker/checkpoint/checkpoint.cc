@@ -117,7 +117,8 @@ CheckpointState StateOf(const SessionPlan& plan, int64_t step, int64_t skipped,
 }
 
 absl::StatusOr<CheckpointParts> KeepCheckpoint(const SessionPlan& plan, PartStore* store,
-                                               Stage* stage, const CheckpointState& state) {
+                                               Stage* stage, const CheckpointState& state,
+                                               bool local) {
   CheckpointParts parts;
   parts.step = state.step;
   PutCheckpointHeader header;
@@ -129,6 +130,7 @@ absl::StatusOr<CheckpointParts> KeepCheckpoint(const SessionPlan& plan, PartStor
   const int replica = plan.local() ? plan.mine().replica() : 0;
   header.set_replica(replica);
   header.set_replicas(PuttingReplicas(plan.plan()));
+  header.set_local(local);
   for (const PartSpec& spec : PartsOf(replica)) {
     ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> bytes, StageFile::Make(stage, spec.takes));
     if (bytes == nullptr) continue;

@@ -51,9 +51,10 @@ CheckpointState StateOf(const SessionPlan& plan, int64_t step, int64_t skipped,
 
 // The parts of everything that `stage` stores, as files that `store` keeps. Where one can't be
 // kept, `on_disk` says why, and that one and those after it are parts of the stage: without a
-// checksum, and to be read before its next step.
+// checksum, and to be read before its next step. `local`: they are kept on this host and not put.
 absl::StatusOr<CheckpointParts> KeepCheckpoint(const SessionPlan& plan, PartStore* store,
-                                               Stage* stage, const CheckpointState& state);
+                                               Stage* stage, const CheckpointState& state,
+                                               bool local);
 
 // Weights, and from step 1 on the optimiser's state, of checkpoint plan.start_step; where a phase
 // begins there, the weights that it starts with and no more. The result is the checkpoint's

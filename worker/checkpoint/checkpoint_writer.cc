@@ -41,7 +41,7 @@ class TimedSource : public ByteSource {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(const SessionPlan& plan, PartStore* store,
+CheckpointWriter::CheckpointWriter(const SessionPlan& plan, PartSink* store,
                                    SessionObserver* observer, CheckpointWriterOptions options)
     : plan_(plan), store_(store), observer_(observer), options_(options), thread_([this] {
         Run();
@@ -110,7 +110,8 @@ void CheckpointWriter::Run() {
 void CheckpointWriter::Store(CheckpointParts* parts) {
   const absl::Status status = PutAll(parts);
   if (!status.ok()) {
-    LogWarning("checkpoint ", parts->step, " of ", StageWords(plan_.plan(), plan_.rank()),
+    LogWarning(observer_ == nullptr ? "the copy of checkpoint " : "checkpoint ", parts->step,
+               " of ", StageWords(plan_.plan(), plan_.rank()),
                " was not stored: ", status.message());
   }
   MutexLock lock(&mutex_);
@@ -158,6 +159,7 @@ absl::Status CheckpointWriter::PutRest(CheckpointParts* parts, size_t* done) {
                                            parts->step, ", ", part.bytes->bytes(), " bytes"));
     }
   }
+  if (observer_ == nullptr) return absl::OkStatus();
   SessionEvent event;
   event.set_job_id(plan_.plan().job_id());
   event.set_generation(plan_.plan().generation());

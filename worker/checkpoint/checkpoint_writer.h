@@ -32,8 +32,8 @@ struct CheckpointWriterOptions {
 class CheckpointWriter {
  public:
   // `store` and `observer` outlive the writer. CHECKPOINTED is reported after the last Put of a
-  // checkpoint.
-  CheckpointWriter(const SessionPlan& plan, PartStore* store, SessionObserver* observer,
+  // checkpoint; null: to nobody, since what is put are copies.
+  CheckpointWriter(const SessionPlan& plan, PartSink* store, SessionObserver* observer,
                    CheckpointWriterOptions options = {});
   ~CheckpointWriter();  // waits for the call of the store that runs
 
@@ -57,7 +57,7 @@ class CheckpointWriter {
   bool Pause(std::chrono::steady_clock::time_point give_up);
 
   const SessionPlan& plan_;
-  PartStore* const store_;
+  PartSink* const store_;
   SessionObserver* const observer_;
   const CheckpointWriterOptions options_;
   BoundedQueue<CheckpointParts> queue_{1};

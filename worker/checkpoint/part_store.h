@@ -32,22 +32,28 @@ struct KeptFile {
 // Of several files each tensor is taken from the first one that has it.
 using FetchedFiles = std::vector<std::unique_ptr<ByteSource>>;
 
-// Every call ends by itself, when no byte of it has moved for long or the daemon ends: a session
-// waits for one that runs for as long as it takes.
-class PartStore {
+// Where the parts of a checkpoint are put. Every call ends by itself, as those of PartStore do.
+class PartSink {
  public:
-  virtual ~PartStore() = default;
-  // Writes a part of a checkpoint to this host's own disk, whole or not at all, before it is Put: a
-  // resume on the same hosts with the same cut then fetches nothing, and whoever puts it holds no
-  // memory. `header` names it: all but its checksum is set. `file` may be a TiedFile as well, which
-  // is not Put: what this stage holds of tensors that another one puts. Reads `part` on the
-  // caller's thread. ResourceExhausted, or what the system says: the disk does not take it.
-  virtual absl::StatusOr<KeptFile> Keep(const PutCheckpointHeader& header,
-                                        const ByteSource& part) = 0;
+  virtual ~PartSink() = default;
   // `file` is weights.safetensors, optimizer.safetensors or state.json; size and checksum are those
   // of `part`, which nobody hashes again on this host. Atomic: a part is there whole or not at all.
   // `part` is read on the caller's thread, anew at each attempt; an error of it ends the call.
   virtual absl::Status Put(const PutCheckpointHeader& header, const ByteSource& part) = 0;
+};
+
+// Every call ends by itself, when no byte of it has moved for long or the daemon ends: a session
+// waits for one that runs for as long as it takes.
+class PartStore : public PartSink {
+ public:
+  // Writes a part of a checkpoint to this host's own disk, whole or not at all, before it is Put: a
+  // resume on the same hosts with the same cut then fetches nothing, and whoever puts it holds no
+  // memory. `header` names it: all but its checksum is set. `file` may be a TiedFile as well, which
+  // is not Put: what this stage holds of tensors that another one puts. One of a local checkpoint
+  // survives the process, but need not survive a power cut. Reads `part` on the caller's thread.
+  // ResourceExhausted, or what the system says: the disk does not take it.
+  virtual absl::StatusOr<KeptFile> Keep(const PutCheckpointHeader& header,
+                                        const ByteSource& part) = 0;
   // Safetensors files with the tensors asked for (`what`: weights | optimizer), or the JSON of
   // state. They are on disk.
   virtual absl::StatusOr<FetchedFiles> Fetch(const FetchCheckpointRequest& request) = 0;

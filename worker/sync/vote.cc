@@ -11,6 +11,7 @@ Vote MergeVotes(const Vote& a, const Vote& b) {
   vote.set_stop(a.stop() || b.stop());
   vote.set_checkpoint(a.checkpoint() || b.checkpoint());
   vote.set_busy(a.busy() || b.busy());
+  vote.set_hold(a.hold() || b.hold());
   return vote;
 }
 
@@ -21,6 +22,7 @@ Vote CombineVote(const Vote* heard, const GradientNorm& norm, const StepRequests
   own.set_stop(requests.stop);
   own.set_checkpoint(requests.checkpoint);
   own.set_busy(requests.busy);
+  own.set_hold(requests.hold);
   return heard != nullptr ? MergeVotes(*heard, own) : own;
 }
 
@@ -36,10 +38,16 @@ Vote Decide(const Vote& all, bool checkpoint_due, bool last_step) {
   return decision;
 }
 
+Vote DecideLocal(Vote decision, bool due) {
+  decision.set_local(due && !decision.hold() && !decision.checkpoint() && !decision.stop());
+  return decision;
+}
+
 Vote DrainFirst(Vote decision) {
   decision.set_drain(decision.stop() || decision.checkpoint());
   decision.set_stop(false);
   decision.set_checkpoint(false);
+  decision.set_local(false);
   return decision;
 }
 

@@ -15,6 +15,7 @@ struct StepRequests {
   bool stop = false;
   bool checkpoint = false;
   bool busy = false;   // its last checkpoint is still being written
+  bool hold = false;   // it would rather not write a local checkpoint yet
   bool finite = true;  // false: it saw a non-finite loss
 };
 
@@ -33,6 +34,10 @@ absl::Duration PatienceWithStore(bool due, bool owed, absl::Duration step_timeou
 // since a step in which a rank was busy. A stop and the last step write a checkpoint whether or not
 // a rank is busy: everyone then waits for its own.
 Vote Decide(const Vote& all, bool checkpoint_due, bool last_step);
+
+// The rank that decides, with what it decided else. `due`: a local checkpoint is, by the job's
+// interval. It waits for nobody, and is left out where a checkpoint is written anyway.
+Vote DecideLocal(Vote decision, bool due);
 
 // Where steps overlap and passes of the next step are under way already: a stop or checkpoint comes
 // after that step, and says beforehand that it does.

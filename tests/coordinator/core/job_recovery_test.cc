@@ -26,6 +26,7 @@ class JobRecoveryTest : public ::testing::Test {
     spec.mutable_recipe()->set_steps(100);
     spec.mutable_recovery()->set_automatic(automatic);
     spec.mutable_recovery()->set_attempts(attempts);
+    spec.mutable_checkpoint()->set_local(local_);
     ASSERT_TRUE(jobs_.Add(kJob, 1, spec, false, 77).ok());
   }
   void Start(uint64_t generation, int64_t from, double s) {
@@ -121,11 +122,40 @@ class JobRecoveryTest : public ::testing::Test {
       after.OnEvent(absl::StrCat("n", stage), Event(stage, SessionEvent::FINISHED, 13), At(11));
     return after.Find(kJob)->status.state();
   }
+  // What a daemon told of its disk: its part of these steps.
+  void Keeps(int stage, const std::vector<int64_t>& steps) {
+    KeptParts all;
+    for (int64_t step : steps) {
+      KeptPart& part = *all.add_parts();
+      part.set_job_id(kJob);
+      part.set_step(step);
+      part.set_generation(Status().generation());
+      part.set_stage(stage);
+      part.set_stages(kStages);
+    }
+    jobs_.OnKept(absl::StrCat("n", stage), all);
+  }
+  // n1 is killed at step 12; 10 is stored, and 9 is what it had told last of its disk.
+  void LoseN1() {
+    Add();
+    Start(1, 0, 0);
+    Steps(0, 12, 1);
+    jobs_.OnCheckpoint(kJob, 10, At(2));
+    for (const char* id : {"n0", "n1"}) Beats(id, 1, 2);
+    Keeps(0, {8, 9});
+    Keeps(1, {8, 9});
+    jobs_.OnStreamGone("n1", At(3));
+    Fails(3);
+    Keeps(0, {11, 12});
+    Beats("n0", 0, 4);
+    jobs_.Tick(members_, At(4));
+  }
   const Job& Job_() { return *jobs_.Find(kJob); }
   const JobStatus& Status() { return Job_().status; }
   JobState State() { return Status().state(); }
   std::string Reason() { return Status().reason(); }
 
+  int64_t local_ = 0;  // checkpoint.local
   JobTable jobs_;
   Membership members_;
   uint64_t streams_ = 0;
@@ -300,6 +330,70 @@ TEST_F(JobRecoveryTest, WaitsForDaemonsThatAreThereToEnd) {
   members_.OnLeaving("n0", "SIGTERM");
   Beats("n0", 1, 9);
   EXPECT_FALSE(jobs_.WaitsForEnds(Job_(), members_, At(10))) << "it gets no job anyway";
+}
+
+// What was heard of n1's disk last was older than what lay there when it was killed: the job went
+// on from the stored checkpoint before it was back.
+TEST_F(JobRecoveryTest, ADaemonThatKeepsLocalCheckpointsHasTimeToTellOfThem) {
+  local_ = 1;
+  LoseN1();
+  EXPECT_THAT(Reason(), HasSubstr("a newer one may lie on the disk of name1, which has not told"));
+  EXPECT_TRUE(jobs_.WaitsForKept(Job_(), At(32)));
+  EXPECT_FALSE(jobs_.WaitsForKept(Job_(), At(33))) << "not for ever";
+  Keeps(1, {10, 11});  // killed before it kept 12
+  jobs_.LookAtKept(kJob);
+  EXPECT_EQ(Job_().kept_step, 11);
+  EXPECT_TRUE(jobs_.WaitsForKept(Job_(), At(33))) << "it is on its way";
+  EXPECT_THAT(Reason(), HasSubstr("checkpoint 11 lies on the disks of its daemons"));
+  jobs_.OnCheckpoint(kJob, 11, At(34));
+  EXPECT_THAT(Reason(),
+              HasSubstr("of step 11 (the 1 step after it is lost): it goes on from there"));
+}
+
+// A buddy has it: nobody waits for the daemon that was lost.
+TEST_F(JobRecoveryTest, TheCopyOfABuddyIsTakenAtOnce) {
+  local_ = 1;
+  LoseN1();
+  KeptParts all;
+  for (int stage : {0, 1}) {
+    KeptPart& part = *all.add_parts();
+    part.set_job_id(kJob);
+    part.set_step(11);
+    part.set_generation(1);
+    part.set_stage(stage);
+    part.set_stages(kStages);
+  }
+  KeptPart& own = *all.add_parts();  // of which the copy was under way
+  own = all.parts(0);
+  own.set_step(12);
+  jobs_.OnKept("n0", all);
+  const Commands asked = jobs_.Tick(members_, At(5));
+  ASSERT_THAT(asked, SizeIs(kStages));
+  for (int stage : {0, 1}) {
+    EXPECT_EQ(asked[stage].node_id, "n0");
+    EXPECT_EQ(asked[stage].message.put_kept().step(), 11);
+    EXPECT_EQ(asked[stage].message.put_kept().stage(), stage);
+  }
+  EXPECT_EQ(KeptWords(Job_()),
+            "the parts of checkpoint 11 lie on the disks of name0 and are on their way here: a "
+            "resume goes on from it once it is whole");
+  EXPECT_TRUE(jobs_.WaitsForKept(Job_(), At(6)));
+  jobs_.OnCheckpoint(kJob, 11, At(7));
+  jobs_.Tick(members_, At(7));
+  EXPECT_FALSE(jobs_.WaitsForKept(Job_(), At(7)));
+}
+
+TEST_F(JobRecoveryTest, NobodyWaitsForADiskWithoutLocalCheckpoints) {
+  LoseN1();
+  EXPECT_FALSE(jobs_.WaitsForKept(Job_(), At(5)));
+}
+
+TEST_F(JobRecoveryTest, NobodyWaitsForADiskWhereTheOthersHoldNothingLater) {
+  local_ = 1;
+  LoseN1();
+  Keeps(0, {9, 10});
+  jobs_.Tick(members_, At(5));
+  EXPECT_FALSE(jobs_.WaitsForKept(Job_(), At(5)));
 }
 
 TEST_F(JobRecoveryTest, AJobOfWhichNobodyIsHeardIsLeftToItsSessionsForAWhile) {

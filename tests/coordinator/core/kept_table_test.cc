@@ -57,8 +57,11 @@ TEST_F(KeptTableTest, OneReplicaKeepsTheParts) {
   // With local steps each has moments of its own.
   plan_.mutable_job()->mutable_strategy()->set_local_steps(5);
   EXPECT_THAT(kept_.Whole(plan_, 0), IsEmpty());
-  kept_.Told("c", Parts({Part(10, 0)}));
-  kept_.Told("d", Parts({Part(10, 1)}));
+  KeptPart c = Part(10, 0), d = Part(10, 1);
+  c.set_replica(1);
+  d.set_replica(1);
+  kept_.Told("c", Parts({c}));
+  kept_.Told("d", Parts({d}));
   EXPECT_THAT(kept_.Whole(plan_, 0), ElementsAre(10));
 }
 
@@ -84,8 +87,39 @@ TEST_F(KeptTableTest, PartsOfAnotherCutOrRunAreNone) {
     kept_.Told("b", Parts({other, other}));
     EXPECT_THAT(kept_.Whole(plan_, 0), IsEmpty()) << other.ShortDebugString();
   }
-  kept_.Told("c", Parts({Part(10, 1)}));
-  EXPECT_THAT(kept_.Whole(plan_, 0), IsEmpty()) << "c has no stage";
+}
+
+TEST_F(KeptTableTest, ABuddysCopyCountsAsThePart) {
+  kept_.Told("a", Parts({Part(10, 0), Part(10, 1)}));
+  EXPECT_THAT(kept_.Whole(plan_, 0), ElementsAre(10));
+  EXPECT_THAT(kept_.Holders(plan_, 1, 10), ElementsAre("a"));
+  EXPECT_FALSE(kept_.KeepsLater(plan_, 1, 0)) << "b itself has told of none";
+  kept_.Told("b", Parts({Part(10, 1), Part(11, 1)}));
+  kept_.Told("c", Parts({Part(11, 0)}));
+  EXPECT_THAT(kept_.Holders(plan_, 1, 10), ElementsAre("b", "a")) << "its own daemon first";
+  EXPECT_THAT(kept_.Whole(plan_, 0), ElementsAre(10, 11));
+  Membership members;  // that were listed, and are away
+  for (const char* id : {"b", "c"}) {
+    NodeInfo node;
+    node.set_id(id);
+    node.set_name(id);
+    node.set_address(absl::StrCat(id, ":1"));
+    members.Restore(node, false, absl::UnixEpoch());
+  }
+  isthmus::Register r;
+  r.mutable_node()->set_id("a");
+  r.mutable_node()->set_name("a");
+  r.mutable_node()->set_address("a:1");
+  r.set_instance("1");
+  const absl::Time now = absl::UnixEpoch() + absl::Seconds(1);
+  ASSERT_EQ(members.Register(r, 1, now, now).kind, RegisterDecision::kAccepted);
+  ASSERT_TRUE(members.OnHeartbeat("a", 1, Heartbeat(), now).ok());
+  kept_.Forget(members);
+  EXPECT_THAT(kept_.Whole(plan_, 0), ElementsAre(10, 11));
+  EXPECT_THAT(kept_.Whole(plan_, 0, /*reachable=*/true), ElementsAre(10));
+  EXPECT_THAT(kept_.Holders(plan_, 1, 10), ElementsAre("a", "b")) << "who can be asked first";
+  kept_.Told("b", Parts({Part(10, 1), Part(11, 1)}));  // it is back
+  EXPECT_THAT(kept_.Holders(plan_, 1, 10), ElementsAre("b", "a"));
 }
 
 TEST_F(KeptTableTest, UselessPartsAreNamedOnceForEachTimeTheyAreTold) {

@@ -66,6 +66,7 @@ inline JobSpec MakeJob(int layers = 6, int hidden = 256, int context = 128) {
   job.mutable_recipe()->set_micro_batch(4);
   job.mutable_recipe()->set_learning_rate(1e-3);
   job.mutable_recovery()->set_automatic(false);  // those who test it turn it on
+  job.mutable_checkpoint()->set_local(0);        // likewise
   FillDefaults(&job);
   return job;
 }

@@ -51,6 +51,52 @@ TEST_F(ServiceRecoveryTest, GoesOnOnWhoeverIsThereOnceItsDaemonsHaveEnded) {
   EXPECT_EQ(Status().recoveries(), 1);
 }
 
+// It goes on from what lies on the disks, though a spare could begin at once from less.
+TEST_F(ServiceRecoveryTest, AKilledDaemonThatComesBackCostsTheStepsSinceItsLocalCheckpoint) {
+  auto a = Daemon("a"), b = Daemon("b");
+  JobSpec job = Recovers();
+  job.mutable_checkpoint()->set_local(1);
+  const Plan plan = StartTwo(a.get(), b.get(), job);
+  auto spare = Daemon("c");
+  Steps(plan, 5, a.get(), b.get());
+  const auto kept = [&](int stage, int64_t first) {
+    KeptParts all;
+    for (int64_t step = first; step < first + 2; ++step) {
+      KeptPart& part = *all.add_parts();
+      part.set_job_id(plan.job_id());
+      part.set_step(step);
+      part.set_generation(plan.generation());
+      part.set_stage(stage);
+      part.set_stages(2);
+    }
+    return all;
+  };
+  DaemonMessage beat;
+  beat.mutable_heartbeat()->set_generation(plan.generation());
+  *beat.mutable_heartbeat()->mutable_kept() = kept(0, 4);
+  a->Send(beat);
+  ListCheckpointsRequest list;
+  list.set_job("bible");
+  EXPECT_EQ((Call<ListCheckpointsRequest, ListCheckpointsReply>(&Jobs::Stub::Checkpoints, list))
+                ->checkpoints_size(),
+            0);
+  b->Vanish();
+  a->Event(plan, SessionEvent::FAILED, 5, "link b0: the other end is gone");
+  a->SetGeneration(0);
+  EXPECT_TRUE(Eventually([&] {
+    return absl::StrContains(Status().reason(), "; waiting: what the disks of b hold is not known");
+  })) << Status().reason();
+  b = Daemon("b", [&](FakeDaemon::Options* o) {
+    o->instance = "again";
+    o->kept = kept(1, 3);
+  });
+  for (FakeDaemon* d : {a.get(), b.get()}) EXPECT_EQ(d->NextPutKept()->step(), 4);
+  EXPECT_TRUE(PutAll(plan, 4));
+  const Plan next = a->NextStart().value();
+  EXPECT_EQ(next.start_step(), 4);
+  EXPECT_EQ(b->NextStart()->generation(), next.generation());
+}
+
 TEST_F(ServiceRecoveryTest, ACoordinatorThatRestartsMeanwhileGoesOn) {
   auto a = Daemon("a"), b = Daemon("b");
   const Plan plan = StartTwo(a.get(), b.get(), Recovers());

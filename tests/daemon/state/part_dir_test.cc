@@ -241,13 +241,56 @@ TEST_F(PartDirTest, TheNewestGenerationOfAStepCounts) {
   EXPECT_EQ(dir.Parts("job", 10)[0].generation(), 12u);
 }
 
-TEST_F(PartDirTest, TheLastTwoStepsOfAJobStay) {
+TEST_F(PartDirTest, TheLastStepsOfAJobStay) {
   PartDir dir = Dir();
-  for (int64_t step : {5, 10, 15, 100}) ASSERT_TRUE(Keep(&dir, "job", step, 1, "abc").ok());
+  for (int64_t step : {4, 5, 10, 15, 100}) ASSERT_TRUE(Keep(&dir, "job", step, 1, "abc").ok());
+  EXPECT_TRUE(dir.Parts("job", 4).empty());
   EXPECT_TRUE(dir.Parts("job", 5).empty());
-  EXPECT_TRUE(dir.Parts("job", 10).empty());
+  EXPECT_EQ(dir.Parts("job", 10).size(), 1u);
   EXPECT_EQ(dir.Parts("job", 15).size(), 1u);
   EXPECT_EQ(dir.Parts("job", 100).size(), 1u);
+}
+
+// What it keeps for another daemon takes nothing from its own, nor the other way round.
+TEST_F(PartDirTest, CopiesOfOthersPartsHaveTheirOwnSteps) {
+  PartDir dir = Dir();
+  const auto copy = [&](int64_t step, uint64_t generation) {
+    PutCheckpointHeader header = Header("job", step, generation, "copy");
+    header.set_stage(2);
+    return Keep(&dir, header, "copy");
+  };
+  for (int64_t step = 1; step <= 6; ++step) ASSERT_TRUE(Keep(&dir, "job", step, 1, "own").ok());
+  for (int64_t step = 4; step <= 6; ++step) ASSERT_TRUE(copy(step, 1).ok());
+  ASSERT_TRUE(Keep(&dir, "job", 7, 1, "own").ok());
+  EXPECT_EQ(dir.Parts("job", 4).size(), 1u);
+  EXPECT_EQ(dir.Parts("job", 6).size(), 2u);
+  EXPECT_EQ(dir.Parts("job", 7).size(), 1u);
+  EXPECT_EQ(dir.Parts("job", 4)[0].stage(), 2);
+  // Of a later generation, all that is left of the one before are older steps.
+  for (int64_t step = 8; step <= 10; ++step) ASSERT_TRUE(Keep(&dir, "job", step, 2, "own").ok());
+  for (int64_t step = 1; step <= 7; ++step) EXPECT_TRUE(dir.Parts("job", step).empty()) << step;
+}
+
+TEST_F(PartDirTest, ACopyThatArrivedDamagedIsNotKept) {
+  PartDir dir = Dir();
+  const auto kept = dir.Keep(Header("job", 10, 4, "sent"), MemorySource("came"));
+  EXPECT_EQ(kept.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(dir.Parts("job", 10).empty());
+}
+
+TEST_F(PartDirTest, AStagesPartIsDisownedWithoutTheOther) {
+  PartDir dir = Dir();
+  for (int stage : {1, 2}) {
+    for (const char* file : {"weights.safetensors", "optimizer.safetensors", "state.json"}) {
+      PutCheckpointHeader header = Header("job", 10, 4, "abc", file);
+      header.set_stage(stage);
+      ASSERT_TRUE(Keep(&dir, header, "abc").ok());
+    }
+  }
+  ASSERT_EQ(dir.Whole().parts_size(), 2);
+  dir.Disown(dir.Whole().parts(0));
+  ASSERT_EQ(dir.Whole().parts_size(), 1);
+  EXPECT_EQ(dir.Whole().parts(0).stage(), 2);
 }
 
 TEST_F(PartDirTest, AResumeDropsWhatComesAfterIt) {

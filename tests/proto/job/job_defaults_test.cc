@@ -126,6 +126,13 @@ TEST(JobDefaults, EachBadFieldIsNamed) {
        "compression.evaluation"},
       {[](JobSpec* j) { j->mutable_compression()->set_backward("kept"); }, "compression.backward"},
       {[](JobSpec* j) { j->mutable_checkpoint()->set_keep(0); }, "checkpoint.keep"},
+      {[](JobSpec* j) { j->mutable_checkpoint()->set_local(-2); }, "checkpoint.local"},
+      {[](JobSpec* j) { j->mutable_checkpoint()->set_buddies(2); }, "checkpoint.buddies"},
+      {[](JobSpec* j) {
+         j->mutable_checkpoint()->set_local(0);
+         j->mutable_checkpoint()->set_buddies(1);
+       },
+       "checkpoint.buddies"},
       {[](JobSpec* j) { j->mutable_recovery()->set_attempts(0); }, "recovery.attempts"},
       {[](JobSpec* j) { j->mutable_compression()->set_backward_when("drain"); },
        "compression.backward_when"},

@@ -70,7 +70,7 @@ TEST(KeepCheckpoint, IsAListOfFiles) {
     const auto stage = FakeStages()(plan->plan(), rank).value();
     MemoryStore store;
     const CheckpointParts parts =
-        KeepCheckpoint(*plan, &store, stage.get(), StateOf(*plan, 5, 0, {})).value();
+        KeepCheckpoint(*plan, &store, stage.get(), StateOf(*plan, 5, 0, {}), false).value();
     EXPECT_TRUE(parts.on_disk.ok());
     std::vector<std::string> put, kept;
     for (const CheckpointPart& part : parts.parts) {
@@ -102,7 +102,7 @@ TEST(KeepCheckpoint, WithoutADiskThePartsAreReadFromTheStage) {
   MemoryStore store;
   store.set_keep_error(absl::ResourceExhaustedError("there is room for 0 bytes"));
   const CheckpointParts parts =
-      KeepCheckpoint(*plan, &store, stage.get(), StateOf(*plan, 5, 0, {})).value();
+      KeepCheckpoint(*plan, &store, stage.get(), StateOf(*plan, 5, 0, {}), false).value();
   EXPECT_EQ(parts.on_disk.message(), "there is room for 0 bytes");
   std::vector<std::string> put;
   for (const CheckpointPart& part : parts.parts) {
@@ -135,7 +135,8 @@ TEST(LoadCheckpoint, APhaseBeginsWithWeightsAlone) {
     const auto plan = SessionPlan::Make(MakePlan(shape), i).value();
     const auto stage = FakeStages()(plan->plan(), i).value();
     CheckpointWriter writer(*plan, &store, &observer);
-    writer.Save(KeepCheckpoint(*plan, &store, stage.get(), StateOf(*plan, 3, 1, {})).value());
+    writer.Save(
+        KeepCheckpoint(*plan, &store, stage.get(), StateOf(*plan, 3, 1, {}), false).value());
     EXPECT_TRUE(writer.WaitIdle(absl::Seconds(60)));
   }
   const auto load = [&](int64_t start) {
@@ -162,7 +163,8 @@ TEST(LoadCheckpoint, TakesWhatTheStageNames) {
     const auto plan = SessionPlan::Make(MakePlan(shape), i).value();
     const auto stage = FakeStages()(plan->plan(), i).value();
     CheckpointWriter writer(*plan, &store, &observer);
-    writer.Save(KeepCheckpoint(*plan, &store, stage.get(), StateOf(*plan, 3, 1, {})).value());
+    writer.Save(
+        KeepCheckpoint(*plan, &store, stage.get(), StateOf(*plan, 3, 1, {}), false).value());
     EXPECT_TRUE(writer.WaitIdle(absl::Seconds(60)));
   }
   shape.stages = 1;

@@ -24,7 +24,7 @@ std::unique_ptr<Stage>& TheStage() {
 }
 
 CheckpointParts PartsAt(const SessionPlan& plan, int64_t step, MemoryStore* store) {
-  return KeepCheckpoint(plan, store, TheStage().get(), StateOf(plan, step, 0, {})).value();
+  return KeepCheckpoint(plan, store, TheStage().get(), StateOf(plan, step, 0, {}), false).value();
 }
 
 TEST(CheckpointWriter, PutsAllPartsThenTells) {

@@ -63,6 +63,23 @@ TEST(Decide, CheckpointsWhenDueUnlessBusyAndAlwaysAtTheEnd) {
   EXPECT_TRUE(Decide(all, false, false).checkpoint());
 }
 
+TEST(DecideLocal, WaitsForWhoeverHoldsItAndForNobodysStore) {
+  StepRequests nothing, hold;
+  hold.hold = true;
+  Vote all = CombineVote(nullptr, Norm(1), nothing);
+  EXPECT_TRUE(DecideLocal(Decide(all, false, false), true).local());
+  EXPECT_FALSE(DecideLocal(Decide(all, false, false), false).local());
+  EXPECT_FALSE(DecideLocal(Decide(all, true, false), true).local()) << "it is stored anyway";
+  EXPECT_FALSE(DecideLocal(Decide(all, false, true), true).local());
+  all.set_busy(true);
+  EXPECT_TRUE(DecideLocal(Decide(all, true, false), true).local()) << "the stored one is owed";
+  all = CombineVote(&all, Norm(1), hold);
+  EXPECT_FALSE(DecideLocal(Decide(all, false, false), true).local());
+  all.set_hold(false);
+  EXPECT_FALSE(DrainFirst(DecideLocal(Decide(all, false, false), true)).local())
+      << "passes of the next step are under way";
+}
+
 TEST(PatienceWithStore, OnlyTheStepWhereACheckpointFallsDueWaits) {
   const absl::Duration timeout = absl::Seconds(40);
   EXPECT_EQ(PatienceWithStore(true, false, timeout), absl::Seconds(10));
