@@ -366,6 +366,7 @@ void Daemon::MeasureLinks(const ProbeRequestList& request) {
   const absl::Duration asked = absl::Milliseconds(request.max_seconds_per_peer_ms());
   if (asked > absl::ZeroDuration()) options.budget = std::min(asked, kMaxProbeBudget);
   options.both_ways = request.both_ways();
+  options.several = runner_->idle();  // beside a session a look must do
   if (request.max_bytes_per_peer() > 0) options.max_bytes = request.max_bytes_per_peer();
   DaemonMessage message;
   ProbeResult* told = message.mutable_probe_result();

@@ -19,7 +19,15 @@ struct Meter {
   std::atomic<int64_t> buffer_memory_bytes{0};
   std::atomic<int64_t> buffer_disk_bytes{0};
   std::atomic<int64_t> late_buffer_reads{0};
+  std::atomic<int64_t> trains{0};  // received, see Frame
+  std::atomic<int64_t> train_bytes{0};
+  std::atomic<int64_t> train_ns{0};
 
+  void AddTrain(int64_t bytes, std::chrono::nanoseconds time) {
+    trains += bytes > 0;
+    train_bytes += bytes;
+    train_ns += time.count();
+  }
   void Publish(const compress::CodecStats& stats) {
     key_frames = stats.key_frame_samples;
     buffer_memory_bytes = stats.buffer_memory_bytes;
@@ -35,6 +43,9 @@ struct Reading {
   int64_t wire_bytes = 0;
   int64_t key_frames = 0;
   int64_t late_buffer_reads = 0;
+  int64_t trains = 0;
+  int64_t train_bytes = 0;
+  int64_t train_ns = 0;
 
   Reading() = default;
   explicit Reading(const Meter& m)
@@ -42,7 +53,10 @@ struct Reading {
         raw_bytes(m.raw_bytes),
         wire_bytes(m.wire_bytes),
         key_frames(m.key_frames),
-        late_buffer_reads(m.late_buffer_reads) {}
+        late_buffer_reads(m.late_buffer_reads),
+        trains(m.trains),
+        train_bytes(m.train_bytes),
+        train_ns(m.train_ns) {}
   // Adds what came between two readings.
   void Add(const Reading& now, const Reading& before) {
     codec_ns += now.codec_ns - before.codec_ns;
@@ -50,6 +64,9 @@ struct Reading {
     wire_bytes += now.wire_bytes - before.wire_bytes;
     key_frames += now.key_frames - before.key_frames;
     late_buffer_reads += now.late_buffer_reads - before.late_buffer_reads;
+    trains += now.trains - before.trains;
+    train_bytes += now.train_bytes - before.train_bytes;
+    train_ns += now.train_ns - before.train_ns;
   }
 };
 

@@ -53,6 +53,9 @@ void StepRecorder::Finish(StepRecord record) {
     bytes->set_link_id(line.out->link_plan().id());
     bytes->set_forward(line.out->up());
     bytes->set_late_buffer_reads_in(in.late_buffer_reads);
+    bytes->set_train_frames_in(in.trains);
+    bytes->set_train_bytes_in(in.train_bytes);
+    bytes->set_train_s_in(1e-9 * static_cast<double>(in.train_ns));
     pending.frames.push_back(line.out->frames_pushed());
   }
   pending.record = std::move(record);

@@ -169,6 +169,8 @@ Commands JobTable::TellAll(const Job& job, bool graceful, const std::string& rea
 Commands JobTable::Fail(Job* job, FailureCause cause, const std::string& reason,
                         const std::string& except_node, absl::Time now, bool out_of_touch) {
   Commands out = TellAll(*job, false, reason, except_node);
+  job->moving = false;  // it is an interruption now
+  job->left_at.reset();
   std::string words = reason;
   for (int s = 0; s < job->plan.ranks_size();
        ++s) {  // a daemon that just vanished is the likelier cause

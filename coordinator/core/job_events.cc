@@ -128,7 +128,7 @@ Commands JobTable::OnEvent(const std::string& node_id, const SessionEvent& event
 }
 
 absl::Status JobTable::OnStep(const std::string& node_id, const StepRecord& record, absl::Time now,
-                              int64_t unix_ms) {
+                              int64_t unix_ms, std::vector<LinkLook>* looks) {
   Job* job = Current(record.job_id(), record.generation());
   if (job == nullptr)
     return absl::NotFoundError(absl::StrCat("step record of job '", record.job_id().substr(0, 80),
@@ -150,7 +150,10 @@ absl::Status JobTable::OnStep(const std::string& node_id, const StepRecord& reco
   }
   ASSIGN_OR_RETURN(std::optional<MergedStep> merged, job->merger.Add(record));
   if (!merged.has_value()) return absl::OkStatus();
+  std::vector<LinkLook> seen = job->watch.OnStep(merged->stages, merged->record.step_s());
+  if (looks != nullptr && job->spec.recovery().follow()) *looks = std::move(seen);
   KeepRecord(job, *std::move(merged), unix_ms);
+  EndMove(job, now);
   if (job->ended() || job->recovering) Reword(job);  // more steps were made than it says
   CheckOverdue(job, job->recent.back().record.step_s(), now);
   Touch(job);
@@ -285,6 +288,8 @@ Commands JobTable::Tick(const Membership& members, absl::Time now) {
   Commands out;
   kept_.Forget(members);
   for (auto& [id, job] : jobs_) {
+    if (job.moving && job.recovering && now - job.failed_at.value_or(now) >= options_.recovery_ends)
+      job.moving = false;  // it waits for something: it is an interruption now
     Append(&out, job.active() ? TickJob(&job, members, now) : TickKept(&job, members, now));
     if (job.status.out_of_touch() && !job.recovering && job.failed_at.has_value() &&
         now - *job.failed_at >= options_.abandon)

@@ -34,7 +34,8 @@ bool MayRecover(const Job& job) {
 void JobTable::Interrupt(Job* job, JobState state, const std::string& because, absl::Time now,
                          const FailureCause& cause) {
   const bool cured = cause.kind() != FailureCause::DATA_DIFFERS;  // by time, or by other daemons
-  if (!cured || !MayRecover(*job)) {
+  const bool moving = job->moving;
+  if (!moving && (!cured || !MayRecover(*job))) {
     const RecoverySpec& recovery = job->spec.recovery();
     const bool often = recovery.automatic() && job->interruptions > 0 && cured;
     SetEnd(job, state,
@@ -47,11 +48,15 @@ void JobTable::Interrupt(Job* job, JobState state, const std::string& because, a
   }
   SetEnd(job, state, because, now, cause);
   job->failed_at = now;
-  job->not_before = now + job->interruptions * job->interruptions * options_.recovery_pause;
-  ++job->interruptions;
+  job->not_before = now;
+  if (!moving) {
+    job->not_before += job->interruptions * job->interruptions * options_.recovery_pause;
+    ++job->interruptions;
+  }
   job->status.set_state(JOB_PENDING);
   job->ended_at.reset();
   job->recovering = job->wait_for_nodes = true;
+  job->moving = moving;
   job->step_asked = false;
   job->accepts_changes = job->accepted && job->status.checkpoint_step() == job->plan.start_step();
   Reword(job);
@@ -80,7 +85,7 @@ void JobTable::NotStored(const std::string& id, const std::string& why, bool ask
 
 void JobTable::BeginGeneration(Job* job) {
   if (!job->recovering) job->interruptions = 0;
-  if (job->recovering) job->status.set_recoveries(job->status.recoveries() + 1);
+  if (job->recovering && !job->moving) job->status.set_recoveries(job->status.recoveries() + 1);
   job->not_before = absl::InfinitePast();
   job->wait_for_nodes = job->step_asked = job->accepts_changes = false;
   job->accepted = job->restored = false;

@@ -110,7 +110,7 @@ const Job* JobTable::JobOn(const std::string& node_id) const {
 std::set<std::string> JobTable::Working() const {
   std::set<std::string> ids;
   for (const auto& [id, job] : jobs_) {
-    if (!job.active()) continue;
+    if (!job.active() && !job.moving) continue;
     for (const RankPlan& stage : job.plan.ranks()) ids.insert(stage.node_id());
   }
   return ids;
@@ -201,6 +201,7 @@ void JobTable::SetState(Job* job, JobState state, const std::string& reason, abs
   job->status.set_state(state);
   job->status.set_reason(reason.substr(0, kMaxReasonBytes));
   if (state != JOB_STOPPING) job->because.clear();  // there it is why it leaves
+  if (state != JOB_STOPPING) job->moving = false;
   if (state != JOB_PENDING) {
     job->recovering = false;
     job->recovery_waits.clear();
@@ -334,6 +335,9 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   BeginGeneration(job);
   job->stages.assign(plan.ranks_size(), StageState());
   job->merger = RecordMerger(plan.generation(), plan.ranks_size(), plan.start_step());
+  job->watch = LinkWatch(plan);
+  job->news.clear();
+  job->started_at = now;
   job->failed_at.reset();
   job->progressed = now;
   job->kept_step = job->failed_checkpoint = -1;
@@ -371,6 +375,7 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
 
 void JobTable::Restore(Job job, int64_t stored_step, int64_t next_record_step, absl::Time now) {
   job.stages.assign(job.plan.ranks_size(), StageState());
+  job.watch = LinkWatch(job.plan);
   job.merger = RecordMerger(job.status.generation(), job.plan.ranks_size(), next_record_step);
   if (job.active()) {
     for (StageState& stage : job.stages) {
@@ -407,6 +412,7 @@ void JobTable::MaybeRun(Job* job, absl::Time now) {
   int ready = 0;
   for (const StageState& s : job->stages) ready += s.prepared;
   if (ready == static_cast<int>(job->stages.size())) {
+    job->start_took = now - job->started_at;
     SetState(job, JOB_RUNNING, "", now);
   } else {
     SetState(job, JOB_STARTING,
@@ -446,7 +452,8 @@ absl::StatusOr<Commands> JobTable::Stop(const std::string& id, bool at_once, abs
     return out;
   }
   if (job->status.state() == JOB_STOPPING) {
-    job->leaving.clear();  // it does not go on without the daemon that leaves
+    job->leaving.clear();  // it does not go on without the daemon that leaves, or with a new plan
+    job->moving = false;
     job->because.clear();
     Touch(job);
     return Commands();

@@ -32,6 +32,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "coordinator/core/kept_table.h"
+#include "coordinator/core/link_watch.h"
+#include "coordinator/core/measured_links.h"
 #include "coordinator/core/membership.h"
 #include "coordinator/core/records.h"
 #include "proto/control.pb.h"
@@ -68,6 +70,9 @@ struct JobOptions {
       absl::Seconds(30);  // a daemon that keeps a part of a newer checkpoint comes back within
   absl::Duration recovery_attention =
       absl::Minutes(5);  // one that waits is held up to people after
+  // recovery.follow: between two moves so many times what the last one took, and this at least.
+  double follow_rest = 10;
+  absl::Duration follow_pause = absl::Seconds(30);
   // Nobody of a job was heard: its daemons may train on. It goes on without them after.
   absl::Duration abandon = absl::Minutes(10);
 };
@@ -156,6 +161,15 @@ struct Job {
   std::string stop_reason;   // STOPPING: as its daemons are told
   std::string leaving;       // STOPPING because of a daemon that ends: in words ...
   std::string leaving_node;  // ... and its id
+  // recovery.follow, not stored: see job_follow.cc.
+  LinkWatch watch;             // of its generation
+  std::vector<LinkNews> news;  // of its links, since its plan was last looked at
+  bool moving = false;         // it ends its generation, or has ended it, to take a new plan
+  std::optional<absl::Time>
+      left_at;  // it moves since then, until its first step under the new plan
+  absl::Time follow_after = absl::InfinitePast();  // its plan is looked at again, at the earliest
+  absl::Time started_at;
+  absl::Duration start_took, move_took;  // of the last one, without steps; zero: not known
   std::deque<NumberedRecord> recent;
   uint64_t last_record = 0;  // number of the last one in `recent`
   uint64_t version = 0;      // grows with every change
@@ -209,6 +223,9 @@ std::string WithoutAges(absl::string_view reason);
 // Whether it goes on by itself after another interruption.
 bool MayRecover(const Job& job);
 
+// The median of its last steps under this plan; 0: there is none.
+double RecentStepSeconds(const Job& job);
+
 // Of an active job: a line for each daemon that has not been heard for longer than `patience`.
 std::vector<std::string> GoneWarnings(const Job& job, absl::Duration patience, absl::Time now);
 
@@ -259,8 +276,9 @@ class JobTable {
   void PhaseFailed(const std::string& id, const std::string& why, absl::Time now);
 
   Commands OnEvent(const std::string& node_id, const SessionEvent& event, absl::Time now);
+  // `looks`: at the links of the job, of which a window ended with this step; null: nowhere.
   absl::Status OnStep(const std::string& node_id, const StepRecord& record, absl::Time now,
-                      int64_t unix_ms);
+                      int64_t unix_ms, std::vector<LinkLook>* looks = nullptr);
   Commands OnRegistered(const std::string& node_id, const isthmus::Register& request,
                         bool restarted, absl::Time now);
   Commands OnStreamGone(const std::string& node_id, absl::Time now);
@@ -290,6 +308,18 @@ class JobTable {
   Commands OnLeaving(const std::string& node_id, const Leaving& leaving, absl::Time now);
   Commands OnDrained(const std::string& node_id, absl::Time now);  // the same; it stays there
 
+  // ---- recovery.follow ----
+  // The directions of the links that running jobs follow.
+  std::set<MeasuredLinks::Pair> FollowedLinks() const;
+  void OnLinkNews(const LinkNews& news);  // its jobs' plans are to be looked at
+  // Its links have changed, and nothing keeps it from taking a new plan now.
+  bool MayMove(const Job& job, absl::Time now) const;
+  // What its links were seen to do, in words.
+  static std::string NewsWords(const Job& job);
+  // Its plan was looked at: `words` say what was decided and why. `moves`: it ends its generation in
+  // good order and goes on with a new plan.
+  Commands Followed(const std::string& id, const std::string& words, bool moves, absl::Time now);
+
   // Graceful, or `at_once`. FailedPrecondition: it has ended already.
   absl::StatusOr<Commands> Stop(const std::string& id, bool at_once, absl::Time now);
 
@@ -310,7 +340,7 @@ class JobTable {
   // By id, or the newest of that name.
   const Job* Find(const std::string& id_or_name) const;
   const Job* JobOn(const std::string& node_id) const;  // the active job that uses the daemon
-  std::set<std::string> Working() const;               // the daemons of all active jobs
+  std::set<std::string> Working() const;  // the daemons of all jobs that are active or move
   // PAUSED or FAILED, the newest of its name, and for no longer than JobOptions.attention: somebody
   // should look at it. A resume, a newer job of the name or its removal settles it.
   bool WantsAttention(const Job& job, absl::Time now) const;
@@ -370,6 +400,7 @@ class JobTable {
   static void RestoreBecause(Job* job);
   static void RestoreRecovery(Job* job, absl::Time now);
   static void BeginGeneration(Job* job);
+  void EndMove(Job* job, absl::Time now) const;
   void SetEnd(Job* job, JobState state, const std::string& because, absl::Time now,
               const FailureCause& cause = {});
   // The user stops one whose generation has ended. What its daemons told of their disks stays known.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,9 @@ constexpr int kMaxLinksInResult = 1024;
 constexpr size_t kMaxErrorBytes = 500;
 constexpr int64_t kMostProbeBytes = int64_t{1} << 30;  // of one measurement: more is an error
 constexpr double kMeanOver = 16;                       // measurements
+// Of a round beside a job: what the link carried in this time when it was idle, within bounds.
+constexpr double kBesideSeconds = 0.2;
+constexpr int64_t kMostBesideBytes = 4 << 20;
 
 }  // namespace
 
@@ -99,10 +103,11 @@ void MeasuredLinks::EndLate(absl::Time now) {
       ++it;
       continue;
     }
-    PutError(it->first,
-             absl::StrCat("no answer of the measuring daemon within ",
-                          DurationWords(options_.probe_budget + options_.answer_margin)),
-             now);
+    if (!it->second.beside)
+      PutError(it->first,
+               absl::StrCat("no answer of the measuring daemon within ",
+                            DurationWords(options_.probe_budget + options_.answer_margin)),
+               now);
     it = under_way_.erase(it);
   }
 }
@@ -143,7 +148,7 @@ std::optional<ProbeTask> MeasuredLinks::Next(const Membership& members,
       const bool over = after > static_cast<double>(options_.day_bytes);
       if (over && urgency == kAgain) continue;
       most = urgency;
-      task = {from, to, false, over ? options_.lean_bytes : 0};
+      task = {from, to, false, over ? options_.lean_bytes : 0, options_.probe_budget};
     }
     if (most == kNever) break;
   }
@@ -157,6 +162,74 @@ std::optional<ProbeTask> MeasuredLinks::Next(const Membership& members,
                                             task.both_ways};
   return task;
 }
+
+double MeasuredLinks::RateOf(const Pair& pair) const {
+  const auto it = links_.find(pair);
+  return it == links_.end() ? 0 : it->second.link.rate_bits_per_s();
+}
+
+std::optional<ProbeTask> MeasuredLinks::NextBeside(const Membership& members,
+                                                   const std::set<Pair>& used, absl::Time now) {
+  EndLate(now);
+  for (const Pair& pair : used) {
+    const auto it = links_.find(pair);
+    if (it == links_.end() || it->second.link.rate_bits_per_s() <= 0) continue;
+    Entry& entry = it->second;
+    const bool slower = entry.link.rate_bits_per_s() < kCarriesLess * entry.measured_bits_per_s;
+    const absl::Duration wait = slower ? options_.beside_slower : options_.beside_every;
+    if (now - std::max(entry.looked, entry.measured) < wait) continue;
+    // Who dials measures.
+    const bool peer_dials = !entry.link.error().empty();
+    const Pair ask = peer_dials ? Pair{pair.second, pair.first} : pair;
+    const Member *from = members.Find(ask.first), *to = members.Find(ask.second);
+    if (from == nullptr || to == nullptr || !from->alive() || !to->alive()) continue;
+    if (Measures(pair.first) || Measures(pair.second)) continue;
+    ProbeTask task{ask.first, ask.second, peer_dials, 0, options_.beside_budget};
+    task.max_bytes =
+        std::clamp<int64_t>(static_cast<int64_t>(entry.measured_bits_per_s / 8 * kBesideSeconds),
+                            options_.lean_bytes, kMostBesideBytes);
+    if (std::max(SpentBy(ask.first, now), SpentBy(ask.second, now)) + 2 * task.max_bytes >
+        options_.day_bytes)
+      continue;
+    entry.looked = now;
+    under_way_[ask] = {now + task.budget + options_.answer_margin, task.both_ways, true};
+    return task;
+  }
+  return std::nullopt;
+}
+
+void MeasuredLinks::SetRate(const Pair& pair, Entry* entry, double bits_per_s) {
+  const double before = entry->link.rate_bits_per_s();
+  if (std::abs(bits_per_s - before) < kSameRate * before) return;
+  entry->link.set_rate_bits_per_s(bits_per_s);
+  entry->stale = true;  // measured again once no job runs there
+  changed_[pair] = true;
+  news_.push_back({pair.first, pair.second, before, bits_per_s, entry->measured_bits_per_s});
+}
+
+void MeasuredLinks::Carries(const Pair& pair, double bits_per_s, absl::Time now) {
+  const auto it = links_.find(pair);
+  if (it == links_.end() || it->second.link.rate_bits_per_s() <= 0 || bits_per_s <= 0) return;
+  Entry& entry = it->second;
+  entry.looked = now;
+  SetRate(pair, &entry,
+          std::min(bits_per_s, std::max(entry.measured_bits_per_s, entry.link.rate_bits_per_s())));
+}
+
+// It shared the line with a job: it shows what the link carries at least.
+void MeasuredLinks::PutBeside(const LinkMeasurement& link) {
+  const Pair pair{link.from_id(), link.to_id()};
+  const auto it = links_.find(pair);
+  if (it == links_.end() || link.rate_bits_per_s() <= 0) return;
+  Entry& entry = it->second;
+  const double shown = link.rate_bits_per_s();
+  if (shown < kCarriesMore * entry.link.rate_bits_per_s()) return;
+  const bool as_measured = shown >= kCarriesLess * entry.measured_bits_per_s;
+  entry.measured_bits_per_s = std::max(entry.measured_bits_per_s, shown);
+  SetRate(pair, &entry, as_measured ? entry.measured_bits_per_s : shown);
+}
+
+std::vector<LinkNews> MeasuredLinks::TakeNews() { return std::exchange(news_, {}); }
 
 absl::Status MeasuredLinks::OnResult(const std::string& node_id, const ProbeResult& result,
                                      absl::Time now) {
@@ -179,27 +252,39 @@ absl::Status MeasuredLinks::OnResult(const std::string& node_id, const ProbeResu
     }
   }
   const bool told = result.bytes() > 0 && result.bytes() < kMostProbeBytes;
-  if (told) mean_bytes_ += (static_cast<double>(result.bytes()) - mean_bytes_) / kMeanOver;
+  const bool small = std::any_of(under_way_.begin(), under_way_.end(), [&](const auto& at) {
+    return at.first.first == node_id && at.second.beside;
+  });
+  if (told && !small)
+    mean_bytes_ += (static_cast<double>(result.bytes()) - mean_bytes_) / kMeanOver;
   for (const LinkMeasurement& l : result.links()) {
     if (l.from_id() == node_id) continue;
     auto asked = under_way_.find({node_id, l.from_id()});
-    if (asked != under_way_.end() && asked->second.both_ways && l.error().empty()) PutFromPeer(l);
+    if (asked == under_way_.end() || !asked->second.both_ways || !l.error().empty()) continue;
+    asked->second.beside ? PutBeside(l) : PutFromPeer(l);
   }
   for (const LinkMeasurement& l : result.links()) {
     if (l.to_id() == node_id) continue;
     const Pair pair{l.from_id(), l.to_id()};
-    const bool asked = under_way_.erase(pair) > 0;
+    const auto at = under_way_.find(pair);
+    const bool asked = at != under_way_.end(), beside = asked && at->second.beside;
+    if (asked) under_way_.erase(at);
     for (const std::string& id : {pair.first, pair.second})
       Spend(id, told ? result.bytes() : static_cast<int64_t>(mean_bytes_), now);
     // Unasked: kept only if it was never measured, so that a daemon can't rewrite the table.
-    if (asked || links_.count(pair) == 0) Put(l, now);
+    if (beside) {
+      if (l.error().empty()) PutBeside(l);
+    } else if (asked || links_.count(pair) == 0) {
+      Put(l, now);
+    }
   }
   for (auto it = under_way_.begin(); it != under_way_.end();) {
     if (it->first.first != node_id) {
       ++it;
       continue;
     }
-    PutError(it->first, "the measuring daemon did not answer for this pair", now);
+    if (!it->second.beside)
+      PutError(it->first, "the measuring daemon did not answer for this pair", now);
     it = under_way_.erase(it);
   }
   return absl::OkStatus();
@@ -209,9 +294,13 @@ void MeasuredLinks::Put(const LinkMeasurement& link, absl::Time now) {
   const Pair pair{link.from_id(), link.to_id()};
   Entry& entry = links_[pair];
   const LinkMeasurement before = entry.link;
+  const double measured = entry.measured_bits_per_s;
   const bool asked_peer = entry.asked_peer && !link.error().empty();
-  entry = {link, now};
+  entry = Entry();
+  entry.link = link;
+  entry.measured = now;
   entry.asked_peer = asked_peer;
+  entry.measured_bits_per_s = link.error().empty() ? link.rate_bits_per_s() : measured;
   if (!link.error().empty()) {
     entry.link.set_error(link.error().substr(0, kMaxErrorBytes));
     // It still can't be dialled: what the other end measured stays true.
@@ -228,6 +317,7 @@ void MeasuredLinks::PutFromPeer(const LinkMeasurement& link) {
   it->second.link.set_rate_bits_per_s(link.rate_bits_per_s());
   it->second.link.set_round_trip_s(link.round_trip_s());
   it->second.link.set_connections(link.connections());
+  it->second.measured_bits_per_s = link.rate_bits_per_s();
   changed_[it->first] = true;
 }
 
@@ -240,8 +330,11 @@ void MeasuredLinks::PutError(const Pair& pair, const std::string& error, absl::T
 }
 
 void MeasuredLinks::Restore(const LinkMeasurement& link, absl::Time now) {
-  if (link.error().empty())
-    links_[{link.from_id(), link.to_id()}] = {link, now - options_.keep_on_rejoin};
+  if (!link.error().empty()) return;
+  Entry& entry = links_[{link.from_id(), link.to_id()}];
+  entry.link = link;
+  entry.measured = now - options_.keep_on_rejoin;
+  entry.measured_bits_per_s = link.rate_bits_per_s();
 }
 
 bool MeasuredLinks::Measures(const std::string& node_id) const {

@@ -7,6 +7,10 @@
 // while that grows with the number of daemons; after `retry_after` if it could not be reached.
 // Where one of the two can't dial, the other one measures both ways.
 //
+// While a job runs its own frames tell of links that carry less (Carries), and a small measurement
+// beside it now and then shows when they carry more again (NextBeside): it shares the line with the
+// job, so it only ever raises a rate.
+//
 // Thread: one owner. Bounds: a pair of two listed daemons has one entry;
 // MeasuredLinksOptions.day_bytes.
 #ifndef ISTHMUS_COORDINATOR_CORE_MEASURED_LINKS_H_
@@ -39,13 +43,31 @@ struct MeasuredLinksOptions {
   // again, and pairs that were never measured with rounds of lean_bytes at most.
   int64_t day_bytes = int64_t{1} << 30;
   int64_t lean_bytes = 256 << 10;
+  // Beside a running job: at most a second of the link each time, of one that carries less than was
+  // measured after the first of these, of any other one after the second.
+  absl::Duration beside_budget = absl::Seconds(1);
+  absl::Duration beside_slower = absl::Seconds(30);
+  absl::Duration beside_every = absl::Minutes(10);
 };
+
+constexpr double kCarriesLess = 0.7;  // of the measured rate: a link is called slower
+constexpr double kCarriesMore = 1.4;  // of what it is thought to carry: a measurement beside a job
+                                      // that shows as much is believed
+constexpr double kSameRate = 0.2;     // a smaller change is none
 
 struct ProbeTask {
   std::string from_id;
   std::string to_id;
   bool both_ways = false;  // the other one can't dial
   int64_t max_bytes = 0;   // of a round; 0: the daemon's own bound
+  absl::Duration budget;
+};
+
+// A direction carries something else than before, though no idle host measured it.
+struct LinkNews {
+  std::string from_id, to_id;
+  double before_bits_per_s = 0, now_bits_per_s = 0;
+  double measured_bits_per_s = 0;  // between idle hosts
 };
 
 class MeasuredLinks {
@@ -67,6 +89,15 @@ class MeasuredLinks {
   std::optional<ProbeTask> Next(const Membership& members, const std::set<std::string>& working,
                                 absl::Time now);
 
+  using Pair = std::pair<std::string, std::string>;  // from, to
+  // A small measurement beside a running job of one of the pairs that it uses. To be asked as Next.
+  std::optional<ProbeTask> NextBeside(const Membership& members, const std::set<Pair>& used,
+                                      absl::Time now);
+  // The frames of a running job show what this direction carries: no more than was measured counts.
+  void Carries(const Pair& pair, double bits_per_s, absl::Time now);
+  std::vector<LinkNews> TakeNews();
+  double RateOf(const Pair& pair) const;  // 0: not known
+
   // InvalidArgument: figures that are no figures, or pairs not of this daemon. The direction to
   // this daemon counts where it was asked for.
   absl::Status OnResult(const std::string& node_id, const ProbeResult& result, absl::Time now);
@@ -87,15 +118,17 @@ class MeasuredLinks {
   struct Entry {
     LinkMeasurement link;
     absl::Time measured;
-    bool stale = false;       // usable, to be measured again soon
-    bool doubted = false;     // a session failed over it
-    bool asked_peer = false;  // it can't be dialled: the other end was asked for its rate
+    bool stale = false;              // usable, to be measured again soon
+    bool doubted = false;            // a session failed over it
+    bool asked_peer = false;         // it can't be dialled: the other end was asked for its rate
+    double measured_bits_per_s = 0;  // between idle hosts; link.rate_bits_per_s may be less
+    absl::Time looked = absl::InfinitePast();  // beside a job
     bool unreachable() const { return !link.error().empty() && link.rate_bits_per_s() == 0; }
   };
-  using Pair = std::pair<std::string, std::string>;
   struct UnderWay {
     absl::Time answer_by;
     bool both_ways = false;
+    bool beside = false;  // a job runs there
   };
   struct Spent {
     absl::Time since;
@@ -112,11 +145,14 @@ class MeasuredLinks {
   void Put(const LinkMeasurement& link, absl::Time now);
   void PutFromPeer(const LinkMeasurement& link);
   void PutError(const Pair& pair, const std::string& error, absl::Time now);
+  void PutBeside(const LinkMeasurement& link);
+  void SetRate(const Pair& pair, Entry* entry, double bits_per_s);
 
   const MeasuredLinksOptions options_;
   std::map<Pair, Entry> links_;
   std::map<Pair, UnderWay> under_way_;
   std::map<Pair, bool> changed_;
+  std::vector<LinkNews> news_;
   std::map<std::string, Spent> spent_;  // by daemon, of its current day
   double mean_bytes_ = 8 << 20;         // of a measurement, as of late
 };

@@ -62,6 +62,12 @@ absl::Status CheckStepRecord(const StepRecord& r) {
   for (const DirectionBytes& d : r.directions()) {
     if (d.raw_bytes() < 0 || d.wire_bytes() < 0)
       return absl::InvalidArgumentError(absl::StrCat("step record ", r.step(), ": negative bytes"));
+    if (d.train_frames_in() < 0 || d.train_bytes_in() < 0 || !std::isfinite(d.train_s_in()) ||
+        d.train_s_in() < 0) {
+      return absl::InvalidArgumentError(absl::StrCat("step record ", r.step(), ": trains of ",
+                                                     d.train_bytes_in(), " bytes in ",
+                                                     d.train_s_in(), " s"));
+    }
     if (d.late_buffer_reads() < 0 || d.late_buffer_reads_in() < 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("step record ", r.step(), ": negative buffer reads"));

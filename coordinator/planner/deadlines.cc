@@ -120,6 +120,12 @@ std::string TooOften(const Plan& plan, const DeadlineInput& in, const Transfer& 
 
 }  // namespace
 
+double CheckpointSeconds(const Plan& plan, const CoordinatorPaths& paths, bool up) {
+  DeadlineInput in;
+  in.paths = &paths;
+  return TransferOf(plan, in, up).seconds;
+}
+
 PlannedDeadlines MakeDeadlines(const Plan& plan, const DeadlineInput& in) {
   const double round_trips_s = kRoundTrips * in.longest_round_trip_s;
   const Transfer store = TransferOf(plan, in, true), fetch = TransferOf(plan, in, false);

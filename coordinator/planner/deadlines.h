@@ -35,6 +35,10 @@ struct PlannedDeadlines {
   std::vector<std::string> warnings;
 };
 
+// What the parts of one checkpoint of `plan` take to the coordinator (`up`) or back, at the measured
+// rates.
+double CheckpointSeconds(const Plan& plan, const CoordinatorPaths& paths, bool up);
+
 // Of `plan`: its job, stages, start_step and from_checkpoint are there already.
 PlannedDeadlines MakeDeadlines(const Plan& plan, const DeadlineInput& input);
 

@@ -13,6 +13,7 @@ struct Found {
   Layout best;
   std::vector<std::string> considered;  // "2 stages: 1.80 s a step (lab, home)"
   std::string moved_why;                // of a resumed job that does not stay where it was
+  double previous_cost_s = 0;           // see PlannedJob
 };
 
 }  // namespace isthmus::coordinator

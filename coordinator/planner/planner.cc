@@ -80,6 +80,8 @@ class Writer {
     const LocalCheckpointWords local = PlanLocalCheckpoints(links_, &plan);
     plan.mutable_explanation()->Add(local.explanation.begin(), local.explanation.end());
     out_.warnings.insert(out_.warnings.end(), local.warnings.begin(), local.warnings.end());
+    out_.cost_s = layout_.cost_s;
+    out_.previous_cost_s = found_.previous_cost_s;
     if (plan.ByteSizeLong() > static_cast<size_t>(kMaxPlanBytes)) {
       return absl::InvalidArgumentError(
           absl::StrCat("the plan would have ", plan.ByteSizeLong(), " bytes, more than the ",

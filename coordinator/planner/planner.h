@@ -32,6 +32,9 @@ constexpr int64_t kMaxPlanBytes = 3500000;  // a plan travels in one control mes
 struct PlannedJob {
   Plan plan;  // predicted_step_s and explanation are in it
   std::vector<std::string> warnings;
+  // With the price of higher losses: what layouts are compared by. `previous_cost_s`: of the plan
+  // before with the codecs it had, by the same figures; 0: there is none, or it can't be priced.
+  double cost_s = 0, previous_cost_s = 0;
 };
 
 absl::StatusOr<PlannedJob> MakePlan(const PlannerInput& input);

@@ -51,6 +51,9 @@ struct PlannerInput {
   CoordinatorPaths paths;
   std::optional<DataPosition> data;  // before start_step; none: not known here
   Plan previous;  // of a resumed job: the states of its codecs lie with that plan's daemons
+  // `previous` runs, or ran until now, and its links have changed: the best codecs are wanted,
+  // however little better they are.
+  bool follows = false;
 };
 
 }  // namespace isthmus::coordinator

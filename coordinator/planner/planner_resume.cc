@@ -224,7 +224,10 @@ void KeepPrevious(const PlannerInput& input, const std::vector<const NodeInfo*>&
       why = std::string(previous.status().message());
       continue;
     }
-    const double accepted = SameDaemons(input.previous, found->best) ? kKeepCut : kKeepPlacement;
+    if (codecs) found->previous_cost_s = previous->cost_s;
+    const double accepted = input.follows && codecs                    ? 1
+                            : SameDaemons(input.previous, found->best) ? kKeepCut
+                                                                       : kKeepPlacement;
     if (previous->cost_s > accepted * best_s) {
       why = TooSlow(input, *previous, found->best, accepted);
       continue;

@@ -2,6 +2,7 @@
 
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -91,6 +92,7 @@ absl::Status Daemons::OnMessage(DaemonStream* daemon, const DaemonMessage& messa
       return cores_->members.OnHeartbeat(id, daemon->number, message.heartbeat(), now);
     case DaemonMessage::kProbeResult:
       taken = cores_->links.OnResult(id, message.probe_result(), now);
+      TellLinkNews();
       break;
     case DaemonMessage::kStep:
       OnStep(*member, message.step(), now);
@@ -144,10 +146,32 @@ absl::StatusOr<DrainReply> Daemons::Drain(const DrainRequest& request) {
 
 void Daemons::OnStep(const Member& member, const StepRecord& record, absl::Time now) {
   const std::string& id = member.node.id();
-  const absl::Status taken = cores_->jobs.OnStep(id, record, now, absl::ToUnixMillis(absl::Now()));
+  std::vector<LinkLook> looks;
+  const absl::Status taken =
+      cores_->jobs.OnStep(id, record, now, absl::ToUnixMillis(absl::Now()), &looks);
+  for (const LinkLook& look : looks) {
+    const MeasuredLinks::Pair pair{look.from_id, look.to_id};
+    if (const auto rate = CarriedRate(look, cores_->links.RateOf(pair)); rate.has_value())
+      cores_->links.Carries(pair, *rate, now);
+  }
+  TellLinkNews();
   if (!taken.ok()) LogDebug("daemon ", member.node.name(), ": ", taken.message());
   const Job* job = cores_->jobs.JobOn(id);
   if (taken.ok() && job != nullptr) cores_->compute.OnStep(member.node, job->plan, record);
+}
+
+void Daemons::TellLinkNews() {
+  for (const LinkNews& news : cores_->links.TakeNews()) {
+    LogInfo("link ", NameOf(news.from_id), " -> ", NameOf(news.to_id), " carries ",
+            FormatRate(news.now_bits_per_s), " after ", FormatRate(news.before_bits_per_s),
+            " (measured between idle hosts: ", FormatRate(news.measured_bits_per_s), ")");
+    cores_->jobs.OnLinkNews(news);
+  }
+}
+
+std::string Daemons::NameOf(const std::string& node_id) const {
+  const Member* member = cores_->members.Find(node_id);
+  return member == nullptr ? node_id : member->node.name();
 }
 
 void Daemons::OnSession(const Member& member, const SessionEvent& event, absl::Time now) {
@@ -242,20 +266,26 @@ bool Daemons::TickCompute(absl::Time now) {
 }
 
 void Daemons::TickProbes(absl::Time now) {
-  while (const auto task = cores_->links.Next(cores_->members, cores_->jobs.Working(), now)) {
-    CoordinatorMessage message;
-    ProbeRequestList* probe = message.mutable_probe();
-    probe->set_max_seconds_per_peer_ms(absl::ToInt64Milliseconds(options_.probe_budget));
-    probe->set_both_ways(task->both_ways);
-    probe->set_max_bytes_per_peer(task->max_bytes);
-    NodeInfo* peer = probe->add_peers();
-    *peer = cores_->members.Find(task->to_id)->node;
-    peer->clear_data_files();
-    const auto labels = cores_->members.Labels();
-    if (const auto label = labels.find(task->to_id); label != labels.end())
-      peer->set_name(label->second);
-    SendTo(cores_, task->from_id, std::move(message));
-  }
+  while (const auto task = cores_->links.Next(cores_->members, cores_->jobs.Working(), now))
+    SendProbe(*task);
+  const std::set<MeasuredLinks::Pair> followed = cores_->jobs.FollowedLinks();
+  while (const auto task = cores_->links.NextBeside(cores_->members, followed, now))
+    SendProbe(*task);
+}
+
+void Daemons::SendProbe(const ProbeTask& task) {
+  CoordinatorMessage message;
+  ProbeRequestList* probe = message.mutable_probe();
+  probe->set_max_seconds_per_peer_ms(absl::ToInt64Milliseconds(task.budget));
+  probe->set_both_ways(task.both_ways);
+  probe->set_max_bytes_per_peer(task.max_bytes);
+  NodeInfo* peer = probe->add_peers();
+  *peer = cores_->members.Find(task.to_id)->node;
+  peer->clear_data_files();
+  const auto labels = cores_->members.Labels();
+  if (const auto label = labels.find(task.to_id); label != labels.end())
+    peer->set_name(label->second);
+  SendTo(cores_, task.from_id, std::move(message));
 }
 
 }  // namespace isthmus::coordinator

@@ -53,6 +53,9 @@ class Daemons {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
   void OnStep(const Member& member, const StepRecord& record, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
+  // Jobs hear of links that carry something else now.
+  void TellLinkNews() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
+  std::string NameOf(const std::string& node_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
   void OnSession(const Member& member, const SessionEvent& event, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
   void DoubtLinks(const SessionEvent& failed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
@@ -60,6 +63,7 @@ class Daemons {
   // Asks a daemon of an idle host to measure its compute. True: links are measured after it.
   bool TickCompute(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
   void TickProbes(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
+  void SendProbe(const ProbeTask& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
 
   const DaemonsOptions options_;
   Cores* const cores_;

@@ -78,6 +78,8 @@ void Gauges::SetJobs(absl::Time now) {
           label, s.phase() + 1);
     Set("isthmus_job_recoveries", "How often a job went on by itself after an interruption.", label,
         s.recoveries());
+    Set("isthmus_job_moves", "How often a job took another plan because its links had changed.",
+        label, s.moves());
     Set("isthmus_job_checkpoint_step", "Step of the newest whole checkpoint; -1: none.", label,
         static_cast<double>(s.checkpoint_step()));
     const std::vector<int64_t> kept = cores_->jobs.KeptSteps(*job);

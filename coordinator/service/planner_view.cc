@@ -26,9 +26,9 @@ bool MayUse(const JobSpec& job, const Member& member) {
           }));
 }
 
-// Why no plan may use it now; empty: it may.
-std::string WhyAbsent(const Cores& cores, const Member& m, bool with_busy, absl::Time now)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores.mutex) {
+// Why no plan of `job_id` may use it now; empty: it may.
+std::string WhyAbsent(const Cores& cores, const Member& m, const std::string& job_id,
+                      bool with_busy, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores.mutex) {
   const Job* job = cores.jobs.JobOn(m.node.id());
   if (!m.alive()) {
     return m.connected() ? absl::StrCat(m.node.name(), " registered and is not heard yet")
@@ -37,6 +37,7 @@ std::string WhyAbsent(const Cores& cores, const Member& m, bool with_busy, absl:
   if (m.leaving) return absl::StrCat(m.node.name(), " is ending");
   if (m.drained)
     return absl::StrCat(m.node.name(), " is drained (isthmus drain ", m.node.name(), " --undo)");
+  if (job != nullptr && job->id == job_id) return "";  // it is planned anew while it runs
   if (job != nullptr) return with_busy ? "" : absl::StrCat(m.node.name(), " runs job ", job->id);
   if (m.heartbeat.generation() == 0) return "";
   return absl::StrCat(m.node.name(), " still ends its last session (generation ",
@@ -109,7 +110,7 @@ void AddTopology(Cores* cores, bool with_busy, PlannerInput* in) {
   const absl::Time now = SteadyNow();
   std::vector<std::string> ids;
   for (const auto& [id, m] : cores->members.members()) {
-    if (std::string why = WhyAbsent(*cores, m, with_busy, now); !why.empty()) {
+    if (std::string why = WhyAbsent(*cores, m, in->job_id, with_busy, now); !why.empty()) {
       in->absent.push_back(
           {id, m.node.name(), std::move(why), !m.leaving && !m.drained, std::nullopt});
       if (m.alive()) in->absent.back().node = m.node;

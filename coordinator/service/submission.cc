@@ -98,6 +98,7 @@ PlannerInput Submission::Snapshot(const StartRequest& request, bool with_busy) {
   in.from_checkpoint = request.from_checkpoint;
   in.data = request.data;
   AddTopology(cores_, with_busy, &in);
+  if (const Job* job = cores_->jobs.Find(request.job_id)) in.follows = job->moving;
   return in;
 }
 
@@ -395,6 +396,7 @@ void Submission::Loop() {
       if (cores_->stopping) return;
     }
     TryWaiting();
+    follower_.Look();
   }
 }
 

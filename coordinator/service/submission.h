@@ -14,6 +14,7 @@
 #include "coordinator/service/checkpoints.h"
 #include "coordinator/service/cores.h"
 #include "coordinator/service/daemons.h"
+#include "coordinator/service/follower.h"
 #include "coordinator/service/phase_weights.h"
 #include "coordinator/service/planner_view.h"
 #include "coordinator/service/recorder.h"
@@ -40,7 +41,8 @@ class Submission {
         cores_(parts.cores),
         patience_(patience),
         try_pending_(try_pending),
-        resumer_(parts.cores, parts.files, patience.daemons) {}
+        resumer_(parts.cores, parts.files, patience.daemons),
+        follower_(parts.cores, parts.daemons) {}
   void Start();  // the thread of jobs that wait
   void Join();   // once Cores::stopping
 
@@ -80,6 +82,7 @@ class Submission {
   const absl::Duration try_pending_;
   Mutex waiting_;  // one pass over the jobs that wait at a time; before cores_->mutex
   Resumer resumer_;
+  Follower follower_;  // the thread's
   std::thread thread_;
 };
 

@@ -21,6 +21,9 @@ constexpr int64_t kMaxStashedPayload = 64 << 20;  // where Receive was never cal
 // A peer that says why it ends does so right before or after its writes fail.
 constexpr std::chrono::milliseconds kReasonWait{300};
 
+// A first chunk that takes longer to read was not here yet, and so were those after it.
+constexpr std::chrono::milliseconds kWaited{1};
+
 int64_t WireBytes(const LinkChunk& chunk) {
   const size_t message = chunk.ByteSizeLong() + kGrpcPrefixBytes;
   const size_t frames = (message + kHttp2FrameBytes - 1) / kHttp2FrameBytes;
@@ -152,10 +155,16 @@ absl::Status GrpcLink::WriteFailed() {
 absl::StatusOr<worker::Frame> GrpcLink::ReadFrame(int64_t max_payload_bytes,
                                                   Watchdog::Watch* watch) {
   LinkChunk chunk;
+  const auto asked = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point begun;
+  int64_t later_bytes = 0;  // after the first chunk, which may hold the whole frame
   while (stream_->Read(&chunk)) {
     if (watch != nullptr) watch->Touch();
-    if (!assembler_.in_frame()) begun = std::chrono::steady_clock::now();
+    if (assembler_.in_frame()) {
+      later_bytes += WireBytes(chunk);
+    } else {
+      begun = std::chrono::steady_clock::now();
+    }
     switch (chunk.what_case()) {
       case LinkChunk::kError:
         return ErrorOf(chunk);
@@ -170,6 +179,10 @@ absl::StatusOr<worker::Frame> GrpcLink::ReadFrame(int64_t max_payload_bytes,
         if (!whole) break;
         worker::Frame frame = assembler_.Take();
         frame.begun = begun;
+        if (later_bytes > 0 && begun - asked >= kWaited) {
+          frame.train_bytes = later_bytes;
+          frame.train_time = std::chrono::steady_clock::now() - begun;
+        }
         return frame;
       }
     }

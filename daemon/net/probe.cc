@@ -283,6 +283,7 @@ double Prober::SideBySide(const NodeInfo& peer, const ProbeOptions& options,
 
 void Prober::SearchConnections(const NodeInfo& peer, const ProbeOptions& options, bool download,
                                Channels* channels, LinkMeasurement* link, int64_t* taken) {
+  if (!options.several) return;
   ConnectionSearch search(link->round_trip_s(), link->rate_bits_per_s(), options.max_bytes);
   const absl::Time deadline = SteadyNow() + kSideBySide / (options.both_ways ? 2 : 1);
   while (const int connections = search.Next()) {

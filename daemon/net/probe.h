@@ -35,6 +35,7 @@ struct ProbeOptions {
   int echos = 5;
   bool use_proxy = false;
   bool both_ways = false;                     // the rate peer -> this daemon too
+  bool several = true;                        // tries several connections where that could pay
   int64_t max_bytes = RateSearch::kMaxBytes;  // of one round, see RateSearch
 };
 

@@ -430,6 +430,7 @@ void FillDefaults(JobSpec* job) {
   RecoverySpec* v = job->mutable_recovery();
   DEFAULT(v, automatic, true);
   DEFAULT(v, attempts, 5);
+  DEFAULT(v, follow, true);
 #undef DEFAULT
 }
 

@@ -124,7 +124,7 @@ class Cluster:
             "strategy": {"stages": 2},
             "compression": {"forward": "none", "backward": "none", "tied": "none"},  # exact, so that cuts compare
             "checkpoint": {"every": 5, "local": 0},  # what is lost is what was not stored
-            "recovery": {"automatic": False},  # each test says what it wants
+            "recovery": {"automatic": False, "follow": False},  # each test says what it wants
         }
         for path, value in changes.items():
             at = job

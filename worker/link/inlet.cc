@@ -150,6 +150,7 @@ void Inlet::Run() {
     if (ending_)
       return fail_(absl::DataLossError(absl::StrCat(Name(), ": a frame came after the last one")));
     Trace(*expected, *frame);
+    meter_.AddTrain(frame->train_bytes, frame->train_time);
     if (absl::Status s = Take(*expected, *std::move(frame)); !s.ok()) {
       return fail_(Annotate(
           s,

@@ -436,6 +436,11 @@ std::string JobStatusView(const JobStatus& status, const std::vector<JobRecord>&
                     status.recoveries() == 1 ? " time" : " times",
                     ": the coordinator's log says after which\n");
   }
+  if (!status.following().empty())
+    absl::StrAppend(&out, "\nLinks: ", Printable(status.following()), "\n");
+  if (status.moves() > 0)
+    absl::StrAppend(&out, "It took another plan for its links ", status.moves(),
+                    status.moves() == 1 ? " time\n" : " times\n");
   if (status.has_plan() && !status.plan().ranks().empty())
     absl::StrAppend(&out, "\n", StageTable(status.plan()).Render());
   return out;

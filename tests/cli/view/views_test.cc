@@ -183,6 +183,12 @@ TEST(Views, JobsAndStatus) {
   EXPECT_THAT(status, HasSubstr("paused at step 50 of 200: beta lost"));
   EXPECT_THAT(status, HasSubstr("newest checkpoint            none"));
   EXPECT_THAT(status, HasSubstr("embedding, blocks 0-2"));
+  EXPECT_THAT(status, testing::Not(HasSubstr("Links: ")));
+  job->set_following("link b0 (a -> b) carries 9.6 Mbit/s: today's plan stays");
+  job->set_moves(2);
+  EXPECT_THAT(JobStatusView(*job, {}),
+              HasSubstr("\nLinks: link b0 (a -> b) carries 9.6 Mbit/s: today's plan stays\n"
+                        "It took another plan for its links 2 times\n"));
 }
 
 TEST(Views, CheckpointsOfARunThatWasLeftAreMarked) {

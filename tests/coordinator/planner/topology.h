@@ -65,8 +65,9 @@ inline JobSpec MakeJob(int layers = 6, int hidden = 256, int context = 128) {
   job.mutable_recipe()->set_global_batch(32);
   job.mutable_recipe()->set_micro_batch(4);
   job.mutable_recipe()->set_learning_rate(1e-3);
-  job.mutable_recovery()->set_automatic(false);  // those who test it turn it on
-  job.mutable_checkpoint()->set_local(0);        // likewise
+  job.mutable_recovery()->set_automatic(false);  // those who test them turn them on
+  job.mutable_recovery()->set_follow(false);
+  job.mutable_checkpoint()->set_local(0);
   FillDefaults(&job);
   return job;
 }

@@ -43,6 +43,18 @@ TEST(FrameChunks, EverySizeAroundTheBordersComesBack) {
   }
 }
 
+TEST(FrameChunks, ALongFrameBeginsWithASmallChunk) {
+  const auto sizes = [](size_t bytes) {
+    std::vector<size_t> sizes;
+    for (const LinkChunk& chunk : Cut(MakeFrame(bytes), kMaxChunkBytes))
+      sizes.push_back(chunk.data().size());
+    return sizes;
+  };
+  EXPECT_EQ(sizes(kMinChunkBytes), (std::vector<size_t>{kMinChunkBytes}));
+  EXPECT_EQ(sizes(kMinChunkBytes + 1),
+            (std::vector<size_t>{kLeadingBytes, kMinChunkBytes + 1 - kLeadingBytes}));
+}
+
 TEST(FrameChunks, ThePlansChunkSizeIsKeptWithinTheLimits) {
   LinkPlan link;
   EXPECT_EQ(ChunkBytesOf(link), kDefaultChunkBytes);

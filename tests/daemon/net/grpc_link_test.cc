@@ -2,11 +2,13 @@
 #include "daemon/net/grpc_link.h"
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/rng.h"
 #include "gtest/gtest.h"
 #include "proto/failure_cause.h"
@@ -80,6 +82,34 @@ TEST_F(GrpcLinkTest, ABigFrameAndTheBytesOnTheWire) {
   const int64_t sent = pair_.lower->wire_bytes_sent() - before;
   EXPECT_GE(sent, int64_t{64} << 20);
   EXPECT_LE(sent, (int64_t{64} << 20) * 1.001);  // 9 bytes in 16384, 30 bytes in a chunk
+}
+
+// A frame that Receive waited for shows the link's rate by what comes after its first chunk; one
+// that lay there already, or has one chunk, shows nothing.
+TEST_F(GrpcLinkTest, AFrameThatWasWaitedForIsATrain) {
+  constexpr int64_t kBytes = 1 << 20;
+  for (const size_t bytes : {size_t{kBytes}, size_t{100}}) {
+    absl::StatusOr<worker::Frame> got = absl::UnknownError("nothing came");
+    std::thread receiver([&] { got = pair_.upper->Receive(kMaxPayload, kLong); });
+    Mutex mutex;
+    CondVar never;
+    const auto later = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+    {
+      MutexLock lock(&mutex);
+      while (never.WaitUntil(&mutex, later)) {
+      }
+    }
+    EXPECT_TRUE(pair_.lower->Send(MakeFrame(1, bytes), kLong).ok());
+    receiver.join();
+    ASSERT_TRUE(got.ok()) << got.status();
+    if (bytes == 100) {
+      EXPECT_EQ(got->train_bytes, 0);
+      continue;
+    }
+    EXPECT_LT(got->train_bytes, kBytes);
+    EXPECT_GT(got->train_bytes, kBytes - 2 * kMaxChunkBytes);
+    EXPECT_GT(got->train_time.count(), 0);
+  }
 }
 
 // Both ends send before they receive, more than the windows hold.

@@ -78,7 +78,7 @@ class Job:
         lines += [f'isthmus_node_heartbeat_age_seconds{{node="{n}"}} {0.4 + i / 3}' for i, n in enumerate(NODES)]
         for name, value in (("step", int(steps)), ("loss", self.loss(steps)), ("validation_loss", self.loss(steps) + 0.1), ("generation", 3),
                             ("tokens_per_second", 2048 / STEP_SECONDS + 90 * math.sin(steps)),
-                            ("failed_checkpoints", 0), ("recoveries", 1), ("checkpoint_step", int(steps) // 50 * 50),
+                            ("failed_checkpoints", 0), ("recoveries", 1), ("moves", 1), ("checkpoint_step", int(steps) // 50 * 50),
                             ("kept_step", int(steps))):
             lines.append(f'isthmus_job_{name}{{job="{JOB}"}} {value}')
         for job, generation in ((ELDER, 2), (ENDED, 4)):

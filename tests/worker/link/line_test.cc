@@ -24,6 +24,29 @@ using ::testing::HasSubstr;
 constexpr absl::Duration kLong = absl::Seconds(60);
 
 // Two stages, one step of 2 micro-batches of one sample; the test plays both compute threads.
+// Its receiver waited for every frame, and 1000 bytes of it came within 2 ms.
+class TrainLink : public Link {
+ public:
+  explicit TrainLink(std::unique_ptr<Link> link) : link_(std::move(link)) {}
+  absl::Status Send(Frame frame, absl::Duration timeout) override {
+    return link_->Send(std::move(frame), timeout);
+  }
+  absl::StatusOr<Frame> Receive(int64_t max_payload_bytes, absl::Duration timeout) override {
+    absl::StatusOr<Frame> frame = link_->Receive(max_payload_bytes, timeout);
+    if (!frame.ok()) return frame;
+    frame->train_bytes = 1000;
+    frame->train_time = std::chrono::milliseconds(2);
+    return frame;
+  }
+  void Cancel(absl::Status why) override { link_->Cancel(std::move(why)); }
+  absl::Status Finish(absl::Duration timeout) override { return link_->Finish(timeout); }
+  bool peer_exchanges_codec_state() const override { return link_->peer_exchanges_codec_state(); }
+  int64_t wire_bytes_sent() const override { return link_->wire_bytes_sent(); }
+
+ private:
+  const std::unique_ptr<Link> link_;
+};
+
 class LineTest : public ::testing::Test {
  protected:
   static WorldShape Shape(const std::string& forward) {
@@ -60,6 +83,7 @@ class LineTest : public ::testing::Test {
         [this] { low_ = hub_.Open(lower_->plan(), *lower_->above(), 0, kLong).value(); });
     up_ = hub_.Open(upper_->plan(), *upper_->below(), 1, kLong).value();
     dial.join();
+    if (trains_) up_ = std::make_unique<TrainLink>(std::move(up_));
     out_ = Outlet::Make(*lower_, *lower_->above(), spill_directory, nullptr, nullptr,
                         std::move(out_lane))
                .value();
@@ -117,6 +141,7 @@ class LineTest : public ::testing::Test {
     return item;
   }
 
+  bool trains_ = false;  // what comes up is one after the other
   MemoryLinkHub hub_;
   std::unique_ptr<const SessionPlan> lower_, upper_;
   std::unique_ptr<Link> low_, up_;
@@ -310,6 +335,29 @@ TEST_F(LineTest, BuffersThatCameLateAreInTheRecords) {
   EXPECT_EQ(out, out_->meter().late_buffer_reads);
   EXPECT_GT(in, 0);
   EXPECT_EQ(in, in_->meter().late_buffer_reads);
+}
+
+// What the frames of a step showed of the link's rate is in the receiver's record.
+TEST_F(LineTest, TrainsAreInTheRecords) {
+  trains_ = true;
+  Open("none");
+  RecordingObserver observer;
+  StepRecorder recorder(*lower_, &observer);
+  recorder.Add(*in_, out_.get());
+  recorder.Begin();
+  for (int micro = 0; micro < 2; ++micro) {
+    ASSERT_TRUE(out_->Push(Activation(0, micro, static_cast<uint32_t>(micro))).ok());
+    ASSERT_TRUE(in_->Pop(kLong).ok());
+  }
+  StepResult result;
+  result.groups.resize(lower_->plan().groups_size());
+  recorder.Finish(recorder.End(0, result));
+  Flush(&recorder);
+  ASSERT_EQ(observer.records().size(), 1u);
+  const DirectionBytes& bytes = observer.records()[0].directions(0);
+  EXPECT_EQ(bytes.train_frames_in(), 2);
+  EXPECT_EQ(bytes.train_bytes_in(), 2000);
+  EXPECT_DOUBLE_EQ(bytes.train_s_in(), 0.004);
 }
 
 }  // namespace
