@@ -16,6 +16,9 @@
 #include "base/number_flag.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/library_logs.h"
+#include "base/rpc/listening.h"
+#include "base/rpc/tls_identity.h"
+#include "base/status.h"
 #include "coordinator/service/coordinator.h"
 #include "coordinator/service/services.h"
 
@@ -26,18 +29,21 @@ constexpr int kExitRunTime = 1, kExitUsage = 2, kExitMachine = 3, kExitRefused =
 constexpr absl::Duration kPatience = absl::Seconds(3);  // for running calls at the end
 
 struct Flags {
-  std::string listen = "0.0.0.0:7070";
+  std::string listen = "127.0.0.1:7070";
   std::string state_dir;
   std::string http = "0.0.0.0:7080";
   std::string log_level = "info";
   bool log_json = false;
   double lease_s = 15;
+  std::string tls_dir;
+  bool insecure = false;
 };
 
 int Complain(const absl::Status& status) {
   std::fprintf(stderr, "isthmus-coordinator: %s\n", std::string(status.message()).c_str());
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
       return kExitUsage;
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kResourceExhausted:
@@ -83,7 +89,20 @@ int Run(const Flags& flags, EndSignals* signals) {
   if (!flags.http.empty()) {
     if (absl::Status bad = rpc::CheckAddress("--http", flags.http); !bad.ok()) return Complain(bad);
   }
+  const rpc::Secured secured = {!flags.tls_dir.empty(), flags.insecure};
+  const absl::Status safe = rpc::CheckListening(flags.listen, secured, tls::Role::kCoordinator);
+  if (!safe.ok()) return Complain(safe);
   CoordinatorOptions options;
+  if (secured.tls) {
+    auto identity = rpc::TlsIdentity::Load(flags.tls_dir, {tls::Role::kCoordinator});
+    if (!identity.ok()) return Complain(Annotate(identity.status(), "--tls-dir"));
+    options.tls = *std::move(identity);
+    LogInfo("TLS as ", tls::Words(options.tls->who()), ", until ",
+            tls::DayOf(options.tls->folder().certificate.until));
+  }
+  options.insecure = flags.insecure && !rpc::IsLoopback(flags.listen);
+  if (options.insecure)
+    LogWarning("--insecure: who reaches ", flags.listen, " can command this cluster");
   options.state_dir = flags.state_dir;
   options.membership = MembershipOptions::ForLease(absl::Seconds(flags.lease_s));
   options.jobs.lease = options.membership.lease;
@@ -136,6 +155,13 @@ int main(int argc, char** argv) {
           "longer"),
       5, 300)
       ->capture_default_str();
+  app.add_option("--tls-dir", flags.tls_dir,
+                 "folder of its certificate (isthmus ca issue NAME --role coordinator): everybody "
+                 "needs one then")
+      ->envname("ISTHMUS_TLS_DIR");
+  app.add_flag("--insecure", flags.insecure,
+               "listen off loopback without certificates: for a network that is private already")
+      ->envname("ISTHMUS_INSECURE");
   app.add_option("--log-level", flags.log_level, "debug | info | warning | error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();

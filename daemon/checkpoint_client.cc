@@ -25,8 +25,9 @@ constexpr size_t kChunkBytes = 64 << 10;  // each one that has gone is progress
 constexpr size_t kPieceBytes = 4 << 20;   // that is read of a part at once
 
 rpc::ChannelOptions BulkChannel(const CheckpointClientOptions& options) {
-  rpc::ChannelOptions channel;
-  channel.use_proxy = options.use_proxy;
+  rpc::ChannelOptions channel = options.buddy_id.empty()
+                                    ? rpc::ToCoordinator(options.dialling)
+                                    : rpc::ToNode(options.dialling, options.buddy_id);
   channel.max_backoff = options.backoff.cap;
   return channel;
 }

@@ -17,6 +17,7 @@
 
 #include "base/file/scratch_file.h"
 #include "base/mutex.h"
+#include "base/rpc/channel.h"
 #include "daemon/backoff.h"
 #include "daemon/net/watchdog.h"
 #include "daemon/state/part_dir.h"
@@ -32,7 +33,7 @@ namespace isthmus::daemon {
 struct CheckpointClientOptions {
   std::string coordinator;  // host:port
   std::string buddy_id;     // not empty: `coordinator` is this daemon, which keeps copies of parts
-  bool use_proxy = false;
+  rpc::Dialling dialling;
   absl::Duration give_up_after = absl::Minutes(5);
   absl::Duration no_progress = absl::Minutes(2);
   BackoffOptions backoff;

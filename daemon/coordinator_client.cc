@@ -106,8 +106,7 @@ void CoordinatorClient::Complain(const absl::Status& status, int failures) {
 
 void CoordinatorClient::Loop() {
   // One channel for good: gRPC resolves the name again by itself.
-  rpc::ChannelOptions channel_options;
-  channel_options.use_proxy = options_.use_proxy;
+  rpc::ChannelOptions channel_options = rpc::ToCoordinator(options_.dialling);
   channel_options.max_backoff = options_.backoff.cap / 2;  // half a cap of jitter comes on top
   const auto channel = rpc::MakeChannel(options_.address, channel_options);
   int failures = 0;
@@ -136,8 +135,10 @@ absl::Status CoordinatorClient::Converse(const std::shared_ptr<grpc::Channel>& c
   while (!channel->WaitForConnected(
       rpc::DeadlineAfter(std::min(kLookAgain, connect_by - SteadyNow())))) {
     if (stopping()) return absl::CancelledError("stopping");
-    if (SteadyNow() >= connect_by)
-      return absl::UnavailableError("not reachable: is it running there?");
+    if (SteadyNow() >= connect_by) {
+      return rpc::NoConnection(options_.address, rpc::ToCoordinator(options_.dialling),
+                               absl::UnavailableError("not reachable: is it running there?"));
+    }
   }
   was_connected_ = true;
   grpc::ClientContext context;
@@ -175,6 +176,8 @@ absl::Status CoordinatorClient::Converse(const std::shared_ptr<grpc::Channel>& c
   const absl::Status ended = rpc::FromGrpc(stream->Finish());
   MutexLock lock(&mutex_);
   context_ = nullptr;
+  if (refused_.ok() && (absl::IsUnauthenticated(ended) || absl::IsPermissionDenied(ended)))
+    Refuse(ended.message());
   if (!refused_.ok()) return refused_;
   if (!status.ok()) return ended.ok() || absl::IsCancelled(ended) ? status : ended;
   return absl::UnavailableError(
@@ -266,6 +269,12 @@ void CoordinatorClient::ReadUntilBroken(Stream* stream) {
   changed_.SignalAll();
 }
 
+void CoordinatorClient::Refuse(absl::string_view why) {
+  refused_ = absl::FailedPreconditionError(
+      absl::StrCat("the coordinator ", options_.address,
+                   " refuses this daemon: ", why.substr(0, kMaxReasonBytes)));
+}
+
 void CoordinatorClient::Dispatch(const CoordinatorMessage& message) {
   switch (message.what_case()) {
     case CoordinatorMessage::kStart:
@@ -298,9 +307,7 @@ void CoordinatorClient::Dispatch(const CoordinatorMessage& message) {
     }
     case CoordinatorMessage::kRefuse: {
       MutexLock lock(&mutex_);
-      refused_ = absl::FailedPreconditionError(
-          absl::StrCat("the coordinator ", options_.address,
-                       " refuses this daemon: ", message.refuse().substr(0, kMaxReasonBytes)));
+      Refuse(message.refuse());
       broken_ = true;
       changed_.SignalAll();
       return;

@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "base/rpc/channel.h"
 #include "daemon/backoff.h"
 #include "daemon/health.h"
 #include "daemon/net/watchdog.h"
@@ -51,7 +52,7 @@ class CoordinatorListener {
 
 struct CoordinatorClientOptions {
   std::string address;
-  bool use_proxy = false;
+  rpc::Dialling dialling;
   BackoffOptions backoff;
   absl::Duration answer_timeout = absl::Seconds(30);  // from Register to Registered
   absl::Duration say_again = absl::Seconds(60);       // between two log lines of the same trouble
@@ -94,6 +95,7 @@ class CoordinatorClient {
   void SayGoodbye(Stream* stream);
   void ReadUntilBroken(Stream* stream);
   void Dispatch(const CoordinatorMessage& message);
+  void Refuse(absl::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Complain(const absl::Status& status, int failures);
   bool stopping() const;
 

@@ -73,7 +73,11 @@ Daemon::~Daemon() {
 }
 
 absl::Status Daemon::Listen() {
-  ASSIGN_OR_RETURN(node_id_, state_.NodeId());
+  if (options_.tls != nullptr) {
+    node_id_ = options_.tls->who().name;
+  } else {
+    ASSIGN_OR_RETURN(node_id_, state_.NodeId());
+  }
   // Spill files of a daemon that was killed; the lock of the directory says that none is alive.
   RemoveTree(state_.path() + "/spill").IgnoreError();
   SessionRunnerOptions runner_options;
@@ -82,12 +86,12 @@ absl::Status Daemon::Listen() {
   runner_options.state_dir = state_.path();
   runner_options.disk_bytes = options_.disk_bytes;
   runner_options.checkpoints.coordinator = options_.coordinator;
-  runner_options.checkpoints.use_proxy = options_.use_proxy;
+  runner_options.checkpoints.dialling = options_.dialling;
   runner_options.checkpoints.backoff = options_.backoff;
   runner_options.checkpoints.scratch_dir = state_.path() + "/spill";  // wiped at each start
   runner_options.checkpoints.seed = Hash64(instance_);
   runner_options.checkpoints.watchdog = &watchdog_;
-  runner_options.use_proxy = options_.use_proxy;
+  runner_options.dialling = options_.dialling;
   runner_options.board = &board_;
   runner_options.watchdog = &watchdog_;
   runner_options.health = &health_;
@@ -103,7 +107,7 @@ absl::Status Daemon::Listen() {
 
   CoordinatorClientOptions client_options;
   client_options.address = options_.coordinator;
-  client_options.use_proxy = options_.use_proxy;
+  client_options.dialling = options_.dialling;
   client_options.backoff = options_.backoff;
   client_options.seed = Hash64(instance_);
   client_options.watchdog = &watchdog_;
@@ -116,6 +120,7 @@ absl::Status Daemon::Listen() {
   server_options.listen = options_.listen;
   server_options.node_id = node_id_;
   server_options.name = options_.name;
+  server_options.tls = options_.tls;
   server_options.board = &board_;
   server_options.watchdog = &watchdog_;
   server_options.keep_copy = [this](const PutCheckpointHeader& header, const ByteSource& part) {
@@ -143,6 +148,10 @@ void Daemon::Join(const ComputeTimes& block) {
     SendRecord(record);
   }
   client_->Start();
+  if (options_.tls != nullptr) {
+    revoked_ = std::make_unique<RevokedWatch>(
+        RevokedWatchOptions{options_.coordinator, options_.dialling, options_.tls, &health_});
+  }
 }
 
 void Daemon::Leave(absl::Duration grace, const std::string& reason) {
@@ -168,6 +177,7 @@ bool Daemon::Shutdown(absl::Duration patience) {
       runner_ == nullptr ||
       runner_->Shutdown(absl::CancelledError(absl::StrCat("daemon ", options_.name, " is ending")),
                         patience);
+  revoked_.reset();
   if (client_ != nullptr) client_->Stop(client_->connected() ? kGoodbye : absl::ZeroDuration());
   if (probing_.joinable()) probing_.join();
   if (measuring_.joinable()) measuring_.join();
@@ -362,7 +372,7 @@ void Daemon::ProbeLoop() {
 
 void Daemon::MeasureLinks(const ProbeRequestList& request) {
   ProbeOptions options;
-  options.use_proxy = options_.use_proxy;
+  options.dialling = options_.dialling;
   const absl::Duration asked = absl::Milliseconds(request.max_seconds_per_peer_ms());
   if (asked > absl::ZeroDuration()) options.budget = std::min(asked, kMaxProbeBudget);
   options.both_ways = request.both_ways();
@@ -392,7 +402,7 @@ void Daemon::MeasurePath() {
     if (now < path_due_) return;
   }
   ProbeOptions options;
-  options.use_proxy = options_.use_proxy;
+  options.dialling = options_.dialling;
   options.max_bytes = kPathBytes;
   const absl::StatusOr<CoordinatorPath> path = prober_.MeasurePath(options_.coordinator, options);
   MutexLock lock(&data_mutex_);

@@ -14,12 +14,14 @@
 #include "base/http.h"
 #include "base/mutex.h"
 #include "base/queue.h"
+#include "base/rpc/tls_identity.h"
 #include "daemon/coordinator_client.h"
 #include "daemon/data_report.h"
 #include "daemon/health.h"
 #include "daemon/net/peer_service.h"
 #include "daemon/net/probe.h"
 #include "daemon/net/watchdog.h"
+#include "daemon/revoked_watch.h"
 #include "daemon/session_metrics.h"
 #include "daemon/session_runner.h"
 #include "daemon/state/identity.h"
@@ -29,7 +31,7 @@ namespace isthmus::daemon {
 
 struct DaemonOptions {
   std::string coordinator = "127.0.0.1:7070";
-  std::string listen = "0.0.0.0:7071";
+  std::string listen = "127.0.0.1:7071";
   std::string advertise;              // empty: found out, see AdvertisedHost
   std::string http = "0.0.0.0:7081";  // empty: none
   std::string name;                   // empty: the host's name
@@ -42,7 +44,10 @@ struct DaemonOptions {
   int threads = 0;  // 0: what this host allows
   int64_t memory_bytes = 0;
   int64_t disk_bytes = 0;
-  bool use_proxy = false;
+  std::string tls_dir;    // empty: plain text
+  bool insecure = false;  // off loopback without certificates
+  rpc::Dialling dialling;
+  std::shared_ptr<rpc::TlsIdentity> tls;  // what lies in tls_dir; dialling has it, too
   BackoffOptions backoff;
 
   // Times the reference block again; called on a thread of its own while no session runs. Ends
@@ -134,6 +139,7 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
   std::unique_ptr<PeerServer> server_;
   std::unique_ptr<SessionRunner> runner_;
   std::unique_ptr<CoordinatorClient> client_;
+  std::unique_ptr<RevokedWatch> revoked_;  // with TLS
   std::unique_ptr<HttpServer> http_;
   std::thread probing_;
   std::thread measuring_;

@@ -21,8 +21,7 @@ std::string HostPart(const std::string& address) { return address.substr(0, addr
 
 Finding LookAtCoordinator(const DaemonOptions& options, absl::Duration patience) {
   Finding f{Finding::kOk, "coordinator", options.coordinator, ""};
-  rpc::ChannelOptions channel_options;
-  channel_options.use_proxy = options.use_proxy;
+  const rpc::ChannelOptions channel_options = rpc::ToCoordinator(options.dialling);
   const auto channel = rpc::MakeChannel(options.coordinator, channel_options);
   if (channel->WaitForConnected(rpc::DeadlineAfter(patience))) {
     f.text = absl::StrCat(options.coordinator, " answers");
@@ -31,6 +30,12 @@ Finding LookAtCoordinator(const DaemonOptions& options, absl::Duration patience)
   f.level = Finding::kFail;
   f.text =
       absl::StrCat(options.coordinator, " does not answer within ", absl::FormatDuration(patience));
+  if (const std::string why = rpc::WhyNoConnection(options.coordinator, channel_options, patience);
+      !why.empty()) {
+    f.text = why;
+    f.cure = "isthmus ca list shows the certificates; deploy/SECURITY.md";
+    return f;
+  }
   f.cure =
       "see that isthmus-coordinator runs there, that its --listen is not 127.0.0.1, and that its "
       "port is open to this host";

@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/rpc/channel.h"
+#include "base/rpc/listening.h"
 #include "base/status.h"
 #include "base/utf8.h"
 
@@ -93,9 +94,29 @@ absl::Status ApplyByteFlags(const ByteFlags& bytes, DaemonOptions* options) {
   return ApplyBytes("--disk", bytes.disk, 1, &options->disk_bytes);
 }
 
+absl::Status ApplyTlsDir(DaemonOptions* options) {
+  if (options->tls_dir.empty()) return absl::OkStatus();
+  auto loaded = rpc::TlsIdentity::Load(options->tls_dir, {tls::Role::kWorker});
+  if (!loaded.ok()) return Annotate(loaded.status(), "--tls-dir");
+  const std::string& name = (*loaded)->who().name;
+  if (!options->name.empty() && options->name != name) {
+    return Bad(
+        "--name", options->name,
+        absl::StrCat("the certificate in --tls-dir is that of node ", name, ": leave --name out"));
+  }
+  options->name = name;
+  options->tls = *std::move(loaded);
+  options->dialling.tls = options->tls;
+  return absl::OkStatus();
+}
+
 absl::Status CheckFlags(const DaemonOptions& options) {
   RETURN_IF_ERROR(CheckDialled("--coordinator", options.coordinator));
   RETURN_IF_ERROR(rpc::CheckAddress("--listen", options.listen));
+  const rpc::Secured secured = {!options.tls_dir.empty(), options.insecure};
+  RETURN_IF_ERROR(rpc::CheckListening(options.listen, secured, tls::Role::kWorker));
+  RETURN_IF_ERROR(
+      rpc::CheckDialling("--coordinator", options.coordinator, secured, tls::Role::kWorker));
   if (!options.advertise.empty()) RETURN_IF_ERROR(CheckDialled("--advertise", options.advertise));
   if (!options.http.empty()) RETURN_IF_ERROR(rpc::CheckAddress("--http", options.http));
   RETURN_IF_ERROR(CheckName(options.name));

@@ -23,6 +23,10 @@ absl::Status ApplyByteFlags(const ByteFlags& bytes, DaemonOptions* options);
 // All but what lies on this host's disk.
 absl::Status CheckFlags(const DaemonOptions& options);
 
+// Reads --tls-dir, if there is one; the daemon is called what its certificate says. As
+// tls::ReadFolder; InvalidArgument: --name is another.
+absl::Status ApplyTlsDir(DaemonOptions* options);
+
 // That --data-dir is a directory.
 absl::Status CheckDataDir(const std::string& path);
 

@@ -98,7 +98,13 @@ void AddFlags(CLI::App* app, Flags* flags) {
        0, 86400)
       ->capture_default_str();
   app->add_option("--device", o.device, "cpu, cuda or cuda:N")->capture_default_str();
-  app->add_flag("--use-proxy", o.use_proxy,
+  app->add_option("--tls-dir", o.tls_dir,
+                  "folder of its certificate (isthmus ca issue NAME --role worker)")
+      ->envname("ISTHMUS_TLS_DIR");
+  app->add_flag("--insecure", o.insecure,
+                "off loopback without certificates: for a network that is private already")
+      ->envname("ISTHMUS_INSECURE");
+  app->add_flag("--use-proxy", o.dialling.use_proxy,
                 "honour http_proxy and its kin, which are ignored otherwise");
   app->add_option("--log-level", flags->log_level, "debug, info, warning or error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
@@ -212,6 +218,7 @@ int Main(int argc, char** argv) {
   if (options.threads == 0) options.threads = UsableThreads();
   absl::Status usable = ApplyByteFlags(flags.bytes, &options);
   if (usable.ok()) usable = CheckFlags(options);
+  if (usable.ok()) usable = ApplyTlsDir(&options);
   if (usable.ok() && !flags.doctor) usable = CheckDataDir(options.data_dir);
   if (!usable.ok()) return Fail(usable, kUsage);
   if (flags.doctor) return RunDoctor(options);

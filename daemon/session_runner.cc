@@ -79,7 +79,7 @@ void SessionRunner::Start(const Plan& plan) {
                        current_->plan.generation(), "; it runs one job at a time"));
     } else {
       fence_.Accept(plan.job_id(), plan.generation());
-      options_.board->SetSession(plan.job_id(), plan.generation());
+      options_.board->SetSession(plan.job_id(), plan.generation(), DiallersOf(plan, RankOf(plan)));
       if (current_ != nullptr && current_->cancelled.ok() && (runs || !current_->stop)) {
         CancelCurrent(absl::CancelledError(
             absl::StrCat("generation ", plan.generation(), " takes its place")));
@@ -311,7 +311,7 @@ absl::Status SessionRunner::Build(Current* current) {
   checkpoints.parts = &parts_;
   parts_.Begin(plan.job_id(), plan.start_step());
   auto links = std::make_unique<GrpcLinkOpener>(
-      LinkOpenerOptions{options_.node_id, options_.board, options_.watchdog, options_.use_proxy});
+      LinkOpenerOptions{options_.node_id, options_.board, options_.watchdog, options_.dialling});
   auto store = std::make_unique<CheckpointClient>(checkpoints);
   auto buddy = MakeBuddy(plan, rank);
 

@@ -38,7 +38,7 @@ struct SessionRunnerOptions {
   std::string state_dir;
   // give_up_after is raised to the plan's drain deadline, no_progress is its checkpoint deadline.
   CheckpointClientOptions checkpoints;
-  bool use_proxy = false;
+  rpc::Dialling dialling;
   DialBoard* board = nullptr;  // outlive the runner
   Watchdog* watchdog = nullptr;
   Health* health = nullptr;

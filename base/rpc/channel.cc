@@ -5,6 +5,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/rpc/tls_identity.h"
+#include "base/tls/handshake.h"
 #include "base/utf8.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/resource_quota.h"
@@ -38,6 +40,8 @@ constexpr int kHandshakeTimeoutMs = 10'000;
 constexpr int64_t kMinWindowBytes = 64 << 10;
 constexpr int64_t kMaxWindowBytes = 1 << 30;
 
+constexpr absl::Duration kHandshakePatience = absl::Seconds(3);
+
 constexpr char kAnswer[] = "isthmus";  // the details of an error that a program gave
 
 int Milliseconds(absl::Duration duration) {
@@ -51,10 +55,24 @@ int WindowArgument(int64_t window_bytes) {
 
 }  // namespace
 
+ChannelOptions ToCoordinator(const Dialling& dialling) {
+  ChannelOptions options;
+  options.dialling = dialling;
+  options.server_name = tls::kAnyCoordinator;
+  return options;
+}
+
+ChannelOptions ToNode(const Dialling& dialling, const std::string& node_id) {
+  ChannelOptions options;
+  options.dialling = dialling;
+  options.server_name = tls::ServerName({node_id, tls::Role::kWorker});
+  return options;
+}
+
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const ChannelOptions& options) {
   grpc::ChannelArguments args;
-  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, options.use_proxy ? 1 : 0);
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, options.dialling.use_proxy ? 1 : 0);
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // else equal channels share a connection
   args.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   args.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, kResolveAgainMs);
@@ -75,8 +93,25 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   if (options.window_bytes > 0) {
     args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, WindowArgument(options.window_bytes));
   }
+  if (options.dialling.tls != nullptr) args.SetSslTargetNameOverride(options.server_name);
   return grpc::CreateCustomChannel(absl::StrCat("dns:///", address),
-                                   grpc::InsecureChannelCredentials(), args);
+                                   options.dialling.tls == nullptr
+                                       ? grpc::InsecureChannelCredentials()
+                                       : options.dialling.tls->ForChannels(),
+                                   args);
+}
+
+std::string WhyNoConnection(const std::string& address, const ChannelOptions& options,
+                            absl::Duration patience) {
+  return tls::HandshakeFault(
+      address, options.dialling.tls == nullptr ? nullptr : &options.dialling.tls->folder(),
+      options.server_name, patience);
+}
+
+absl::Status NoConnection(const std::string& address, const ChannelOptions& options,
+                          const absl::Status& otherwise) {
+  const std::string why = WhyNoConnection(address, options, kHandshakePatience);
+  return why.empty() ? otherwise : absl::UnauthenticatedError(why);
 }
 
 void ConfigureServer(grpc::ServerBuilder* builder, int64_t window_bytes) {

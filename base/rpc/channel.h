@@ -21,26 +21,51 @@ class Status;
 
 namespace isthmus::rpc {
 
+class TlsIdentity;
+
 constexpr int kMaxMessageBytes = 4 << 20;
 
 // Initial metadata of the coordinator's answer to Nodes: its clock, Unix time in milliseconds. For
 // `isthmus doctor` alone; nothing else depends on clocks.
 inline constexpr char kClockHeader[] = "isthmus-unix-ms";
+// There where it listens off loopback without certificates.
+inline constexpr char kInsecureHeader[] = "isthmus-insecure";
+
+// How a program dials, whomever it dials.
+struct Dialling {
+  bool use_proxy = false;                  // honour http_proxy and friends
+  std::shared_ptr<const TlsIdentity> tls;  // null: plain text
+};
 
 struct ChannelOptions {
   // HTTP/2 window of a stream that we receive; 0: gRPC's default. gRPC's bandwidth probe stays on:
   // without it the window of the whole connection never leaves 64 KiB, which is what a link would
   // carry in a round trip.
   int64_t window_bytes = 0;
-  bool use_proxy = false;                        // honour http_proxy and friends
+  Dialling dialling;
+  std::string server_name;                       // with TLS: what the certificate there has to name
   absl::Duration keepalive = absl::Seconds(20);  // ping when idle for so long
   absl::Duration keepalive_timeout = absl::Seconds(20);
   absl::Duration max_backoff = absl::Seconds(10);  // between connection attempts
 };
 
-// `address` is host:port. Does not connect yet.
+// For a channel to the coordinator, and to the daemon of a node.
+ChannelOptions ToCoordinator(const Dialling& dialling);
+ChannelOptions ToNode(const Dialling& dialling, const std::string& node_id);
+
+// `address` is host:port. Does not connect yet. With TLS nothing is said before the certificate
+// there has been found to be that of `server_name`.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const ChannelOptions& options);
+
+// Why no connection comes about, where the way there is open and TLS stands in it; else "". Asked
+// after a failure: it tries by itself, for `patience` at most.
+std::string WhyNoConnection(const std::string& address, const ChannelOptions& options,
+                            absl::Duration patience);
+
+// The same as a status, if there are such words; else `otherwise`.
+absl::Status NoConnection(const std::string& address, const ChannelOptions& options,
+                          const absl::Status& otherwise);
 
 // Limits, keepalive permission and windows for a server that ours dial. Call before BuildAndStart.
 void ConfigureServer(grpc::ServerBuilder* builder, int64_t window_bytes = 0);

@@ -12,7 +12,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/machine_check.h"
 #include "base/number_flag.h"
 #include "base/suggest.h"
 #include "coordinator/cli/become_program.h"
@@ -29,8 +28,10 @@
 #include "coordinator/cli/shell/help_text.h"
 #include "coordinator/cli/shell/man_page.h"
 #include "coordinator/cli/stop_command.h"
-#include "coordinator/cli/testnet/testnet_plan.h"
+#include "coordinator/cli/testnet/testnet_flags.h"
 #include "coordinator/cli/testnet/testnet_run.h"
+#include "coordinator/cli/tls/audit_command.h"
+#include "coordinator/cli/tls/ca_command.h"
 #include "coordinator/cli/trace_command.h"
 #include "coordinator/cli/view/json_out.h"
 
@@ -49,6 +50,7 @@ struct Arguments {
   CheckpointsOptions checkpoints;
   ExportOptions export_dir;
   TestnetOptions testnet;
+  CaOptions ca;
   JobSource check;
   GenerateRunOptions generate;
   std::string job;
@@ -58,6 +60,7 @@ struct Arguments {
   bool keep_checkpoints = false;
   std::string drained;
   bool undo = false;
+  int last = 50;
 };
 
 class App {
@@ -73,6 +76,12 @@ class App {
         ->capture_default_str();
     app_.add_flag("--proxy", a_.client.use_proxy,
                   "go through http_proxy and friends (else they are ignored)");
+    app_.add_option("--tls-dir", a_.client.tls_dir, "folder of your certificate (isthmus ca issue)")
+        ->envname("ISTHMUS_TLS_DIR")
+        ->type_name("DIR");
+    app_.add_flag("--insecure", a_.client.insecure,
+                  "plain text to a coordinator on another machine, in a private network")
+        ->envname("ISTHMUS_INSECURE");
     app_.add_flag_callback(
         "--version", [this] { version_ = true; }, "the version");
     AddCluster();
@@ -143,6 +152,10 @@ class App {
     Real(nodes->add_option("--timeout", a_.nodes.timeout_s, "seconds to wait"), 0, 86400)
         ->capture_default_str();
     nodes->footer("\nExamples:\n  isthmus nodes\n  isthmus nodes --wait 4 --timeout 60");
+    CLI::App* audit = Command("audit", "who changed what, when and from where; who was refused",
+                              [this] { return RunAudit(a_.client, a_.last, a_.json, console_); });
+    Whole(audit->add_option("--last", a_.last, "the last so many entries"), 1, 1000)
+        ->capture_default_str();
     CLI::App* drain = Command("drain", "take a daemon out of work, its job in good order", [this] {
       return RunDrain(a_.client, a_.drained, a_.undo, a_.json, console_);
     });
@@ -320,6 +333,9 @@ class App {
     check->footer(
         "\nEvery error has file, line and column; exit code 2 where there is one.\n\nExamples:\n  "
         "isthmus check job.yaml\n  isthmus check job.yaml --set recipe.steps=10");
+    AddCaFlags(Command("ca", "certificates of a cluster: who is let in, and as what",
+                       [this] { return RunCa(a_.ca, a_.json, console_); }),
+               &a_.ca);
     CLI::App* doctor =
         Command("doctor", "what stands in the way: coordinator, links, limits, clock",
                 [this] { return RunDoctor(a_.client, a_.json, console_); });
@@ -350,40 +366,8 @@ class App {
           a_.testnet.json = a_.json;
           return RunTestnet(a_.testnet, console_);
         });
-    TestnetOptions& t = a_.testnet;
-    FileArgument(testnet, &t.job_file);
-    Whole(testnet->add_option("--nodes", t.nodes,
-                              "daemons (with --links: the first ones of the table)"),
-          1, 200);
-    testnet->add_option("--links", t.links, "link table: a preset or a CSV file")
-        ->type_name("PRESET|FILE");
-    testnet->add_option("--rate", t.rate, "of every link, such as 20Mbit")->type_name("RATE");
-    testnet->add_option("--delay", t.delay, "one way, such as 25ms")->type_name("DELAY");
-    testnet->add_option("--jitter", t.jitter, "such as 1ms")->type_name("JITTER");
-    testnet->add_option("--loss", t.loss, "share of packets, such as 0.1%")->type_name("LOSS");
-    Whole(testnet->add_option("--mtu", t.mtu, "largest packet; 9000 costs the least CPU"), 576,
-          9000)
-        ->capture_default_str();
-    Whole(testnet->add_option("--seed", t.seed, "of losses and jitter"), 0)->capture_default_str();
-    testnet->add_option("--data-dir", t.data_dir, "folder of the training data")
-        ->type_name("DIR")
-        ->capture_default_str();
-    testnet->add_option("--run-dir", t.run_dir, "logs and state go there (else a temporary one)")
-        ->type_name("DIR");
-    testnet->add_option("--summary", t.summary_file, "write the final figures there")
-        ->type_name("FILE");
-    Whole(testnet->add_option("--threads", t.threads,
-                              "compute threads a daemon, at most this machine's processors"),
-          1, Processors())
-        ->capture_default_str();
-    Real(testnet->add_option(
-             "--ready-timeout", t.ready_timeout_s,
-             "seconds until all daemons have measured their links; 0: by their number"),
-         0, 86400)
-        ->capture_default_str();
-    testnet->add_flag("--http", t.http, "serve the metrics pages on the emulated network");
-    testnet->add_flag("--keep", t.keep, "leave everything running after the job, until Ctrl-C");
-    testnet->footer(kTestnetFooter);
+    FileArgument(testnet, &a_.testnet.job_file);
+    AddTestnetFlags(testnet, &a_.testnet);
   }
 
   using Passed = std::function<int(const std::vector<std::string>& arguments)>;
@@ -419,8 +403,8 @@ class App {
   // In the help of each command that asks it.
   void NameTheCoordinator() {
     const std::set<std::string> offline = {
-        "check", "completion", "help",  "job-reference", "job-template",
-        "man",   "multilevel", "study", "testnet",       "version"};
+        "ca",  "check",      "completion", "help",    "job-reference", "job-template",
+        "man", "multilevel", "study",      "testnet", "version"};
     for (CLI::App* command : app_.get_subcommands([](CLI::App*) { return true; })) {
       if (offline.count(command->get_name()) > 0) continue;
       command->footer(absl::StrCat(command->get_footer(), command->get_footer().empty() ? "" : "\n",
@@ -469,7 +453,7 @@ class App {
     // The first word that is no option: a misspelt command gets a suggestion.
     for (int i = 1; i < argc; ++i) {
       const std::string word = argv[i];
-      if (word == "--coordinator") ++i;
+      if (word == "--coordinator" || word == "--tls-dir") ++i;
       if (word.empty() || word[0] == '-') continue;
       if (Find(word) == nullptr) return Unknown(word);
       break;

@@ -14,10 +14,13 @@
 #include "base/hash.h"
 #include "base/mutex.h"
 #include "base/rpc/channel.h"
+#include "base/rpc/listening.h"
+#include "base/rpc/tls_identity.h"
 #include "base/status.h"
 #include "coordinator/cli/exit_code.h"
 #include "coordinator/core/fetch_line.h"
 #include "proto/control_service.grpc.pb.h"
+#include "proto/security_service.grpc.pb.h"
 #include "proto/valid_text.h"
 
 namespace isthmus::cli {
@@ -25,6 +28,7 @@ namespace {}  // namespace
 
 struct Client::State {
   ClientOptions options;
+  rpc::ChannelOptions channel_options;
   std::shared_ptr<grpc::Channel> channel;       // control
   std::shared_ptr<grpc::Channel> bulk_channel;  // made at first use
   std::unique_ptr<Jobs::Stub> jobs;
@@ -108,13 +112,26 @@ const std::string& Client::address() const { return state_->options.address; }
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
   RETURN_IF_ERROR(rpc::CheckAddress("--coordinator", options.address));
+  RETURN_IF_ERROR(rpc::CheckDialling("--coordinator", options.address,
+                                     {!options.tls_dir.empty(), options.insecure},
+                                     tls::Role::kOperator));
   auto state = std::make_unique<State>();
   state->options = options;
-  rpc::ChannelOptions channel_options;
-  channel_options.use_proxy = options.use_proxy;
-  state->channel = rpc::MakeChannel(options.address, channel_options);
+  rpc::Dialling dialling;
+  dialling.use_proxy = options.use_proxy;
+  if (!options.tls_dir.empty()) {
+    auto loaded =
+        rpc::TlsIdentity::Load(options.tls_dir, {tls::Role::kOperator, tls::Role::kViewer});
+    if (!loaded.ok()) return Annotate(loaded.status(), "--tls-dir");
+    dialling.tls = *std::move(loaded);
+  }
+  state->channel_options = rpc::ToCoordinator(dialling);
+  state->channel = rpc::MakeChannel(options.address, state->channel_options);
   const absl::Status connected = AwaitConnected(state->channel.get(), options.connect_timeout);
-  if (!connected.ok()) return state->NoAnswer(connected.message());
+  if (!connected.ok()) {
+    return rpc::NoConnection(options.address, state->channel_options,
+                             state->NoAnswer(connected.message()));
+  }
   state->jobs = Jobs::NewStub(state->channel);
   return std::unique_ptr<Client>(new Client(std::move(state)));
 }
@@ -150,12 +167,13 @@ absl::StatusOr<JobStatus> Client::Status(const JobStatusRequest& request) {
 absl::StatusOr<StopJobReply> Client::Stop(const StopJobRequest& request) {
   ISTHMUS_UNARY(Stop, request, StopJobReply, call_timeout);
 }
-absl::StatusOr<ListNodesReply> Client::Nodes(int64_t* unix_ms) {
+absl::StatusOr<ListNodesReply> Client::Nodes(int64_t* unix_ms, bool* insecure) {
   ListNodesReply reply;
   Call<State> call(state_.get(), state_->options.call_timeout);
   RETURN_IF_ERROR(state_->Named(state_->jobs->Nodes(call.context(), ListNodesRequest(), &reply)));
+  const auto& headers = call.context()->GetServerInitialMetadata();
+  if (insecure != nullptr) *insecure = headers.count(rpc::kInsecureHeader) > 0;
   if (unix_ms != nullptr) {
-    const auto& headers = call.context()->GetServerInitialMetadata();
     const auto it = headers.find(rpc::kClockHeader);
     const bool told =
         it != headers.end() &&
@@ -166,6 +184,13 @@ absl::StatusOr<ListNodesReply> Client::Nodes(int64_t* unix_ms) {
 }
 absl::StatusOr<TraceJobReply> Client::Trace(const TraceJobRequest& request) {
   ISTHMUS_UNARY(Trace, request, TraceJobReply, trace_timeout);
+}
+absl::StatusOr<AuditReply> Client::Audit(const AuditRequest& request) {
+  const auto stub = Security::NewStub(state_->channel);
+  AuditReply reply;
+  Call<State> call(state_.get(), state_->options.call_timeout);
+  RETURN_IF_ERROR(state_->Named(stub->Audit(call.context(), request, &reply)));
+  return reply;
 }
 absl::StatusOr<DrainReply> Client::Drain(const DrainRequest& request) {
   ISTHMUS_UNARY(Drain, request, DrainReply, call_timeout);
@@ -194,7 +219,7 @@ absl::StatusOr<bool> Client::PutCheckpoint(
     const PutCheckpointHeader& header, const std::function<absl::Status(const TakePiece&)>& write,
     const std::function<void(int64_t)>& progress) {
   if (state_->bulk_channel == nullptr)
-    state_->bulk_channel = rpc::MakeChannel(state_->options.address, {});
+    state_->bulk_channel = rpc::MakeChannel(state_->options.address, state_->channel_options);
   const auto stub = Bulk::NewStub(state_->bulk_channel);
   Call<State> call(state_.get(), state_->options.bulk_timeout);
   PutCheckpointReply reply;
@@ -225,7 +250,7 @@ absl::StatusOr<Client::Fetched> Client::FetchCheckpoint(
   if (!out)
     return absl::InternalError(absl::StrCat("can't write ", path, ": ", std::strerror(errno)));
   if (state_->bulk_channel == nullptr)
-    state_->bulk_channel = rpc::MakeChannel(state_->options.address, {});
+    state_->bulk_channel = rpc::MakeChannel(state_->options.address, state_->channel_options);
   const auto stub = Bulk::NewStub(state_->bulk_channel);
   Call<State> call(state_.get(), state_->options.bulk_timeout);
   auto stream = stub->FetchCheckpoint(call.context(), WithValidText(request));

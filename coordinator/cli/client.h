@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "proto/control.pb.h"
+#include "proto/security.pb.h"
 
 namespace isthmus::cli {
 
@@ -30,11 +31,14 @@ struct ClientOptions {
   absl::Duration stream_timeout =
       absl::Minutes(5);  // of one Watch stream; the watcher opens the next one
   bool use_proxy = false;
+  std::string tls_dir;    // folder of this user's certificate; empty: plain text
+  bool insecure = false;  // ... also to another machine
 };
 
 class Client {
  public:
-  // Connects. InvalidArgument: not an address. Unavailable: nobody there.
+  // Connects. InvalidArgument: not an address, or one that wants a certificate. Unavailable: nobody
+  // there. Unauthenticated: somebody is, and TLS stands between. Errors of tls::ReadFolder.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   ~Client();
 
@@ -45,11 +49,13 @@ class Client {
   absl::StatusOr<JobStatus> Status(const JobStatusRequest& request);
   absl::StatusOr<StopJobReply> Stop(const StopJobRequest& request);
   absl::StatusOr<TraceJobReply> Trace(const TraceJobRequest& request);
+  absl::StatusOr<AuditReply> Audit(const AuditRequest& request);
   absl::StatusOr<DrainReply> Drain(const DrainRequest& request);
   absl::StatusOr<RemoveJobReply> Remove(const RemoveJobRequest& request);
   absl::StatusOr<ListCheckpointsReply> Checkpoints(const ListCheckpointsRequest& request);
-  // `unix_ms`, where given, gets the coordinator's clock, or 0 if it does not tell.
-  absl::StatusOr<ListNodesReply> Nodes(int64_t* unix_ms = nullptr);
+  // `unix_ms`, where given, gets the coordinator's clock, or 0 if it does not tell; `insecure`
+  // whether it runs with --insecure.
+  absl::StatusOr<ListNodesReply> Nodes(int64_t* unix_ms = nullptr, bool* insecure = nullptr);
 
   // One stream. `take` gets each reply and returns false to end it: OK. OK also where the
   // coordinator ends it.

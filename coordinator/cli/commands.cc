@@ -210,14 +210,21 @@ absl::StatusOr<SubmitReply> SubmitJob(Client* client, const JobSpec& job,
 
 int RunNodes(const ClientOptions& client, const NodesOptions& options, Console* console) {
   InterruptibleClient caller;
+  bool insecure = false;
   if (options.wait == 0) {
     const absl::Status opened = caller.Open(client);
     if (!opened.ok()) return console->Fail(opened);
   }
-  const absl::StatusOr<ListNodesReply> reply =
-      options.wait > 0 ? AwaitNodes(&caller, client, options) : caller.client->Nodes();
+  const absl::StatusOr<ListNodesReply> reply = options.wait > 0
+                                                   ? AwaitNodes(&caller, client, options)
+                                                   : caller.client->Nodes(nullptr, &insecure);
   if (!reply.ok()) return console->Fail(reply.status());
   console->Out(options.json ? ToJson(*reply, true) : NodesView(*reply));
+  if (insecure && !options.json) {
+    console->Out(
+        "warning: the coordinator runs with --insecure: whoever reaches its port can command its "
+        "daemons\n");
+  }
   return kExitOk;
 }
 

@@ -47,6 +47,20 @@ absl::Status Checkpoints::CheckHeader(const PutCheckpointHeader& header) const {
   return absl::OkStatus();
 }
 
+absl::Status Checkpoints::CheckPlanned(const std::string& node_id,
+                                       const std::string& job_id) const {
+  MutexLock lock(&cores_->mutex);
+  const Job* job = cores_->jobs.Find(job_id);
+  if (job != nullptr) {
+    for (const RankPlan& rank : job->plan.ranks()) {
+      if (rank.node_id() == node_id) return absl::OkStatus();
+    }
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat("node ", node_id, " has no rank in the plan of job ", job_id.substr(0, 80),
+                   ": it may neither store nor fetch checkpoints of it"));
+}
+
 absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> Checkpoints::BeginPart(
     const PutCheckpointHeader& header) {
   PutCheckpointHeader counted = header;

@@ -34,6 +34,9 @@ class Checkpoints {
   absl::StatusOr<bool> FinishPart(const PutCheckpointHeader& header, CheckpointStore::Part* part,
                                   const absl::Status& taken);
 
+  // PermissionDenied: that daemon has no rank of the job, and may neither put nor fetch its parts.
+  absl::Status CheckPlanned(const std::string& node_id, const std::string& job_id) const;
+
   // Of a job, or of the directory of one that is forgotten.
   absl::StatusOr<ListCheckpointsReply> List(const ListCheckpointsRequest& request,
                                             const Cancelled& cancelled);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 
 namespace isthmus::coordinator {
@@ -14,8 +15,9 @@ Coordinator::Coordinator(CoordinatorOptions options, std::unique_ptr<StateLock> 
       store_(std::move(store)),
       files_(std::move(files)),
       cores_(options_.membership, options_.jobs, options_.links, options_.compute),
-      daemons_({options_.membership, options_.links.probe_budget, options_.first_message}, &cores_,
-               store_.get()),
+      daemons_(
+          {options_.membership, options_.links.probe_budget, options_.first_message, options_.tls},
+          &cores_, store_.get()),
       checkpoints_(&cores_, files_.get(), options_.parts_patience),
       recorder_(&cores_, store_.get(), options_.flush_every,
                 [this](const StoreBatch& stored) { checkpoints_.Sweep(stored); }),
@@ -26,8 +28,9 @@ Coordinator::Coordinator(CoordinatorOptions options, std::unique_ptr<StateLock> 
           options_.patience, options_.try_pending),
       watches_(&cores_, store_.get(), &recorder_),
       queries_(&cores_, &daemons_),
-      gauges_(&cores_),
-      traces_(&cores_, &daemons_, options_.traces) {}
+      gauges_(&cores_, options_.insecure),
+      traces_(&cores_, &daemons_, options_.traces),
+      audit_(options_.state_dir) {}
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Open(CoordinatorOptions options) {
   ASSIGN_OR_RETURN(auto lock, StateLock::Take(options.state_dir));
@@ -74,7 +77,21 @@ void Coordinator::TimeLoop() {
     }
     daemons_.Tick(SteadyNow(), BootNow());
     fetches_.Tick(SteadyNow());
+    if (options_.tls != nullptr) LookForRevoked(SteadyNow());
   }
+}
+
+void Coordinator::LookForRevoked(absl::Time now) {
+  if (now < reread_at_) return;
+  reread_at_ = now + options_.reread_revoked;
+  const absl::StatusOr<bool> other = options_.tls->RereadRevoked();
+  if (!other.ok() && !unreadable_)
+    LogError("the list of revoked certificates can't be read, the one before holds: ",
+             other.status().message());
+  unreadable_ = !other.ok();
+  if (!other.ok() || !*other) return;
+  LogInfo("another list of revoked certificates holds from now on");
+  daemons_.OnRevoked();
 }
 
 }  // namespace isthmus::coordinator

@@ -12,6 +12,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/rpc/tls_identity.h"
+#include "coordinator/service/audit.h"
 #include "coordinator/service/checkpoints.h"
 #include "coordinator/service/cores.h"
 #include "coordinator/service/daemons.h"
@@ -43,6 +45,9 @@ struct CoordinatorOptions {
   absl::Duration parts_patience = absl::Minutes(1);  // see Checkpoints
   TracesOptions traces;
   RunMultilevel run_multilevel = RunMultilevelProgram;
+  std::shared_ptr<rpc::TlsIdentity> tls;  // null: plain text
+  bool insecure = false;                  // ... though it listens off loopback
+  absl::Duration reread_revoked = absl::Seconds(1);
 };
 
 class Coordinator {
@@ -60,6 +65,9 @@ class Coordinator {
   Checkpoints* checkpoints() { return &checkpoints_; }
   Fetches* fetches() { return &fetches_; }
   Gauges* gauges() { return &gauges_; }
+  Audit* audit() { return &audit_; }
+  rpc::TlsIdentity* tls() const { return options_.tls.get(); }  // null: plain text
+  bool insecure() const { return options_.insecure; }
   absl::StatusOr<DrainReply> Drain(const DrainRequest& request) {
     absl::StatusOr<DrainReply> reply = daemons_.Drain(request);
     const absl::Status stored = recorder_.Sync();
@@ -73,6 +81,7 @@ class Coordinator {
   Coordinator(CoordinatorOptions options, std::unique_ptr<StateLock> lock,
               std::unique_ptr<Store> store, std::unique_ptr<CheckpointStore> files);
   void TimeLoop();
+  void LookForRevoked(absl::Time now);
 
   const CoordinatorOptions options_;
   const std::unique_ptr<StateLock> lock_;
@@ -89,6 +98,9 @@ class Coordinator {
   Queries queries_;
   Gauges gauges_;
   Traces traces_;
+  Audit audit_;
+  absl::Time reread_at_ = absl::InfinitePast();  // the time thread's, as the next one
+  bool unreadable_ = false;                      // the list, when it was looked at last
   std::thread time_thread_;
 };
 

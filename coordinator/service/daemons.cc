@@ -16,6 +16,17 @@ namespace {
 
 constexpr absl::Duration kRegisterRetry = absl::Seconds(1);
 
+// A daemon acts for the node that its certificate names, and for no other.
+absl::Status CheckOwn(const tls::Certificate* certificate, const NodeInfo& node) {
+  if (certificate == nullptr) return absl::OkStatus();
+  const std::string& own = certificate->who.name;
+  if (node.id() == own && node.name() == own) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the certificate is that of node ", own, ", the registration that of ",
+                   node.name().substr(0, 80), " (identity ", node.id().substr(0, 80),
+                   "): a daemon acts for its own node alone"));
+}
+
 }  // namespace
 
 absl::Time Daemons::Now() { return SteadyNow(); }
@@ -24,6 +35,10 @@ absl::Time Daemons::Now() { return SteadyNow(); }
 
 absl::StatusOr<Registered> Daemons::Register(DaemonStream* daemon,
                                              const isthmus::Register& request) {
+  if (const absl::Status own = CheckOwn(daemon->certificate.get(), request.node()); !own.ok()) {
+    LogWarning("registration refused: ", own.message());
+    return own;
+  }
   // Daemons outlive a database: what one has seen comes before what is made from now on.
   RETURN_IF_ERROR(store_->StartAfter(request.newest_generation(), 0));
   MutexLock lock(&cores_->mutex);
@@ -35,6 +50,8 @@ absl::StatusOr<Registered> Daemons::Register(DaemonStream* daemon,
   for (;;) {
     if (cores_->stopping) return Stopping();
     if (!streams_.IsOpen(daemon->number)) return absl::CancelledError("the stream ended");
+    if (daemon->certificate != nullptr)
+      RETURN_IF_ERROR(options_.tls->CheckRevoked(*daemon->certificate));
     const Member* old = cores_->members.Find(id);
     known = old != nullptr;
     if (known) address = old->node.address();
@@ -219,6 +236,48 @@ void Daemons::Send(Cores* cores, Commands commands) {
 void Daemons::SendTo(Cores* cores, const std::string& node_id, CoordinatorMessage message) {
   const Member* member = cores->members.Find(node_id);  // if it is gone, the lease tells its job
   if (member != nullptr) streams_.Send(member->stream, member->node.name(), std::move(message));
+}
+
+void Daemons::OnRevoked() {
+  MutexLock lock(&cores_->mutex);
+  std::vector<std::string> ids;
+  for (const auto& [id, member] : cores_->members.members()) {
+    if (member.connected()) ids.push_back(id);
+  }
+  for (const std::string& id : ids) {
+    const Member& member = *cores_->members.Find(id);
+    const auto certificate = streams_.CertificateOf(member.stream);
+    if (certificate != nullptr && options_.tls->IsRevoked(certificate->serial))
+      Evict(member, *certificate);
+  }
+  cores_->changed.SignalAll();
+}
+
+// Its job does not wait for it to finish a step: nothing of it is wanted any more.
+void Daemons::Evict(const Member& member, const tls::Certificate& certificate) {
+  const std::string id = member.node.id();
+  const std::string why = absl::StrCat("the certificate of daemon ", member.node.name(),
+                                       ", serial ", certificate.serial, ", is revoked");
+  LogWarning(why, ": its stream is ended");
+  const uint64_t stream = member.stream;
+  const absl::Time now = Now();
+  if (const Job* job = cores_->jobs.JobOn(id); job != nullptr) {
+    SessionEvent failed;
+    failed.set_job_id(job->id);
+    failed.set_generation(job->status.generation());
+    failed.set_state(SessionEvent::FAILED);
+    failed.set_step(job->status.step());
+    failed.set_message(why);
+    failed.set_code(static_cast<int>(absl::StatusCode::kUnauthenticated));
+    for (int rank = 0; rank < job->plan.ranks_size(); ++rank) {
+      if (job->plan.ranks(rank).node_id() == id) failed.set_rank(rank);
+    }
+    Send(cores_, cores_->jobs.OnEvent(id, failed, now));
+  }
+  streams_.End(stream);
+  cores_->members.OnStreamGone(id, stream, now);
+  cores_->links.OnGone(id, now);
+  cores_->compute.OnGone(id);
 }
 
 // ---- time ----

@@ -5,10 +5,12 @@
 #ifndef ISTHMUS_COORDINATOR_SERVICE_DAEMONS_H_
 #define ISTHMUS_COORDINATOR_SERVICE_DAEMONS_H_
 
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/rpc/tls_identity.h"
 #include "coordinator/service/cores.h"
 #include "coordinator/service/pause_watch.h"
 #include "coordinator/service/streams.h"
@@ -19,7 +21,8 @@ namespace isthmus::coordinator {
 struct DaemonsOptions {
   MembershipOptions membership;
   absl::Duration probe_budget;
-  absl::Duration first_message;  // a stream that has not registered by then is ended
+  absl::Duration first_message;           // a stream that has not registered by then is ended
+  std::shared_ptr<rpc::TlsIdentity> tls;  // null: over plain text
 };
 
 class Daemons {
@@ -43,6 +46,9 @@ class Daemons {
   void Send(Cores* cores, Commands commands) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores->mutex);
   std::string Peer(uint64_t stream) const { return streams_.Peer(stream); }
   void EndAll() { streams_.EndAll(); }
+  // Another list of revoked certificates holds: whose certificate is on it leaves its job at once,
+  // and is gone.
+  void OnRevoked();
   void Tick(absl::Time now, absl::Time boot);  // SteadyNow() and BootNow()
 
  private:
@@ -59,6 +65,8 @@ class Daemons {
   void OnSession(const Member& member, const SessionEvent& event, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
   void DoubtLinks(const SessionEvent& failed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
+  void Evict(const Member& member, const tls::Certificate& certificate)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
   void TakeFigure(const std::string& node_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
   // Asks a daemon of an idle host to measure its compute. True: links are measured after it.
   bool TickCompute(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);

@@ -21,6 +21,10 @@ void Gauges::Update() {
   SetJobs(now);
   Set("isthmus_build_info", "Version of this program.",
       {{"version", ISTHMUS_VERSION}, {"device", "none"}}, 1);
+  Set("isthmus_insecure",
+      "1: the coordinator listens off loopback without certificates (--insecure): who reaches its "
+      "port can command it.",
+      {}, insecure_);
   for (const auto& [name, labels] : out_) {
     if (set_.count({name, labels}) == 0) GaugeRemove(name, labels);
   }

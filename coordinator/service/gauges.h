@@ -19,7 +19,7 @@ constexpr int kGaugedJobs = 20;  // with metrics of their own: the newest ones, 
 
 class Gauges {
  public:
-  explicit Gauges(Cores* cores) : cores_(cores) {}
+  Gauges(Cores* cores, bool insecure) : cores_(cores), insecure_(insecure) {}
   void Update();
 
  private:
@@ -30,6 +30,7 @@ class Gauges {
   void SetJobs(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_, cores_->mutex);
 
   Cores* const cores_;
+  const bool insecure_;
   Mutex mutex_;
   std::set<Gauge> set_ ABSL_GUARDED_BY(mutex_);  // by this Update
   std::set<Gauge> out_ ABSL_GUARDED_BY(mutex_);  // by the one before

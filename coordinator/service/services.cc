@@ -14,7 +14,12 @@
 #include "base/metrics.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/guarded.h"
+#include "base/rpc/tls_identity.h"
 #include "base/status.h"
+#include "coordinator/service/allowed_calls.h"
+#include "coordinator/service/caller.h"
+#include "coordinator/service/security_service.h"
+#include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "proto/control_service.grpc.pb.h"
@@ -52,6 +57,7 @@ class ControlService final : public Control::Service {
   grpc::Status Session(grpc::ServerContext* context, Stream* stream) override {
     coordinator::DaemonStream daemon([context] { context->TryCancel(); });
     daemon.peer = context->peer();
+    daemon.certificate = rpc::TlsIdentity::PeerOf(*context);
     if (absl::Status open = daemons_->Open(&daemon); !open.ok()) return Reply(open);
     const grpc::Status ended =
         rpc::Guarded("Session", [&] { return Reply(Converse(&daemon, stream)); });
@@ -138,11 +144,12 @@ class JobsService final : public Jobs::Service {
   }
   grpc::Status Submit(grpc::ServerContext* context, const SubmitRequest* request,
                       SubmitReply* reply) override {
-    return rpc::Guarded("Submit", [&] {
-      return Reply(coordinator_->submission()->Submit(*request,
-                                                      [context] { return context->IsCancelled(); }),
-                   reply);
-    });
+    return Caller(*context, coordinator_)
+        .Audited("Jobs.Submit", request->job().name(), rpc::Guarded("Submit", [&] {
+                   return Reply(coordinator_->submission()->Submit(
+                                    *request, [context] { return context->IsCancelled(); }),
+                                reply);
+                 }));
   }
   grpc::Status List(grpc::ServerContext*, const ListJobsRequest*, ListJobsReply* reply) override {
     return rpc::Guarded("List", [&] {
@@ -158,22 +165,29 @@ class JobsService final : public Jobs::Service {
   }
   grpc::Status Watch(grpc::ServerContext* context, const WatchRequest* request,
                      grpc::ServerWriter<WatchReply>* writer) override {
+    const Caller caller(*context, coordinator_);
     return rpc::Guarded("Watch", [&] {
-      return Reply(coordinator_->watches()->Watch(
+      const absl::Status ended = coordinator_->watches()->Watch(
           *request, [writer](const WatchReply& r) { return writer->Write(WithValidText(r)); },
-          [context] { return context->IsCancelled(); }));
+          [&] { return context->IsCancelled() || !caller.CheckRevoked().ok(); });
+      const absl::Status revoked = caller.CheckRevoked();
+      return Reply(revoked.ok() ? ended : revoked);
     });
   }
-  grpc::Status Stop(grpc::ServerContext*, const StopJobRequest* request,
+  grpc::Status Stop(grpc::ServerContext* context, const StopJobRequest* request,
                     StopJobReply* reply) override {
-    return rpc::Guarded("Stop", [&] {
-      return Reply(coordinator_->submission()->Stop(request->job(), request->now()),
-                   reply->mutable_status());
-    });
+    return Caller(*context, coordinator_)
+        .Audited("Jobs.Stop", request->job(), rpc::Guarded("Stop", [&] {
+                   return Reply(coordinator_->submission()->Stop(request->job(), request->now()),
+                                reply->mutable_status());
+                 }));
   }
-  grpc::Status Remove(grpc::ServerContext*, const RemoveJobRequest* request,
+  grpc::Status Remove(grpc::ServerContext* context, const RemoveJobRequest* request,
                       RemoveJobReply* reply) override {
-    return rpc::Guarded("Remove", [&] { return Reply(coordinator_->RemoveJob(*request), reply); });
+    return Caller(*context, coordinator_)
+        .Audited("Jobs.Remove", request->job(), rpc::Guarded("Remove", [&] {
+                   return Reply(coordinator_->RemoveJob(*request), reply);
+                 }));
   }
   grpc::Status Checkpoints(grpc::ServerContext* context, const ListCheckpointsRequest* request,
                            ListCheckpointsReply* reply) override {
@@ -183,9 +197,12 @@ class JobsService final : public Jobs::Service {
           reply);
     });
   }
-  grpc::Status Drain(grpc::ServerContext*, const DrainRequest* request,
+  grpc::Status Drain(grpc::ServerContext* context, const DrainRequest* request,
                      DrainReply* reply) override {
-    return rpc::Guarded("Drain", [&] { return Reply(coordinator_->Drain(*request), reply); });
+    return Caller(*context, coordinator_)
+        .Audited(
+            "Jobs.Drain", absl::StrCat(request->node(), request->undo() ? " --undo" : ""),
+            rpc::Guarded("Drain", [&] { return Reply(coordinator_->Drain(*request), reply); }));
   }
   grpc::Status Trace(grpc::ServerContext* context, const TraceJobRequest* request,
                      TraceJobReply* reply) override {
@@ -199,6 +216,7 @@ class JobsService final : public Jobs::Service {
                      ListNodesReply* reply) override {
     return rpc::Guarded("Nodes", [&] {
       context->AddInitialMetadata(rpc::kClockHeader, absl::StrCat(absl::ToUnixMillis(absl::Now())));
+      if (coordinator_->insecure()) context->AddInitialMetadata(rpc::kInsecureHeader, "1");
       *reply = WithValidText(coordinator_->queries()->Nodes());
       return grpc::Status::OK;
     });
@@ -212,14 +230,20 @@ class BulkService final : public Bulk::Service {
  public:
   explicit BulkService(Coordinator* coordinator) : coordinator_(coordinator) {}
 
-  grpc::Status PutCheckpoint(grpc::ServerContext*, grpc::ServerReader<PutCheckpointChunk>* reader,
+  grpc::Status PutCheckpoint(grpc::ServerContext* context,
+                             grpc::ServerReader<PutCheckpointChunk>* reader,
                              PutCheckpointReply* reply) override {
-    return rpc::Guarded("PutCheckpoint", [&] { return Take(reader, reply); });
+    return rpc::Guarded("PutCheckpoint",
+                        [&] { return Take(Caller(*context, coordinator_), reader, reply); });
   }
 
   grpc::Status FetchCheckpoint(grpc::ServerContext* context, const FetchCheckpointRequest* request,
                                grpc::ServerWriter<FetchCheckpointChunk>* writer) override {
-    return rpc::Guarded("FetchCheckpoint", [&] { return Send(context, *request, writer); });
+    return rpc::Guarded("FetchCheckpoint", [&] {
+      const Caller caller(*context, coordinator_);
+      const absl::Status planned = caller.CheckPlanned(request->job_id());
+      return planned.ok() ? Send(context, caller, *request, writer) : Reply(planned);
+    });
   }
 
   // The path of checkpoints, as daemons measure it. They give their calls deadlines.
@@ -268,11 +292,14 @@ class BulkService final : public Bulk::Service {
   }
 
  private:
-  grpc::Status Take(grpc::ServerReader<PutCheckpointChunk>* reader, PutCheckpointReply* reply) {
+  grpc::Status Take(const Caller& caller, grpc::ServerReader<PutCheckpointChunk>* reader,
+                    PutCheckpointReply* reply) {
     PutCheckpointChunk chunk;
     if (!reader->Read(&chunk) || !chunk.has_header())
       return Reply(absl::InvalidArgumentError("checkpoint part: its header must come first"));
     const PutCheckpointHeader header = chunk.header();
+    if (const absl::Status planned = caller.CheckPlanned(header.job_id()); !planned.ok())
+      return Reply(planned);
     auto part = coordinator_->checkpoints()->BeginPart(header);
     if (!part.ok()) return Reply(part.status());
     absl::Cleanup abandon = [&] {
@@ -284,6 +311,7 @@ class BulkService final : public Bulk::Service {
     while (status.ok() && !(*part)->is_here() && reader->Read(&chunk)) {
       status = chunk.has_header() ? absl::InvalidArgumentError("checkpoint part: a second header")
                                   : (*part)->Append(chunk.data());
+      if (status.ok()) status = caller.CheckRevoked();
     }
     std::move(abandon).Cancel();
     const absl::StatusOr<bool> complete =
@@ -297,7 +325,8 @@ class BulkService final : public Bulk::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Send(grpc::ServerContext* context, const FetchCheckpointRequest& request,
+  grpc::Status Send(grpc::ServerContext* context, const Caller& caller,
+                    const FetchCheckpointRequest& request,
                     grpc::ServerWriter<FetchCheckpointChunk>* writer) {
     if (coordinator_->fetches()->HasParts(request)) {
       FetchCheckpointChunk here;
@@ -324,6 +353,7 @@ class BulkService final : public Bulk::Service {
       if (sent == reader->total_bytes()) chunk.set_checksum(reader->checksum());
       if (!writer->Write(chunk))
         return grpc::Status(grpc::StatusCode::CANCELLED, "the caller has gone");
+      if (const absl::Status revoked = caller.CheckRevoked(); !revoked.ok()) return Reply(revoked);
       (*fetch)->Progress();
       chunk.Clear();
     }
@@ -348,16 +378,21 @@ class BulkService final : public Bulk::Service {
 class GrpcServer final : public Server {
  public:
   explicit GrpcServer(Coordinator* coordinator)
-      : control_(coordinator->daemons()), jobs_(coordinator), bulk_(coordinator) {}
+      : coordinator_(coordinator),
+        control_(coordinator->daemons()),
+        jobs_(coordinator),
+        bulk_(coordinator),
+        security_(MakeSecurityService(coordinator)) {}
   ~GrpcServer() override { Stop(absl::Seconds(1)); }
 
   absl::Status Listen(const std::string& address) {
     grpc::ServerBuilder builder;
     rpc::ConfigureServer(&builder);
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(address, Credentials(), &port_);
     builder.RegisterService(&control_);
     builder.RegisterService(&jobs_);
     builder.RegisterService(&bulk_);
+    builder.RegisterService(security_.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
       return absl::UnavailableError(absl::StrCat(
@@ -377,9 +412,20 @@ class GrpcServer final : public Server {
   }
 
  private:
+  std::shared_ptr<grpc::ServerCredentials> Credentials() const {
+    if (coordinator_->tls() == nullptr) return grpc::InsecureServerCredentials();
+    return coordinator_->tls()->ForServer(
+        AllowedCalls(),
+        [this](const tls::Identity& who, absl::string_view call, const absl::Status& why) {
+          AuditRefusal(who, call, why, coordinator_);
+        });
+  }
+
+  Coordinator* const coordinator_;
   ControlService control_;
   JobsService jobs_;
   BulkService bulk_;
+  const std::unique_ptr<grpc::Service> security_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };

@@ -76,4 +76,10 @@ std::string Streams::Peer(uint64_t stream) const {
   return it == open_.end() ? "" : it->second.daemon->peer;
 }
 
+std::shared_ptr<const tls::Certificate> Streams::CertificateOf(uint64_t stream) const {
+  MutexLock lock(&mutex_);
+  const auto it = open_.find(stream);
+  return it == open_.end() ? nullptr : it->second.daemon->certificate;
+}
+
 }  // namespace isthmus::coordinator

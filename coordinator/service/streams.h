@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "base/queue.h"
+#include "base/tls/certificate.h"
 #include "proto/control.pb.h"
 
 namespace isthmus::coordinator {
@@ -30,8 +32,9 @@ struct DaemonStream {
   const std::function<void()> cancel;         // ends the stream; any thread, any number of times
   BoundedQueue<CoordinatorMessage> outgoing;  // the handler's writer drains it
   std::string peer;  // where it comes from, as gRPC has it: "ipv4:10.0.0.1:53412"; set before use
-  uint64_t number = 0;  // by Open: never 0, never used twice
-  std::string node_id;  // empty until registered; the handler's
+  uint64_t number = 0;                                  // by Open: never 0, never used twice
+  std::string node_id;                                  // empty until registered; the handler's
+  std::shared_ptr<const tls::Certificate> certificate;  // null: over plain text; set before use
 };
 
 class Streams {
@@ -49,6 +52,7 @@ class Streams {
 
   bool IsOpen(uint64_t stream) const;
   std::string Peer(uint64_t stream) const;
+  std::shared_ptr<const tls::Certificate> CertificateOf(uint64_t stream) const;
 
  private:
   struct Line {

@@ -17,8 +17,9 @@ constexpr std::chrono::milliseconds kLookAgain{200};
 
 }  // namespace
 
-void DialBoard::SetSession(const std::string& job_id, uint64_t generation) {
+void DialBoard::SetSession(const std::string& job_id, uint64_t generation, Diallers diallers) {
   MutexLock lock(&mutex_);
+  diallers_ = std::move(diallers);
   job_id_ = job_id;
   generation_ = generation;
   other_generation_.clear();
@@ -26,8 +27,16 @@ void DialBoard::SetSession(const std::string& job_id, uint64_t generation) {
   changed_.SignalAll();
 }
 
-absl::Status DialBoard::Stale(const LinkHello& hello) const {
-  if (hello.job_id() != job_id_ || hello.generation() >= generation_) return absl::OkStatus();
+absl::Status DialBoard::Unwanted(const LinkHello& hello) const {
+  if (hello.job_id() != job_id_ || hello.generation() > generation_) return absl::OkStatus();
+  if (hello.generation() == generation_) {
+    const auto dialler = diallers_.find(hello.link_id());
+    if (dialler == diallers_.end() || dialler->second == hello.from_node_id())
+      return absl::OkStatus();
+    return absl::PermissionDeniedError(
+        absl::StrCat("link ", hello.link_id(), " of job ", hello.job_id(), " was dialled by node ",
+                     hello.from_node_id(), "; the plan has node ", dialler->second, " for it"));
+  }
   return absl::FailedPreconditionError(absl::StrCat(
       "link ", hello.link_id(), " of job ", hello.job_id(), " was dialled with generation ",
       hello.generation(), "; this daemon is at generation ", generation_,
@@ -37,7 +46,17 @@ absl::Status DialBoard::Stale(const LinkHello& hello) const {
 absl::StatusOr<DialBoard::Dial> DialBoard::Await(const std::string& job_id, uint64_t generation,
                                                  const std::string& link_id, absl::Duration timeout,
                                                  int connection) {
-  const Key key(job_id, generation, link_id, connection);
+  const Key first(job_id, generation, link_id, connection, "");
+  const auto wanted = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    auto found = waiting_.lower_bound(first);
+    for (; found != waiting_.end(); ++found) {
+      const LinkHello& hello = found->second.hello;
+      if (Key(hello.job_id(), hello.generation(), hello.link_id(), hello.connection(), "") != first)
+        return waiting_.end();
+      if (Unwanted(hello).ok()) break;
+    }
+    return found;
+  };
   const auto deadline = SteadyAfter(timeout);
   MutexLock lock(&mutex_);
   while (shutdown_.ok() && cancelled_.ok()) {
@@ -45,7 +64,7 @@ absl::StatusOr<DialBoard::Dial> DialBoard::Await(const std::string& job_id, uint
       return absl::FailedPreconditionError(absl::StrCat("this session has generation ", generation,
                                                         ", this daemon is at ", generation_));
     }
-    const auto found = waiting_.find(key);
+    const auto found = wanted();
     if (found != waiting_.end()) {
       Dial dial = std::move(found->second);
       waiting_.erase(found);
@@ -63,10 +82,11 @@ absl::StatusOr<DialBoard::Dial> DialBoard::Await(const std::string& job_id, uint
 
 absl::Status DialBoard::Offer(const LinkHello& hello, const std::shared_ptr<ServerCall>& call,
                               absl::Duration timeout) {
-  const Key key(hello.job_id(), hello.generation(), hello.link_id(), hello.connection());
+  const Key key(hello.job_id(), hello.generation(), hello.link_id(), hello.connection(),
+                hello.from_node_id());
   const auto deadline = SteadyAfter(timeout);
   MutexLock lock(&mutex_);
-  RETURN_IF_ERROR(Stale(hello));
+  RETURN_IF_ERROR(Unwanted(hello));
   const auto older = waiting_.find(key);
   if (older == waiting_.end() && waiting_.size() >= kMaxWaiting) {
     return absl::ResourceExhaustedError(absl::StrCat(kMaxWaiting, " dials are waiting already"));
@@ -90,7 +110,7 @@ absl::Status DialBoard::Offer(const LinkHello& hello, const std::shared_ptr<Serv
     if (there == nullptr) return absl::OkStatus();  // taken
     if (there != call.get()) return absl::AbortedError("another dial of the same link came later");
     refused = shutdown_;
-    if (refused.ok()) refused = Stale(hello);
+    if (refused.ok()) refused = Unwanted(hello);
     if (refused.ok() && call->context != nullptr && call->context->IsCancelled())
       refused = absl::CancelledError("the caller has gone");
     const auto now = std::chrono::steady_clock::now();

@@ -21,8 +21,11 @@ class DialBoard {
  public:
   static constexpr int kMaxWaiting = 128;
 
-  // From now on dials of older generations of this job are refused, waiting ones too.
-  void SetSession(const std::string& job_id, uint64_t generation);
+  using Diallers = std::map<std::string, std::string>;  // link -> the node that the plan lets dial
+
+  // From now on dials of older generations of this job are refused, waiting ones too, and those of
+  // a link by another node than its dialler.
+  void SetSession(const std::string& job_id, uint64_t generation, Diallers diallers = {});
 
   struct Dial {
     std::shared_ptr<ServerCall> call;
@@ -46,13 +49,15 @@ class DialBoard {
   void CancelAwaits(const absl::Status& why);
 
  private:
-  using Key = std::tuple<std::string, uint64_t, std::string, int>;
-  absl::Status Stale(const LinkHello& hello) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Job, generation, link, connection, and who dials: nobody takes another one's place.
+  using Key = std::tuple<std::string, uint64_t, std::string, int, std::string>;
+  absl::Status Unwanted(const LinkHello& hello) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Mutex mutex_;
   CondVar changed_;
   std::string job_id_ ABSL_GUARDED_BY(mutex_);
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
+  Diallers diallers_ ABSL_GUARDED_BY(mutex_);
   std::map<Key, Dial> waiting_ ABSL_GUARDED_BY(mutex_);
   std::string other_generation_
       ABSL_GUARDED_BY(mutex_);  // the last dial of another generation, in words

@@ -62,6 +62,17 @@ absl::Status CheckHello(const LinkHello& mine, int connection, const LinkChunk& 
 
 }  // namespace
 
+DialBoard::Diallers DiallersOf(const Plan& plan, int rank) {
+  DialBoard::Diallers diallers;
+  for (const LinkPlan& link : plan.links()) {
+    const int dials = link.upper_dials() ? link.upper() : link.lower();
+    const int serves = link.upper_dials() ? link.lower() : link.upper();
+    if (serves == rank && dials >= 0 && dials < plan.ranks_size())
+      diallers[link.id()] = plan.ranks(dials).node_id();
+  }
+  return diallers;
+}
+
 LinkHello GrpcLinkOpener::Hello(const Plan& plan, const LinkPlan& link,
                                 const RankPlan& peer) const {
   LinkHello hello;
@@ -189,19 +200,19 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Dial(const Plan& p
                                                                    const RankPlan& peer,
                                                                    absl::Duration timeout) {
   const auto deadline = SteadyAfter(timeout);
-  rpc::ChannelOptions channel_options;
+  rpc::ChannelOptions channel_options = rpc::ToNode(options_.dialling, peer.node_id());
   channel_options.window_bytes = ConnectionWindowBytes(link);
-  channel_options.use_proxy = options_.use_proxy;
   channel_options.max_backoff = kLinkBackoff;
   Channels channels = {rpc::MakeChannel(peer.address(), channel_options)};
-  RETURN_IF_ERROR(Connect(channels[0].get(), timeout, deadline));
+  if (const absl::Status status = Connect(channels[0].get(), timeout, deadline); !status.ok())
+    return rpc::NoConnection(peer.address(), channel_options, status);
   NodeInfo meant;
   meant.set_id(peer.node_id());
   meant.set_address(peer.address());
   const absl::Duration patience =
       std::max(kPathPatience, kPathRoundTrips * absl::Seconds(link.round_trip_s()));
   const absl::Status path = prober_.CheckPath(
-      meant, channels[0].get(), std::min(patience, Left(deadline)), options_.use_proxy);
+      meant, channels[0].get(), std::min(patience, Left(deadline)), options_.dialling);
   RETURN_IF_ERROR(cancelled());
   RETURN_IF_ERROR(path);
   Streams streams;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/rpc/channel.h"
 #include "daemon/net/dial_board.h"
 #include "daemon/net/probe.h"
 #include "daemon/net/watchdog.h"
@@ -23,8 +24,11 @@ struct LinkOpenerOptions {
   std::string node_id;         // told to the peer
   DialBoard* board = nullptr;  // outlive the opener and its links
   Watchdog* watchdog = nullptr;
-  bool use_proxy = false;
+  rpc::Dialling dialling;
 };
+
+// Of the links that `rank` serves.
+DialBoard::Diallers DiallersOf(const Plan& plan, int rank);
 
 class GrpcLinkOpener : public worker::LinkOpener {
  public:

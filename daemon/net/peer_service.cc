@@ -17,6 +17,13 @@
 namespace isthmus::daemon {
 namespace {
 
+constexpr rpc::Roles kWorker = {tls::Role::kWorker};
+constexpr rpc::AllowedCall kCalls[] = {{"/isthmus.Peer/Link", kWorker},
+                                       {"/isthmus.Peer/Echo", kWorker},
+                                       {"/isthmus.Peer/Upload", kWorker},
+                                       {"/isthmus.Peer/Download", kWorker},
+                                       {"/isthmus.Peer/KeepPart", kWorker}};
+
 constexpr size_t kMaxNameBytes = 256;                  // job and link ids of a hello
 constexpr int64_t kMaxReplyBytes = 3 << 20;            // of an Echo
 constexpr int64_t kMaxUploadBytes = int64_t{1} << 30;  // one Upload
@@ -89,6 +96,8 @@ class Service final : public Peer::Service {
                        "; a link has 1 to ", kMaxConnections, ", counted from 0"));
     }
     if (const grpc::Status other = Meant(hello.to_node_id()); !other.ok()) return other;
+    if (const grpc::Status not_own = Own(*context, hello.from_node_id()); !not_own.ok())
+      return not_own;
     auto call = std::make_shared<ServerCall>();
     call->context = context;
     call->stream = stream;
@@ -162,6 +171,15 @@ class Service final : public Peer::Service {
                      "host: give each daemon its own --advertise HOST:PORT"));
   }
 
+  // Who dials is who its certificate says.
+  static grpc::Status Own(const grpc::ServerContext& context, const std::string& from_node_id) {
+    const auto certificate = rpc::TlsIdentity::PeerOf(context);
+    if (certificate == nullptr || certificate->who.name == from_node_id) return grpc::Status::OK;
+    return rpc::ToGrpc(absl::PermissionDeniedError(
+        absl::StrCat("the certificate is that of node ", certificate->who.name,
+                     ", the link that of node ", from_node_id.substr(0, kMaxNameBytes))));
+  }
+
   template <typename F>
   grpc::Status OneOfFew(F probe) {
     if (probes_.fetch_add(1) >= kMaxProbes) {
@@ -228,7 +246,10 @@ class GrpcPeerServer : public PeerServer {
   absl::Status Listen() {
     grpc::ServerBuilder builder;
     rpc::ConfigureServer(&builder, options_.window_bytes);
-    builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(options_.listen,
+                             options_.tls == nullptr ? grpc::InsecureServerCredentials()
+                                                     : options_.tls->ForServer(kCalls),
+                             &port_);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
@@ -256,6 +277,8 @@ class GrpcPeerServer : public PeerServer {
 };
 
 }  // namespace
+
+absl::Span<const rpc::AllowedCall> AllowedPeerCalls() { return kCalls; }
 
 absl::StatusOr<std::unique_ptr<PeerServer>> PeerServer::Start(const PeerServerOptions& options) {
   auto server = std::make_unique<GrpcPeerServer>(options);

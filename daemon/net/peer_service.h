@@ -12,6 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/file/byte_source.h"
+#include "base/rpc/allowed_calls.h"
+#include "base/rpc/tls_identity.h"
 #include "daemon/net/dial_board.h"
 #include "daemon/net/watchdog.h"
 #include "proto/control.pb.h"
@@ -23,6 +25,7 @@ struct PeerServerOptions {
   std::string listen = "127.0.0.1:0";
   std::string node_id;  // who this is: dials that mean another daemon are refused; empty: none are
   std::string name;
+  std::shared_ptr<const rpc::TlsIdentity> tls;  // null: plain text
   // The HTTP/2 window of everything that comes in at this server. gRPC fixes it when a server
   // starts, before any plan is known, so the plan's window_bytes bounds only the direction towards
   // the dialling end. 16 MiB carry 670 Mbit/s at 200 ms; it is also what one stalled link may hold
@@ -37,6 +40,8 @@ struct PeerServerOptions {
   std::function<absl::Status(const PutCheckpointHeader& header, const ByteSource& part)> keep_copy;
   absl::Duration piece_timeout = absl::Seconds(30);  // between two pieces of a part
 };
+
+absl::Span<const rpc::AllowedCall> AllowedPeerCalls();
 
 class PeerServer {
  public:

@@ -194,10 +194,8 @@ absl::StatusOr<double> Prober::RoundTrip(grpc::Channel* channel, const NodeInfo&
 }
 
 // On a connection of its own: the one that stalled only sends again what was lost.
-std::string Prober::LargeMessageFault(const NodeInfo& peer, bool use_proxy) {
-  rpc::ChannelOptions options;
-  options.use_proxy = use_proxy;
-  const auto channel = rpc::MakeChannel(peer.address(), options);
+std::string Prober::LargeMessageFault(const NodeInfo& peer, const rpc::Dialling& dialling) {
+  const auto channel = rpc::MakeChannel(peer.address(), rpc::ToNode(dialling, peer.id()));
   if (!Connect(channel.get(), kDiagnosis).ok()) return "";
   const absl::Time start = SteadyNow();
   if (!Echo(channel.get(), peer.id(), kSmallBytes, 0, kDiagnosis).ok()) return "";
@@ -220,11 +218,11 @@ std::string Prober::LargeMessageFault(const NodeInfo& peer, bool use_proxy) {
 }
 
 absl::Status Prober::CheckPath(const NodeInfo& peer, grpc::Channel* channel,
-                               absl::Duration patience, bool use_proxy) {
+                               absl::Duration patience, const rpc::Dialling& dialling) {
   const absl::Status status = Echo(channel, peer.id(), kLargeBytes, kLargeBytes, patience);
   if (absl::IsFailedPrecondition(status)) return status;
   if (!absl::IsDeadlineExceeded(status)) return absl::OkStatus();
-  const std::string fault = LargeMessageFault(peer, use_proxy);
+  const std::string fault = LargeMessageFault(peer, dialling);
   return fault.empty() ? absl::OkStatus() : absl::UnavailableError(fault);
 }
 
@@ -251,8 +249,7 @@ absl::StatusOr<double> Prober::Rate(grpc::Channel* channel, const NodeInfo& peer
 
 double Prober::SideBySide(const NodeInfo& peer, const ProbeOptions& options,
                           const SideBySideRound& round, Channels* channels, int64_t* taken) {
-  rpc::ChannelOptions channel_options;
-  channel_options.use_proxy = options.use_proxy;
+  const rpc::ChannelOptions channel_options = rpc::ToNode(options.dialling, peer.id());
   while (static_cast<int>(channels->size()) < round.connections) {
     channels->push_back(rpc::MakeChannel(peer.address(), channel_options));
     channels->back()->GetState(true);  // all connect at once
@@ -313,16 +310,16 @@ ProbeResult Prober::Measure(const std::string& my_id, const NodeInfo& peer,
   if (const absl::Status status = rpc::CheckAddress("address", peer.address()); !status.ok())
     return failed(status.message());
   const absl::Time deadline = SteadyNow() + options.budget;
-  rpc::ChannelOptions channel_options;
-  channel_options.use_proxy = options.use_proxy;
+  const rpc::ChannelOptions channel_options = rpc::ToNode(options.dialling, peer.id());
   const auto channel = rpc::MakeChannel(peer.address(), channel_options);
   absl::Status status = Connect(channel.get(), std::min(options.budget, options.connect));
-  if (!status.ok()) return failed(status.message());
+  if (!status.ok())
+    return failed(rpc::NoConnection(peer.address(), channel_options, status).message());
   const absl::StatusOr<double> round_trip = RoundTrip(channel.get(), peer, options.echos, deadline);
   if (!round_trip.ok()) return failed(round_trip.status().message());
   const absl::Duration patience =
       std::max(kDiagnosis, kTimesASmallOne * absl::Seconds(*round_trip));
-  status = CheckPath(peer, channel.get(), patience, options.use_proxy);
+  status = CheckPath(peer, channel.get(), patience, options.dialling);
   if (!status.ok()) return failed(status.message());
   int64_t taken = 0;
   const absl::Time half = options.both_ways ? deadline - options.budget / 2 : deadline;
@@ -353,8 +350,7 @@ ProbeResult Prober::Measure(const std::string& my_id, const NodeInfo& peer,
 
 absl::StatusOr<CoordinatorPath> Prober::MeasurePath(const std::string& coordinator,
                                                     const ProbeOptions& options) {
-  rpc::ChannelOptions channel_options;
-  channel_options.use_proxy = options.use_proxy;
+  const rpc::ChannelOptions channel_options = rpc::ToCoordinator(options.dialling);
   const auto channel = rpc::MakeChannel(coordinator, channel_options);
   RETURN_IF_ERROR(Connect(channel.get(), std::min(options.connect, options.budget)));
   const auto stub = Bulk::NewStub(channel);

@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "base/link_rate.h"
 #include "base/mutex.h"
+#include "base/rpc/channel.h"
 #include "proto/control.pb.h"
 #include "proto/plan.pb.h"
 
@@ -33,7 +34,7 @@ struct ProbeOptions {
   absl::Duration budget = absl::Seconds(10);  // all of one peer
   absl::Duration connect = absl::Seconds(5);
   int echos = 5;
-  bool use_proxy = false;
+  rpc::Dialling dialling;
   bool both_ways = false;                     // the rate peer -> this daemon too
   bool several = true;                        // tries several connections where that could pay
   int64_t max_bytes = RateSearch::kMaxBytes;  // of one round, see RateSearch
@@ -54,7 +55,7 @@ class Prober {
   // FailedPrecondition: another daemon answers. Unavailable: the path drops large packets, with the
   // cure. OK where it does, where nothing passes, and for a daemon that knows no such question.
   absl::Status CheckPath(const NodeInfo& peer, grpc::Channel* channel, absl::Duration patience,
-                         bool use_proxy);
+                         const rpc::Dialling& dialling);
 
   // The way of checkpoints to and from the coordinator at HOST:PORT, each direction within the
   // budget. ResourceExhausted: too many daemons measure theirs, try again. Unimplemented: an older
@@ -91,7 +92,7 @@ class Prober {
   // What the connections carry together; `channels` grows to as many. 0: no figure.
   double SideBySide(const NodeInfo& peer, const ProbeOptions& options, const SideBySideRound& round,
                     Channels* channels, int64_t* taken);
-  std::string LargeMessageFault(const NodeInfo& peer, bool use_proxy);
+  std::string LargeMessageFault(const NodeInfo& peer, const rpc::Dialling& dialling);
 
   mutable Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cli/fake_coordinator.h"
+#include "tests/tls_cluster.h"
 
 namespace isthmus::cli {
 namespace {
@@ -21,6 +22,32 @@ absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const std::string& address) {
 TEST(Client, AddressesAreChecked) {
   EXPECT_EQ(ConnectTo("nonsense").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ConnectTo("127.0.0.1:1").status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(Client, AnotherMachineIsAskedOverTlsOrBecauseSomebodySaidSo) {
+  ClientOptions options;
+  options.address = "192.0.2.1:7070";
+  const absl::Status refused = Client::Connect(options).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("isthmus ca issue NAME --role operator"));
+  options.tls_dir = "/nowhere";
+  EXPECT_THAT(Client::Connect(options).status().message(), HasSubstr("--tls-dir: /nowhere/ca.pem"));
+  options.insecure = true;
+  EXPECT_THAT(Client::Connect(options).status().message(), HasSubstr("exclude each other"));
+}
+
+TEST(Client, WhoHasACertificateIsNotTalkedIntoPlainText) {
+  FakeCoordinator plain;
+  TlsCluster authority;
+  ClientOptions options;
+  options.address = plain.address();
+  options.tls_dir = authority.Issue("ada", tls::Role::kOperator)->folder().path;
+  const absl::Status refused = Client::Connect(options).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_THAT(refused.message(), HasSubstr("speaks plain text, and this program TLS alone"));
+  options.tls_dir = authority.Issue("d0", tls::Role::kWorker)->folder().path;
+  EXPECT_THAT(Client::Connect(options).status().message(),
+              HasSubstr("this program needs one of role operator or viewer"));
 }
 
 TEST(Client, CancelEndsEveryLaterCall) {

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/tls_cluster.h"
 
 namespace isthmus::daemon {
 namespace {
@@ -83,6 +84,32 @@ TEST(DaemonFlags, AddressesThatAreDialledNeedAPort) {
   options = Good();
   options.coordinator = "host:00";
   EXPECT_THAT(std::string(CheckFlags(options).message()), HasSubstr("--coordinator 'host:00'"));
+}
+
+TEST(DaemonFlags, OffLoopbackACertificateIsWanted) {
+  DaemonOptions options = Good();
+  options.listen = "0.0.0.0:7071";
+  EXPECT_THAT(CheckFlags(options).message(), HasSubstr("isthmus ca issue NAME --role worker"));
+  options.listen = "127.0.0.1:7071";
+  options.coordinator = "10.0.0.1:7070";
+  EXPECT_THAT(CheckFlags(options).message(), HasSubstr("--coordinator 10.0.0.1:7070 is another"));
+  options.insecure = true;
+  EXPECT_TRUE(CheckFlags(options).ok());
+}
+
+TEST(DaemonFlags, ADaemonIsCalledWhatItsCertificateSays) {
+  TlsCluster authority;
+  DaemonOptions options = Good();
+  options.tls_dir = authority.Issue("home-pc", tls::Role::kWorker)->folder().path;
+  options.name = "other";
+  EXPECT_THAT(ApplyTlsDir(&options).message(),
+              HasSubstr("--name 'other': the certificate in --tls-dir is that of node home-pc"));
+  options.name.clear();
+  ASSERT_TRUE(ApplyTlsDir(&options).ok());
+  EXPECT_EQ(options.name, "home-pc");
+  EXPECT_EQ(options.dialling.tls, options.tls);
+  options.tls_dir = authority.Issue("ada", tls::Role::kOperator)->folder().path;
+  EXPECT_THAT(ApplyTlsDir(&options).message(), HasSubstr("this program needs one of role worker"));
 }
 
 TEST(DaemonFlags, Devices) {

@@ -31,14 +31,14 @@ class WanCluster(Cluster):
 
     def start(self, daemons):
         self.address = f"{self.at['hub']}:7070"
-        coordinator = Program("coordinator", self.on("hub", f"{BIN}/isthmus-coordinator", "--listen", f"{self.at['hub']}:7070", "--http", "",
+        coordinator = Program("coordinator", self.on("hub", f"{BIN}/isthmus-coordinator", "--insecure", "--listen", f"{self.at['hub']}:7070", "--http", "",
                                                      "--state-dir", os.path.join(self.dir, "coordinator")),
                               os.path.join(self.dir, "coordinator.log"))
         self.programs.append(coordinator)
         coordinator.wait_for("listening on", 30)
         for i in range(daemons):
             name = f"n{i}"
-            p = Program(name, self.on(name, f"{BIN}/isthmusd", "--coordinator", self.address, "--listen", f"{self.at[name]}:7071", "--http", "",
+            p = Program(name, self.on(name, f"{BIN}/isthmusd", "--insecure", "--coordinator", self.address, "--listen", f"{self.at[name]}:7071", "--http", "",
                                       "--name", name, "--state-dir", os.path.join(self.dir, name), "--data-dir", self.data, "--threads", "1"),
                         os.path.join(self.dir, name + ".log"))
             self.programs.append(p)
@@ -47,7 +47,7 @@ class WanCluster(Cluster):
         return self
 
     def cli(self, *args, seconds=120):
-        r = subprocess.run(self.on("hub", f"{BIN}/isthmus", "--coordinator", self.address, *args), stdout=subprocess.PIPE,
+        r = subprocess.run(self.on("hub", f"{BIN}/isthmus", "--insecure", "--coordinator", self.address, *args), stdout=subprocess.PIPE,
                            stderr=subprocess.PIPE, timeout=seconds)
         return r.returncode, r.stdout.decode(errors="replace"), r.stderr.decode(errors="replace")
 

@@ -23,10 +23,10 @@ class WanCluster(Cluster):
         for node in self.hosts if control else []:  # of sockets that are made from now on
             subprocess.run([f"{BIN}/isthmus-wan", "exec", "--run-dir", self.run_dir, node, "--", "sh", "-c",
                             f"echo {control} > /proc/sys/net/ipv4/tcp_congestion_control"], check=True)
-        self.start_on("n0", "coordinator", "isthmus-coordinator", "--listen", "0.0.0.0:7070", "--http", "", "--state-dir",
+        self.start_on("n0", "coordinator", "isthmus-coordinator", "--insecure", "--listen", "0.0.0.0:7070", "--http", "", "--state-dir",
                       os.path.join(self.dir, "coordinator"))
         for i in range(1, nodes):
-            self.start_on(f"n{i}", f"d{i}", "isthmusd", "--coordinator", self.address, "--listen", "0.0.0.0:7071", "--http", "",
+            self.start_on(f"n{i}", f"d{i}", "isthmusd", "--insecure", "--coordinator", self.address, "--listen", "0.0.0.0:7071", "--http", "",
                           "--name", f"d{i}", "--state-dir", os.path.join(self.dir, f"d{i}"), "--data-dir", self.data, "--threads", "1")
 
     def start_on(self, node, name, program, *argv):
@@ -40,6 +40,6 @@ class WanCluster(Cluster):
         subprocess.run([f"{BIN}/isthmus-wan", "set", "--run-dir", self.run_dir, *argv], check=True, capture_output=True)
 
     def cli(self, *args, seconds=120):
-        r = subprocess.run([f"{BIN}/isthmus-wan", "exec", "--run-dir", self.run_dir, "n0", "--", f"{BIN}/isthmus", "--coordinator",
+        r = subprocess.run([f"{BIN}/isthmus-wan", "exec", "--run-dir", self.run_dir, "n0", "--", f"{BIN}/isthmus", "--insecure", "--coordinator",
                             self.address, *args], capture_output=True, timeout=seconds)
         return r.returncode, r.stdout.decode(errors="replace"), r.stderr.decode(errors="replace")

@@ -14,6 +14,7 @@
 namespace isthmus::cli {
 namespace {
 
+constexpr char kInsecure[] = "--insecure";  // nobody else reaches the emulated network
 constexpr char kHeader[] = "from,to,rate,delay,jitter,loss\n";
 
 struct Row {
@@ -144,17 +145,18 @@ TestnetCommand WanCommand(const TestnetOptions& options, const TestnetPrograms& 
 
 TestnetCommand CoordinatorCommand(const TestnetOptions& options, const TestnetPrograms& programs,
                                   const std::string& run_dir, const TestnetNode& hub) {
-  return {kCoordinatorName, OnNode(programs, run_dir, hub.name,
-                                   {programs.coordinator, "--listen", At(hub, kCoordinatorPort),
-                                    "--state-dir", run_dir + "/coordinator", "--http",
-                                    options.http ? At(hub, kCoordinatorHttpPort) : ""})};
+  return {kCoordinatorName,
+          OnNode(programs, run_dir, hub.name,
+                 {programs.coordinator, kInsecure, "--listen", At(hub, kCoordinatorPort),
+                  "--state-dir", run_dir + "/coordinator", "--http",
+                  options.http ? At(hub, kCoordinatorHttpPort) : ""})};
 }
 
 TestnetCommand DaemonCommand(const TestnetOptions& options, const TestnetPrograms& programs,
                              const std::string& run_dir, const TestnetNode& hub,
                              const TestnetNode& node) {
   return {node.name, OnNode(programs, run_dir, node.name,
-                            {programs.daemon, "--coordinator", At(hub, kCoordinatorPort),
+                            {programs.daemon, kInsecure, "--coordinator", At(hub, kCoordinatorPort),
                              "--listen", At(node, kDaemonPort), "--name", node.name, "--state-dir",
                              absl::StrCat(run_dir, "/", node.name), "--data-dir", options.data_dir,
                              "--threads", absl::StrCat(options.threads), "--http",
@@ -163,7 +165,8 @@ TestnetCommand DaemonCommand(const TestnetOptions& options, const TestnetProgram
 
 TestnetCommand CliCommand(const TestnetPrograms& programs, const std::string& run_dir,
                           const TestnetNode& hub, const std::vector<std::string>& arguments) {
-  std::vector<std::string> argv = {programs.cli, "--coordinator", At(hub, kCoordinatorPort)};
+  std::vector<std::string> argv = {programs.cli, kInsecure, "--coordinator",
+                                   At(hub, kCoordinatorPort)};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   return {"cli", OnNode(programs, run_dir, hub.name, argv)};
 }

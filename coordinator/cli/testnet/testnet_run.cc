@@ -115,6 +115,7 @@ class Testnet {
 
   // The exit code of the submitted job.
   absl::StatusOr<int> Run() {
+    unsetenv("ISTHMUS_TLS_DIR");  // all programs run with --insecure
     RETURN_IF_ERROR(Prepare());
     RETURN_IF_ERROR(StartNetwork());
     RETURN_IF_ERROR(StartPrograms());

@@ -49,15 +49,18 @@ TEST(TestnetPlan, GoldenCommands) {
             "wan: /bin/isthmus-wan --links /run/links.csv --run-dir /run/wan --mtu 1500 --seed 1");
   EXPECT_EQ(Line(CoordinatorCommand(options, kPrograms, "/run", kHubNode)),
             "coordinator: /bin/isthmus-wan exec --run-dir /run/wan hub -- /bin/isthmus-coordinator "
+            "--insecure "
             "--listen 10.77.0.1:7070 "
             "--state-dir /run/coordinator --http ''");
-  EXPECT_EQ(Line(DaemonCommand(options, kPrograms, "/run", kHubNode, {"n0", "10.77.0.2"})),
-            "n0: /bin/isthmus-wan exec --run-dir /run/wan n0 -- /bin/isthmusd --coordinator "
-            "10.77.0.1:7070 --listen 10.77.0.2:7071 "
-            "--name n0 --state-dir /run/n0 --data-dir /data --threads 1 --http ''");
-  EXPECT_EQ(Line(CliCommand(kPrograms, "/run", kHubNode, SubmitArguments(options))),
-            "cli: /bin/isthmus-wan exec --run-dir /run/wan hub -- /bin/isthmus --coordinator "
-            "10.77.0.1:7070 submit job.yaml --watch");
+  EXPECT_EQ(
+      Line(DaemonCommand(options, kPrograms, "/run", kHubNode, {"n0", "10.77.0.2"})),
+      "n0: /bin/isthmus-wan exec --run-dir /run/wan n0 -- /bin/isthmusd --insecure --coordinator "
+      "10.77.0.1:7070 --listen 10.77.0.2:7071 "
+      "--name n0 --state-dir /run/n0 --data-dir /data --threads 1 --http ''");
+  EXPECT_EQ(
+      Line(CliCommand(kPrograms, "/run", kHubNode, SubmitArguments(options))),
+      "cli: /bin/isthmus-wan exec --run-dir /run/wan hub -- /bin/isthmus --insecure --coordinator "
+      "10.77.0.1:7070 submit job.yaml --watch");
   options.http = true;
   options.json = true;
   options.summary_file = "s.json";

@@ -23,7 +23,7 @@ FakeDaemon::FakeDaemon(Options options)
       stream_(std::make_unique<Stream>()),
       registered_(absl::UnknownError("not yet")) {
   generation_ = options_.running_generation;
-  stream_->channel = rpc::MakeChannel(options_.address, {});
+  stream_->channel = rpc::MakeChannel(options_.address, options_.to);
   stream_->stub = Control::NewStub(stream_->channel);
   stream_->context.set_wait_for_ready(true);
   stream_->calls = stream_->stub->Session(&stream_->context);

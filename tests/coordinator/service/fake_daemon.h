@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "base/queue.h"
+#include "base/rpc/channel.h"
 #include "proto/control.pb.h"
 
 namespace isthmus::coordinator {
@@ -20,7 +21,8 @@ namespace isthmus::coordinator {
 class FakeDaemon {
  public:
   struct Options {
-    std::string address;  // of the coordinator
+    std::string address;     // of the coordinator
+    rpc::ChannelOptions to;  // how it is dialled
     NodeInfo node;
     std::string instance = "first";
     uint64_t running_generation = 0;

@@ -52,10 +52,13 @@ class ServiceTest : public ::testing::Test {
     options.patience.links = absl::Seconds(20);
     options.patience.data = wait_for_data_;
     options.patience.daemons = wait_for_daemons_;
+    options.tls = tls_;
+    options.insecure = insecure_;
+    options.reread_revoked = absl::Milliseconds(20);
     coordinator_ = Coordinator::Open(options).value();
     server_ = Server::Start(absl::StrCat("127.0.0.1:", port_), coordinator_.get()).value();
     port_ = server_->port();
-    channel_ = rpc::MakeChannel(address(), {});
+    channel_ = rpc::MakeChannel(address(), to_);
     jobs_ = Jobs::NewStub(channel_);
     bulk_ = Bulk::NewStub(channel_);
   }
@@ -259,6 +262,9 @@ class ServiceTest : public ::testing::Test {
   absl::Duration try_pending_ = absl::Milliseconds(100);
   TracesOptions traces_;
   RunMultilevel run_multilevel_ = RunMultilevelProgram;
+  std::shared_ptr<rpc::TlsIdentity> tls_;  // the coordinator's
+  bool insecure_ = false;
+  rpc::ChannelOptions to_;  // how the stubs dial
   int port_ = 0;
   absl::Duration wait_for_data_ = absl::ZeroDuration();
   absl::Duration wait_for_daemons_ = absl::Seconds(15);

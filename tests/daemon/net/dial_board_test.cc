@@ -57,6 +57,32 @@ TEST(DialBoard, AWaitingDialBecomesStaleWithTheNextSession) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
 }
 
+TEST(DialBoard, ANodeThatThePlanDoesNotNameIsRefusedAndTakesNobodysPlace) {
+  DialBoard board;
+  LinkHello right = Hello(3), wrong = Hello(3);
+  right.set_from_node_id("a");
+  wrong.set_from_node_id("0");  // before the other in any order
+  absl::Status refused, taken;
+  auto call = std::make_shared<ServerCall>();
+  std::thread stranger(
+      [&] { refused = board.Offer(wrong, std::make_shared<ServerCall>(), kLong); });
+  std::thread dialler([&] { taken = board.Offer(right, call, kLong); });
+  std::thread session([&] {
+    board.SetSession("job", 3, {{"b0", "a"}});
+    const auto dial = board.Await("job", 3, "b0", kLong);
+    EXPECT_TRUE(dial.ok()) << dial.status();
+    if (dial.ok()) {
+      EXPECT_EQ(dial->call, call);
+    }
+  });
+  session.join();
+  dialler.join();
+  stranger.join();
+  EXPECT_TRUE(taken.ok()) << taken;
+  EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_TRUE(Says(refused, "was dialled by node 0; the plan has node a for it")) << refused;
+}
+
 TEST(DialBoard, ASessionThatIsBehindLearnsIt) {
   DialBoard board;
   board.SetSession("job", 3);

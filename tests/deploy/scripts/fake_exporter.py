@@ -71,7 +71,7 @@ class Job:
 
     def coordinator(self):
         steps = self.steps()
-        lines = ['isthmus_nodes{state="alive"} 4', 'isthmus_nodes{state="lost"} 0', "isthmus_nodes_drained 0",
+        lines = ['isthmus_nodes{state="alive"} 4', 'isthmus_nodes{state="lost"} 0', "isthmus_nodes_drained 0", "isthmus_insecure 0",
                  'isthmus_jobs{state="running"} 2', 'isthmus_jobs{state="paused"} 0', "isthmus_checkpoint_bytes_total 52428800"]
         lines += ["isthmus_lease_seconds 15", 'isthmus_job_held{job="older-1",state="paused"} 1']
         lines += [f'isthmus_node_up{{node="{n}"}} 1' for n in NODES]

@@ -1,0 +1,136 @@
+#include "base/rpc/tls_identity.h"
+
+#include <sys/prctl.h>
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/file/read_file.h"
+#include "base/rpc/channel.h"
+#include "base/status.h"
+#include "grpcpp/security/auth_context.h"
+#include "grpcpp/security/auth_metadata_processor.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server_context.h"
+
+namespace isthmus::rpc {
+namespace {
+
+constexpr char kPath[] = ":path";  // of HTTP/2: the call
+
+absl::StatusOr<tls::Certificate> CertificateIn(const grpc::AuthContext& context) {
+  const std::vector<grpc::string_ref> pem =
+      context.FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  if (pem.empty()) return absl::UnauthenticatedError("the call came without a certificate");
+  return tls::ReadCertificate(std::string(pem[0].data(), pem[0].size()),
+                              "the caller's certificate");
+}
+
+class Judge final : public grpc::AuthMetadataProcessor {
+ public:
+  Judge(const TlsIdentity* identity, absl::Span<const AllowedCall> table,
+        TlsIdentity::OnRefused on_refused)
+      : identity_(identity), table_(table), on_refused_(std::move(on_refused)) {}
+
+  bool IsBlocking() const override { return false; }
+
+  grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context,
+                       OutputMetadata* consumed, OutputMetadata* response) override {
+    const auto path = metadata.find(kPath);
+    return ToGrpc(Check(*context, path == metadata.end() ? absl::string_view()
+                                                         : absl::string_view(path->second.data(),
+                                                                             path->second.size())));
+  }
+
+ private:
+  absl::Status Check(const grpc::AuthContext& context, absl::string_view call) const {
+    ASSIGN_OR_RETURN(const tls::Certificate caller, CertificateIn(context));
+    const absl::Status judged = CheckCaller(caller, call);
+    if (!judged.ok() && on_refused_) on_refused_(caller.who, call, judged);
+    return judged;
+  }
+  absl::Status CheckCaller(const tls::Certificate& caller, absl::string_view call) const {
+    RETURN_IF_ERROR(identity_->CheckRevoked(caller));
+    const absl::Status times = tls::CheckTimes(caller, tls::Today());  // of an old connection, too
+    if (!times.ok()) return absl::UnauthenticatedError(times.message());
+    return CheckCall(table_, caller.who, call);
+  }
+
+  const TlsIdentity* const identity_;
+  const absl::Span<const AllowedCall> table_;
+  const TlsIdentity::OnRefused on_refused_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<TlsIdentity>> TlsIdentity::Load(
+    const std::string& dir, const std::vector<tls::Role>& roles) {
+  ::prctl(PR_SET_DUMPABLE, 0);  // from here on the key is in memory: it must be in no core dump
+  ASSIGN_OR_RETURN(tls::Folder folder, tls::ReadFolder(dir, roles, tls::Today()));
+  std::shared_ptr<TlsIdentity> identity(new TlsIdentity(std::move(folder)));
+  if (identity->who().role == tls::Role::kCoordinator)
+    RETURN_IF_ERROR(identity->RereadRevoked().status());
+  return identity;
+}
+
+std::shared_ptr<grpc::ChannelCredentials> TlsIdentity::ForChannels() const {
+  return grpc::SslCredentials({folder_.ca_pem, folder_.key_pem, folder_.certificate_pem});
+}
+
+std::shared_ptr<grpc::ServerCredentials> TlsIdentity::ForServer(absl::Span<const AllowedCall> table,
+                                                                OnRefused on_refused) const {
+  grpc::SslServerCredentialsOptions options(
+      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = folder_.ca_pem;
+  options.pem_key_cert_pairs.push_back({folder_.key_pem, folder_.certificate_pem});
+  auto credentials = grpc::SslServerCredentials(options);
+  credentials->SetAuthMetadataProcessor(
+      std::make_shared<Judge>(this, table, std::move(on_refused)));
+  return credentials;
+}
+
+absl::Status TlsIdentity::SetRevoked(const std::string& pem) {
+  ASSIGN_OR_RETURN(tls::Revoked revoked,
+                   tls::Revoked::Read(pem, folder_.ca_pem, "the list of revoked certificates"));
+  MutexLock lock(&mutex_);
+  revoked_ = std::move(revoked);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> TlsIdentity::RereadRevoked() {
+  const std::string file = absl::StrCat(folder_.path, "/", tls::kRevokedFile);
+  ASSIGN_OR_RETURN(const std::string pem, ReadSmallFile(file, tls::kMaxRevokedBytes));
+  if (pem == revoked_pem()) return false;
+  RETURN_IF_ERROR(Annotate(SetRevoked(pem), file));
+  return true;
+}
+
+std::string TlsIdentity::revoked_pem() const {
+  MutexLock lock(&mutex_);
+  return revoked_.pem();
+}
+
+absl::Status TlsIdentity::CheckRevoked(const tls::Certificate& certificate) const {
+  MutexLock lock(&mutex_);
+  const absl::Time* when = revoked_.Find(certificate.serial);
+  if (when == nullptr) return absl::OkStatus();
+  return absl::UnauthenticatedError(
+      absl::StrCat("the certificate of ", tls::Words(certificate.who), ", serial ",
+                   certificate.serial, ", was revoked on ", tls::DayOf(*when),
+                   ": it is let in again with a new one (isthmus ca issue)"));
+}
+
+bool TlsIdentity::IsRevoked(const std::string& serial) const {
+  MutexLock lock(&mutex_);
+  return revoked_.Find(serial) != nullptr;
+}
+
+std::unique_ptr<tls::Certificate> TlsIdentity::PeerOf(const grpc::ServerContextBase& context) {
+  const auto auth = context.auth_context();
+  absl::StatusOr<tls::Certificate> certificate = CertificateIn(*auth);
+  return certificate.ok() ? std::make_unique<tls::Certificate>(*std::move(certificate)) : nullptr;
+}
+
+}  // namespace isthmus::rpc

@@ -1,0 +1,99 @@
+#include "coordinator/service/audit.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "base/file/durable_file.h"
+#include "base/file/read_file.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/utf8.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+constexpr size_t kMaxFieldBytes = 400;
+
+std::string LineOf(const AuditEntry& entry) {
+  const auto text = [](const std::string& field) {
+    return ToUtf8(field.substr(0, kMaxFieldBytes));
+  };
+  nlohmann::ordered_json line;
+  line["unix_ms"] = entry.unix_ms();
+  line["who"] = text(entry.who());
+  line["role"] = text(entry.role());
+  line["peer"] = text(entry.peer());
+  line["call"] = text(entry.call());
+  line["what"] = text(entry.what());
+  line["outcome"] = text(entry.outcome());
+  return line.dump() + "\n";
+}
+
+// False: no entry, as of a line that a power cut left half written.
+bool ParseLine(absl::string_view text, AuditEntry* entry) {
+  const auto line = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
+  if (!line.is_object()) return false;
+  try {
+    entry->set_unix_ms(line.at("unix_ms").get<int64_t>());
+    entry->set_who(line.at("who").get<std::string>());
+    entry->set_role(line.at("role").get<std::string>());
+    entry->set_peer(line.at("peer").get<std::string>());
+    entry->set_call(line.at("call").get<std::string>());
+    entry->set_what(line.at("what").get<std::string>());
+    entry->set_outcome(line.at("outcome").get<std::string>());
+  } catch (const nlohmann::json::exception&) {
+    return false;
+  }
+  return true;
+}
+
+absl::Status Append(const std::string& file, const std::string& line) {
+  struct stat info = {};
+  if (::stat(file.c_str(), &info) == 0 && info.st_size >= kAuditBytes &&
+      std::rename(file.c_str(), absl::StrCat(file, ".1").c_str()) != 0)
+    return absl::ErrnoToStatus(errno, absl::StrCat("renaming ", file));
+  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("opening ", file));
+  const absl::Status written = WriteFully(fd, line, file);
+  ::close(fd);
+  return written;
+}
+
+}  // namespace
+
+void Audit::Add(AuditEntry entry) {
+  if (entry.unix_ms() == 0) entry.set_unix_ms(absl::ToUnixMillis(absl::Now()));
+  MutexLock lock(&mutex_);
+  const absl::Status written = Append(file_, LineOf(entry));
+  if (!written.ok())
+    LogWarning("audit: ", entry.call(), " is not written down: ", written.message());
+}
+
+absl::StatusOr<AuditReply> Audit::Last(int count) const {
+  std::vector<AuditEntry> all;
+  MutexLock lock(&mutex_);
+  for (const char* suffix : {".1", ""}) {
+    const auto text = ReadSmallFile(file_ + suffix, 2 * kAuditBytes);
+    if (absl::IsNotFound(text.status())) continue;
+    RETURN_IF_ERROR(text.status());
+    for (const absl::string_view line : absl::StrSplit(*text, '\n')) {
+      if (AuditEntry entry; ParseLine(line, &entry)) all.push_back(std::move(entry));
+    }
+  }
+  const size_t last = static_cast<size_t>(std::clamp(count, 0, kMaxAuditEntries));
+  const size_t first = all.size() - std::min(all.size(), last);
+  AuditReply reply;
+  for (size_t i = first; i < all.size(); ++i) *reply.add_entries() = std::move(all[i]);
+  return reply;
+}
+
+}  // namespace isthmus::coordinator

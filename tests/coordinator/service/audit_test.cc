@@ -1,0 +1,73 @@
+#include "coordinator/service/audit.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/temp_directory.h"
+
+namespace isthmus::coordinator {
+namespace {
+
+AuditEntry Entry(const std::string& what) {
+  AuditEntry entry;
+  entry.set_unix_ms(5);
+  entry.set_who("ada");
+  entry.set_role("operator");
+  entry.set_peer("ipv4:10.0.0.1:5");
+  entry.set_call("Jobs.Stop");
+  entry.set_what(what);
+  entry.set_outcome("ok");
+  return entry;
+}
+
+TEST(AuditTest, TheLastEntriesAreKeptOverARestart) {
+  const TempDirectory scratch;
+  for (int i = 0; i < 3; ++i) Audit(scratch.path()).Add(Entry(absl::StrCat("job-", i)));
+  const auto last = Audit(scratch.path()).Last(2);
+  ASSERT_TRUE(last.ok()) << last.status();
+  ASSERT_EQ(last->entries_size(), 2);
+  EXPECT_EQ(last->entries(0).SerializeAsString(), Entry("job-1").SerializeAsString());
+  EXPECT_EQ(last->entries(1).what(), "job-2");
+  EXPECT_EQ(Audit(scratch.path()).Last(0)->entries_size(), 0);
+  const auto mode = std::filesystem::status(scratch.path() + "/audit.jsonl").permissions();
+  EXPECT_EQ(mode, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+}
+
+TEST(AuditTest, WhatWasNotSaidIsNobody) {
+  const TempDirectory scratch;
+  EXPECT_EQ(Audit(scratch.path()).Last(5)->entries_size(), 0);
+  Audit(scratch.path()).Add(AuditEntry());
+  const auto last = Audit(scratch.path()).Last(5);
+  ASSERT_EQ(last->entries_size(), 1);
+  EXPECT_GT(last->entries(0).unix_ms(), 0) << "it has a time";
+}
+
+TEST(AuditTest, ABrokenLineCostsNoOther) {
+  const TempDirectory scratch;
+  Audit audit(scratch.path());
+  audit.Add(Entry("one"));
+  std::ofstream(scratch.path() + "/audit.jsonl", std::ios::app) << "{\"unix_ms\": 7, \"wh\n[]\n";
+  audit.Add(Entry("line\nbreak \"quoted\" \xff"));
+  const auto last = audit.Last(10);
+  ASSERT_EQ(last->entries_size(), 2);
+  EXPECT_EQ(last->entries(1).what(), "line\nbreak \"quoted\" \xEF\xBF\xBD");
+}
+
+TEST(AuditTest, AFullFileMakesRoomAndItsLastEntriesStay) {
+  const TempDirectory scratch;
+  const std::string file = scratch.path() + "/audit.jsonl";
+  Audit audit(scratch.path());
+  audit.Add(Entry("before"));
+  std::filesystem::resize_file(file, kAuditBytes);  // what follows the entry is no line
+  audit.Add(Entry("after"));
+  EXPECT_TRUE(std::filesystem::exists(file + ".1"));
+  EXPECT_LT(std::filesystem::file_size(file), 1000u);
+  const auto last = audit.Last(10);
+  ASSERT_EQ(last->entries_size(), 2);
+  EXPECT_EQ(last->entries(0).what(), "before");
+}
+
+}  // namespace
+}  // namespace isthmus::coordinator

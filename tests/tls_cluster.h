@@ -1,0 +1,44 @@
+// An authority and identities out of it, for tests that talk TLS. Thread: one owner.
+#ifndef ISTHMUS_TESTS_TLS_CLUSTER_H_
+#define ISTHMUS_TESTS_TLS_CLUSTER_H_
+
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "base/rpc/tls_identity.h"
+#include "base/tls/authority.h"
+#include "gtest/gtest.h"
+#include "tests/temp_directory.h"
+
+namespace isthmus {
+
+class TlsCluster {
+ public:
+  TlsCluster() { EXPECT_TRUE(tls::Authority::Init(dir(), tls::Today()).ok()); }
+
+  std::shared_ptr<rpc::TlsIdentity> Issue(const std::string& name, tls::Role role) {
+    const auto issued = tls::Authority::Open(dir())->Issue({{name, role}, 1, ""}, tls::Today());
+    EXPECT_TRUE(issued.ok()) << issued.status();
+    auto identity = rpc::TlsIdentity::Load(issued->folder, {role});
+    EXPECT_TRUE(identity.ok()) << identity.status();
+    return *std::move(identity);
+  }
+  // The list of revoked certificates with all of that name.
+  std::string Revoke(const std::string& name) {
+    EXPECT_TRUE(tls::Authority::Open(dir())->Revoke(name, tls::Today()).ok());
+    std::ifstream in(dir() + "/revoked.pem");
+    std::stringstream text;
+    text << in.rdbuf();
+    return text.str();
+  }
+  std::string dir() const { return scratch_.path() + "/ca"; }
+
+ private:
+  const TempDirectory scratch_;
+};
+
+}  // namespace isthmus
+
+#endif  // ISTHMUS_TESTS_TLS_CLUSTER_H_
