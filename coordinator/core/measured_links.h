@@ -68,6 +68,7 @@ struct LinkNews {
   std::string from_id, to_id;
   double before_bits_per_s = 0, now_bits_per_s = 0;
   double measured_bits_per_s = 0;  // between idle hosts
+  std::string from_name, to_name;  // for words
 };
 
 class MeasuredLinks {
