@@ -123,8 +123,9 @@ absl::Status Daemon::Listen() {
   server_options.tls = options_.tls;
   server_options.board = &board_;
   server_options.watchdog = &watchdog_;
-  server_options.keep_copy = [this](const PutCheckpointHeader& header, const ByteSource& part) {
-    return runner_->KeepCopy(header, part);
+  server_options.keep_copy = [this](const PutCheckpointHeader& header, const ByteSource& part,
+                                    const std::string& from) {
+    return runner_->KeepCopy(header, part, from);
   };
   ASSIGN_OR_RETURN(server_, PeerServer::Start(server_options));
   probing_ = health_.Spawn("probes", [this] { ProbeLoop(); });

@@ -165,16 +165,30 @@ void SessionRunner::OnRemoved(const std::string& job_id) {
   codec_states_.RemoveJob(job_id);
 }
 
-absl::Status SessionRunner::KeepCopy(const PutCheckpointHeader& header, const ByteSource& part) {
+absl::Status SessionRunner::KeepCopy(const PutCheckpointHeader& header, const ByteSource& part,
+                                     const std::string& from) {
   {
     MutexLock lock(&mutex_);
-    if (current_ == nullptr || current_->plan.job_id() != header.job_id() ||
-        current_->plan.generation() != header.generation()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("no copy is kept of checkpoint ", header.step(), " of job ",
-                       header.job_id().substr(0, kMaxJobIdBytes), ", generation ",
-                       header.generation(), ": this daemon does not run it"));
+    const bool runs = current_ != nullptr && current_->plan.job_id() == header.job_id() &&
+                      current_->plan.generation() == header.generation();
+    const Plan& plan = runs ? current_->plan : Plan::default_instance();
+    const int mine = RankOf(plan);
+    const RankPlan* sender = nullptr;
+    for (const RankPlan& rank : plan.ranks()) {
+      const bool its = rank.stage() == header.stage() &&
+                       (header.replica() == 0 || rank.replica() == header.replica());
+      if (sender == nullptr && its && mine >= 0 && rank.buddy() == mine + 1) sender = &rank;
     }
+    if (sender == nullptr) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "no copy is kept of stage ", header.stage(), " of checkpoint ", header.step(), " of job ",
+          header.job_id().substr(0, kMaxJobIdBytes), ", generation ", header.generation(),
+          ": this daemon ", runs ? "is no buddy of that stage" : "does not run it"));
+    }
+    if (!from.empty() && from != sender->node_id())
+      return absl::PermissionDeniedError(
+          absl::StrCat("a part of stage ", header.stage(), " comes from node ", sender->node_id(),
+                       ", this one from ", from.substr(0, kMaxJobIdBytes)));
   }
   return parts_.Keep(header, part).status();
 }

@@ -154,8 +154,10 @@ class Service final : public Peer::Service {
     if (const grpc::Status other = Meant(header.to_node_id()); !other.ok()) return other;
     if (options_.keep_copy == nullptr)
       return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "this daemon keeps no copies");
+    const auto certificate = rpc::TlsIdentity::PeerOf(*context);
     const absl::Status kept =
-        options_.keep_copy(header, ArrivingPart(reader, &watch, header.file_bytes()));
+        options_.keep_copy(header, ArrivingPart(reader, &watch, header.file_bytes()),
+                           certificate == nullptr ? "" : certificate->who.name);
     reply->set_complete(kept.ok());
     return rpc::ToGrpc(kept);
   }

@@ -35,9 +35,11 @@ struct PeerServerOptions {
   absl::Duration dial_wait = absl::Seconds(120);     // for the session to ask for a dial
   DialBoard* board = nullptr;                        // outlive the server
   Watchdog* watchdog = nullptr;
-  // Keeps a copy of a part that another daemon sends, read in order while it arrives. Null: no
-  // copies are kept.
-  std::function<absl::Status(const PutCheckpointHeader& header, const ByteSource& part)> keep_copy;
+  // Keeps a copy of a part that another daemon sends, read in order while it arrives. `from`: the
+  // node of its certificate; empty: plain text. Null: no copies are kept.
+  std::function<absl::Status(const PutCheckpointHeader& header, const ByteSource& part,
+                             const std::string& from)>
+      keep_copy;
   absl::Duration piece_timeout = absl::Seconds(30);  // between two pieces of a part
 };
 

@@ -22,7 +22,9 @@ class PeerCopiesTest : public testing::Test {
     options.board = &board_;
     options.watchdog = &watchdog_;
     if (keeps) {
-      options.keep_copy = [this](const PutCheckpointHeader& header, const ByteSource& part) {
+      options.keep_copy = [this](const PutCheckpointHeader& header, const ByteSource& part,
+                                 const std::string& from) {
+        EXPECT_EQ(from, "") << "plain text";
         return parts_.Keep(header, part).status();
       };
     }

@@ -116,7 +116,7 @@ class SessionRunnerTest : public testing::Test {
   std::unique_ptr<SessionRunner> runner_;
 };
 
-TEST_F(SessionRunnerTest, KeepsCopiesForTheGenerationThatItRuns) {
+TEST_F(SessionRunnerTest, KeepsCopiesForTheGenerationThatItRunsFromWhomeverHasTheStage) {
   PutCheckpointHeader header;
   header.set_job_id("job");
   header.set_generation(3);
@@ -126,14 +126,25 @@ TEST_F(SessionRunnerTest, KeepsCopiesForTheGenerationThatItRuns) {
   header.set_file("state.json");
   header.set_local(true);
   const MemorySource part("{}");
-  const absl::Status idle = runner_->KeepCopy(header, part);
+  const absl::Status idle = runner_->KeepCopy(header, part, "");
   EXPECT_EQ(idle.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(idle.message().find("this daemon does not run it"), std::string::npos) << idle;
-  runner_->Start(MakePlan(3));
+  Plan plan = MakePlan(3);
+  RankPlan* other = plan.add_ranks();
+  other->set_node_id("other");
+  other->set_stage(1);
+  other->set_buddy(1);
+  runner_->Start(plan);
   observer_.WaitFor(SessionEvent::RUNNING, 3);
-  EXPECT_TRUE(runner_->KeepCopy(header, part).ok());
+  EXPECT_TRUE(runner_->KeepCopy(header, part, "").ok());
+  EXPECT_TRUE(runner_->KeepCopy(header, part, "other").ok());
+  EXPECT_EQ(runner_->KeepCopy(header, part, "third").code(), absl::StatusCode::kPermissionDenied);
+  header.set_stage(0);
+  const absl::Status own = runner_->KeepCopy(header, part, "");
+  EXPECT_NE(own.message().find("this daemon is no buddy of that stage"), std::string::npos) << own;
+  header.set_stage(1);
   header.set_generation(2);
-  EXPECT_EQ(runner_->KeepCopy(header, part).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(runner_->KeepCopy(header, part, "").code(), absl::StatusCode::kFailedPrecondition);
   Stop(false);
   WaitIdle();
 }
