@@ -170,7 +170,7 @@ class TestnetTest(unittest.TestCase):
             job = {
                 "name": "cut", "seed": 3, "model": {"layers": 2, "hidden": 32, "heads": 4, "context": 32}, "data": {"path": "text.txt"},
                 "recipe": {"steps": 100000, "global_batch": 8, "micro_batch": 2, "learning_rate": 3e-3, "eval_samples": 8},
-                "strategy": {"stages": 2}, "checkpoint": {"every": 5},
+                "strategy": {"stages": 2}, "checkpoint": {"every": 5, "local": 0},
             }
             path = os.path.join(folder, "job.yaml")
             with open(path, "w") as f:
