@@ -28,15 +28,20 @@ const LinkPlan* LinkOf(const Plan& plan, const LinkNews& news) {
   return nullptr;
 }
 
+bool Follows(const Job& job, const LinkNews& news) {
+  return job.status.state() == JOB_RUNNING && job.spec.recovery().follow() &&
+         (LinkOf(job.plan, news) != nullptr ||
+          job.left_links.count({news.from_id, news.to_id}) > 0);
+}
+
 // "link b0 (a -> b) carries 9.6 Mbit/s, where 98.0 Mbit/s were measured".
 std::string WordsOf(const Plan& plan, const LinkNews& news) {
   const LinkPlan* link = LinkOf(plan, news);
-  if (link == nullptr) return "";
-  const RankPlan &lower = plan.ranks(link->lower()), &upper = plan.ranks(link->upper());
-  const bool up = lower.node_id() == news.from_id;
+  const std::string ends = absl::StrCat(news.from_name, " -> ", news.to_name);
   const std::string carries =
-      absl::StrCat("link ", link->id(), " (", (up ? lower : upper).node_name(), " -> ",
-                   (up ? upper : lower).node_name(), ") carries ", FormatRate(news.now_bits_per_s));
+      absl::StrCat(link == nullptr ? absl::StrCat("the link ", ends)
+                                   : absl::StrCat("link ", link->id(), " (", ends, ")"),
+                   " carries ", FormatRate(news.now_bits_per_s));
   if (news.now_bits_per_s < news.before_bits_per_s)
     return absl::StrCat(carries, ", where ",
                         FormatRate(std::max(news.measured_bits_per_s, news.before_bits_per_s)),
@@ -73,15 +78,14 @@ std::set<MeasuredLinks::Pair> JobTable::FollowedLinks() const {
       pairs.insert({lower, upper});
       pairs.insert({upper, lower});
     }
+    for (const auto& [pair, news] : job.left_links) pairs.insert(pair);
   }
   return pairs;
 }
 
 void JobTable::OnLinkNews(const LinkNews& news) {
   for (auto& [id, job] : jobs_) {
-    if (job.status.state() != JOB_RUNNING || !job.spec.recovery().follow() ||
-        LinkOf(job.plan, news) == nullptr)
-      continue;
+    if (!Follows(job, news)) continue;
     const auto known = std::find_if(job.news.begin(), job.news.end(), [&](const LinkNews& n) {
       return n.from_id == news.from_id && n.to_id == news.to_id;
     });
@@ -123,6 +127,11 @@ Commands JobTable::Followed(const std::string& id, const std::string& words, boo
   if (job == nullptr || job->status.state() != JOB_RUNNING) return {};
   const std::string all = absl::StrCat(NewsWords(*job), ": ", words);
   job->status.set_following(all.substr(0, kMaxReasonBytes / 2));
+  for (const LinkNews& news : job->news) {
+    const bool slower = news.now_bits_per_s < news.before_bits_per_s;
+    if (moves && slower) job->left_links[{news.from_id, news.to_id}] = news;
+    if (!slower) job->left_links.erase({news.from_id, news.to_id});
+  }
   job->news.clear();
   Touch(job);
   if (!moves) return {};

@@ -164,7 +164,9 @@ struct Job {
   // recovery.follow, not stored: see job_follow.cc.
   LinkWatch watch;             // of its generation
   std::vector<LinkNews> news;  // of its links, since its plan was last looked at
-  bool moving = false;         // it ends its generation, or has ended it, to take a new plan
+  // Those that it moved away from: its plan may have them no more, and wants them back.
+  std::map<MeasuredLinks::Pair, LinkNews> left_links;
+  bool moving = false;  // it ends its generation, or has ended it, to take a new plan
   std::optional<absl::Time>
       left_at;  // it moves since then, until its first step under the new plan
   absl::Time follow_after = absl::InfinitePast();  // its plan is looked at again, at the earliest

@@ -178,8 +178,10 @@ void Daemons::OnStep(const Member& member, const StepRecord& record, absl::Time 
 }
 
 void Daemons::TellLinkNews() {
-  for (const LinkNews& news : cores_->links.TakeNews()) {
-    LogInfo("link ", NameOf(news.from_id), " -> ", NameOf(news.to_id), " carries ",
+  for (LinkNews& news : cores_->links.TakeNews()) {
+    news.from_name = NameOf(news.from_id);
+    news.to_name = NameOf(news.to_id);
+    LogInfo("link ", news.from_name, " -> ", news.to_name, " carries ",
             FormatRate(news.now_bits_per_s), " after ", FormatRate(news.before_bits_per_s),
             " (measured between idle hosts: ", FormatRate(news.measured_bits_per_s), ")");
     cores_->jobs.OnLinkNews(news);

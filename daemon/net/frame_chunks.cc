@@ -22,7 +22,7 @@ bool FrameCutter::Next(LinkChunk* chunk) {
   chunk->Clear();
   if (!header_out_) *chunk->mutable_header() = std::move(frame_.header);
   header_out_ = true;
-  const bool leads = offset_ == 0 && frame_.payload.size() > kMinChunkBytes;
+  const bool leads = offset_ == 0 && frame_.payload.size() > 2 * kLeadingBytes;
   const size_t most = leads ? std::min<size_t>(chunk_bytes_, kLeadingBytes) : chunk_bytes_;
   const size_t bytes = std::min(most, frame_.payload.size() - offset_);
   chunk->mutable_data()->assign(frame_.payload, offset_, bytes);

@@ -16,8 +16,8 @@ namespace isthmus::daemon {
 constexpr int64_t kMinChunkBytes = 64 << 10;
 constexpr int64_t kMaxChunkBytes = 512 << 10;
 constexpr int64_t kDefaultChunkBytes = 256 << 10;
-// Of a frame longer than kMinChunkBytes the first chunk has no more, so that what follows it shows
-// the link's rate (worker::Frame).
+// Of a frame longer than twice that the first chunk has no more, so that what follows it shows the
+// link's rate (worker::Frame).
 constexpr size_t kLeadingBytes = 16 << 10;
 constexpr size_t kMaxHeaderBytes = 1 << 20;  // serialized FrameHeader: 260,000 sample ids
 

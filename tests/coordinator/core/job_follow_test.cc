@@ -29,7 +29,7 @@ class JobFollowTest : public ::testing::Test {
     ASSERT_TRUE(jobs_.Add(kJob, 1, spec, false, 77).ok());
     Start(1, 0, 0);
   }
-  void Start(uint64_t generation, int64_t from, double s) {
+  void Start(uint64_t generation, int64_t from, double s, bool alone = false) {
     Plan plan;
     plan.set_job_id(kJob);
     plan.set_generation(generation);
@@ -44,8 +44,12 @@ class JobFollowTest : public ::testing::Test {
     }
     plan.add_links()->set_id("b0");
     plan.mutable_links(0)->set_upper(1);
+    if (alone) {
+      plan.mutable_ranks()->RemoveLast();
+      plan.clear_links();
+    }
     ASSERT_TRUE(jobs_.Start(kJob, plan, At(s), nullptr).ok());
-    for (int rank = 0; rank < 2; ++rank) Tell(rank, SessionEvent::PREPARED, s);
+    for (int rank = 0; rank < plan.ranks_size(); ++rank) Tell(rank, SessionEvent::PREPARED, s);
     ASSERT_EQ(State(), JOB_RUNNING);
   }
   Commands Tell(int rank, SessionEvent::State state, double s, int64_t step = 0) {
@@ -71,7 +75,7 @@ class JobFollowTest : public ::testing::Test {
       }
     }
   }
-  static LinkNews Slower() { return {"id-a", "id-b", 98e6, 9.6e6, 98e6}; }
+  static LinkNews Slower() { return {"id-a", "id-b", 98e6, 9.6e6, 98e6, "a", "b"}; }
   // It leaves its generation, which ends at step 13 and 20 s.
   void Move() {
     jobs_.OnLinkNews(Slower());
@@ -94,7 +98,7 @@ TEST_F(JobFollowTest, ALinkThatChangedMakesItsPlanWorthALook) {
   EXPECT_FALSE(May(11));
   EXPECT_THAT(jobs_.FollowedLinks(), ::testing::ElementsAre(MeasuredLinks::Pair("id-a", "id-b"),
                                                             MeasuredLinks::Pair("id-b", "id-a")));
-  jobs_.OnLinkNews({"id-a", "id-c", 98e6, 9.6e6, 98e6});
+  jobs_.OnLinkNews({"id-a", "id-c", 98e6, 9.6e6, 98e6, "a", "b"});
   EXPECT_FALSE(May(11)) << "it is not one of its links";
   jobs_.OnLinkNews(Slower());
   EXPECT_TRUE(May(11));
@@ -104,7 +108,7 @@ TEST_F(JobFollowTest, ALinkThatChangedMakesItsPlanWorthALook) {
   EXPECT_EQ(job().status.following(), seen + ": today's plan stays");
   EXPECT_EQ(State(), JOB_RUNNING);
   EXPECT_FALSE(May(13)) << "until something changes again";
-  jobs_.OnLinkNews({"id-a", "id-b", 9.6e6, 98e6, 98e6});
+  jobs_.OnLinkNews({"id-a", "id-b", 9.6e6, 98e6, 98e6, "a", "b"});
   EXPECT_TRUE(May(13));
   EXPECT_EQ(job().status.following(),
             "link b0 (a -> b) carries 98.0 Mbit/s after 9.6 Mbit/s, as measured");
@@ -169,6 +173,30 @@ TEST_F(JobFollowTest, ItRestsAfterAMoveAsLongAsThatTookTenTimes) {
   jobs_.OnLinkNews(Slower());
   EXPECT_FALSE(May(104));
   EXPECT_TRUE(May(105));
+}
+
+// The daemon at the other end is free then.
+TEST_F(JobFollowTest, ALinkThatItMovedAwayFromIsWatchedUntilItComesBack) {
+  Run();
+  Steps(0, 12, 10);
+  Move();
+  Start(2, 13, 22, true);
+  EXPECT_THAT(jobs_.FollowedLinks(), ::testing::ElementsAre(MeasuredLinks::Pair("id-a", "id-b")));
+  for (int64_t step = 13; step < 17; ++step) {
+    StepRecord r;
+    r.set_job_id(kJob);
+    r.set_generation(2);
+    r.set_step(step);
+    r.set_has_loss(true);
+    ASSERT_TRUE(jobs_.OnStep("id-a", r, At(25), 1).ok());
+  }
+  EXPECT_FALSE(May(200));
+  jobs_.OnLinkNews({"id-a", "id-b", 9.6e6, 98e6, 98e6, "a", "b"});
+  EXPECT_TRUE(May(200));
+  EXPECT_EQ(job().status.following(),
+            "the link a -> b carries 98.0 Mbit/s after 9.6 Mbit/s, as measured");
+  jobs_.Followed(kJob, "today's plan stays", false, At(201));
+  EXPECT_THAT(jobs_.FollowedLinks(), IsEmpty());
 }
 
 TEST_F(JobFollowTest, AFailureInAMoveIsAnInterruption) {

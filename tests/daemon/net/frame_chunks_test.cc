@@ -50,9 +50,8 @@ TEST(FrameChunks, ALongFrameBeginsWithASmallChunk) {
       sizes.push_back(chunk.data().size());
     return sizes;
   };
-  EXPECT_EQ(sizes(kMinChunkBytes), (std::vector<size_t>{kMinChunkBytes}));
-  EXPECT_EQ(sizes(kMinChunkBytes + 1),
-            (std::vector<size_t>{kLeadingBytes, kMinChunkBytes + 1 - kLeadingBytes}));
+  EXPECT_EQ(sizes(2 * kLeadingBytes), (std::vector<size_t>{2 * kLeadingBytes}));
+  EXPECT_EQ(sizes(2 * kLeadingBytes + 1), (std::vector<size_t>{kLeadingBytes, kLeadingBytes + 1}));
 }
 
 TEST(FrameChunks, ThePlansChunkSizeIsKeptWithinTheLimits) {
