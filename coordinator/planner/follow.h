@@ -1,6 +1,6 @@
 // Whether a running job takes a new plan now that its links carry something else: it does when what
-// the steps that are left gain pays for the move 1.5 times over, and a step gets at least a tenth
-// cheaper. Today's plan is priced by the same figures as the new one, with what its codecs keep; the
+// the steps that are left gain pays for the move 1.5 times over, and a step gets at least a
+// twentieth cheaper. Today's plan is priced by the same figures as the new one, with what its codecs keep; the
 // price of higher losses (codec_choice.h) counts as in every plan, and the gain is in seconds of
 // steps as they were measured. Thread: pure functions.
 #ifndef ISTHMUS_COORDINATOR_PLANNER_FOLLOW_H_
@@ -13,7 +13,7 @@
 namespace isthmus::coordinator {
 
 constexpr double kMovePays = 1.5;    // gain / price of a move
-constexpr double kLeastGain = 0.1;   // of a step: less can't be told from what predictions err
+constexpr double kLeastGain = 0.05;  // of a step: less can't be told from what predictions err
 constexpr double kStartSeconds = 5;  // until sessions run, where it was not seen yet
 
 struct FollowInput {

@@ -23,12 +23,12 @@ class FollowTest(unittest.TestCase):
         cluster = WanCluster(3, "100Mbit", "2ms")
         self.addCleanup(cluster.close)
         self.assertEqual(cluster.cli("nodes", "--wait", "2", "--timeout", "90")[0], 0)
-        # Frames of 256 KiB; 2 bits are worth it at 2 Mbit/s alone.
-        cluster.submit(cluster.job(model={"layers": 2, "hidden": 128, "heads": 4, "context": 128}, recipe__steps=100000,
+        # Frames of 512 KiB as fp32. 3 bits are worth their price at 5 Mbit/s alone.
+        cluster.submit(cluster.job(model={"layers": 2, "hidden": 256, "heads": 4, "context": 128}, recipe__steps=100000, recipe__global_batch=32,
                                    recipe__micro_batch=4, compression={"min_bits": 2}, checkpoint__every=0, recovery__follow=True))
         cluster.wait_state({"running"}, step=10)
         quick = self.codecs(cluster)
-        cluster.set("n1", "n2", "--rate", "2Mbit")
+        cluster.set("n1", "n2", "--rate", "5Mbit")
         self.moved(cluster, 1, 180)
         slow = self.codecs(cluster)
         self.assertNotEqual(slow, quick)

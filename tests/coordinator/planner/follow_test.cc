@@ -81,7 +81,7 @@ TEST_F(FollowTest, TheSameFiguresAreNoReason) {
   RunAt(20, 50);
   const FollowDecision decision = DecideFollow(input_);
   EXPECT_FALSE(decision.moves);
-  EXPECT_THAT(decision.words, StartsWith("today's plan stays: no other one is 10 % better"));
+  EXPECT_THAT(decision.words, StartsWith("today's plan stays: no other one is 5 % better"));
   EXPECT_EQ(Forward(PlanNow()), Forward(input_.planner.previous));
 }
 
