@@ -1,7 +1,7 @@
-// The part of JobTable that lets running jobs follow their links (recovery.follow): what was seen of
-// these, whether a job may take a new plan now, and the move: its generation ends in good order, and
-// it goes on by itself (job_recovery.cc) with the plan that is made then. A move is no interruption,
-// unless something fails in it or the coordinator restarts meanwhile.
+// The part of JobTable that lets running jobs follow their links (recovery.follow): what was seen
+// of these, whether a job may take a new plan now, and the move: its generation ends in good order,
+// and it goes on by itself (job_recovery.cc) with the plan that is made then. A move is no
+// interruption, unless something fails in it or the coordinator restarts meanwhile.
 #include <algorithm>
 #include <utility>
 
@@ -142,8 +142,8 @@ Commands JobTable::Followed(const std::string& id, const std::string& words, boo
   return out;
 }
 
-// The first step under the new plan is made: what the move took, but for the step before it and this
-// one.
+// The first step under the new plan is made: what the move took, but for the step before it and
+// this one.
 void JobTable::EndMove(Job* job, absl::Time now) const {
   if (!job->left_at.has_value() || job->status.state() != JOB_RUNNING) return;
   const auto& last = job->recent.rbegin();

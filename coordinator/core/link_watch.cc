@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kMostCorrected = 4;  // of the plain rate, by what slow start may have taken
 
-// Seconds that slow start takes beyond the bytes' own: a round trip for each doubling, until as much
-// is under way as the link holds, or the train ends.
+// Seconds that slow start takes beyond the bytes' own: a round trip for each doubling, until as
+// much is under way as the link holds, or the train ends.
 double SlowStartSeconds(const Trains& trains, double bits_per_s, double round_trip_s) {
   const double of_one =
       static_cast<double>(trains.bytes) / static_cast<double>(std::max<int64_t>(1, trains.frames));

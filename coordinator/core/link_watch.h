@@ -2,10 +2,10 @@
 //
 // A frame of several chunks that its receiver waited for is a train: its bytes after the first
 // chunk and the time they took show the rate, less what TCP's slow start takes, which begins anew
-// after each pause. Trains are added up over windows of some steps; what two windows in a row say is
-// true. Links beside each other on one line share it: of reductions among more than two ranks so
-// many at once are thought of. A job whose frames are no longer than a chunk shows nothing.
-// Thread: one owner. Pure: no clock, no I/O. Bound: the directions of the plan's links.
+// after each pause. Trains are added up over windows of some steps; what two windows in a row say
+// is true. Links beside each other on one line share it: of reductions among more than two ranks so
+// many at once are thought of. A job whose frames are no longer than a chunk shows nothing. Thread:
+// one owner. Pure: no clock, no I/O. Bound: the directions of the plan's links.
 #ifndef ISTHMUS_COORDINATOR_CORE_LINK_WATCH_H_
 #define ISTHMUS_COORDINATOR_CORE_LINK_WATCH_H_
 

@@ -1,8 +1,8 @@
 // Whether a running job takes a new plan now that its links carry something else: it does when what
 // the steps that are left gain pays for the move 1.5 times over, and a step gets at least a
-// twentieth cheaper. Today's plan is priced by the same figures as the new one, with what its codecs keep; the
-// price of higher losses (codec_choice.h) counts as in every plan, and the gain is in seconds of
-// steps as they were measured. Thread: pure functions.
+// twentieth cheaper. Today's plan is priced by the same figures as the new one, with what its
+// codecs keep; the price of higher losses (codec_choice.h) counts as in every plan, and the gain is
+// in seconds of steps as they were measured. Thread: pure functions.
 #ifndef ISTHMUS_COORDINATOR_PLANNER_FOLLOW_H_
 #define ISTHMUS_COORDINATOR_PLANNER_FOLLOW_H_
 

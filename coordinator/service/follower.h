@@ -1,5 +1,5 @@
-// Looks at the plans of running jobs whose links have changed, and lets those take a new one that it
-// pays for (planner/follow.h, core/job_follow.cc). Owns nothing. Thread: one; the planner runs
+// Looks at the plans of running jobs whose links have changed, and lets those take a new one that
+// it pays for (planner/follow.h, core/job_follow.cc). Owns nothing. Thread: one; the planner runs
 // without the cores' mutex.
 #ifndef ISTHMUS_COORDINATOR_SERVICE_FOLLOWER_H_
 #define ISTHMUS_COORDINATOR_SERVICE_FOLLOWER_H_
