@@ -59,7 +59,7 @@ double MoveSeconds(const FollowInput& in, const Plan& next) {
   const double stored_s = CheckpointSeconds(in.planner.previous, in.planner.paths, true);
   const double fetched_s =
       SamePlaces(in.planner.previous, next) ? 0 : CheckpointSeconds(next, in.planner.paths, false);
-  return start_s + stored_s + fetched_s;
+  return kTurnSeconds + start_s + stored_s + fetched_s;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ namespace isthmus::coordinator {
 constexpr double kMovePays = 1.5;    // gain / price of a move
 constexpr double kLeastGain = 0.05;  // of a step: less can't be told from what predictions err
 constexpr double kStartSeconds = 5;  // until sessions run, where it was not seen yet
+constexpr double kTurnSeconds = 4;   // until all have ended theirs and a new plan is made: measured
 
 struct FollowInput {
   PlannerInput planner;  // as for a resume now: `previous` is today's plan; follows
