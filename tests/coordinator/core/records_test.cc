@@ -152,6 +152,9 @@ TEST(RecordMerger, ForeignAndBrokenRecordsAreRefused) {
   StepRecord reads = Record(0, 0, 3);
   reads.add_directions()->set_late_buffer_reads_in(-1);
   EXPECT_THAT(merger.Add(reads).status().message(), ::testing::HasSubstr("negative buffer reads"));
+  StepRecord trains = Record(0, 0, 3);
+  trains.add_directions()->set_train_s_in(std::nan(""));
+  EXPECT_THAT(merger.Add(trains).status().message(), ::testing::HasSubstr("trains of 0 bytes"));
   StepRecord group = Record(0, 0, 3);
   group.add_groups()->set_wait_s(-1);
   EXPECT_THAT(merger.Add(group).status().message(), ::testing::HasSubstr("a figure of group"));
