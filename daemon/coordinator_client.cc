@@ -170,8 +170,8 @@ absl::Status CoordinatorClient::Converse(const std::shared_ptr<grpc::Channel>& c
     context.TryCancel();
     reader.join();
     connected_ = false;
-  } else {
-    context.TryCancel();
+  } else if (!absl::IsUnavailable(status)) {
+    context.TryCancel();  // else it has ended, and Finish tells how
   }
   const absl::Status ended = rpc::FromGrpc(stream->Finish());
   MutexLock lock(&mutex_);

@@ -9,7 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
+#include "proto/control_service.grpc.pb.h"
 #include "tests/base/leaping_clock.h"
 #include "tests/daemon/fake_coordinator.h"
 
@@ -236,6 +240,35 @@ TEST_F(CoordinatorClientTest, ARefusalIsFinalAndTold) {
   EXPECT_NE(client_->refused().message().find("alive elsewhere"), absl::string_view::npos);
   EXPECT_EQ(coordinator.registrations(), 1);
   health_.Ending();
+}
+
+// What the table of calls, or the list of revoked certificates, does not let in.
+class LetsNobodyIn : public Control::Service {
+ public:
+  grpc::Status Session(grpc::ServerContext*,
+                       grpc::ServerReaderWriter<CoordinatorMessage, DaemonMessage>*) override {
+    ++calls;
+    return grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "the certificate is revoked");
+  }
+  std::atomic<int> calls{0};
+};
+
+TEST_F(CoordinatorClientTest, AStreamThatIsNotLetInIsFinalAndTold) {
+  LetsNobodyIn service;
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const auto server = builder.BuildAndStart();
+  StartClient(absl::StrCat("127.0.0.1:", port));
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (client_->refused().ok() && absl::Now() < deadline) std::this_thread::yield();
+  EXPECT_NE(client_->refused().message().find("the certificate is revoked"),
+            absl::string_view::npos);
+  EXPECT_EQ(service.calls, 1);
+  health_.Ending();
+  client_.reset();
+  server->Shutdown();
 }
 
 TEST_F(CoordinatorClientTest, StopSendsWhatIsQueuedFirst) {
