@@ -19,6 +19,7 @@
 #include "base/rpc/listening.h"
 #include "base/rpc/tls_identity.h"
 #include "base/status.h"
+#include "base/tls/expiry.h"
 #include "coordinator/service/coordinator.h"
 #include "coordinator/service/services.h"
 
@@ -99,6 +100,8 @@ int Run(const Flags& flags, EndSignals* signals) {
     options.tls = *std::move(identity);
     LogInfo("TLS as ", tls::Words(options.tls->who()), ", until ",
             tls::DayOf(options.tls->folder().certificate.until));
+    const std::string ends = tls::ExpiryWarning(options.tls->folder().certificate, tls::Today());
+    if (!ends.empty()) LogWarning(ends);
   }
   options.insecure = flags.insecure && !rpc::IsLoopback(flags.listen);
   if (options.insecure)

@@ -19,6 +19,7 @@
 #include "base/number_flag.h"
 #include "base/rpc/library_logs.h"
 #include "base/status.h"
+#include "base/tls/expiry.h"
 #include "daemon/daemon.h"
 #include "daemon/doctor.h"
 #include "daemon/flags.h"
@@ -230,6 +231,10 @@ int Main(int argc, char** argv) {
   if (!state.ok())
     return Fail(state.status(), absl::IsFailedPrecondition(state.status()) ? kRefused : kMachine);
 
+  if (options.tls != nullptr) {
+    const std::string ends = tls::ExpiryWarning(options.tls->folder().certificate, tls::Today());
+    if (!ends.empty()) LogWarning(ends);
+  }
   const engine::EngineOptions engine{options.device, options.threads};
   TellOfGpus(engine, &options);
   options.make_session = worker::MakeSession;

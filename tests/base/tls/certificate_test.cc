@@ -1,5 +1,6 @@
 #include "base/tls/certificate.h"
 
+#include "base/tls/expiry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -52,6 +53,18 @@ TEST(CertificateTest, TimesAreToldInWords) {
       "issue home-pc --role worker)");
   EXPECT_THAT(CheckTimes(certificate, certificate.from - absl::Seconds(1)).message(),
               HasSubstr("this host's clock says 2027-01-15T07:59:59+00:00: set the clock"));
+}
+
+TEST(CertificateTest, ItsEndIsToldInTime) {
+  Certificate certificate;
+  certificate.who = {"home-pc", Role::kWorker};
+  certificate.until = absl::FromUnixSeconds(1'800'000'000);
+  EXPECT_EQ(ExpiryWarning(certificate, certificate.until - kExpiresSoon), "");
+  EXPECT_EQ(
+      ExpiryWarning(certificate, certificate.until - absl::Hours(24 * 9 + 1)),
+      "the certificate of home-pc (worker) ends in 9 days, on 2027-01-15: issue another "
+      "(isthmus ca issue home-pc --role worker --out FOLDER), put it in the place of this one "
+      "and restart");
 }
 
 }  // namespace
