@@ -1,5 +1,6 @@
 // Links that carry less or more while a job runs over them.
 #include <algorithm>
+#include <optional>
 
 #include "coordinator/core/measured_links.h"
 #include "gmock/gmock.h"
@@ -22,9 +23,9 @@ class LinksBesideJobsTest : public ::testing::Test {
       r.set_instance(id);
       EXPECT_EQ(members_.Register(r, ++stream_, At(0), At(0)).kind, RegisterDecision::kAccepted);
       EXPECT_TRUE(members_.OnHeartbeat(id, stream_, Heartbeat(), At(0)).ok());
-      table_.OnJoin(id, true, At(0));
+      table_->OnJoin(id, true, At(0));
     }
-    while (const auto task = table_.Next(members_, {}, At(0))) Answer(*task, 0, 100);
+    while (const auto task = table_->Next(members_, {}, At(0))) Answer(*task, 0, 100);
   }
   static absl::Time At(double s) { return absl::UnixEpoch() + absl::Seconds(s); }
   void Answer(const ProbeTask& task, double s, double mbit, const std::string& error = "") {
@@ -38,41 +39,41 @@ class LinksBesideJobsTest : public ::testing::Test {
       link->set_error(error);
     }
     result.set_bytes(1 << 20);
-    ASSERT_TRUE(table_.OnResult(task.from_id, result, At(s)).ok());
+    ASSERT_TRUE(table_->OnResult(task.from_id, result, At(s)).ok());
   }
   std::optional<ProbeTask> Beside(double s) {
-    return table_.NextBeside(members_, {{"a", "b"}}, At(s));
+    return table_->NextBeside(members_, {{"a", "b"}}, At(s));
   }
-  double Mbit() const { return table_.RateOf({"a", "b"}) / 1e6; }
+  double Mbit() const { return table_->RateOf({"a", "b"}) / 1e6; }
 
   Membership members_;
-  MeasuredLinks table_;
+  std::optional<MeasuredLinks> table_{MeasuredLinksOptions()};
   uint64_t stream_ = 0;
 };
 
 TEST_F(LinksBesideJobsTest, WhatFramesShowCountsAndIsToldOnce) {
-  table_.TakeChanged();
-  table_.Carries({"a", "b"}, 9.6e6, At(10));
+  table_->TakeChanged();
+  table_->Carries({"a", "b"}, 9.6e6, At(10));
   EXPECT_DOUBLE_EQ(Mbit(), 9.6);
-  const std::vector<LinkNews> news = table_.TakeNews();
+  const std::vector<LinkNews> news = table_->TakeNews();
   ASSERT_THAT(news, SizeIs(1));
   EXPECT_EQ(news[0].from_id, "a");
   EXPECT_DOUBLE_EQ(news[0].before_bits_per_s, 100e6);
   EXPECT_DOUBLE_EQ(news[0].now_bits_per_s, 9.6e6);
   EXPECT_DOUBLE_EQ(news[0].measured_bits_per_s, 100e6);
-  EXPECT_THAT(table_.TakeChanged(), SizeIs(1)) << "it is stored";
-  table_.Carries({"a", "b"}, 9e6, At(11));
-  EXPECT_THAT(table_.TakeNews(), IsEmpty()) << "nearly the same";
-  table_.Carries({"a", "b"}, 300e6, At(12));
+  EXPECT_THAT(table_->TakeChanged(), SizeIs(1)) << "it is stored";
+  table_->Carries({"a", "b"}, 9e6, At(11));
+  EXPECT_THAT(table_->TakeNews(), IsEmpty()) << "nearly the same";
+  table_->Carries({"a", "b"}, 300e6, At(12));
   EXPECT_DOUBLE_EQ(Mbit(), 100) << "no more than was measured";
-  EXPECT_THAT(table_.TakeNews(), SizeIs(1));
-  table_.Carries({"a", "x"}, 1e6, At(13));
-  EXPECT_THAT(table_.TakeNews(), IsEmpty()) << "no such link";
+  EXPECT_THAT(table_->TakeNews(), SizeIs(1));
+  table_->Carries({"a", "x"}, 1e6, At(13));
+  EXPECT_THAT(table_->TakeNews(), IsEmpty()) << "no such link";
 }
 
 TEST_F(LinksBesideJobsTest, ASlowerLinkIsLookedAtSoonAndRisesWithWhatIsShown) {
   EXPECT_FALSE(Beside(60).has_value()) << "nothing says that it changed";
-  table_.Carries({"a", "b"}, 10e6, At(60));
+  table_->Carries({"a", "b"}, 10e6, At(60));
   EXPECT_FALSE(Beside(80).has_value());
   auto look = Beside(90);
   ASSERT_TRUE(look.has_value());
@@ -94,21 +95,21 @@ TEST_F(LinksBesideJobsTest, ASlowerLinkIsLookedAtSoonAndRisesWithWhatIsShown) {
 }
 
 TEST_F(LinksBesideJobsTest, ALookThatFailsSaysNothing) {
-  table_.Carries({"a", "b"}, 10e6, At(10));
+  table_->Carries({"a", "b"}, 10e6, At(10));
   auto look = Beside(40);
   ASSERT_TRUE(look.has_value());
   Answer(*look, 41, 0, "no route");
   EXPECT_DOUBLE_EQ(Mbit(), 10);
   look = Beside(71);
   ASSERT_TRUE(look.has_value());
-  EXPECT_FALSE(table_.Next(members_, {"a", "b"}, At(200)).has_value());  // it is late
+  EXPECT_FALSE(table_->Next(members_, {"a", "b"}, At(200)).has_value());  // it is late
   EXPECT_DOUBLE_EQ(Mbit(), 10);
-  EXPECT_THAT(table_.Among({"a", "b"})[0].error(), IsEmpty());
+  EXPECT_THAT(table_->Among({"a", "b"})[0].error(), IsEmpty());
 }
 
 TEST_F(LinksBesideJobsTest, OnceNoJobRunsItIsMeasuredAgainAndThatCounts) {
-  table_.Carries({"a", "b"}, 10e6, At(10));
-  const auto task = table_.Next(members_, {}, At(11));
+  table_->Carries({"a", "b"}, 10e6, At(10));
+  const auto task = table_->Next(members_, {}, At(11));
   ASSERT_TRUE(task.has_value());
   EXPECT_EQ(task->from_id, "a");
   Answer(*task, 12, 50);
@@ -119,21 +120,21 @@ TEST_F(LinksBesideJobsTest, OnceNoJobRunsItIsMeasuredAgainAndThatCounts) {
 TEST_F(LinksBesideJobsTest, LooksCountAsBytesOfTheDay) {
   MeasuredLinksOptions options;
   options.day_bytes = 6 << 20;
-  table_ = MeasuredLinks(options);
-  while (const auto task = table_.Next(members_, {}, At(0))) Answer(*task, 0, 100);
-  table_.Carries({"a", "b"}, 10e6, At(10));
+  table_.emplace(options);
+  while (const auto task = table_->Next(members_, {}, At(0))) Answer(*task, 0, 100);
+  table_->Carries({"a", "b"}, 10e6, At(10));
   EXPECT_FALSE(Beside(100).has_value());
 }
 
 TEST_F(LinksBesideJobsTest, WhereOneCannotDialTheOtherLooksBothWays) {
-  table_ = MeasuredLinks();
+  table_.emplace();
   for (int i = 0; i < 4; ++i) {
-    const auto task = table_.Next(members_, {}, At(i));
+    const auto task = table_->Next(members_, {}, At(i));
     if (!task.has_value()) break;
     task->from_id == "a" ? Answer(*task, i, 0, "a can't dial b") : Answer(*task, i, 100);
   }
   ASSERT_DOUBLE_EQ(Mbit(), 100);
-  table_.Carries({"a", "b"}, 10e6, At(10));
+  table_->Carries({"a", "b"}, 10e6, At(10));
   const auto look = Beside(50);
   ASSERT_TRUE(look.has_value());
   EXPECT_EQ(look->from_id, "b");
