@@ -79,14 +79,15 @@ int RunDrain(const ClientOptions& client, const std::string& node, bool undo, bo
   const std::string name = Printable(reply->node()), job = Printable(reply->job_id());
   std::string words = absl::StrCat(name, " gets jobs again\n");
   if (!undo) {
-    words = absl::StrCat(
-        name, " gets no job until `isthmus drain ", name, " --undo`",
-        job.empty() ? ""
-                    : absl::StrCat("; it leaves ", job, " after a checkpoint: isthmus status ", job),
-        "\n");
+    words = absl::StrCat(name, " gets no job until `isthmus drain ", name, " --undo`",
+                         job.empty() ? ""
+                                     : absl::StrCat("; it leaves ", job,
+                                                    " after a checkpoint: isthmus status ", job),
+                         "\n");
     if (reply->usable() == 0)
-      absl::StrAppend(&words, "no daemon is left that gets jobs: they wait until one is there, or "
-                              "`--undo`\n");
+      absl::StrAppend(&words,
+                      "no daemon is left that gets jobs: they wait until one is there, or "
+                      "`--undo`\n");
   }
   console->Out(json ? ToJson(*reply, true) : words);
   return kExitOk;

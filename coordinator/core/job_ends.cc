@@ -66,9 +66,8 @@ std::string NamesOf(const std::vector<std::string>& names) {
 }
 
 std::string LostWords(const std::string& name, absl::Duration apart, absl::string_view when) {
-  const std::string at =
-      apart < absl::Seconds(1) ? std::string("within a second of this")
-                               : absl::StrCat(DurationWords(apart), " ", when);
+  const std::string at = apart < absl::Seconds(1) ? std::string("within a second of this")
+                                                  : absl::StrCat(DurationWords(apart), " ", when);
   return absl::StrCat("daemon ", name, " is lost (its connection ended ", at, "); ");
 }
 

@@ -21,6 +21,7 @@ namespace {
 
 constexpr int kPlanTries = 3;  // daemons may go or be taken while the planner thinks
 constexpr absl::Duration kLaterPhases = absl::Seconds(10);  // that a submit plans them for warnings
+constexpr absl::Duration kWaitForPass = absl::Seconds(2);   // over the jobs that wait, by a submit
 constexpr int kGridColumns = 100;
 constexpr char kThenStarts[] =
     ". It starts by itself once they are there and its daemons are, as with --wait; `isthmus stop` "
@@ -318,7 +319,8 @@ absl::StatusOr<SubmitReply> Submission::StartOrQueue(const SubmitRequest& reques
   const absl::Status weights = start.waits_for.empty() ? HasWeights(start) : absl::OkStatus();
   if (start.waits_for.empty() && weights.ok()) {
     WaitForTopology(cores_, patience_, start.spec, cancelled);
-    TryWaiting();  // those that came before it get daemons that have just become free
+    // Those that came before it get daemons that have just become free.
+    TryWaiting(kWaitForPass);
   }
   if (cancelled()) return absl::CancelledError("the caller has gone");
   SubmitReply reply;
@@ -395,16 +397,20 @@ void Submission::Loop() {
       }
       if (cores_->stopping) return;
     }
-    TryWaiting();
+    TryWaiting(absl::Hours(1));
     follower_.Look();
   }
 }
 
-void Submission::TryWaiting() {
-  MutexLock turn(&waiting_);
+void Submission::TryWaiting(absl::Duration patience) {
   std::vector<std::string> waiting;
   {
     MutexLock lock(&cores_->mutex);
+    const auto until = SteadyAfter(patience);
+    while (trying_ && !cores_->stopping && cores_->changed.WaitUntil(&cores_->mutex, until)) {
+    }
+    if (trying_) return;
+    trying_ = true;
     for (const Job* job : cores_->jobs.All()) {
       if (job->status.state() == JOB_PENDING && job->wait_for_nodes) waiting.push_back(job->id);
     }
@@ -413,6 +419,9 @@ void Submission::TryWaiting() {
   p_.phases->ForgetAllBut(waiting);
   std::reverse(waiting.begin(), waiting.end());  // first come, first served
   for (const std::string& id : waiting) TryPending(id);
+  MutexLock lock(&cores_->mutex);
+  trying_ = false;
+  cores_->changed.SignalAll();
 }
 
 void Submission::TryPending(const std::string& job_id) {

@@ -73,14 +73,15 @@ class Submission {
   absl::Status SendPlan(const std::string& job_id, StartRequest::Kind kind, uint64_t generation,
                         Commands commands);
   void Loop();
-  void TryWaiting() ABSL_LOCKS_EXCLUDED(waiting_, cores_->mutex);
-  void TryPending(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(waiting_);
+  // A pass over the jobs that wait. There is one at a time: after `patience` none is made.
+  void TryWaiting(absl::Duration patience) ABSL_LOCKS_EXCLUDED(cores_->mutex);
+  void TryPending(const std::string& job_id);
 
   const SubmissionParts p_;
   Cores* const cores_;
   const PlannerPatience patience_;
   const absl::Duration try_pending_;
-  Mutex waiting_;  // one pass over the jobs that wait at a time; before cores_->mutex
+  bool trying_ ABSL_GUARDED_BY(cores_->mutex) = false;  // a pass over the jobs that wait is made
   Resumer resumer_;
   Follower follower_;  // the thread's
   std::thread thread_;

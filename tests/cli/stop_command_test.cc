@@ -94,8 +94,7 @@ TEST_F(StopTest, CtrlCEndsTheWaitingAlone) {
 }
 
 TEST_F(StopTest, ADrainOfTheLastDaemonSaysSo) {
-  EXPECT_EQ(Run({"drain", "paris"}).out,
-            "paris gets no job until `isthmus drain paris --undo`\n");
+  EXPECT_EQ(Run({"drain", "paris"}).out, "paris gets no job until `isthmus drain paris --undo`\n");
   fake_.usable = 0;
   EXPECT_THAT(Run({"drain", "paris"}).out, HasSubstr("\nno daemon is left that gets jobs"));
 }

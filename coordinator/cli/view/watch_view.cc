@@ -106,9 +106,9 @@ std::vector<std::string> WatchFrame(const JobStatus& status, const std::vector<J
 }
 
 std::string WatchLine(const JobStatus& status, const JobRecord& record, bool newest) {
-  std::string line = absl::StrFormat("step %d/%d%s  loss %s", record.step() + 1, status.steps(),
-                                     PhaseText(status, record.phase()),
-                                     FormatFixed(record.loss(), 4));
+  std::string line =
+      absl::StrFormat("step %d/%d%s  loss %s", record.step() + 1, status.steps(),
+                      PhaseText(status, record.phase()), FormatFixed(record.loss(), 4));
   if (newest) {
     absl::StrAppend(&line, "  ", FormatCount(TokensPerSecond(status, record)), " tokens/s  ",
                     WireText(status), Eta(status));
