@@ -4,6 +4,8 @@
 
 #include <fstream>
 #include <memory>
+#include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -13,6 +15,21 @@
 #include "tests/temp_directory.h"
 
 namespace isthmus {
+
+// The calls of the services in a .proto file, as HTTP/2 has them.
+inline std::set<std::string> CallsIn(const std::string& file) {
+  std::set<std::string> calls;
+  std::ifstream in(file);
+  EXPECT_TRUE(in.good()) << file;
+  const std::regex service(R"(^service (\w+).*)"), rpc(R"(^ *rpc (\w+).*)");
+  std::string name;
+  std::smatch match;
+  for (std::string line; std::getline(in, line);) {
+    if (std::regex_match(line, match, service)) name = match[1];
+    if (std::regex_match(line, match, rpc)) calls.insert("/isthmus." + name + "/" + match.str(1));
+  }
+  return calls;
+}
 
 class TlsCluster {
  public:
