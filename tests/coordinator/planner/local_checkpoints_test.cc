@@ -66,7 +66,8 @@ TEST_F(LocalCheckpointsTest, APlanSaysHowOftenAndHowLarge) {
 }
 
 TEST_F(LocalCheckpointsTest, WithoutBuddiesNobodyKeepsACopy) {
-  for (const RankPlan& rank : Planned().plan.ranks()) EXPECT_EQ(rank.buddy(), 0);
+  const PlannedJob planned = Planned();
+  for (const RankPlan& rank : planned.plan.ranks()) EXPECT_EQ(rank.buddy(), 0);
 }
 
 TEST_F(LocalCheckpointsTest, TheBuddyIsWhomTheDaemonReachesFastest) {
