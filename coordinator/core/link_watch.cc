@@ -25,14 +25,15 @@ double ExpectedSeconds(const Trains& trains, double bits_per_s, double round_tri
          SlowStartSeconds(trains, bits_per_s, round_trip_s);
 }
 
-// 1: far slower than `believed`; -1: far faster; 0: neither, or nothing is known.
+// 1: far slower than `believed`, slow start taken off; -1: far faster, whatever that took; 0:
+// neither, or nothing is known.
 int Verdict(const LinkLook& look, const Trains& trains, double window_s, double believed) {
   if (trains.bytes <= 0 || trains.seconds <= 0) return 0;
   const double seconds = trains.seconds / look.side_by_side;
   const double expected_s =
       ExpectedSeconds(trains, std::min(believed, kMostBitsPerSecond), look.round_trip_s);
   if (expected_s < kMuchSlower * seconds) return trains.seconds >= kLeastShare * window_s ? 1 : 0;
-  return ExpectedSeconds(trains, believed, look.round_trip_s) > kMuchFaster * seconds ? -1 : 0;
+  return 8.0 * static_cast<double>(trains.bytes) / believed > kMuchFaster * seconds ? -1 : 0;
 }
 
 // Links of groups that a rank has: it may use them all at once.
@@ -51,6 +52,7 @@ std::optional<double> CarriedRate(const LinkLook& look, double believed_bits_per
     return std::nullopt;
   const double seconds = look.now.seconds / look.side_by_side;
   const double plain = 8.0 * static_cast<double>(look.now.bytes) / seconds;
+  if (verdict < 0) return plain;
   const double less = seconds - SlowStartSeconds(look.now, plain, look.round_trip_s);
   return plain * seconds / std::max(less, seconds / kMostCorrected);
 }

@@ -72,9 +72,9 @@ FollowDecision DecideFollow(const FollowInput& in) {
     return {false, "today's plan stays: it can't be priced by the new figures"};
   const double share = planned->cost_s / planned->previous_cost_s;
   if (share > 1 - kLeastGain) {
-    return {false, absl::StrCat("today's plan stays: no other one is ", FormatShare(kLeastGain),
-                                " better (the best takes ", FormatShare(share),
-                                " of its time, as predicted)")};
+    return {false, absl::StrCat("today's plan stays: no other one is a twentieth better (the best "
+                                "costs ",
+                                FormatShare(share), " of it, as predicted)")};
   }
   const auto steps = static_cast<double>(in.planner.job.recipe().steps() - in.planner.start_step);
   const double gain_s = in.step_s * (1 - share) * steps;

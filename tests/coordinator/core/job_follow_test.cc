@@ -102,7 +102,7 @@ TEST_F(JobFollowTest, ALinkThatChangedMakesItsPlanWorthALook) {
   EXPECT_FALSE(May(11)) << "it is not one of its links";
   jobs_.OnLinkNews(Slower());
   EXPECT_TRUE(May(11));
-  const std::string seen = "link b0 (a -> b) carries 9.6 Mbit/s, where 98.0 Mbit/s were measured";
+  const std::string seen = "link b0 (a -> b) carries 9.60 Mbit/s, where 98.0 Mbit/s were measured";
   EXPECT_EQ(job().status.following(), seen);
   EXPECT_THAT(jobs_.Followed(kJob, "today's plan stays", false, At(12)), IsEmpty());
   EXPECT_EQ(job().status.following(), seen + ": today's plan stays");
@@ -111,7 +111,7 @@ TEST_F(JobFollowTest, ALinkThatChangedMakesItsPlanWorthALook) {
   jobs_.OnLinkNews({"id-a", "id-b", 9.6e6, 98e6, 98e6, "a", "b"});
   EXPECT_TRUE(May(13));
   EXPECT_EQ(job().status.following(),
-            "link b0 (a -> b) carries 98.0 Mbit/s after 9.6 Mbit/s, as measured");
+            "link b0 (a -> b) carries 98.0 Mbit/s after 9.60 Mbit/s, as measured");
 }
 
 TEST_F(JobFollowTest, NothingIsDecidedWhileSomethingElseGoesOn) {
@@ -194,7 +194,7 @@ TEST_F(JobFollowTest, ALinkThatItMovedAwayFromIsWatchedUntilItComesBack) {
   jobs_.OnLinkNews({"id-a", "id-b", 9.6e6, 98e6, 98e6, "a", "b"});
   EXPECT_TRUE(May(200));
   EXPECT_EQ(job().status.following(),
-            "the link a -> b carries 98.0 Mbit/s after 9.6 Mbit/s, as measured");
+            "the link a -> b carries 98.0 Mbit/s after 9.60 Mbit/s, as measured");
   jobs_.Followed(kJob, "today's plan stays", false, At(201));
   EXPECT_THAT(jobs_.FollowedLinks(), IsEmpty());
 }

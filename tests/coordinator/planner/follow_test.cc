@@ -70,18 +70,21 @@ TEST_F(FollowTest, ADropIsFollowedByOtherCodecs) {
 }
 
 TEST_F(FollowTest, WhatComesBackIsFollowedAsWell) {
-  RunAt(5, 50);
+  input_.planner.job.mutable_strategy()->set_stages(0);
+  RunAt(0.1, 50);
+  ASSERT_EQ(input_.planner.previous.ranks_size(), 1);
   Link(1000);
   input_.step_s = 2;
   const FollowDecision decision = DecideFollow(input_);
   EXPECT_TRUE(decision.moves) << decision.words;
+  EXPECT_THAT(decision.words, HasSubstr("(layers on a 3, b 3 in place of a 6)"));
 }
 
 TEST_F(FollowTest, TheSameFiguresAreNoReason) {
   RunAt(20, 50);
   const FollowDecision decision = DecideFollow(input_);
   EXPECT_FALSE(decision.moves);
-  EXPECT_THAT(decision.words, StartsWith("today's plan stays: no other one is 5 % better"));
+  EXPECT_THAT(decision.words, StartsWith("today's plan stays: no other one is a twentieth better"));
   EXPECT_EQ(Forward(PlanNow()), Forward(input_.planner.previous));
 }
 
