@@ -9,7 +9,7 @@
 
 namespace isthmus::tls {
 
-constexpr absl::Duration kExpiresSoon = absl::Hours(24) * 30;
+constexpr absl::Duration kExpiresSoon = absl::Hours(24 * 30);
 
 // "" while it holds for kExpiresSoon and longer; else when it ends, and what to do.
 std::string ExpiryWarning(const Certificate& certificate, absl::Time now);
