@@ -85,8 +85,7 @@ LocalCheckpointWords PlanLocalCheckpoints(const LinkIndex& links, Plan* plan) {
   const int64_t every = LocalEvery(*plan);
   const std::string when =
       PacesLocal(*plan)
-          ? absl::StrCat("as often as writing takes at most ", FormatShare(1.0 / kPacedShare),
-                         " of the time")
+          ? absl::StrCat("as often as writing takes at most ", "a ", kPacedShare, "th of the time")
           : absl::StrCat("after every ", every == 1 ? "step" : absl::StrCat(every, " steps"));
   words.explanation.push_back(
       absl::StrCat("local checkpoints: ", when, ", each at most ", FormatBytes(most),

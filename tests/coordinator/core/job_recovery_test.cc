@@ -97,7 +97,7 @@ class JobRecoveryTest : public ::testing::Test {
       isthmus::Register r;
       r.mutable_node()->set_id(id);
       r.mutable_node()->set_name(absl::StrCat("name of ", id));
-      r.mutable_node()->set_address("10.0.0.1:7071");
+      r.mutable_node()->set_address(absl::StrCat(id, ":7071"));
       r.set_instance("1");
       ASSERT_EQ(members_.Register(r, ++streams_, At(s), At(s)).kind, RegisterDecision::kAccepted);
     }

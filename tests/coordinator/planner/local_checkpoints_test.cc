@@ -56,8 +56,9 @@ TEST_F(LocalCheckpointsTest, APlanSaysHowOftenAndHowLarge) {
   in_.job.mutable_checkpoint()->set_local(7);
   EXPECT_THAT(Words(Planned().plan), Contains(HasSubstr("after every 7 steps")));
   in_.job.mutable_checkpoint()->set_local(kPacedLocal);
-  EXPECT_THAT(Words(Planned().plan), Contains(HasSubstr("as often as writing takes at most 4 % of "
-                                                        "the time")));
+  EXPECT_THAT(Words(Planned().plan),
+              Contains(HasSubstr("as often as writing takes at most a 25th of "
+                                 "the time")));
   in_.job.mutable_strategy()->set_schedule("overlap");
   EXPECT_THAT(Words(Planned().plan), Contains(HasSubstr("local checkpoints: none, for steps that "
                                                         "overlap")));
