@@ -286,7 +286,6 @@ Commands JobTable::Leave(Job* job, int rank, const std::string& reason, const st
 
 Commands JobTable::Tick(const Membership& members, absl::Time now) {
   Commands out;
-  kept_.Forget(members);
   for (auto& [id, job] : jobs_) {
     if (job.moving && job.recovering && now - job.failed_at.value_or(now) >= options_.recovery_ends)
       job.moving = false;  // it waits for something: it is an interruption now
@@ -300,6 +299,7 @@ Commands JobTable::Tick(const Membership& members, absl::Time now) {
     c.node_id = node_id;
     c.message.set_removed_job(job_id);
   }
+  kept_.Forget(members);
   return out;
 }
 

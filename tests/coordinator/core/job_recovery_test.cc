@@ -346,6 +346,8 @@ TEST_F(JobRecoveryTest, ADaemonThatKeepsLocalCheckpointsHasTimeToTellOfThem) {
   EXPECT_TRUE(jobs_.WaitsForKept(Job_(), At(33))) << "it is on its way";
   EXPECT_THAT(Reason(), HasSubstr("checkpoint 11 lies on the disks of its daemons"));
   jobs_.OnCheckpoint(kJob, 11, At(34));
+  Beats("n1", 0, 35);
+  jobs_.Tick(members_, At(35));
   EXPECT_THAT(Reason(),
               HasSubstr("of step 11 (the 1 step after it is lost): it goes on from there"));
 }
