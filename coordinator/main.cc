@@ -96,7 +96,10 @@ int Run(const Flags& flags, EndSignals* signals) {
   CoordinatorOptions options;
   if (secured.tls) {
     auto identity = rpc::TlsIdentity::Load(flags.tls_dir, {tls::Role::kCoordinator});
-    if (!identity.ok()) return Complain(Annotate(identity.status(), "--tls-dir"));
+    if (!identity.ok()) {
+      Complain(Annotate(identity.status(), "--tls-dir"));
+      return kExitUsage;  // trying again does not help: a supervisor must not
+    }
     options.tls = *std::move(identity);
     LogInfo("TLS as ", tls::Words(options.tls->who()), ", until ",
             tls::DayOf(options.tls->folder().certificate.until));
@@ -179,6 +182,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }
+  isthmus::rpc::TypedWins(argc, argv, &flags.tls_dir, &flags.insecure);
   isthmus::EndSignals signals;  // before any thread
   std::signal(SIGPIPE, SIG_IGN);
   isthmus::LogOptions log;

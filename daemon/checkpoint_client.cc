@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/rpc/channel.h"
+#include "base/rpc/tls_identity.h"
 #include "base/safetensors.h"
 #include "base/status.h"
 #include "grpcpp/channel.h"
@@ -171,6 +172,12 @@ absl::StatusOr<worker::KeptFile> CheckpointClient::Keep(const PutCheckpointHeade
   return options_.parts->Keep(header, part);
 }
 
+// Before anything of a checkpoint goes there, or is taken.
+absl::Status CheckpointClient::CheckServer(const grpc::ClientContext& context) const {
+  const auto& tls = options_.dialling.tls;
+  return tls == nullptr ? absl::OkStatus() : tls->CheckServer(context);
+}
+
 absl::Status CheckpointClient::PutOnce(const PutCheckpointHeader& header, const ByteSource& part,
                                        Transfer* transfer) {
   Call call(this);
@@ -183,8 +190,8 @@ absl::Status CheckpointClient::PutOnce(const PutCheckpointHeader& header, const 
   chunk.mutable_header()->set_to_node_id(options_.buddy_id);
   bool ok = writer->Write(chunk);
   int64_t sent = 0;
-  absl::Status unread;
-  if (ok) {
+  absl::Status unread = ok ? CheckServer(*call.context()) : absl::OkStatus();
+  if (ok && unread.ok()) {
     unread = ForEachPiece(part, kPieceBytes, [&](absl::string_view piece) {
       for (; ok && !piece.empty(); piece.remove_prefix(chunk.data().size())) {
         call.Touch();
@@ -305,6 +312,10 @@ absl::Status CheckpointClient::FetchOnce(const FetchCheckpointRequest& request, 
   absl::Status bad, full;
   while (bad.ok() && full.ok() && reader->Read(&chunk)) {
     call.Touch();
+    if (total < 0) {
+      full = CheckServer(*call.context());
+      if (!full.ok()) break;
+    }
     if (total < 0) {
       answer->use_local = chunk.use_local();
       total = chunk.total_bytes();

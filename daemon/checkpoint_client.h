@@ -63,6 +63,7 @@ class CheckpointClient : public worker::PartStore {
   class Call;
   struct Transfer;  // of one Put or Fetch, over its attempts
   struct Answer;    // to a Fetch
+  absl::Status CheckServer(const grpc::ClientContext& context) const;
   absl::Status PutOnce(const PutCheckpointHeader& header, const ByteSource& part,
                        Transfer* transfer);
   absl::Status FetchOnce(const FetchCheckpointRequest& request, Transfer* transfer, Answer* answer);

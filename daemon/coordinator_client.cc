@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rpc/channel.h"
+#include "base/rpc/tls_identity.h"
 #include "base/status.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -137,7 +138,8 @@ absl::Status CoordinatorClient::Converse(const std::shared_ptr<grpc::Channel>& c
     if (stopping()) return absl::CancelledError("stopping");
     if (SteadyNow() >= connect_by) {
       return rpc::NoConnection(options_.address, rpc::ToCoordinator(options_.dialling),
-                               absl::UnavailableError("not reachable: is it running there?"));
+                               absl::UnavailableError("not reachable: is it running there?"),
+                               [this] { return stopping(); });
     }
   }
   was_connected_ = true;
@@ -196,6 +198,11 @@ absl::Status CoordinatorClient::Handshake(Stream* stream, absl::Duration* heartb
   if (!stream->Write(first) || !stream->Read(&answer)) {
     return absl::UnavailableError(absl::StrCat("no answer to the registration within ",
                                                absl::FormatDuration(options_.answer_timeout)));
+  }
+  if (options_.dialling.tls != nullptr) {
+    MutexLock lock(&mutex_);
+    const absl::Status revoked = options_.dialling.tls->CheckServer(*context_);
+    if (!revoked.ok()) return revoked;
   }
   if (answer.what_case() == CoordinatorMessage::kRefuse) {
     Dispatch(answer);

@@ -118,6 +118,14 @@ absl::Status CheckFlags(const DaemonOptions& options) {
   RETURN_IF_ERROR(
       rpc::CheckDialling("--coordinator", options.coordinator, secured, tls::Role::kWorker));
   if (!options.advertise.empty()) RETURN_IF_ERROR(CheckDialled("--advertise", options.advertise));
+  if (options.advertise.empty() && rpc::IsLoopback(options.listen) &&
+      !rpc::IsLoopback(options.coordinator)) {
+    return Bad("--listen", options.listen,
+               absl::StrCat("the coordinator ", options.coordinator,
+                            " is another machine, and daemons there can't reach this one: give "
+                            "--listen 0.0.0.0:7071, or the HOST:PORT that they reach by "
+                            "--advertise"));
+  }
   if (!options.http.empty()) RETURN_IF_ERROR(rpc::CheckAddress("--http", options.http));
   RETURN_IF_ERROR(CheckName(options.name));
   return CheckDevice(options.device);

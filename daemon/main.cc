@@ -18,6 +18,7 @@
 #include "base/machine_check.h"
 #include "base/number_flag.h"
 #include "base/rpc/library_logs.h"
+#include "base/rpc/listening.h"
 #include "base/status.h"
 #include "base/tls/expiry.h"
 #include "daemon/daemon.h"
@@ -209,6 +210,7 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kOk : kUsage;
   }
+  rpc::TypedWins(argc, argv, &flags.daemon.tls_dir, &flags.daemon.insecure);
   EndSignals signals;  // before other threads start
   std::signal(SIGPIPE, SIG_IGN);
   InitLogging(LogOptions{"isthmusd", LevelOf(flags.log_level), flags.log_json});

@@ -54,7 +54,8 @@ void RevokedWatch::Ask(Security::StubInterface* stub) {
   RevokedRequest request;
   request.set_have(Hash64(options_.tls->revoked_pem()));
   RevokedReply reply;
-  const bool answered = stub->Revoked(&context, request, &reply).ok();
+  const bool answered =
+      stub->Revoked(&context, request, &reply).ok() && options_.tls->CheckServer(context).ok();
   {
     MutexLock lock(&mutex_);
     running_ = nullptr;

@@ -102,15 +102,15 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
 }
 
 std::string WhyNoConnection(const std::string& address, const ChannelOptions& options,
-                            absl::Duration patience) {
+                            absl::Duration patience, const std::function<bool()>& stop) {
   return tls::HandshakeFault(
       address, options.dialling.tls == nullptr ? nullptr : &options.dialling.tls->folder(),
-      options.server_name, patience);
+      options.server_name, patience, stop);
 }
 
 absl::Status NoConnection(const std::string& address, const ChannelOptions& options,
-                          const absl::Status& otherwise) {
-  const std::string why = WhyNoConnection(address, options, kHandshakePatience);
+                          const absl::Status& otherwise, const std::function<bool()>& stop) {
+  const std::string why = WhyNoConnection(address, options, kHandshakePatience, stop);
   return why.empty() ? otherwise : absl::UnauthenticatedError(why);
 }
 

@@ -6,6 +6,7 @@
 #define ISTHMUS_BASE_RPC_CHANNEL_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -61,11 +62,12 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
 // Why no connection comes about, where the way there is open and TLS stands in it; else "". Asked
 // after a failure: it tries by itself, for `patience` at most.
 std::string WhyNoConnection(const std::string& address, const ChannelOptions& options,
-                            absl::Duration patience);
+                            absl::Duration patience, const std::function<bool()>& stop = nullptr);
 
-// The same as a status, if there are such words; else `otherwise`.
+// The same as a status, if there are such words; else `otherwise`. `stop` ends the asking early.
 absl::Status NoConnection(const std::string& address, const ChannelOptions& options,
-                          const absl::Status& otherwise);
+                          const absl::Status& otherwise,
+                          const std::function<bool()>& stop = nullptr);
 
 // Limits, keepalive permission and windows for a server that ours dial. Call before BuildAndStart.
 void ConfigureServer(grpc::ServerBuilder* builder, int64_t window_bytes = 0);

@@ -28,6 +28,18 @@ bool IsLoopback(const std::string& address) {
          host.find_first_not_of("0123456789.") == std::string::npos;
 }
 
+void TypedWins(int argc, const char* const* argv, std::string* tls_dir, bool* insecure) {
+  const auto typed = [&](absl::string_view flag) {
+    for (int i = 1; i < argc; ++i) {
+      const absl::string_view word = argv[i];
+      if (word == flag || absl::StartsWith(word, absl::StrCat(flag, "="))) return true;
+    }
+    return false;
+  };
+  if (typed("--insecure") && !typed("--tls-dir")) tls_dir->clear();
+  if (typed("--tls-dir") && !typed("--insecure")) *insecure = false;
+}
+
 absl::Status CheckListening(const std::string& address, const Secured& secured, tls::Role role) {
   if (const absl::Status bad = CheckFlags(secured); !bad.ok()) return bad;
   if (secured.tls || secured.insecure || IsLoopback(address)) return absl::OkStatus();

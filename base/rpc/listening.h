@@ -18,6 +18,10 @@ struct Secured {
   bool insecure = false;  // --insecure is
 };
 
+// Of a flag and a variable of the environment that exclude each other the typed one holds. `argv`
+// as main has it.
+void TypedWins(int argc, const char* const* argv, std::string* tls_dir, bool* insecure);
+
 // InvalidArgument: a server at `address` could be reached by anybody; with the commands that make
 // certificates for one of `role`, or both flags are given.
 absl::Status CheckListening(const std::string& address, const Secured& secured, tls::Role role);

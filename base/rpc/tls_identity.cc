@@ -9,6 +9,7 @@
 #include "base/file/read_file.h"
 #include "base/rpc/channel.h"
 #include "base/status.h"
+#include "grpcpp/client_context.h"
 #include "grpcpp/security/auth_context.h"
 #include "grpcpp/security/auth_metadata_processor.h"
 #include "grpcpp/security/credentials.h"
@@ -48,7 +49,7 @@ class Judge final : public grpc::AuthMetadataProcessor {
   absl::Status Check(const grpc::AuthContext& context, absl::string_view call) const {
     ASSIGN_OR_RETURN(const tls::Certificate caller, CertificateIn(context));
     const absl::Status judged = CheckCaller(caller, call);
-    if (!judged.ok() && on_refused_) on_refused_(caller.who, call, judged);
+    if (!judged.ok() && on_refused_) on_refused_(caller, call, judged);
     return judged;
   }
   absl::Status CheckCaller(const tls::Certificate& caller, absl::string_view call) const {
@@ -95,8 +96,41 @@ absl::Status TlsIdentity::SetRevoked(const std::string& pem) {
   ASSIGN_OR_RETURN(tls::Revoked revoked,
                    tls::Revoked::Read(pem, folder_.ca_pem, "the list of revoked certificates"));
   MutexLock lock(&mutex_);
+  if (!revoked.Covers(revoked_)) {
+    return absl::InvalidArgumentError(
+        "the list of revoked certificates is older than the one that holds: it lacks some of them");
+  }
   revoked_ = std::move(revoked);
+  for (const Watch* watch : watches_) {
+    if (revoked_.Find(watch->serial_) != nullptr) watch->end_();
+  }
   return absl::OkStatus();
+}
+
+TlsIdentity::Watch::Watch(const TlsIdentity* identity, const tls::Certificate& certificate,
+                          std::function<void()> end)
+    : identity_(identity), serial_(certificate.serial), end_(std::move(end)) {
+  MutexLock lock(&identity_->mutex_);
+  identity_->watches_.insert(this);
+  if (identity_->revoked_.Find(serial_) != nullptr) end_();
+}
+
+TlsIdentity::Watch::~Watch() {
+  MutexLock lock(&identity_->mutex_);
+  identity_->watches_.erase(this);
+}
+
+std::unique_ptr<tls::Certificate> TlsIdentity::ServerOf(const grpc::ClientContext& context) {
+  const auto auth = context.auth_context();
+  if (auth == nullptr) return nullptr;
+  absl::StatusOr<tls::Certificate> certificate = CertificateIn(*auth);
+  return certificate.ok() ? std::make_unique<tls::Certificate>(*std::move(certificate)) : nullptr;
+}
+
+absl::Status TlsIdentity::CheckServer(const grpc::ClientContext& context) const {
+  const auto there = ServerOf(context);
+  return there == nullptr ? absl::UnauthenticatedError("the server there shows no certificate")
+                          : CheckRevoked(*there);
 }
 
 absl::StatusOr<bool> TlsIdentity::RereadRevoked() {

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 namespace grpc {
 class AuthContext;
 class ChannelCredentials;
+class ClientContext;
 class ServerCredentials;
 class ServerContextBase;
 }  // namespace grpc
@@ -39,13 +41,15 @@ class TlsIdentity {
 
   std::shared_ptr<grpc::ChannelCredentials> ForChannels() const;
   // Told of each call that is not let in, though its certificate is of this authority. Thread: any.
-  using OnRefused = std::function<void(const tls::Identity& who, absl::string_view call,
+  using OnRefused = std::function<void(const tls::Certificate& caller, absl::string_view call,
                                        const absl::Status& why)>;
   // `table` and `this` outlive the server.
   std::shared_ptr<grpc::ServerCredentials> ForServer(absl::Span<const AllowedCall> table,
                                                      OnRefused on_refused = nullptr) const;
 
-  // The list that holds from now on. InvalidArgument: not of this authority; the one before holds.
+  // The list that holds from now on; whom it names, of those that are watched, is told. The one
+  // before holds where it is InvalidArgument: not of this authority, or older, since it lacks what
+  // was revoked.
   absl::Status SetRevoked(const std::string& pem);
   // Reads revoked.pem of the folder again. True: another list holds now.
   absl::StatusOr<bool> RereadRevoked();
@@ -53,6 +57,29 @@ class TlsIdentity {
   // Unauthenticated, with who and when.
   absl::Status CheckRevoked(const tls::Certificate& certificate) const;
   bool IsRevoked(const std::string& serial) const;
+
+  // Calls `end` once when the certificate is revoked, at once if it is already, until it is
+  // destroyed. `end` must not wait, nor come back here.
+  class Watch {
+   public:
+    Watch(const TlsIdentity* identity, const tls::Certificate& certificate,
+          std::function<void()> end);
+    ~Watch();
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+
+   private:
+    friend class TlsIdentity;
+    const TlsIdentity* const identity_;
+    const std::string serial_;
+    const std::function<void()> end_;
+  };
+
+  // Of the server that a call went to, once it has answered, or taken a first message; null over
+  // plain text.
+  static std::unique_ptr<tls::Certificate> ServerOf(const grpc::ClientContext& context);
+  // As CheckRevoked, of that one.
+  absl::Status CheckServer(const grpc::ClientContext& context) const;
 
   // Of a call that was let in, and of what came in over plain text null.
   static std::unique_ptr<tls::Certificate> PeerOf(const grpc::ServerContextBase& context);
@@ -63,6 +90,7 @@ class TlsIdentity {
   const tls::Folder folder_;
   mutable Mutex mutex_;
   tls::Revoked revoked_ ABSL_GUARDED_BY(mutex_);
+  mutable std::set<const Watch*> watches_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace isthmus::rpc

@@ -301,30 +301,34 @@ absl::StatusOr<std::vector<Certificate>> Authority::Revoke(const std::string& na
                                                            absl::Time now) const {
   ASSIGN_OR_RETURN(const Signer signer, Signer::Open(dir_));
   ASSIGN_OR_RETURN(const std::vector<Listed> all, List());
-  std::vector<Certificate> chosen;
-  bool known = false;
+  std::vector<Certificate> known, chosen;
   for (const Listed& each : all) {
     if (each.certificate.who.name != name_or_serial && each.certificate.serial != name_or_serial)
       continue;
-    known = true;
+    known.push_back(each.certificate);
     if (!each.revoked) chosen.push_back(each.certificate);
   }
-  if (chosen.empty()) {
-    return absl::NotFoundError(
-        absl::StrCat("no certificate ", known ? "that holds " : "", "has the name or serial '",
-                     name_or_serial.substr(0, 80), "': isthmus ca list shows them"));
+  if (known.empty()) {
+    return absl::NotFoundError(absl::StrCat("no certificate has the name or serial '",
+                                            name_or_serial.substr(0, 80),
+                                            "': isthmus ca list shows them"));
   }
   ASSIGN_OR_RETURN(const Revoked before, ReadRevoked(dir_, signer.pem));
-  ASSIGN_OR_RETURN(const Owned<X509_CRL> list,
-                   ParseRevoked(before.pem(), signer.certificate.get(), kRevokedFile));
-  ASSIGN_OR_RETURN(const std::string pem, MakeRevoked(signer, list.get(), chosen, now));
-  RETURN_IF_ERROR(WriteFileDurably(absl::StrCat(dir_, "/", kRevokedFile), pem));
+  std::string pem = before.pem();
+  if (!chosen.empty()) {
+    ASSIGN_OR_RETURN(const Owned<X509_CRL> list,
+                     ParseRevoked(pem, signer.certificate.get(), kRevokedFile));
+    ASSIGN_OR_RETURN(pem, MakeRevoked(signer, list.get(), chosen, now));
+    RETURN_IF_ERROR(WriteFileDurably(absl::StrCat(dir_, "/", kRevokedFile), pem));
+  }
+  absl::Status copied;  // one that fails keeps no other from being written
   const std::string folders = absl::StrCat(dir_, "/", kCertificatesDir);
   for (const std::string& name : NamesIn(folders)) {
     const std::string copy = absl::StrCat(folders, "/", name, "/", kRevokedFile);
-    if (::access(copy.c_str(), F_OK) == 0) RETURN_IF_ERROR(WriteFileDurably(copy, pem));
+    if (::access(copy.c_str(), F_OK) == 0) copied.Update(WriteFileDurably(copy, pem));
   }
-  return chosen;
+  RETURN_IF_ERROR(Annotate(copied, "revoked, but not every copy could be written; call it again"));
+  return chosen.empty() ? known : chosen;
 }
 
 }  // namespace isthmus::tls

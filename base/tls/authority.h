@@ -46,7 +46,8 @@ class Authority {
   // Every certificate, by name, the newest of a name first.
   absl::StatusOr<std::vector<Listed>> List() const;
   // All certificates of that name that hold, or the one of that serial, join revoked.pem, also that
-  // of each coordinator's folder in the directory. NotFound: there is none.
+  // of each coordinator's folder in the directory; where all are revoked already the copies are
+  // written again, and they are returned. NotFound: there is none.
   absl::StatusOr<std::vector<Certificate>> Revoke(const std::string& name_or_serial,
                                                   absl::Time now) const;
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +22,7 @@
 namespace isthmus::tls {
 namespace {
 
+constexpr int kLookAgainMs = 100;  // whether to stop
 constexpr unsigned char kHttp2[] = {2, 'h', '2'};
 
 struct SslFree {
@@ -30,7 +32,7 @@ struct SslFree {
 
 class Socket {
  public:
-  explicit Socket(absl::Time until) : until_(until) {}
+  Socket(absl::Time until, const std::function<bool()>& stop) : until_(until), stop_(stop) {}
   ~Socket() { Close(); }
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
@@ -57,10 +59,13 @@ class Socket {
     return connected;
   }
 
+  // False: too late, or told to stop.
   bool Wait(short events) const {
-    pollfd each = {fd_, events, 0};
-    const int64_t ms = absl::ToInt64Milliseconds(until_ - SteadyNow());
-    return ms > 0 && ::poll(&each, 1, static_cast<int>(std::min<int64_t>(ms, 60'000))) > 0;
+    while (SteadyNow() < until_ && !(stop_ && stop_())) {
+      pollfd each = {fd_, events, 0};
+      if (::poll(&each, 1, kLookAgainMs) > 0) return true;
+    }
+    return false;
   }
 
   int fd() const { return fd_; }
@@ -77,7 +82,31 @@ class Socket {
   }
 
   const absl::Time until_;
+  const std::function<bool()>& stop_;
   int fd_ = -1;
+};
+
+// OpenSSL writes to sockets whose other end may be closed: that must not end a program.
+class NoPipeSignal {
+ public:
+  NoPipeSignal() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoPipeSignal() {
+    const timespec at_once = {};
+    if (sigismember(&before_, SIGPIPE) == 0) {
+      while (sigtimedwait(&pipe_, nullptr, &at_once) > 0) {
+      }
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoPipeSignal(const NoPipeSignal&) = delete;
+  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+
+ private:
+  sigset_t pipe_, before_;
 };
 
 enum class Step { kDone, kFailed, kLate };
@@ -189,8 +218,10 @@ std::string WantsTls(const std::string& address) {
 }  // namespace
 
 std::string HandshakeFault(const std::string& address, const Folder* mine,
-                           const std::string& server_name, absl::Duration patience) {
-  Socket socket(SteadyNow() + patience);
+                           const std::string& server_name, absl::Duration patience,
+                           const std::function<bool()>& stop) {
+  const NoPipeSignal no_signal;
+  Socket socket(SteadyNow() + patience, stop);
   if (!socket.Connect(address)) return "";
   const std::unique_ptr<SSL_CTX, SslFree> context(SSL_CTX_new(TLS_client_method()));
   if (context == nullptr || (mine != nullptr && !Use(context.get(), *mine))) return "";

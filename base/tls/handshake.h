@@ -3,6 +3,7 @@
 #ifndef ISTHMUS_BASE_TLS_HANDSHAKE_H_
 #define ISTHMUS_BASE_TLS_HANDSHAKE_H_
 
+#include <functional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -13,8 +14,10 @@ namespace isthmus::tls {
 // In words, with the cure; "" where nobody answers at `address` (host:port), or nothing is amiss.
 // `mine`: null for one who would speak plain text. `server_name` is what the certificate there has
 // to name.
+// `stop`, where given, ends it early: "".
 std::string HandshakeFault(const std::string& address, const Folder* mine,
-                           const std::string& server_name, absl::Duration patience);
+                           const std::string& server_name, absl::Duration patience,
+                           const std::function<bool()>& stop = nullptr);
 
 }  // namespace isthmus::tls
 

@@ -30,4 +30,11 @@ const absl::Time* Revoked::Find(const std::string& serial) const {
   return it == when_.end() ? nullptr : &it->second;
 }
 
+bool Revoked::Covers(const Revoked& other) const {
+  for (const auto& [serial, when] : other.when_) {
+    if (when_.count(serial) == 0) return false;
+  }
+  return true;
+}
+
 }  // namespace isthmus::tls

@@ -23,6 +23,8 @@ class Revoked {
 
   // When the certificate of that serial was revoked; null: it was not.
   const absl::Time* Find(const std::string& serial) const;
+  // Whether all that `other` revokes is revoked here too: lists only grow.
+  bool Covers(const Revoked& other) const;
   size_t size() const { return when_.size(); }
   const std::string& pem() const { return pem_; }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/number_flag.h"
+#include "base/rpc/listening.h"
 #include "base/suggest.h"
 #include "coordinator/cli/become_program.h"
 #include "coordinator/cli/commands.h"
@@ -103,6 +104,7 @@ class App {
     } catch (const CLI::ParseError& error) {
       return Explain(error, argc, argv);
     }
+    rpc::TypedWins(argc, argv, &a_.client.tls_dir, &a_.client.insecure);
     return run_ ? run_() : kExitUsage;
   }
 

@@ -56,13 +56,13 @@ std::function<void(int64_t, int64_t)> ProgressOn(Console* console, std::string n
 }
 
 absl::StatusOr<ListNodesReply> AwaitNodes(InterruptibleClient* caller, const ClientOptions& client,
-                                          const NodesOptions& options) {
+                                          const NodesOptions& options, bool* insecure) {
   const absl::Time deadline = SteadyNow() + absl::Seconds(options.timeout_s);
   while (true) {
     // The coordinator, too, may come later.
     absl::Status opened = caller->client == nullptr ? caller->Open(client) : absl::OkStatus();
-    absl::StatusOr<ListNodesReply> reply =
-        opened.ok() ? caller->client->Nodes() : absl::StatusOr<ListNodesReply>(opened);
+    absl::StatusOr<ListNodesReply> reply = opened.ok() ? caller->client->Nodes(nullptr, insecure)
+                                                       : absl::StatusOr<ListNodesReply>(opened);
     if (!reply.ok() && !absl::IsUnavailable(reply.status())) return reply;
     const Ready ready = reply.ok() ? CountReady(*reply) : Ready();
     if (reply.ok() && ready.alive >= options.wait && ready.links >= ready.alive * (ready.alive - 1))
@@ -216,11 +216,16 @@ int RunNodes(const ClientOptions& client, const NodesOptions& options, Console* 
     if (!opened.ok()) return console->Fail(opened);
   }
   const absl::StatusOr<ListNodesReply> reply = options.wait > 0
-                                                   ? AwaitNodes(&caller, client, options)
+                                                   ? AwaitNodes(&caller, client, options, &insecure)
                                                    : caller.client->Nodes(nullptr, &insecure);
   if (!reply.ok()) return console->Fail(reply.status());
-  console->Out(options.json ? ToJson(*reply, true) : NodesView(*reply));
-  if (insecure && !options.json) {
+  if (options.json) {  // beside the fields of the message
+    console->Out(absl::StrCat("{\n  \"insecure\": ", insecure ? "true" : "false", ",",
+                              ToJson(*reply, true).substr(1)));
+    return kExitOk;
+  }
+  console->Out(NodesView(*reply));
+  if (insecure) {
     console->Out(
         "warning: the coordinator runs with --insecure: whoever reaches its port can command its "
         "daemons\n");

@@ -78,16 +78,39 @@ void Audit::Add(AuditEntry entry) {
     LogWarning("audit: ", entry.call(), " is not written down: ", written.message());
 }
 
-absl::StatusOr<AuditReply> Audit::Last(int count) const {
-  std::vector<AuditEntry> all;
-  MutexLock lock(&mutex_);
-  for (const char* suffix : {".1", ""}) {
-    const auto text = ReadSmallFile(file_ + suffix, 2 * kAuditBytes);
-    if (absl::IsNotFound(text.status())) continue;
-    RETURN_IF_ERROR(text.status());
-    for (const absl::string_view line : absl::StrSplit(*text, '\n')) {
-      if (AuditEntry entry; ParseLine(line, &entry)) all.push_back(std::move(entry));
+void Audit::AddRefused(AuditEntry entry, absl::Time now) {
+  {
+    MutexLock lock(&mutex_);
+    if (refused_.size() >= kMaxRefused) refused_.clear();
+    const auto [it, first] =
+        refused_.insert({absl::StrCat(entry.who(), " ", entry.call()), Refused{now, 0}});
+    Refused& refused = it->second;
+    if (!first && now - refused.told < absl::Minutes(1)) {
+      ++refused.left_out;
+      return;
     }
+    if (refused.left_out > 0)
+      entry.set_outcome(
+          absl::StrCat(entry.outcome(), " (and ", refused.left_out, " times before)"));
+    refused = {now, 0};
+  }
+  Add(std::move(entry));
+}
+
+absl::StatusOr<AuditReply> Audit::Last(int count) const {
+  std::string text;
+  {
+    MutexLock lock(&mutex_);
+    for (const char* suffix : {".1", ""}) {
+      const auto part = ReadSmallFile(file_ + suffix, 2 * kAuditBytes);
+      if (absl::IsNotFound(part.status())) continue;
+      RETURN_IF_ERROR(part.status());
+      text += *part;
+    }
+  }
+  std::vector<AuditEntry> all;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (AuditEntry entry; ParseLine(line, &entry)) all.push_back(std::move(entry));
   }
   const size_t last = static_cast<size_t>(std::clamp(count, 0, kMaxAuditEntries));
   const size_t first = all.size() - std::min(all.size(), last);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "base/rpc/allowed_calls.h"
 #include "base/rpc/tls_identity.h"
 #include "grpcpp/server_context.h"
@@ -24,6 +25,12 @@ absl::Status Caller::CheckPlanned(const std::string& job_id) const {
   return coordinator_->checkpoints()->CheckPlanned(certificate_->who.name, job_id);
 }
 
+absl::Status Caller::CheckPart(const PutCheckpointHeader& header) const {
+  if (certificate_ == nullptr || certificate_->who.role != tls::Role::kWorker)
+    return absl::OkStatus();
+  return coordinator_->checkpoints()->CheckPart(certificate_->who.name, header);
+}
+
 grpc::Status Caller::Audited(const char* call, const std::string& what,
                              const grpc::Status& ended) const {
   AuditEntry entry;
@@ -39,14 +46,16 @@ grpc::Status Caller::Audited(const char* call, const std::string& what,
   return ended;
 }
 
-void AuditRefusal(const tls::Identity& who, absl::string_view call, const absl::Status& why,
+void AuditRefusal(const tls::Certificate& caller, absl::string_view call, const absl::Status& why,
                   Coordinator* coordinator) {
   AuditEntry entry;
-  entry.set_who(who.name);
-  entry.set_role(tls::RoleName(who.role));
+  entry.set_who(caller.who.name);
+  entry.set_role(tls::RoleName(caller.who.role));
   entry.set_call(rpc::CallName(call));
   entry.set_outcome(std::string(why.message()));
-  coordinator->audit()->Add(std::move(entry));
+  coordinator->audit()->AddRefused(std::move(entry), SteadyNow());
+  if (caller.who.role == tls::Role::kWorker && coordinator->tls()->IsRevoked(caller.serial))
+    coordinator->daemons()->OnRevokedCall(caller.who.name);
 }
 
 }  // namespace isthmus::coordinator

@@ -25,6 +25,7 @@ class Caller {
 
   // Checkpoints of a job: an operator's any, a daemon's those of its own jobs.
   absl::Status CheckPlanned(const std::string& job_id) const;
+  absl::Status CheckPart(const PutCheckpointHeader& header) const;
 
   // Writes down what was done, or was not; returns how it ended.
   grpc::Status Audited(const char* call, const std::string& what, const grpc::Status& ended) const;
@@ -35,8 +36,9 @@ class Caller {
   const std::string peer_;
 };
 
-// Writes down that a call was not let in.
-void AuditRefusal(const tls::Identity& who, absl::string_view call, const absl::Status& why,
+// Writes down that a call was not let in, once a minute for each caller and call. Of a daemon whose
+// certificate is revoked its job is told.
+void AuditRefusal(const tls::Certificate& caller, absl::string_view call, const absl::Status& why,
                   Coordinator* coordinator);
 
 }  // namespace isthmus::coordinator

@@ -61,6 +61,25 @@ absl::Status Checkpoints::CheckPlanned(const std::string& node_id,
                    ": it may neither store nor fetch checkpoints of it"));
 }
 
+absl::Status Checkpoints::CheckPart(const std::string& node_id,
+                                    const PutCheckpointHeader& header) const {
+  RETURN_IF_ERROR(CheckPlanned(node_id, header.job_id()));
+  MutexLock lock(&cores_->mutex);
+  const Plan& plan = cores_->jobs.Find(header.job_id())->plan;
+  const auto is = [&](int rank) {
+    return rank >= 0 && rank < plan.ranks_size() && plan.ranks(rank).node_id() == node_id;
+  };
+  for (int r = 0; r < plan.ranks_size(); ++r) {
+    const RankPlan& rank = plan.ranks(r);
+    const bool its = rank.stage() == header.stage() &&
+                     (header.replica() == 0 || rank.replica() == header.replica());
+    if (its && (is(r) || is(rank.buddy() - 1))) return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat("node ", node_id, " holds neither stage ", header.stage(), " of job ",
+                   header.job_id().substr(0, 80), " nor copies of it: it may not store its parts"));
+}
+
 absl::StatusOr<std::unique_ptr<CheckpointStore::Part>> Checkpoints::BeginPart(
     const PutCheckpointHeader& header) {
   PutCheckpointHeader counted = header;

@@ -34,8 +34,10 @@ class Checkpoints {
   absl::StatusOr<bool> FinishPart(const PutCheckpointHeader& header, CheckpointStore::Part* part,
                                   const absl::Status& taken);
 
-  // PermissionDenied: that daemon has no rank of the job, and may neither put nor fetch its parts.
+  // PermissionDenied: that daemon has no rank of the job, and may not fetch of it.
   absl::Status CheckPlanned(const std::string& node_id, const std::string& job_id) const;
+  // The part is neither of its own stage nor of one whose copies it keeps.
+  absl::Status CheckPart(const std::string& node_id, const PutCheckpointHeader& header) const;
 
   // Of a job, or of the directory of one that is forgotten.
   absl::StatusOr<ListCheckpointsReply> List(const ListCheckpointsRequest& request,

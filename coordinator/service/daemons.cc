@@ -65,6 +65,7 @@ absl::StatusOr<Registered> Daemons::Register(DaemonStream* daemon,
   }
   LogInfo("registered: ", decision.reason);
   daemon->node_id = id;
+  if (daemon->certificate != nullptr) serials_[id] = daemon->certificate->serial;
   streams_.SetRegistered(daemon->number);
   if (decision.replaced_stream != 0) streams_.End(decision.replaced_stream);
   // The port of a daemon may change with each start; its host is what lies at the end of the link.
@@ -242,28 +243,29 @@ void Daemons::SendTo(Cores* cores, const std::string& node_id, CoordinatorMessag
 
 void Daemons::OnRevoked() {
   MutexLock lock(&cores_->mutex);
-  std::vector<std::string> ids;
-  for (const auto& [id, member] : cores_->members.members()) {
-    if (member.connected()) ids.push_back(id);
-  }
-  for (const std::string& id : ids) {
-    const Member& member = *cores_->members.Find(id);
-    const auto certificate = streams_.CertificateOf(member.stream);
-    if (certificate != nullptr && options_.tls->IsRevoked(certificate->serial))
-      Evict(member, *certificate);
+  for (const auto& [id, serial] : serials_) {
+    if (!options_.tls->IsRevoked(serial)) continue;
+    Evict(id, absl::StrCat("the certificate of daemon ", id, ", serial ", serial, ", is revoked"));
   }
   cores_->changed.SignalAll();
 }
 
+void Daemons::OnRevokedCall(const std::string& node_id) {
+  MutexLock lock(&cores_->mutex);
+  const Member* member = cores_->members.Find(node_id);
+  if (member == nullptr || member->connected()) return;
+  Evict(node_id, absl::StrCat("the certificate of daemon ", node_id, " is revoked"));
+  cores_->changed.SignalAll();
+}
+
 // Its job does not wait for it to finish a step: nothing of it is wanted any more.
-void Daemons::Evict(const Member& member, const tls::Certificate& certificate) {
-  const std::string id = member.node.id();
-  const std::string why = absl::StrCat("the certificate of daemon ", member.node.name(),
-                                       ", serial ", certificate.serial, ", is revoked");
-  LogWarning(why, ": its stream is ended");
-  const uint64_t stream = member.stream;
+void Daemons::Evict(const std::string& node_id, const std::string& why) {
   const absl::Time now = Now();
-  if (const Job* job = cores_->jobs.JobOn(id); job != nullptr) {
+  const Member* member = cores_->members.Find(node_id);
+  const Job* job = cores_->jobs.JobOn(node_id);
+  if (member == nullptr || (!member->connected() && job == nullptr)) return;  // it was before
+  LogWarning(why);
+  if (job != nullptr) {
     SessionEvent failed;
     failed.set_job_id(job->id);
     failed.set_generation(job->status.generation());
@@ -272,14 +274,16 @@ void Daemons::Evict(const Member& member, const tls::Certificate& certificate) {
     failed.set_message(why);
     failed.set_code(static_cast<int>(absl::StatusCode::kUnauthenticated));
     for (int rank = 0; rank < job->plan.ranks_size(); ++rank) {
-      if (job->plan.ranks(rank).node_id() == id) failed.set_rank(rank);
+      if (job->plan.ranks(rank).node_id() == node_id) failed.set_rank(rank);
     }
-    Send(cores_, cores_->jobs.OnEvent(id, failed, now));
+    Send(cores_, cores_->jobs.OnEvent(node_id, failed, now));
   }
+  const uint64_t stream = member->stream;
+  if (stream == 0) return;
   streams_.End(stream);
-  cores_->members.OnStreamGone(id, stream, now);
-  cores_->links.OnGone(id, now);
-  cores_->compute.OnGone(id);
+  cores_->members.OnStreamGone(node_id, stream, now);
+  cores_->links.OnGone(node_id, now);
+  cores_->compute.OnGone(node_id);
 }
 
 // ---- time ----
@@ -293,6 +297,8 @@ void Daemons::Tick(absl::Time now, absl::Time boot) {
     cores_->jobs.Forgive(pause);
     cores_->links.Forgive(pause);
   }
+  for (auto it = serials_.begin(); it != serials_.end();)  // of those that are forgotten
+    it = cores_->members.Find(it->first) == nullptr ? serials_.erase(it) : std::next(it);
   for (const LostNode& lost : cores_->members.Expire(now)) {
     LogWarning(lost.reason);
     streams_.End(lost.stream);

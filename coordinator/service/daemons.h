@@ -5,6 +5,7 @@
 #ifndef ISTHMUS_COORDINATOR_SERVICE_DAEMONS_H_
 #define ISTHMUS_COORDINATOR_SERVICE_DAEMONS_H_
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -47,8 +48,11 @@ class Daemons {
   std::string Peer(uint64_t stream) const { return streams_.Peer(stream); }
   void EndAll() { streams_.EndAll(); }
   // Another list of revoked certificates holds: whose certificate is on it leaves its job at once,
-  // and is gone.
+  // and is gone, also one that is not connected.
   void OnRevoked();
+  // The node of that name came with a certificate that is revoked. If nobody is connected in its
+  // place, its session is one of that certificate.
+  void OnRevokedCall(const std::string& node_id);
   void Tick(absl::Time now, absl::Time boot);  // SteadyNow() and BootNow()
 
  private:
@@ -65,7 +69,7 @@ class Daemons {
   void OnSession(const Member& member, const SessionEvent& event, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
   void DoubtLinks(const SessionEvent& failed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
-  void Evict(const Member& member, const tls::Certificate& certificate)
+  void Evict(const std::string& node_id, const std::string& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
   void TakeFigure(const std::string& node_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
   // Asks a daemon of an idle host to measure its compute. True: links are measured after it.
@@ -77,6 +81,8 @@ class Daemons {
   Cores* const cores_;
   Store* const store_;
   Streams streams_;
+  // The serial that each node registered with last, of this process's life.
+  std::map<std::string, std::string> serials_ ABSL_GUARDED_BY(cores_->mutex);
   PauseWatch pauses_;  // the time thread's
 };
 

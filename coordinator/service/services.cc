@@ -50,7 +50,8 @@ grpc::Status Reply(absl::StatusOr<T> result, M* reply) {
 
 class ControlService final : public Control::Service {
  public:
-  explicit ControlService(Daemons* daemons) : daemons_(daemons) {}
+  explicit ControlService(Coordinator* coordinator)
+      : coordinator_(coordinator), daemons_(coordinator->daemons()) {}
 
   using Stream = grpc::ServerReaderWriter<CoordinatorMessage, DaemonMessage>;
 
@@ -61,6 +62,8 @@ class ControlService final : public Control::Service {
     if (absl::Status open = daemons_->Open(&daemon); !open.ok()) return Reply(open);
     const grpc::Status ended =
         rpc::Guarded("Session", [&] { return Reply(Converse(&daemon, stream)); });
+    if (daemon.node_id.empty() && ended.error_code() == grpc::StatusCode::FAILED_PRECONDITION)
+      Caller(*context, coordinator_).Audited("Control.Session", "", ended);
     daemons_->Close(&daemon);
     return ended;
   }
@@ -118,6 +121,7 @@ class ControlService final : public Control::Service {
     }
   }
 
+  Coordinator* const coordinator_;
   Daemons* const daemons_;
 };
 
@@ -242,7 +246,9 @@ class BulkService final : public Bulk::Service {
     return rpc::Guarded("FetchCheckpoint", [&] {
       const Caller caller(*context, coordinator_);
       const absl::Status planned = caller.CheckPlanned(request->job_id());
-      return planned.ok() ? Send(context, caller, *request, writer) : Reply(planned);
+      if (!planned.ok())
+        return caller.Audited("Bulk.FetchCheckpoint", request->job_id(), Reply(planned));
+      return Send(context, caller, *request, writer);
     });
   }
 
@@ -298,8 +304,8 @@ class BulkService final : public Bulk::Service {
     if (!reader->Read(&chunk) || !chunk.has_header())
       return Reply(absl::InvalidArgumentError("checkpoint part: its header must come first"));
     const PutCheckpointHeader header = chunk.header();
-    if (const absl::Status planned = caller.CheckPlanned(header.job_id()); !planned.ok())
-      return Reply(planned);
+    if (const absl::Status own = caller.CheckPart(header); !own.ok())
+      return caller.Audited("Bulk.PutCheckpoint", header.job_id(), Reply(own));
     auto part = coordinator_->checkpoints()->BeginPart(header);
     if (!part.ok()) return Reply(part.status());
     absl::Cleanup abandon = [&] {
@@ -379,7 +385,7 @@ class GrpcServer final : public Server {
  public:
   explicit GrpcServer(Coordinator* coordinator)
       : coordinator_(coordinator),
-        control_(coordinator->daemons()),
+        control_(coordinator),
         jobs_(coordinator),
         bulk_(coordinator),
         security_(MakeSecurityService(coordinator)) {}
@@ -416,8 +422,8 @@ class GrpcServer final : public Server {
     if (coordinator_->tls() == nullptr) return grpc::InsecureServerCredentials();
     return coordinator_->tls()->ForServer(
         AllowedCalls(),
-        [this](const tls::Identity& who, absl::string_view call, const absl::Status& why) {
-          AuditRefusal(who, call, why, coordinator_);
+        [this](const tls::Certificate& caller, absl::string_view call, const absl::Status& why) {
+          AuditRefusal(caller, call, why, coordinator_);
         });
   }
 

@@ -168,7 +168,8 @@ absl::StatusOr<LinkHello> GrpcLinkOpener::DialStreams(const Channels& channels,
                                                       Clock::time_point deadline,
                                                       Streams* streams) {
   const int first = static_cast<int>(streams->size());
-  for (const auto& channel : channels) streams->push_back(DialLinkStream(channel));
+  for (const auto& channel : channels)
+    streams->push_back(DialLinkStream(channel, options_.dialling.tls));
   std::vector<LinkChunk> answers;
   bool late = false;
   int failed = -1;
@@ -204,8 +205,10 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Dial(const Plan& p
   channel_options.window_bytes = ConnectionWindowBytes(link);
   channel_options.max_backoff = kLinkBackoff;
   Channels channels = {rpc::MakeChannel(peer.address(), channel_options)};
-  if (const absl::Status status = Connect(channels[0].get(), timeout, deadline); !status.ok())
-    return rpc::NoConnection(peer.address(), channel_options, status);
+  if (const absl::Status status = Connect(channels[0].get(), timeout, deadline); !status.ok()) {
+    return rpc::NoConnection(peer.address(), channel_options, status,
+                             [this] { return !cancelled().ok(); });
+  }
   NodeInfo meant;
   meant.set_id(peer.node_id());
   meant.set_address(peer.address());

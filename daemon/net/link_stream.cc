@@ -3,7 +3,9 @@
 #include <mutex>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/rpc/channel.h"
+#include "base/rpc/tls_identity.h"
 #include "daemon/net/link_error.h"
 #include "grpc/grpc.h"
 #include "grpcpp/channel.h"
@@ -16,15 +18,24 @@ namespace {
 
 class ClientStream : public LinkStream {
  public:
-  explicit ClientStream(std::shared_ptr<grpc::Channel> channel)
-      : stub_(Peer::NewStub(channel)), stream_(stub_->Link(&context_)) {}
+  ClientStream(std::shared_ptr<grpc::Channel> channel, std::shared_ptr<const rpc::TlsIdentity> tls)
+      : tls_(std::move(tls)), stub_(Peer::NewStub(channel)), stream_(stub_->Link(&context_)) {}
 
   ~ClientStream() override {
     context_.TryCancel();  // of no effect after End
     ClientStream::End(absl::OkStatus()).IgnoreError();
   }
 
-  bool Read(LinkChunk* chunk) override { return stream_->Read(chunk); }
+  bool Read(LinkChunk* chunk) override {
+    if (!stream_->Read(chunk)) return false;
+    if (tls_ == nullptr || watch_ != nullptr) return true;
+    const auto there = rpc::TlsIdentity::ServerOf(context_);  // once it has answered
+    if (there == nullptr) return false;
+    watch_ = std::make_unique<rpc::TlsIdentity::Watch>(tls_.get(), *there,
+                                                       [this, who = there->who] { Revoked(who); });
+    MutexLock lock(&mutex_);
+    return revoked_.ok();
+  }
   bool Write(const LinkChunk& chunk) override { return stream_->Write(chunk); }
   void Kill(const absl::Status& why) override { context_.TryCancel(); }
   bool kill_tells_why() const override { return false; }
@@ -32,6 +43,10 @@ class ClientStream : public LinkStream {
   absl::Status WhyBroken() override {
     std::call_once(ended_, [this] { result_ = FromTrailer(rpc::FromGrpc(stream_->Finish())); });
     // OutOfRange is the orderly end of a link: a peer can't claim it with a status.
+    {
+      MutexLock lock(&mutex_);
+      if (!revoked_.ok()) return revoked_;
+    }
     if (result_.ok() || absl::IsOutOfRange(result_))
       return absl::UnavailableError("the peer closed the link too early");
     return result_;
@@ -46,7 +61,20 @@ class ClientStream : public LinkStream {
   }
 
  private:
+  void Revoked(const tls::Identity& who) {
+    {
+      MutexLock lock(&mutex_);
+      revoked_ = absl::UnauthenticatedError(
+          absl::StrCat("the certificate of ", tls::Words(who), " at the other end is revoked"));
+    }
+    context_.TryCancel();
+  }
+
+  Mutex mutex_;
+  absl::Status revoked_ ABSL_GUARDED_BY(mutex_);
+  const std::shared_ptr<const rpc::TlsIdentity> tls_;
   grpc::ClientContext context_;
+  std::unique_ptr<rpc::TlsIdentity::Watch> watch_;  // the reader's; goes before the context
   std::unique_ptr<Peer::Stub> stub_;
   std::unique_ptr<grpc::ClientReaderWriter<LinkChunk, LinkChunk>> stream_;
   std::once_flag ended_;
@@ -94,8 +122,9 @@ class ServerStream : public LinkStream {
 
 }  // namespace
 
-std::unique_ptr<LinkStream> DialLinkStream(std::shared_ptr<grpc::Channel> channel) {
-  return std::make_unique<ClientStream>(std::move(channel));
+std::unique_ptr<LinkStream> DialLinkStream(std::shared_ptr<grpc::Channel> channel,
+                                           std::shared_ptr<const rpc::TlsIdentity> tls) {
+  return std::make_unique<ClientStream>(std::move(channel), std::move(tls));
 }
 
 std::unique_ptr<LinkStream> ServeLinkStream(std::shared_ptr<ServerCall> call) {

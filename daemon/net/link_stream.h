@@ -19,6 +19,10 @@ template <class W, class R>
 class ServerReaderWriter;
 }  // namespace grpc
 
+namespace isthmus::rpc {
+class TlsIdentity;
+}  // namespace isthmus::rpc
+
 namespace isthmus::daemon {
 
 class LinkStream {
@@ -39,8 +43,10 @@ class LinkStream {
   virtual absl::Status End(const absl::Status& mine) = 0;
 };
 
-// The dialling end. Its channel has the window of the link for what it receives.
-std::unique_ptr<LinkStream> DialLinkStream(std::shared_ptr<grpc::Channel> channel);
+// The dialling end. Its channel has the window of the link for what it receives. With `tls` it
+// breaks where the certificate of the other end is revoked, at its first message or later.
+std::unique_ptr<LinkStream> DialLinkStream(std::shared_ptr<grpc::Channel> channel,
+                                           std::shared_ptr<const rpc::TlsIdentity> tls = nullptr);
 
 // What a handler thread and the link that uses its call share.
 struct ServerCall {

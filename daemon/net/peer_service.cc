@@ -101,6 +101,7 @@ class Service final : public Peer::Service {
     auto call = std::make_shared<ServerCall>();
     call->context = context;
     call->stream = stream;
+    const auto watch = EndOnRevoked(context);
     const absl::Status taken = options_.board->Offer(hello, call, options_.dial_wait);
     if (!taken.ok()) return rpc::ToGrpc(taken);
     MutexLock lock(&call->mutex);
@@ -154,12 +155,21 @@ class Service final : public Peer::Service {
     if (const grpc::Status other = Meant(header.to_node_id()); !other.ok()) return other;
     if (options_.keep_copy == nullptr)
       return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "this daemon keeps no copies");
+    const auto revoked = EndOnRevoked(context);
     const auto certificate = rpc::TlsIdentity::PeerOf(*context);
     const absl::Status kept =
         options_.keep_copy(header, ArrivingPart(reader, &watch, header.file_bytes()),
                            certificate == nullptr ? "" : certificate->who.name);
     reply->set_complete(kept.ok());
     return rpc::ToGrpc(kept);
+  }
+
+  // A call that goes on for long ends with its certificate. Null over plain text.
+  std::unique_ptr<rpc::TlsIdentity::Watch> EndOnRevoked(grpc::ServerContext* context) const {
+    const auto certificate = rpc::TlsIdentity::PeerOf(*context);
+    if (certificate == nullptr) return nullptr;
+    return std::make_unique<rpc::TlsIdentity::Watch>(options_.tls.get(), *certificate,
+                                                     [context] { context->TryCancel(); });
   }
 
   grpc::Status Meant(const std::string& target_id) const {

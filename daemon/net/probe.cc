@@ -314,7 +314,9 @@ ProbeResult Prober::Measure(const std::string& my_id, const NodeInfo& peer,
   const auto channel = rpc::MakeChannel(peer.address(), channel_options);
   absl::Status status = Connect(channel.get(), std::min(options.budget, options.connect));
   if (!status.ok())
-    return failed(rpc::NoConnection(peer.address(), channel_options, status).message());
+    return failed(rpc::NoConnection(peer.address(), channel_options, status, [this] {
+                    return cancelled();
+                  }).message());
   const absl::StatusOr<double> round_trip = RoundTrip(channel.get(), peer, options.echos, deadline);
   if (!round_trip.ok()) return failed(round_trip.status().message());
   const absl::Duration patience =

@@ -30,6 +30,25 @@ TEST(ListeningTest, OffLoopbackACertificateIsWantedOrSaidToBeUnwanted) {
     EXPECT_THAT(refused.message(), HasSubstr(command));
 }
 
+TEST(ListeningTest, WhatIsTypedWinsOverTheEnvironment) {
+  const char* const typed[] = {"program", "--insecure", "--listen", "a:1"};
+  std::string tls_dir = "/of/the/environment";
+  bool insecure = true;
+  TypedWins(4, typed, &tls_dir, &insecure);
+  EXPECT_EQ(tls_dir, "");
+  EXPECT_TRUE(insecure);
+  const char* const other[] = {"program", "--tls-dir=/typed"};
+  tls_dir = "/typed";
+  TypedWins(2, other, &tls_dir, &insecure);
+  EXPECT_EQ(tls_dir, "/typed");
+  EXPECT_FALSE(insecure);
+  const char* const both[] = {"program", "--tls-dir", "/typed", "--insecure"};
+  insecure = true;
+  TypedWins(4, both, &tls_dir, &insecure);
+  EXPECT_EQ(tls_dir, "/typed");
+  EXPECT_TRUE(insecure) << "that is refused as a contradiction";
+}
+
 TEST(ListeningTest, SoDoesOneWhoDials) {
   EXPECT_TRUE(CheckDialling("--coordinator", "localhost:7070", {}, Role::kWorker).ok());
   EXPECT_TRUE(CheckDialling("--coordinator", "a:7070", {true, false}, Role::kWorker).ok());

@@ -94,6 +94,11 @@ TEST(DaemonFlags, OffLoopbackACertificateIsWanted) {
   options.coordinator = "10.0.0.1:7070";
   EXPECT_THAT(CheckFlags(options).message(), HasSubstr("--coordinator 10.0.0.1:7070 is another"));
   options.insecure = true;
+  EXPECT_THAT(CheckFlags(options).message(), HasSubstr("daemons there can't reach this one"));
+  options.advertise = "10.0.0.2:7071";
+  EXPECT_TRUE(CheckFlags(options).ok());
+  options.advertise.clear();
+  options.listen = "0.0.0.0:7071";
   EXPECT_TRUE(CheckFlags(options).ok());
 }
 

@@ -171,7 +171,8 @@ int RunDoctor(const ClientOptions& options, bool json, Console* console) {
     const absl::Time asked = SteadyNow();
     const int64_t asked_unix_ms = absl::ToUnixMillis(absl::Now());
     int64_t unix_ms = 0;
-    const absl::StatusOr<ListNodesReply> nodes = (*client)->Nodes(&unix_ms);
+    bool insecure = false;
+    const absl::StatusOr<ListNodesReply> nodes = (*client)->Nodes(&unix_ms, &insecure);
     const double round_trip_s = absl::ToDoubleSeconds(SteadyNow() - asked);
     if (!nodes.ok()) {
       code = fail(nodes.status());
@@ -179,6 +180,12 @@ int RunDoctor(const ClientOptions& options, bool json, Console* console) {
       findings.push_back(
           {Finding::kOk, "coordinator",
            absl::StrCat(options.address, " answers in ", FormatSeconds(round_trip_s)), ""});
+      if (insecure) {
+        findings.push_back({Finding::kWarn, "security",
+                            "the coordinator runs with --insecure: whoever reaches its port can "
+                            "command its daemons",
+                            "issue certificates: isthmus ca --help"});
+      }
       if (unix_ms != 0) {
         const double ahead_s = static_cast<double>(unix_ms - asked_unix_ms) / 1000;
         findings.push_back(JudgeSkew(ahead_s, round_trip_s));

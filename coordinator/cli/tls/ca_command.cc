@@ -129,7 +129,13 @@ int Revoke(const CaOptions& options, bool json, Console* console) {
   if (!revoked.ok()) return console->Fail(revoked.status());
   const std::string file = absl::StrCat(options.dir, "/revoked.pem");
   std::vector<std::string> lines, words;
+  std::string coordinator;
   for (const tls::Certificate& each : *revoked) {
+    if (each.who.role == tls::Role::kCoordinator) {
+      coordinator =
+          "note: the command lines of people do not see the list, and daemons have it from the "
+          "coordinator: if that key was stolen, make a new authority and new certificates\n";
+    }
     lines.push_back(JsonOf(each, ""));
     words.push_back(absl::StrCat("revoked ", tls::Words(each.who), ", serial ", each.serial, "\n"));
   }
@@ -139,7 +145,7 @@ int Revoke(const CaOptions& options, bool json, Console* console) {
   } else {
     console->Out(absl::StrCat(absl::StrJoin(words, ""), "next: copy ", file,
                               " into the coordinator's --tls-dir, unless that lies below ",
-                              options.dir, "; it needs no restart\n"));
+                              options.dir, "; it needs no restart\n", coordinator));
   }
   return kExitOk;
 }

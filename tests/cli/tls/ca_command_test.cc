@@ -49,7 +49,10 @@ TEST_F(CaCommandTest, MakesIssuesListsAndRevokes) {
   EXPECT_EQ(list["certificates"][0]["name"], "ada");
   EXPECT_EQ(list["certificates"][0]["state"], "holds");
   EXPECT_EQ(list["certificates"][1]["state"], "revoked");
-  EXPECT_EQ(Ca({"revoke", "home-pc"}).code, kExitUsage);
+  EXPECT_EQ(Ca({"revoke", "home-pc"}).code, kExitOk) << "a second time does no harm";
+  ASSERT_EQ(Ca({"issue", "hub", "--role", "coordinator"}).code, kExitOk);
+  EXPECT_THAT(Ca({"revoke", "hub"}).out,
+              HasSubstr("the command lines of people do not see the list"));
 }
 
 TEST_F(CaCommandTest, SaysWhatIsMissing) {

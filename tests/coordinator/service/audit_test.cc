@@ -69,5 +69,20 @@ TEST(AuditTest, AFullFileMakesRoomAndItsLastEntriesStay) {
   EXPECT_EQ(last->entries(0).what(), "before");
 }
 
+TEST(AuditTest, WhoIsRefusedAgainAndAgainHasALineAMinute) {
+  const TempDirectory scratch;
+  Audit audit(scratch.path());
+  const absl::Time now = absl::UnixEpoch();
+  for (int i = 0; i < 5; ++i) audit.AddRefused(Entry("x"), now + absl::Seconds(i));
+  EXPECT_EQ(audit.Last(10)->entries_size(), 1);
+  AuditEntry other = Entry("x");
+  other.set_who("bob");
+  audit.AddRefused(other, now + absl::Seconds(5));
+  audit.AddRefused(Entry("x"), now + absl::Seconds(61));
+  const auto last = audit.Last(10);
+  ASSERT_EQ(last->entries_size(), 3);
+  EXPECT_EQ(last->entries(2).outcome(), "ok (and 4 times before)");
+}
+
 }  // namespace
 }  // namespace isthmus::coordinator

@@ -103,7 +103,7 @@ TEST_F(TlsServiceTest, ARoleDoesWhatIsItsAndTheAuditTellsWhoDidWhat) {
   EXPECT_TRUE(Stop().ok());
 
   const AuditReply audit = Audited();
-  ASSERT_EQ(audit.entries_size(), 4);
+  ASSERT_EQ(audit.entries_size(), 5);
   const auto is = [&](int i, const std::string& who, const std::string& call,
                       const std::string& what) {
     const AuditEntry& entry = audit.entries(i);
@@ -115,14 +115,15 @@ TEST_F(TlsServiceTest, ARoleDoesWhatIsItsAndTheAuditTellsWhoDidWhat) {
   EXPECT_THAT(audit.entries(0).peer(), HasSubstr("127.0.0.1"));
   EXPECT_THAT(is(1, "bob", "Jobs.Stop", ""), HasSubstr("may not call"));
   EXPECT_THAT(is(2, "c", "Jobs.Submit", ""), HasSubstr("may not call"));
-  EXPECT_EQ(is(3, "ada", "Jobs.Stop", "bible"), "ok");
+  EXPECT_THAT(is(3, "c", "Bulk.FetchCheckpoint", "bible-1"), HasSubstr("has no rank"));
+  EXPECT_EQ(is(4, "ada", "Jobs.Stop", "bible"), "ok");
 }
 
-TEST_F(TlsServiceTest, ADaemonOfTheJobStoresAndFetches) {
+TEST_F(TlsServiceTest, ADaemonOfTheJobFetches) {
   auto a = TlsDaemon("a", "a"), b = TlsDaemon("b", "b");
   const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  EXPECT_TRUE(PutAll(plan, 5)) << "an operator may store all";
   DialAs("a", Role::kWorker);
-  EXPECT_TRUE(PutAll(plan, 5));
   EXPECT_TRUE(FetchAll(Export(plan.job_id())).sound);
 }
 
@@ -149,6 +150,35 @@ TEST_F(TlsServiceTest, WhoIsRevokedIsGoneFromARunningJob) {
   EXPECT_THAT(Status().reason(), HasSubstr("the certificate of daemon b, serial "));
   EXPECT_TRUE(a->NextStop().ok());
   EXPECT_TRUE(TlsDaemon("b", "b")->registered().ok()) << "a new certificate of the same name holds";
+}
+
+TEST_F(TlsServiceTest, WhoIsRevokedWhileNobodyHearsItIsGoneFromItsJob) {
+  auto a = TlsDaemon("a", "a"), b = TlsDaemon("b", "b");
+  JobSpec job = TwoStages();
+  job.mutable_recovery()->set_automatic(false);
+  StartTwo(a.get(), b.get(), job);
+  b->Vanish();  // its session may train on
+  ASSERT_TRUE(Eventually([this] {
+    int alive = 0;
+    const ListNodesReply reply = Nodes();
+    for (const NodeStatus& node : reply.nodes()) alive += node.alive();
+    return alive == 1;
+  }));
+  EXPECT_EQ(Status().state(), JOB_RUNNING);
+  authority_.Revoke("b");
+  EXPECT_TRUE(Becomes(JOB_FAILED));
+  EXPECT_THAT(Status().reason(), HasSubstr("the certificate of daemon b, serial "));
+}
+
+TEST_F(TlsServiceTest, ADaemonStoresPartsOfItsOwnStage) {
+  auto a = TlsDaemon("a", "a"), b = TlsDaemon("b", "b");
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  const int other = plan.ranks(0).node_id() == "a" ? 1 : 0;
+  DialAs("a", Role::kWorker);
+  const absl::Status refused = Put(plan, 5, other, "state.json", State(plan, 5)).status();
+  EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr("node a holds neither stage"));
+  EXPECT_TRUE(Put(plan, 5, 1 - other, "state.json", State(plan, 5)).ok());
 }
 
 TEST_F(TlsServiceTest, WhoIsRevokedWatchesNoLonger) {

@@ -114,14 +114,28 @@ TEST_F(TlsTest, AnotherNodesNameIsNotTaken) {
 
 TEST_F(TlsTest, WhatIsRevokedIsRefusedFromThenOn) {
   const auto options = To(b_, "a");
-  ASSERT_TRUE(Echo(options).ok());
-  const auto stub = Peer::NewStub(rpc::MakeChannel(address(), options));
+  const auto channel = rpc::MakeChannel(address(), options);
+  const auto echo = [&] {  // on one connection
+    grpc::ClientContext context;
+    ProbeReply reply;
+    return rpc::FromGrpc(Peer::NewStub(channel)->Echo(&context, ProbeRequest(), &reply));
+  };
+  ASSERT_TRUE(echo().ok());
   ASSERT_TRUE(own_->SetRevoked(tls_.Revoke("b")).ok());
+  EXPECT_TRUE(absl::IsUnauthenticated(echo())) << "an old connection is no way in";
   const absl::Status refused = Echo(options);
   EXPECT_TRUE(absl::IsUnauthenticated(refused)) << refused;
   EXPECT_THAT(refused.message(), HasSubstr("the certificate of b (worker), serial "));
   EXPECT_THAT(refused.message(), HasSubstr("was revoked on 20"));
   EXPECT_TRUE(Echo(To(tls_.Issue("c", Role::kWorker), "a")).ok());
+}
+
+TEST_F(TlsTest, AnOlderListChangesNothing) {
+  const std::string older = tls_.Revoke("b");
+  tls_.Issue("c", Role::kWorker);
+  ASSERT_TRUE(own_->SetRevoked(tls_.Revoke("c")).ok());
+  EXPECT_THAT(own_->SetRevoked(older).message(), HasSubstr("is older than the one that holds"));
+  EXPECT_TRUE(absl::IsUnauthenticated(Echo(To(b_, "a"))));
 }
 
 TEST_F(TlsTest, AListOfAnotherAuthorityChangesNothing) {
@@ -154,23 +168,70 @@ TEST_F(TlsTest, NobodyDialsForAnother) {
   EXPECT_EQ(refused.message(), "the certificate is that of node b, the link that of node c");
 }
 
-TEST_F(TlsTest, ALinkOpensOverTls) {
-  Plan plan = TwoStagePlan();
-  plan.mutable_ranks(0)->set_node_id("b");
-  plan.mutable_ranks(1)->set_node_id("a");
-  plan.mutable_ranks(1)->set_address(address());
-  EXPECT_EQ(DiallersOf(plan, 0).size(), 0u);
-  board_.SetSession(plan.job_id(), plan.generation(), DiallersOf(plan, 1));
-  DialBoard board_of_b;
-  rpc::Dialling dialling;
-  dialling.tls = b_;
-  GrpcLinkOpener dials({"b", &board_of_b, &watchdog_, dialling});
-  GrpcLinkOpener serves({"a", &board_, &watchdog_, {}});
-  absl::Status served;
-  std::thread session([&] { served = serves.Open(plan, plan.links(0), 1, kLong).status(); });
-  EXPECT_EQ(dials.Open(plan, plan.links(0), 0, kLong).status(), absl::OkStatus());
-  session.join();
-  EXPECT_EQ(served, absl::OkStatus());
+class TlsLinkTest : public TlsTest {
+ protected:
+  TlsLinkTest()
+      : dials_({"b", &board_of_b_, &watchdog_, To(b_, "a").dialling}),
+        serves_({"a", &board_, &watchdog_, {}}) {
+    plan_ = TwoStagePlan();
+    plan_.mutable_ranks(0)->set_node_id("b");
+    plan_.mutable_ranks(1)->set_node_id("a");
+    plan_.mutable_ranks(1)->set_address(address());
+    board_.SetSession(plan_.job_id(), plan_.generation(), DiallersOf(plan_, 1));
+  }
+  ~TlsLinkTest() override {
+    serves_.Cancel(absl::CancelledError("the end"));
+    if (session_.joinable()) session_.join();
+  }
+  void Serve() {
+    session_ = std::thread([this] { served_ = serves_.Open(plan_, plan_.links(0), 1, kLong); });
+  }
+  absl::StatusOr<std::unique_ptr<worker::Link>> Dial() {
+    return dials_.Open(plan_, plan_.links(0), 0, kLong);
+  }
+  // Both ends, open.
+  std::unique_ptr<worker::Link> Open() {
+    Serve();
+    auto link = Dial();
+    EXPECT_TRUE(link.ok()) << link.status();
+    session_.join();
+    EXPECT_TRUE(served_.ok()) << served_.status();
+    return link.ok() ? *std::move(link) : nullptr;
+  }
+
+  Plan plan_;
+  DialBoard board_of_b_;
+  GrpcLinkOpener dials_, serves_;
+  absl::StatusOr<std::unique_ptr<worker::Link>> served_ = absl::UnknownError("not yet");
+  std::thread session_;
+};
+
+TEST_F(TlsLinkTest, OpensWhereThePlanSaysSo) {
+  EXPECT_EQ(DiallersOf(plan_, 0).size(), 0u);
+  EXPECT_NE(Open(), nullptr);
+}
+
+TEST_F(TlsLinkTest, EndsWhenTheCertificateOfWhoDialledIsRevoked) {
+  const auto link = Open();
+  ASSERT_NE(link, nullptr);
+  ASSERT_TRUE(own_->SetRevoked(tls_.Revoke("b")).ok());
+  EXPECT_FALSE((*served_)->Receive(1024, kLong).ok());
+  EXPECT_FALSE(link->Receive(1024, kLong).ok());
+}
+
+TEST_F(TlsLinkTest, EndsWhenTheCertificateOfWhoServesIsRevoked) {
+  const auto link = Open();
+  ASSERT_NE(link, nullptr);
+  ASSERT_TRUE(b_->SetRevoked(tls_.Revoke("a")).ok());
+  EXPECT_THAT(link->Receive(1024, kLong).status().message(),
+              HasSubstr("the certificate of a (worker) at the other end is revoked"));
+}
+
+TEST_F(TlsLinkTest, IsNotOpenedToOneWhoseCertificateIsRevoked) {
+  ASSERT_TRUE(b_->SetRevoked(tls_.Revoke("a")).ok());
+  Serve();
+  EXPECT_THAT(Dial().status().message(),
+              HasSubstr("the certificate of a (worker) at the other end is revoked"));
 }
 
 }  // namespace
