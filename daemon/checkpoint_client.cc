@@ -180,6 +180,7 @@ absl::Status CheckpointClient::CheckServer(const grpc::ClientContext& context) c
 
 absl::Status CheckpointClient::PutOnce(const PutCheckpointHeader& header, const ByteSource& part,
                                        Transfer* transfer) {
+  RETURN_IF_ERROR(rpc::CheckPeer(options_.coordinator, options_.dialling));
   Call call(this);
   PutCheckpointReply reply;
   const auto writer = options_.buddy_id.empty()

@@ -95,6 +95,7 @@ absl::Status ApplyByteFlags(const ByteFlags& bytes, DaemonOptions* options) {
 }
 
 absl::Status ApplyTlsDir(DaemonOptions* options) {
+  options->dialling.loopback_only = !options->insecure;
   if (options->tls_dir.empty()) return absl::OkStatus();
   auto loaded = rpc::TlsIdentity::Load(options->tls_dir, {tls::Role::kWorker});
   if (!loaded.ok()) return Annotate(loaded.status(), "--tls-dir");

@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/rpc/listening.h"
 #include "base/rpc/tls_identity.h"
 #include "base/tls/handshake.h"
 #include "base/utf8.h"
@@ -67,6 +68,16 @@ ChannelOptions ToNode(const Dialling& dialling, const std::string& node_id) {
   options.dialling = dialling;
   options.server_name = tls::ServerName({node_id, tls::Role::kWorker});
   return options;
+}
+
+absl::Status CheckPeer(const std::string& address, const Dialling& dialling) {
+  if (dialling.tls != nullptr || !dialling.loopback_only || IsLoopback(address))
+    return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat(address,
+                   " is another machine, and this program has no certificate: start it with "
+                   "--tls-dir (isthmus ca issue NAME --role worker makes one), or, in a network "
+                   "that is private already, with --insecure"));
 }
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,

@@ -36,6 +36,7 @@ inline constexpr char kInsecureHeader[] = "isthmus-insecure";
 struct Dialling {
   bool use_proxy = false;                  // honour http_proxy and friends
   std::shared_ptr<const TlsIdentity> tls;  // null: plain text
+  bool loopback_only = false;              // ... which stays on this machine
 };
 
 struct ChannelOptions {
@@ -53,6 +54,9 @@ struct ChannelOptions {
 // For a channel to the coordinator, and to the daemon of a node.
 ChannelOptions ToCoordinator(const Dialling& dialling);
 ChannelOptions ToNode(const Dialling& dialling, const std::string& node_id);
+
+// PermissionDenied: plain text would leave this machine, to a peer that somebody else named.
+absl::Status CheckPeer(const std::string& address, const Dialling& dialling);
 
 // `address` is host:port. Does not connect yet. With TLS nothing is said before the certificate
 // there has been found to be that of `server_name`.

@@ -200,6 +200,7 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Dial(const Plan& p
                                                                    const LinkPlan& link,
                                                                    const RankPlan& peer,
                                                                    absl::Duration timeout) {
+  RETURN_IF_ERROR(rpc::CheckPeer(peer.address(), options_.dialling));
   const auto deadline = SteadyAfter(timeout);
   rpc::ChannelOptions channel_options = rpc::ToNode(options_.dialling, peer.node_id());
   channel_options.window_bytes = ConnectionWindowBytes(link);

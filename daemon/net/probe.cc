@@ -309,6 +309,8 @@ ProbeResult Prober::Measure(const std::string& my_id, const NodeInfo& peer,
   };
   if (const absl::Status status = rpc::CheckAddress("address", peer.address()); !status.ok())
     return failed(status.message());
+  if (const absl::Status status = rpc::CheckPeer(peer.address(), options.dialling); !status.ok())
+    return failed(status.message());
   const absl::Time deadline = SteadyNow() + options.budget;
   const rpc::ChannelOptions channel_options = rpc::ToNode(options.dialling, peer.id());
   const auto channel = rpc::MakeChannel(peer.address(), channel_options);

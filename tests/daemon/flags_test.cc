@@ -90,6 +90,9 @@ TEST(DaemonFlags, OffLoopbackACertificateIsWanted) {
   DaemonOptions options = Good();
   options.listen = "0.0.0.0:7071";
   EXPECT_THAT(CheckFlags(options).message(), HasSubstr("isthmus ca issue NAME --role worker"));
+  ASSERT_TRUE(ApplyTlsDir(&options).ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(rpc::CheckPeer("10.0.0.2:7071", options.dialling)));
+  EXPECT_TRUE(rpc::CheckPeer("127.0.0.1:7071", options.dialling).ok());
   options.listen = "127.0.0.1:7071";
   options.coordinator = "10.0.0.1:7070";
   EXPECT_THAT(CheckFlags(options).message(), HasSubstr("--coordinator 10.0.0.1:7070 is another"));
@@ -100,6 +103,8 @@ TEST(DaemonFlags, OffLoopbackACertificateIsWanted) {
   options.advertise.clear();
   options.listen = "0.0.0.0:7071";
   EXPECT_TRUE(CheckFlags(options).ok());
+  ASSERT_TRUE(ApplyTlsDir(&options).ok());
+  EXPECT_TRUE(rpc::CheckPeer("10.0.0.2:7071", options.dialling).ok());
 }
 
 TEST(DaemonFlags, ADaemonIsCalledWhatItsCertificateSays) {

@@ -264,7 +264,8 @@ Ready CountReady(const ListNodesReply& reply) {
 
 std::string NodesView(const ListNodesReply& reply) {
   if (reply.nodes().empty()) {
-    return "No daemon has joined. Start one: isthmusd --coordinator HOST:PORT --listen "
+    return "No daemon has joined. Start one: isthmusd --tls-dir FOLDER --coordinator HOST:PORT "
+           "--listen "
            "0.0.0.0:7071 --state-dir DIR --data-dir DIR\n";
   }
   Table nodes({"NODE", "STATE", "ADDRESS", "DEVICE", ">THREADS", ">MEMORY", ">DISK", ">GFLOP/S",
