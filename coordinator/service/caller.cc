@@ -55,7 +55,7 @@ void AuditRefusal(const tls::Certificate& caller, absl::string_view call, const 
   entry.set_outcome(std::string(why.message()));
   coordinator->audit()->AddRefused(std::move(entry), SteadyNow());
   if (caller.who.role == tls::Role::kWorker && coordinator->tls()->IsRevoked(caller.serial))
-    coordinator->daemons()->OnRevokedCall(caller.who.name);
+    coordinator->daemons()->OnRevokedCall(caller.who.name, caller.serial);
 }
 
 }  // namespace isthmus::coordinator

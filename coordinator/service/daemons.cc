@@ -250,10 +250,12 @@ void Daemons::OnRevoked() {
   cores_->changed.SignalAll();
 }
 
-void Daemons::OnRevokedCall(const std::string& node_id) {
+void Daemons::OnRevokedCall(const std::string& node_id, const std::string& serial) {
   MutexLock lock(&cores_->mutex);
   const Member* member = cores_->members.Find(node_id);
   if (member == nullptr || member->connected()) return;
+  if (const auto own = serials_.find(node_id); own != serials_.end() && own->second != serial)
+    return;
   Evict(node_id, absl::StrCat("the certificate of daemon ", node_id, " is revoked"));
   cores_->changed.SignalAll();
 }

@@ -51,8 +51,8 @@ class Daemons {
   // and is gone, also one that is not connected.
   void OnRevoked();
   // The node of that name came with a certificate that is revoked. If nobody is connected in its
-  // place, its session is one of that certificate.
-  void OnRevokedCall(const std::string& node_id);
+  // place, nor was with another certificate, its session is one of that certificate.
+  void OnRevokedCall(const std::string& node_id, const std::string& serial);
   void Tick(absl::Time now, absl::Time boot);  // SteadyNow() and BootNow()
 
  private:

@@ -170,6 +170,29 @@ TEST_F(TlsServiceTest, WhoIsRevokedWhileNobodyHearsItIsGoneFromItsJob) {
   EXPECT_THAT(Status().reason(), HasSubstr("the certificate of daemon b, serial "));
 }
 
+TEST_F(TlsServiceTest, ARevokedKeyHarmsNobodyWhoHasAnother) {
+  const auto lost = To("b", Role::kWorker);  // of the same name, before
+  const std::string serial = lost.dialling.tls->folder().certificate.serial;
+  std::filesystem::remove_all(authority_.dir() + "/certificates/b");
+  auto a = TlsDaemon("a", "a"), b = TlsDaemon("b", "b");
+  StartTwo(a.get(), b.get(), TwoStages());
+  authority_.Revoke(serial);
+  EXPECT_TRUE(Eventually([&] { return tls_->IsRevoked(serial); }));
+  b->Vanish();
+  ASSERT_TRUE(Eventually([this] {
+    int alive = 0;
+    const ListNodesReply reply = Nodes();
+    for (const NodeStatus& node : reply.nodes()) alive += node.alive();
+    return alive == 1;
+  }));
+  auto thief = Daemon("b", [&](FakeDaemon::Options* options) {
+    options->node.set_id("b");
+    options->to = lost;
+  });
+  EXPECT_TRUE(absl::IsUnauthenticated(thief->registered().status()));
+  EXPECT_EQ(Status().state(), JOB_RUNNING);
+}
+
 TEST_F(TlsServiceTest, ADaemonStoresPartsOfItsOwnStage) {
   auto a = TlsDaemon("a", "a"), b = TlsDaemon("b", "b");
   const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
