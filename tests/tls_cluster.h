@@ -35,8 +35,11 @@ class TlsCluster {
  public:
   TlsCluster() { EXPECT_TRUE(tls::Authority::Init(dir(), tls::Today()).ok()); }
 
+  // The folder of a coordinator lies where Revoke writes the list anew.
   std::shared_ptr<rpc::TlsIdentity> Issue(const std::string& name, tls::Role role) {
-    const auto issued = tls::Authority::Open(dir())->Issue({{name, role}, 1, ""}, tls::Today());
+    const std::string own = scratch_.path() + "/" + std::to_string(++issued_);
+    const auto issued = tls::Authority::Open(dir())->Issue(
+        {{name, role}, 1, role == tls::Role::kCoordinator ? "" : own}, tls::Today());
     EXPECT_TRUE(issued.ok()) << issued.status();
     auto identity = rpc::TlsIdentity::Load(issued->folder, {role});
     EXPECT_TRUE(identity.ok()) << identity.status();
@@ -54,6 +57,7 @@ class TlsCluster {
 
  private:
   const TempDirectory scratch_;
+  int issued_ = 0;
 };
 
 }  // namespace isthmus

@@ -173,7 +173,6 @@ TEST_F(TlsServiceTest, WhoIsRevokedWhileNobodyHearsItIsGoneFromItsJob) {
 TEST_F(TlsServiceTest, ARevokedKeyHarmsNobodyWhoHasAnother) {
   const auto lost = To("b", Role::kWorker);  // of the same name, before
   const std::string serial = lost.dialling.tls->folder().certificate.serial;
-  std::filesystem::remove_all(authority_.dir() + "/certificates/b");
   auto a = TlsDaemon("a", "a"), b = TlsDaemon("b", "b");
   StartTwo(a.get(), b.get(), TwoStages());
   authority_.Revoke(serial);
