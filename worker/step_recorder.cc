@@ -29,6 +29,7 @@ StepRecord StepRecorder::End(int64_t step, const StepResult& result) {
   record.set_gradient_norm(std::sqrt(result.decision.norm_sq()));
   record.set_learning_rate(result.learning_rate);
   record.set_committed(result.decision.commit());
+  stored_before_ = std::exchange(stores_, result.decision.busy());
   for (const int g : plan_.groups()) {
     GroupRecord* group = GroupOf(g, &record);
     group->set_reduce_s(group->reduce_s() + 1e-9 * result.groups[g].reduce_ns);
@@ -53,9 +54,11 @@ void StepRecorder::Finish(StepRecord record) {
     bytes->set_link_id(line.out->link_plan().id());
     bytes->set_forward(line.out->up());
     bytes->set_late_buffer_reads_in(in.late_buffer_reads);
-    bytes->set_train_frames_in(in.trains);
-    bytes->set_train_bytes_in(in.train_bytes);
-    bytes->set_train_s_in(1e-9 * static_cast<double>(in.train_ns));
+    if (!stores_ && !stored_before_) {
+      bytes->set_train_frames_in(in.trains);
+      bytes->set_train_bytes_in(in.train_bytes);
+      bytes->set_train_s_in(1e-9 * static_cast<double>(in.train_ns));
+    }
     pending.frames.push_back(line.out->frames_pushed());
   }
   pending.record = std::move(record);

@@ -62,6 +62,8 @@ class StepRecorder {
   StepTracer* const tracer_;
   std::vector<Line> lines_;
   std::chrono::steady_clock::time_point begin_;
+  // In this step, or the one before, some rank sent a checkpoint: its frames shared the lines.
+  bool stores_ = false, stored_before_ = false;
   Mutex mutex_;
   std::deque<Pending> pending_ ABSL_GUARDED_BY(mutex_);
   bool telling_ ABSL_GUARDED_BY(mutex_) = false;

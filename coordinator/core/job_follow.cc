@@ -133,6 +133,7 @@ Commands JobTable::Followed(const std::string& id, const std::string& words, boo
     if (!slower) job->left_links.erase({news.from_id, news.to_id});
   }
   job->news.clear();
+  job->follow_after = std::max(job->follow_after, now + options_.follow_pause);
   Touch(job);
   if (!moves) return {};
   job->status.set_moves(job->status.moves() + 1);

@@ -332,6 +332,7 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   if (!SameCut(job->plan, plan) || job->plan.phase() != plan.phase()) job->boundaries.clear();
   job->plan = plan;
   job->spec = whole != nullptr ? *whole : plan.job();
+  if (!job->moving) job->left_at.reset();
   BeginGeneration(job);
   job->stages.assign(plan.ranks_size(), StageState());
   job->merger = RecordMerger(plan.generation(), plan.ranks_size(), plan.start_step());

@@ -176,7 +176,8 @@ std::optional<ProbeTask> MeasuredLinks::NextBeside(const Membership& members,
     if (it == links_.end() || it->second.link.rate_bits_per_s() <= 0) continue;
     Entry& entry = it->second;
     const bool slower = entry.link.rate_bits_per_s() < kCarriesLess * entry.measured_bits_per_s;
-    const absl::Duration wait = slower ? options_.beside_slower : options_.beside_every;
+    const absl::Duration wait =
+        slower ? std::max(entry.look_after, options_.beside_slower) : options_.beside_every;
     if (now - std::max(entry.looked, entry.measured) < wait) continue;
     // Who dials measures.
     const bool peer_dials = !entry.link.error().empty();
@@ -192,6 +193,7 @@ std::optional<ProbeTask> MeasuredLinks::NextBeside(const Membership& members,
         options_.day_bytes)
       continue;
     entry.looked = now;
+    entry.look_after = std::min(2 * wait, options_.beside_every);
     under_way_[ask] = {now + task.budget + options_.answer_margin, task.both_ways, true};
     return task;
   }
@@ -202,8 +204,8 @@ void MeasuredLinks::SetRate(const Pair& pair, Entry* entry, double bits_per_s) {
   const double before = entry->link.rate_bits_per_s();
   if (std::abs(bits_per_s - before) < kSameRate * before) return;
   entry->link.set_rate_bits_per_s(bits_per_s);
-  entry->stale = true;  // measured again once no job runs there
-  changed_[pair] = true;
+  entry->stale = true;  // measured again once no job runs there; what is stored is that measure
+  entry->look_after = absl::ZeroDuration();
   news_.push_back({pair.first, pair.second, before, bits_per_s, entry->measured_bits_per_s});
 }
 

@@ -44,7 +44,8 @@ struct MeasuredLinksOptions {
   int64_t day_bytes = int64_t{1} << 30;
   int64_t lean_bytes = 256 << 10;
   // Beside a running job: at most a second of the link each time, of one that carries less than was
-  // measured after the first of these, of any other one after the second.
+  // measured after the first of these, then twice as long each time, of any other one after the
+  // second.
   absl::Duration beside_budget = absl::Seconds(1);
   absl::Duration beside_slower = absl::Seconds(30);
   absl::Duration beside_every = absl::Minutes(10);
@@ -124,6 +125,7 @@ class MeasuredLinks {
     bool asked_peer = false;         // it can't be dialled: the other end was asked for its rate
     double measured_bits_per_s = 0;  // between idle hosts; link.rate_bits_per_s may be less
     absl::Time looked = absl::InfinitePast();  // beside a job
+    absl::Duration look_after;  // that, again, while it carries less: longer each time
     bool unreachable() const { return !link.error().empty() && link.rate_bits_per_s() == 0; }
   };
   struct UnderWay {

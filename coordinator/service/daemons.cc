@@ -1,5 +1,6 @@
 #include "coordinator/service/daemons.h"
 
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -167,9 +168,14 @@ void Daemons::OnStep(const Member& member, const StepRecord& record, absl::Time 
   std::vector<LinkLook> looks;
   const absl::Status taken =
       cores_->jobs.OnStep(id, record, now, absl::ToUnixMillis(absl::Now()), &looks);
+  // Of several links between two daemons the one that carries the most speaks for all.
+  std::map<MeasuredLinks::Pair, const LinkLook*> most;
   for (const LinkLook& look : looks) {
-    const MeasuredLinks::Pair pair{look.from_id, look.to_id};
-    if (const auto rate = CarriedRate(look, cores_->links.RateOf(pair)); rate.has_value())
+    const LinkLook*& best = most[{look.from_id, look.to_id}];
+    if (best == nullptr || look.now.bytes > best->now.bytes) best = &look;
+  }
+  for (const auto& [pair, look] : most) {
+    if (const auto rate = CarriedRate(*look, cores_->links.RateOf(pair)); rate.has_value())
       cores_->links.Carries(pair, *rate, now);
   }
   TellLinkNews();

@@ -29,7 +29,7 @@ bool MayUse(const JobSpec& job, const Member& member) {
 // Why no plan of `job_id` may use it now; empty: it may.
 std::string WhyAbsent(const Cores& cores, const Member& m, const std::string& job_id,
                       bool with_busy, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores.mutex) {
-  const Job* job = cores.jobs.JobOn(m.node.id());
+  const Job* job = HeldBy(cores, m.node.id(), job_id);
   if (!m.alive()) {
     return m.connected() ? absl::StrCat(m.node.name(), " registered and is not heard yet")
                          : absl::StrCat(m.node.name(), " ", AwayWords(m, now));
@@ -37,9 +37,9 @@ std::string WhyAbsent(const Cores& cores, const Member& m, const std::string& jo
   if (m.leaving) return absl::StrCat(m.node.name(), " is ending");
   if (m.drained)
     return absl::StrCat(m.node.name(), " is drained (isthmus drain ", m.node.name(), " --undo)");
-  if (job != nullptr && job->id == job_id) return "";  // it is planned anew while it runs
   if (job != nullptr) return with_busy ? "" : absl::StrCat(m.node.name(), " runs job ", job->id);
-  if (m.heartbeat.generation() == 0) return "";
+  const Job* own = cores.jobs.JobOn(m.node.id());  // it is planned anew while it runs
+  if (own != nullptr || m.heartbeat.generation() == 0) return "";
   return absl::StrCat(m.node.name(), " still ends its last session (generation ",
                       m.heartbeat.generation(), ")");
 }
@@ -101,6 +101,16 @@ void WaitWhile(Cores* cores, absl::Duration patience, const Cancelled& cancelled
 }
 
 }  // namespace
+
+const Job* HeldBy(const Cores& cores, const std::string& node_id, const std::string& own) {
+  for (const Job* job : cores.jobs.All()) {
+    if (job->id == own || (!job->active() && !job->moving)) continue;
+    if (std::any_of(job->plan.ranks().begin(), job->plan.ranks().end(),
+                    [&](const RankPlan& rank) { return rank.node_id() == node_id; }))
+      return job;
+  }
+  return nullptr;
+}
 
 void AddTopology(Cores* cores, bool with_busy, PlannerInput* in) {
   // A phase begins with codecs, and maybe daemons, of its own.

@@ -24,6 +24,11 @@ struct PlannerPatience {
 void AddTopology(Cores* cores, bool with_busy, PlannerInput* in)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores->mutex);
 
+// The job that holds the daemon, so that no other one's plan may use it: it runs there, or ends its
+// generation there to take a new plan. Null: none does, or `own` alone.
+const Job* HeldBy(const Cores& cores, const std::string& node_id, const std::string& own)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores.mutex);
+
 // Of the first daemon that lists the text: hosts with another one are found when they start.
 DataNow DataOf(const Cores& cores, const JobSpec& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores.mutex);
 

@@ -243,7 +243,7 @@ absl::Status Submission::StillFree(const Plan& plan) const {
   for (const RankPlan& s : plan.ranks()) {
     const Member* m = cores_->members.Find(s.node_id());
     if (m == nullptr || !m->alive() || m->leaving || m->drained ||
-        cores_->jobs.JobOn(s.node_id()) != nullptr) {
+        HeldBy(*cores_, s.node_id(), plan.job_id()) != nullptr) {
       return absl::UnavailableError(absl::StrCat(
           "daemon ", s.node_name(), " went or was taken while the job was planned: try again"));
     }

@@ -141,6 +141,13 @@ TEST_F(LinkWatchTest, LinksOfAGroupMayShareALine) {
   EXPECT_NEAR(Window(5), 10, 0.5);
 }
 
+TEST_F(LinkWatchTest, WhereCopiesGoToBuddiesNothingIsKnown) {
+  Plan plan = TwoStages();
+  plan.mutable_ranks(0)->set_buddy(2);
+  watch_ = LinkWatch(plan);
+  for (int step = 0; step < 9; ++step) EXPECT_THAT(Step(1), IsEmpty());
+}
+
 TEST_F(LinkWatchTest, RanksOfOneDaemonHaveNoLinkToWatch) {
   Plan plan = TwoStages();
   plan.mutable_ranks(1)->set_node_id("a");

@@ -14,6 +14,7 @@ using ::testing::StartsWith;
 
 class FollowerTest : public ServiceTest {
  protected:
+  FollowerTest() { wait_for_daemons_ = absl::ZeroDuration(); }
   JobSpec Follows(bool follows) {
     JobSpec job = TwoStages(2000);
     job.mutable_recovery()->set_follow(follows);
@@ -73,10 +74,13 @@ TEST_F(FollowerTest, AJobTakesOtherCodecsWhenItsLinkGetsSlow) {
   }
   EXPECT_EQ(Status().state(), JOB_STOPPING);
   PutAll(plan, 15);
-  for (FakeDaemon* d : {a_.get(), b_.get()}) {
-    d->Event(plan, SessionEvent::FINISHED, 15);
-    d->SetGeneration(0);
-  }
+  for (FakeDaemon* d : {a_.get(), b_.get()}) d->Event(plan, SessionEvent::FINISHED, 15);
+  EXPECT_TRUE(Becomes(JOB_PENDING));
+  JobSpec other = Follows(false);
+  other.set_name("other");
+  EXPECT_THAT(std::string(Submit(other).status().message()), HasSubstr("a runs job bible-1"))
+      << "they stay its own";
+  for (FakeDaemon* d : {a_.get(), b_.get()}) d->SetGeneration(0);
   const Plan next = a_->NextStart().value();
   EXPECT_EQ(b_->NextStart()->generation(), next.generation());
   EXPECT_EQ(next.start_step(), 15);

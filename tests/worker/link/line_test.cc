@@ -344,20 +344,28 @@ TEST_F(LineTest, TrainsAreInTheRecords) {
   RecordingObserver observer;
   StepRecorder recorder(*lower_, &observer);
   recorder.Add(*in_, out_.get());
-  recorder.Begin();
-  for (int micro = 0; micro < 2; ++micro) {
-    ASSERT_TRUE(out_->Push(Activation(0, micro, static_cast<uint32_t>(micro))).ok());
+  for (int step = 0; step < 3; ++step) {
+    recorder.Begin();
+    for (int micro = 0; micro < 2; ++micro) {
+      ASSERT_TRUE(out_->Push(Activation(step, micro, static_cast<uint32_t>(micro))).ok());
+      ASSERT_TRUE(in_->Pop(kLong).ok());
+    }
+    ASSERT_TRUE(out_->Push(Decision(step)).ok());
     ASSERT_TRUE(in_->Pop(kLong).ok());
+    StepResult result;
+    result.groups.resize(lower_->plan().groups_size());
+    result.decision.set_busy(step == 1);  // a checkpoint is on its way, over the same line
+    recorder.Finish(recorder.End(step, result));
   }
-  StepResult result;
-  result.groups.resize(lower_->plan().groups_size());
-  recorder.Finish(recorder.End(0, result));
   Flush(&recorder);
-  ASSERT_EQ(observer.records().size(), 1u);
-  const DirectionBytes& bytes = observer.records()[0].directions(0);
-  EXPECT_EQ(bytes.train_frames_in(), 2);
-  EXPECT_EQ(bytes.train_bytes_in(), 2000);
-  EXPECT_DOUBLE_EQ(bytes.train_s_in(), 0.004);
+  ASSERT_EQ(observer.records().size(), 3u);
+  for (int step = 0; step < 3; ++step) {
+    const DirectionBytes& bytes = observer.records()[static_cast<size_t>(step)].directions(0);
+    const int frames = step == 0 ? 3 : 0;  // with the decision; it may have ended in step 2
+    EXPECT_EQ(bytes.train_frames_in(), frames);
+    EXPECT_EQ(bytes.train_bytes_in(), 1000 * frames);
+    EXPECT_DOUBLE_EQ(bytes.train_s_in(), 0.002 * frames);
+  }
 }
 
 }  // namespace
