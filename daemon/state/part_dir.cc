@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <set>
@@ -29,6 +30,8 @@ namespace fs = std::filesystem;
 
 constexpr size_t kPieceBytes = size_t{4} << 20;
 constexpr char kUnfinished[] = ".tmp";
+constexpr char kLocal[] = "local";  // empty files that say so of the directory that they are in
+constexpr char kCopy[] = "copy";
 constexpr const char* kFiles[] = {"weights.safetensors", "optimizer.safetensors", "state.json"};
 
 std::vector<std::string> NamesIn(const std::string& directory) {
@@ -110,6 +113,25 @@ bool ParseFileName(const std::string& name, LocalPart* part) {
   return name == FileName(part->file(), bytes, checksum);
 }
 
+bool HasMark(const std::string& directory, const char* mark) {
+  std::error_code error;
+  return fs::exists(absl::StrCat(directory, "/", mark), error);
+}
+
+void Mark(const std::string& directory, const char* mark) {
+  std::ofstream(absl::StrCat(directory, "/", mark), std::ios::app).flush();
+}
+
+// Every file of its checkpoint is there.
+bool IsWhole(const std::string& directory, int replica) {
+  std::set<std::string> files;
+  for (const std::string& name : NamesIn(directory)) {
+    LocalPart file;
+    if (ParseFileName(name, &file) && IsCheckpointFile(file.file())) files.insert(file.file());
+  }
+  return static_cast<int>(files.size()) >= CheckpointFiles(replica);
+}
+
 // Oldest first: by the time when something was last put into them.
 std::vector<std::string> JobsIn(const std::string& root, const std::string& except) {
   std::vector<std::pair<fs::file_time_type, std::string>> jobs;
@@ -148,15 +170,9 @@ void PartDir::Look() const {
   for (const std::string& job_id : JobsIn(root_, "")) {
     const std::string job_dir = absl::StrCat(root_, "/", job_id);
     for (const Kept& kept : KeptIn(job_dir)) {
-      std::set<std::string> files;
-      for (const std::string& name : NamesIn(absl::StrCat(job_dir, "/", kept.name))) {
-        LocalPart file;
-        if (ParseFileName(name, &file) && IsCheckpointFile(file.file())) files.insert(file.file());
-      }
       const Key key(job_id, kept.step, kept.generation, kept.stage, kept.replica);
       if (disowned_.count(key) > 0) still.insert(key);
-      if (static_cast<int>(files.size()) < CheckpointFiles(kept.replica) ||
-          disowned_.count(key) > 0)
+      if (disowned_.count(key) > 0 || !IsWhole(absl::StrCat(job_dir, "/", kept.name), kept.replica))
         continue;
       KeptPart& part = *all.add_parts();
       part.set_job_id(job_id);
@@ -203,43 +219,65 @@ void PartDir::Begin(const std::string& job_id, int64_t step) {
   Look();
 }
 
+// Beside what is written: what goes in any case, and then what goes where there is no room else.
+PartDir::Going PartDir::WhatGoes(const PutCheckpointHeader& header,
+                                 const std::string& part_dir) const {
+  const std::string job_dir = absl::StrCat(root_, "/", header.job_id());
+  Going going;
+  // A local checkpoint is worth no other job's parts, and no stored one's.
+  for (const std::string& other : JobsIn(root_, header.job_id())) {
+    if (!header.local()) going.dispensable.push_back(absl::StrCat(root_, "/", other));
+  }
+  std::vector<Kept> mine = KeptIn(job_dir);
+  std::reverse(mine.begin(), mine.end());  // the newest first
+  std::vector<std::string> older;
+  size_t whole = 0;
+  for (const Kept& k : mine) {
+    const std::string path = absl::StrCat(job_dir, "/", k.name);
+    // Other parts of this generation have as many steps of their own, and so has the other kind.
+    const bool apart = k.generation == header.generation() &&
+                       (k.stage != header.stage() || k.replica != header.replica());
+    if (k.name == part_dir) continue;
+    if (apart || HasMark(path, kLocal) != header.local()) {
+      if (!header.local()) older.push_back(path);
+      continue;
+    }
+    // A local one that broke off never becomes whole.
+    const bool counts = !header.local() || IsWhole(path, k.replica);
+    if (whole + 1 >= kKeptSteps || !counts) {
+      going.old.push_back(path);
+    } else if (!header.local()) {
+      older.push_back(path);
+    }
+    whole += counts;
+  }
+  going.dispensable.insert(going.dispensable.end(), older.rbegin(), older.rend());
+  return going;
+}
+
+// Nothing goes where it would not do.
 absl::Status PartDir::MakeRoom(const PutCheckpointHeader& header, const std::string& part_dir,
                                int64_t bytes) {
-  const std::string& job_id = header.job_id();
-  const std::string job_dir = absl::StrCat(root_, "/", job_id);
   int64_t beside = 0;
   for (const std::string& neighbour : options_.neighbours) beside += TreeBytes(neighbour);
-  std::vector<std::string> dispensable;
-  for (const std::string& other : JobsIn(root_, job_id))
-    dispensable.push_back(absl::StrCat(root_, "/", other));
-  // Other parts of this generation have as many steps of their own.
-  const auto apart = [&](const Kept& k) {
-    return k.generation == header.generation() &&
-           (k.stage != header.stage() || k.replica != header.replica());
+  const Going going = WhatGoes(header, part_dir);
+  int64_t left = std::min(FreeBytes(root_) - options_.free_bytes,
+                          options_.max_bytes > 0 ? options_.max_bytes - beside - TreeBytes(root_)
+                                                 : std::numeric_limits<int64_t>::max());
+  const auto add = [&left](const std::string& path) {
+    const int64_t more = TreeBytes(path);
+    left = left > std::numeric_limits<int64_t>::max() - more ? left : left + more;
   };
-  const std::vector<Kept> mine = KeptIn(job_dir);
-  size_t left = std::count_if(mine.begin(), mine.end(),
-                              [&](const Kept& k) { return k.name != part_dir && !apart(k); });
-  for (const Kept& k : mine) {
-    if (k.name == part_dir) continue;
-    const std::string path = absl::StrCat(job_dir, "/", k.name);
-    if (!apart(k) && left-- >= kKeptSteps) {
-      RemoveAll(path);
-    } else {
-      dispensable.push_back(path);
-    }
-  }
-  auto next = dispensable.begin();
-  for (;; RemoveAll(*next++)) {
-    const int64_t left =
-        std::min(FreeBytes(root_) - options_.free_bytes,
-                 options_.max_bytes > 0 ? options_.max_bytes - beside - TreeBytes(root_)
-                                        : std::numeric_limits<int64_t>::max());
-    if (bytes <= left) return absl::OkStatus();
-    if (next == dispensable.end())
-      return absl::ResourceExhaustedError(
-          absl::StrCat("there is room for ", std::max<int64_t>(0, left), " of ", bytes, " bytes"));
-  }
+  for (const std::string& path : going.old) add(path);
+  size_t needed = 0;
+  for (; bytes > left && needed < going.dispensable.size(); ++needed)
+    add(going.dispensable[needed]);
+  if (bytes > left)
+    return absl::ResourceExhaustedError(
+        absl::StrCat("there is room for ", std::max<int64_t>(0, left), " of ", bytes, " bytes"));
+  for (const std::string& path : going.old) RemoveAll(path);
+  for (size_t i = 0; i < needed; ++i) RemoveAll(going.dispensable[i]);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<worker::KeptFile> PartDir::Keep(const PutCheckpointHeader& header,
@@ -270,6 +308,8 @@ absl::StatusOr<worker::KeptFile> PartDir::Write(const PutCheckpointHeader& heade
     MutexLock lock(&mutex_);
     fs::create_directories(directory, error);
     if (error) return absl::UnavailableError(absl::StrCat(directory, ": ", error.message()));
+    if (header.local()) Mark(directory, kLocal);
+    if (!header.to_node_id().empty()) Mark(directory, kCopy);
     RETURN_IF_ERROR(MakeRoom(header, part_dir, part.bytes()));
   }
   ASSIGN_OR_RETURN(const auto file,
@@ -301,14 +341,18 @@ std::vector<LocalPart> PartDir::Parts(const std::string& job_id, int64_t step) c
   for (const Kept& kept : all) {
     if (kept.step == step) newest = std::max(newest, kept.generation);
   }
-  for (const Kept& kept : all) {
-    if (kept.step != step || kept.generation != newest) continue;
-    LocalPart of;
-    of.set_generation(kept.generation);
-    of.set_stage(kept.stage);
-    of.set_stages(kept.stages);
-    of.set_replica(kept.replica);
-    AddParts(absl::StrCat(job_dir, "/", kept.name), of, &parts);
+  for (const bool copies : {false, true}) {  // its own before those of others
+    for (const Kept& kept : all) {
+      const std::string directory = absl::StrCat(job_dir, "/", kept.name);
+      if (kept.step != step || kept.generation != newest || HasMark(directory, kCopy) != copies)
+        continue;
+      LocalPart of;
+      of.set_generation(kept.generation);
+      of.set_stage(kept.stage);
+      of.set_stages(kept.stages);
+      of.set_replica(kept.replica);
+      AddParts(directory, of, &parts);
+    }
   }
   return parts;
 }

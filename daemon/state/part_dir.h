@@ -9,10 +9,10 @@
 //
 // Copies of other daemons' parts, whose buddy this one is, lie beside its own in the same form.
 //
-// Bounds: kKeptSteps of a part of a job (its newest), kKeptJobs jobs, `max_bytes` of all files with those of
+// Bounds: kKeptSteps of a part of a job (its newest), as many of local ones, kKeptJobs jobs, `max_bytes` of all files with those of
 // `neighbours`; nothing is written that would leave less than kFreeBytes on the file system, so
 // that what jobs need (codec states, spill files) comes first. Other jobs' parts make room before
-// older ones of the same job do. Files are written and read in pieces. Thread: any.
+// older ones of the same job do, but for no local checkpoint; where that would not do, nothing goes. Files are written and read in pieces. Thread: any.
 #ifndef ISTHMUS_DAEMON_STATE_PART_DIR_H_
 #define ISTHMUS_DAEMON_STATE_PART_DIR_H_
 
@@ -39,9 +39,9 @@ bool IsCheckpointFile(const std::string& file);
 
 class PartDir {
  public:
-  // The newest may never become whole at the coordinator, and one that is stored may come between
-  // two local ones, of which a buddy has the older one alone.
-  static constexpr size_t kKeptSteps = 3;
+  // Of local checkpoints, and of others: the newest may never become whole, at the coordinator or
+  // on all daemons.
+  static constexpr size_t kKeptSteps = 2;
   static constexpr size_t kKeptJobs = 4;
   static constexpr int64_t kFreeBytes = int64_t{256} << 20;
 
@@ -82,6 +82,12 @@ class PartDir {
 
  private:
   absl::StatusOr<worker::KeptFile> Write(const PutCheckpointHeader& header, const ByteSource& part);
+  struct Going {  // directories
+    std::vector<std::string> old;
+    std::vector<std::string> dispensable;  // where there is no room else, in this order
+  };
+  Going WhatGoes(const PutCheckpointHeader& header, const std::string& part_dir) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MakeRoom(const PutCheckpointHeader& header, const std::string& part_dir,
                         int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

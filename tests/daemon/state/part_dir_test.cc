@@ -50,6 +50,17 @@ class PartDirTest : public testing::Test {
     return absl::OkStatus();
   }
 
+  static void KeepWhole(PartDir* dir, int64_t step, uint64_t generation, int stage = 1,
+                        bool local = false) {
+    for (const char* file : {"weights.safetensors", "optimizer.safetensors", "state.json"}) {
+      PutCheckpointHeader header = Header("job", step, generation, "abc", file);
+      header.set_stage(stage);
+      header.set_local(local);
+      if (stage != 1) header.set_to_node_id("me");
+      ASSERT_TRUE(Keep(dir, header, "abc").ok());
+    }
+  }
+
   TempDirectory directory_;
 };
 
@@ -241,34 +252,75 @@ TEST_F(PartDirTest, TheNewestGenerationOfAStepCounts) {
   EXPECT_EQ(dir.Parts("job", 10)[0].generation(), 12u);
 }
 
-TEST_F(PartDirTest, TheLastStepsOfAJobStay) {
+TEST_F(PartDirTest, TheLastTwoStepsOfAJobStay) {
   PartDir dir = Dir();
-  for (int64_t step : {4, 5, 10, 15, 100}) ASSERT_TRUE(Keep(&dir, "job", step, 1, "abc").ok());
-  EXPECT_TRUE(dir.Parts("job", 4).empty());
+  for (int64_t step : {5, 10, 15, 100}) KeepWhole(&dir, step, 1);
   EXPECT_TRUE(dir.Parts("job", 5).empty());
-  EXPECT_EQ(dir.Parts("job", 10).size(), 1u);
-  EXPECT_EQ(dir.Parts("job", 15).size(), 1u);
-  EXPECT_EQ(dir.Parts("job", 100).size(), 1u);
+  EXPECT_TRUE(dir.Parts("job", 10).empty());
+  EXPECT_EQ(dir.Parts("job", 15).size(), 3u);
+  EXPECT_EQ(dir.Parts("job", 100).size(), 3u);
+}
+
+// Local ones pass by fast: what may yet have to be stored stays.
+TEST_F(PartDirTest, LocalCheckpointsAreCountedByThemselves) {
+  PartDir dir = Dir();
+  for (int64_t step : {10, 20}) KeepWhole(&dir, step, 1);
+  for (int64_t step : {21, 22, 23}) KeepWhole(&dir, step, 1, 1, /*local=*/true);
+  EXPECT_EQ(dir.Parts("job", 10).size(), 3u);
+  EXPECT_EQ(dir.Parts("job", 20).size(), 3u);
+  EXPECT_TRUE(dir.Parts("job", 21).empty());
+  EXPECT_EQ(dir.Parts("job", 22).size(), 3u);
+  KeepWhole(&dir, 30, 1);
+  EXPECT_TRUE(dir.Parts("job", 10).empty());
+  EXPECT_EQ(dir.Parts("job", 22).size(), 3u);
+  EXPECT_EQ(dir.Parts("job", 23).size(), 3u);
 }
 
 // What it keeps for another daemon takes nothing from its own, nor the other way round.
 TEST_F(PartDirTest, CopiesOfOthersPartsHaveTheirOwnSteps) {
   PartDir dir = Dir();
-  const auto copy = [&](int64_t step, uint64_t generation) {
-    PutCheckpointHeader header = Header("job", step, generation, "copy");
-    header.set_stage(2);
-    return Keep(&dir, header, "copy");
-  };
-  for (int64_t step = 1; step <= 6; ++step) ASSERT_TRUE(Keep(&dir, "job", step, 1, "own").ok());
-  for (int64_t step = 4; step <= 6; ++step) ASSERT_TRUE(copy(step, 1).ok());
-  ASSERT_TRUE(Keep(&dir, "job", 7, 1, "own").ok());
-  EXPECT_EQ(dir.Parts("job", 4).size(), 1u);
-  EXPECT_EQ(dir.Parts("job", 6).size(), 2u);
-  EXPECT_EQ(dir.Parts("job", 7).size(), 1u);
-  EXPECT_EQ(dir.Parts("job", 4)[0].stage(), 2);
+  for (int64_t step = 1; step <= 6; ++step) KeepWhole(&dir, step, 1, 1, true);
+  for (int64_t step = 5; step <= 6; ++step) KeepWhole(&dir, step, 1, 2, true);
+  KeepWhole(&dir, 7, 1, 1, true);
+  ASSERT_EQ(dir.Parts("job", 5).size(), 3u);
+  EXPECT_EQ(dir.Parts("job", 5)[0].stage(), 2);
+  EXPECT_EQ(dir.Parts("job", 6).size(), 6u);
+  EXPECT_EQ(dir.Parts("job", 6)[0].stage(), 1) << "its own first";
+  EXPECT_EQ(dir.Parts("job", 7).size(), 3u);
   // Of a later generation, all that is left of the one before are older steps.
-  for (int64_t step = 8; step <= 10; ++step) ASSERT_TRUE(Keep(&dir, "job", step, 2, "own").ok());
+  for (int64_t step = 8; step <= 9; ++step) KeepWhole(&dir, step, 2, 1, true);
   for (int64_t step = 1; step <= 7; ++step) EXPECT_TRUE(dir.Parts("job", step).empty()) << step;
+}
+
+// One that broke off counts as none: the whole one before it stays.
+TEST_F(PartDirTest, APartThatBrokeOffPushesNoWholeOneOut) {
+  PartDir dir = Dir();
+  KeepWhole(&dir, 1, 1, 2, true);
+  for (int64_t step : {2, 3, 4}) {
+    PutCheckpointHeader header = Header("job", step, 1, "abc");
+    header.set_stage(2);
+    header.set_local(true);
+    ASSERT_TRUE(Keep(&dir, header, "abc").ok());
+  }
+  EXPECT_EQ(dir.Parts("job", 1).size(), 3u);
+  EXPECT_TRUE(dir.Parts("job", 2).empty());
+}
+
+TEST_F(PartDirTest, ALocalCheckpointIsWorthNobodyElsesParts) {
+  PartDir dir = Dir(1000);
+  const std::string big(300, 'x');
+  ASSERT_TRUE(Keep(&dir, "other", 1, 1, big).ok());
+  ASSERT_TRUE(Keep(&dir, "job", 10, 1, big).ok());
+  PutCheckpointHeader header = Header("job", 11, 1, big);
+  header.set_local(true);
+  ASSERT_TRUE(Keep(&dir, header, big).ok());
+  header.set_step(12);
+  header.clear_checksum();
+  EXPECT_EQ(dir.Keep(header, MemorySource(big + big)).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(dir.Parts("other", 1).size(), 1u);
+  EXPECT_EQ(dir.Parts("job", 10).size(), 1u);
+  EXPECT_EQ(dir.Parts("job", 11).size(), 1u) << "nothing goes where it would not do";
 }
 
 TEST_F(PartDirTest, ACopyThatArrivedDamagedIsNotKept) {
@@ -330,7 +382,7 @@ TEST_F(PartDirTest, StaysWithinItsBytesWithWhatLiesBeside) {
   const absl::Status full = Keep(&dir, "job", 20, 2, big + "z");
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(full.message().find("of 301 bytes"), absl::string_view::npos) << full;
-  EXPECT_TRUE(dir.Parts("job", 10).empty()) << "an older step makes room";
+  EXPECT_EQ(dir.Parts("job", 10).size(), 1u) << "nothing goes where it would not do";
   EXPECT_EQ(dir.Parts("job", 20).size(), 2u);
 }
 
