@@ -116,8 +116,8 @@ void AddFlags(CLI::App* app, Flags* flags) {
                 "look whether a daemon with these flags could train here, say so, and end");
   app->set_version_flag("--version", std::string("isthmusd ") + ISTHMUS_VERSION);
   app->footer(
-      "Example:\n  isthmusd --coordinator 10.0.0.1:7070 --listen 0.0.0.0:7071 --state-dir "
-      "/var/lib/isthmusd --data-dir /srv/data\n"
+      "Example:\n  isthmusd --tls-dir ~/tls --coordinator 10.0.0.1:7070 --listen 0.0.0.0:7071 "
+      "--advertise 10.0.0.2:7071 --state-dir /var/lib/isthmusd --data-dir /srv/data\n"
       "Exit codes: 0 ended by a signal, 1 failure, 2 bad usage, 3 the machine lacks something, 5 "
       "refused (state directory in use, or by the coordinator).");
 }
