@@ -336,6 +336,11 @@ absl::Status SessionRunner::Build(Current* current) {
   session_options.links = links.get();
   session_options.checkpoints = store.get();
   session_options.buddy = buddy.get();
+  if (buddy != nullptr) {
+    session_options.cancel_copies = [to = buddy.get()] {
+      to->Cancel(absl::CancelledError("the session has ended"));
+    };
+  }
   session_options.codec_states = &codec_states_;
   session_options.observer = options_.observer;
   session_options.corpus = corpus.get();

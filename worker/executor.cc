@@ -455,7 +455,7 @@ absl::Status Executor::Decided(const Vote& decision, int from_link) {
 
 // The states of the codecs belong to the checkpoint: nothing of the next step has passed them yet.
 absl::Status Executor::TellCodecs() {
-  const bool checkpoint = result_.decision.checkpoint() || result_.decision.local();
+  const bool checkpoint = result_.decision.checkpoint();
   for (const Port& port : o_.ports) {
     // Where steps overlap it was told at the beginning of one that is not drained.
     if (port.in != nullptr && (!plan_.overlaps() || draining_))
@@ -464,9 +464,7 @@ absl::Status Executor::TellCodecs() {
       RETURN_IF_ERROR(port.out->SaveState(step_ + 1, plan_.timeout(step_)));
   }
   for (const auto& group : groups_) {
-    if (!checkpoint || group == nullptr) continue;
-    ScopedTimer timer(&result_.codecs_ns);
-    group->SaveStates(step_ + 1);
+    if (checkpoint && group != nullptr) group->SaveStates(step_ + 1);
   }
   return absl::OkStatus();
 }

@@ -71,7 +71,6 @@ struct StepResult {
   double loss = 0;  // with the head: sum over the tokens of the step by their number
   double learning_rate = 0;
   StepTimes times;
-  int64_t codecs_ns = 0;  // of times.sync_ns: the groups' codecs saved their states
   std::vector<GroupTimes> groups;  // by index in plan.groups
 };
 

@@ -68,7 +68,7 @@ class SessionImpl : public Session {
   absl::Status RunSteps();
   absl::Status SaveCheckpoint(bool last);
   absl::StatusOr<CheckpointParts> KeepParts(bool local);
-  absl::Status SaveLocal(absl::Duration of_codecs);
+  absl::Status SaveLocal();
   void Copy(CheckpointParts parts, absl::Time now);
   void FinishOutlets();
   absl::Status Drain();
@@ -123,6 +123,7 @@ absl::Status SessionImpl::Run() {
     MutexLock lock(&mutex_);
     writer = std::move(writer_);
   }
+  if (o_.cancel_copies) o_.cancel_copies();  // the job goes on, or is stored
   writer.reset();
   copier_.reset();
   status = failure();
@@ -268,7 +269,7 @@ absl::Status SessionImpl::RunSteps() {
       RETURN_IF_ERROR(SaveCheckpoint(last));
     } else {
       checkpoint_owed_ = checkpoint_owed_ || plan_->CheckpointAfter(step);
-      if (result.decision.local()) RETURN_IF_ERROR(SaveLocal(absl::Nanoseconds(result.codecs_ns)));
+      if (result.decision.local()) RETURN_IF_ERROR(SaveLocal());
     }
     if (result.decision.checkpoint() || result.decision.local()) kept_step_ = step + 1;
     if (!result.decision.stop() && plan_->EvalAfter(step)) {
@@ -340,15 +341,17 @@ void SessionImpl::Copy(CheckpointParts parts, absl::Time now) {
 }
 
 // A daemon that is killed comes back with it. One that the disk does not take is left out: those
-// before it and the stored ones serve. `of_codecs`: what their states took of this step.
-absl::Status SessionImpl::SaveLocal(absl::Duration of_codecs) {
+// before it and the stored ones serve.
+absl::Status SessionImpl::SaveLocal() {
   if (!plan_->puts_parts()) return absl::OkStatus();
   TraceScope span(&tracer_, step_ - 1, {TraceSpan::CHECKPOINT});
   const absl::Time began = SteadyNow();
   ASSIGN_OR_RETURN(CheckpointParts parts, KeepParts(/*local=*/true));
   const absl::Time now = SteadyNow();
   if (parts.on_disk.ok()) {
-    local_pace_.Wrote(now, now - began + of_codecs);
+    int64_t bytes = 0;
+    for (const CheckpointPart& part : parts.parts) bytes += part.bytes->bytes();
+    local_pace_.Wrote(now, now - began, bytes);
     if (copier_ != nullptr) Copy(std::move(parts), now);
   } else {
     LogWarning("local checkpoint ", step_.load(),

@@ -41,6 +41,7 @@ struct SessionOptions {
   LinkOpener* links = nullptr;  // the pointers outlive the session
   PartStore* checkpoints = nullptr;
   PartSink* buddy = nullptr;  // that keeps copies of what this rank keeps; null: nobody does
+  std::function<void()> cancel_copies;           // ends what is being put to `buddy`, now and later
   absl::Duration hold_last = absl::Minutes(30);  // the last checkpoint is tried again for so long
   CodecStateStore* codec_states = nullptr;       // null: none are kept
   SessionObserver* observer = nullptr;

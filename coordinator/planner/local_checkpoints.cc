@@ -56,16 +56,18 @@ void PlanBuddies(const LinkIndex& links, Plan* plan, LocalCheckpointWords* words
   if (!copies.empty()) {
     words->explanation.push_back(
         absl::StrCat("buddies keep copies of local checkpoints: ", absl::StrJoin(copies, ", "),
-                     "; each sends ", FormatBytes(bytes),
-                     " in all beside the steps, and the next one waits until the copies of "
+                     "; together they send ", FormatBytes(bytes),
+                     " beside the steps, and the next one waits until the copies of "
                      "the last one are there, ",
                      FormatSeconds(longest_s), " or longer"));
   }
   if (!alone.empty()) {
     words->warnings.push_back(absl::StrCat(
         "no buddy keeps a copy of what lies on ", absl::StrJoin(alone, ", "),
-        ": it can dial no other daemon of the plan, or no such link is measured yet. If it is lost "
-        "for good, the job goes on from the newest stored checkpoint"));
+        plan->ranks_size() == 1
+            ? ": it is the only daemon of the plan"
+            : ": it can dial no other daemon of the plan, or no such link is measured yet",
+        ". If it is lost for good, the job goes on from the newest stored checkpoint"));
   }
 }
 
@@ -76,6 +78,9 @@ LocalCheckpointWords PlanLocalCheckpoints(const LinkIndex& links, Plan* plan) {
   if (plan->job().checkpoint().local() == 0) return words;
   if (std::string why = WhyNoLocal(*plan); !why.empty()) {
     words.explanation.push_back(absl::StrCat("local checkpoints: none, for ", why));
+    if (plan->job().checkpoint().buddies() > 0)
+      words.warnings.push_back(absl::StrCat(
+          "no buddy keeps a copy of anything: there are no local checkpoints, for ", why));
     return words;
   }
   double most = 0;
@@ -87,10 +92,12 @@ LocalCheckpointWords PlanLocalCheckpoints(const LinkIndex& links, Plan* plan) {
       PacesLocal(*plan)
           ? absl::StrCat("as often as writing takes at most ", "a ", kPacedShare, "th of the time")
           : absl::StrCat("after every ", every == 1 ? "step" : absl::StrCat(every, " steps"));
+  double a_second = most / std::max(1e-3, plan->predicted_step_s() * static_cast<double>(every));
+  if (PacesLocal(*plan)) a_second = std::min(a_second, kPacedBytesPerSecond);
   words.explanation.push_back(
       absl::StrCat("local checkpoints: ", when, ", each at most ", FormatBytes(most),
-                   " on a daemon's own disk: one that is killed and comes back costs the steps "
-                   "since the last one"));
+                   " on a daemon's own disk, at most ", FormatBytes(a_second * 86400),
+                   " a day: one that is killed and comes back costs the steps since the last one"));
   if (plan->job().checkpoint().buddies() > 0) PlanBuddies(links, plan, &words);
   return words;
 }

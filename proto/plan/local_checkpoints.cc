@@ -20,8 +20,8 @@ std::string WhyNoLocal(const Plan& plan) {
     return IsStateful(link.forward()) || IsStateful(link.backward());
   };
   if (std::any_of(plan.links().begin(), plan.links().end(), remembers))
-    return "what the codecs of the boundaries remember would be written with each; "
-           "checkpoint.local N does so after every N steps";
+    return "what the codecs of the boundaries remember would be lost with each interruption: it is "
+           "kept with stored checkpoints alone; checkpoint.local N makes them all the same";
   return "";
 }
 

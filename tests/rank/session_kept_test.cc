@@ -205,6 +205,17 @@ TEST(SessionKept, CopiesOfOneStepAreThereBeforeTheNextOneIsKept) {
   EXPECT_EQ(copies.count(7), 0u) << "the last one is stored";
 }
 
+// A session that ends does not wait for a copy that stands.
+TEST(SessionKept, AnEndCancelsTheCopyThatIsUnderWay) {
+  Buddy buddy;  // closed
+  World::Options options;
+  options.buddy = &buddy;
+  options.cancel_copies = [&buddy] { buddy.Open(); };
+  World world(MakePlan(Shape()), options);
+  RunWell(&world);
+  EXPECT_THAT(world.store().complete_steps(), ElementsAre(7));
+}
+
 class RefusingBuddy : public PartSink {
  public:
   absl::Status Put(const PutCheckpointHeader&, const ByteSource&) override {

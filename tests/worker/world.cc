@@ -403,6 +403,7 @@ World::World(Plan plan, Options options) : plan_(std::move(plan)), o_(std::move(
     session.checkpoints = o_.store;
     session.hold_last = o_.hold_last;
     session.buddy = o_.buddy;
+    session.cancel_copies = o_.cancel_copies;
     session.codec_states = o_.codec_states;
     session.observer = observers_.back().get();
     session.corpus = ReadsData(plan_, i) ? o_.corpus : nullptr;

@@ -148,6 +148,7 @@ class World {
     LinkOpener* links = nullptr;   // the world's own hub if null
     MemoryStore* store = nullptr;  // the world's own if null
     PartSink* buddy = nullptr;     // of all ranks
+    std::function<void()> cancel_copies;
     CodecStateStore* codec_states = nullptr;
     const Corpus* corpus = nullptr;                   // a FakeCorpus if null
     StageFactory make_stage;                          // fakes if null

@@ -93,9 +93,13 @@ uint64_t FrameChecksum(const FrameHeader& h, absl::string_view payload) {
   Add(&hasher, h.group());
   const Vote& v = h.vote();
   Add(&hasher, v.norm_sq());
-  const uint8_t flags[9] = {h.has_vote(), v.finite(), v.stop(), v.checkpoint(), v.busy(),
-                            v.commit(),   v.drain(),  v.hold(), v.local()};
+  const uint8_t flags[7] = {h.has_vote(), v.finite(), v.stop(), v.checkpoint(),
+                            v.busy(),     v.commit(), v.drain()};
   hasher.Update(flags, sizeof flags);
+  if (v.hold() || v.local()) {  // which older daemons do not know
+    const uint8_t local[2] = {v.hold(), v.local()};
+    hasher.Update(local, sizeof local);
+  }
   if (h.has_codec_state()) {
     Add(&hasher, h.codec_state().up());
     Add(&hasher, h.codec_state().down());

@@ -201,7 +201,7 @@ absl::Status Inlet::Take(const ExpectedFrame& expected, Frame frame) {
   if (expected.kind == FrameHeader::DECISION) sequence_.Decided(frame.header.vote());
   if (expected.kind == FrameHeader::EVAL_ACTIVATION && frame.header.vote().stop())
     sequence_.LeaveEval();
-  const bool checkpoint = frame.header.vote().checkpoint() || frame.header.vote().local();
+  const bool checkpoint = frame.header.vote().checkpoint();
   item.header = std::move(frame.header);
   queue_.Push(std::move(item), absl::InfiniteDuration())
       .IgnoreError();  // it fails only once the session has ended

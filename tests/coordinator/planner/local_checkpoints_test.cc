@@ -66,6 +66,14 @@ TEST_F(LocalCheckpointsTest, APlanSaysHowOftenAndHowLarge) {
   EXPECT_THAT(Words(Planned().plan), Not(Contains(HasSubstr("local checkpoints"))));
 }
 
+TEST_F(LocalCheckpointsTest, ABuddyWithoutLocalCheckpointsIsAWarning) {
+  in_.job.mutable_checkpoint()->set_buddies(1);
+  in_.job.mutable_checkpoint()->set_local(kPacedLocal);
+  in_.job.mutable_compression()->set_forward("delta(quant(4))");
+  EXPECT_THAT(Planned().warnings, Contains(HasSubstr("no buddy keeps a copy of anything: there are "
+                                                     "no local checkpoints, for what the codecs")));
+}
+
 TEST_F(LocalCheckpointsTest, WithoutBuddiesNobodyKeepsACopy) {
   const PlannedJob planned = Planned();
   for (const RankPlan& rank : planned.plan.ranks()) EXPECT_EQ(rank.buddy(), 0);

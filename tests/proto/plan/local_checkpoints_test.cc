@@ -37,7 +37,7 @@ TEST(LocalCheckpoints, StepsThatOverlapAreDrainedWhereTheJobNamesThemAlone) {
   EXPECT_EQ(LocalEvery(plan), 3);
 }
 
-TEST(LocalCheckpoints, WhatCodecsRememberIsWrittenWhereTheJobNamesThemAlone) {
+TEST(LocalCheckpoints, WhatCodecsRememberIsLostWhereTheJobNamesThemAlone) {
   Plan plan = Asking(kPacedLocal);
   *plan.add_links()->mutable_forward() = ParseCodec("quant(4)").value();
   EXPECT_EQ(LocalEvery(plan), 1);
