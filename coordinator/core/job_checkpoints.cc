@@ -9,11 +9,13 @@
 #include "proto/job/job_state.h"
 #include "proto/plan/agreements.h"
 #include "proto/plan/groups.h"
+#include "proto/plan/local_checkpoints.h"
 
 namespace isthmus::coordinator {
 namespace {
 
 constexpr char kNotStored[] = "checkpoints are not stored: ";
+constexpr int64_t kFewSteps = 3;
 constexpr int kOverduePeriods = 3;  // one is under way, the next one due
 
 constexpr char kFallBack[] = ". A job that ends now ";  // the sentence of FallBack
@@ -46,10 +48,13 @@ void JobTable::OnCheckpoint(const std::string& job_id, int64_t step, absl::Time 
   Job* job = Mutable(job_id);
   if (job == nullptr || step < job->status.checkpoint_step()) return;
   if (job->status.state() == JOB_PENDING && job->step_asked) return;  // it goes on from another
-  if (step > job->status.checkpoint_step()) job->interruptions = 0;
+  // One that was brought after an interruption is no progress where it is of the first steps.
+  const bool got_on = job->active() || step >= job->plan.start_step() + kFewSteps;
+  if (step > job->status.checkpoint_step() && got_on) job->interruptions = 0;
   job->status.set_checkpoint_step(step);
   job->status.set_failed_checkpoints(0);
   job->checkpoint_trouble.clear();
+  if (job->recovering && job->kept_step >= 0 && step >= job->kept_step) job->untold.clear();
   if (step >= job->kept_step) job->kept_step = -1;
   job->progressed = now;
   if (step >= EndOf(*job)) Revive(job, now);         // all was done while nobody was heard
@@ -132,12 +137,23 @@ std::vector<int64_t> JobTable::KeptSteps(const Job& job) const {
 void JobTable::LookAtKept(const std::string& id) {
   Job* job = Mutable(id);
   if (job == nullptr) return;
-  const int64_t stored = job->status.checkpoint_step();
-  // What can be had now comes before what a daemon keeps that may never come back.
-  const std::vector<int64_t> all = job->TakesKept() ? KeptSteps(*job) : std::vector<int64_t>();
-  const std::vector<int64_t> now =
-      all.empty() ? all : kept_.Whole(job->plan, std::max<int64_t>(0, stored), /*reachable=*/true);
-  const int64_t newest = !now.empty() ? now.back() : all.empty() ? -1 : all.back();
+  // What can be had now comes before what a daemon keeps that may never come back. Of one that was
+  // stopped at once, local checkpoints are of no use to anybody.
+  const auto newest_of = [&](bool reachable) -> int64_t {
+    const int64_t stored = std::max<int64_t>(0, job->status.checkpoint_step());
+    std::vector<int64_t> steps = kept_.Whole(job->plan, stored, reachable);
+    const bool at_once = job->status.state() == JOB_STOPPED && job->stop_reason.empty();
+    while (!steps.empty() && at_once && LocalEvery(job->plan) > 0 &&
+           !CheckpointAfter(job->plan, steps.back() - 1))
+      steps.pop_back();
+    return steps.empty() ? -1 : steps.back();
+  };
+  int64_t newest = -1;
+  if (job->TakesKept()) {
+    newest = newest_of(true);
+    if (newest < 0) newest = newest_of(false);
+    if (newest >= 0 && !IsWorthBringing(*job, newest)) newest = -1;
+  }
   if (newest >= 0) job->kept_on = KeptOn(*job, newest);
   if (newest == job->kept_step) return;
   job->kept_step = newest;

@@ -1,6 +1,8 @@
 // The part of JobTable that lets jobs go on by themselves (recovery.automatic): one whose
 // generation ended otherwise than by the user's word waits as a resumed job does, from its newest
 // checkpoint, on whichever daemons are there.
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -8,6 +10,12 @@
 #include "proto/plan/local_checkpoints.h"
 
 namespace isthmus::coordinator {
+namespace {
+
+constexpr double kSoonSeconds = 10;  // a checkpoint that gets here so soon is always worth it
+constexpr int kPatience = 3;         // it is given up after so many times what it should take
+
+}  // namespace
 
 std::string WithoutAges(absl::string_view reason) {
   constexpr absl::string_view kAgo = " s ago";  // as DurationWords ends
@@ -125,15 +133,29 @@ bool JobTable::WaitsForEnds(const Job& job, const Membership& members, absl::Tim
   return false;
 }
 
+// Whether the parts of `step` get here sooner than its steps are made again, or soon in any case.
+// With nothing stored there is no other way.
+bool JobTable::IsWorthBringing(const Job& job, int64_t step) const {
+  const int64_t stored = job.status.checkpoint_step();
+  if (!job.recovering || stored < 0) return true;
+  const double recent_s = RecentStepSeconds(job);
+  const double step_s = recent_s > 0 ? recent_s : job.plan.predicted_step_s();
+  const double again_s = static_cast<double>(step - stored) * step_s;
+  return kept_.SecondsToBring(job.plan, step) <= std::max(kSoonSeconds, again_s);
+}
+
 bool JobTable::WaitsForKept(const Job& job, absl::Time now) const {
-  // What a daemon told last before it was lost is older than what lies on its disk. Nobody waits
-  // for that where others had it, and what they had is stored by now.
-  const bool later = job.restored || (LocalEvery(job.plan) > 0 && job.interruptions > 0);
-  if (job.recovering && later && !job.untold.empty() &&
-      now - job.failed_at.value_or(now) < options_.recovery_kept)
-    return true;
-  return job.kept_step >= 0 && (!job.recovering || !job.kept_away.has_value() ||
-                                now - *job.kept_away < options_.recovery_kept);
+  const absl::Duration since = now - job.failed_at.value_or(now);
+  // What a daemon told last before it was lost is older than what lies on its disk.
+  const bool later =
+      job.restored || (LocalEvery(job.plan) > 0 && IsWorthBringing(job, job.status.step()));
+  if (job.recovering && later && !job.untold.empty() && since < options_.recovery_kept) return true;
+  if (job.kept_step < 0 || !job.recovering) return job.kept_step >= 0;
+  // It may come slower than it should, or not at all: a full disk here, a path that broke.
+  const double bring_s = std::max(kSoonSeconds, kept_.SecondsToBring(job.plan, job.kept_step));
+  return since <
+             options_.recovery_ends + options_.recovery_kept + kPatience * absl::Seconds(bring_s) &&
+         (!job.kept_away.has_value() || now - *job.kept_away < options_.recovery_kept);
 }
 
 }  // namespace isthmus::coordinator

@@ -411,6 +411,7 @@ class JobTable {
   void CameLate(Job* job, absl::Time now);
   Commands TickKept(Job* job, const Membership& members, absl::Time now);
   std::string KeptWaits(const Job& job, const Membership& members) const;
+  bool IsWorthBringing(const Job& job, int64_t step) const;
   const Member* Holder(const Job& job, int rank, const Membership& members, std::string* why) const;
   std::vector<std::string> Untold(const Job& job, const Membership& members) const;
   void Drop(const std::string& id);

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 
+#include "proto/model/model_cost.h"
 #include "proto/plan/agreements.h"
 #include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
 namespace {
+
+constexpr double kUnmeasuredBitsPerSecond = 1e7;
 
 // Of the rank, as the session of `plan` wrote it.
 bool IsOf(const Plan& plan, int rank, const KeptPart& part) {
@@ -32,6 +35,7 @@ void KeptTable::Forget(const Membership& members) {
   away_.clear();
   for (const auto& [id, member] : members.members()) {
     if (!member.alive()) away_.insert(id);
+    if (member.path.up_bits_per_s() > 0) up_[id] = member.path.up_bits_per_s();
   }
   for (auto job = parts_.begin(); job != parts_.end();) {
     for (auto node = job->second.begin(); node != job->second.end();)
@@ -82,6 +86,26 @@ std::vector<std::string> KeptTable::Holders(const Plan& plan, int rank, int64_t 
   std::stable_sort(holders.begin(), holders.end(),
                    [&](const std::string& a, const std::string& b) { return last(a) < last(b); });
   return holders;
+}
+
+double KeptTable::SecondsToBring(const Plan& plan, int64_t step) const {
+  if (plan.job().model().layers() == 0) return 0;
+  std::map<std::string, double> seconds;  // by daemon
+  double longest = 0;
+  for (int r = 0; r < plan.ranks_size(); ++r) {
+    if (!PutsParts(plan, r)) continue;
+    const RankPlan& rank = plan.ranks(r);
+    const std::vector<std::string> holders = Holders(plan, r, step);
+    const std::string& from = holders.empty() ? rank.node_id() : holders.front();
+    const auto rate = up_.find(from);
+    // Weights and the optimiser's two moments.
+    const double bytes = 3.0 * static_cast<double>(StageCost(plan.job().model(), rank.first_layer(),
+                                                             rank.end_layer(), 1)
+                                                       .parameter_bytes());
+    seconds[from] += bytes * 8 / (rate == up_.end() ? kUnmeasuredBitsPerSecond : rate->second);
+    longest = std::max(longest, seconds[from]);
+  }
+  return longest;
 }
 
 bool KeptTable::KeepsLater(const Plan& plan, int rank, int64_t step) const {

@@ -34,6 +34,10 @@ class KeptTable {
   // The daemons that keep such a part of `rank`, its own first, those within reach before others.
   std::vector<std::string> Holders(const Plan& plan, int rank, int64_t step) const;
 
+  // What the parts of `step` take to get here, all of them at once over the paths that their
+  // holders have measured; of a part that nobody has told of yet, that of the rank's own daemon.
+  double SecondsToBring(const Plan& plan, int64_t step) const;
+
   // Whether the daemon of `rank` keeps its part of any step beyond `step`.
   bool KeepsLater(const Plan& plan, int rank, int64_t step) const;
 
@@ -47,6 +51,7 @@ class KeptTable {
 
   std::map<std::string, OfJob> parts_;  // by job
   std::set<std::string> away_;          // daemons out of reach
+  std::map<std::string, double> up_;    // bits a second from a daemon, where it has measured it
 };
 
 }  // namespace isthmus::coordinator

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "proto/job/phases.h"
+#include "proto/plan/agreements.h"
 #include "proto/plan/groups.h"
 #include "proto/plan/local_checkpoints.h"
 
@@ -144,6 +145,13 @@ absl::StatusOr<bool> Checkpoints::FinishPart(const PutCheckpointHeader& header,
       const size_t others = steps.size() - std::min<size_t>(steps.size(), std::max(1, keep));
       const int64_t oldest = steps.empty() ? header.step() : steps[others];
       needed = PhaseEndsNeeded(job->spec, std::min(oldest, header.step()), header.step());
+      // What an interruption brought pushes none out that fell due by the interval.
+      int due = 0;
+      for (auto s = steps.rbegin(); s != steps.rend() && due < keep; ++s) {
+        if (*s > header.step() || !CheckpointAfter(job->plan, *s - 1)) continue;
+        needed.push_back(*s);
+        ++due;
+      }
     }
     cores_->jobs.OnCheckpoint(header.job_id(), header.step(), SteadyNow());
     cores_->changed.SignalAll();

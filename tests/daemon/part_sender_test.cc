@@ -111,7 +111,9 @@ TEST_F(PartSenderTest, PutsWhatAReplicaKeeps) {
   }
   ASSERT_EQ(parts_.Whole().parts_size(), 1);
   const auto sender = Sender();
-  sender->Ask(Part(30));
+  KeptPart of_replica = Part(30);
+  of_replica.set_replica(3);
+  sender->Ask(of_replica);
   ASSERT_TRUE(Sent(2));
   EXPECT_EQ(coordinator_.headers()["30/1/state.json"].replica(), 3);
   sender->Stop();

@@ -27,6 +27,13 @@ class JobRecoveryTest : public ::testing::Test {
     spec.mutable_recovery()->set_automatic(automatic);
     spec.mutable_recovery()->set_attempts(attempts);
     spec.mutable_checkpoint()->set_local(local_);
+    if (large_) {  // 1.5 billion parameters
+      spec.mutable_model()->set_layers(48);
+      spec.mutable_model()->set_hidden(1600);
+      spec.mutable_model()->set_heads(25);
+      spec.mutable_model()->set_context(1024);
+      spec.mutable_model()->set_vocabulary(50257);
+    }
     ASSERT_TRUE(jobs_.Add(kJob, 1, spec, false, 77).ok());
   }
   void Start(uint64_t generation, int64_t from, double s) {
@@ -39,6 +46,8 @@ class JobRecoveryTest : public ::testing::Test {
     for (int stage = 0; stage < kStages; ++stage) {
       RankPlan* rank = plan.add_ranks();
       rank->set_stage(stage);
+      rank->set_first_layer(24 * stage);
+      rank->set_end_layer(24 * (stage + 1));
       rank->set_node_id(absl::StrCat("n", stage));
       rank->set_node_name(absl::StrCat("name", stage));
     }
@@ -156,6 +165,7 @@ class JobRecoveryTest : public ::testing::Test {
   std::string Reason() { return Status().reason(); }
 
   int64_t local_ = 0;  // checkpoint.local
+  bool large_ = false;
   JobTable jobs_;
   Membership members_;
   uint64_t streams_ = 0;
@@ -344,6 +354,7 @@ TEST_F(JobRecoveryTest, ADaemonThatKeepsLocalCheckpointsHasTimeToTellOfThem) {
   jobs_.LookAtKept(kJob);
   EXPECT_EQ(Job_().kept_step, 11);
   EXPECT_TRUE(jobs_.WaitsForKept(Job_(), At(33))) << "it is on its way";
+  EXPECT_FALSE(jobs_.WaitsForKept(Job_(), At(83))) << "it should have been here long ago";
   EXPECT_THAT(Reason(), HasSubstr("checkpoint 11 lies on the disks of its daemons"));
   jobs_.OnCheckpoint(kJob, 11, At(34));
   Beats("n1", 0, 35);
@@ -383,6 +394,63 @@ TEST_F(JobRecoveryTest, TheCopyOfABuddyIsTakenAtOnce) {
   jobs_.OnCheckpoint(kJob, 11, At(7));
   jobs_.Tick(members_, At(7));
   EXPECT_FALSE(jobs_.WaitsForKept(Job_(), At(7)));
+}
+
+// Gigabytes over a slow path for a few steps: the job waited for hours.
+TEST_F(JobRecoveryTest, WhatTakesLongerToComeThanItsStepsIsMadeAgain) {
+  local_ = 1;
+  large_ = true;
+  LoseN1();
+  EXPECT_FALSE(jobs_.WaitsForKept(Job_(), At(5))) << "not for n1 to tell either";
+  Keeps(1, {11, 12});
+  EXPECT_THAT(jobs_.Tick(members_, At(5)), IsEmpty());
+  EXPECT_EQ(Job_().kept_step, -1);
+  EXPECT_FALSE(jobs_.WaitsForKept(Job_(), At(5)));
+  EXPECT_THAT(Reason(), HasSubstr("of step 10 (the 2 steps after it are lost)"));
+}
+
+TEST_F(JobRecoveryTest, WithNothingStoredWhatLiesOnDisksIsWorthAnyWait) {
+  local_ = 1;
+  large_ = true;
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  Fails(3);
+  for (int stage = 0; stage < kStages; ++stage) Keeps(stage, {11, 12});
+  jobs_.LookAtKept(kJob);
+  EXPECT_EQ(Job_().kept_step, 12);
+  EXPECT_TRUE(jobs_.WaitsForKept(Job_(), At(3600)));
+}
+
+// A job that fails at each step that it makes again got on by one step each time, for ever.
+TEST_F(JobRecoveryTest, WhatAnInterruptionBringsIsNoProgressWhereItIsOfTheFirstSteps) {
+  local_ = 1;
+  Add(true, 3);
+  Start(1, 0, 0);
+  Steps(0, 2, 1);
+  Fails(2);
+  jobs_.OnCheckpoint(kJob, 2, At(3));
+  EXPECT_EQ(Job_().interruptions, 1);
+  Start(2, 2, 4);
+  Steps(2, 9, 5);
+  Fails(6);
+  EXPECT_EQ(Job_().interruptions, 2);
+  jobs_.OnCheckpoint(kJob, 9, At(7));
+  EXPECT_EQ(Job_().interruptions, 0) << "it got on";
+}
+
+TEST_F(JobRecoveryTest, OfOneThatWasStoppedAtOnceNoLocalCheckpointIsAskedFor) {
+  local_ = 1;
+  Add();
+  Start(1, 0, 0);
+  Steps(0, 12, 1);
+  ASSERT_TRUE(jobs_.Stop(kJob, true, At(2)).ok());
+  for (int stage = 0; stage < kStages; ++stage) {
+    Keeps(stage, {11, 12});
+    Beats(absl::StrCat("n", stage), 0, 3);
+  }
+  EXPECT_THAT(jobs_.Tick(members_, At(4)), IsEmpty());
+  EXPECT_EQ(Job_().kept_step, -1);
 }
 
 TEST_F(JobRecoveryTest, NobodyWaitsForADiskWithoutLocalCheckpoints) {
