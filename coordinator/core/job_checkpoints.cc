@@ -158,6 +158,7 @@ void JobTable::LookAtKept(const std::string& id) {
   if (newest == job->kept_step) return;
   job->kept_step = newest;
   job->kept_asked.reset();
+  job->kept_begun.reset();
   if (job->ended() || job->recovering) Reword(job);
   Touch(job);
 }
@@ -198,6 +199,7 @@ Commands JobTable::TickKept(Job* job, const Membership& members, absl::Time now)
   if (step < 0 || !waits.empty()) return {};
   if (job->kept_asked.has_value() && now - *job->kept_asked < options_.ask_kept) return {};
   job->kept_asked = now;
+  if (!job->kept_begun.has_value()) job->kept_begun = now;
   Commands out;
   for (int i = 0; i < job->plan.ranks_size(); ++i) {
     if (!PutsParts(job->plan, i)) continue;

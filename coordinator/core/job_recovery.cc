@@ -145,17 +145,17 @@ bool JobTable::IsWorthBringing(const Job& job, int64_t step) const {
 }
 
 bool JobTable::WaitsForKept(const Job& job, absl::Time now) const {
-  const absl::Duration since = now - job.failed_at.value_or(now);
   // What a daemon told last before it was lost is older than what lies on its disk.
   const bool later =
       job.restored || (LocalEvery(job.plan) > 0 && IsWorthBringing(job, job.status.step()));
-  if (job.recovering && later && !job.untold.empty() && since < options_.recovery_kept) return true;
+  if (job.recovering && later && !job.untold.empty() &&
+      now - job.failed_at.value_or(now) < options_.recovery_kept)
+    return true;
   if (job.kept_step < 0 || !job.recovering) return job.kept_step >= 0;
   // It may come slower than it should, or not at all: a full disk here, a path that broke.
   const double bring_s = std::max(kSoonSeconds, kept_.SecondsToBring(job.plan, job.kept_step));
-  return since <
-             options_.recovery_ends + options_.recovery_kept + kPatience * absl::Seconds(bring_s) &&
-         (!job.kept_away.has_value() || now - *job.kept_away < options_.recovery_kept);
+  return now - job.kept_begun.value_or(now) < kPatience * absl::Seconds(bring_s) &&
+         now - job.kept_away.value_or(now) < options_.recovery_kept;
 }
 
 }  // namespace isthmus::coordinator

@@ -158,9 +158,10 @@ struct Job {
   std::optional<absl::Time> kept_away;  // kept_waits for so long
   std::vector<std::string> untold;
   std::optional<absl::Time> kept_asked;
-  std::string stop_reason;   // STOPPING: as its daemons are told
-  std::string leaving;       // STOPPING because of a daemon that ends: in words ...
-  std::string leaving_node;  // ... and its id
+  std::optional<absl::Time> kept_begun;  // when its parts were first asked for
+  std::string stop_reason;               // STOPPING: as its daemons are told
+  std::string leaving;                   // STOPPING because of a daemon that ends: in words ...
+  std::string leaving_node;              // ... and its id
   // recovery.follow, not stored: see job_follow.cc.
   LinkWatch watch;             // of its generation
   std::vector<LinkNews> news;  // of its links, since its plan was last looked at
