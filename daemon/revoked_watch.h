@@ -1,6 +1,6 @@
 // Asks the coordinator which certificates hold no longer, as often as heartbeats go out: the
-// daemon's server then refuses them. While the coordinator is away the last list holds. Thread: one owner; a
-// thread of its own asks.
+// daemon's server then refuses them. While the coordinator is away the last list holds. Thread: one
+// owner; a thread of its own asks.
 #ifndef ISTHMUS_DAEMON_REVOKED_WATCH_H_
 #define ISTHMUS_DAEMON_REVOKED_WATCH_H_
 

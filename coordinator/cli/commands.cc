@@ -55,6 +55,9 @@ std::function<void(int64_t, int64_t)> ProgressOn(Console* console, std::string n
   };
 }
 
+constexpr char kInsecureWarning[] =
+    "warning: the coordinator runs with --insecure: who reaches its port can command its daemons\n";
+
 absl::StatusOr<ListNodesReply> AwaitNodes(InterruptibleClient* caller, const ClientOptions& client,
                                           const NodesOptions& options, bool* insecure) {
   const absl::Time deadline = SteadyNow() + absl::Seconds(options.timeout_s);
@@ -219,17 +222,9 @@ int RunNodes(const ClientOptions& client, const NodesOptions& options, Console* 
                                                    ? AwaitNodes(&caller, client, options, &insecure)
                                                    : caller.client->Nodes(nullptr, &insecure);
   if (!reply.ok()) return console->Fail(reply.status());
-  if (options.json) {  // beside the fields of the message
-    console->Out(absl::StrCat("{\n  \"insecure\": ", insecure ? "true" : "false", ",",
-                              ToJson(*reply, true).substr(1)));
-    return kExitOk;
-  }
-  console->Out(NodesView(*reply));
-  if (insecure) {
-    console->Out(
-        "warning: the coordinator runs with --insecure: whoever reaches its port can command its "
-        "daemons\n");
-  }
+  console->Out(options.json ? absl::StrCat("{\n  \"insecure\": ", insecure ? "true" : "false", ",",
+                                           ToJson(*reply, true).substr(1))
+                            : absl::StrCat(NodesView(*reply), insecure ? kInsecureWarning : ""));
   return kExitOk;
 }
 
