@@ -105,7 +105,7 @@ absl::StatusOr<AuditReply> Audit::Last(int count) const {
       const auto part = ReadSmallFile(file_ + suffix, 2 * kAuditBytes);
       if (absl::IsNotFound(part.status())) continue;
       RETURN_IF_ERROR(part.status());
-      text += *part;
+      absl::StrAppend(&text, *part, "\n");  // a power cut may have left half a line
     }
   }
   std::vector<AuditEntry> all;
