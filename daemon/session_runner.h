@@ -90,9 +90,10 @@ class SessionRunner {
   KeptParts kept() const { return parts_.Whole(); }  // of checkpoints, on this host's disk
   void PutKept(const KeptPart& part);                // nothing while a session runs
   void OnRemoved(const std::string& job_id);         // what is kept of it goes
-  // A part of another daemon's local checkpoint, of which this one keeps a copy. FailedPrecondition:
-  // it runs no session of that generation, or is no buddy of that stage. PermissionDenied: it comes
-  // `from` another node than the one that has the stage; empty: nobody knows.
+  // A part of another daemon's local checkpoint, of which this one keeps a copy.
+  // FailedPrecondition: it runs no session of that generation, or is no buddy of that stage.
+  // PermissionDenied: it comes `from` another node than the one that has the stage; empty: nobody
+  // knows.
   absl::Status KeepCopy(const PutCheckpointHeader& header, const ByteSource& part,
                         const std::string& from);
   uint64_t newest_generation() const;  // of all that were to start; 0: none yet

@@ -9,10 +9,12 @@
 //
 // Copies of other daemons' parts, whose buddy this one is, lie beside its own in the same form.
 //
-// Bounds: kKeptSteps of a part of a job (its newest), as many of local ones, kKeptJobs jobs, `max_bytes` of all files with those of
-// `neighbours`; nothing is written that would leave less than kFreeBytes on the file system, so
-// that what jobs need (codec states, spill files) comes first. Other jobs' parts make room before
-// older ones of the same job do, but for no local checkpoint; where that would not do, nothing goes. Files are written and read in pieces. Thread: any.
+// Bounds: kKeptSteps of a part of a job (its newest), as many of local ones, kKeptJobs jobs,
+// `max_bytes` of all files with those of `neighbours`; nothing is written that would leave less
+// than kFreeBytes on the file system, so that what jobs need (codec states, spill files) comes
+// first. Other jobs' parts make room before older ones of the same job do, but for no local
+// checkpoint; where that would not do, nothing goes. Files are written and read in pieces. Thread:
+// any.
 #ifndef ISTHMUS_DAEMON_STATE_PART_DIR_H_
 #define ISTHMUS_DAEMON_STATE_PART_DIR_H_
 

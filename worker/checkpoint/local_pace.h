@@ -1,6 +1,7 @@
 // How often a rank writes local checkpoints: the step waits while one is written. Where they are
-// paced (checkpoint.local -1), writing takes at most 1 / kPacedShare of the time, and the disk, which
-// wears, at most kPacedBytesPerSecond; one that refuses is left alone for a while in any case. A core of values. Thread: one owner.
+// paced (checkpoint.local -1), writing takes at most 1 / kPacedShare of the time, and the disk,
+// which wears, at most kPacedBytesPerSecond; one that refuses is left alone for a while in any
+// case. A core of values. Thread: one owner.
 #ifndef ISTHMUS_WORKER_CHECKPOINT_LOCAL_PACE_H_
 #define ISTHMUS_WORKER_CHECKPOINT_LOCAL_PACE_H_
 
