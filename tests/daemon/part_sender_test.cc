@@ -68,7 +68,8 @@ class PartSenderTest : public testing::Test {
   FakeCoordinator coordinator_;
 };
 
-// Of a checkpoint it keeps its own part and a copy of another daemon's: each is asked for by itself.
+// Of a checkpoint it keeps its own part and a copy of another daemon's: each is asked for by
+// itself.
 TEST_F(PartSenderTest, PutsTheStageThatIsAskedFor) {
   Keep(20);
   Keep(20, true, 0);
