@@ -218,7 +218,8 @@ class App {
           return RunStop(a_.client, a_.stop, console_);
         });
     JobArgument(stop, &a_.stop.job);
-    stop->add_flag("--now", a_.stop.now, "at once, without a checkpoint");
+    stop->add_flag("--now", a_.stop.now,
+                   "at once, without a checkpoint; what its daemons kept may come later");
     stop->add_flag("--no-wait", a_.stop.no_wait, "return as soon as the coordinator knows");
     Real(stop->add_option("--timeout", a_.stop.timeout_s, "seconds to wait for the end"), 0, 86400)
         ->capture_default_str();

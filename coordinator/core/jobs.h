@@ -207,7 +207,7 @@ std::string CheckpointWords(const Job& job);
 // "a, b and c"; of many the first ones.
 std::string NamesOf(const std::vector<std::string>& names);
 
-// "daemon NAME is lost (its connection ended 3 s after); "; `apart` from what `when` names, to which
+// "daemon NAME is lost (its connection ended 3 s after); "; `apart` from what `when` names, where
 // the sentence goes on.
 std::string LostWords(const std::string& name, absl::Duration apart, absl::string_view when);
 
@@ -319,7 +319,7 @@ class JobTable {
   bool MayMove(const Job& job, absl::Time now) const;
   // What its links were seen to do, in words.
   static std::string NewsWords(const Job& job);
-  // Its plan was looked at: `words` say what was decided and why. `moves`: it ends its generation in
+  // Its plan was looked at: `words` say what was decided, why. `moves`: it ends its generation in
   // good order and goes on with a new plan.
   Commands Followed(const std::string& id, const std::string& words, bool moves, absl::Time now);
 
@@ -406,7 +406,7 @@ class JobTable {
   void EndMove(Job* job, absl::Time now) const;
   void SetEnd(Job* job, JobState state, const std::string& because, absl::Time now,
               const FailureCause& cause = {});
-  // The user stops one whose generation has ended. What its daemons told of their disks stays known.
+  // The user stops one whose generation has ended. What daemons told of their disks stays known.
   void StopEnded(Job* job, const std::string& because, const FailureCause& cause, absl::Time now);
   void Reword(Job* job);
   void CameLate(Job* job, absl::Time now);

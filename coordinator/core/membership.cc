@@ -126,8 +126,9 @@ RegisterDecision Membership::Register(const isthmus::Register& request, uint64_t
       RegisterDecision there = InTheWay(
           old,
           absl::StrCat("identity ", node.id(), " belongs to ", Describe(old.node),
-                       ", which is connected and alive. Was its state directory copied? Give this "
-                       "daemon an empty --state-dir"),
+                       ", which is connected and alive. Was its state directory copied, or its "
+                       "certificate? Give this daemon an empty --state-dir, or with --tls-dir a "
+                       "certificate of its own name"),
           first_asked, now);
       if (there.kind != RegisterDecision::kAccepted) return there;
     }

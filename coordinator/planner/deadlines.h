@@ -35,7 +35,7 @@ struct PlannedDeadlines {
   std::vector<std::string> warnings;
 };
 
-// What the parts of one checkpoint of `plan` take to the coordinator (`up`) or back, at the measured
+// What parts of one checkpoint of `plan` take to the coordinator (`up`) or back, at the measured
 // rates.
 double CheckpointSeconds(const Plan& plan, const CoordinatorPaths& paths, bool up);
 

@@ -8,6 +8,7 @@
 #include "coordinator/core/format.h"
 #include "coordinator/planner/planner.h"
 #include "proto/codec/codec_text.h"
+#include "proto/plan/local_checkpoints.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -52,6 +53,13 @@ std::string Changes(const Plan& was, const Plan& is) {
                       more > 0 ? absl::StrCat(" and ", more, " more") : "");
 }
 
+// What the codecs of the new plan cost beside their price, in words.
+std::string LosesLocal(const Plan& was, const Plan& is) {
+  return LocalEvery(was) > 0 && LocalEvery(is) == 0
+             ? absl::StrCat("; without local checkpoints from then on, for ", WhyNoLocal(is))
+             : "";
+}
+
 // Its checkpoint is stored, its sessions start; where layers move, they are fetched.
 double MoveSeconds(const FollowInput& in, const Plan& next) {
   if (in.move_s > 0 && SamePlaces(in.planner.previous, next)) return in.move_s;
@@ -87,7 +95,8 @@ FollowDecision DecideFollow(const FollowInput& in) {
   const bool moves = gain_s > kMovePays * price_s;
   return {moves, moves ? absl::StrCat("a new plan is taken: a step costs ", FormatShare(share),
                                       " of what it does, which gains ", gain, ", and ", costs, " (",
-                                      Changes(in.planner.previous, planned->plan), ")")
+                                      Changes(in.planner.previous, planned->plan),
+                                      LosesLocal(in.planner.previous, planned->plan), ")")
                        : absl::StrCat("today's plan stays: a new one would gain ", gain, ", and ",
                                       costs, " (it has to gain ", kMovePays, " times as much)")};
 }

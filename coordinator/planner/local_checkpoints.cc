@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/core/format.h"
 #include "proto/model/model_cost.h"
+#include "proto/plan/agreements.h"
 #include "proto/plan/groups.h"
 #include "proto/plan/local_checkpoints.h"
 
@@ -83,6 +84,11 @@ LocalCheckpointWords PlanLocalCheckpoints(const LinkIndex& links, Plan* plan) {
           "no buddy keeps a copy of anything: there are no local checkpoints, for ", why));
     return words;
   }
+  if (const int64_t steps = plan->job().recipe().steps(); LocalEvery(*plan) > steps) {
+    words.explanation.push_back(absl::StrCat("local checkpoints: none, for the job has ", steps,
+                                             " steps (checkpoint.local ", LocalEvery(*plan), ")"));
+    return words;
+  }
   double most = 0;
   for (int r = 0; r < plan->ranks_size(); ++r) {
     if (PutsParts(*plan, r)) most = std::max(most, PartBytes(*plan, plan->ranks(r)));
@@ -94,10 +100,11 @@ LocalCheckpointWords PlanLocalCheckpoints(const LinkIndex& links, Plan* plan) {
           : absl::StrCat("after every ", every == 1 ? "step" : absl::StrCat(every, " steps"));
   double a_second = most / std::max(1e-3, plan->predicted_step_s() * static_cast<double>(every));
   if (PacesLocal(*plan)) a_second = std::min(a_second, kPacedBytesPerSecond);
-  words.explanation.push_back(
-      absl::StrCat("local checkpoints: ", when, ", each at most ", FormatBytes(most),
-                   " on a daemon's own disk, at most ", FormatBytes(a_second * 86400),
-                   " a day: one that is killed and comes back costs the steps since the last one"));
+  words.explanation.push_back(absl::StrCat(
+      "local checkpoints: ", when, MakesLocalSteps(*plan) ? ", where replicas agree" : "",
+      ", each at most ", FormatBytes(most), " on a daemon's own disk, at most ",
+      FormatBytes(a_second * 86400),
+      " a day: one that is killed and comes back costs the steps since the last one"));
   if (plan->job().checkpoint().buddies() > 0) PlanBuddies(links, plan, &words);
   return words;
 }

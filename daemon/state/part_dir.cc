@@ -274,7 +274,8 @@ absl::Status PartDir::MakeRoom(const PutCheckpointHeader& header, const std::str
     add(going.dispensable[needed]);
   if (bytes > left)
     return absl::ResourceExhaustedError(
-        absl::StrCat("there is room for ", std::max<int64_t>(0, left), " of ", bytes, " bytes"));
+        absl::StrCat("there is room for ", std::max<int64_t>(0, left), " of ", bytes,
+                     " bytes, beside what stays free on that disk"));
   for (const std::string& path : going.old) RemoveAll(path);
   for (size_t i = 0; i < needed; ++i) RemoveAll(going.dispensable[i]);
   return absl::OkStatus();

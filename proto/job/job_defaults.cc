@@ -362,9 +362,20 @@ absl::Status ValidateName(const std::string& name) {
 
 }  // namespace
 
-void FillDefaults(JobSpec* job) {
 #define DEFAULT(message, field, value) \
   if (!(message)->has_##field()) (message)->set_##field(value)
+
+static void FillRecoveryDefaults(CheckpointSpec* checkpoint, RecoverySpec* recovery) {
+  DEFAULT(checkpoint, every, 100);
+  DEFAULT(checkpoint, keep, 3);
+  DEFAULT(checkpoint, local, kPacedLocal);
+  DEFAULT(checkpoint, buddies, 0);
+  DEFAULT(recovery, automatic, true);
+  DEFAULT(recovery, attempts, 5);
+  DEFAULT(recovery, follow, true);
+}
+
+void FillDefaults(JobSpec* job) {
   DEFAULT(job, seed, 1);
   DataSpec* d = job->mutable_data();
   DEFAULT(d, validation_share, 0.05);
@@ -422,17 +433,10 @@ void FillDefaults(JobSpec* job) {
   DEFAULT(c, buffer_memory_bytes, kGiB);
   DEFAULT(c, buffer_disk_bytes, 8 * kGiB);
   DEFAULT(c, check_buffers, false);
-  CheckpointSpec* k = job->mutable_checkpoint();
-  DEFAULT(k, every, 100);
-  DEFAULT(k, keep, 3);
-  DEFAULT(k, local, kPacedLocal);
-  DEFAULT(k, buddies, 0);
-  RecoverySpec* v = job->mutable_recovery();
-  DEFAULT(v, automatic, true);
-  DEFAULT(v, attempts, 5);
-  DEFAULT(v, follow, true);
-#undef DEFAULT
+  FillRecoveryDefaults(job->mutable_checkpoint(), job->mutable_recovery());
 }
+
+#undef DEFAULT
 
 double NormEpsilon(const ModelSpec& model) {
   return model.has_norm_epsilon() ? model.norm_epsilon() : kNormEpsilon;

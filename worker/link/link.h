@@ -27,7 +27,7 @@ struct Frame {
   FrameHeader header;
   std::string payload;
   std::chrono::steady_clock::time_point begun{};  // by Receive: when its first byte came
-  // By Receive, of a frame of several chunks that it waited for: the bytes after the first chunk and
+  // By Receive, of a frame of several chunks that it waited for: bytes after the first chunk and
   // how long they took to come. What lay here already when it was asked for shows no rate: 0.
   int64_t train_bytes = 0;
   std::chrono::nanoseconds train_time{};

@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/codec/codec_text.h"
+#include "proto/job/job_limits.h"
 #include "tests/coordinator/planner/topology.h"
 
 namespace isthmus::coordinator {
@@ -67,6 +68,18 @@ TEST_F(FollowTest, ADropIsFollowedByOtherCodecs) {
   const Plan next = PlanNow();
   EXPECT_NE(Forward(next), Forward(input_.planner.previous));
   EXPECT_EQ(next.ranks(0).node_id(), input_.planner.previous.ranks(0).node_id());
+}
+
+TEST_F(FollowTest, AMoveThatEndsLocalCheckpointsSaysSo) {
+  input_.planner.job.mutable_checkpoint()->set_local(kPacedLocal);
+  RunAt(1000, 50);
+  input_.planner.job.mutable_compression()->set_forward("predict(quant(4, token))");
+  Link(5);
+  input_.step_s = 60;
+  const FollowDecision decision = DecideFollow(input_);
+  EXPECT_TRUE(decision.moves) << decision.words;
+  EXPECT_THAT(decision.words, HasSubstr("; without local checkpoints from then on, for what the "
+                                        "codecs of the boundaries remember"));
 }
 
 TEST_F(FollowTest, WhatComesBackIsFollowedAsWell) {

@@ -55,6 +55,9 @@ TEST_F(LocalCheckpointsTest, APlanSaysHowOftenAndHowLarge) {
                                                         "at most ")));
   in_.job.mutable_checkpoint()->set_local(7);
   EXPECT_THAT(Words(Planned().plan), Contains(HasSubstr("after every 7 steps")));
+  in_.job.mutable_checkpoint()->set_local(1000000);
+  EXPECT_THAT(Words(Planned().plan),
+              Contains(HasSubstr("local checkpoints: none, for the job has ")));
   in_.job.mutable_checkpoint()->set_local(kPacedLocal);
   EXPECT_THAT(Words(Planned().plan),
               Contains(HasSubstr("as often as writing takes at most a 25th of "

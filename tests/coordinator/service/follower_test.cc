@@ -1,4 +1,6 @@
 // A running job whose link gets slow, over loopback with fake daemons: it takes a new plan.
+#include "coordinator/service/follower.h"
+
 #include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
