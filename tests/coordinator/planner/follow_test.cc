@@ -73,7 +73,6 @@ TEST_F(FollowTest, ADropIsFollowedByOtherCodecs) {
 TEST_F(FollowTest, AMoveThatEndsLocalCheckpointsSaysSo) {
   input_.planner.job.mutable_checkpoint()->set_local(kPacedLocal);
   RunAt(1000, 50);
-  input_.planner.job.mutable_compression()->set_forward("predict(quant(4, token))");
   Link(5);
   input_.step_s = 60;
   const FollowDecision decision = DecideFollow(input_);
