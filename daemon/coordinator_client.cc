@@ -182,8 +182,11 @@ absl::Status CoordinatorClient::Converse(const std::shared_ptr<grpc::Channel>& c
     Refuse(ended.message());
   if (!refused_.ok()) return refused_;
   if (!status.ok()) return ended.ok() || absl::IsCancelled(ended) ? status : ended;
-  return absl::UnavailableError(
-      absl::StrCat("the connection ended", ended.message().empty() ? "" : ": ", ended.message()));
+  return absl::UnavailableError(absl::IsCancelled(ended)  // gRPC has no words of its own for it
+                                    ? std::string("the connection ended")
+                                    : absl::StrCat("the connection ended",
+                                                   ended.message().empty() ? "" : ": ",
+                                                   ended.message()));
 }
 
 absl::Status CoordinatorClient::Handshake(Stream* stream, absl::Duration* heartbeat) {

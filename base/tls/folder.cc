@@ -71,7 +71,7 @@ absl::StatusOr<Folder> ReadFolder(const std::string& path, const std::vector<Rol
   const Role mine = folder.certificate.who.role;
   if (std::find(roles.begin(), roles.end(), mine) != roles.end()) return folder;
   return absl::InvalidArgumentError(absl::StrCat(
-      path, ": is the certificate of ", Words(folder.certificate.who),
+      path, ": it is the certificate of ", Words(folder.certificate.who),
       "; this program needs one of role ",
       absl::StrJoin(roles, " or ",
                     [](std::string* out, Role role) { absl::StrAppend(out, RoleName(role)); }),

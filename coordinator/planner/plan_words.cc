@@ -283,7 +283,7 @@ class Words {
                         layout_.reduce_s / 2 > kTiedMustPay * layout_.sync_s;
     const bool zstd = layout_.tied.zstd();
     Warn(absl::StrCat("sync takes ", FormatSeconds(layout_.sync_s), " a step",
-                      zstd ? ", zstd may take less" : "", ", more than the compute (",
+                      zstd ? " (zstd may take less)" : "", ", more than the compute (",
                       FormatSeconds(compute_s), "): use a larger recipe.global_batch",
                       halves ? ", compression.tied bf16," : "", " or fewer stages"));
   }
