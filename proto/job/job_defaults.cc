@@ -331,9 +331,8 @@ void ValidateCompression(const CompressionSpec& c, int hidden, int stages, Error
     errors->Add(CheckRange("compression.gradient_stages", c.gradient_stages(), 0, 256));
   if (evaluation_ok) CheckNoAutoencoder("compression.evaluation", c.evaluation(), errors);
   if (evaluation_ok) CheckNoKept("compression.evaluation", c.evaluation(), errors);
-  if (evaluation_ok && IsStateful(ParseCodec(c.evaluation()).value())) {
+  if (evaluation_ok && IsStateful(ParseCodec(c.evaluation()).value()))
     errors->Add(Bad("compression.evaluation", c.evaluation(), "a codec without state"));
-  }
   std::map<int, int> named;  // boundary -> entry
   for (int i = 0; i < c.boundaries_size(); ++i) {
     const BoundaryCodec& b = c.boundaries(i);
@@ -364,7 +363,6 @@ absl::Status ValidateName(const std::string& name) {
 
 #define DEFAULT(message, field, value) \
   if (!(message)->has_##field()) (message)->set_##field(value)
-
 static void FillRecoveryDefaults(CheckpointSpec* checkpoint, RecoverySpec* recovery) {
   DEFAULT(checkpoint, every, 100);
   DEFAULT(checkpoint, keep, 3);
@@ -435,7 +433,6 @@ void FillDefaults(JobSpec* job) {
   DEFAULT(c, check_buffers, false);
   FillRecoveryDefaults(job->mutable_checkpoint(), job->mutable_recovery());
 }
-
 #undef DEFAULT
 
 double NormEpsilon(const ModelSpec& model) {
