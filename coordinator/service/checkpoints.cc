@@ -66,7 +66,9 @@ absl::Status Checkpoints::CheckPart(const std::string& node_id,
                                     const PutCheckpointHeader& header) const {
   RETURN_IF_ERROR(CheckPlanned(node_id, header.job_id()));
   MutexLock lock(&cores_->mutex);
-  const Plan& plan = cores_->jobs.Find(header.job_id())->plan;
+  const Job* job = cores_->jobs.Find(header.job_id());
+  if (job == nullptr) return NoJob(header.job_id());  // removed meanwhile
+  const Plan& plan = job->plan;
   const auto is = [&](int rank) {
     return rank >= 0 && rank < plan.ranks_size() && plan.ranks(rank).node_id() == node_id;
   };
