@@ -23,13 +23,16 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "e2e"))
 import harness  # noqa: E402
 
-SHAPES = {"124m": dict(layers=12, hidden=768, heads=12, context=1024, vocabulary=50304), "small": dict(layers=4, hidden=64, heads=4, context=64, vocabulary=1000)}
-MICRO = 8
+SHAPES = {"124m": dict(layers=12, hidden=768, heads=12, context=1024, vocabulary=50304), "xl": dict(layers=48, hidden=1600, heads=25, context=1024, vocabulary=50304),
+          "small": dict(layers=4, hidden=64, heads=4, context=64, vocabulary=1000)}
+MICROS = {"124m": 8, "xl": 4, "small": 8}
 DELTA = ("delta(quant(4))", "quant(6)")
 ROWS = {  # name: (forward, backward, tied codec, changes)
     "none": ("none", "none", "none", {}),
     "bf16": ("bf16", "bf16", "bf16", {}),
     "delta": (*DELTA, "bf16", {}),
+    "quant8": ("quant(8)", "quant(8)", "quant(8)", {}),
+    "auto": ("auto", "auto", "auto", {}),
     "untied": (*DELTA, "bf16", {"model__tied": False}),
     "overlap": (*DELTA, "bf16", {"strategy__schedule": "overlap"}),
 }
@@ -45,6 +48,11 @@ def write_tokens(path, samples, shape):
         tokens.tofile(f)
 
 
+def codec_words(codec):
+    inner = codec_words(codec["inner"]) if codec.get("inner") else str(codec["bits"] or "")
+    return codec["kind"] + (f"({inner})" if inner else "")
+
+
 def default_devices():
     try:
         cards = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, text=True, check=True).stdout.count("GPU ")
@@ -55,10 +63,11 @@ def default_devices():
 
 class Bench:
     def __init__(self, args):
-        self.shape, self.devices = SHAPES[args.shape], args.devices
+        self.shape, self.micro, self.devices, self.steps = SHAPES[args.shape], MICROS[args.shape], args.devices, args.steps
+        self.trace = args.trace
         self.cluster = harness.Cluster()
         for samples in args.samples:  # two steps a pass, and one micro-batch for validation
-            write_tokens(os.path.join(self.cluster.data, f"tokens{samples}.bin"), 2 * samples + MICRO, self.shape)
+            write_tokens(os.path.join(self.cluster.data, f"tokens{samples}.bin"), 2 * samples + self.micro, self.shape)
         self.cluster.start_coordinator()
         self.alone = {}  # samples: tokens/s of one daemon
 
@@ -80,15 +89,17 @@ class Bench:
 
     def run(self, name, samples, stages):
         forward, backward, tied, changes = ROWS[name]
-        steps = 24 if samples <= 128 else 8
+        steps = self.steps or (24 if samples <= 128 else 8)
         job = f"{name}-{samples}-{stages}"
-        path = self.cluster.job(job, data={"path": f"tokens{samples}.bin", "validation_share": (MICRO + 0.5) / (2 * samples + MICRO)}, **{
-            **{f"model__{key}": value for key, value in self.shape.items()}, "recipe__steps": steps, "recipe__global_batch": samples, "recipe__micro_batch": MICRO,
-            "recipe__learning_rate": 3e-4, "recipe__eval_samples": MICRO, "recipe__precision": "bf16", "strategy__stages": stages,
+        path = self.cluster.job(job, data={"path": f"tokens{samples}.bin", "validation_share": (self.micro + 0.5) / (2 * samples + self.micro)}, **{
+            **{f"model__{key}": value for key, value in self.shape.items()}, "recipe__steps": steps, "recipe__global_batch": samples, "recipe__micro_batch": self.micro,
+            "recipe__learning_rate": 3e-4, "recipe__eval_samples": self.micro, "recipe__precision": "bf16", "strategy__stages": stages,
             "strategy__nodes": [f"d{i}" for i in range(stages)], "compression__forward": forward, "compression__backward": backward,
             "compression__tied": tied, "compression__buffer_memory_bytes": 8 << 30, "checkpoint__every": 0, "checkpoint__keep": 1, **changes})
         plan = self.plan(path)
         self.cluster.submit(path)
+        if self.trace is not None:
+            self.cluster.cli("trace", job, "--output", os.path.join(self.trace, f"{job}.json"), "--force")
         status = self.cluster.wait_state({"finished", "failed", "paused", "stopped"}, job, 600)
         if status["state"] != "finished":
             raise AssertionError(f"{job}: {status}\n{self.cluster.logs()}")
@@ -102,6 +113,10 @@ class Bench:
 
     def print_row(self, name, samples, stages, plan, records):
         forward, backward, tied, changes = ROWS[name]
+        if stages > 1:  # what auto took
+            link = plan["links"][0]
+            forward, backward = codec_words(link["forward"]), codec_words(link["backward"])
+            tied = next((codec_words(g["contribution"]) for g in plan["groups"] if g["id"] == "tied"), tied)
         tokens = samples * self.shape["context"]
         rate = tokens / statistics.median(r["step_s"] for r in records)
         if stages == 1:
@@ -122,6 +137,8 @@ def main():
     parser.add_argument("--samples", type=lambda text: [int(n) for n in text.split(",")], default=[64, 512], help="a step")
     parser.add_argument("--rows", type=lambda text: text.split(","), default=list(ROWS), help=", ".join(ROWS))
     parser.add_argument("--shape", choices=SHAPES, default="124m")
+    parser.add_argument("--steps", type=int, help="of each job [24, or 8 of more than 128 samples]")
+    parser.add_argument("--trace", metavar="FOLDER", help="writes a trace of one early step of each job there (isthmus trace)")
     args = parser.parse_args()
     args.devices = args.devices or default_devices()
     if len(args.devices) != 2 or set(args.rows) - set(ROWS):

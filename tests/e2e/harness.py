@@ -69,11 +69,11 @@ class Cluster:
         os.mkdir(self.data)
         with open(os.path.join(self.data, "text.txt"), "wb") as f:
             f.write(text if text is not None else small_text())
-        self.programs, self.daemons = [], {}
+        self.programs, self.daemons, self.coordinator_bin = [], {}, BIN
         self.coordinator, self.address, self.http = None, None, None
 
     def start_coordinator(self, address="127.0.0.1:0", *flags):
-        p = Program("coordinator", [f"{BIN}/isthmus-coordinator", "--listen", address, "--http", "127.0.0.1:0",
+        p = Program("coordinator", [f"{self.coordinator_bin}/isthmus-coordinator", "--listen", address, "--http", "127.0.0.1:0",
                                     "--state-dir", os.path.join(self.dir, "coordinator"), *flags],
                     os.path.join(self.dir, "coordinator.log"))
         self.programs.append(p)

@@ -8,13 +8,14 @@ from harness import BIN, Cluster, Program
 
 
 class WanCluster(Cluster):
-    """Nodes n0, n1, ... of the WAN emulator: the coordinator on n0, a daemon on each of the others."""
+    """Nodes n0, n1, ... of the WAN emulator: the coordinator on n0, a daemon on each of the others.
+    `daemon_args`: more flags of each daemon; without, it computes with one thread."""
 
-    def __init__(self, nodes, rate="50Mbit", delay="2ms", loss="0%", control=""):
+    def __init__(self, nodes, rate="50Mbit", delay="2ms", loss="0%", control="", mtu=1500, daemon_args=None):
         super().__init__()
         self.run_dir = tempfile.mkdtemp(prefix="isthmus-wan-", dir=self.dir)
         wan = Program("wan", [f"{BIN}/isthmus-wan", "--nodes", str(nodes), "--rate", rate, "--delay", delay, "--loss", loss,
-                              "--run-dir", self.run_dir], os.path.join(self.dir, "wan.log"))
+                              "--mtu", str(mtu), "--run-dir", self.run_dir], os.path.join(self.dir, "wan.log"))
         self.programs.append(wan)
         wan.wait_for("ready", 30)
         with open(os.path.join(self.run_dir, "wan.json")) as f:
@@ -27,7 +28,7 @@ class WanCluster(Cluster):
                       os.path.join(self.dir, "coordinator"))
         for i in range(1, nodes):
             self.start_on(f"n{i}", f"d{i}", "isthmusd", "--insecure", "--coordinator", self.address, "--listen", "0.0.0.0:7071", "--http", "",
-                          "--name", f"d{i}", "--state-dir", os.path.join(self.dir, f"d{i}"), "--data-dir", self.data, "--threads", "1")
+                          "--name", f"d{i}", "--state-dir", os.path.join(self.dir, f"d{i}"), "--data-dir", self.data, *(daemon_args[i - 1] if daemon_args else ["--threads", "1"]))
 
     def start_on(self, node, name, program, *argv):
         p = Program(name, [f"{BIN}/isthmus-wan", "exec", "--run-dir", self.run_dir, node, "--", f"{BIN}/{program}", *argv],
