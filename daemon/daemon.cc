@@ -99,6 +99,7 @@ absl::Status Daemon::Listen() {
   runner_options.make_session = options_.make_session;
   runner_options.make_stage = options_.make_stage;
   runner_options.make_lane = options_.make_lane;
+  runner_options.release_memory = options_.release_memory;
   runner_options.open_corpus = options_.open_corpus;
   runner_options.list_data = [this] {
     MutexLock lock(&data_mutex_);

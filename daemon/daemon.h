@@ -58,6 +58,7 @@ struct DaemonOptions {
   decltype(SessionRunnerOptions::make_session) make_session;
   worker::StageFactory make_stage;
   worker::LaneFactory make_lane;
+  decltype(SessionRunnerOptions::release_memory) release_memory;
   decltype(SessionRunnerOptions::open_corpus) open_corpus;
 };
 

@@ -27,6 +27,7 @@
 #include "daemon/resources.h"
 #include "worker/data/corpus.h"
 #include "worker/engine/device_lane.h"
+#include "worker/engine/device_memory.h"
 #include "worker/engine/gpt2_stage.h"
 #include "worker/engine/gpus.h"
 #include "worker/engine/reference_block.h"
@@ -244,6 +245,7 @@ int Main(int argc, char** argv) {
     return engine::MakeGpt2Stage(plan, rank, engine);
   };
   options.make_lane = [engine] { return engine::MakeDeviceLane(engine); };
+  options.release_memory = engine::ReleaseDeviceMemory;
   options.open_corpus = worker::OpenCorpus;
   options.measure_compute =
       [engine](const std::function<bool()>& cancelled) -> absl::StatusOr<ComputeTimes> {

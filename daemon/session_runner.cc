@@ -275,7 +275,8 @@ void SessionRunner::Loop() {
       if (current_->session != nullptr) progress_base_ += current_->session->progress();
       finished = std::move(current_);
     }
-    // Destroyed here, outside the lock: links, channels, gigabytes of weights.
+    finished.reset();  // outside the lock: links, channels, gigabytes of weights
+    if (options_.release_memory) options_.release_memory();
   }
 }
 

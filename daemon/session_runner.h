@@ -49,6 +49,7 @@ struct SessionRunnerOptions {
       make_session;
   worker::StageFactory make_stage;
   worker::LaneFactory make_lane;
+  std::function<void()> release_memory;  // after each session: of a GPU, what is not in use
   std::function<absl::StatusOr<std::unique_ptr<worker::Corpus>>(const std::string& data_dir,
                                                                 const JobSpec& job)>
       open_corpus;

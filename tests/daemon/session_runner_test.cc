@@ -80,6 +80,7 @@ class SessionRunnerTest : public testing::Test {
       return MakeFakeSession(std::move(session));
     };
     options.open_corpus = OpenFakeCorpus;
+    options.release_memory = [this] { ++released_; };
     runner_ = std::make_unique<SessionRunner>(std::move(options));
   }
   ~SessionRunnerTest() override {
@@ -109,12 +110,23 @@ class SessionRunnerTest : public testing::Test {
 
   std::string path_;
   std::atomic<bool> with_buddy_{false};  // of the last session
+  std::atomic<int> released_{0};         // times
   Watchdog watchdog_;
   Health health_;
   DialBoard board_;
   Observer observer_;
   std::unique_ptr<SessionRunner> runner_;
 };
+
+TEST_F(SessionRunnerTest, MemoryOfTheDeviceIsGivenBackAfterEachSession) {
+  for (uint64_t generation = 1; generation <= 2; ++generation) {
+    runner_->Start(MakePlan(generation));
+    observer_.WaitFor(SessionEvent::RUNNING, generation);
+    EXPECT_EQ(released_, static_cast<int>(generation) - 1);
+    Stop(false);
+    while (released_ < static_cast<int>(generation)) std::this_thread::yield();
+  }
+}
 
 TEST_F(SessionRunnerTest, KeepsCopiesForTheGenerationThatItRunsFromWhomeverHasTheStage) {
   PutCheckpointHeader header;

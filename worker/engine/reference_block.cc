@@ -15,6 +15,7 @@
 #include "proto/job/job_defaults.h"
 #include "proto/model/model_cost.h"
 #include "worker/engine/blocks.h"
+#include "worker/engine/device_memory.h"
 #include "worker/engine/gpt2_parameters.h"
 #include "worker/engine/runtime.h"
 
@@ -124,7 +125,10 @@ absl::StatusOr<ReferenceBlock> MeasureReferenceBlock(const EngineOptions& option
     ASSIGN_OR_RETURN(const c10::Device device, ParseDevice(options.device));
     SetThreads(options.threads);
     if (!device.is_cpu()) UseArithmetic(Precision::kBf16, /*deterministic=*/false);
-    return Measure(device, !device.is_cpu() || options.as_on_gpu, box, cancelled);
+    absl::StatusOr<ReferenceBlock> block =
+        Measure(device, !device.is_cpu() || options.as_on_gpu, box, cancelled);
+    if (!device.is_cpu()) ReleaseDeviceMemory();
+    return block;
   });
 }
 
