@@ -36,6 +36,9 @@ ROWS = {  # name: (forward, backward, schedule)
     "predict24": (PREDICT[0].replace("4", "2"), PREDICT[1], "1f1b"),
     "quant44-overlap": (*QUANT, "overlap"),
     "predict44-overlap": (*PREDICT, "overlap"),
+    "predict44z": (*(f"{codec} | zstd" for codec in PREDICT), "1f1b"),
+    "quant44z-overlap": (*(f"{codec} | zstd" for codec in QUANT), "overlap"),
+    "predict44z-overlap": (*(f"{codec} | zstd" for codec in PREDICT), "overlap"),
 }
 
 
