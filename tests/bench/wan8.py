@@ -63,7 +63,7 @@ class Bench:
             "recipe": {"steps": self.args.steps, "global_batch": self.samples, "micro_batch": self.micro, "learning_rate": 3e-4, "eval_samples": self.micro},
             "strategy": {"stages": STAGES, "layers_per_stage": [1] * STAGES, "nodes": [f"d{i + 1}" for i in range(STAGES)], "schedule": schedule},
             "compression": {"forward": forward, "backward": backward}, "checkpoint__every": 0, "checkpoint__keep": 1,
-            **({"recipe__precision": "bf16"} if "cuda" in self.args.devices[0] else {})})
+            **({"recipe__precision": "bf16"} if "cuda" in self.args.devices[0] else {}), **({"recipe__recompute": True} if self.args.recompute else {})})
         self.cluster.submit(path)
         status = self.cluster.wait_state({"finished", "failed", "paused", "stopped"}, name, 1200)
         if status["state"] != "finished":
@@ -100,6 +100,7 @@ def main():
     parser.add_argument("--delay", default="50ms", help="each way")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--micro", type=int, help="samples of a micro-batch")
+    parser.add_argument("--recompute", action="store_true", help="recipe.recompute: for eight stages on a card or two, whose memory passes under way fill")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     if set(args.rows) - set(ROWS) or args.steps < 2:
