@@ -26,11 +26,12 @@ int Connect(int port) {
   return fd;
 }
 
-std::string Ask(int port, const std::string& request) {
+std::string Ask(int port, const std::string& request, int patience_seconds = 30) {
   const int fd = Connect(port);
-  const timeval patience{30, 0};
+  const timeval patience{patience_seconds, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
+  // A server that has read enough closes, and the rest is not taken.
+  EXPECT_GT(send(fd, request.data(), request.size(), MSG_NOSIGNAL), 0);
   std::string reply;
   char buffer[4096];
   ssize_t got = 0;
@@ -82,9 +83,66 @@ TEST(HttpServer, ClientsThatSayNothingDoNotKeepOthersOut) {
   const auto server = MakeServer();
   std::vector<int> silent;
   for (int i = 0; i < 60; ++i) silent.push_back(Connect(server->port()));
-  // Each of them may hold a thread for a second; Ask gives up after 30.
   EXPECT_NE(Ask(server->port(), "GET /metrics HTTP/1.0\r\n\r\n").find("x 1\n"), std::string::npos);
   for (int fd : silent) close(fd);
+}
+
+// 28 seconds while each of them held one of the 16 threads for a second of its own.
+TEST(HttpServer, ClientsThatSayHalfARequestDoNotKeepOthersOut) {
+  const auto server = MakeServer();
+  std::vector<int> slow;
+  for (int i = 0; i < 450; ++i) {
+    slow.push_back(Connect(server->port()));
+    EXPECT_EQ(send(slow.back(), "GET /met", 8, MSG_NOSIGNAL), 8);
+  }
+  const int patience_seconds = 15;
+  EXPECT_NE(Ask(server->port(), "GET /metrics HTTP/1.0\r\n\r\n", patience_seconds).find("x 1\n"),
+            std::string::npos);
+  for (int fd : slow) close(fd);
+}
+
+// Past what may wait, the one that has waited longest is closed: the newest are answered.
+TEST(HttpServer, AFloodClosesTheOldestThatWaits) {
+  const auto server = MakeServer();
+  std::vector<int> asking;
+  for (int i = 0; i < 440; ++i) {
+    asking.push_back(Connect(server->port()));
+    if (i < 40) continue;  // these hold every thread
+    const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
+    send(asking.back(), request.data(), request.size(), MSG_NOSIGNAL);
+  }
+  EXPECT_NE(Ask(server->port(), "GET /metrics HTTP/1.0\r\n\r\n").find("x 1\n"), std::string::npos);
+  for (int fd : asking) close(fd);
+}
+
+// The library takes header lines without end and keeps them all.
+TEST(HttpServer, HeadersWithoutEndAreRefused) {
+  const auto server = MakeServer();
+  constexpr size_t kMany = 32 << 20;
+  const int fd = Connect(server->port());
+  const std::string start = "GET /metrics HTTP/1.1\r\n";
+  EXPECT_EQ(send(fd, start.data(), start.size(), MSG_NOSIGNAL), static_cast<ssize_t>(start.size()));
+  const std::string line = absl::StrCat("X-Filler: ", std::string(1000, 'a'), "\r\n");
+  size_t taken = 0;
+  while (taken < kMany) {
+    const ssize_t sent = send(fd, line.data(), line.size(), MSG_NOSIGNAL);
+    if (sent <= 0) break;
+    taken += static_cast<size_t>(sent);
+  }
+  EXPECT_LT(taken, kMany) << "the server read all of it";
+  close(fd);
+  EXPECT_NE(Ask(server->port(), "GET /metrics HTTP/1.0\r\n\r\n").find(" 200 "), std::string::npos);
+}
+
+TEST(HttpServer, SixteenKibibytesOfHeadersAreTheMost) {
+  const auto server = MakeServer();
+  const auto with = [&](int lines) {
+    std::string request = "GET /metrics HTTP/1.0\r\n";
+    for (int i = 0; i < lines; ++i) request += "A: b\r\n";
+    return Ask(server->port(), request + "\r\n");
+  };
+  EXPECT_NE(with(2000).find(" 200 "), std::string::npos);
+  EXPECT_EQ(with(3000).find(" 200 "), std::string::npos);
 }
 
 TEST(HttpServer, ManyClientsAtOnce) {
