@@ -1,6 +1,9 @@
 # Helpers of the scripts in deploy/; sourced, never run. Sets ISTHMUS_ROOT, the top of the source tree.
 # shellcheck shell=bash disable=SC2034
 
+# A command that fails inside $(...) ends that too: without this, `set -e` does not hold in there.
+shopt -s inherit_errexit
+
 ISTHMUS_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 # Exit codes are those of the programs: 1 failure, 2 bad usage, 3 the machine lacks something.
@@ -53,7 +56,7 @@ torch_dir() {
 # torch_cmake_args DIR: what CMake needs to use that LibTorch.
 torch_cmake_args() {
   local dir
-  dir=$(torch_dir "$1")
+  dir=$(torch_dir "$1") || exit $?  # also where the caller's `if` or `||` switches `set -e` off
   if grep -q '_GLIBCXX_USE_CXX11_ABI=0' "$dir/TorchConfig.cmake"; then
     die $EXIT_MACHINE "$dir is built with the old C++ ABI and can't be linked with this system's gRPC; take the LibTorch archive named cxx11-abi"
   fi

@@ -99,6 +99,20 @@ class TorchTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("TorchConfig.cmake", done.stderr)
 
+    def test_wrong_folder_ends_every_script_before_it_configures(self):
+        self.assertEqual(lib("if torch_cmake_args /nonexistent; then echo went on; fi").returncode, 2)
+        with tempfile.TemporaryDirectory() as folder:  # with no CMakeLists.txt: whoever goes on ends soon
+            shutil.copytree(os.path.join(ROOT, "deploy"), os.path.join(folder, "deploy"))
+            for script, *options in (("build.sh",), ("package.sh",), ("test.sh", "--no-setup"), ("quickstart.sh", "--no-setup")):
+                if script == "package.sh" and not shutil.which("dpkg-shlibdeps"):
+                    continue
+                if script == "quickstart.sh" and (os.geteuid() != 0 or not os.path.exists("/dev/net/tun")):
+                    continue
+                done = run(os.path.join(folder, "deploy", script), *options, "--torch", "/nonexistent")
+                self.assertEqual(done.returncode, 2, f"{script}: {done.stdout}{done.stderr}")
+                self.assertIn("TorchConfig.cmake", done.stderr, script)
+                self.assertNotIn("configuring", done.stdout, script)
+
 
 class CudaTest(unittest.TestCase):
     def test_setup_says_what_it_would_fetch(self):
