@@ -77,6 +77,14 @@ class NamesTest(unittest.TestCase):
             self.assertTrue(used, path)
             self.assertEqual(used - set(names), set(), f"{path} names metrics that metrics.txt lacks")
 
+    def test_words_of_alerts_agree_with_the_defaults(self):
+        """Jobs go on and follow their links by themselves: what an alert tells to do by hand is for those that switch that off."""
+        alerts = dict(re.findall(r"- alert: (\w+)(.*?)(?=- alert: |\Z)", read("prometheus", "alerts.yml"), re.S))
+        self.assertIn("goes on by itself", alerts["IsthmusDaemonDown"])
+        self.assertIn("automatic: false", alerts["IsthmusDaemonDown"])
+        self.assertIn("by itself", alerts["IsthmusLinkRateDropped"])
+        self.assertIn("follow: false", alerts["IsthmusLinkRateDropped"])
+
     def test_every_alert_has_a_test(self):
         alerts = re.findall(r"- alert: (\w+)", read("prometheus", "alerts.yml"))
         cases = read("prometheus", "alerts_test.yml")
@@ -114,6 +122,11 @@ class GrafanaTest(unittest.TestCase):
                 for y in range(at["y"], at["y"] + at["h"]):
                     self.assertNotIn((x, y), cells, f"{panel['title']} lies on {cells.get((x, y))}")
                     cells[x, y] = panel["title"]
+
+    def test_interruptions_and_moves_of_a_job_are_shown(self):
+        shown = " ".join(t["expr"] for p in self.dashboard["panels"] for t in p["targets"])
+        for name in ("isthmus_job_recoveries", "isthmus_job_moves"):
+            self.assertIn(name, shown)
 
     def test_every_panel_asks_the_chosen_datasource(self):
         variables = {v["name"] for v in self.dashboard["templating"]["list"]}
