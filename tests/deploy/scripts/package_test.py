@@ -34,6 +34,10 @@ def run(*command, **options):
     return done.stdout
 
 
+def manifests():
+    return {path: (open(path).read(), os.stat(path).st_mtime_ns) for path in glob.glob(os.path.join(BUILD, "install_manifest*.txt"))}
+
+
 def missing_programs():
     return [p for p in PROGRAMS if not os.path.exists(os.path.join(BUILD, "bin", p))]
 
@@ -44,6 +48,19 @@ class PackageTest(unittest.TestCase):
         temporary = tempfile.TemporaryDirectory(prefix="isthmus-package-")
         self.addCleanup(temporary.cleanup)
         self.dir = temporary.name
+        before = manifests()
+        self.addCleanup(lambda: self.assertEqual(manifests(), before, "the build folder's lists of what was installed"))
+
+    def installer(self):
+        """A folder for `cmake --install` that installs what BUILD holds, but leaves its install_manifest.txt, by which a user uninstalls, as it is."""
+        folder = os.path.join(self.dir, "installer")
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(BUILD, "cmake_install.cmake")) as f:
+            script, count = re.subn(r'file\(WRITE "' + re.escape(BUILD) + "/", lambda _: f'file(WRITE "{folder}/', f.read())
+        self.assertGreater(count, 0, "cmake_install.cmake writes its manifest in another way")
+        with open(os.path.join(folder, "cmake_install.cmake"), "w") as f:
+            f.write(script)
+        return folder
 
     def check_programs(self, prefix):
         """Each runs from there and finds what lies beside it."""
@@ -57,7 +74,7 @@ class PackageTest(unittest.TestCase):
 
     def test_install_below_a_prefix(self):
         prefix = os.path.join(self.dir, "usr")
-        run("cmake", "--install", BUILD, "--prefix", prefix)
+        run("cmake", "--install", self.installer(), "--prefix", prefix)
         for names in PACKAGES.values():
             for name in names:
                 self.assertTrue(os.path.exists(os.path.join(prefix, name)), name)
@@ -72,7 +89,7 @@ class PackageTest(unittest.TestCase):
 
     def test_links_of_installed_pages(self):
         prefix = os.path.join(self.dir, "usr")
-        run("cmake", "--install", BUILD, "--prefix", prefix, "--component", "cli")
+        run("cmake", "--install", self.installer(), "--prefix", prefix, "--component", "cli")
         pages = glob.glob(prefix + "/share/doc/**/*.md", recursive=True)
         self.assertGreater(len(pages), 10)
         for page in pages:
@@ -106,7 +123,8 @@ class PackageTest(unittest.TestCase):
         self.check_programs(os.path.join(self.dir, "root", "usr"))
 
     def make_packages(self):
-        run("cpack", "-G", "DEB", "-B", os.path.join(self.dir, "packages"), cwd=BUILD, timeout=300)
+        run("cpack", "-G", "DEB", "-B", os.path.join(self.dir, "packages"), "-D", f"CPACK_INSTALL_CMAKE_PROJECTS={self.installer()};Isthmus;ALL;/",
+            cwd=BUILD, timeout=300)
         found = {os.path.basename(p).split("_")[0]: p for p in glob.glob(os.path.join(self.dir, "packages", "*.deb"))}
         self.assertEqual(sorted(found), sorted(PACKAGES))
         return found
