@@ -55,7 +55,10 @@ void JobTable::OnCheckpoint(const std::string& job_id, int64_t step, absl::Time 
   job->status.set_failed_checkpoints(0);
   job->checkpoint_trouble.clear();
   if (job->recovering && job->kept_step >= 0 && step >= job->kept_step) job->untold.clear();
-  if (step >= job->kept_step) job->kept_step = -1;
+  if (step >= job->kept_step) {
+    job->kept_step = -1;
+    job->kept_refused.clear();
+  }
   job->progressed = now;
   if (step >= EndOf(*job)) Revive(job, now);         // all was done while nobody was heard
   SetStep(job, std::max(job->status.step(), step));  // its records may be lost
@@ -83,12 +86,21 @@ std::vector<std::string> KeptBy(const Job& job) {
   return names;
 }
 
+bool StaysKept(const Job& job) {
+  return job.status.state() == JOB_STOPPED && job.stop_reason.empty() && !job.kept_wanted &&
+         LocalEvery(job.plan) > 0 && !CheckpointAfter(job.plan, job.kept_step - 1);
+}
+
 std::string KeptWords(const Job& job) {
-  return absl::StrCat("the parts of checkpoint ", job.kept_step, " lie on the disks of ",
-                      absl::StrJoin(job.kept_on, ", "),
-                      job.kept_waits.empty()
-                          ? " and are on their way here: a resume goes on from it once it is whole"
-                          : absl::StrCat("; they come here by themselves, but ", job.kept_waits));
+  const std::string lie = absl::StrCat("the parts of checkpoint ", job.kept_step,
+                                       " lie on the disks of ", absl::StrJoin(job.kept_on, ", "));
+  if (StaysKept(job)) return absl::StrCat(lie, ": a resume fetches them and goes on from it");
+  if (!job.kept_waits.empty())
+    return absl::StrCat(lie, "; they come here by themselves, but ", job.kept_waits);
+  if (!job.kept_refused.empty())
+    return absl::StrCat(lie, ", and this coordinator can't store them: ", job.kept_refused,
+                        ". Make room: they are asked for again every few seconds");
+  return absl::StrCat(lie, " and are on their way here: a resume goes on from it once it is whole");
 }
 
 // The daemon that is asked for the part of `rank` of job.kept_step; null, and `why` in words: it
@@ -137,15 +149,10 @@ std::vector<int64_t> JobTable::KeptSteps(const Job& job) const {
 void JobTable::LookAtKept(const std::string& id) {
   Job* job = Mutable(id);
   if (job == nullptr) return;
-  // What can be had now comes before what a daemon keeps that may never come back. Of one that was
-  // stopped at once, local checkpoints are of no use to anybody.
+  // What can be had now comes before what a daemon keeps that may never come back.
   const auto newest_of = [&](bool reachable) -> int64_t {
     const int64_t stored = std::max<int64_t>(0, job->status.checkpoint_step());
-    std::vector<int64_t> steps = kept_.Whole(job->plan, stored, reachable);
-    const bool at_once = job->status.state() == JOB_STOPPED && job->stop_reason.empty();
-    while (!steps.empty() && at_once && LocalEvery(job->plan) > 0 &&
-           !CheckpointAfter(job->plan, steps.back() - 1))
-      steps.pop_back();
+    const std::vector<int64_t> steps = kept_.Whole(job->plan, stored, reachable);
     return steps.empty() ? -1 : steps.back();
   };
   int64_t newest = -1;
@@ -159,7 +166,15 @@ void JobTable::LookAtKept(const std::string& id) {
   job->kept_step = newest;
   job->kept_asked.reset();
   job->kept_begun.reset();
+  job->kept_refused.clear();
   if (job->ended() || job->recovering) Reword(job);
+  Touch(job);
+}
+
+void JobTable::WantKept(const std::string& id) {
+  Job* job = Mutable(id);
+  if (job == nullptr || job->kept_wanted || job->kept_step < 0) return;
+  job->kept_wanted = true;
   Touch(job);
 }
 
@@ -196,8 +211,9 @@ Commands JobTable::TickKept(Job* job, const Membership& members, absl::Time now)
     const std::vector<std::string> before = std::exchange(job->untold, Untold(*job, members));
     if ((job->ended() || job->recovering) && before != job->untold) Reword(job);
   }
-  if (step < 0 || !waits.empty()) return {};
-  if (job->kept_asked.has_value() && now - *job->kept_asked < options_.ask_kept) return {};
+  if (step < 0 || !waits.empty() || StaysKept(*job)) return {};
+  const absl::Duration again = job->kept_refused.empty() ? options_.ask_kept : options_.ask_refused;
+  if (job->kept_asked.has_value() && now - *job->kept_asked < again) return {};
   job->kept_asked = now;
   if (!job->kept_begun.has_value()) job->kept_begun = now;
   Commands out;
@@ -222,7 +238,13 @@ Commands JobTable::TickKept(Job* job, const Membership& members, absl::Time now)
 bool JobTable::OnCheckpointFailed(const std::string& job_id, uint64_t generation, int64_t step,
                                   const PartTrouble& of_part, absl::Time now) {
   Job* job = Current(job_id, generation);
-  if (job == nullptr || !job->active() || step <= job->status.checkpoint_step()) return false;
+  if (job == nullptr || step <= job->status.checkpoint_step()) return false;
+  if (!job->active()) {  // a part that a daemon keeps came
+    const bool news = step == job->kept_step && job->kept_refused != of_part.why;
+    if (news) job->kept_refused = of_part.why;
+    if (news) Touch(job);
+    return news;
+  }
   JobStatus& s = job->status;
   const bool first = step > job->failed_checkpoint;
   if (first) {  // else a further part of it, or another try

@@ -152,9 +152,13 @@ bool JobTable::WaitsForKept(const Job& job, absl::Time now) const {
       now - job.failed_at.value_or(now) < options_.recovery_kept)
     return true;
   if (job.kept_step < 0 || !job.recovering) return job.kept_step >= 0;
-  // It may come slower than it should, or not at all: a full disk here, a path that broke.
+  // It may come slower than it should, or not at all: a path that broke, a full disk here. Of that
+  // somebody is told, and what the daemons keep whole is worth more time.
   const double bring_s = std::max(kSoonSeconds, kept_.SecondsToBring(job.plan, job.kept_step));
-  return now - job.kept_begun.value_or(now) < kPatience * absl::Seconds(bring_s) &&
+  const absl::Duration patience =
+      std::max(kPatience * absl::Seconds(bring_s),
+               job.kept_refused.empty() ? absl::ZeroDuration() : options_.refused_patience);
+  return now - job.kept_begun.value_or(now) < patience &&
          now - job.kept_away.value_or(now) < options_.recovery_kept;
 }
 

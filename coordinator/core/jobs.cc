@@ -313,7 +313,10 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
         absl::StrCat("job ", id, " runs already (generation ", job->status.generation(), ")"));
   if (job->removing)
     return absl::FailedPreconditionError(absl::StrCat("job ", id, " is being removed"));
-  ISTHMUS_CHECK(plan.generation() > job->status.generation());  // the store never repeats one
+  // The store never repeats one, but another start may have come between its number and this.
+  if (plan.generation() <= job->status.generation())
+    return absl::AbortedError(
+        absl::StrCat("job ", id, " was started and ended meanwhile: try again"));
   while (!job->recent.empty() && job->recent.back().record.step() >= plan.start_step())
     job->recent.pop_back();
   unsaved_.erase(std::remove_if(unsaved_.begin(), unsaved_.end(),
@@ -346,6 +349,8 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   job->kept_waits.clear();
   job->untold.clear();
   job->kept_asked.reset();
+  job->kept_refused.clear();
+  job->kept_wanted = false;
   job->checkpoint_trouble.clear();
   job->stop_reason = job->leaving = job->leaving_node = "";
   JobStatus& s = job->status;

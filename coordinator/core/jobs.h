@@ -63,6 +63,9 @@ struct JobOptions {
       absl::Hours(24);  // a paused or failed job is held up to people for so long
   absl::Duration ask_kept =
       absl::Minutes(1);  // daemons are asked again for the parts of a checkpoint that they keep
+  // The same where the coordinator could not store one (its disk is full), and how long a job that
+  // goes on by itself waits then before it goes on from an older checkpoint.
+  absl::Duration ask_refused = absl::Seconds(5), refused_patience = absl::Minutes(10);
   // A job that goes on by itself: at once, then after this times 1, 4, 9, ...
   absl::Duration recovery_pause = absl::Seconds(1);
   absl::Duration recovery_ends = absl::Seconds(20);  // daemons of it end their sessions within
@@ -159,6 +162,8 @@ struct Job {
   std::vector<std::string> untold;
   std::optional<absl::Time> kept_asked;
   std::optional<absl::Time> kept_begun;  // when its parts were first asked for
+  std::string kept_refused;              // why one that came could not be stored here
+  bool kept_wanted = false;              // a resume waits for it (StaysKept)
   std::string stop_reason;               // STOPPING: as its daemons are told
   std::string leaving;                   // STOPPING because of a daemon that ends: in words ...
   std::string leaving_node;              // ... and its id
@@ -213,6 +218,10 @@ std::string LostWords(const std::string& name, absl::Duration apart, absl::strin
 
 // The names of the daemons that keep the parts of checkpoints of their own stages.
 std::vector<std::string> KeptBy(const Job& job);
+
+// Of one that was stopped at once: its kept_step is a local checkpoint, which stays with its daemons
+// until a resume wants it.
+bool StaysKept(const Job& job);
 
 // Of a job with a kept_step: which checkpoint daemons keep and how it gets here, in words.
 std::string KeptWords(const Job& job);
@@ -288,7 +297,8 @@ class JobTable {
   // Its lease ran out; it was last heard then.
   void OnNodeLost(const std::string& node_id, absl::Time heard);
   void Forgive(absl::Duration pause);  // the coordinator stood still: deadlines move
-  // A checkpoint is whole.
+  // A checkpoint is whole. Not for one of an older generation than the job's: it may have gone on
+  // from an earlier step since.
   void OnCheckpoint(const std::string& job_id, int64_t step, absl::Time now);
   // A part of one can't be stored here, `why` in words: a warning until the next one is whole.
   // True: it is the first word of this checkpoint.
@@ -301,6 +311,7 @@ class JobTable {
   void OnKept(const std::string& node_id, const KeptParts& all);
   // Job.kept_step becomes what daemons have told until now: before it is decided by it.
   void LookAtKept(const std::string& id);
+  void WantKept(const std::string& id);  // a resume waits for its kept_step
   // The steps of all checkpoints beyond the stored ones that its daemons keep whole.
   std::vector<int64_t> KeptSteps(const Job& job) const;
   // The names of the daemons that keep the parts of one of these.

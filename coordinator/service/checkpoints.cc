@@ -132,7 +132,13 @@ void Checkpoints::NotStored(const PutCheckpointHeader& header, const absl::Statu
 absl::StatusOr<bool> Checkpoints::FinishPart(const PutCheckpointHeader& header,
                                              CheckpointStore::Part* part,
                                              const absl::Status& taken) {
-  const absl::StatusOr<bool> complete = taken.ok() ? part->Finish() : taken;
+  // The job may have gone on without it since it began.
+  absl::Status current = taken;
+  if (current.ok()) {
+    MutexLock lock(&cores_->mutex);
+    current = CheckHeader(header);
+  }
+  const absl::StatusOr<bool> complete = current.ok() ? part->Finish() : current;
   if (!complete.ok()) NotStored(header, complete.status());
   EndPut(header.job_id());
   if (!complete.ok() || !*complete) return complete;
@@ -142,7 +148,7 @@ absl::StatusOr<bool> Checkpoints::FinishPart(const PutCheckpointHeader& header,
   {
     MutexLock lock(&cores_->mutex);
     const Job* job = cores_->jobs.Find(header.job_id());
-    if (job != nullptr) {
+    if (job != nullptr && job->status.generation() == header.generation()) {
       keep = job->spec.checkpoint().keep();
       const size_t others = steps.size() - std::min<size_t>(steps.size(), std::max(1, keep));
       const int64_t oldest = steps.empty() ? header.step() : steps[others];
@@ -154,8 +160,8 @@ absl::StatusOr<bool> Checkpoints::FinishPart(const PutCheckpointHeader& header,
         needed.push_back(*s);
         ++due;
       }
+      cores_->jobs.OnCheckpoint(header.job_id(), header.step(), SteadyNow());
     }
-    cores_->jobs.OnCheckpoint(header.job_id(), header.step(), SteadyNow());
     cores_->changed.SignalAll();
   }
   if (!part->made_whole()) return complete;  // it was: a part of it came again

@@ -118,6 +118,7 @@ absl::Status Resumer::WaitForKept(const std::string& name, absl::Duration patien
     const Job* job = cores_->jobs.Find(name);
     if (job != nullptr) cores_->jobs.LookAtKept(job->id);
     if (job == nullptr || (job->kept_step < 0 && !WillTell(*job))) return absl::OkStatus();
+    cores_->jobs.WantKept(job->id);
     if (cores_->stopping || cancelled() || std::chrono::steady_clock::now() >= until) {
       if (job->kept_step < 0) return absl::OkStatus();
       const int64_t stored = job->status.checkpoint_step();

@@ -47,7 +47,7 @@ def command_of(entry, clang):
             skip = False
         elif word in ("-o", "-MF", "-MT", "-include"):
             skip = True
-        elif word not in ("-c", "-MD", "-fpch-preprocess", "-Winvalid-pch") and not word.startswith(("-fsanitize", "-g")):
+        elif word not in ("-c", "-MD", "-fpch-preprocess", "-Winvalid-pch") and not word.startswith(("-fsanitize", "-g", "--param")):
             kept.append(word)
     return [clang, *kept, *WARNINGS]
 

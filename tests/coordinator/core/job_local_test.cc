@@ -110,7 +110,8 @@ TEST_F(JobLocalTest, WhatAnInterruptionBringsIsNoProgressWhereItIsOfTheFirstStep
   EXPECT_EQ(Job_().interruptions, 0) << "it got on";
 }
 
-TEST_F(JobLocalTest, OfOneThatWasStoppedAtOnceNoLocalCheckpointIsAskedFor) {
+// Nothing travels for a job that nobody may want any more, and nothing is lost.
+TEST_F(JobLocalTest, OfOneThatWasStoppedAtOnceALocalCheckpointIsAskedForByAResumeAlone) {
   local_ = 1;
   Add();
   Start(1, 0, 0);
@@ -121,7 +122,35 @@ TEST_F(JobLocalTest, OfOneThatWasStoppedAtOnceNoLocalCheckpointIsAskedFor) {
     Beats(absl::StrCat("n", stage), 0, 3);
   }
   EXPECT_THAT(jobs_.Tick(members_, At(4)), IsEmpty());
-  EXPECT_EQ(Job_().kept_step, -1);
+  EXPECT_EQ(Job_().kept_step, 12);
+  EXPECT_THAT(Reason(), HasSubstr("checkpoint 12 lies on the disks of its daemons"));
+  EXPECT_THAT(KeptWords(Job_()), HasSubstr(": a resume fetches them and goes on from it"));
+  jobs_.WantKept(kJob);
+  const Commands asked = jobs_.Tick(members_, At(5));
+  ASSERT_THAT(asked, SizeIs(kStages));
+  EXPECT_EQ(asked[0].message.put_kept().step(), 12);
+}
+
+// All steps since the last stored checkpoint were thrown away, though the disk had room again.
+TEST_F(JobLocalTest, AFullDiskOfTheCoordinatorIsWaitedFor) {
+  local_ = 1;
+  LoseN1();
+  Keeps(1, {10, 11});
+  Beats("n1", 0, 5);
+  ASSERT_THAT(jobs_.Tick(members_, At(5)), SizeIs(kStages));
+  EXPECT_THAT(jobs_.Tick(members_, At(20)), IsEmpty()) << "they are on their way";
+  const PartTrouble full{0, 0, "weights", "no space left on device"};
+  EXPECT_TRUE(jobs_.OnCheckpointFailed(kJob, 1, 11, full, At(20)));
+  EXPECT_FALSE(jobs_.OnCheckpointFailed(kJob, 1, 11, full, At(21))) << "once is enough";
+  EXPECT_THAT(KeptWords(Job_()), HasSubstr("can't store them: no space left on device. Make room"));
+  EXPECT_THAT(jobs_.Tick(members_, At(22)), SizeIs(kStages)) << "again, and soon";
+  EXPECT_THAT(jobs_.Tick(members_, At(24)), IsEmpty());
+  EXPECT_THAT(jobs_.Tick(members_, At(28)), SizeIs(kStages));
+  EXPECT_TRUE(jobs_.WaitsForKept(Job_(), At(500)));
+  EXPECT_FALSE(jobs_.WaitsForKept(Job_(), At(606))) << "not for ever";
+  jobs_.OnCheckpoint(kJob, 11, At(30));
+  EXPECT_FALSE(jobs_.WaitsForKept(Job_(), At(31)));
+  EXPECT_EQ(Job_().kept_refused, "");
 }
 
 TEST_F(JobLocalTest, NobodyWaitsForADiskWithoutLocalCheckpoints) {

@@ -89,6 +89,39 @@ TEST_F(PartsTest, AReaderThatTakesNothingIsEnded) {
   EXPECT_TRUE(absl::IsUnavailable(open().status()));
 }
 
+// The job went on from an earlier step while the part was on its way: it was taken for the newest
+// checkpoint, and the job went on from weights that it had left behind.
+TEST_F(PartsTest, APartOfAGenerationThatIsOverIsRefusedAtItsEndToo) {
+  Plan plan;
+  plan.set_job_id("bible-1");
+  plan.set_generation(1);
+  *plan.mutable_job() = MakeJob();
+  plan.add_ranks()->set_node_id("n0");
+  PutCheckpointHeader header = Upload(1);
+  header.set_generation(1);
+  header.set_step(20);
+  Checkpoints checkpoints(&cores_, files_.get(), absl::Minutes(1));
+  {
+    MutexLock lock(&cores_.mutex);
+    ASSERT_TRUE(cores_.jobs.Add("bible-1", 1, MakeJob(), false, 77).ok());
+    ASSERT_TRUE(cores_.jobs.Start("bible-1", plan, SteadyNow()).ok());
+  }
+  const auto part = checkpoints.BeginPart(header).value();
+  ASSERT_TRUE(part->Append("abc").ok());
+  {
+    MutexLock lock(&cores_.mutex);
+    ASSERT_TRUE(cores_.jobs.Stop("bible-1", true, SteadyNow()).ok());
+    ASSERT_TRUE(absl::IsAborted(cores_.jobs.Start("bible-1", plan, SteadyNow()).status()))
+        << "its number is used up";
+    plan.set_generation(2);
+    ASSERT_TRUE(cores_.jobs.Start("bible-1", plan, SteadyNow()).ok());
+  }
+  const absl::Status late = checkpoints.FinishPart(header, part.get(), absl::OkStatus()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(late)) << late;
+  EXPECT_THAT(std::string(late.message()), HasSubstr("the job is at generation 2"));
+  EXPECT_THAT(files_->Steps("bible-1"), IsEmpty());
+}
+
 // A full disk is why users remove jobs. The database could not be written, so the files stayed, and
 // the job was forgotten until the next start.
 class RemovalTest : public PartsTest {
