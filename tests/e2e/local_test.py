@@ -142,6 +142,23 @@ class LocalTest(unittest.TestCase):
         self.assertEqual(self.recovered(cluster, before), stored)
         self.assertNotIn(victim, self.holders(cluster))
 
+    def test_a_resume_fetches_what_lies_on_the_disks_after_a_stop_at_once(self):
+        cluster = self.cluster(2)
+        path = self.job(cluster, **{"strategy__nodes": ["d0", "d1"]})
+        cluster.submit(path)
+        cluster.wait_state({"running"}, step=20)
+        code, out, _ = cluster.cli("stop", "job", "--now")
+        self.assertEqual(code, 6, out)
+        cluster.wait_for(lambda: "checkpoint" in cluster.status()["reason"] and "lies on the disks" in cluster.status()["reason"])
+        status = cluster.status()
+        self.assertEqual(int(status["checkpoint_step"]), -1, "nothing travels before somebody wants it")
+        out = cluster.cli("checkpoints", "job")[1]
+        step = int(re.search(r"^ *(\d+) .*its parts lie on the disks of", out, re.M).group(1))
+        self.assertGreaterEqual(step, int(status["step"]) - 1)
+        cluster.submit(path, "--resume", "--step", str(step))
+        status = cluster.wait_state({"running"}, step=step + 2)
+        self.assertEqual(int(status["plan"]["start_step"]), step)
+
     def test_a_buddy_has_what_lay_on_a_host_that_is_gone(self):
         cluster = self.cluster(3)
         cluster.submit(self.job(cluster, checkpoint__buddies=1))
