@@ -99,7 +99,7 @@ std::string KeptWords(const Job& job) {
     return absl::StrCat(lie, "; they come here by themselves, but ", job.kept_waits);
   if (!job.kept_refused.empty())
     return absl::StrCat(lie, ", and this coordinator can't store them: ", job.kept_refused,
-                        ". Make room: they are asked for again every few seconds");
+                        ". Make room; they are asked for again then");
   return absl::StrCat(lie, " and are on their way here: a resume goes on from it once it is whole");
 }
 
@@ -212,7 +212,8 @@ Commands JobTable::TickKept(Job* job, const Membership& members, absl::Time now)
     if ((job->ended() || job->recovering) && before != job->untold) Reword(job);
   }
   if (step < 0 || !waits.empty() || StaysKept(*job)) return {};
-  const absl::Duration again = job->kept_refused.empty() ? options_.ask_kept : options_.ask_refused;
+  const bool soon = job->recovering && !job->kept_refused.empty();
+  const absl::Duration again = soon ? options_.ask_refused : options_.ask_kept;
   if (job->kept_asked.has_value() && now - *job->kept_asked < again) return {};
   job->kept_asked = now;
   if (!job->kept_begun.has_value()) job->kept_begun = now;

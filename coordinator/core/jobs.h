@@ -63,8 +63,8 @@ struct JobOptions {
       absl::Hours(24);  // a paused or failed job is held up to people for so long
   absl::Duration ask_kept =
       absl::Minutes(1);  // daemons are asked again for the parts of a checkpoint that they keep
-  // The same where the coordinator could not store one (its disk is full), and how long a job that
-  // goes on by itself waits then before it goes on from an older checkpoint.
+  // The same of a job that goes on by itself, where the coordinator could not store one (its disk is
+  // full), and how long such a job waits before it goes on from an older checkpoint.
   absl::Duration ask_refused = absl::Seconds(5), refused_patience = absl::Minutes(10);
   // A job that goes on by itself: at once, then after this times 1, 4, 9, ...
   absl::Duration recovery_pause = absl::Seconds(1);
