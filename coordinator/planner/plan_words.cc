@@ -346,6 +346,25 @@ class Words {
     }
   }
 
+  // What the job says and this plan has no use for.
+  void WarnOfUnused() {
+    const CompressionSpec& c = in_.job.compression();
+    for (const BoundaryCodec& b : c.boundaries()) {
+      if (b.boundary() + 1 >= layout_.stages())
+        Warn(absl::StrCat("compression.boundaries names boundary ", b.boundary(),
+                          ", which this plan does not have (", layout_.stages() - 1,
+                          " boundaries)"));
+    }
+    if (c.has_gradient_stages() && !several_) {
+      Warn(absl::StrCat("compression.gradient_stages ", c.gradient_stages(),
+                        " changes nothing with one replica: there is nobody to exchange gradients "
+                        "with (strategy.replicas)"));
+    } else if (c.has_gradient_stages() && c.gradient_stages() > layout_.stages()) {
+      Warn(absl::StrCat("compression.gradient_stages is ", c.gradient_stages(),
+                        ", and this plan has ", layout_.stages(), " stages"));
+    }
+  }
+
   void WarnAll() {
     WarnOfData();
     WarnOfMove();
@@ -353,12 +372,7 @@ class Words {
     ForEachChain([this] { WarnOfBoundaries(); });
     for (const std::string& warning : deadlines_.warnings) Warn(warning);
     ForEachChain([this] { WarnOfChain(); });
-    for (const BoundaryCodec& b : in_.job.compression().boundaries()) {
-      if (b.boundary() + 1 >= layout_.stages())
-        Warn(absl::StrCat("compression.boundaries names boundary ", b.boundary(),
-                          ", which this plan does not have (", layout_.stages() - 1,
-                          " boundaries)"));
-    }
+    WarnOfUnused();
     if (data_.known && data_.validation_samples == 0 && in_.job.recipe().eval_samples() > 0)
       Warn(data_.validation_files.empty()
                ? "no samples are left for validation: data.validation_share is too small"

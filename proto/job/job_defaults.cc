@@ -18,6 +18,7 @@
 #include "proto/codec/codec_text.h"
 #include "proto/data/data_files.h"
 #include "proto/job/job_limits.h"
+#include "proto/job/job_names.h"
 #include "proto/job/mlp_job.h"
 #include "proto/job/phases.h"
 #include "proto/job/subnetworks.h"
@@ -306,8 +307,9 @@ void CheckPairs(const CompressionSpec& c, int stages, Errors* errors) {
     if (b.has_forward()) up = {path + "forward", b.forward()};
     if (b.has_backward()) down = {path + "backward", b.backward()};
   }
-  int excepted = 0;
-  for (int b = 0; b + 1 < stages; ++b) excepted += static_cast<int>(exceptions.count(b));
+  int64_t excepted = 0;
+  for (const auto& [boundary, sides] : exceptions)
+    excepted += boundary >= 0 && boundary < stages - 1;
   const bool all_excepted = stages > 1 && excepted == stages - 1;
   if (!all_excepted) CheckPair(forward, backward, errors);
   for (const auto& [boundary, sides] : exceptions) {
@@ -350,13 +352,6 @@ void ValidateCompression(const CompressionSpec& c, int hidden, int stages, Error
   CheckPairs(c, stages, errors);
   errors->Add(CheckRange("compression.buffer_memory_bytes", c.buffer_memory_bytes(), 0, 1e15));
   errors->Add(CheckRange("compression.buffer_disk_bytes", c.buffer_disk_bytes(), 0, 1e15));
-}
-
-absl::Status ValidateName(const std::string& name) {
-  bool good = !name.empty() && name.size() <= 63;
-  for (char c : name) good = good && ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-');
-  if (good) return absl::OkStatus();
-  return Bad("name", name.substr(0, 80), "1-63 lower-case letters, digits and '-'");
 }
 
 }  // namespace
@@ -454,7 +449,7 @@ void RefuseUnbuilt(const JobSpec& job, Errors* errors) {
 std::vector<absl::Status> JobErrors(const JobSpec& job) {
   std::vector<absl::Status> list;
   Errors errors(&list);
-  errors.Add(ValidateName(job.name()));
+  errors.Add(CheckJobName(job.name()));
   const absl::Status format =
       CheckOneOf("data.format", job.data().format(), {"bytes", "tokens", "rows"});
   ValidateModel(job.model(), format.ok(), &errors);
@@ -468,6 +463,7 @@ std::vector<absl::Status> JobErrors(const JobSpec& job) {
   ValidateRecipe(job.recipe(), !job.phases().empty(), &errors);
   ValidateOptimizer(job.recipe(), job.strategy(), &errors);
   ValidateStrategy(job.strategy(), job.model().layers(), &errors);
+  for (absl::Status& error : NodeNameErrors(job.strategy())) errors.Add(std::move(error));
   for (absl::Status& error : FamilyErrors(job)) errors.Add(std::move(error));
   for (absl::Status& error : SubnetworkErrors(job)) errors.Add(std::move(error));
   ValidateCompression(job.compression(), job.model().hidden(), job.strategy().stages(), &errors);

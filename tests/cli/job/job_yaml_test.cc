@@ -151,7 +151,7 @@ compression:
   check_buffers: yes
 )y"),
             R"y(job.yaml:1:7: name: 'Bible Study' is not allowed; it must be )y"
-            R"y(1-63 lower-case letters, digits and '-'
+            R"y(1-63 lower-case letters, digits and '-', and not begin with '-'
 job.yaml:2:1: sed: unknown key; did you mean 'seed'?
 job.yaml:4:11: model.layers: 'four' is not a whole number
 job.yaml:5:11: model.hidden: '65' is not allowed; it must be a multiple of model.heads (4)

@@ -369,6 +369,21 @@ TEST_F(PlannerReplicasTest, BucketsHideContributions) {
   EXPECT_EQ(fast.plan.groups_size(), 1);
 }
 
+TEST_F(PlannerReplicasTest, GradientStagesThatAreNotThereAreSaid) {
+  Four();
+  in_.job.mutable_strategy()->set_stages(2);
+  in_.job.mutable_strategy()->set_replicas(2);
+  const auto warns = [this](const char* words) {
+    return ::testing::Value(Make().warnings, Contains(HasSubstr(words)));
+  };
+  in_.job.mutable_compression()->set_gradient_stages(2);
+  EXPECT_FALSE(warns("compression.gradient_stages"));
+  in_.job.mutable_compression()->set_gradient_stages(3);
+  EXPECT_TRUE(warns("compression.gradient_stages is 3, and this plan has 2 stages"));
+  in_.job.mutable_strategy()->set_replicas(1);
+  EXPECT_TRUE(warns("compression.gradient_stages 3 changes nothing with one replica"));
+}
+
 TEST_F(PlannerReplicasTest, LocalStepsThatChangeNothingAreSaid) {
   Four();
   in_.job.mutable_strategy()->set_replicas(1);
