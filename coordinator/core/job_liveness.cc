@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/core/format.h"
+#include "coordinator/core/job_names.h"
 #include "coordinator/core/jobs.h"
 #include "proto/plan/agreements.h"
 #include "proto/plan/groups.h"
@@ -154,7 +155,7 @@ void JobTable::Forgive(absl::Duration pause) {
 
 // Its sessions ran while nobody was heard: the job goes on under its generation.
 bool JobTable::Revive(Job* job, absl::Time now) {
-  const Job* same = Find(job->spec.name());
+  const Job* same = NewestNamed(*this, job->spec.name());
   const bool taken = same != nullptr && same != job && !same->ended();
   if (!job->status.out_of_touch() || job->removing || taken) return false;
   if (job->recovering) {  // it was none

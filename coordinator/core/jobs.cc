@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
+#include "coordinator/core/job_names.h"
 #include "proto/data/data_position.h"
 #include "proto/job/job_state.h"
 #include "proto/job/phases.h"
@@ -119,11 +120,12 @@ std::set<std::string> JobTable::Working() const {
 bool JobTable::WantsAttention(const Job& job, absl::Time now) const {
   const JobState state = job.status.state();
   if (job.recovering) {
-    return Find(job.spec.name()) == &job && job.failed_at.has_value() &&
+    return NewestNamed(*this, job.spec.name()) == &job && job.failed_at.has_value() &&
            now - *job.failed_at >= options_.recovery_attention;
   }
-  return (state == JOB_PAUSED || state == JOB_FAILED) && Find(job.spec.name()) == &job &&
-         job.ended_at.has_value() && now - *job.ended_at < options_.attention;
+  return (state == JOB_PAUSED || state == JOB_FAILED) &&
+         NewestNamed(*this, job.spec.name()) == &job && job.ended_at.has_value() &&
+         now - *job.ended_at < options_.attention;
 }
 
 std::vector<const Job*> JobTable::All() const {
@@ -238,7 +240,13 @@ void JobTable::Forget() {
 }
 
 absl::Status JobTable::NameIsFree(const std::string& name) const {
-  const Job* same = Find(name);
+  const auto other = jobs_.find(name);
+  if (other != jobs_.end() && other->second.spec.name() != name) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("name: '", name, "' is the id of job '", other->second.spec.name(),
+                     "', and one word can't mean two jobs: give this one another name"));
+  }
+  const Job* same = NewestNamed(*this, name);
   if (same == nullptr || same->ended()) return absl::OkStatus();
   return absl::AlreadyExistsError(
       absl::StrCat("job '", name, "' (", same->id, ") is ", StateName(same->status.state()),
@@ -249,6 +257,7 @@ absl::Status JobTable::Add(const std::string& id, uint64_t number, const JobSpec
                            bool wait_for_nodes, int64_t unix_ms) {
   if (jobs_.count(id) > 0)
     return absl::AlreadyExistsError(absl::StrCat("job id '", id, "' is taken"));
+  RETURN_IF_ERROR(IdIsFree(*this, id));
   RETURN_IF_ERROR(NameIsFree(spec.name()));
   Forget();
   if (static_cast<int>(jobs_.size()) >= kMaxJobs) {

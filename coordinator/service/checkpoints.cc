@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
+#include "coordinator/core/job_names.h"
 #include "proto/job/phases.h"
 #include "proto/plan/agreements.h"
 #include "proto/plan/groups.h"
@@ -178,7 +179,7 @@ absl::StatusOr<ListCheckpointsReply> Checkpoints::List(const ListCheckpointsRequ
   ListCheckpointsReply reply;
   {
     MutexLock lock(&cores_->mutex);
-    const Job* job = cores_->jobs.Find(request.job());
+    ASSIGN_OR_RETURN(const Job* job, JobCalled(cores_->jobs, request.job()));
     if (job != nullptr) {
       id = job->id;
       spec = job->spec;
@@ -211,7 +212,7 @@ absl::StatusOr<RemoveJobReply> Checkpoints::RemoveJob(const RemoveJobRequest& re
   bool known = false;
   {
     MutexLock lock(&cores_->mutex);
-    const Job* job = cores_->jobs.Find(request.job());
+    ASSIGN_OR_RETURN(const Job* job, JobCalled(cores_->jobs, request.job()));
     known = job != nullptr;
     reply.set_job_id(known ? job->id : request.job());
     if (known) RETURN_IF_ERROR(cores_->jobs.BeginRemove(reply.job_id()));

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "coordinator/core/job_names.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -46,9 +47,14 @@ absl::StatusOr<std::unique_ptr<Fetches::Fetch>> Fetches::Open(
     const FetchCheckpointRequest& request, const Cancelled& cancelled,
     const std::function<void(int before)>& waits, std::function<void()> cancel) {
   FetchCheckpointRequest by_id = request;
+  // Who names no tensors wants the whole model: a person, not a stage.
+  const bool whole = request.tensors().empty() && request.what() != "state";
   {
     MutexLock lock(&cores_->mutex);
     const Job* job = cores_->jobs.Find(request.job_id());
+    if (whole) {
+      ASSIGN_OR_RETURN(job, JobCalled(cores_->jobs, request.job_id()));
+    }
     if (job != nullptr) by_id.set_job_id(job->id);  // a name is taken, too
   }
   std::unique_ptr<Fetch> fetch;
@@ -56,8 +62,6 @@ absl::StatusOr<std::unique_ptr<Fetches::Fetch>> Fetches::Open(
   bool ends = false;
   {
     MutexLock lock(&mutex_);
-    // Who names no tensors wants the whole model: a person, not a stage.
-    const bool whole = request.tensors().empty() && request.what() != "state";
     ASSIGN_OR_RETURN(const uint64_t ticket,
                      line_.Enter(whole ? FetchLine::kExport : FetchLine::kDaemon));
     fetch.reset(new Fetch(this, ticket));

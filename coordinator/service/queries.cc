@@ -7,7 +7,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/status.h"
 #include "coordinator/core/format.h"
+#include "coordinator/core/job_names.h"
 #include "coordinator/planner/cost_model.h"
 #include "nlohmann/json.hpp"
 
@@ -21,7 +23,7 @@ constexpr int kListedWarnings = 5;   // of a daemon, about who does not reach it
 
 absl::StatusOr<JobStatus> Queries::Status(const std::string& name, bool with_plan) {
   MutexLock lock(&cores_->mutex);
-  const Job* job = cores_->jobs.Find(name);
+  ASSIGN_OR_RETURN(const Job* job, JobCalled(cores_->jobs, name));
   if (job == nullptr) return NoJob(name);
   JobStatus status = cores_->jobs.Status(*job, SteadyNow());
   if (with_plan && job->status.generation() != 0) *status.mutable_plan() = job->plan;

@@ -20,6 +20,26 @@ std::string StateWords(const Job& job) {
                       job.status.reason());
 }
 
+// A database that is new, or was damaged, beside checkpoints that are not: whoever lost it should
+// learn that before other jobs run. What only an upload left is no such sign.
+void WarnOfUnknown(const StoreContents& contents, CheckpointStore* checkpoints) {
+  std::set<std::string> known(contents.removed.begin(), contents.removed.end());
+  for (const StoredJob& job : contents.jobs) known.insert(job.id);
+  std::vector<std::string> unknown;
+  for (const std::string& id : checkpoints->Jobs()) {
+    const std::vector<int64_t> steps = checkpoints->Steps(id);
+    if (known.count(id) == 0 && !steps.empty() && steps.back() > 0) unknown.push_back(id);
+  }
+  if (unknown.empty()) return;
+  LogWarning("checkpoints/ holds those of ", NamesOf(unknown), ", which coordinator.db has not: ",
+             contents.jobs.empty() && contents.removed.empty()
+                 ? "it is new, or was lost or damaged"
+                 : "it is older than they are, or was damaged",
+             ". To have the jobs back, stop the coordinator and restore coordinator.db from a "
+             "backup (deploy/README.md, Backup) before other jobs run; without one, `isthmus "
+             "export ID DIR` still gives their models");
+}
+
 }  // namespace
 
 absl::Status Recorder::Load(CheckpointStore* checkpoints) {
@@ -56,6 +76,7 @@ absl::Status Recorder::Load(CheckpointStore* checkpoints) {
         std::max(stored.next_record_step, stored.plan.has_value() ? stored.plan->start_step() : 0),
         now);
   }
+  WarnOfUnknown(contents, checkpoints);
   cores_->jobs.RestoreRemoved(contents.removed);
   checkpoints->DropPartials(live);
   for (const NodeInfo& node : contents.nodes) {
@@ -68,8 +89,10 @@ absl::Status Recorder::Load(CheckpointStore* checkpoints) {
   for (const LinkMeasurement& link : contents.links) cores_->links.Restore(link, now);
   cores_->links.Forget(cores_->members);
   if (!contents.jobs.empty()) {
-    LogInfo("the state directory has ", contents.jobs.size(), " jobs, ", active,
-            " of them were running; ", contents.nodes.size(), " daemons known");
+    LogInfo("the state directory has ", contents.jobs.size(),
+            contents.jobs.size() == 1 ? " job, " : " jobs, ", active,
+            active == 1 ? " of them was running; " : " of them were running; ",
+            contents.nodes.size(), contents.nodes.size() == 1 ? " daemon known" : " daemons known");
   }
   return absl::OkStatus();
 }

@@ -11,7 +11,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "coordinator/core/job_names.h"
 #include "coordinator/planner/phase_words.h"
+#include "proto/job/job_names.h"
 #include "proto/job/job_state.h"
 #include "proto/plan/actions.h"
 #include "proto/plan/schedule.h"
@@ -53,7 +55,7 @@ absl::Status StepNeedsResume(const Request& request) {
 
 // What a new job of this name leaves behind.
 std::string Unfinished(const JobTable& jobs, const std::string& name) {
-  const Job* before = jobs.Find(name);
+  const Job* before = NewestNamed(jobs, name);
   if (before == nullptr || !before->ended() || before->status.state() == JOB_FINISHED) return "";
   const int64_t step = before->status.checkpoint_step();
   if (step <= 0) return "";
@@ -107,7 +109,8 @@ absl::StatusOr<PlanReply> Submission::MakePlan(const PlanRequest& asked,
                                                const Cancelled& cancelled) {
   StartRequest request;
   if (asked.resume()) {
-    ASSIGN_OR_RETURN(request, resumer_.Resume(asked.job(), asked.job().name(), ResumeStep(asked),
+    ASSIGN_OR_RETURN(const std::string id, JobToResume(asked.job().name(), ""));
+    ASSIGN_OR_RETURN(request, resumer_.Resume(asked.job(), id, ResumeStep(asked),
                                               /*may_queue=*/false, cancelled));
   } else {
     RETURN_IF_ERROR(StepNeedsResume(asked));
@@ -172,24 +175,35 @@ absl::Status Submission::AddPhaseWords(const StartRequest& request, const Planne
 }
 
 absl::StatusOr<std::string> Submission::NewJobId(const std::string& name) {
-  const absl::Status good = CheckJobId(name);
-  if (!good.ok() || name.size() > 63)
-    return absl::InvalidArgumentError("name: must be 1-63 lower-case letters, digits and '-'");
-  ASSIGN_OR_RETURN(const uint64_t number, p_.store->NextJobNumber());
-  return absl::StrCat(name, "-", number);
+  RETURN_IF_ERROR(CheckJobName(name));
+  for (;;) {  // at most once for each job that there is
+    ASSIGN_OR_RETURN(const uint64_t number, p_.store->NextJobNumber());
+    std::string id = absl::StrCat(name, "-", number);
+    MutexLock lock(&cores_->mutex);
+    if (IdIsFree(cores_->jobs, id).ok()) return id;
+  }
 }
 
 // ---- starts and stops ----
+
+absl::StatusOr<std::string> Submission::JobToResume(const std::string& name,
+                                                    const std::string& asked) {
+  MutexLock lock(&cores_->mutex);
+  const Job* job = NewestNamed(cores_->jobs, name);  // that of a job file, never an id
+  if (job == nullptr) {
+    ASSIGN_OR_RETURN(job, JobCalled(cores_->jobs, name.empty() ? asked : name));
+  }
+  if (job == nullptr) return Annotate(NoJob(name.empty() ? asked : name), "resume");
+  return job->id;
+}
 
 absl::StatusOr<StartRequest> Submission::Prepare(const SubmitRequest& request,
                                                  const Cancelled& cancelled) {
   StartRequest start;
   if (request.resume()) {
-    ASSIGN_OR_RETURN(
-        start,
-        resumer_.Resume(request.job(),
-                        request.job().name().empty() ? request.job_id() : request.job().name(),
-                        ResumeStep(request), request.wait_for_nodes(), cancelled));
+    ASSIGN_OR_RETURN(const std::string id, JobToResume(request.job().name(), request.job_id()));
+    ASSIGN_OR_RETURN(start, resumer_.Resume(request.job(), id, ResumeStep(request),
+                                            request.wait_for_nodes(), cancelled));
     start.wait_for_nodes = request.wait_for_nodes();
     start.accepts_changes = request.accept_changes();
     if (!request.accept_changes()) RETURN_IF_ERROR(CheckAccepted(start.changes, start.start_step));
@@ -235,8 +249,9 @@ absl::Status Submission::Admit(const StartRequest& request) {
       job != nullptr &&
       (request.kind == StartRequest::kResume ? job->ended() : job->status.state() == JOB_PENDING);
   return may ? absl::OkStatus()
-             : absl::CancelledError(
-                   absl::StrCat("job ", request.job_id, " was started or stopped meanwhile"));
+             : absl::AbortedError(absl::StrCat("job ", request.job_id,
+                                               " was started, stopped or removed meanwhile: see "
+                                               "`isthmus list` for what it does now"));
 }
 
 absl::Status Submission::StillFree(const Plan& plan) const {
@@ -369,7 +384,7 @@ absl::StatusOr<SubmitReply> Submission::StartOrQueue(const SubmitRequest& reques
 
 absl::StatusOr<JobStatus> Submission::Stop(const std::string& name, bool at_once) {
   MutexLock lock(&cores_->mutex);
-  const Job* job = cores_->jobs.Find(name);
+  ASSIGN_OR_RETURN(const Job* job, JobCalled(cores_->jobs, name));
   if (job == nullptr) return NoJob(name);
   ASSIGN_OR_RETURN(Commands commands, cores_->jobs.Stop(job->id, at_once, SteadyNow()));
   p_.daemons->Send(cores_, std::move(commands));
@@ -431,7 +446,7 @@ void Submission::TryPending(const std::string& job_id) {
   if (started.ok() && start->given_up_step > start->start_step)
     LogWarning("job ", job_id, " goes on from checkpoint ", start->start_step, ": checkpoint ",
                start->given_up_step, ", which lies on its daemons' disks, did not come");
-  if (started.ok() || absl::IsCancelled(started)) return;
+  if (started.ok() || absl::IsCancelled(started) || absl::IsAborted(started)) return;
   MutexLock lock(&cores_->mutex);
   if (absl::IsInvalidArgument(started))
     cores_->jobs.GiveUpRecovery(job_id, std::string(started.message()), SteadyNow());

@@ -56,6 +56,8 @@ class Submission {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
   absl::StatusOr<SubmitReply> StartOrQueue(const SubmitRequest& request,
                                            const Cancelled& cancelled);
+  // The id of the job that a resume is about: of that name, else what was asked for.
+  absl::StatusOr<std::string> JobToResume(const std::string& name, const std::string& asked);
   absl::StatusOr<StartRequest> Prepare(const SubmitRequest& request, const Cancelled& cancelled);
   // Unavailable: it begins a phase, and the weights for it are being made.
   absl::Status HasWeights(const StartRequest& start);

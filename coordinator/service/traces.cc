@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
+#include "coordinator/core/job_names.h"
 #include "proto/job/job_state.h"
 
 namespace isthmus::coordinator {
@@ -30,7 +31,7 @@ absl::StatusOr<TraceJobReply> Traces::Trace(const TraceJobRequest& request,
                                             const Cancelled& cancelled) {
   MutexLock lock(&cores_->mutex);
   if (cores_->stopping) return Stopping();
-  const Job* job = cores_->jobs.Find(request.job());
+  ASSIGN_OR_RETURN(const Job* job, JobCalled(cores_->jobs, request.job()));
   if (job == nullptr) return NoJob(request.job());
   if (job->status.state() != JOB_RUNNING) {
     return absl::FailedPreconditionError(

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "coordinator/core/job_names.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -78,7 +79,7 @@ absl::Status Watches::Watch(const WatchRequest& request,
   cursor.next_step = std::max<int64_t>(0, request.from_step());
   {
     MutexLock lock(&cores_->mutex);
-    const Job* job = cores_->jobs.Find(request.job());
+    ASSIGN_OR_RETURN(const Job* job, JobCalled(cores_->jobs, request.job()));
     if (job == nullptr) return NoJob(request.job());
     cursor.job_id = job->id;
   }

@@ -1,5 +1,6 @@
 // Checkpoints as the whole coordinator serves them: stored, chosen, listed, read, removed.
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 class CheckpointsTest : public ServiceTest {
@@ -367,6 +369,27 @@ TEST_F(CheckpointsTest, ACheckpointBecomesWholeOnce) {
   const size_t first = log.find(words);
   EXPECT_NE(first, std::string::npos) << log;
   EXPECT_EQ(log.find(words, first + 1), std::string::npos) << log;
+}
+
+// It started as a new cluster, and said no more than that they belong to no job.
+TEST_F(CheckpointsTest, ALostDatabaseBesideCheckpointsIsAWarning) {
+  auto a = Daemon("a"), b = Daemon("b");
+  const Plan plan = StartTwo(a.get(), b.get(), TwoStages());
+  EXPECT_TRUE(PutAll(plan, 2));
+  const auto log_of_a_start = [this] {
+    testing::internal::CaptureStderr();
+    Open();
+    return testing::internal::GetCapturedStderr();
+  };
+  Close();
+  EXPECT_THAT(log_of_a_start(), Not(HasSubstr("which coordinator.db has not")));
+  Close();
+  for (const char* file : {"/state/coordinator.db", "/state/coordinator.db-wal"})
+    std::ofstream(scratch_.path() + file, std::ios::trunc).close();
+  const std::string log = log_of_a_start();
+  EXPECT_THAT(log, HasSubstr(absl::StrCat("checkpoints/ holds those of ", plan.job_id(),
+                                          ", which coordinator.db has not: it is new")));
+  EXPECT_THAT(log, HasSubstr("restore coordinator.db from a backup"));
 }
 
 // A daemon that was told to end looked like one that was lost.
