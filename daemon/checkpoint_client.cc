@@ -239,8 +239,8 @@ absl::StatusOr<worker::FetchedFiles> CheckpointClient::Fetch(
                                             request.what(), " of step ", request.step(),
                                             " to be on this disk, which nobody said"));
   }
-  LogInfo(request.what(), " of checkpoint ", request.step(),
-          " is taken from this host's own disk: the coordinator's is the same");
+  LogInfo("checkpoint ", request.step(), ": ", request.what(),
+          " from this host's own disk, the same as the coordinator's");
   return here;
 }
 

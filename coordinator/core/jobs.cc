@@ -463,7 +463,9 @@ absl::StatusOr<Commands> JobTable::Stop(const std::string& id, bool at_once, abs
   }
   if (at_once || job->status.state() == JOB_STARTING) {
     Commands out = TellAll(*job, false, "stopped by the user", "");
-    SetEnd(job, JOB_STOPPED, "stopped by the user at once", now);
+    SetEnd(job, JOB_STOPPED,
+           at_once ? "stopped by the user at once" : "stopped by the user while it was starting",
+           now);
     return out;
   }
   if (job->status.state() == JOB_STOPPING) {

@@ -85,7 +85,13 @@ absl::Status CheckNodeInfo(const NodeInfo& node) {
   return absl::OkStatus();
 }
 
+// It is known from the store alone.
+static bool NotHeardYet(const Member& member) {
+  return !member.connected() && !member.has_heartbeat && member.instance.empty();
+}
+
 std::string AwayWords(const Member& member, absl::Time now) {
+  if (!member.leaving && NotHeardYet(member)) return "is not heard since the coordinator started";
   if (!member.leaving)
     return absl::StrCat("is lost, last heard ", DurationWords(member.silent(now)), " ago");
   return absl::StrCat(

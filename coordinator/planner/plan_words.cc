@@ -91,9 +91,13 @@ class Words {
                        " steps are ", absl::StrFormat("%.2f", data_.passes), " passes over them",
                        ValidationWords()));
     } else {
-      Say(absl::StrCat("data: the number of samples is not known: daemon ",
-                       layout_.chain().nodes.front()->name(), " does not list '", job.data().path(),
-                       "' (it lists ", kMaxDataFiles, " files, directories two levels deep)"));
+      const NodeInfo& first = *layout_.chain().nodes.front();
+      Say(first.data_files().empty()
+              ? absl::StrCat("data: the number of samples is not known: no file of ", first.name(),
+                             " is known")
+              : absl::StrCat("data: the number of samples is not known: daemon ", first.name(),
+                             " does not list '", job.data().path(), "' (it lists ", kMaxDataFiles,
+                             " files, directories two levels deep)"));
     }
     if (in_.start_step > 0 && in_.data.has_value())
       Say(absl::StrCat("data: goes on at sample ", in_.data->offset(), " of pass ",

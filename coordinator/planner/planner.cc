@@ -162,9 +162,10 @@ class Writer {
     if (connections > 1) link->set_connections(connections);
     out_.plan.add_explanation(
         absl::StrCat("link ", link->id(), ": ", measured,
-                     " TCP connections side by side were measured to carry ",
+                     " TCP connections side by side were measured to carry more than fewer; it is "
+                     "counted on for ",
                      FormatRate(link->rate_up_bits_per_s()), " up and ",
-                     FormatRate(link->rate_down_bits_per_s()), " down; fewer carry less",
+                     FormatRate(link->rate_down_bits_per_s()), " down",
                      full == nullptr ? ""
                                      : absl::StrCat(". It has ", connections, ": the memory of ",
                                                     full->node_name(), " has no room for more")));

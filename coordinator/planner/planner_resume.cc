@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "proto/codec/codec_text.h"
@@ -205,6 +206,20 @@ std::string TooSlow(const PlannerInput& input, const Layout& was, const Layout& 
       "] is held in place whatever is measured");
 }
 
+// Those that `auto` had given are priced as if the job named them.
+void SayWhoseCodecs(const JobSpec& job, Layout* layout) {
+  const auto reword = [](const std::string& wanted, std::string* why) {
+    if (wanted == "auto") absl::StrReplaceAll({{" as the job says", " as it had"}}, why);
+  };
+  for (Placement& p : layout->chains) {
+    for (size_t b = 0; b < p.boundaries.size(); ++b) {
+      const WantedCodecs wanted = WantedCodecsOf(job, static_cast<int>(b));
+      reword(wanted.forward, &p.boundaries[b].forward_why);
+      reword(wanted.backward, &p.boundaries[b].backward_why);
+    }
+  }
+}
+
 }  // namespace
 
 // Measurements differ a little each time; what the daemons keep of a job is worth more than that.
@@ -238,6 +253,7 @@ void KeepPrevious(const PlannerInput& input, const std::vector<const NodeInfo*>&
         " a step, and the daemons have the states of its codecs",
         previous->cost_s > accepted * found->best.cost_s ? HeldWords(*previous, found->best) : ""));
     found->best = *std::move(previous);
+    if (codecs) SayWhoseCodecs(input.job, &found->best);
     return;
   }
   found->moved_why =

@@ -47,7 +47,9 @@ NodeStatus Queries::Describe(const Member& member, absl::Time now) {
   out.set_alive(member.alive());
   out.set_left(member.leaving && !member.connected());
   out.set_drained(member.drained);
-  out.set_heartbeat_age_s(absl::ToDoubleSeconds(member.silent(now)));
+  // Since when it is away is not known where the coordinator started after that.
+  const bool heard = member.connected() || member.has_heartbeat || !member.instance.empty();
+  out.set_heartbeat_age_s(heard ? absl::ToDoubleSeconds(member.silent(now)) : -1);
   out.set_stage(-1);
   if (member.path.ByteSizeLong() > 0) *out.mutable_path() = member.path;
   const Job* job = cores_->jobs.JobOn(member.node.id());

@@ -356,7 +356,10 @@ absl::StatusOr<CoordinatorPath> Prober::MeasurePath(const std::string& coordinat
                                                     const ProbeOptions& options) {
   const rpc::ChannelOptions channel_options = rpc::ToCoordinator(options.dialling);
   const auto channel = rpc::MakeChannel(coordinator, channel_options);
-  RETURN_IF_ERROR(Connect(channel.get(), std::min(options.connect, options.budget)));
+  const absl::Status connected = Connect(channel.get(), std::min(options.connect, options.budget));
+  if (absl::IsUnavailable(connected))  // who registers there says why
+    return absl::UnavailableError(absl::StrCat("no connection to ", coordinator));
+  RETURN_IF_ERROR(connected);
   const auto stub = Bulk::NewStub(channel);
   double best_s = std::numeric_limits<double>::infinity();
   const absl::Time echoed_by = SteadyNow() + options.budget;

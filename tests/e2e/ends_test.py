@@ -7,7 +7,7 @@ import unittest
 
 from harness import BIN, Cluster, Program, main, small_text
 
-HERE = "is taken from this host's own disk"
+HERE = "from this host's own disk, the same as"
 
 
 class WanCluster(Cluster):

@@ -24,6 +24,10 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
+constexpr char kKeptBesides[] =
+    "; besides, those that stops and interruptions write push none of the last ones out that were "
+    "due (checkpoint.every), and the end of a phase stays while a later one is made of it";
+
 // (message name, field name) -> comment, from lines such as `  optional int32 bits = 3;  //
 // comment` inside `message X {`.
 std::map<std::pair<std::string, std::string>, std::string> Comments() {
@@ -90,6 +94,7 @@ void Collect(const Descriptor* type, const std::string& prefix,
     } else if (field->message_type() == nullptr && !field->is_repeated()) {
       doc.default_value = field->has_presence() ? "unset" : "required";
     }
+    if (doc.path == "checkpoint.keep") doc.meaning += kKeptBesides;
     out->push_back(doc);
     if (field->message_type() != nullptr) {
       Collect(field->message_type(), absl::StrCat(doc.path, field->is_repeated() ? "[]." : "."),

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "base/file/read_file.h"
 #include "base/process.h"
@@ -48,8 +50,13 @@ absl::StatusOr<OfflinePlan> Make(const PlanRequest& request, const OfflineOption
     show.push_back("--nodes");
     show.push_back(absl::StrCat(options.nodes));
   }
-  ASSIGN_OR_RETURN(const std::string links, RunAndCapture(show, absl::Seconds(10)));
-  ASSIGN_OR_RETURN(Topology topology, MakeTopology(links, hosts, {options.gflops, *memory}));
+  const absl::StatusOr<std::string> links = RunAndCapture(show, absl::Seconds(10));
+  if (!links.ok()) {  // its words are one line, with its name in front
+    absl::string_view words = absl::StripAsciiWhitespace(links.status().message());
+    absl::ConsumePrefix(&words, "isthmus-wan: ");
+    return Reword(links.status(), absl::StrCat("--topology: ", words));
+  }
+  ASSIGN_OR_RETURN(Topology topology, MakeTopology(*links, hosts, {options.gflops, *memory}));
   return PlanOn(request.job(), std::move(topology));
 }
 
@@ -71,6 +78,8 @@ absl::StatusOr<OfflinePlan> PlanOn(const JobSpec& job, Topology topology) {
         "this is ", coordinator::PhaseWords(0, job.phases_size()),
         " alone, and so are bytes and gains: `isthmus plan` with a coordinator plans them all"));
   }
+  for (std::string& line : *planned.plan.mutable_explanation())
+    absl::StrReplaceAll({{" measured, ", " by the table, "}}, &line);
   for (std::string& warning : planned.warnings) *out.reply.add_warnings() = std::move(warning);
   *out.reply.mutable_plan() = std::move(planned.plan);
   return out;

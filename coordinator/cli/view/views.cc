@@ -28,6 +28,12 @@ namespace {
 
 std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)); }
 
+// -1: the coordinator started after that.
+std::string HeardWords(double heartbeat_age_s) {
+  return heartbeat_age_s < 0 ? "not heard since the coordinator started"
+                             : absl::StrCat("last heard ", FormatSeconds(heartbeat_age_s), " ago");
+}
+
 // "blocks 0-3". Empty: none.
 std::string Blocks(const ModelSpec& model, int first, int end) {
   if (end <= first) return "";
@@ -283,8 +289,8 @@ std::string NodesView(const ListNodesReply& reply) {
         node.block_forward_s() > 0 ? node.block_flops() / node.block_forward_s() / 1e9 : 0;
     nodes.AddRow({node.name(),
                   status.alive() ? status.drained() ? "alive, drained" : "alive"
-                                 : absl::StrCat(status.left() ? "left" : "lost", ", last heard ",
-                                                FormatSeconds(status.heartbeat_age_s()), " ago"),
+                                 : absl::StrCat(status.left() ? "left" : "lost", ", ",
+                                                HeardWords(status.heartbeat_age_s())),
                   node.address(), DeviceWords(node), absl::StrCat(node.threads()),
                   Bytes(node.memory_bytes()), Bytes(node.disk_bytes()),
                   gflops > 0 ? FormatFixed(gflops, 1) : "measuring", PathWords(status.path()),
@@ -394,34 +400,6 @@ std::string JobListView(const ListJobsReply& reply) {
                       "\n");
   }
   return absl::StrCat(table.Render(), warnings.empty() ? "" : "\n", warnings);
-}
-
-std::string CheckpointsView(const ListCheckpointsReply& reply, bool verified) {
-  if (reply.checkpoints().empty()) return "No checkpoint is stored yet.\n";
-  Table table({">STEP", ">SIZE", "STATE"});
-  const bool phased =
-      std::any_of(reply.checkpoints().begin(), reply.checkpoints().end(),
-                  [](const CheckpointInfo& info) { return info.phase() > 0 || info.phase_end(); });
-  for (const CheckpointInfo& info : reply.checkpoints()) {
-    if (!info.kept_by().empty()) {
-      table.AddRow({absl::StrCat(info.step()), "-",
-                    absl::StrCat("not stored here yet; its parts lie on the disks of ",
-                                 absl::StrJoin(info.kept_by(), ", "))});
-      continue;
-    }
-    table.AddRow({absl::StrCat(info.step()), Bytes(info.bytes()),
-                  absl::StrCat(!info.damage().empty() ? info.damage()
-                               : verified             ? "sound"
-                                                      : "whole (--verify reads it)",
-                               info.phase_end() ? absl::StrCat(", end of phase ", info.phase() + 1)
-                               : phased         ? absl::StrCat(", phase ", info.phase() + 1)
-                                                : "",
-                               info.left_behind() ? "; left behind: the job went on from an older "
-                                                    "one, a resume takes it with --step alone"
-                                                  : "")});
-  }
-  return absl::StrCat(table.Render(),
-                      "\nGo on from one: isthmus submit JOB.yaml --resume --step STEP\n");
 }
 
 std::string JobStatusView(const JobStatus& status, const std::vector<JobRecord>& records) {

@@ -34,6 +34,8 @@ TEST(JobReference, FieldsComeFromTheProto) {
   EXPECT_EQ(DocOf("compression.buffer_memory_bytes").type, "size");
   EXPECT_EQ(DocOf("strategy.layers_per_stage").type, "list of whole numbers");
   EXPECT_EQ(DocOf("compression.boundaries").type, "list of sections");
+  EXPECT_THAT(DocOf("checkpoint.keep").meaning,
+              HasSubstr("last ones kept; besides, those that stops"));
 }
 
 TEST(JobReference, EveryFieldIsInTheReferenceAndTheTemplate) {

@@ -156,6 +156,8 @@ TEST(Views, ADaemonThatLeftIsNotLostAndAReplicaIsNamed) {
   const std::string text = NodesView(reply);
   EXPECT_THAT(text, HasSubstr("a     lost, last heard 5 s ago"));
   EXPECT_THAT(text, HasSubstr("b     left, last heard 5 s ago"));
+  reply.mutable_nodes(0)->set_heartbeat_age_s(-1);
+  EXPECT_THAT(NodesView(reply), HasSubstr("a     lost, not heard since the coordinator started"));
   EXPECT_THAT(text, HasSubstr("bible-1 stage 0 of replica 0"));
   EXPECT_THAT(text, HasSubstr("bible-1 stage 0 of replica 1"));
   reply.mutable_nodes()->RemoveLast();

@@ -115,6 +115,13 @@ class JobsEndTest : public ::testing::Test {
   Membership members_;
 };
 
+// It had said "at once", which nobody had asked for.
+TEST_F(JobsEndTest, AStopWhileItStartsSaysSo) {
+  ASSERT_EQ(State(), JOB_STARTING);
+  ASSERT_TRUE(jobs_.Stop(kJob, false, At(1)).ok());
+  EXPECT_THAT(Reason(), HasSubstr("stopped by the user while it was starting"));
+}
+
 // Checkpoint 100 of 100 was whole, and 0.4 s later the job was paused.
 TEST_F(JobsEndTest, AJobWhoseLastCheckpointIsWholeIsFinishedWhateverItsDaemonsSay) {
   Run(100, 100);

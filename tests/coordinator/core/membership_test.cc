@@ -257,6 +257,7 @@ TEST_F(MembershipTest, RestoredNodesAreKnownButNotAlive) {
   m_.Restore(Daemon("a", "").node(), false, At(0));
   ASSERT_NE(m_.Find("a"), nullptr);
   EXPECT_FALSE(m_.Find("a")->alive());
+  EXPECT_EQ(AwayWords(*m_.Find("a"), At(4)), "is not heard since the coordinator started");
   const RegisterDecision joined = Join(Daemon("a", "p", 3), 1, 1);
   EXPECT_EQ(joined.kind, RegisterDecision::kAccepted);
   EXPECT_THAT(joined.reason, HasSubstr("known from before the coordinator's restart"));

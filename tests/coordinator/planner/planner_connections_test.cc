@@ -44,7 +44,7 @@ TEST(PlannerConnections, TheDirectionThatTakesMoreDecides) {
   for (const Plan& plan : {PlanOf(4, 0).plan, PlanOf(2, 4).plan}) {
     for (const LinkPlan& link : plan.links()) EXPECT_EQ(link.connections(), 4);
     EXPECT_THAT(Words(plan), Contains(HasSubstr("link b0: 4 TCP connections side by side were "
-                                                "measured to carry ")));
+                                                "measured to carry more than fewer; it is counted on for ")));
   }
 }
 

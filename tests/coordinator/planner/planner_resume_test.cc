@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "coordinator/planner/planner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -16,6 +17,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class PlannerResumeTest : public ::testing::Test {
  protected:
@@ -207,6 +209,9 @@ TEST_F(PlannerResumeTest, AResumedJobKeepsTheCodecsOfAuto) {
   EXPECT_EQ(Forward(Plan().plan), Forward(before));
   EXPECT_EQ(Backward(Plan().plan), Backward(before));
   EXPECT_THAT(Plan().plan.explanation(), Contains(HasSubstr("with the codecs it had")));
+  EXPECT_THAT(Plan().plan.explanation(),
+              Contains(HasSubstr(absl::StrCat("-> ", Forward(before), " as it had"))));
+  EXPECT_THAT(Plan().plan.explanation(), Not(Contains(HasSubstr("as the job says"))));
   in_.job.mutable_compression()->set_forward("bf16");  // the job says otherwise
   EXPECT_EQ(Forward(Plan().plan), "bf16");
   in_.job.mutable_compression()->set_forward("auto");
