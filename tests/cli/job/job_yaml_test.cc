@@ -210,7 +210,7 @@ strategy: {stages: 3, schedule: 1fb1, layers_per_stage: [1, y]}
 compression: {forward: qunat(4), backward: "quant(4, tokn)", tied: bf61}
 )y"),
             R"y(job.yaml:1:7: name: 'Bible' is not allowed; it must be 1-63 lower-case )y"
-            R"y(letters, digits and '-'
+            R"y(letters, digits and '-', and not begin with '-'
 job.yaml:2:17: model.layers: 'x' is not a whole number
 job.yaml:2:28: model.hidden: '65' is not allowed; it must be a multiple of model.heads (4)
 job.yaml:2:51: model.context: '0' is not allowed; it must be from 1 to 65536

@@ -43,8 +43,9 @@ TEST(PlannerConnections, TheDirectionThatTakesMoreDecides) {
   EXPECT_THAT(Words(one), Not(Contains(HasSubstr("TCP connections"))));
   for (const Plan& plan : {PlanOf(4, 0).plan, PlanOf(2, 4).plan}) {
     for (const LinkPlan& link : plan.links()) EXPECT_EQ(link.connections(), 4);
-    EXPECT_THAT(Words(plan), Contains(HasSubstr("link b0: 4 TCP connections side by side were "
-                                                "measured to carry more than fewer; it is counted on for ")));
+    EXPECT_THAT(Words(plan),
+                Contains(HasSubstr("link b0: 4 TCP connections side by side were "
+                                   "measured to carry more than fewer; it is counted on for ")));
   }
 }
 
