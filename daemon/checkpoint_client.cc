@@ -239,8 +239,8 @@ absl::StatusOr<worker::FetchedFiles> CheckpointClient::Fetch(
                                             request.what(), " of step ", request.step(),
                                             " to be on this disk, which nobody said"));
   }
-  LogInfo("checkpoint ", request.step(), ": ", request.what(),
-          " from this host's own disk, the same as the coordinator's");
+  LogInfo(request.what(), " of checkpoint ", request.step(),
+          " taken from this host's own disk: the coordinator has the same");
   return here;
 }
 

@@ -7,7 +7,7 @@ import unittest
 
 from harness import BIN, Cluster, Program, main, small_text
 
-HERE = "from this host's own disk, the same as"
+HERE = "taken from this host's own disk"
 
 
 class WanCluster(Cluster):

@@ -4,6 +4,8 @@
 
 #include <map>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -130,6 +132,26 @@ TEST_F(ResumeTest, AJobThatWaitsGoesOnWithWhatWasAccepted) {
   EXPECT_EQ(plan->start_step(), 3);
   EXPECT_EQ(plan->data().samples(), 3 * 32);
   EXPECT_EQ(plan->job().recipe().global_batch(), 64);
+}
+
+// The one that came second was told that the coordinator was stopping.
+TEST_F(ResumeTest, OfResumesAtOnceOneStartsAndTheOthersAreToldWhy) {
+  auto a = DaemonWith("a", kContents), b = DaemonWith("b", kContents);
+  const JobSpec job = TwoStages(40);
+  const Plan plan = StartTwo(a.get(), b.get(), job);
+  TrainAndPause(plan, 6, a.get(), b.get());
+  constexpr int kAtOnce = 8;
+  std::vector<absl::Status> told(kAtOnce);
+  std::vector<std::thread> callers;
+  for (absl::Status& status : told)
+    callers.emplace_back([&] { status = Resume(job, false).status(); });
+  for (std::thread& caller : callers) caller.join();
+  int started = 0;
+  for (const absl::Status& status : told) {
+    started += status.ok();
+    EXPECT_FALSE(absl::IsCancelled(status)) << status;
+  }
+  EXPECT_EQ(started, 1);
 }
 
 }  // namespace
