@@ -75,6 +75,5 @@ testnet=("${as_root[@]}" "$(shown "$ISTHMUS_ROOT/build/bin/isthmus")" testnet --
 if [ -n "$json" ]; then
   "${testnet[@]}" --json >&3
 else
-  "${testnet[@]}"
-  say "the same figures: $run_dir/summary.json"
+  "${testnet[@]}"  # its last line names summary.json
 fi

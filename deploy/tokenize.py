@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Turns text into shards of tokens that Isthmus trains on, with the tokenizers package of Hugging Face (pip install tokenizers).
+"""Turns text into shards of tokens that Isthmus trains on, with the tokenizers package of Hugging Face
+(python3 -m venv .venv && .venv/bin/pip install tokenizers, then .venv/bin/python deploy/tokenize.py).
 
   deploy/tokenize.py TEXT... --out DIR [--tokenizer DIR | --vocabulary N] [--validation SHARE] [--shard-tokens N] [--force]
 

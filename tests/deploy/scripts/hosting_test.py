@@ -49,6 +49,21 @@ class UnitsTest(unittest.TestCase):
             self.assertEqual(about_ours, [])
 
 
+class ReadmeTest(unittest.TestCase):
+    def test_every_folder_and_file_that_a_purge_deletes_is_named(self):
+        readme = read("README.md")
+        for script in glob.glob(os.path.join(DEPLOY, "debian", "*", "postrm")):
+            with open(script) as f:
+                deleted = re.findall(r"(/etc/default/\S+|/var/lib/isthmus\S+)", f.read())
+            self.assertTrue(deleted, script)
+            for path in deleted:
+                self.assertIn(f"`{path}`", readme)
+
+    def test_the_folder_that_grafana_reads_is_named(self):
+        folder = re.search(r"path: ([^}]+)}", read("grafana", "provisioning", "dashboards", "isthmus.yaml")).group(1)
+        self.assertIn(folder, read("README.md"))
+
+
 class FlagsTest(unittest.TestCase):
     """Every `program --flag` in the files and the READMEs is a flag that --help knows."""
 
