@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <string>
 
 #include "CLI/CLI.hpp"
@@ -180,7 +181,11 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
+    std::ostringstream out, err;
+    const int code = app.exit(e, out, err);
+    std::fputs(out.str().c_str(), stdout);
+    std::fputs(isthmus::rpc::NameTheVariable(err.str()).c_str(), stderr);
+    return code == 0 ? 0 : 2;
   }
   isthmus::rpc::TypedWins(argc, argv, &flags.tls_dir, &flags.insecure);
   isthmus::EndSignals signals;  // before any thread

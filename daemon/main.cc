@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -209,7 +210,11 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kOk : kUsage;
+    std::ostringstream out, err;
+    const int code = app.exit(error, out, err);
+    std::fputs(out.str().c_str(), stdout);
+    std::fputs(rpc::NameTheVariable(err.str()).c_str(), stderr);
+    return code == 0 ? kOk : kUsage;
   }
   rpc::TypedWins(argc, argv, &flags.daemon.tls_dir, &flags.daemon.insecure);
   EndSignals signals;  // before other threads start
@@ -239,6 +244,8 @@ int Main(int argc, char** argv) {
     if (!ends.empty()) LogWarning(ends);
   }
   const engine::EngineOptions engine{options.device, options.threads};
+  if (const absl::Status device = engine::MakeDeviceLane(engine).status(); !device.ok())
+    return Fail(device, kMachine);  // before anybody is told where it listens
   TellOfGpus(engine, &options);
   options.make_session = worker::MakeSession;
   options.make_stage = [engine](const Plan& plan, int rank) {

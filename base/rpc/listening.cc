@@ -1,5 +1,7 @@
 #include "base/rpc/listening.h"
 
+#include <cstdlib>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
@@ -38,6 +40,14 @@ void TypedWins(int argc, const char* const* argv, std::string* tls_dir, bool* in
   };
   if (typed("--insecure") && !typed("--tls-dir")) tls_dir->clear();
   if (typed("--tls-dir") && !typed("--insecure")) *insecure = false;
+}
+
+std::string NameTheVariable(const std::string& error) {
+  const char* const value = std::getenv("ISTHMUS_INSECURE");
+  if (value == nullptr || !absl::StrContains(error, absl::StrCat("--insecure = ", value)))
+    return error;
+  return absl::StrCat("the environment says ISTHMUS_INSECURE=", value,
+                      ": set it to 1 or 0, or unset it\n");
 }
 
 absl::Status CheckListening(const std::string& address, const Secured& secured, tls::Role role) {

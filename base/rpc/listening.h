@@ -22,6 +22,10 @@ struct Secured {
 // as main has it.
 void TypedWins(int argc, const char* const* argv, std::string* tls_dir, bool* insecure);
 
+// What is wrong with a command line, from CLI11's words: of ISTHMUS_INSECURE they name the flag
+// alone, and the user has typed none.
+std::string NameTheVariable(const std::string& error);
+
 // InvalidArgument: a server at `address` could be reached by anybody; with the commands that make
 // certificates for one of `role`, or both flags are given.
 absl::Status CheckListening(const std::string& address, const Secured& secured, tls::Role role);

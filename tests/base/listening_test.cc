@@ -1,5 +1,7 @@
 #include "base/rpc/listening.h"
 
+#include <cstdlib>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -47,6 +49,16 @@ TEST(ListeningTest, WhatIsTypedWinsOverTheEnvironment) {
   TypedWins(4, both, &tls_dir, &insecure);
   EXPECT_EQ(tls_dir, "/typed");
   EXPECT_TRUE(insecure) << "that is refused as a contradiction";
+}
+
+TEST(ListeningTest, AVariableThatIsNoYesOrNoIsNamed) {
+  const std::string words = "Could not convert: --insecure = maybe\n";
+  unsetenv("ISTHMUS_INSECURE");
+  EXPECT_EQ(NameTheVariable(words), words) << "it was typed";
+  setenv("ISTHMUS_INSECURE", "maybe", 1);
+  EXPECT_THAT(NameTheVariable(words), HasSubstr("ISTHMUS_INSECURE=maybe: set it to 1 or 0"));
+  EXPECT_EQ(NameTheVariable("--listen: 1 required\n"), "--listen: 1 required\n");
+  unsetenv("ISTHMUS_INSECURE");
 }
 
 TEST(ListeningTest, SoDoesOneWhoDials) {
