@@ -5,6 +5,12 @@
 
 namespace isthmus {
 
+std::string CalledAs(int argc, const char* const* argv, const std::string& program) {
+  std::string words = program;
+  if (const size_t dash = words.find('-'); dash != std::string::npos) words[dash] = ' ';
+  return argc > 0 && words == argv[0] ? words : program;
+}
+
 std::optional<int> ParseCommandLine(int argc, const char* const* argv, const std::string& program,
                                     CLI::App* app, FILE* out, FILE* err) {
   try {

@@ -18,6 +18,10 @@ namespace isthmus {
 // Codes as those of `isthmus`.
 enum CommandExit { kOk = 0, kFailed = 1, kUsage = 2, kMachine = 3, kRefused = 5 };
 
+// The name for a program's usage line: "isthmus study" where `isthmus` started it with that as
+// argv[0], else `program`, such as "isthmus-study".
+std::string CalledAs(int argc, const char* const* argv, const std::string& program);
+
 // nullopt: the command line is parsed, go on. Else how the program ends: after its help or version,
 // which went to `out`, or after what is wrong, which went to `err` behind the name of `program`.
 std::optional<int> ParseCommandLine(int argc, const char* const* argv, const std::string& program,

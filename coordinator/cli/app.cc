@@ -352,8 +352,15 @@ class App {
     completion->footer("\nExample:\n  source <(isthmus completion bash)");
     CLI::App* man = Command(
         "man", "print the manual page, as roff",
-        [this] { return Print(PageOf(TableOf(app_), a_.topic, ISTHMUS_VERSION)); }, false);
-    man->add_option("TOPIC", a_.topic, "a command, or `job` [all commands]");
+        [this] {
+          const bool ours = a_.topic.empty() || a_.topic == "job" || Find(a_.topic) != nullptr;
+          if (ours) return Print(PageOf(TableOf(app_), a_.topic, ISTHMUS_VERSION));
+          const auto help = HelpOf(a_.topic);
+          if (!help.ok()) return console_->Fail(help.status());
+          return Print(HelpPage(a_.topic, *help, ISTHMUS_VERSION));
+        },
+        false);
+    man->add_option("TOPIC", a_.topic, "a command, a program, or `job` [all commands]");
     man->footer("\nExample:\n  isthmus man | man -l -");
   }
 
@@ -395,7 +402,8 @@ class App {
   }
 
   void AddPrograms() {
-    AddProgram("study", "train a small job with many codecs on this machine and compare them", "",
+    AddProgram("study", "train a small job with many codecs on this machine and compare them",
+               "ist-theory|JOB.yaml",
                [this](const auto& arguments) { return RunStudy(arguments, console_); });
     AddProgram("multilevel", "make a small model of a large one, and a large one of a small one",
                "coalesce|decoalesce|interpolate", [this](const auto& arguments) {
@@ -451,7 +459,8 @@ class App {
     // `isthmus frobnicate --help` is a misspelt command, too.
     if (code == 0 && argc > 1 && argv[1][0] != '-' && Find(argv[1]) == nullptr)
       return Unknown(argv[1]);
-    console_->Out(out.str());
+    const std::string action = code == 0 ? CaActionHelp(a_.ca.action) : "";
+    console_->Out(action.empty() ? out.str() : action);
     if (code == 0) return kExitOk;
     // The first word that is no option: a misspelt command gets a suggestion.
     for (int i = 1; i < argc; ++i) {
@@ -461,7 +470,7 @@ class App {
       if (Find(word) == nullptr) return Unknown(word);
       break;
     }
-    console_->Err(absl::StrCat("isthmus: ", err.str()));
+    console_->Err(absl::StrCat("isthmus: ", rpc::NameTheVariable(err.str())));
     return kExitUsage;
   }
 

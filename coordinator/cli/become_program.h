@@ -6,12 +6,17 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "coordinator/cli/view/console.h"
 
 namespace isthmus::cli {
 
 // `name`, found as FindProgram does. Returns only if it can't be started: the exit code.
 int BecomeProgram(const std::string& name, std::vector<std::string> arguments, Console* console);
+
+// What the --help of a program prints that has a manual page of its own, such as isthmusd.
+// InvalidArgument: `name` is none of them; NotFound: it is not installed.
+absl::StatusOr<std::string> HelpOf(const std::string& name);
 
 }  // namespace isthmus::cli
 

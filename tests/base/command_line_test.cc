@@ -57,5 +57,13 @@ TEST(CommandLine, ExitCodes) {
   EXPECT_EQ(CommandExitFor(absl::InternalError("")), kFailed);
 }
 
+TEST(CommandLine, AProgramIsCalledByWhatTheUserTyped) {
+  const char* const by_isthmus[] = {"isthmus study", "--help"};
+  const char* const by_itself[] = {"/usr/bin/isthmus-study", "--help"};
+  EXPECT_EQ(CalledAs(2, by_isthmus, "isthmus-study"), "isthmus study");
+  EXPECT_EQ(CalledAs(2, by_itself, "isthmus-study"), "isthmus-study");
+  EXPECT_EQ(CalledAs(0, nullptr, "isthmus-study"), "isthmus-study");
+}
+
 }  // namespace
 }  // namespace isthmus

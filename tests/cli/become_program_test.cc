@@ -38,5 +38,33 @@ TEST(BecomeProgram, HasTheArgumentsAndTheExitCodeOfTheOther) {
   EXPECT_EQ(WEXITSTATUS(status), 42);
 }
 
+TEST(BecomeProgram, TheOtherKnowsWhatWasTyped) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    Console console(stdout, stderr);  // a folder on PATH with a program of that name
+    char folder[] = "/tmp/isthmus-become-XXXXXX";
+    if (mkdtemp(folder) == nullptr) _exit(1);
+    const std::string program = std::string(folder) + "/isthmus-shell";
+    if (symlink("/bin/sh", program.c_str()) != 0) _exit(1);
+    setenv("PATH", folder, 1);
+    _exit(BecomeProgram(
+        "isthmus-shell",
+        {"-c",
+         "/bin/rm -r $1; typed=$(/bin/cat /proc/$$/cmdline | "
+         "/usr/bin/tr '\\0' '|'); case $typed in 'isthmus shell|'*) exit 42 ;; esac; exit 7",
+         "x", folder},
+        &console));
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 42);
+}
+
+TEST(HelpOf, OfAnUnknownProgramNamesThoseThatAre) {
+  EXPECT_THAT(std::string(HelpOf("frobnicate").status().message()),
+              HasSubstr("isthmusd, isthmus-coordinator"));
+}
+
 }  // namespace
 }  // namespace isthmus::cli

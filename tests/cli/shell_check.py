@@ -50,6 +50,32 @@ class BashTest(unittest.TestCase):
         for command in commands():
             self.assertIn(command, self.complete("isthmus", ""))
 
+    def test_words_stand_without_the_folders_that_lie_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("model", "init.d", "coarse"):
+                os.mkdir(os.path.join(folder, name))
+            self.assertEqual(self.complete("isthmus", "ca", "", cwd=folder), ["init", "issue", "list", "revoke"])
+            self.assertEqual(self.complete("isthmus", "ca", "--dir", "mo", cwd=folder), ["model"])
+            self.assertEqual(self.complete("isthmus", "ca", "issue", "", cwd=folder), [])
+            self.assertEqual(self.complete("isthmus", "ca", "issue", "--role", "", cwd=folder), ["coordinator", "worker", "operator", "viewer"])
+            self.assertEqual(self.complete("isthmus", "multilevel", "coa", cwd=folder), ["coalesce"])
+            self.assertEqual(self.complete("isthmus", "multilevel", "coalesce", "coa", cwd=folder), ["coarse"])
+
+    def test_words_or_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            open(os.path.join(folder, "job.yaml"), "w").close()
+            self.assertEqual(sorted(self.complete("isthmus", "study", "", cwd=folder)), ["ist-theory", "job.yaml"])
+            self.assertEqual(self.complete("isthmus", "study", "i", cwd=folder), ["ist-theory"])
+            wan = os.path.join(folder, "isthmus-wan")
+            with open(wan, "w") as f:
+                f.write("#!/bin/sh\n[ $1 = presets ] && printf 'regions  Eight of them.\\nlan  One.\\n'\n")
+            os.chmod(wan, 0o755)
+            program = os.path.join(folder, "isthmus")
+            self.assertEqual(sorted(self.complete(program, "testnet", "--links", "", cwd=folder)), ["isthmus-wan", "job.yaml", "lan", "regions"])
+            self.assertEqual(self.complete(program, "testnet", "--links", "reg", cwd=folder), ["regions"])
+            os.unlink(wan)  # without the emulator there are files
+            self.assertEqual(self.complete(program, "testnet", "--links", "", cwd=folder), ["job.yaml"])
+
     def test_files_with_blanks_and_folders(self):
         with tempfile.TemporaryDirectory() as folder:
             open(os.path.join(folder, "my job.yaml"), "w").close()
@@ -90,6 +116,14 @@ class ManTest(unittest.TestCase):
             self.assertIn(f"isthmus-{command} -".replace("-", "\\-"), isthmus("man", command))
         for command in commands():
             self.assertIn(f".SS \"{command}\"".replace("-", "\\-"), isthmus("man"))
+
+    def test_there_is_a_page_of_each_program_beside_it(self):
+        for program in ("isthmusd", "isthmus-coordinator", "isthmus-study", "isthmus-wan"):
+            if os.path.exists(os.path.join(os.path.dirname(ISTHMUS), program)):
+                self.assertIn(f"{program} - ".replace("-", "\\-"), isthmus("man", program))
+        wrong = run(ISTHMUS, "man", "frobnicate")
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("isthmusd", wrong.stderr)
 
     @unittest.skipUnless(shutil.which("groff"), "groff is not installed")
     def test_groff_has_nothing_to_say(self):

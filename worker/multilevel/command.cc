@@ -134,7 +134,7 @@ int RunCommand(int argc, const char* const* argv, FILE* out, FILE* err) {
   Flags flags;
   CLI::App app(
       "isthmus-multilevel: makes a small GPT-2 of a large one and a large one of a small one.",
-      "isthmus-multilevel");
+      CalledAs(argc, argv, "isthmus-multilevel"));
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "the options of each of them as well");
   app.set_version_flag("--version", std::string("isthmus-multilevel ") + ISTHMUS_VERSION);

@@ -264,7 +264,7 @@ int RunCommand(int argc, const char* const* argv, const Engine& engine, FILE* ou
   Flags flags;
   CLI::App app(
       "Trains a small job over a grid of codecs and boundaries and compares what comes out.",
-      "isthmus-study");
+      CalledAs(argc, argv, "isthmus-study"));
   AddFlags(&app, &flags);
   if (const auto ended = ParseCommandLine(argc, argv, "isthmus-study", &app, out, err))
     return *ended;

@@ -7,19 +7,22 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 
 namespace isthmus::cli {
 namespace {
 
-enum class Kind { kNone, kFile, kDirectory, kCommand, kShell, kWords };
+enum class Kind { kNone, kFile, kDirectory, kCommand, kShell, kWords, kWordsOrFile, kPreset };
 
 // What a value or an argument is made of.
 Kind KindOf(const CommandOption& option) {
   const std::string& value = option.value;
   if (value == "SHELL") return Kind::kShell;
   if (value == "TOPIC") return Kind::kCommand;
+  if (absl::StrContains(value, "PRESET")) return Kind::kPreset;
+  if (absl::StrContains(value, '|') && absl::EndsWith(value, ".yaml")) return Kind::kWordsOrFile;
   if (absl::StrContains(value, '|') && absl::AsciiStrToLower(value) == value) return Kind::kWords;
-  if (absl::StrContains(value, "DIR")) return Kind::kDirectory;
+  if (absl::StrContains(value, "DIR") || value == "FOLDER") return Kind::kDirectory;
   if (absl::StrContains(value, "FILE") || absl::EndsWith(value, ".yaml")) return Kind::kFile;
   return Kind::kNone;
 }
@@ -43,9 +46,13 @@ std::string Quoted(const std::string& text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
 
-// The words of a value that is one of some, as "a|b".
-std::string WordsOf(const CommandOption& option) {
-  return absl::StrReplaceAll(option.value, {{"|", " "}});
+// The words of a value that is one of some, as "a|b" or "a|JOB.yaml".
+std::vector<std::string> WordsOf(const CommandOption& option) {
+  std::vector<std::string> words;
+  for (const absl::string_view word : absl::StrSplit(option.value, '|')) {
+    if (!absl::StrContains(word, '.')) words.emplace_back(word);
+  }
+  return words;
 }
 
 std::string BashWords(const CommandOption& option, const CommandTable& root) {
@@ -60,9 +67,14 @@ std::string BashWords(const CommandOption& option, const CommandTable& root) {
                           " -- \"$current\")");
     case Kind::kShell:
       return "mapfile -t COMPREPLY < <(compgen -W 'bash zsh fish' -- \"$current\")";
-    case Kind::kWords:  // and what their program takes after them
-      return absl::StrCat("mapfile -t COMPREPLY < <(compgen -d -W ", Quoted(WordsOf(option)),
-                          " -- \"$current\")");
+    case Kind::kWords:
+    case Kind::kWordsOrFile:
+      return absl::StrCat("mapfile -t COMPREPLY < <(compgen ",
+                          KindOf(option) == Kind::kWordsOrFile ? "-f " : "", "-W ",
+                          Quoted(absl::StrJoin(WordsOf(option), " ")), " -- \"$current\")");
+    case Kind::kPreset:  // the emulator lies beside the program that is typed
+      return "mapfile -t COMPREPLY < <(compgen -f -W \"$(\"${COMP_WORDS[0]}-wan\" presets "
+             "2> /dev/null | cut -d ' ' -f 1)\" -- \"$current\")";
     case Kind::kNone:
       break;
   }
@@ -79,6 +91,30 @@ void BashValues(const CommandTable& table, const CommandTable& root, const std::
   }
 }
 
+// The branch of arguments that are no options. Of a first one that is one of some words, those alone
+// are offered; behind it what comes next: a further argument, else what its program takes.
+std::string BashArguments(const CommandTable& command, const CommandTable& root) {
+  CommandOption first, second;
+  for (const CommandOption& option : command.options) {
+    if (!option.positional) continue;
+    if (KindOf(first) == Kind::kNone) {
+      first = option;
+    } else if (second.value.empty()) {
+      second = option;
+    }
+  }
+  const std::string words = BashWords(first, root);
+  const Kind kind = KindOf(first);
+  if (kind != Kind::kWords && kind != Kind::kWordsOrFile) return words;
+  CommandOption folder;
+  folder.value = "DIR";
+  const bool program = kind == Kind::kWords && second.value.empty();
+  return absl::StrCat("for word in \"${COMP_WORDS[@]:i + 1:COMP_CWORD - i - 1}\"; do\n",
+                      "          case $word in ", absl::StrJoin(WordsOf(first), "|"), ") ",
+                      BashWords(program ? folder : second, root),
+                      "; return ;; esac\n        done\n        ", words);
+}
+
 std::string Bash(const CommandTable& root) {
   std::string valued;
   for (const CommandOption& option : root.options) {
@@ -90,7 +126,7 @@ std::string Bash(const CommandTable& root) {
       root.name,
       "() {\n"
       "  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}\n"
-      "  local command= i\n"
+      "  local command= i word\n"
       "  for ((i = 1; i < COMP_CWORD; i++)); do\n"
       "    case ${COMP_WORDS[i]} in\n      ",
       valued,
@@ -112,11 +148,7 @@ std::string Bash(const CommandTable& root) {
         &out,
         "      esac\n      case $current in\n        -*) mapfile -t COMPREPLY < <(compgen -W ",
         Quoted(absl::StrJoin(OptionNames(command), " ")), " -- \"$current\") ;;\n");
-    CommandOption argument;
-    for (const CommandOption& option : command.options) {
-      if (option.positional && KindOf(argument) == Kind::kNone) argument = option;
-    }
-    absl::StrAppend(&out, "        *) ", BashWords(argument, root), " ;;\n      esac ;;\n");
+    absl::StrAppend(&out, "        *) ", BashArguments(command, root), " ;;\n      esac ;;\n");
   }
   absl::StrAppend(&out, "  esac\n}\ncomplete -o filenames -F _", root.name, " ", root.name, "\n");
   return out;
@@ -139,7 +171,12 @@ std::string ZshAction(const CommandOption& option, const CommandTable& root) {
     case Kind::kShell:
       return "(bash zsh fish)";
     case Kind::kWords:
-      return absl::StrCat("(", WordsOf(option), ")");
+      return absl::StrCat("(", absl::StrJoin(WordsOf(option), " "), ")");
+    case Kind::kWordsOrFile:
+      return absl::StrCat("{compadd -- ", absl::StrJoin(WordsOf(option), " "), "; _files}");
+    case Kind::kPreset:
+      return absl::StrCat("{compadd -- $(", root.name,
+                          "-wan presets 2> /dev/null | cut -d \" \" -f 1); _files}");
     case Kind::kNone:
       break;
   }
@@ -201,7 +238,13 @@ std::string FishWords(const CommandOption& option, const CommandTable& root) {
     case Kind::kShell:
       return " -a 'bash zsh fish'";
     case Kind::kWords:
-      return absl::StrCat(" -a ", Quoted(WordsOf(option)));
+    case Kind::kWordsOrFile:
+      return absl::StrCat(KindOf(option) == Kind::kWordsOrFile ? " -F -a " : " -a ",
+                          Quoted(absl::StrJoin(WordsOf(option), " ")));
+    case Kind::kPreset:
+      return absl::StrCat(" -F -a ", Quoted(absl::StrCat("(", root.name,
+                                                         "-wan presets 2> /dev/null | "
+                                                         "cut -d \" \" -f 1)")));
     case Kind::kNone:
       break;
   }

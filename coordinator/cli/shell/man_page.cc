@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "coordinator/cli/job/job_reference.h"
 
 namespace isthmus::cli {
@@ -104,6 +105,12 @@ std::string TextPage(absl::string_view name, int section, absl::string_view what
                      absl::string_view text, absl::string_view version) {
   return absl::StrCat(Title(name, section, version), ".SH NAME\n", Roff(name), " \\- ", Roff(what),
                       "\n.SH DESCRIPTION\n", Verbatim(text));
+}
+
+std::string HelpPage(absl::string_view name, absl::string_view help, absl::string_view version) {
+  absl::string_view what = help.substr(0, help.find('\n'));
+  if (absl::ConsumePrefix(&what, name)) absl::ConsumePrefix(&what, ": ");
+  return TextPage(name, 1, what, help, version);
 }
 
 absl::StatusOr<std::string> PageOf(const CommandTable& program, const std::string& topic,

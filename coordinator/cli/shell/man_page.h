@@ -21,6 +21,9 @@ std::string CommandPage(const CommandTable& program, const CommandTable& command
 std::string TextPage(absl::string_view name, int section, absl::string_view what,
                      absl::string_view text, absl::string_view version);
 
+// The page of another program, which holds what its --help prints: NAME(1).
+std::string HelpPage(absl::string_view name, absl::string_view help, absl::string_view version);
+
 // What `isthmus man TOPIC` prints: all commands, one of them, or `job`. InvalidArgument: neither.
 absl::StatusOr<std::string> PageOf(const CommandTable& program, const std::string& topic,
                                    absl::string_view version);

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -150,6 +151,25 @@ int Revoke(const CaOptions& options, bool json, Console* console) {
   return kExitOk;
 }
 
+void AddDir(CLI::App* command, CaOptions* options) {
+  command->add_option("--dir", options->dir, "the authority's directory")
+      ->type_name("DIR")
+      ->capture_default_str();
+}
+
+// `prefix`: "of issue: " where the other actions' options stand beside them.
+void AddIssueFlags(CLI::App* command, const std::string& prefix, CaOptions* options) {
+  command
+      ->add_option("--role", options->role,
+                   absl::StrCat(prefix, absl::StrJoin(tls::RoleNames(), ", ")))
+      ->type_name(absl::StrJoin(tls::RoleNames(), "|"));
+  Whole(command->add_option("--days", options->days, prefix + "how long it holds"), 1,
+        tls::kMaxDays)
+      ->capture_default_str();
+  command->add_option("--out", options->out, prefix + "where to [certificates/NAME in --dir]")
+      ->type_name("FOLDER");
+}
+
 absl::Status CheckOptions(const CaOptions& options) {
   const std::vector<std::string> actions = {"init", "issue", "list", "revoke"};
   const std::string& action = options.action;
@@ -173,17 +193,30 @@ absl::Status CheckOptions(const CaOptions& options) {
 void AddCaFlags(CLI::App* command, CaOptions* options) {
   command->add_option("init|issue|list|revoke", options->action, "what to do")->required();
   command->add_option("NAME", options->name, "of issue and revoke: of a node or a person");
-  command->add_option("--dir", options->dir, "the authority's directory")
-      ->type_name("DIR")
-      ->capture_default_str();
-  command->add_option("--role", options->role, "of issue: " + absl::StrJoin(tls::RoleNames(), ", "))
-      ->type_name(absl::StrJoin(tls::RoleNames(), "|"));
-  Whole(command->add_option("--days", options->days, "of issue: how long it holds"), 1,
-        tls::kMaxDays)
-      ->capture_default_str();
-  command->add_option("--out", options->out, "of issue: where to [certificates/NAME in --dir]")
-      ->type_name("FOLDER");
+  AddDir(command, options);
+  AddIssueFlags(command, "of issue: ", options);
   command->footer(kCaFooter);
+}
+
+std::string CaActionHelp(const std::string& action) {
+  const std::map<std::string, std::string> what = {
+      {"init", "make the authority of a cluster"},
+      {"issue", "make the certificate of a host or a person"},
+      {"list", "all certificates that were made, and whether they hold"},
+      {"revoke", "let a certificate in no more"}};
+  if (what.count(action) == 0) return "";
+  CaOptions options;
+  bool json = false;
+  CLI::App app(what.at(action), "isthmus ca " + action);
+  if (action == "issue")
+    app.add_option("NAME", options.name, "of a daemon's node, or of a person")->required();
+  if (action == "revoke")
+    app.add_option("NAME", options.name, "whose certificates, or the serial of one")->required();
+  app.add_flag("--json", json, "as JSON");
+  AddDir(&app, &options);
+  if (action == "issue") AddIssueFlags(&app, "", &options);
+  app.footer(kCaFooter);
+  return app.help();
 }
 
 int RunCa(const CaOptions& options, bool json, Console* console) {

@@ -24,6 +24,9 @@ struct CaOptions {
 
 void AddCaFlags(CLI::App* command, CaOptions* options);
 
+// The help of one action, such as `isthmus ca issue --help`; empty: there is no such action.
+std::string CaActionHelp(const std::string& action);
+
 int RunCa(const CaOptions& options, bool json, Console* console);
 
 }  // namespace isthmus::cli
