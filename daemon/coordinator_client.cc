@@ -175,7 +175,12 @@ absl::Status CoordinatorClient::Converse(const std::shared_ptr<grpc::Channel>& c
   } else if (!absl::IsUnavailable(status)) {
     context.TryCancel();  // else it has ended, and Finish tells how
   }
-  const absl::Status ended = rpc::FromGrpc(stream->Finish());
+  absl::Status ended = rpc::FromGrpc(stream->Finish());
+  if (absl::IsUnimplemented(ended)) {  // gRPC has no words for it
+    ended = absl::UnimplementedError(
+        "what answers there is no Isthmus coordinator of this version; the port of another daemon, "
+        "perhaps: --coordinator names that of isthmus-coordinator, 7070 by default");
+  }
   MutexLock lock(&mutex_);
   context_ = nullptr;
   if (refused_.ok() && (absl::IsUnauthenticated(ended) || absl::IsPermissionDenied(ended)))
@@ -198,7 +203,10 @@ absl::Status CoordinatorClient::Handshake(Stream* stream, absl::Duration* heartb
   *first.mutable_register_() = options_.listener->MakeRegister();
   CoordinatorMessage answer;
   MakeTextValid(&first);
+  const absl::Time began = SteadyNow();
   if (!stream->Write(first) || !stream->Read(&answer)) {
+    if (SteadyNow() - began < options_.answer_timeout)
+      return absl::UnavailableError("the connection ended before the registration was answered");
     return absl::UnavailableError(absl::StrCat("no answer to the registration within ",
                                                absl::FormatDuration(options_.answer_timeout)));
   }

@@ -251,7 +251,7 @@ absl::StatusOr<Issued> Authority::Issue(const IssueOptions& options, absl::Time 
                       ? absl::StrCat(dir_, "/", kCertificatesDir, "/", options.who.name)
                       : options.folder;
   if (!NamesIn(issued.folder).empty()) {
-    return absl::InvalidArgumentError(
+    return absl::AlreadyExistsError(
         absl::StrCat(issued.folder, " is not empty: name another folder with --out, or remove it"));
   }
   ASSIGN_OR_RETURN(const auto folder, DurableDirectory::Create(issued.folder, true));

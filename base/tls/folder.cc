@@ -28,7 +28,13 @@ absl::StatusOr<std::string> ReadPem(const std::string& path, const char* file) {
 
 absl::Status CheckKeyMode(const std::string& file) {
   struct stat info = {};
-  if (::stat(file.c_str(), &info) != 0 || (info.st_mode & 07) == 0) return absl::OkStatus();
+  if (::stat(file.c_str(), &info) != 0) return absl::OkStatus();
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        file, S_ISDIR(info.st_mode) ? " is a directory" : " is no regular file",
+        ", and has to hold the key, as `isthmus ca issue NAME --role ROLE` writes it"));
+  }
+  if ((info.st_mode & 07) == 0) return absl::OkStatus();
   return absl::PermissionDeniedError(
       absl::StrCat(file, ": every user of this host may read it: chmod 600 ", file));
 }

@@ -52,9 +52,11 @@ struct Client::State {
       if (!cancelled) error = absl::UnavailableError("it broke the call off: it is stopping");
     }
     if (absl::IsUnimplemented(error)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the server at ", options.address,
-                       " is not an Isthmus coordinator of this version: ", error.message()));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the server at ", options.address, " is not an Isthmus coordinator of this version",
+          error.message().empty() ? "" : absl::StrCat(" (", error.message(), ")"),
+          "; the port of a daemon, perhaps: --coordinator names that of "
+          "isthmus-coordinator, 7070 by default"));
     }
     if (absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error)) {
       error = Annotate(error, absl::StrCat("coordinator ", options.address));

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -56,19 +57,48 @@ bool ParseLine(absl::string_view text, AuditEntry* entry) {
   return true;
 }
 
+// The file at its end. FailedPrecondition: something else has that name.
+absl::StatusOr<int> OpenAtEnd(const std::string& file) {
+  // O_NONBLOCK: a FIFO would wait for its reader.
+  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
+  const int error = errno;
+  struct stat info = {};
+  const bool known = fd >= 0 ? ::fstat(fd, &info) == 0 : ::stat(file.c_str(), &info) == 0;
+  if (known && !S_ISREG(info.st_mode)) {
+    if (fd >= 0) ::close(fd);
+    return absl::FailedPreconditionError(
+        absl::StrCat(file, " is ", S_ISDIR(info.st_mode) ? "a directory" : "no regular file",
+                     ": move it away, and it is made anew"));
+  }
+  if (fd < 0) return absl::ErrnoToStatus(error, absl::StrCat("opening ", file));
+  return fd;
+}
+
 absl::Status Append(const std::string& file, const std::string& line) {
   struct stat info = {};
   if (::stat(file.c_str(), &info) == 0 && info.st_size >= kAuditBytes &&
       std::rename(file.c_str(), absl::StrCat(file, ".1").c_str()) != 0)
     return absl::ErrnoToStatus(errno, absl::StrCat("renaming ", file));
-  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("opening ", file));
+  ASSIGN_OR_RETURN(const int fd, OpenAtEnd(file));
   const absl::Status written = WriteFully(fd, line, file);
   ::close(fd);
   return written;
 }
 
 }  // namespace
+
+void Audit::Check() const {
+  const absl::StatusOr<int> fd = OpenAtEnd(file_);
+  absl::Status usable = fd.status();
+  if (fd.ok()) {
+    struct statvfs disk = {};
+    if (::fstatvfs(*fd, &disk) == 0 && disk.f_bavail == 0)
+      usable = absl::ResourceExhaustedError(absl::StrCat(file_, ": its disk is full: free some"));
+    ::close(*fd);
+  }
+  if (!usable.ok())
+    LogWarning("audit: who changes what will not be written down: ", usable.message());
+}
 
 void Audit::Add(AuditEntry entry) {
   if (entry.unix_ms() == 0) entry.set_unix_ms(absl::ToUnixMillis(absl::Now()));

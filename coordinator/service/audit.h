@@ -24,6 +24,8 @@ class Audit {
  public:
   explicit Audit(std::string state_dir) : file_(state_dir + "/audit.jsonl") {}
 
+  // Says in the log where entries could not be written: at the start, not at the first call.
+  void Check() const;
   // unix_ms is filled in where it is 0.
   void Add(AuditEntry entry);
   // One a minute of each who and call; the next one tells how many were left out. So who is refused

@@ -43,6 +43,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Open(CoordinatorOption
       new Coordinator(std::move(options), std::move(lock), std::move(store), std::move(files)));
   RETURN_IF_ERROR(c->recorder_.Load(c->files_.get()));
   c->checkpoints_.LogOrphans();
+  c->audit_.Check();
   c->recorder_.Start();
   c->time_thread_ = std::thread([raw = c.get()] { raw->TimeLoop(); });
   c->phases_.Start();

@@ -1,6 +1,5 @@
 #include "coordinator/store/state_lock.h"
 
-#include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -10,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/file/lock_file.h"
+#include "base/status.h"
 
 namespace isthmus::coordinator {
 
@@ -22,8 +23,9 @@ absl::StatusOr<std::unique_ptr<StateLock>> StateLock::Take(const std::string& st
     return absl::PermissionDeniedError(
         absl::StrCat("--state-dir ", state_dir, ": cannot be made: ", error.message()));
   const std::string path = state_dir + "/lock";
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("--state-dir: opening ", path));
+  const absl::StatusOr<int> opened = OpenLockFile(path, 0644);
+  if (!opened.ok()) return Annotate(opened.status(), "--state-dir");
+  const int fd = *opened;
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     char pid[32] = {};
     const ssize_t n = ::pread(fd, pid, sizeof(pid) - 1, 0);

@@ -1,6 +1,5 @@
 #include "daemon/state/identity.h"
 
-#include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -16,6 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/file/durable_file.h"
+#include "base/file/lock_file.h"
+#include "base/status.h"
 
 namespace isthmus::daemon {
 namespace {
@@ -54,8 +55,9 @@ absl::StatusOr<StateDir> StateDir::Open(const std::string& path) {
   if (error)
     return absl::PermissionDeniedError(absl::StrCat("--state-dir ", path, ": ", error.message()));
   const std::string lock_path = absl::StrCat(path, "/lock");
-  const int fd = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return Errno("--state-dir: can't open", lock_path);
+  const absl::StatusOr<int> opened = OpenLockFile(lock_path, 0600);
+  if (!opened.ok()) return Annotate(opened.status(), "--state-dir");
+  const int fd = *opened;
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
     char owner[32] = {};
     const ssize_t got = pread(fd, owner, sizeof(owner) - 1, 0);

@@ -90,6 +90,7 @@ TEST(Client, AServerThatIsNoCoordinatorIsNamed) {
   const absl::Status status = (*client)->List().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("not an Isthmus coordinator"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the port of a daemon, perhaps"));
 }
 
 TEST(Client, TheReaderMayEndAStream) {

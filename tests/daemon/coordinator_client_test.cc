@@ -104,6 +104,35 @@ TEST_F(CoordinatorClientTest, RegistersBeatsAndTells) {
   EXPECT_LT(client_->HeartbeatAge(), absl::Minutes(5));
 }
 
+// What a port of another daemon does: it has no such call, and gRPC no words for that.
+class NoCoordinator : public Control::Service {
+ public:
+  grpc::Status Session(
+      grpc::ServerContext* /*context*/,
+      grpc::ServerReaderWriter<CoordinatorMessage, DaemonMessage>* /*stream*/) override {
+    ++calls;
+    return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "");
+  }
+  std::atomic<int> calls{0};
+};
+
+TEST_F(CoordinatorClientTest, AServerThatIsNoCoordinatorIsNamedInTheLog) {
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  NoCoordinator other;
+  builder.RegisterService(&other);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  testing::internal::CaptureStderr();
+  StartClient(absl::StrCat("127.0.0.1:", port));
+  // It tries again after it has complained of the first time.
+  for (int i = 0; i < 3000 && other.calls < 2; ++i) absl::SleepFor(absl::Milliseconds(10));
+  client_->Stop(absl::ZeroDuration());
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("no Isthmus coordinator of this version"), std::string::npos) << said;
+  EXPECT_NE(said.find("--coordinator names that"), std::string::npos) << said;
+}
+
 TEST_F(CoordinatorClientTest, PassesOnWhatTheCoordinatorSays) {
   FakeCoordinator coordinator;
   StartClient(coordinator.address());

@@ -57,6 +57,7 @@ TEST_F(AuthorityTest, RefusesWhatCantBe) {
   EXPECT_THAT(issue("a", 0, "").message(), HasSubstr("--days 0: a certificate is valid for 1 to"));
   EXPECT_TRUE(absl::IsInvalidArgument(issue("a", kMaxDays + 1, "")));
   EXPECT_THAT(issue("a", 1, ca_).message(), HasSubstr("is not empty: name another"));
+  EXPECT_EQ(issue("a", 1, ca_).code(), Authority::Init(ca_, now_).code()) << "one code for both";
   EXPECT_TRUE(issue("a", 1, dir_ + "/elsewhere").ok());
   EXPECT_EQ(authority->List()->size(), 1u) << "what was refused was not issued";
 }

@@ -40,6 +40,15 @@ TEST_F(FolderTest, AMissingFileIsNamed) {
   EXPECT_THAT(status.message(), HasSubstr("as `isthmus ca issue NAME --role ROLE` writes it"));
 }
 
+TEST_F(FolderTest, AKeyThatIsADirectoryIsCalledOne) {
+  std::filesystem::remove(folder_ + "/key.pem");
+  std::filesystem::create_directory(folder_ + "/key.pem");
+  const absl::Status status = Judge(now_);
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("key.pem is a directory"));
+  EXPECT_THAT(status.message(), HasSubstr("isthmus ca issue"));
+}
+
 TEST_F(FolderTest, AKeyThatEverybodyCanReadIsRefused) {
   ASSERT_EQ(::chmod((folder_ + "/key.pem").c_str(), 0644), 0);
   const absl::Status status = Judge(now_);

@@ -1,9 +1,12 @@
 #include "coordinator/service/audit.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/temp_directory.h"
 
@@ -53,6 +56,23 @@ TEST(AuditTest, ABrokenLineCostsNoOther) {
   const auto last = audit.Last(10);
   ASSERT_EQ(last->entries_size(), 2);
   EXPECT_EQ(last->entries(1).what(), "line\nbreak \"quoted\" \xEF\xBF\xBD");
+}
+
+// A FIFO used to hold up whoever wrote first until somebody read it.
+TEST(AuditTest, SaysAtTheStartWhereNothingCanBeWritten) {
+  const auto said = [](const TempDirectory& scratch) {
+    testing::internal::CaptureStderr();
+    Audit audit(scratch.path());
+    audit.Check();
+    audit.Add(Entry("one"));
+    return testing::internal::GetCapturedStderr();
+  };
+  const TempDirectory usable, folder, fifo;
+  EXPECT_EQ(said(usable), "");
+  std::filesystem::create_directory(folder.path() + "/audit.jsonl");
+  EXPECT_THAT(said(folder), testing::HasSubstr("audit.jsonl is a directory: move it away"));
+  ASSERT_EQ(mkfifo((fifo.path() + "/audit.jsonl").c_str(), 0600), 0);
+  EXPECT_THAT(said(fifo), testing::HasSubstr("will not be written down"));
 }
 
 TEST(AuditTest, AFullFileMakesRoomAndItsLastEntriesStay) {
