@@ -24,8 +24,8 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kThreads = 16;
 // A connection has this long from its accept to send its whole request. What waited for a thread
-// has used its time up by then and is read without a wait, so that clients that say nothing, however
-// many they are, hold the others up for this long and no longer.
+// has used its time up by then and is read without a wait, so that clients that say nothing,
+// however many they are, hold the others up for this long and no longer.
 constexpr std::chrono::seconds kRequestTime(2);
 constexpr std::chrono::seconds kReplyTime(10);
 // The request line and its headers; a scraper sends less than 1 KiB.

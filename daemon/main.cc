@@ -200,6 +200,15 @@ int RunDoctor(const DaemonOptions& options) {
   return Worst(findings) == Finding::kFail ? kMachine : kOk;
 }
 
+// Help that was asked for, or what is wrong with the command line.
+int Explain(const CLI::App& app, const CLI::ParseError& error) {
+  std::ostringstream out, err;
+  const int code = app.exit(error, out, err);
+  std::fputs(out.str().c_str(), stdout);
+  std::fputs(rpc::NameTheVariable(err.str()).c_str(), stderr);
+  return code == 0 ? kOk : kUsage;
+}
+
 int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app(
@@ -210,11 +219,7 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    std::ostringstream out, err;
-    const int code = app.exit(error, out, err);
-    std::fputs(out.str().c_str(), stdout);
-    std::fputs(rpc::NameTheVariable(err.str()).c_str(), stderr);
-    return code == 0 ? kOk : kUsage;
+    return Explain(app, error);
   }
   rpc::TypedWins(argc, argv, &flags.daemon.tls_dir, &flags.daemon.insecure);
   EndSignals signals;  // before other threads start

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -110,10 +111,23 @@ class NoCoordinator : public Control::Service {
   grpc::Status Session(
       grpc::ServerContext* /*context*/,
       grpc::ServerReaderWriter<CoordinatorMessage, DaemonMessage>* /*stream*/) override {
-    ++calls;
+    MutexLock lock(&mutex_);
+    ++calls_;
+    called_.SignalAll();
     return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "");
   }
-  std::atomic<int> calls{0};
+  bool WaitForCalls(int count) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    MutexLock lock(&mutex_);
+    while (calls_ < count && called_.WaitUntil(&mutex_, until)) {
+    }
+    return calls_ >= count;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar called_;
+  int calls_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 TEST_F(CoordinatorClientTest, AServerThatIsNoCoordinatorIsNamedInTheLog) {
@@ -126,7 +140,7 @@ TEST_F(CoordinatorClientTest, AServerThatIsNoCoordinatorIsNamedInTheLog) {
   testing::internal::CaptureStderr();
   StartClient(absl::StrCat("127.0.0.1:", port));
   // It tries again after it has complained of the first time.
-  for (int i = 0; i < 3000 && other.calls < 2; ++i) absl::SleepFor(absl::Milliseconds(10));
+  EXPECT_TRUE(other.WaitForCalls(2));
   client_->Stop(absl::ZeroDuration());
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("no Isthmus coordinator of this version"), std::string::npos) << said;

@@ -2,6 +2,7 @@
 import os
 import re
 import subprocess
+import tempfile
 import unittest
 
 BIN = os.environ.get("ISTHMUS_BIN", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "bin"))
@@ -10,8 +11,9 @@ NOT_WHOLE = ("0x1e", "+30", "99999999999999999999999")  # of more forms base/num
 NOT_REAL = ("0x1p4", "nan", "+30")
 
 
-def run(*command):
-    done = subprocess.run([os.path.join(BIN, command[0]), *command[1:]], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+def run(*command, env=None):
+    done = subprocess.run([os.path.join(BIN, command[0]), *command[1:]], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+                          env=env)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -34,6 +36,22 @@ class FlagsTest(unittest.TestCase):
             with self.subTest(command=command):
                 self.assertIn(f"Usage: {' '.join(command)} ", text)
                 self.assertNotIn(BIN, text)
+
+    def test_a_program_that_isthmus_starts_is_called_as_it_was_typed(self):
+        for name in ("study", "multilevel"):
+            self.assertIn(f"Usage: isthmus {name} ", run("isthmus", name, "--help")[1])
+
+    def test_a_variable_that_is_neither_yes_nor_no_is_named(self):
+        for command in (("isthmus", "list"), ("isthmusd", "--state-dir", "/nowhere", "--data-dir", "/"), ("isthmus-coordinator", "--state-dir", "/nowhere")):
+            code, said = run(*command, env=dict(os.environ, ISTHMUS_INSECURE="maybe"))
+            self.assertEqual(code, 2)
+            self.assertIn("ISTHMUS_INSECURE=maybe: set it to 1 or 0", said)
+
+    def test_a_missing_device_is_said_before_anything_listens(self):
+        with tempfile.TemporaryDirectory() as folder:
+            code, said = run("isthmusd", "--device", "cuda:63", "--state-dir", folder, "--data-dir", folder, "--listen", "127.0.0.1:0", "--http", "")
+        self.assertEqual(code, 3)
+        self.assertNotIn("listening on", said)
 
     def refused(self, command, flag, value, words):
         code, said = run(*command, f"{flag}={value}")

@@ -91,8 +91,8 @@ void BashValues(const CommandTable& table, const CommandTable& root, const std::
   }
 }
 
-// The branch of arguments that are no options. Of a first one that is one of some words, those alone
-// are offered; behind it what comes next: a further argument, else what its program takes.
+// The branch of arguments that are no options. Of a first one that is one of some words, those
+// alone are offered; behind it what comes next: a further argument, else what its program takes.
 std::string BashArguments(const CommandTable& command, const CommandTable& root) {
   CommandOption first, second;
   for (const CommandOption& option : command.options) {
