@@ -141,7 +141,8 @@ TEST_F(CoordinatorClientTest, AServerThatIsNoCoordinatorIsNamedInTheLog) {
   StartClient(absl::StrCat("127.0.0.1:", port));
   // It tries again after it has complained of the first time.
   EXPECT_TRUE(other.WaitForCalls(2));
-  client_->Stop(absl::ZeroDuration());
+  health_.Ending();
+  client_.reset();
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("no Isthmus coordinator of this version"), std::string::npos) << said;
   EXPECT_NE(said.find("--coordinator names that"), std::string::npos) << said;
