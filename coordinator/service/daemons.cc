@@ -262,8 +262,14 @@ void Daemons::OnRevokedCall(const std::string& node_id, const std::string& seria
   if (member == nullptr || member->connected()) return;
   if (const auto own = serials_.find(node_id); own != serials_.end() && own->second != serial)
     return;
+  serials_.emplace(node_id, serial);
   Evict(node_id, absl::StrCat("the certificate of daemon ", node_id, " is revoked"));
   cores_->changed.SignalAll();
+}
+
+bool Daemons::IsRevoked(const std::string& node_id) const {
+  const auto own = serials_.find(node_id);
+  return own != serials_.end() && options_.tls->IsRevoked(own->second);
 }
 
 // Its job does not wait for it to finish a step: nothing of it is wanted any more.

@@ -53,6 +53,8 @@ class Daemons {
   // The node of that name came with a certificate that is revoked. If nobody is connected in its
   // place, nor was with another certificate, its session is one of that certificate.
   void OnRevokedCall(const std::string& node_id, const std::string& serial);
+  // Of a node that came in this process's life. The caller holds the cores' mutex.
+  bool IsRevoked(const std::string& node_id) const ABSL_NO_THREAD_SAFETY_ANALYSIS;
   void Tick(absl::Time now, absl::Time boot);  // SteadyNow() and BootNow()
 
  private:

@@ -66,6 +66,8 @@ NodeStatus Queries::Describe(const Member& member, absl::Time now) {
       out.add_warnings(absl::StrCat("no progress for ", DurationWords(still)));
   }
   if (member.leaving && !member.connected()) out.add_warnings(AwayWords(member, now));
+  if (!member.connected() && daemons_->IsRevoked(member.node.id()))
+    out.add_warnings("its certificate is revoked");
   if (!HasCompute(member.node)) out.add_warnings("has not measured its compute");
   if (member.node.data_listed() && member.node.data_files().empty())
     out.add_warnings("has no data: its --data-dir is empty");

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "coordinator/service/allowed_calls.h"
 #include "coordinator/service/audit.h"
 #include "coordinator/service/caller.h"
@@ -149,6 +151,12 @@ TEST_F(TlsServiceTest, WhoIsRevokedIsGoneFromARunningJob) {
   EXPECT_TRUE(Becomes(JOB_FAILED));
   EXPECT_THAT(Status().reason(), HasSubstr("the certificate of daemon b, serial "));
   EXPECT_TRUE(a->NextStop().ok());
+  std::string warnings;
+  const ListNodesReply nodes = Nodes();
+  for (const NodeStatus& node : nodes.nodes())
+    absl::StrAppend(&warnings, node.node().name(), ": ", absl::StrJoin(node.warnings(), ", "), ";");
+  EXPECT_THAT(warnings, HasSubstr("b: its certificate is revoked"));
+  EXPECT_THAT(warnings, testing::Not(HasSubstr("a: its certificate")));
   EXPECT_TRUE(TlsDaemon("b", "b")->registered().ok()) << "a new certificate of the same name holds";
 }
 
