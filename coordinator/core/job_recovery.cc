@@ -97,7 +97,13 @@ void JobTable::BeginGeneration(Job* job) {
   job->not_before = absl::InfinitePast();
   job->wait_for_nodes = job->step_asked = job->accepts_changes = false;
   job->accepted = job->restored = false;
+  job->kept_step = -1;
+  job->kept_waits.clear();
   job->kept_away.reset();
+  job->kept_asked.reset();
+  job->kept_refused.clear();
+  job->kept_wanted = false;
+  job->untold.clear();
 }
 
 void JobTable::RestoreRecovery(Job* job, absl::Time now) {

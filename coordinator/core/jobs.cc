@@ -353,13 +353,8 @@ absl::StatusOr<Commands> JobTable::Start(const std::string& id, const Plan& plan
   job->started_at = now;
   job->failed_at.reset();
   job->progressed = now;
-  job->kept_step = job->failed_checkpoint = -1;
+  job->failed_checkpoint = -1;
   job->failed_parts.clear();
-  job->kept_waits.clear();
-  job->untold.clear();
-  job->kept_asked.reset();
-  job->kept_refused.clear();
-  job->kept_wanted = false;
   job->checkpoint_trouble.clear();
   job->stop_reason = job->leaving = job->leaving_node = "";
   JobStatus& s = job->status;

@@ -63,8 +63,8 @@ struct JobOptions {
       absl::Hours(24);  // a paused or failed job is held up to people for so long
   absl::Duration ask_kept =
       absl::Minutes(1);  // daemons are asked again for the parts of a checkpoint that they keep
-  // The same of a job that goes on by itself, where the coordinator could not store one (its disk is
-  // full), and how long such a job waits before it goes on from an older checkpoint.
+  // The same of a job that goes on by itself, where the coordinator could not store one (its disk
+  // is full), and how long such a job waits before it goes on from an older checkpoint.
   absl::Duration ask_refused = absl::Seconds(5), refused_patience = absl::Minutes(10);
   // A job that goes on by itself: at once, then after this times 1, 4, 9, ...
   absl::Duration recovery_pause = absl::Seconds(1);
@@ -219,8 +219,8 @@ std::string LostWords(const std::string& name, absl::Duration apart, absl::strin
 // The names of the daemons that keep the parts of checkpoints of their own stages.
 std::vector<std::string> KeptBy(const Job& job);
 
-// Of one that was stopped at once: its kept_step is a local checkpoint, which stays with its daemons
-// until a resume wants it.
+// Of one that was stopped at once: its kept_step is a local checkpoint, which stays with its
+// daemons until a resume wants it.
 bool StaysKept(const Job& job);
 
 // Of a job with a kept_step: which checkpoint daemons keep and how it gets here, in words.

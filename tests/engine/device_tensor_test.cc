@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "worker/engine/device_lane.h"
+#include "worker/engine/device_memory.h"
 #include "worker/engine/runtime.h"
 
 namespace isthmus::engine {
@@ -42,6 +43,14 @@ TEST_P(DeviceTensors, MemoryOfALaneReachesAStage) {
   const at::Tensor got = FromWorker(std::move(tensor), device_);
   EXPECT_EQ(got.device().type(), device_.type());
   EXPECT_EQ(got.sizes(), at::IntArrayRef({1, 2, 8}));
+}
+
+TEST_P(DeviceTensors, WhatIsInUseStaysWhereUnusedMemoryIsGivenBack) {
+  const at::Tensor used = at::arange(24, at::kFloat).to(device_);
+  at::arange(1 << 20, at::kFloat).to(device_);  // unused from here on
+  ReleaseDeviceMemory();
+  EXPECT_EQ(used.cpu().sum().item<float>(), 276);
+  EXPECT_TRUE(lane_->New({1, 2, 8}).ok());
 }
 
 TEST(DeviceLane, ACpuHasNone) { EXPECT_EQ(MakeDeviceLane(EngineOptions()).value(), nullptr); }
