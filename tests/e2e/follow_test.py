@@ -31,7 +31,7 @@ class FollowTest(unittest.TestCase):
         cluster.wait_state({"running"}, step=10)
         quick = self.codecs(cluster)
         cluster.set("n1", "n2", "--rate", "1Mbit")
-        self.moved(cluster, 1, 180)
+        self.moved(cluster, 1, 240)
         slow = self.codecs(cluster)
         self.assertNotEqual(slow, quick)
         words = cluster.cli("status", "job")[1]
@@ -39,7 +39,7 @@ class FollowTest(unittest.TestCase):
         self.assertIn("a new plan is taken: a step costs", words)
         self.assertIn("It took another plan for its links 1 time", words)
         cluster.set("n1", "n2", "--rate", "100Mbit")
-        self.moved(cluster, 2, 240)
+        self.moved(cluster, 2, 480)  # a slow link is looked at again after 30 s, then 60, 120, ...
         self.assertNotEqual(self.codecs(cluster), slow)
         self.assertEqual(cluster.cli("stop", "job")[0], 0)
         status = cluster.wait_state({"stopped"})
