@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/temp_directory.h"
 
 namespace isthmus {
 namespace {
@@ -19,14 +20,6 @@ using testing::HasSubstr;
 
 class LockFileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/isthmus-lock-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    dir_ = name;
-    path_ = dir_ + "/lock";
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-
   void ExpectRefused(const std::string& what) {
     const absl::StatusOr<int> fd = OpenLockFile(path_, 0600);
     ASSERT_FALSE(fd.ok());
@@ -35,7 +28,9 @@ class LockFileTest : public testing::Test {
                 AllOf(HasSubstr(path_), HasSubstr(what), HasSubstr("remove it")));
   }
 
-  std::string dir_, path_;
+  const TempDirectory scratch_;
+  const std::string dir_ = scratch_.path();
+  std::string path_ = dir_ + "/lock";
 };
 
 TEST_F(LockFileTest, MakesTheFileAndOpensItAgain) {

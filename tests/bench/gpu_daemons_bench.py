@@ -53,6 +53,19 @@ def codec_words(codec):
     return codec["kind"] + (f"({inner})" if inner else "")
 
 
+def finish(cluster, job, seconds, after):
+    """Waits for the end of a submitted job and removes it: its status, and the records of the steps after so many."""
+    status = cluster.wait_state({"finished", "failed", "paused", "stopped"}, job, seconds)
+    if status["state"] != "finished":
+        raise AssertionError(f"{job}: {status['state']}: {status.get('reason')}\n{cluster.logs()}")
+    code, out, err = cluster.cli("logs", job, "--json")
+    if code != 0:
+        raise AssertionError(f"logs: exit {code}\n{err}")
+    records = [json.loads(line) for line in out.splitlines() if line.strip()]
+    cluster.cli("rm", job)
+    return status, [r for r in records if int(r["step"]) > after]
+
+
 def default_devices():
     try:
         cards = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, text=True, check=True).stdout.count("GPU ")
@@ -100,15 +113,7 @@ class Bench:
         self.cluster.submit(path)
         if self.trace is not None:
             self.cluster.cli("trace", job, "--output", os.path.join(self.trace, f"{job}.json"), "--force")
-        status = self.cluster.wait_state({"finished", "failed", "paused", "stopped"}, job, 600)
-        if status["state"] != "finished":
-            raise AssertionError(f"{job}: {status}\n{self.cluster.logs()}")
-        code, out, err = self.cluster.cli("logs", job, "--json")
-        if code != 0:
-            raise AssertionError(f"logs: exit {code}\n{err}")
-        records = [json.loads(line) for line in out.splitlines() if line.strip()]
-        records = [r for r in records if int(r["step"]) > steps // 2]
-        self.cluster.cli("rm", job)
+        _, records = finish(self.cluster, job, 600, steps // 2)
         self.print_row(name, samples, stages, plan, records)
 
     def print_row(self, name, samples, stages, plan, records):

@@ -65,16 +65,7 @@ class Bench:
             "compression": {"forward": forward, "backward": backward}, "checkpoint__every": 0, "checkpoint__keep": 1,
             **({"recipe__precision": "bf16"} if "cuda" in self.args.devices[0] else {}), **({"recipe__recompute": True} if self.args.recompute else {})})
         self.cluster.submit(path)
-        status = self.cluster.wait_state({"finished", "failed", "paused", "stopped"}, name, 1200)
-        if status["state"] != "finished":
-            raise AssertionError(f"{name}: {status['state']}: {status.get('cause')}\n{self.cluster.logs()}")
-        code, out, err = self.cluster.cli("logs", name, "--json")
-        if code != 0:
-            raise AssertionError(f"logs: exit {code}\n{err}")
-        records = [json.loads(line) for line in out.splitlines() if line.strip()]
-        records = [r for r in records if int(r["step"]) > 1]
-        self.cluster.cli("rm", name)
-        return status, records
+        return gpu_daemons_bench.finish(self.cluster, name, 1200, 1)
 
     def row(self, name):
         status, records = self.run(name)

@@ -9,6 +9,7 @@
 #include "coordinator/cli/exit_code.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/temp_directory.h"
 
 namespace isthmus::cli {
 namespace {
@@ -39,21 +40,18 @@ TEST(BecomeProgram, HasTheArgumentsAndTheExitCodeOfTheOther) {
 }
 
 TEST(BecomeProgram, TheOtherKnowsWhatWasTyped) {
+  const TempDirectory folder;  // on PATH, with a program of that name
+  ASSERT_EQ(symlink("/bin/sh", (folder.path() + "/isthmus-shell").c_str()), 0);
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    Console console(stdout, stderr);  // a folder on PATH with a program of that name
-    char folder[] = "/tmp/isthmus-become-XXXXXX";
-    if (mkdtemp(folder) == nullptr) _exit(1);
-    const std::string program = std::string(folder) + "/isthmus-shell";
-    if (symlink("/bin/sh", program.c_str()) != 0) _exit(1);
-    setenv("PATH", folder, 1);
+    Console console(stdout, stderr);
+    setenv("PATH", folder.path().c_str(), 1);
     _exit(BecomeProgram(
         "isthmus-shell",
         {"-c",
-         "/bin/rm -r $1; typed=$(/bin/cat /proc/$$/cmdline | "
-         "/usr/bin/tr '\\0' '|'); case $typed in 'isthmus shell|'*) exit 42 ;; esac; exit 7",
-         "x", folder},
+         "typed=$(/bin/cat /proc/$$/cmdline | "
+         "/usr/bin/tr '\\0' '|'); case $typed in 'isthmus shell|'*) exit 42 ;; esac; exit 7"},
         &console));
   }
   int status = 0;
