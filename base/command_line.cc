@@ -5,9 +5,13 @@
 
 namespace isthmus {
 
+std::string TypedName(std::string program) {
+  if (const size_t dash = program.find('-'); dash != std::string::npos) program[dash] = ' ';
+  return program;
+}
+
 std::string CalledAs(int argc, const char* const* argv, const std::string& program) {
-  std::string words = program;
-  if (const size_t dash = words.find('-'); dash != std::string::npos) words[dash] = ' ';
+  const std::string words = TypedName(program);
   return argc > 0 && words == argv[0] ? words : program;
 }
 

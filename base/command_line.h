@@ -18,6 +18,9 @@ namespace isthmus {
 // Codes as those of `isthmus`.
 enum CommandExit { kOk = 0, kFailed = 1, kUsage = 2, kMachine = 3, kRefused = 5 };
 
+// "isthmus study" for "isthmus-study": as users type it.
+std::string TypedName(std::string program);
+
 // The name for a program's usage line: "isthmus study" where `isthmus` started it with that as
 // argv[0], else `program`, such as "isthmus-study".
 std::string CalledAs(int argc, const char* const* argv, const std::string& program);

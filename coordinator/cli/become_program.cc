@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/command_line.h"
 #include "base/process.h"
 #include "base/status.h"
 
@@ -16,9 +17,7 @@ namespace isthmus::cli {
 int BecomeProgram(const std::string& name, std::vector<std::string> arguments, Console* console) {
   absl::StatusOr<std::string> program = FindProgram(name);
   if (!program.ok()) return console->Fail(program.status());
-  // What the user typed, for its usage line: "isthmus study" of isthmus-study.
-  std::string typed = name;
-  if (const size_t dash = typed.find('-'); dash != std::string::npos) typed[dash] = ' ';
+  std::string typed = TypedName(name);  // for its usage line
   std::vector<char*> argv = {typed.data()};
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
