@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "compress/codecs/at_places.h"
+#include "compress/codecs/at_indices.h"
 #include "compress/codecs/by_matrix.h"
 #include "compress/codecs/delta.h"
 #include "compress/codecs/feedback.h"
@@ -116,8 +116,8 @@ absl::StatusOr<std::unique_ptr<Encoder>> MakeEncoder(const CodecSpec& spec,
     ASSIGN_OR_RETURN(DeltaState state, DeltaState::Make(spec, options));
     encoder = std::make_unique<DeltaEncoder>(std::move(state));
   } else if (spec.kind() == CodecSpec::KEPT) {
-    ASSIGN_OR_RETURN(AtPlaces state, AtPlaces::Make(spec, options));
-    encoder = std::make_unique<AtPlacesEncoder>(std::move(state));
+    ASSIGN_OR_RETURN(AtIndices state, AtIndices::Make(spec, options));
+    encoder = std::make_unique<AtIndicesEncoder>(std::move(state));
   } else {
     ASSIGN_OR_RETURN(std::unique_ptr<SampleCodec> codec,
                      MakeSampleCodec(spec, {options.positions, options.hidden}, options));
@@ -137,8 +137,8 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const CodecSpec& spec,
     ASSIGN_OR_RETURN(DeltaState state, DeltaState::Make(spec, options));
     decoder = std::make_unique<DeltaDecoder>(std::move(state));
   } else if (spec.kind() == CodecSpec::KEPT) {
-    ASSIGN_OR_RETURN(AtPlaces state, AtPlaces::Make(spec, options));
-    decoder = std::make_unique<AtPlacesDecoder>(std::move(state));
+    ASSIGN_OR_RETURN(AtIndices state, AtIndices::Make(spec, options));
+    decoder = std::make_unique<AtIndicesDecoder>(std::move(state));
   } else {
     ASSIGN_OR_RETURN(std::unique_ptr<SampleCodec> codec,
                      MakeSampleCodec(spec, {options.positions, options.hidden}, options));

@@ -50,8 +50,8 @@ struct FrameContext {
   int32_t micro = 0;
   absl::Span<const uint32_t>
       token_ids;  // samples x positions; encoders of `predict` need them and send them along
-  // Of `kept`, at both ends: the places() of the forward codec after the same micro-batch.
-  absl::Span<const uint32_t> places;
+  // Of `kept`, at both ends: the indices() of the forward codec after the same micro-batch.
+  absl::Span<const uint32_t> indices;
 };
 
 // Since the pair was made. All of it is also a metric.
@@ -101,7 +101,7 @@ class Encoder {
   virtual ~Encoder() = default;
 
   // Replaces *payload. At most MaxEncodedBytes(spec, dims). InvalidArgument: dims are not the
-  // boundary's, ids, token ids or places are missing.
+  // boundary's, ids, token ids or indices are missing.
   virtual absl::Status Encode(const TensorView& in, const FrameContext& context,
                               std::string* payload) = 0;
 
@@ -114,7 +114,7 @@ class Encoder {
   virtual CodecStats stats() const = 0;
   // Of topk and randomk: which elements of each sample the last frame holds, in order, samples x
   // kept; the decoder has the same. Empty: another codec.
-  virtual absl::Span<const uint32_t> places() const { return {}; }
+  virtual absl::Span<const uint32_t> indices() const { return {}; }
   // Of lep on a host: the error that waits at this place of a frame for the next one, positions x
   // hidden; valid until the next Encode. Empty: none yet, or another codec.
   virtual absl::Span<const float> residual(int64_t sample) const { return {}; }
@@ -146,7 +146,7 @@ class Decoder {
   // Token ids that the last frame brought (`predict`), samples x positions: what the next
   // boundary's encoder needs. Empty if it brought none.
   virtual absl::Span<const uint32_t> token_ids() const { return {}; }
-  virtual absl::Span<const uint32_t> places() const { return {}; }  // as the encoder's
+  virtual absl::Span<const uint32_t> indices() const { return {}; }  // as the encoder's
 
   virtual absl::Status SaveState(StateWriter* to) = 0;  // as an encoder's
   virtual absl::Status LoadState(StateReader* from) = 0;

@@ -292,7 +292,7 @@ absl::Status Executor::ReceiveActivation(const Action& action) {
   slot.ids.assign(item.header.sample_ids().begin(), item.header.sample_ids().end());
   slot.activation = std::move(item.tensor);
   slot.token_ids = std::move(item.token_ids);
-  slot.places = std::move(item.places);
+  slot.indices = std::move(item.indices);
   slot.leave = item.header.vote().stop();
   if (!plan_.has_head() || slot.leave) return absl::OkStatus();
   const std::vector<uint32_t> theirs = slot.ids;
@@ -401,7 +401,7 @@ absl::Status Executor::SendGradient(const Action& action) {
   item.header.mutable_sample_ids()->Add(slot.ids.begin(), slot.ids.end());
   item.tensor = std::move(slot.gradient);
   item.token_ids = std::move(slot.token_ids);
-  item.places = std::move(slot.places);
+  item.indices = std::move(slot.indices);
   return PushTimed(o_.ports[action.link()], std::move(item));
 }
 

@@ -110,7 +110,7 @@ class Executor {
   struct Slot {  // what a micro-batch holds between its actions
     std::vector<uint32_t> ids;
     std::vector<uint32_t> token_ids;  // if a codec passes them on
-    std::vector<uint32_t> places;     // of the activation received, if its gradient goes by `kept`
+    std::vector<uint32_t> indices;    // of the activation received, if its gradient goes by `kept`
     Tensor activation;                // received, then computed
     Tensor gradient;                  // received, then computed
     std::function<absl::StatusOr<double>()> late_loss;  // of its forward pass; asked for once

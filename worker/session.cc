@@ -19,10 +19,10 @@
 #include "worker/checkpoint/local_pace.h"
 #include "worker/executor.h"
 #include "worker/failure.h"
+#include "worker/indices_board.h"
 #include "worker/link/inlet.h"
 #include "worker/link/outlet.h"
 #include "worker/link/state_exchange.h"
-#include "worker/places_board.h"
 #include "worker/session_plan.h"
 #include "worker/step_recorder.h"
 #include "worker/step_tracer.h"
@@ -33,8 +33,8 @@ namespace {
 // Inlet, outlet and link of one LinkPlan. The threads go before what they use.
 struct Line {
   const LinkPlan* plan = nullptr;
-  std::unique_ptr<PlacesBoard> places;  // of the lower end, where gradients come by `kept`
-  std::unique_ptr<LazyWatch> lazy;      // of the upper end, where they go by `lep` on the host
+  std::unique_ptr<IndicesBoard> indices;  // of the lower end, where gradients come by `kept`
+  std::unique_ptr<LazyWatch> lazy;        // of the upper end, where they go by `lep` on the host
   std::unique_ptr<Link> link;
   std::unique_ptr<Inlet> in;
   std::unique_ptr<Outlet> out;
@@ -184,8 +184,8 @@ absl::Status SessionImpl::OpenLinks() {
   for (const LinkPlan* link : plan_->links()) {
     Line line;
     line.plan = link;
-    if (link == plan_->above() && NeedsPlaces(link->backward()))
-      line.places = std::make_unique<PlacesBoard>(PlacesBoard::LimitOf(*plan_));
+    if (link == plan_->above() && NeedsIndices(link->backward()))
+      line.indices = std::make_unique<IndicesBoard>(IndicesBoard::LimitOf(*plan_));
     std::unique_ptr<DeviceLane> in, out;
     if (o_.make_lane != nullptr) {
       ASSIGN_OR_RETURN(in, o_.make_lane());
@@ -196,9 +196,9 @@ absl::Status SessionImpl::OpenLinks() {
     const bool lazy = link == plan_->below() && link->backward().kind() == CodecSpec::LAZY;
     if (lazy && out == nullptr) line.lazy = std::make_unique<LazyWatch>(2 * plan_->micros());
     ASSIGN_OR_RETURN(line.in, Inlet::Make(*plan_, *link, o_.spill_directory, o_.codec_states,
-                                          line.places.get(), std::move(in)));
+                                          line.indices.get(), std::move(in)));
     ASSIGN_OR_RETURN(line.out, Outlet::Make(*plan_, *link, o_.spill_directory, o_.codec_states,
-                                            line.places.get(), std::move(out)));
+                                            line.indices.get(), std::move(out)));
     line.in->set_lazy_watch(line.lazy.get());
     line.out->set_lazy_watch(line.lazy.get());
     absl::StatusOr<std::unique_ptr<Link>> opened =

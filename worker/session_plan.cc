@@ -157,7 +157,7 @@ absl::Status SessionPlan::CheckCodecs() {
             absl::StrCat("the autoencoder of ", link->id(), " is not on its forward side"));
     }
     for (const CodecSpec* spec : {&link->forward(), &link->evaluation()}) {
-      if (NeedsPlaces(*spec))
+      if (NeedsIndices(*spec))
         return Wrong(absl::StrCat("the kept of ", link->id(), " is not on its backward side"));
     }
     if (absl::Status s = CheckBound(link->forward(), link->backward()); !s.ok())

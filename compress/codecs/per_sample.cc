@@ -26,12 +26,12 @@ absl::Status PerSampleEncoder::Encode(const TensorView& in, const FrameContext& 
   RETURN_IF_ERROR(CheckTensor(in.data, in.device, in.dims, options_));
   if (codec_->NeedsTokens()) RETURN_IF_ERROR(CheckTokens(context.token_ids, in.dims));
   payload->clear();
-  places_.clear();
+  indices_.clear();
   for (int64_t s = 0; s < in.dims.samples; ++s) {
     TensorRows rows(in, s);
     codec_->Encode(rows, InfoOf(version(), s, in.dims, context), payload, nullptr);
     codec_->Settle(true);
-    places_.insert(places_.end(), codec_->places().begin(), codec_->places().end());
+    indices_.insert(indices_.end(), codec_->indices().begin(), codec_->indices().end());
   }
   codec_->EndFrame();
   ++version_;
@@ -67,13 +67,13 @@ absl::Status PerSampleDecoder::Decode(absl::string_view payload, uint64_t versio
   if (!rest.empty())
     return absl::InvalidArgumentError(absl::StrCat(rest.size(), " bytes after the last sample"));
   tokens_.clear();
-  places_.clear();
+  indices_.clear();
   for (int64_t s = 0; s < out.dims.samples; ++s) {
     TensorSink sink(out, s);
     codec_->Decode(bodies[static_cast<size_t>(s)], sink);
     codec_->Settle(true);
     tokens_.insert(tokens_.end(), codec_->tokens().begin(), codec_->tokens().end());
-    places_.insert(places_.end(), codec_->places().begin(), codec_->places().end());
+    indices_.insert(indices_.end(), codec_->indices().begin(), codec_->indices().end());
   }
   codec_->EndFrame();
   version_ = version;

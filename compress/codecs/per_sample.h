@@ -22,7 +22,7 @@ class PerSampleEncoder : public Encoder {
   uint64_t version() const override { return version_; }
   absl::StatusOr<uint64_t> StateHash() const override { return codec_->StateHash(); }
   CodecStats stats() const override { return stats_; }
-  absl::Span<const uint32_t> places() const override { return places_; }
+  absl::Span<const uint32_t> indices() const override { return indices_; }
   absl::Span<const float> residual(int64_t sample) const override {
     return codec_->residual(sample);
   }
@@ -34,7 +34,7 @@ class PerSampleEncoder : public Encoder {
   const CodecOptions options_;
   uint64_t version_ = 0;
   CodecStats stats_;
-  std::vector<uint32_t> places_;
+  std::vector<uint32_t> indices_;
 };
 
 class PerSampleDecoder : public Decoder {
@@ -48,7 +48,7 @@ class PerSampleDecoder : public Decoder {
   absl::StatusOr<uint64_t> StateHash() const override { return codec_->StateHash(); }
   CodecStats stats() const override { return stats_; }
   absl::Span<const uint32_t> token_ids() const override { return tokens_; }
-  absl::Span<const uint32_t> places() const override { return places_; }
+  absl::Span<const uint32_t> indices() const override { return indices_; }
   absl::Status SaveState(StateWriter* to) override;
   absl::Status LoadState(StateReader* from) override;
 
@@ -59,7 +59,7 @@ class PerSampleDecoder : public Decoder {
   uint64_t version_ = 0;
   CodecStats stats_;
   std::vector<uint32_t> tokens_;
-  std::vector<uint32_t> places_;
+  std::vector<uint32_t> indices_;
 };
 
 }  // namespace isthmus::compress

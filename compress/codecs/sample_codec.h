@@ -72,7 +72,7 @@ class SampleCodec {
 
   // Which elements of the sample last coded are sent, in order; the others are zero. Empty: no such
   // codec.
-  virtual absl::Span<const uint32_t> places() const { return {}; }
+  virtual absl::Span<const uint32_t> indices() const { return {}; }
 
   // Of lep: what waits for the next frame at this place (Encoder::residual).
   virtual absl::Span<const float> residual(int64_t index) const { return {}; }

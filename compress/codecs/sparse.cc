@@ -20,7 +20,7 @@ int64_t RunStart(int64_t i, int64_t kept, int64_t elements) {
 
 }  // namespace
 
-void Scatter(absl::Span<const uint32_t> places, const std::vector<float>& kept,
+void Scatter(absl::Span<const uint32_t> indices, const std::vector<float>& kept,
              const SampleShape& shape, RowSink& out) {
   const size_t hidden = static_cast<size_t>(shape.hidden);
   size_t i = 0;
@@ -28,22 +28,23 @@ void Scatter(absl::Span<const uint32_t> places, const std::vector<float>& kept,
     float* row = out.Begin(p);
     std::fill_n(row, hidden, 0.0f);
     const size_t start = static_cast<size_t>(p) * hidden;
-    for (; i < places.size() && places[i] < start + hidden; ++i) row[places[i] - start] = kept[i];
+    for (; i < indices.size() && indices[i] < start + hidden; ++i)
+      row[indices[i] - start] = kept[i];
     out.End(p);
   }
 }
 
-void Gather(RowSource& in, absl::Span<const uint32_t> places, const SampleShape& shape,
+void Gather(RowSource& in, absl::Span<const uint32_t> indices, const SampleShape& shape,
             std::vector<float>* kept) {
   const size_t hidden = static_cast<size_t>(shape.hidden);
-  kept->resize(places.size());
+  kept->resize(indices.size());
   size_t i = 0;
-  for (int64_t p = 0; p < shape.positions && i < places.size(); ++p) {
+  for (int64_t p = 0; p < shape.positions && i < indices.size(); ++p) {
     const size_t start = static_cast<size_t>(p) * hidden;
-    if (places[i] >= start + hidden) continue;
+    if (indices[i] >= start + hidden) continue;
     const float* row = in.Row(p);
-    for (; i < places.size() && places[i] < start + hidden; ++i)
-      (*kept)[i] = row[places[i] - start];
+    for (; i < indices.size() && indices[i] < start + hidden; ++i)
+      (*kept)[i] = row[indices[i] - start];
   }
 }
 
@@ -56,7 +57,7 @@ void ScaleByRuns(int64_t elements, std::vector<float>* kept) {
 }
 
 void SelectLargest(const float* x, size_t n, size_t k, uint32_t first,
-                   std::vector<uint32_t>* scratch, std::vector<uint32_t>* places) {
+                   std::vector<uint32_t>* scratch, std::vector<uint32_t>* indices) {
   if (k == 0) return;
   scratch->resize(n);
   for (size_t i = 0; i < n; ++i) (*scratch)[i] = FloatBits(x[i]) & 0x7fffffffu;
@@ -69,7 +70,7 @@ void SelectLargest(const float* x, size_t n, size_t k, uint32_t first,
     const uint32_t bits = FloatBits(x[i]) & 0x7fffffffu;
     if (bits < least || (bits == least && ties == 0)) continue;
     if (bits == least) --ties;
-    places->push_back(first + static_cast<uint32_t>(i));
+    indices->push_back(first + static_cast<uint32_t>(i));
   }
 }
 
@@ -119,14 +120,14 @@ absl::StatusOr<size_t> TopKCodec::Check(absl::string_view bytes) const {
       static_cast<size_t>(IndexSetBytes(shape_.elements(), values_shape_.elements()));
   if (bytes.size() < need)
     return absl::InvalidArgumentError(
-        absl::StrCat("topk: ", bytes.size(), " bytes, the places alone need ", need));
+        absl::StrCat("topk: ", bytes.size(), " bytes, the indices alone need ", need));
   std::vector<uint32_t> indices;
   RETURN_IF_ERROR(
       ReadIndexSet(bytes.substr(0, need), shape_.elements(), values_shape_.elements(), &indices));
   for (size_t i = 0; !spec_.global() && i < indices.size(); ++i) {
     if (static_cast<int64_t>(indices[i]) / shape_.hidden !=
         static_cast<int64_t>(i) / values_shape_.hidden) {
-      return absl::InvalidArgumentError("topk: a token with too many or too few places");
+      return absl::InvalidArgumentError("topk: a token with too many or too few indices");
     }
   }
   ASSIGN_OR_RETURN(const size_t values, values_->Check(bytes.substr(need)));

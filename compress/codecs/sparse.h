@@ -1,9 +1,9 @@
 // topk and randomk: some elements of a sample, the rest is zero at the receiver.
 //
 // TopKCodec: the largest magnitudes of each token (or of the sample), ties to the lower index; NaN
-// and inf count as largest. Body: the set of places (index_set.h), then the values in that order by
+// and inf count as largest. Body: the set of indices (index_set.h), then the values in that order by
 // their own codec, as tokens x kept of each token, or 1 x kept (`global`). RandomKCodec: the sample
-// is cut into as many nearly equal runs as elements are kept, and one place is drawn in each from
+// is cut into as many nearly equal runs as elements are kept, and one index is drawn in each from
 // (seed, draw): as likely as any other, and both ends draw alike. Body: the draw (4 bytes), then
 // the values. `scaled` multiplies by the length of the run, so that the mean is right (and the
 // variance large). Thread: one owner.
@@ -27,7 +27,7 @@ class TopKCodec : public SampleCodec {
   void Encode(RowSource& in, const SampleInfo& info, std::string* out, RowSink* rebuilt) override;
   absl::StatusOr<size_t> Check(absl::string_view bytes) const override;
   void Decode(absl::string_view body, RowSink& out) override;
-  absl::Span<const uint32_t> places() const override { return indices_; }
+  absl::Span<const uint32_t> indices() const override { return indices_; }
 
  private:
   void Select(RowSource& in);
@@ -51,7 +51,7 @@ class RandomKCodec : public SampleCodec {
   void Encode(RowSource& in, const SampleInfo& info, std::string* out, RowSink* rebuilt) override;
   absl::StatusOr<size_t> Check(absl::string_view bytes) const override;
   void Decode(absl::string_view body, RowSink& out) override;
-  absl::Span<const uint32_t> places() const override {  // of a topk, some of them are not sent
+  absl::Span<const uint32_t> indices() const override {  // of a topk, some of them are not sent
     if (ValuesOf(spec_).kind() == CodecSpec::TOP_K) return {};
     return indices_;
   }
@@ -69,17 +69,17 @@ class RandomKCodec : public SampleCodec {
   std::vector<float> kept_;
 };
 
-// Places of the k largest magnitudes of x[0..n), in order; ties to the lower place. `first` is
+// Indices of the k largest magnitudes of x[0..n), in order; ties to the lower index. `first` is
 // added to each; appended.
 void SelectLargest(const float* x, size_t n, size_t k, uint32_t first,
-                   std::vector<uint32_t>* scratch, std::vector<uint32_t>* places);
+                   std::vector<uint32_t>* scratch, std::vector<uint32_t>* indices);
 
-// The values at sorted places of a sample.
-void Gather(RowSource& in, absl::Span<const uint32_t> places, const SampleShape& shape,
+// The values at sorted indices of a sample.
+void Gather(RowSource& in, absl::Span<const uint32_t> indices, const SampleShape& shape,
             std::vector<float>* kept);
 
-// Rows of zeros with the kept values at their places.
-void Scatter(absl::Span<const uint32_t> places, const std::vector<float>& kept,
+// Rows of zeros with the kept values at their indices.
+void Scatter(absl::Span<const uint32_t> indices, const std::vector<float>& kept,
              const SampleShape& shape, RowSink& out);
 
 // randomk(..., scaled): each of the kept values of a sample times the length of its run.

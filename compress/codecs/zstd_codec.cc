@@ -54,7 +54,7 @@ class ZstdEncoder : public Encoder {
   uint64_t version() const override { return inner_->version(); }
   absl::StatusOr<uint64_t> StateHash() const override { return inner_->StateHash(); }
   void Prefetch(absl::Span<const uint32_t> ids) override { inner_->Prefetch(ids); }
-  absl::Span<const uint32_t> places() const override { return inner_->places(); }
+  absl::Span<const uint32_t> indices() const override { return inner_->indices(); }
   absl::Span<const float> residual(int64_t sample) const override {
     return inner_->residual(sample);
   }
@@ -141,7 +141,7 @@ class ZstdDecoder : public Decoder {
   uint64_t version() const override { return inner_->version(); }
   absl::StatusOr<uint64_t> StateHash() const override { return inner_->StateHash(); }
   void Prefetch(absl::Span<const uint32_t> ids) override { inner_->Prefetch(ids); }
-  absl::Span<const uint32_t> places() const override { return inner_->places(); }
+  absl::Span<const uint32_t> indices() const override { return inner_->indices(); }
   absl::Span<const uint32_t> token_ids() const override { return inner_->token_ids(); }
   CodecStats stats() const override {
     CodecStats stats = inner_->stats();

@@ -26,7 +26,7 @@ class DeviceTopK : public DeviceSampleCodec {
   absl::Status Select(DType dtype, absl::Span<const TopKJob> jobs, Queue* queue);
 
   const Matrix matrix_;
-  const PlacesFormat places_;
+  const IndexFormat format_;
   const bool global_;
   const std::unique_ptr<DeviceSampleCodec> values_;
   int64_t values_at_;     // of a body

@@ -65,14 +65,14 @@ absl::Status PlaceTables(const JobSpec& job, int boundary, const CodecSpec& code
   return absl::OkStatus();
 }
 
-absl::Status PlacePlaces(const JobSpec& job, int boundary, const CodecSpec& backward,
-                         BoundaryChoice* choice, Placement* p) {
+absl::Status PlaceIndices(const JobSpec& job, int boundary, const CodecSpec& backward,
+                          BoundaryChoice* choice, Placement* p) {
   const TensorDims dims = BoundaryDims(job);
-  choice->places_bytes = PlacesBytes(backward, dims);
-  const int64_t bytes = UnderWay(job, *p, boundary) * choice->places_bytes;
+  choice->indices_bytes = IndicesBytes(backward, dims);
+  const int64_t bytes = UnderWay(job, *p, boundary) * choice->indices_bytes;
   if (bytes > FreeBytes(*p, boundary)) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "memory: the places that ", FormatCodec(backward), " on boundary b", boundary,
+        "memory: the indices that ", FormatCodec(backward), " on boundary b", boundary,
         " needs of the activations under way take ", FormatBytes(bytes), " at either end, ",
         FormatBytes(FreeBytes(*p, boundary)),
         " are free. Keep a smaller share, choose a backward codec other than kept, or give daemons "
@@ -141,7 +141,7 @@ int64_t FreeBytes(const Placement& p, int boundary) {
 
 absl::Status PlaceState(const JobSpec& job, int boundary, bool forward, const CodecSpec& codec,
                         BoundaryChoice* choice, Placement* p) {
-  if (NeedsPlaces(codec)) RETURN_IF_ERROR(PlacePlaces(job, boundary, codec, choice, p));
+  if (NeedsIndices(codec)) RETURN_IF_ERROR(PlaceIndices(job, boundary, codec, choice, p));
   const TensorDims dims = BoundaryDims(job);
   RETURN_IF_ERROR(PlaceResiduals(job, boundary, forward, codec,
                                  forward ? dims : WireDims(choice->forward, dims), p));
@@ -165,19 +165,19 @@ std::string ResidualWords(const JobSpec& job, const Placement& p) {
   return words.empty() ? "" : absl::StrCat("residuals: ", absl::StrJoin(words, "; "));
 }
 
-std::string PlacesWords(const JobSpec& job, const Placement& p) {
+std::string IndicesWords(const JobSpec& job, const Placement& p) {
   std::vector<std::string> words;
   for (size_t b = 0; b < p.boundaries.size(); ++b) {
     const BoundaryChoice& choice = p.boundaries[b];
-    if (choice.places_bytes == 0) continue;
+    if (choice.indices_bytes == 0) continue;
     const int under_way = UnderWay(job, p, static_cast<int>(b));
     words.push_back(absl::StrCat("b", b, "'s of ", FormatCodec(choice.forward), ", which ",
                                  FormatCodec(choice.backward), " needs, take ",
-                                 FormatBytes(under_way * choice.places_bytes), " at each end (",
+                                 FormatBytes(under_way * choice.indices_bytes), " at each end (",
                                  under_way, under_way == 1 ? " micro-batch" : " micro-batches",
-                                 " under way x ", FormatBytes(choice.places_bytes), ")"));
+                                 " under way x ", FormatBytes(choice.indices_bytes), ")"));
   }
-  return words.empty() ? "" : absl::StrCat("places: ", absl::StrJoin(words, "; "));
+  return words.empty() ? "" : absl::StrCat("indices: ", absl::StrJoin(words, "; "));
 }
 
 void PlaceBuffers(const JobSpec& job, Placement* p) {

@@ -30,7 +30,7 @@ struct BoundaryChoice {
   double epilogue_down_s = 0;  // of one of the epilogue
   double forward_core_s = 0;   // ... with what it takes to send or receive its bytes
   double backward_core_s = 0;
-  int64_t places_bytes = 0;  // of a `kept`: places of one micro-batch, at either end
+  int64_t indices_bytes = 0;  // of a `kept`: indices of one micro-batch, at either end
   LinkIndex::Link up, down;
 };
 

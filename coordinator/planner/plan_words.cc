@@ -172,7 +172,7 @@ class Words {
           "; with checkpoints they are saved there as well, up to ",
           FormatBytes(kSavedStates * p.buffer_bytes), " on disk"));
     }
-    for (const std::string& kept : {PlacesWords(job, p), ResidualWords(job, p)})
+    for (const std::string& kept : {IndicesWords(job, p), ResidualWords(job, p)})
       if (!kept.empty()) Say(absl::StrCat(of_, kept));
     if (HasDelta(p) && in_.start_step > 0) Say(absl::StrCat(of_, ResumedBuffers()));
     if (!p.warmups_why.empty()) Say(absl::StrCat(of_, p.warmups_why));

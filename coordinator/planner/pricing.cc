@@ -178,7 +178,7 @@ std::string Why(const JobSpec& job, const Placement& p, int boundary, bool forwa
       FormatRate(rate), " measured, ", FormatSeconds(forward ? choice.up_s : choice.down_s),
       " a micro-batch (", FormatSeconds(in_full_s), " in fp32), compute ",
       FormatSeconds(p.slowest_s), " -> ", FormatCodec(codec),
-      NeedsPlaces(codec) ? absl::StrCat(" at the places of ", FormatCodec(choice.forward)) : "");
+      NeedsIndices(codec) ? absl::StrCat(" at the indices of ", FormatCodec(choice.forward)) : "");
   std::vector<std::string> notes;
   if (HasBuffers(codec)) notes.push_back(VisitWords(codec, BoundaryDims(job), p.first_visits));
   const bool by_auto = (forward ? wanted.forward : wanted.backward) == "auto";

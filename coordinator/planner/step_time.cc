@@ -107,7 +107,7 @@ class WarmUpLimits {
       auto bytes = [&](int micros_in_flight) {
         return TrainedBytes(job, first, end, *p.nodes[s], micros_in_flight);
       };
-      each_.push_back(std::max<int64_t>(1, bytes(2) - bytes(1) + Places(s)));
+      each_.push_back(std::max<int64_t>(1, bytes(2) - bytes(1) + Indices(s)));
     }
   }
 
@@ -119,9 +119,9 @@ class WarmUpLimits {
         w = std::max(Own(s), cap_ - 1);
         *limited = absl::StrCat(" (strategy.in_flight ", cap_, " allows no more)");
       }
-      for (int end : {s, s + 1}) {  // the stage above has the places too
-        if (end > s && Places(s) == 0) continue;
-        const int64_t spare = Free(*warmups, s, end) / (end == s ? each_[s] : Places(s));
+      for (int end : {s, s + 1}) {  // the stage above has the indices too
+        if (end > s && Indices(s) == 0) continue;
+        const int64_t spare = Free(*warmups, s, end) / (end == s ? each_[s] : Indices(s));
         if (w - Own(s) <= spare) continue;
         w = Own(s) + static_cast<int>(spare);
         *limited = absl::StrCat(" (the memory of ", p_.nodes[end]->name(), " carries no more)");
@@ -133,7 +133,7 @@ class WarmUpLimits {
 
   // Of what is under way beyond 1F1B's own count.
   int64_t MoreBytes(const std::vector<int>& warmups, int s) const {
-    return each_[s] * More(warmups, s) + (s > 0 ? Places(s - 1) * More(warmups, s - 1) : 0);
+    return each_[s] * More(warmups, s) + (s > 0 ? Indices(s - 1) * More(warmups, s - 1) : 0);
   }
 
  private:
@@ -141,12 +141,12 @@ class WarmUpLimits {
   int More(const std::vector<int>& warmups, int s) const {
     return std::max(0, std::min(micros_ - 1, warmups[s]) - Own(s));
   }
-  int64_t Places(int b) const {  // of a micro-batch, at either end of boundary b
-    return b >= 0 && b + 1 < stages_ ? p_.boundaries[b].places_bytes : 0;
+  int64_t Indices(int b) const {  // of a micro-batch, at either end of boundary b
+    return b >= 0 && b + 1 < stages_ ? p_.boundaries[b].indices_bytes : 0;
   }
   // Room at `end` for micro-batches under way on stage s.
   int64_t Free(const std::vector<int>& warmups, int s, int end) const {
-    const int64_t below = end == s && s > 0 ? Places(s - 1) * More(warmups, s - 1) : 0;
+    const int64_t below = end == s && s > 0 ? Indices(s - 1) * More(warmups, s - 1) : 0;
     return std::max<int64_t>(0, StageRoom(*p_.nodes[end]) - p_.bytes[end] - below);
   }
 
@@ -180,13 +180,13 @@ absl::StatusOr<PipelineSeconds> Pipeline(const JobSpec& job, const Placement& p,
   return s;
 }
 
-// Bytes of places on a stage that `other`'s schedule needs beyond the job's own.
-int64_t MorePlaces(const JobSpec& job, const JobSpec& other, const Placement& p, int stage) {
+// Bytes of indices on a stage that `other`'s schedule needs beyond the job's own.
+int64_t MoreIndices(const JobSpec& job, const JobSpec& other, const Placement& p, int stage) {
   const int stages = p.nodes.size(), micros = Micros(job);
   int64_t bytes = 0;
   for (int b : {stage - 1, stage}) {
     if (b < 0 || b + 1 >= stages) continue;
-    bytes += p.boundaries[b].places_bytes *
+    bytes += p.boundaries[b].indices_bytes *
              (MicrosInFlight(other.strategy().schedule(), stages, b, micros) -
               MicrosInFlight(job.strategy().schedule(), stages, b, micros));
   }
@@ -205,7 +205,7 @@ absl::Status PriceOther(const JobSpec& job, double after_s, Placement* p) {
     const NodeInfo& node = *p->nodes[s];
     const int64_t more = StageBytes(other, stages, s, first, end, node) -
                          StageBytes(job, stages, s, first, end, node) +
-                         MorePlaces(job, other, *p, s);
+                         MoreIndices(job, other, *p, s);
     other_fits = other_fits && p->bytes[s] + more <= StageRoom(node);
   }
   if (!other_fits) return absl::OkStatus();

@@ -58,7 +58,7 @@ constexpr CodecForm kForms[] = {
      "positions; backward where forward is one too",
      kPredictOptions},
     {"topk", "RATIO", false, "the largest magnitudes, that share of them", kTopKOptions},
-    {"randomk", "RATIO", false, "that share, at places from a shared seed", kRandomKOptions},
+    {"randomk", "RATIO", false, "that share, at indices from a shared seed", kRandomKOptions},
     {"lowrank", "RANK", false, "two factors of rank 1 to 128", kFactorOptions},
     {"sign", "", true, "one bit and a scale", kSignOptions},
     {"cocktail", "SUBSET, RATIO, BITS", false, "of a random subset the largest, quantised", {}},
@@ -67,8 +67,8 @@ constexpr CodecForm kForms[] = {
     {"kept",
      "CODEC",
      true,
-     "backward, where forward is topk or randomk: gradients at the places that the forward pass "
-     "kept, no places sent; CODEC of the values",
+     "backward, where forward is topk or randomk: gradients at the indices that the forward pass "
+     "kept, no indices sent; CODEC of the values",
      {}},
     {"ef",
      "CODEC",

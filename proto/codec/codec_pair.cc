@@ -7,7 +7,7 @@
 namespace isthmus {
 
 bool GroupsTake(const CodecSpec& spec) {
-  return !IsStateful(spec) && !NeedsTokenIds(spec) && !NeedsPlaces(spec) &&
+  return !IsStateful(spec) && !NeedsTokenIds(spec) && !NeedsIndices(spec) &&
          spec.kind() != CodecSpec::AUTOENCODER && !(ByMatrix(spec) && spec.zstd());
 }
 
@@ -17,28 +17,28 @@ bool ByMatrix(const CodecSpec& spec) {
 }
 
 absl::Status CheckEpilogue(const CodecSpec& backward) {
-  if (!IsStateful(backward) && !NeedsPlaces(backward) && !NeedsTokenIds(backward))
+  if (!IsStateful(backward) && !NeedsIndices(backward) && !NeedsTokenIds(backward))
     return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(FormatCodec(backward), " can't code the gradients of an epilogue alone: ",
-                   NeedsPlaces(backward)
-                       ? "it sends each at the places of its activation"
+                   NeedsIndices(backward)
+                       ? "it sends each at the indices of its activation"
                        : "it learns from every gradient, and the others would go past it as fp32"));
 }
 
-bool KeepsPlaces(const CodecSpec& forward) {
+bool KeepsIndices(const CodecSpec& forward) {
   return forward.kind() == CodecSpec::TOP_K ||
          (forward.kind() == CodecSpec::RANDOM_K && ValuesOf(forward).kind() != CodecSpec::TOP_K);
 }
 
-std::string PlacesNeeded() { return "topk(RATIO), or randomk(RATIO) of other values than topk"; }
+std::string IndicesNeeded() { return "topk(RATIO), or randomk(RATIO) of other values than topk"; }
 
 absl::StatusOr<CodecSpec> BindBackward(const CodecSpec& forward, const CodecSpec& backward) {
-  if (!NeedsPlaces(backward)) return backward;
-  if (!KeepsPlaces(forward)) {
+  if (!NeedsIndices(backward)) return backward;
+  if (!KeepsIndices(forward)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        FormatCodec(backward), " sends gradients at the places that the forward codec kept, and ",
-        FormatCodec(forward), " keeps none: the forward codec must be ", PlacesNeeded(),
+        FormatCodec(backward), " sends gradients at the indices that the forward codec kept, and ",
+        FormatCodec(forward), " keeps none: the forward codec must be ", IndicesNeeded(),
         ", or the backward codec another one"));
   }
   CodecSpec bound = backward;

@@ -1,5 +1,5 @@
 // What the two codecs of a boundary have to do with each other: a `kept` sends gradients at the
-// places that the forward codec kept, so it needs one that keeps places, and takes over how many
+// indices that the forward codec kept, so it needs one that keeps indices, and takes over how many
 // there are. Thread: pure functions.
 #ifndef ISTHMUS_PROTO_CODEC_CODEC_PAIR_H_
 #define ISTHMUS_PROTO_CODEC_CODEC_PAIR_H_
@@ -12,8 +12,8 @@
 
 namespace isthmus {
 
-// The forward pass must remember the places of its elements until their gradients come.
-inline bool NeedsPlaces(const CodecSpec& backward) { return backward.kind() == CodecSpec::KEPT; }
+// The forward pass must remember the indices of its elements until their gradients come.
+inline bool NeedsIndices(const CodecSpec& backward) { return backward.kind() == CodecSpec::KEPT; }
 
 // What several ranks reduce may be encoded so: every decoder follows without state of its own.
 bool GroupsTake(const CodecSpec& spec);
@@ -29,13 +29,13 @@ bool ByMatrix(const CodecSpec& spec);
 
 // True for topk and randomk: each element of a sample is sent or is zero, and both ends know which.
 // A randomk of a topk (values=topk, cocktail) is none of them.
-bool KeepsPlaces(const CodecSpec& forward);
+bool KeepsIndices(const CodecSpec& forward);
 
 // What a `kept` needs of the forward codec, in words, for the end of an error.
-std::string PlacesNeeded();
+std::string IndicesNeeded();
 
 // `backward` as the plan has it: a KEPT with the ratio, global and scaled of `forward`, another one
-// as it is. InvalidArgument: a `kept` whose forward codec keeps no places.
+// as it is. InvalidArgument: a `kept` whose forward codec keeps no indices.
 absl::StatusOr<CodecSpec> BindBackward(const CodecSpec& forward, const CodecSpec& backward);
 
 // The same of a pair that a plan has: InvalidArgument where `backward` is not bound to `forward`.

@@ -190,7 +190,7 @@ BufferLayout LayOutBuffers(int64_t entry_bytes, int64_t memory_bytes, int64_t di
   return layout;
 }
 
-int64_t PlacesBytes(const CodecSpec& backward, const TensorDims& d) {
+int64_t IndicesBytes(const CodecSpec& backward, const TensorDims& d) {
   if (backward.kind() != CodecSpec::KEPT) return 0;
   constexpr int64_t kPlaceBytes = 4;
   return kPlaceBytes * d.samples * TopKKept(backward, d.positions, d.hidden);

@@ -75,8 +75,8 @@ inline bool HasBuffers(const CodecSpec& spec) { return spec.kind() == CodecSpec:
 // (compress/buffers/buffer_format.h). 0 for codecs without buffers.
 int64_t BufferBytes(const CodecSpec& spec, int64_t samples, int64_t positions, int64_t hidden);
 
-// Bytes of the places that a bound KEPT needs of one activation, at one end: 4 each. 0 for others.
-int64_t PlacesBytes(const CodecSpec& backward, const TensorDims& dims);
+// Bytes of the indices that a bound KEPT needs of one activation, at one end: 4 each. 0 for others.
+int64_t IndicesBytes(const CodecSpec& backward, const TensorDims& dims);
 
 // Bytes of the residuals that the sender keeps of an ef (of each sample of a step) or a lep (of
 // each sample of a frame). 0 for others.

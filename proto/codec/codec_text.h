@@ -5,13 +5,13 @@
 //           | "topk(" RATIO { "," "global" | "token" | "values=" value } ")"
 //                 largest magnitudes; values default bf16
 //           | "randomk(" RATIO { "," "scaled" | "values=" value } ")"
-//                 places from a shared seed; values default bf16
+//                 indices from a shared seed; values default bf16
 //           | "lowrank(" RANK [ ", values=" value ] ")"
 //                 PowerSGD, rank 1-128; values default none (fp32)
 //           | "autoencoder(" CHANNELS [ ", values=" value ] ")"
 //                 learned, forward alone; values default none (fp32)
 //           | "kept" [ "(" value ")" ]
-//                 gradients alone: values at the places that the forward codec (topk, randomk) of
+//                 gradients alone: values at the indices that the forward codec (topk, randomk) of
 //                 the boundary kept; default none (fp32); quant: a scale per token if not said
 //           | "sign" [ "(" "channel" | "token" | "group=32..256" ")" ]
 //           | "cocktail(" SUBSET "," RATIO "," BITS ")"

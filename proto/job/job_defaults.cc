@@ -220,11 +220,11 @@ void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
 
 // A kept is the backward pass's.
 bool CheckNoKept(const std::string& field, const std::string& text, Errors* errors) {
-  if (!NeedsPlaces(ParseCodec(text).value())) return true;
+  if (!NeedsIndices(ParseCodec(text).value())) return true;
   errors->Add(Bad(field, text,
                   absl::StrCat("another codec: kept is a backward codec, for a boundary whose "
                                "forward codec is ",
-                               PlacesNeeded())));
+                               IndicesNeeded())));
   return false;
 }
 
@@ -280,18 +280,18 @@ struct Side {
   std::string field, text;
 };
 
-// A kept backward needs places of the forward codec.
+// A kept backward needs indices of the forward codec.
 void CheckPair(const Side& forward, const Side& backward, Errors* errors) {
   if (backward.text == "auto") return;
   const absl::StatusOr<CodecSpec> down = ParseCodec(backward.text);
-  if (!down.ok() || !NeedsPlaces(*down)) return;  // said of the field, or no concern of this
+  if (!down.ok() || !NeedsIndices(*down)) return;  // said of the field, or no concern of this
   const absl::StatusOr<CodecSpec> up =
       forward.text == "auto" ? CodecSpec() : ParseCodec(forward.text);
-  if (!up.ok() || NeedsPlaces(*up) || KeepsPlaces(*up)) return;
+  if (!up.ok() || NeedsIndices(*up) || KeepsIndices(*up)) return;
   errors->Add(absl::InvalidArgumentError(absl::StrCat(
-      backward.field, ": '", backward.text, "' sends gradients at the places that the forward ",
+      backward.field, ": '", backward.text, "' sends gradients at the indices that the forward ",
       "codec kept, and ", forward.field, " is '", forward.text, "', which keeps none; name ",
-      PlacesNeeded(), " there, or another codec here")));
+      IndicesNeeded(), " there, or another codec here")));
 }
 
 // Of every boundary: of those with an exception, and of the others together.

@@ -64,9 +64,9 @@ Row Coded(const Row& row) {
   context.token_ids = tokens;
   Pair forward("topk(0.3)", options);
   forward.Encode(x, ids);
-  const std::vector<uint32_t> places(forward.encoder->places().begin(),
-                                     forward.encoder->places().end());
-  context.places = places;
+  const std::vector<uint32_t> indices(forward.encoder->indices().begin(),
+                                      forward.encoder->indices().end());
+  context.indices = indices;
   const CodecSpec spec = Bound(Spec(row.codec), "topk(0.3)");
   std::unique_ptr<Encoder> encoder = *MakeEncoder(spec, options);
   std::unique_ptr<Decoder> decoder = *MakeDecoder(spec, options);

@@ -247,7 +247,7 @@ TEST(HeldSlice, BlocksAreScaledMasks) {
   model.set_hidden(h);
   model.set_heads(heads);
   const auto index = [&](DealtBy by) {
-    return at::tensor(DealtPlaces(model, by, held), at::kLong);
+    return at::tensor(DealtIndices(model, by, held), at::kLong);
   };
   BlockWeights narrow = w;
   narrow.attention_weight = w.attention_weight.index_select(1, index(DealtBy::kHeadColumns));

@@ -35,16 +35,16 @@ struct FuzzCase {
     tensor.resize(static_cast<size_t>(dims.elements()) + 1);
     for (size_t i = 0; i < tensor.size(); ++i)
       tensor[i] = static_cast<float>((i * 37) % 23) * 0.125f - 1.25f;
-    if (NeedsPlaces(spec)) Bind(*ParseCodec("topk(0.3)"));
+    if (NeedsIndices(spec)) Bind(*ParseCodec("topk(0.3)"));
   }
-  // A kept: of the places of the tensor's largest.
+  // A kept: of the indices of the tensor's largest.
   void Bind(const CodecSpec& forward) {
     spec = *BindBackward(forward, spec);
     std::unique_ptr<Encoder> encoder = *MakeEncoder(forward, options);
     std::string payload;
     if (!encoder->Encode(in(), context, &payload).ok()) abort();
-    places.assign(encoder->places().begin(), encoder->places().end());
-    context.places = places;
+    indices.assign(encoder->indices().begin(), encoder->indices().end());
+    context.indices = indices;
   }
   TensorView in() const { return {tensor.data(), DType::kF32, Device::kCpu, dims}; }
   MutableTensorView out() { return {tensor.data(), DType::kF32, Device::kCpu, dims}; }
@@ -54,7 +54,7 @@ struct FuzzCase {
   TensorDims dims;
   std::vector<uint32_t> ids = {7, 8, 9};
   std::vector<uint32_t> tokens;
-  std::vector<uint32_t> places;
+  std::vector<uint32_t> indices;
   FrameContext context;
   std::vector<float> tensor;
 };

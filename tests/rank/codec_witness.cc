@@ -50,7 +50,7 @@ class Pair {
     EXPECT_TRUE(status.ok()) << status;
     return out;
   }
-  absl::Span<const uint32_t> places() const { return encoder_->places(); }
+  absl::Span<const uint32_t> indices() const { return encoder_->indices(); }
   absl::Span<const uint32_t> token_ids() const { return decoder_->token_ids(); }
 
  private:
@@ -129,7 +129,7 @@ void ExpectTheCodecsTensors(const WorldShape& shape, bool lossy_forward, bool lo
     const absl::Span<const uint32_t> arrived = up.token_ids();
     tokens.assign(arrived.begin(), arrived.end());
     context.token_ids = tokens;
-    context.places = up.places();
+    context.indices = up.indices();
     ASSERT_EQ(down.Through(passage.gradient_above, context).data, passage.gradient_received.data)
         << "down to stage " << lower << ", step " << step << ", micro-batch " << micro;
     ++passages;

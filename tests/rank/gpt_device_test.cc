@@ -20,12 +20,12 @@ class GptDevice : public ::testing::TestWithParam<const char*> {
   static EngineOptions Gpu() { return EngineOptions{GetParam(), 1, true}; }
   static EngineOptions Cpu() { return EngineOptions{"cpu", 1, false}; }
 
-  static GptRun Run(const WorldShape& shape, const std::vector<EngineOptions>& places) {
+  static GptRun Run(const WorldShape& shape, const std::vector<EngineOptions>& indices) {
     const TextCorpus corpus(GenerateText(2000, 1), shape.context, 20);
     MemoryStore store;
     Plan plan = MakePlan(shape);
     plan.mutable_job()->mutable_recipe()->set_precision("fp32");
-    return RunWorld(plan, GptOptions(&store, &corpus, places));
+    return RunWorld(plan, GptOptions(&store, &corpus, indices));
   }
 };
 
@@ -42,9 +42,9 @@ TEST_P(GptDevice, LearnsWhatCpusLearnWithEitherEndOnACpu) {
     shape.backward = backward;
     shape.check_buffers = true;
     const GptRun cpu = Run(shape, {Cpu()});
-    for (const std::vector<EngineOptions>& places :
+    for (const std::vector<EngineOptions>& indices :
          {std::vector<EngineOptions>{Gpu()}, {Cpu(), Gpu(), Cpu()}, {Gpu(), Cpu(), Gpu()}}) {
-      const GptRun run = Run(shape, places);
+      const GptRun run = Run(shape, indices);
       ASSERT_EQ(run.losses.size(), cpu.losses.size());
       for (size_t i = 0; i < run.losses.size(); ++i)
         EXPECT_NEAR(run.losses[i] / cpu.losses[i], 1, tolerance) << forward << ", step " << i;

@@ -175,7 +175,7 @@ TEST(GptRank, AutoencodersLearnAndResume) {
 
 // T3.3 and T3.5 with the real engine: a gradient comes back where the activation was sent, all of
 // it with K = numel, and unchanged where only the forward direction has a codec.
-TEST(GptRank, GradientsComeBackAtThePlacesThatWereSent) {
+TEST(GptRank, GradientsComeBackAtTheIndicesThatWereSent) {
   WorldShape shape = SmallGpt();
   shape.stages = 3;
   shape.steps = 4;

@@ -112,9 +112,9 @@ World::Options GptOptions(MemoryStore* store, const Corpus* corpus, const std::s
 }
 
 World::Options GptOptions(MemoryStore* store, const Corpus* corpus,
-                          const std::vector<engine::EngineOptions>& places) {
-  const auto place = [places](int rank) {
-    return places[std::min<size_t>(rank, places.size() - 1)];
+                          const std::vector<engine::EngineOptions>& indices) {
+  const auto place = [indices](int rank) {
+    return indices[std::min<size_t>(rank, indices.size() - 1)];
   };
   World::Options options;
   options.store = store;

@@ -67,7 +67,7 @@ TEST(Grid, PredictWithoutTheTokenIdsIsAnObstacle) {
   EXPECT_THAT(Obstacle(cell, 2), HasSubstr("on the way forward"));
 }
 
-TEST(Grid, KeptWithoutAForwardCodecThatKeepsPlacesIsAnObstacle) {
+TEST(Grid, KeptWithoutAForwardCodecThatKeepsIndicesIsAnObstacle) {
   Cell cell;
   for (const char* text : {"kept", "quant(4) / kept", "/ kept(bf16)"}) {
     cell.setting = *ParseSetting(text);

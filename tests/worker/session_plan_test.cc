@@ -138,7 +138,7 @@ TEST(SessionPlan, RefusesWhatCannotRun) {
        [](Plan* p) {
          *p->mutable_links(0)->mutable_backward() = ParseCodec("autoencoder(2)").value();
        }},
-      {"b0: kept sends gradients at the places that the forward codec kept, and none keeps none",
+      {"b0: kept sends gradients at the indices that the forward codec kept, and none keeps none",
        [](Plan* p) { *p->mutable_links(0)->mutable_backward() = ParseCodec("kept").value(); }},
       {"the kept of b0 is not on its backward side",
        [](Plan* p) { *p->mutable_links(0)->mutable_evaluation() = ParseCodec("kept").value(); }},

@@ -38,8 +38,8 @@ void Deal(const ModelSpec& model, DealtBy by, bool bias, int layer, const LayerS
     spec.dealt_by = by;
     spec.layer = layer;
     spec.whole = spec.shape;
-    spec.places = DealtPlaces(model, by, held);
-    spec.shape[spec.axis()] = static_cast<int64_t>(spec.places.size());
+    spec.indices = DealtIndices(model, by, held);
+    spec.shape[spec.axis()] = static_cast<int64_t>(spec.indices.size());
   }
 }
 
@@ -78,23 +78,23 @@ ParameterSpec Boundary(const char* what, int layer, int64_t in, int64_t out) {
 int64_t PlaceInWhole(const ParameterSpec& spec, int64_t i) {
   const int64_t columns = spec.shape.back(), row = i / columns, column = i % columns;
   const bool of_rows = spec.axis() == 0 && spec.shape.size() > 1;
-  if (of_rows) return spec.places[row] * spec.whole.back() + column;
-  return (spec.rows.empty() ? row : spec.rows[row]) * spec.whole.back() + spec.places[column];
+  if (of_rows) return spec.indices[row] * spec.whole.back() + column;
+  return (spec.rows.empty() ? row : spec.rows[row]) * spec.whole.back() + spec.indices[column];
 }
 
 }  // namespace
 
-std::vector<int64_t> DealtPlaces(const ModelSpec& model, DealtBy by, const LayerSlice& held) {
+std::vector<int64_t> DealtIndices(const ModelSpec& model, DealtBy by, const LayerSlice& held) {
   const bool by_head = by == DealtBy::kHeadColumns || by == DealtBy::kHeadRows;
   if (!by_head) return {held.units.begin(), held.units.end()};
   const int64_t hidden = model.hidden(), width = hidden / model.heads();
-  std::vector<int64_t> places;
+  std::vector<int64_t> indices;
   for (int64_t part = 0; part < (by == DealtBy::kHeadColumns ? 3 : 1); ++part) {
     for (const int head : held.heads) {
-      for (int64_t k = 0; k < width; ++k) places.push_back(part * hidden + head * width + k);
+      for (int64_t k = 0; k < width; ++k) indices.push_back(part * hidden + head * width + k);
     }
   }
-  return places;
+  return indices;
 }
 
 int ParameterSpec::axis() const {
@@ -102,7 +102,7 @@ int ParameterSpec::axis() const {
   return columns ? static_cast<int>(shape.size()) - 1 : 0;
 }
 
-int64_t ParameterSpec::elements_a_place() const {
+int64_t ParameterSpec::elements_an_index() const {
   int64_t n = 1;
   for (const int64_t d : whole) n *= d;
   return n / whole[axis()];

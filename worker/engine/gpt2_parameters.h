@@ -28,11 +28,11 @@ struct ParameterSpec {
   double init_std = 0;  // 0: constant
   float init_constant = 0;  // 1 for the weights of norms
 
-  // Of one that is dealt: `shape` is of what is held, `whole` of all, and `places` which of the
+  // Of one that is dealt: `shape` is of what is held, `whole` of all, and `indices` which of the
   // whole one's columns or rows are held, ascending.
   DealtBy dealt_by = DealtBy::kNothing;
   int layer = 0;
-  std::vector<int64_t> whole, places;
+  std::vector<int64_t> whole, indices;
   // Of a hidden layer of an MLP behind another one: which rows are trained, those of the units held
   // of that layer. What is held has all rows (Parameter::resting); `shape` is of the block in play.
   std::vector<int64_t> rows;
@@ -41,13 +41,13 @@ struct ParameterSpec {
   // The dimension that it is dealt along.
   int axis() const;
   // Of one column or row of the whole one.
-  int64_t elements_a_place() const;
+  int64_t elements_an_index() const;
   int64_t elements() const;
 };
 
 // The columns or rows of a whole parameter that go with what is held of its layer. Columns of heads
 // are those of the queries, then of the keys, then of the values.
-std::vector<int64_t> DealtPlaces(const ModelSpec& model, DealtBy by, const LayerSlice& held);
+std::vector<int64_t> DealtIndices(const ModelSpec& model, DealtBy by, const LayerSlice& held);
 
 inline constexpr char kTokenEmbedding[] = "transformer.wte.weight";
 inline constexpr char kPositionEmbedding[] = "transformer.wpe.weight";
@@ -72,7 +72,7 @@ int AutoencoderChannels(const Plan& plan, int rank, bool below);
 absl::Status CheckStagePlan(const Plan& plan, int rank);
 
 // Normal values (the sum of twelve uniform ones: standard deviation 1, |x| < 6) times init_std, or
-// the constant. Of a dealt one those that the whole parameter has at these places.
+// the constant. Of a dealt one those that the whole parameter has at these indices.
 void FillInitial(const ParameterSpec& spec, uint64_t seed, float* out);
 
 }  // namespace isthmus::engine

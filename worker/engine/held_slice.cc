@@ -20,18 +20,18 @@ namespace isthmus::engine {
 namespace {
 
 // An index on the device of `like`.
-at::Tensor IndexOf(const std::vector<int64_t>& places, const at::Tensor& like) {
-  const at::Tensor index = at::empty({static_cast<int64_t>(places.size())}, at::kLong);
-  if (!places.empty())
-    std::memcpy(index.data_ptr<int64_t>(), places.data(), places.size() * sizeof(int64_t));
+at::Tensor IndexOf(const std::vector<int64_t>& indices, const at::Tensor& like) {
+  const at::Tensor index = at::empty({static_cast<int64_t>(indices.size())}, at::kLong);
+  if (!indices.empty())
+    std::memcpy(index.data_ptr<int64_t>(), indices.data(), indices.size() * sizeof(int64_t));
   return index.to(like.device());
 }
 
-// Where `places` are among `held`, both ascending; all of them are there.
-std::vector<int64_t> Among(const std::vector<int64_t>& held, const std::vector<int64_t>& places) {
+// Where `indices` are among `held`, both ascending; all of them are there.
+std::vector<int64_t> Among(const std::vector<int64_t>& held, const std::vector<int64_t>& indices) {
   std::vector<int64_t> among;
-  for (const int64_t place : places)
-    among.push_back(std::lower_bound(held.begin(), held.end(), place) - held.begin());
+  for (const int64_t index : indices)
+    among.push_back(std::lower_bound(held.begin(), held.end(), index) - held.begin());
   return among;
 }
 
@@ -54,7 +54,7 @@ void TakeUp(const Parameter& p) {
   p.value.detach().copy_(at::index_select(p.resting, 0, IndexOf(p.spec.rows, p.resting)));
 }
 
-// Calls `use(parameter, places, from)` for each dealt parameter: its places of `units`, of values
+// Calls `use(parameter, indices, from)` for each dealt parameter: its indices of `units`, of values
 // begin at `from` of a run.
 template <typename Use>
 void ForDealt(const ModelSpec& model, int first_layer, const Slice& units,
@@ -62,11 +62,11 @@ void ForDealt(const ModelSpec& model, int first_layer, const Slice& units,
   int64_t from = 0;
   for (Parameter& p : *parameters) {
     if (!p.spec.dealt()) continue;
-    const std::vector<int64_t> places =
-        DealtPlaces(model, p.spec.dealt_by, units[p.spec.layer - first_layer]);
-    if (places.empty()) continue;
-    use(&p, places, from);
-    from += p.spec.elements_a_place() * static_cast<int64_t>(places.size());
+    const std::vector<int64_t> indices =
+        DealtIndices(model, p.spec.dealt_by, units[p.spec.layer - first_layer]);
+    if (indices.empty()) continue;
+    use(&p, indices, from);
+    from += p.spec.elements_an_index() * static_cast<int64_t>(indices.size());
   }
 }
 
@@ -123,12 +123,12 @@ absl::Status HeldSlice::Read(const Slice& units, absl::Span<float> out) {
   }
   return Guarded("reading a slice", [&] {
     ForDealt(model_, first_layer_, units, &versions_->newest().parameters,
-             [&](Parameter* p, const std::vector<int64_t>& places, int64_t from) {
+             [&](Parameter* p, const std::vector<int64_t>& indices, int64_t from) {
                Rest(*p);
                const at::Tensor value = Held(*p);
                const at::Tensor taken =
                    at::index_select(value, p->spec.axis(),
-                                    IndexOf(Among(p->spec.places, places), value))
+                                    IndexOf(Among(p->spec.indices, indices), value))
                        .contiguous();
                CopyOut(taken.view({-1}), out.data() + from);
              });
@@ -148,21 +148,21 @@ absl::Status HeldSlice::Hold(const Slice& next) {
     const c10::AutoGradMode no_gradients(false);
     for (Parameter& p : versions_->newest().parameters) {
       if (!p.spec.dealt()) continue;
-      std::vector<int64_t> places =
-          DealtPlaces(model_, p.spec.dealt_by, next[p.spec.layer - first_layer_]);
+      std::vector<int64_t> indices =
+          DealtIndices(model_, p.spec.dealt_by, next[p.spec.layer - first_layer_]);
       Rest(p);
       at::Tensor value = Held(p);
       if (together_) {
-        value.copy_(at::index_select(p.whole, p.spec.axis(), IndexOf(places, value)));
+        value.copy_(at::index_select(p.whole, p.spec.axis(), IndexOf(indices, value)));
       } else {
         std::vector<int64_t> kept;
-        std::set_intersection(places.begin(), places.end(), p.spec.places.begin(),
-                              p.spec.places.end(), std::back_inserter(kept));
+        std::set_intersection(indices.begin(), indices.end(), p.spec.indices.begin(),
+                              p.spec.indices.end(), std::back_inserter(kept));
         const at::Tensor stay =
-            at::index_select(value, p.spec.axis(), IndexOf(Among(p.spec.places, kept), value));
-        value.index_copy_(p.spec.axis(), IndexOf(Among(places, kept), value), stay);
+            at::index_select(value, p.spec.axis(), IndexOf(Among(p.spec.indices, kept), value));
+        value.index_copy_(p.spec.axis(), IndexOf(Among(indices, kept), value), stay);
       }
-      p.spec.places = std::move(places);
+      p.spec.indices = std::move(indices);
       if (!p.spec.rows.empty()) {
         const std::vector<int>& before = next[p.spec.layer - first_layer_ - 1].units;
         p.spec.rows = {before.begin(), before.end()};
@@ -189,9 +189,9 @@ absl::Status HeldSlice::Write(const Slice& units, absl::Span<const float> in) {
   return Guarded("writing a slice", [&] {
     const c10::AutoGradMode no_gradients(false);
     ForDealt(model_, first_layer_, units, &versions_->newest().parameters,
-             [&](Parameter* p, const std::vector<int64_t>& places, int64_t from) {
+             [&](Parameter* p, const std::vector<int64_t>& indices, int64_t from) {
                Rest(*p);
-               Put(p->spec, Among(p->spec.places, places), in.data() + from, Held(*p));
+               Put(p->spec, Among(p->spec.indices, indices), in.data() + from, Held(*p));
                TakeUp(*p);
              });
     return absl::OkStatus();
@@ -206,7 +206,7 @@ absl::Status HeldSlice::BeginWhole() {
       if (!p.spec.dealt()) continue;
       p.whole = at::zeros(p.spec.whole, p.value.options().requires_grad(false));
       Rest(p);
-      p.whole.index_copy_(p.spec.axis(), IndexOf(p.spec.places, p.whole), Held(p));
+      p.whole.index_copy_(p.spec.axis(), IndexOf(p.spec.indices, p.whole), Held(p));
     }
     return absl::OkStatus();
   });
@@ -218,8 +218,8 @@ absl::Status HeldSlice::WriteWhole(const Slice& units, absl::Span<const float> i
   return Guarded("writing the whole model", [&] {
     const c10::AutoGradMode no_gradients(false);
     ForDealt(model_, first_layer_, units, &versions_->newest().parameters,
-             [&](Parameter* p, const std::vector<int64_t>& places, int64_t from) {
-               Put(p->spec, places, in.data() + from, p->whole);
+             [&](Parameter* p, const std::vector<int64_t>& indices, int64_t from) {
+               Put(p->spec, indices, in.data() + from, p->whole);
              });
     return absl::OkStatus();
   });
@@ -247,12 +247,12 @@ void WriteHeld(int64_t first, absl::Span<const float> in, const Parameter& param
   const ParameterSpec& spec = parameter.spec;
   const bool of_rows = spec.axis() == 0 && spec.shape.size() > 1;
   const int64_t columns = spec.whole.back(), held_columns = spec.shape.back();
-  const std::vector<int64_t>& places = spec.places;
-  const auto before = [&](int64_t place) {
-    return std::lower_bound(places.begin(), places.end(), place) - places.begin();
+  const std::vector<int64_t>& indices = spec.indices;
+  const auto before = [&](int64_t index) {
+    return std::lower_bound(indices.begin(), indices.end(), index) - indices.begin();
   };
   std::vector<bool> is_held(static_cast<size_t>(spec.whole[spec.axis()]));
-  for (const int64_t place : places) is_held[place] = true;
+  for (const int64_t index : indices) is_held[index] = true;
   // What is held of a range of the whole one lies together: both are in the same order.
   int64_t begin = 0;
   if (of_rows) {

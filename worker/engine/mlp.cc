@@ -32,8 +32,8 @@ void Deal(const Slice& held, std::vector<ParameterSpec>* specs) {
     spec.dealt_by = output ? DealtBy::kUnitRows : DealtBy::kUnitColumns;
     spec.layer = static_cast<int>(output ? layer - 1 : layer);
     spec.whole = spec.shape;
-    spec.places = {own.units.begin(), own.units.end()};
-    spec.shape[spec.axis()] = static_cast<int64_t>(spec.places.size());
+    spec.indices = {own.units.begin(), own.units.end()};
+    spec.shape[spec.axis()] = static_cast<int64_t>(spec.indices.size());
     if (output || layer == 0 || spec.shape.size() == 1) continue;
     const LayerSlice& before = held[layer - 1];
     spec.rows = {before.units.begin(), before.units.end()};

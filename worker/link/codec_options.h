@@ -25,7 +25,7 @@ compress::CodecOptions BoundaryCodecOptions(const SessionPlan& plan, const LinkP
 template <typename Make>
 auto MakeOnLane(const LinkPlan& link, const DeviceLane* lane, const compress::CodecOptions& options,
                 bool* on_lane, Make make) -> decltype(make(options)) {
-  *on_lane = lane != nullptr && !NeedsPlaces(link.backward());
+  *on_lane = lane != nullptr && !NeedsIndices(link.backward());
   if (!*on_lane) return make(options);
   compress::CodecOptions there = options;
   there.device = lane->device();

@@ -29,7 +29,7 @@ bool IsOrderlyEnd(const absl::Status& status) {
 
 absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, const LinkPlan& link,
                                                    const std::string& spill_directory,
-                                                   CodecStateStore* states, PlacesBoard* places,
+                                                   CodecStateStore* states, IndicesBoard* indices,
                                                    std::unique_ptr<DeviceLane> lane) {
   std::unique_ptr<Inlet> inlet(new Inlet(plan, link));
   inlet->lane_ = std::move(lane);
@@ -51,8 +51,9 @@ absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, cons
                                                }));
   inlet->prefetch_order_ = PrefetchOrder::Make(
       plan, from_below ? FrameHeader::ACTIVATION : FrameHeader::GRADIENT, spec, codec);
-  inlet->places_ = NeedsPlaces(spec) ? places : nullptr;
-  ISTHMUS_CHECK(!NeedsPlaces(spec) || places != nullptr);  // the session makes a board for the line
+  inlet->indices_ = NeedsIndices(spec) ? indices : nullptr;
+  ISTHMUS_CHECK(!NeedsIndices(spec) ||
+                indices != nullptr);  // the session makes a board for the line
   if (from_below) {
     const compress::CodecOptions options =
         BoundaryCodecOptions(plan, link, link.evaluation(), from_below, "");
@@ -293,10 +294,10 @@ absl::Status Inlet::Decode(const ExpectedFrame& expected, const Frame& frame, In
   context.sample_ids = {h.sample_ids().data(), static_cast<size_t>(h.sample_ids_size())};
   context.step = h.step();
   context.micro = h.micro();
-  std::vector<uint32_t> places;
-  if (places_ != nullptr) {
-    ASSIGN_OR_RETURN(places, places_->Take(h.step(), h.micro()));
-    context.places = places;
+  std::vector<uint32_t> indices;
+  if (indices_ != nullptr) {
+    ASSIGN_OR_RETURN(indices, indices_->Take(h.step(), h.micro()));
+    context.indices = indices;
   }
   const compress::MutableTensorView view{
       on_lane ? tensor.device->data() : tensor.data.data(), compress::DType::kF32,
@@ -308,8 +309,8 @@ absl::Status Inlet::Decode(const ExpectedFrame& expected, const Frame& frame, In
     lazy_watch_->Activation(h.step(), h.micro(), tensor);
   const absl::Span<const uint32_t> tokens = decoder->token_ids();
   out->token_ids.assign(tokens.begin(), tokens.end());
-  if (expected.kind == FrameHeader::ACTIVATION && NeedsPlaces(link_plan_.backward()))
-    out->places.assign(decoder->places().begin(), decoder->places().end());
+  if (expected.kind == FrameHeader::ACTIVATION && NeedsIndices(link_plan_.backward()))
+    out->indices.assign(decoder->indices().begin(), decoder->indices().end());
   if (decoder == decoder_.get()) meter_.Publish(decoder_->stats());
   return absl::OkStatus();
 }

@@ -25,13 +25,13 @@
 #include "base/queue.h"
 #include "compress/codec.h"
 #include "worker/device_lane.h"
+#include "worker/indices_board.h"
 #include "worker/link/frames.h"
 #include "worker/link/lazy_watch.h"
 #include "worker/link/link.h"
 #include "worker/link/prefetch_order.h"
 #include "worker/link/resumable_codec.h"
 #include "worker/meter.h"
-#include "worker/places_board.h"
 #include "worker/session_plan.h"
 #include "worker/step_tracer.h"
 #include "worker/tensor.h"
@@ -42,19 +42,19 @@ struct Inbound {
   FrameHeader header;
   Tensor tensor;                    // decoded; empty for votes and decisions
   std::vector<uint32_t> token_ids;  // that the codec brought along (predict); else empty
-  std::vector<uint32_t> places;     // of an activation whose gradient goes by `kept`; else empty
+  std::vector<uint32_t> indices;    // of an activation whose gradient goes by `kept`; else empty
 };
 
 class Inlet {
  public:
   // `plan` and `link` outlive the inlet. Unimplemented, ResourceExhausted: from the codecs.
   // `states`: where the decoder's state goes with checkpoints; null: nowhere. It outlives the
-  // inlet, and so does `places`: of the link's outlet, where gradients come by `kept`. `lane`: of a
+  // inlet, and so does `indices`: of the link's outlet, where gradients come by `kept`. `lane`: of a
   // stage on a GPU, which then gets its tensors there.
   static absl::StatusOr<std::unique_ptr<Inlet>> Make(const SessionPlan& plan, const LinkPlan& link,
                                                      const std::string& spill_directory,
                                                      CodecStateStore* states = nullptr,
-                                                     PlacesBoard* places = nullptr,
+                                                     IndicesBoard* indices = nullptr,
                                                      std::unique_ptr<DeviceLane> lane = nullptr);
   ~Inlet();
 
@@ -130,7 +130,7 @@ class Inlet {
   };
   std::map<std::pair<FrameHeader::Kind, int>, GroupDecoder> group_decoders_;
   std::unique_ptr<PrefetchOrder> prefetch_order_;  // null: nothing to read ahead
-  PlacesBoard* places_ = nullptr;                  // of a boundary, from above, by `kept`
+  IndicesBoard* indices_ = nullptr;                // of a boundary, from above, by `kept`
   LazyWatch* lazy_watch_ = nullptr;                // of a boundary, from below
   std::unique_ptr<DeviceLane> lane_;               // null: the stage is on the CPU
   bool on_lane_ = false, eval_on_lane_ = false, raw_on_lane_ = false;  // which decoders are

@@ -14,7 +14,7 @@ namespace isthmus::worker {
 
 absl::StatusOr<std::unique_ptr<Outlet>> Outlet::Make(const SessionPlan& plan, const LinkPlan& link,
                                                      const std::string& spill_directory,
-                                                     CodecStateStore* states, PlacesBoard* places,
+                                                     CodecStateStore* states, IndicesBoard* indices,
                                                      std::unique_ptr<DeviceLane> lane) {
   std::unique_ptr<Outlet> outlet(new Outlet(plan, link));
   if (link.kind() == LinkPlan::GROUP) return outlet;  // its frames come encoded
@@ -32,9 +32,9 @@ absl::StatusOr<std::unique_ptr<Outlet>> Outlet::Make(const SessionPlan& plan, co
                               }));
   outlet->prefetch_order_ = PrefetchOrder::Make(
       plan, outlet->up_ ? FrameHeader::ACTIVATION : FrameHeader::GRADIENT, spec, options);
-  if (outlet->up_ && NeedsPlaces(link.backward())) {
-    ISTHMUS_CHECK(places != nullptr);  // the session makes a board for the line
-    outlet->places_ = places;
+  if (outlet->up_ && NeedsIndices(link.backward())) {
+    ISTHMUS_CHECK(indices != nullptr);  // the session makes a board for the line
+    outlet->indices_ = indices;
   }
   if (outlet->up_) {
     const compress::CodecOptions eval =
@@ -220,7 +220,7 @@ absl::Status Outlet::Encode(Outbound* item) {
   context.step = h.step();
   context.micro = h.micro();
   context.token_ids = item->token_ids;
-  context.places = item->places;
+  context.indices = item->indices;
   ASSIGN_OR_RETURN(const compress::TensorView view, View(eval  ? eval_on_lane_
                                                          : raw ? raw_on_lane_
                                                                : on_lane_,
@@ -230,8 +230,8 @@ absl::Status Outlet::Encode(Outbound* item) {
   RETURN_IF_ERROR(encoder->Encode(view, context, &item->payload));
   if (watched && !raw) lazy_watch_->After(h.step(), *encoder);
   h.set_state_version(encoder->version());
-  if (places_ != nullptr && h.kind() == FrameHeader::ACTIVATION)
-    RETURN_IF_ERROR(places_->Put(h.step(), h.micro(), encoder->places()));
+  if (indices_ != nullptr && h.kind() == FrameHeader::ACTIVATION)
+    RETURN_IF_ERROR(indices_->Put(h.step(), h.micro(), encoder->indices()));
   item->tensor.data = {};
   item->tensor.device.reset();
   if (encoder != encoder_.get()) return absl::OkStatus();

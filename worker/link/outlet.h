@@ -20,12 +20,12 @@
 #include "base/queue.h"
 #include "compress/codec.h"
 #include "worker/device_lane.h"
+#include "worker/indices_board.h"
 #include "worker/link/lazy_watch.h"
 #include "worker/link/link.h"
 #include "worker/link/prefetch_order.h"
 #include "worker/link/resumable_codec.h"
 #include "worker/meter.h"
-#include "worker/places_board.h"
 #include "worker/session_plan.h"
 #include "worker/step_tracer.h"
 #include "worker/tensor.h"
@@ -36,7 +36,7 @@ struct Outbound {
   FrameHeader header;  // kind, step, micro, sample_ids, vote; the outlet fills the rest
   Tensor tensor;
   std::vector<uint32_t> token_ids;  // samples x positions, for codecs that need them (predict)
-  std::vector<uint32_t> places;     // of the activation that this is the gradient of (kept)
+  std::vector<uint32_t> indices;    // of the activation that this is the gradient of (kept)
   bool encoded = false;             // payload and state_version are there already (of a group)
   std::string payload;
   absl::Duration timeout;  // of the send
@@ -46,12 +46,12 @@ struct Outbound {
 class Outlet {
  public:
   // `states`: where the encoder's state goes with checkpoints; null: nowhere. It outlives the
-  // outlet, and so does `places`: of the link's inlet, where gradients come by `kept`. `lane`: of a
+  // outlet, and so does `indices`: of the link's inlet, where gradients come by `kept`. `lane`: of a
   // stage on a GPU.
   static absl::StatusOr<std::unique_ptr<Outlet>> Make(const SessionPlan& plan, const LinkPlan& link,
                                                       const std::string& spill_directory,
                                                       CodecStateStore* states = nullptr,
-                                                      PlacesBoard* places = nullptr,
+                                                      IndicesBoard* indices = nullptr,
                                                       std::unique_ptr<DeviceLane> lane = nullptr);
   ~Outlet();
 
@@ -110,7 +110,7 @@ class Outlet {
   std::unique_ptr<compress::Encoder> eval_encoder_;  // outlet thread; upwards alone
   std::unique_ptr<compress::Encoder> raw_encoder_;   // of gradients beside the epilogue's
   std::unique_ptr<PrefetchOrder> prefetch_order_;    // outlet thread; null: nothing to read ahead
-  PlacesBoard* places_ = nullptr;                    // upwards alone, where gradients are `kept`
+  IndicesBoard* indices_ = nullptr;                  // upwards alone, where gradients are `kept`
   LazyWatch* lazy_watch_ = nullptr;                  // downwards alone
   std::unique_ptr<DeviceLane> lane_;                 // null: the stage is on the CPU
   bool on_lane_ = false, eval_on_lane_ = false, raw_on_lane_ = false;  // which encoders are

@@ -124,7 +124,7 @@ std::string Obstacle(const Cell& cell, int boundaries) {
   if (UsesPredict(cell.setting.backward) && !UsesPredict(cell.setting.forward)) {
     return "predict on the way back needs predict on the way forward, which brings the token ids";
   }
-  if (NeedsPlaces(cell.setting.forward)) return "kept is a backward codec: write topk(0.3) / kept";
+  if (NeedsIndices(cell.setting.forward)) return "kept is a backward codec: write topk(0.3) / kept";
   return std::string(BindBackward(cell.setting.forward, cell.setting.backward).status().message());
 }
 

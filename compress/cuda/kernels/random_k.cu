@@ -14,8 +14,8 @@ __device__ uint64_t RunStart(const Runs& runs, uint64_t i) {
   return i * static_cast<uint64_t>(runs.n) / static_cast<uint64_t>(runs.kept);
 }
 
-// The place drawn in run i, and how long that run is.
-__device__ uint64_t PlaceIn(const Runs& runs, uint32_t draw, uint64_t i, uint64_t* length) {
+// The index drawn in run i, and how long that run is.
+__device__ uint64_t IndexIn(const Runs& runs, uint32_t draw, uint64_t i, uint64_t* length) {
   const uint64_t start = RunStart(runs, i);
   *length = RunStart(runs, i + 1) - start;
   return start + __umul64hi(RandomBits(runs.seed, draw, i), *length);  // RandomBelow
@@ -28,7 +28,7 @@ __global__ void GatherKernel(Runs runs, uint32_t draw, const void* a, DType dtyp
   if (i >= runs.kept) return;
   uint64_t length;
   values[i] = ElementAt(
-      a, dtype, static_cast<int64_t>(PlaceIn(runs, draw, static_cast<uint64_t>(i), &length)));
+      a, dtype, static_cast<int64_t>(IndexIn(runs, draw, static_cast<uint64_t>(i), &length)));
 }
 
 __global__ void ScatterKernel(Runs runs, const uint32_t* drawn, const float* values, DType dtype,
@@ -36,10 +36,10 @@ __global__ void ScatterKernel(Runs runs, const uint32_t* drawn, const float* val
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= runs.kept) return;
   uint64_t length;
-  const uint64_t place = PlaceIn(runs, *drawn, static_cast<uint64_t>(i), &length);
+  const uint64_t index = IndexIn(runs, *drawn, static_cast<uint64_t>(i), &length);
   float x = values[i];
   if (runs.scaled) x = KeepNan(x, __fmul_rn(x, static_cast<float>(length)));
-  StoreElement(out, dtype, static_cast<int64_t>(place), x);
+  StoreElement(out, dtype, static_cast<int64_t>(index), x);
 }
 
 unsigned Blocks(int64_t threads) {

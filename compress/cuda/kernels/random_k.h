@@ -1,4 +1,4 @@
-// randomk on device memory: the places that compress/codecs/sparse.h draws, bit for bit. Plain C++;
+// randomk on device memory: the indices that compress/codecs/sparse.h draws, bit for bit. Plain C++;
 // all pointers are device memory. Not tuned. Thread: any, one at a time for a stream.
 #ifndef ISTHMUS_COMPRESS_CUDA_KERNELS_RANDOM_K_H_
 #define ISTHMUS_COMPRESS_CUDA_KERNELS_RANDOM_K_H_
@@ -7,7 +7,7 @@
 
 namespace isthmus::compress::cuda {
 
-// The n elements of a sample are cut into `kept` runs; one place is drawn in each.
+// The n elements of a sample are cut into `kept` runs; one index is drawn in each.
 struct Runs {
   int64_t n = 0;     // under 2^32
   int64_t kept = 0;  // at most n
@@ -15,10 +15,10 @@ struct Runs {
   bool scaled = false;  // what is decoded is multiplied by the length of its run
 };
 
-// *drawn := draw; values := the elements at the places of that draw.
+// *drawn := draw; values := the elements at the indices of that draw.
 Error RandomKEncode(const Runs& runs, uint32_t draw, const void* a, DType dtype, uint32_t* drawn,
                     float* values, Stream stream);
-// out := zeros with `values` at the places of *drawn.
+// out := zeros with `values` at the indices of *drawn.
 Error RandomKDecode(const Runs& runs, const uint32_t* drawn, const float* values, DType dtype,
                     void* out, Stream stream);
 

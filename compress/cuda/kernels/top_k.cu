@@ -14,7 +14,7 @@ constexpr int kScanThreads = 1024;
 
 struct TopKLaunch {
   TopKJob jobs[kMaxJobs];
-  PlacesFormat format;
+  IndexFormat format;
   int64_t hidden, kept_of_row;
   DType dtype;
 };
@@ -30,11 +30,11 @@ __device__ void OrBits(uint8_t* bytes, uint64_t at, uint32_t value, int count) {
   if (rest != 0) atomicOr(word + 1, __byte_perm(rest, 0, 0x0123));
 }
 
-__device__ void WritePlace(const PlacesFormat& f, uint8_t* places, uint64_t rank, uint64_t place) {
-  if (f.bitmap) return OrBits(places, place, 1, 1);
-  const uint32_t low = static_cast<uint32_t>(place) & ((1u << f.low_bits) - 1);
-  OrBits(places, rank * static_cast<uint64_t>(f.low_bits), low, f.low_bits);
-  OrBits(places + f.second_at, (place >> f.low_bits) + rank, 1, 1);
+__device__ void WriteIndex(const IndexFormat& f, uint8_t* packed, uint64_t rank, uint64_t index) {
+  if (f.bitmap) return OrBits(packed, index, 1, 1);
+  const uint32_t low = static_cast<uint32_t>(index) & ((1u << f.low_bits) - 1);
+  OrBits(packed, rank * static_cast<uint64_t>(f.low_bits), low, f.low_bits);
+  OrBits(packed + f.second_at, (index >> f.low_bits) + rank, 1, 1);
 }
 
 // How many of the row's magnitudes are at least `least`, for all threads. `counter` starts at 0.
@@ -61,7 +61,7 @@ __device__ uint32_t KthLargest(const uint32_t* row, int n, int k, int lowest_bit
 // `least` and the first of those equal to it until `ties` were written. `above` and `equal`: how
 // many came before. All threads of a block.
 template <typename Bits>
-__device__ void WriteKept(const PlacesFormat& f, const TopKJob& job, int64_t first, int n,
+__device__ void WriteKept(const IndexFormat& f, const TopKJob& job, int64_t first, int n,
                           uint32_t least, uint32_t ties, uint32_t above, uint32_t equal,
                           int64_t first_rank, Bits bits) {
   __shared__ uint32_t above_of_warp[2][kWarps], equal_of_warp[2][kWarps];
@@ -86,7 +86,7 @@ __device__ void WriteKept(const PlacesFormat& f, const TopKJob& job, int64_t fir
     if (!kept) continue;
     const int64_t rank = first_rank + my_above + min(my_equal, ties);
     job.values[rank] = __uint_as_float(x);
-    WritePlace(f, job.places, static_cast<uint64_t>(rank), static_cast<uint64_t>(first + i));
+    WriteIndex(f, job.packed, static_cast<uint64_t>(rank), static_cast<uint64_t>(first + i));
   }
 }
 
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(kScanThreads) SumCountsKernel(int64_t chunks, 
 
 // Grid: chunks.
 __global__ void __launch_bounds__(kThreads)
-    WriteChunkKernel(TopKJob job, DType dtype, PlacesFormat f, const GlobalScratch* global,
+    WriteChunkKernel(TopKJob job, DType dtype, IndexFormat f, const GlobalScratch* global,
                      const uint2* counts) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kChunk;
   const uint2 before = counts[blockIdx.x];
@@ -243,11 +243,11 @@ __device__ uint32_t LowBitsAt(const uint8_t* bytes, uint64_t at, int count) {
 }
 
 // One block: each thread counts the bits of its run of words, a scan over the threads says where
-// its places go.
+// its indices go.
 __global__ void __launch_bounds__(kScanThreads)
-    PlacesKernel(PlacesFormat f, const uint8_t* places, uint32_t* indices) {
+    UnpackIndicesKernel(IndexFormat f, const uint8_t* packed, uint32_t* indices) {
   __shared__ uint32_t sums[kScanThreads];
-  const uint8_t* bits = f.bitmap ? places : places + f.second_at;
+  const uint8_t* bits = f.bitmap ? packed : packed + f.second_at;
   const int64_t words = ((f.bitmap ? f.first_bytes : f.second_bytes) + 3) / 4;
   const int64_t run = (words + kScanThreads - 1) / kScanThreads;
   const int64_t begin = min(words, threadIdx.x * run), end = min(words, begin + run);
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(kScanThreads)
       indices[rank] =
           f.bitmap ? static_cast<uint32_t>(at)
                    : static_cast<uint32_t>((at - rank) << f.low_bits) |
-                         LowBitsAt(places, static_cast<uint64_t>(rank) * f.low_bits, f.low_bits);
+                         LowBitsAt(packed, static_cast<uint64_t>(rank) * f.low_bits, f.low_bits);
     }
   }
 }
@@ -276,8 +276,8 @@ __global__ void ScatterKernel(int64_t kept, const uint32_t* indices, const float
 
 }  // namespace
 
-PlacesFormat PlacesOf(int64_t n, int64_t kept) {
-  PlacesFormat f;
+IndexFormat IndexFormatOf(int64_t n, int64_t kept) {
+  IndexFormat f;
   f.n = n;
   f.kept = kept;
   if (kept == 0) return f;
@@ -298,7 +298,7 @@ Error TopKEncode(const Matrix& matrix, int64_t kept_of_row, DType dtype, const T
   if (matrix.hidden > kMaxTopKHidden) return "topk: a token has too many channels for this kernel";
   if (matrix.elements() == 0 || kept_of_row == 0) return nullptr;
   TopKLaunch launch = {};
-  launch.format = PlacesOf(matrix.elements(), matrix.positions * kept_of_row);
+  launch.format = IndexFormatOf(matrix.elements(), matrix.positions * kept_of_row);
   launch.hidden = matrix.hidden;
   launch.kept_of_row = kept_of_row;
   launch.dtype = dtype;
@@ -323,7 +323,7 @@ int64_t GlobalScratchBytes(int64_t n) {
          chunks * static_cast<int64_t>(sizeof(uint2));
 }
 
-Error TopKEncodeGlobal(const PlacesFormat& format, DType dtype, const TopKJob& job, void* scratch,
+Error TopKEncodeGlobal(const IndexFormat& format, DType dtype, const TopKJob& job, void* scratch,
                        Stream stream) {
   if (format.kept == 0) return nullptr;
   const cudaStream_t s = static_cast<cudaStream_t>(stream);
@@ -343,14 +343,14 @@ Error TopKEncodeGlobal(const PlacesFormat& format, DType dtype, const TopKJob& j
   return LastError();
 }
 
-Error TopKDecode(const PlacesFormat& format, const uint8_t* places, const float* values,
+Error TopKDecode(const IndexFormat& format, const uint8_t* packed, const float* values,
                  uint32_t* indices, DType dtype, void* out, Stream stream) {
   const cudaStream_t s = static_cast<cudaStream_t>(stream);
   const cudaError_t error =
       cudaMemsetAsync(out, 0, static_cast<size_t>(format.n) * DTypeBytes(dtype), s);
   if (error != cudaSuccess) return cudaGetErrorString(error);
   if (format.kept == 0) return nullptr;
-  PlacesKernel<<<1, kScanThreads, 0, s>>>(format, places, indices);
+  UnpackIndicesKernel<<<1, kScanThreads, 0, s>>>(format, packed, indices);
   const unsigned blocks = static_cast<unsigned>((format.kept + kThreads - 1) / kThreads);
   ScatterKernel<<<blocks, kThreads, 0, s>>>(format.kept, indices, values, dtype, out);
   return LastError();

@@ -16,7 +16,7 @@ int64_t NonZero(const std::vector<float>& y, size_t from, size_t to) {
 }
 
 // T3.3: what is kept is the largest and unchanged, all else is zero; the wire holds values and
-// places.
+// indices.
 TEST(TopK, KeepsTheLargestOfEachToken) {
   Pair pair("topk(0.1, values=none)", 6, 50);
   const std::vector<float> x = Gaussian(300, 1);
@@ -56,10 +56,10 @@ TEST(TopK, AllElementsAreTheDenseTensor) {
 }
 
 TEST(TopK, TiesGoToTheLowerPlaceAndZerosAreNoTrouble) {
-  std::vector<uint32_t> scratch, places;
+  std::vector<uint32_t> scratch, indices;
   const float x[] = {1, -1, 0, 1, 2, -1};
-  SelectLargest(x, 6, 3, 10, &scratch, &places);
-  EXPECT_EQ(places, (std::vector<uint32_t>{10, 11, 14}));
+  SelectLargest(x, 6, 3, 10, &scratch, &indices);
+  EXPECT_EQ(indices, (std::vector<uint32_t>{10, 11, 14}));
   Pair pair("topk(0.2)", 3, 10);
   const std::vector<float> zeros(30, 0.0f);
   EXPECT_EQ(pair.RoundTrip(zeros, {0}), zeros);
@@ -75,7 +75,7 @@ TEST(TopK, NonFiniteCountsAsLargest) {
   EXPECT_EQ(y[9], x[9]);
 }
 
-TEST(RandomK, PlacesComeFromTheSeedAndAreUniform) {
+TEST(RandomK, IndicesComeFromTheSeedAndAreUniform) {
   const size_t n = 200;
   const std::vector<float> x(n, 1.0f);
   Pair pair("randomk(0.1, values=none)", 1, static_cast<int64_t>(n)),

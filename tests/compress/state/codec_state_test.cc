@@ -73,14 +73,14 @@ struct TestFrame {
     context.token_ids = tokens;
     for (size_t s = 0; s < 3; ++s) {
       for (uint32_t p = 0; p < kPositions; ++p) {  // two of six channels, as a topk(0.25) has
-        places.push_back(p * kHidden);
-        places.push_back(p * kHidden + 1 + static_cast<uint32_t>(f) % 5);
+        indices.push_back(p * kHidden);
+        indices.push_back(p * kHidden + 1 + static_cast<uint32_t>(f) % 5);
       }
     }
-    context.places = places;
+    context.indices = indices;
   }
   std::vector<float> x;
-  std::vector<uint32_t> ids, tokens, places;
+  std::vector<uint32_t> ids, tokens, indices;
   FrameContext context;
 };
 

@@ -51,7 +51,7 @@ int Held(const RankPlan& stage) {
   return most;
 }
 
-int64_t BytesWithoutPlaces(const JobSpec& job, const RankPlan& stage, int stages) {
+int64_t BytesWithoutIndices(const JobSpec& job, const RankPlan& stage, int stages) {
   const NodeInfo on_cpu;
   const int own = MicrosInFlight(job.strategy().schedule(), stages, stage.stage(), Micros(job));
   const auto bytes = [&](int micros) {
@@ -63,8 +63,8 @@ int64_t BytesWithoutPlaces(const JobSpec& job, const RankPlan& stage, int stages
 }
 
 // 1f1b's own count on fast links, more on slow ones, all with gpipe: the memory of both ends of
-// each boundary has the places of what the stage below has under way.
-TEST(BoundCodec, ThePlacesOfAKeptAreInTheMemoryOfBothEnds) {
+// each boundary has the indices of what the stage below has under way.
+TEST(BoundCodec, TheIndicesOfAKeptAreInTheMemoryOfBothEnds) {
   const int64_t each = 4 * 4 * 128 * 64;  // bytes x samples x positions x kept of 256
   for (const auto& [schedule, mbit] :
        std::vector<std::pair<std::string, double>>{{"1f1b", 10000}, {"1f1b", 20}, {"gpipe", 20}}) {
@@ -76,19 +76,20 @@ TEST(BoundCodec, ThePlacesOfAKeptAreInTheMemoryOfBothEnds) {
     ASSERT_EQ(plan.ranks_size(), 3);
     const int b0 = UnderWay(plan.ranks(0)), b1 = UnderWay(plan.ranks(1));
     EXPECT_EQ(b0, schedule == "gpipe" ? 8 : mbit > 1000 ? 3 : 5) << "3 are 1f1b's own";
-    const int64_t places[] = {b0 * each, (b0 + b1) * each, b1 * each};
+    const int64_t indices[] = {b0 * each, (b0 + b1) * each, b1 * each};
     for (const RankPlan& stage : plan.ranks()) {
-      EXPECT_EQ(stage.memory_bytes(), BytesWithoutPlaces(in.job, stage, 3) + places[stage.stage()])
+      EXPECT_EQ(stage.memory_bytes(),
+                BytesWithoutIndices(in.job, stage, 3) + indices[stage.stage()])
           << schedule << " " << mbit << " Mbit/s, stage " << stage.stage();
     }
     EXPECT_THAT(plan.explanation(),
                 Contains(HasSubstr(absl::StrCat(
-                    "places: b0's of topk(0.25), which kept needs, take ", FormatBytes(b0 * each),
+                    "indices: b0's of topk(0.25), which kept needs, take ", FormatBytes(b0 * each),
                     " at each end (", b0, " micro-batches under way x 128 KiB); b1's"))));
   }
   PlannerInput other = KeptInput(20);
   other.job.mutable_compression()->set_backward("topk(0.25)");
-  EXPECT_THAT(MakePlan(other)->plan.explanation(), Not(Contains(HasSubstr("places: "))));
+  EXPECT_THAT(MakePlan(other)->plan.explanation(), Not(Contains(HasSubstr("indices: "))));
 }
 
 void FixStages(JobSpec* job) {
@@ -124,7 +125,7 @@ TEST(CodecMemory, ResidualsAreInTheMemoryOfTheSender) {
                                            "need 4.00 MiB on daemon lab"));
 }
 
-TEST(BoundCodec, PlacesThatDoNotFitAreRefused) {
+TEST(BoundCodec, IndicesThatDoNotFitAreRefused) {
   PlannerInput in = KeptInput(10000);
   FixStages(&in.job);
   in.job.mutable_strategy()->set_schedule("gpipe");
@@ -134,11 +135,11 @@ TEST(BoundCodec, PlacesThatDoNotFitAreRefused) {
   in.topology.mutable_nodes(1)->set_memory_bytes(need - 1);
   const absl::Status refused = MakePlan(in).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(refused.message(), HasSubstr("memory: the places that kept on boundary b1 needs of "
+  EXPECT_THAT(refused.message(), HasSubstr("memory: the indices that kept on boundary b1 needs of "
                                            "the activations under way take 1.00 MiB"));
 }
 
-// The stage above holds the places of what the one below has under way beyond 1f1b's own count.
+// The stage above holds the indices of what the one below has under way beyond 1f1b's own count.
 TEST(BoundCodec, MoreUnderWayAreHeldBackByTheMemoryOfTheStageAbove) {
   PlannerInput in = KeptInput(20);
   FixStages(&in.job);
@@ -169,7 +170,7 @@ TEST(BoundCodec, KeptIsBoundToTheForwardCodecOfItsBoundary) {
   EXPECT_TRUE(backward.global());
   EXPECT_EQ(FormatCodec(backward), "kept(quant(8))");
   EXPECT_THAT(planned->plan.explanation(),
-              Contains(HasSubstr("kept(quant(8)) at the places of topk(0.25, global) as the job "
+              Contains(HasSubstr("kept(quant(8)) at the indices of topk(0.25, global) as the job "
                                  "says")));
   in.job.mutable_compression()->set_forward("quant(4)");
   const absl::Status refused = MakePlan(in).status();

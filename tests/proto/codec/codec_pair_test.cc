@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 
 CodecSpec Spec(const char* text) { return ParseCodec(text).value(); }
 
-TEST(CodecPair, KeptTakesOverHowManyPlacesThereAre) {
+TEST(CodecPair, KeptTakesOverHowManyIndicesThereAre) {
   const CodecSpec kept = Spec("kept(bf16) | zstd");
   CodecSpec bound = *BindBackward(Spec("topk(0.3, values=none)"), kept);
   EXPECT_EQ(bound.ratio(), 0.3);
@@ -34,7 +34,7 @@ TEST(CodecPair, OthersAreAsTheyAre) {
   }
 }
 
-TEST(CodecPair, ForwardCodecsThatKeepNoPlacesAreRefused) {
+TEST(CodecPair, ForwardCodecsThatKeepNoIndicesAreRefused) {
   for (const char* forward :
        {"none", "quant(4)", "delta(topk(0.1))", "lep(topk(0.1))", "lowrank(4)",
         "cocktail(0.1, 0.2, 4)", "randomk(0.5, values=topk(0.1))"}) {

@@ -44,8 +44,8 @@ TEST(CodecSize, SparseCodecsCountTheirIndices) {
   EXPECT_EQ(MaxEncodedBytes(*ParseCodec("predict(quant(3))"), xl), 617600 + 1 + 5 * 1024);
 }
 
-// T3.3: forward K values and K places, backward K values alone.
-TEST(CodecSize, KeptIsTheValuesWithoutThePlaces) {
+// T3.3: forward K values and K indices, backward K values alone.
+TEST(CodecSize, KeptIsTheValuesWithoutTheIndices) {
   const TensorDims xl{2, 1024, 1600};
   const int64_t n = 1024 * 1600;
   const auto bytes = [&](const char* forward, const char* backward) {
@@ -64,10 +64,10 @@ TEST(CodecSize, KeptIsTheValuesWithoutThePlaces) {
   EXPECT_EQ(EncodedBytes(*ParseCodec("kept"), xl, true), 2 * n * 4) << "not bound: a bound";
 }
 
-TEST(CodecSize, PlacesAreFourBytesEach) {
+TEST(CodecSize, IndicesAreFourBytesEach) {
   const TensorDims xl{2, 1024, 1600};
   const auto bytes = [&](const char* forward, const char* backward) {
-    return PlacesBytes(*BindBackward(*ParseCodec(forward), *ParseCodec(backward)), xl);
+    return IndicesBytes(*BindBackward(*ParseCodec(forward), *ParseCodec(backward)), xl);
   };
   EXPECT_EQ(bytes("topk(0.05)", "kept"), 2 * 4 * 1024 * 80);
   EXPECT_EQ(bytes("topk(0.00001)", "kept(bf16)"), 2 * 4 * 1024) << "one a token at least";

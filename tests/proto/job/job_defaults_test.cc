@@ -178,7 +178,7 @@ TEST(JobDefaults, AnEpilogueHasACodecThatMayMissGradients) {
               testing::Contains(testing::Property(&absl::Status::message,
                                                   testing::HasSubstr("overlap have no epilogue"))));
   EXPECT_THAT(error("topk(0.1)", "kept", "epilogue"),
-              testing::HasSubstr("at the places of its activation; use another codec, or "
+              testing::HasSubstr("at the indices of its activation; use another codec, or "
                                  "compression.backward_when all"));
 }
 
@@ -214,7 +214,7 @@ std::vector<std::string> CodecErrors(const char* forward, const char* backward,
   return messages;
 }
 
-TEST(JobDefaults, KeptNeedsAForwardCodecThatKeepsPlaces) {
+TEST(JobDefaults, KeptNeedsAForwardCodecThatKeepsIndices) {
   using testing::ElementsAre;
   using testing::IsEmpty;
   using testing::StartsWith;
@@ -222,10 +222,11 @@ TEST(JobDefaults, KeptNeedsAForwardCodecThatKeepsPlaces) {
     EXPECT_THAT(CodecErrors(forward, "kept(quant(8)) | zstd", {}), IsEmpty()) << forward;
   for (const char* forward : {"none", "auto", "quant(4)", "delta(topk(0.1))", "ef(topk(0.1))",
                               "cocktail(0.1, 0.2, 4)", "randomk(0.5, values=topk(0.1))"}) {
-    EXPECT_THAT(CodecErrors(forward, "kept", {}),
-                ElementsAre(StartsWith("compression.backward: 'kept' sends gradients at the places "
-                                       "that the forward codec kept, and compression.forward is '" +
-                                       std::string(forward) + "', which keeps none; name topk")))
+    EXPECT_THAT(
+        CodecErrors(forward, "kept", {}),
+        ElementsAre(StartsWith("compression.backward: 'kept' sends gradients at the indices "
+                               "that the forward codec kept, and compression.forward is '" +
+                               std::string(forward) + "', which keeps none; name topk")))
         << forward;
   }
 }
@@ -243,7 +244,7 @@ TEST(JobDefaults, KeptIsCheckedBoundaryByBoundary) {
               ElementsAre(HasSubstr("compression.forward is 'none'")));
   EXPECT_THAT(
       CodecErrors("topk(0.1)", "kept", {{1, "quant(4)", nullptr}}),
-      ElementsAre(HasSubstr("compression.backward: 'kept' sends gradients at the places that the "
+      ElementsAre(HasSubstr("compression.backward: 'kept' sends gradients at the indices that the "
                             "forward codec kept, and compression.boundaries[0].forward is "
                             "'quant(4)'")));
   EXPECT_THAT(CodecErrors("none", "none", {{0, nullptr, "none"}, {1, nullptr, "kept(bf16)"}}),

@@ -1,4 +1,4 @@
-// What gradients a stage receives when activations are compressed: those at the places that were
+// What gradients a stage receives when activations are compressed: those at the indices that were
 // sent, by `kept`; and all of them, unchanged, where only the forward direction has a codec.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -103,7 +103,7 @@ class TappedLinks : public LinkOpener {
 
 // T3.3: of each sample, at most K elements of the gradient are not zero, they are exact, and they
 // are where the activation's are.
-TEST(SessionPlaces, GradientsComeBackAtThePlacesThatWereSent) {
+TEST(SessionIndices, GradientsComeBackAtTheIndicesThatWereSent) {
   for (const auto& [forward, scaled] : {std::pair{"topk(0.25)", false},
                                         {"topk(0.25, global)", false},
                                         {"randomk(0.25)", false},
@@ -153,14 +153,14 @@ TEST(SessionPlaces, AllPlacesAreTheDenseRun) {
   EXPECT_EQ(Losses(Shape("topk(1, values=none)", "kept")), Losses(Shape("none", "none")));
 }
 
-TEST(SessionPlaces, EveryCodecOfValuesSendsWhatItIs) {
+TEST(SessionIndices, EveryCodecOfValuesSendsWhatItIs) {
   for (const char* backward : {"kept(bf16)", "kept(quant(8))", "kept(quant(4, group=32)) | zstd"}) {
     ExpectTheCodecsTensors(Shape("topk(0.5)", backward), true, true);
   }
 }
 
-// T3.3: K values and K places go up, K values come down; the bytes that are reported have them all.
-TEST(SessionPlaces, TheWireHoldsPlacesOneWayAlone) {
+// T3.3: K values and K indices go up, K values come down; the bytes that are reported have them all.
+TEST(SessionIndices, TheWireHoldsIndicesOneWayAlone) {
   WorldShape shape = Shape("topk(0.25, values=none)", "kept(bf16)");
   shape.eval_samples = 0;
   TappedLinks links;
@@ -191,7 +191,7 @@ TEST(SessionPlaces, TheWireHoldsPlacesOneWayAlone) {
   EXPECT_EQ(reported[1], up.wire + links.Of(FrameHeader::DECISION).wire);
 }
 
-TEST(SessionPlaces, AResumedSessionGoesOnWithoutOldPlaces) {
+TEST(SessionIndices, AResumedSessionGoesOnWithoutOldIndices) {
   WorldShape shape = Shape("topk(0.25)", "kept");
   shape.steps = 8;
   shape.checkpoint_every = 4;
@@ -207,7 +207,7 @@ TEST(SessionPlaces, AResumedSessionGoesOnWithoutOldPlaces) {
 }
 
 // Another codec on one boundary has nothing to do with it.
-TEST(SessionPlaces, OneBoundaryMayHaveItAndAnotherNot) {
+TEST(SessionIndices, OneBoundaryMayHaveItAndAnotherNot) {
   Plan plan = MakePlan(Shape("topk(0.5)", "kept"));
   plan.mutable_links(1)->clear_forward();
   plan.mutable_links(1)->clear_backward();
@@ -217,7 +217,7 @@ TEST(SessionPlaces, OneBoundaryMayHaveItAndAnotherNot) {
 
 // T3.5: a compressed forward boundary has the derivative 1. What the stage below receives is what
 // the stage above has for its decoded input, bit for bit.
-TEST(SessionPlaces, AForwardCodecIsStraightThrough) {
+TEST(SessionIndices, AForwardCodecIsStraightThrough) {
   for (const char* forward :
        {"quant(2)", "delta(quant(2))", "topk(0.3)", "randomk(0.5)", "lowrank(2)", "sign",
         "ef(quant(2))", "predict(quant(2))", "delta(quant(3), cold=predict(quant(4)))"}) {

@@ -1,4 +1,4 @@
-#include "compress/codecs/at_places.h"
+#include "compress/codecs/at_indices.h"
 
 #include <algorithm>
 #include <cmath>
@@ -24,24 +24,24 @@ struct Boundary {
         encoder(MakeEncoder(spec, this->forward.options).value()),
         decoder(MakeDecoder(spec, this->forward.options).value()) {}
 
-  // A micro-batch upwards: its places at both ends.
+  // A micro-batch upwards: its indices at both ends.
   void Forward(const std::vector<float>& x, size_t samples) {
     y = forward.RoundTrip(x, Ids(samples));
-    upper.assign(forward.decoder->places().begin(), forward.decoder->places().end());
-    lower.assign(forward.encoder->places().begin(), forward.encoder->places().end());
+    upper.assign(forward.decoder->indices().begin(), forward.decoder->indices().end());
+    lower.assign(forward.encoder->indices().begin(), forward.encoder->indices().end());
   }
   absl::Status Encode(const std::vector<float>& g, size_t samples) {
     const std::vector<uint32_t> ids = Ids(samples);
     FrameContext context;
     context.sample_ids = ids;
-    context.places = upper;
+    context.indices = upper;
     return encoder->Encode(View(g, forward.Dims(samples)), context, &payload);
   }
   absl::Status Decode(absl::string_view bytes, size_t samples) {
     const std::vector<uint32_t> ids = Ids(samples);
     FrameContext context;
     context.sample_ids = ids;
-    context.places = lower;
+    context.indices = lower;
     const TensorDims dims = forward.Dims(samples);
     received.assign(static_cast<size_t>(dims.elements()), -12345.0f);
     const std::vector<char> exact(bytes.begin(), bytes.end());  // reads past the end are seen
@@ -69,7 +69,7 @@ const char* const kForward[] = {"topk(0.1)",    "topk(0.1, global, values=quant(
                                 "randomk(0.1)", "randomk(0.13, scaled, values=none)",
                                 "topk(1)",      "randomk(1, scaled)"};
 
-TEST(AtPlaces, BothEndsKnowThePlacesOfTheForwardPass) {
+TEST(AtIndices, BothEndsKnowTheIndicesOfTheForwardPass) {
   for (const char* text : kForward) {
     Boundary b(text, "kept", 6, 50);
     b.Forward(Gaussian(900, 1), 3);
@@ -84,15 +84,15 @@ TEST(AtPlaces, BothEndsKnowThePlacesOfTheForwardPass) {
   }
   Pair none("quant(4)", 6, 50);
   none.RoundTrip(Gaussian(300, 1), {0});
-  EXPECT_THAT(none.encoder->places(), IsEmpty());
+  EXPECT_THAT(none.encoder->indices(), IsEmpty());
   Pair nested("randomk(0.5, values=topk(0.1))", 6, 50);
   nested.RoundTrip(Gaussian(300, 1), {0});
-  EXPECT_THAT(nested.encoder->places(), IsEmpty());
+  EXPECT_THAT(nested.encoder->indices(), IsEmpty());
 }
 
-// T3.3: the gradient is not zero at the K places of the forward pass alone, where it is exact; K
+// T3.3: the gradient is not zero at the K indices of the forward pass alone, where it is exact; K
 // values travel and no place.
-TEST(AtPlaces, TheGradientIsExactAtThePlacesAndZeroElsewhere) {
+TEST(AtIndices, TheGradientIsExactAtTheIndicesAndZeroElsewhere) {
   Boundary b("topk(0.1, values=none)", "kept", 6, 50);
   for (uint64_t frame = 0; frame < 3; ++frame) {
     b.Forward(Gaussian(600, 1, frame), 2);
@@ -110,7 +110,7 @@ TEST(AtPlaces, TheGradientIsExactAtThePlacesAndZeroElsewhere) {
   }
 }
 
-TEST(AtPlaces, AllElementsAreTheDenseGradient) {
+TEST(AtIndices, AllElementsAreTheDenseGradient) {
   for (const char* text : {"topk(1)", "topk(1, global)", "randomk(1)", "randomk(1, scaled)"}) {
     Boundary b(text, "kept", 7, 13);
     b.Forward(Gaussian(182, 1), 2);
@@ -122,7 +122,7 @@ TEST(AtPlaces, AllElementsAreTheDenseGradient) {
   }
 }
 
-TEST(AtPlaces, EqualsTheReferenceForAnyShapeAndValues) {
+TEST(AtIndices, EqualsTheReferenceForAnyShapeAndValues) {
   for (const char* text : kForward) {
     for (const char* backward : {"kept", "kept(quant(4))", "kept(quant(8, group=32)) | zstd"}) {
       for (const auto& [positions, hidden] : {std::pair{1, 1}, {5, 1}, {1, 17}, {4, 33}}) {
@@ -157,8 +157,8 @@ TEST(AtPlaces, EqualsTheReferenceForAnyShapeAndValues) {
 }
 
 // The derivative of what the forward codec does, times the gradient of its output: by differences
-// of the codec itself, its places held.
-TEST(AtPlaces, IsTheGradientOfTheForwardCodec) {
+// of the codec itself, its indices held.
+TEST(AtIndices, IsTheGradientOfTheForwardCodec) {
   for (const char* text : {"topk(0.2, values=none)", "randomk(0.23, values=none)",
                            "randomk(0.23, scaled, values=none)"}) {
     Boundary b(text, "kept", 3, 10);
@@ -170,7 +170,7 @@ TEST(AtPlaces, IsTheGradientOfTheForwardCodec) {
     int compared = 0;
     for (size_t i = 0; i < x.size(); ++i) {
       std::vector<float> moved = x;
-      moved[i] *= 1.25f;  // a topk keeps the same places: a larger one stays, a smaller is not
+      moved[i] *= 1.25f;  // a topk keeps the same indices: a larger one stays, a smaller is not
                           // among the largest (of these numbers)
       Boundary again(text, "kept", 3, 10);  // draws alike
       again.Forward(moved, 1);
@@ -186,7 +186,7 @@ TEST(AtPlaces, IsTheGradientOfTheForwardCodec) {
   }
 }
 
-TEST(AtPlaces, ScaledRunsScaleTheGradientToo) {
+TEST(AtIndices, ScaledRunsScaleTheGradientToo) {
   Boundary b("randomk(0.25, scaled)", "kept", 1, 12);
   b.Forward(Gaussian(12, 1), 1);
   const std::vector<float> g(12, 1.0f);
@@ -197,7 +197,7 @@ TEST(AtPlaces, ScaledRunsScaleTheGradientToo) {
   EXPECT_EQ(std::count(b.received.begin(), b.received.end(), 0.0f), 9);
 }
 
-TEST(AtPlaces, NumbersThatAreNotFiniteStayWhereTheyAre) {
+TEST(AtIndices, NumbersThatAreNotFiniteStayWhereTheyAre) {
   Boundary b("topk(0.5, values=none)", "kept", 1, 8);
   b.Forward({1, 2, 3, 4, 5, 6, 7, 8}, 1);
   std::vector<float> g(8, std::numeric_limits<float>::quiet_NaN());
@@ -209,20 +209,20 @@ TEST(AtPlaces, NumbersThatAreNotFiniteStayWhereTheyAre) {
   EXPECT_EQ(b.received[7], g[7]);
 }
 
-TEST(AtPlaces, AnEmptyFrameIsOne) {
+TEST(AtIndices, AnEmptyFrameIsOne) {
   Boundary b("topk(0.5)", "kept", 2, 8);
   EXPECT_TRUE(b.Encode({}, 0).ok());
   EXPECT_THAT(b.payload, IsEmpty());
   EXPECT_TRUE(b.Decode("", 0).ok());
 }
 
-TEST(AtPlaces, PlacesThatAreMissingOrWrongAreRefusedAtBothEnds) {
+TEST(AtIndices, IndicesThatAreMissingOrWrongAreRefusedAtBothEnds) {
   Boundary b("topk(0.1)", "kept", 6, 50);
   const std::vector<float> g = Gaussian(600, 2);
   b.Forward(Gaussian(600, 1), 2);
   ASSERT_TRUE(b.Encode(g, 2).ok());
   const std::string good = b.payload;
-  const std::vector<uint32_t> places = b.lower;
+  const std::vector<uint32_t> indices = b.lower;
   const auto refused = [&](const std::vector<uint32_t>& bad, const char* what) {
     b.upper = b.lower = bad;
     for (const absl::Status& status : {b.Encode(g, 2), b.Decode(good, 2)}) {
@@ -230,22 +230,22 @@ TEST(AtPlaces, PlacesThatAreMissingOrWrongAreRefusedAtBothEnds) {
       EXPECT_THAT(std::string(status.message()), HasSubstr(what));
     }
   };
-  refused({}, "kept: 0 places of the forward pass, where it kept 30 of each of 2 samples");
-  refused(std::vector<uint32_t>(places.begin(), places.end() - 1), "kept: 59 places");
-  std::vector<uint32_t> bad = places;
+  refused({}, "kept: 0 indices of the forward pass, where it kept 30 of each of 2 samples");
+  refused(std::vector<uint32_t>(indices.begin(), indices.end() - 1), "kept: 59 indices");
+  std::vector<uint32_t> bad = indices;
   bad[59] = 300;
-  refused(bad, "kept: place 300 of sample 1 is out of order or not within its 300 elements");
-  bad = places;
+  refused(bad, "kept: index 300 of sample 1 is out of order or not within its 300 elements");
+  bad = indices;
   bad[31] = bad[30];
   refused(bad, "of sample 1 is out of order");
-  bad = places;
+  bad = indices;
   std::swap(bad[3], bad[4]);
   refused(bad, "of sample 0 is out of order");
-  b.upper = b.lower = places;
+  b.upper = b.lower = indices;
   EXPECT_TRUE(b.Decode(good, 2).ok());
 }
 
-TEST(AtPlaces, HostileBytesAreAStatusOrATensor) {
+TEST(AtIndices, HostileBytesAreAStatusOrATensor) {
   for (const char* backward : {"kept", "kept(quant(5))", "kept(quant(3, group=32)) | zstd"}) {
     Boundary b("topk(0.2)", backward, 3, 40);
     b.Forward(Gaussian(240, 1), 2);
@@ -265,7 +265,7 @@ TEST(AtPlaces, HostileBytesAreAStatusOrATensor) {
   }
 }
 
-TEST(AtPlaces, ACodecThatIsNotBoundIsRefused) {
+TEST(AtIndices, ACodecThatIsNotBoundIsRefused) {
   for (const char* text : {"kept", "kept | zstd"}) {
     const absl::Status status = MakeEncoder(Spec(text), Pair::Options(2, 8)).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;

@@ -1,15 +1,15 @@
-// kept: of a gradient, the elements at the places that the forward pass sent for the same
+// kept: of a gradient, the elements at the indices that the forward pass sent for the same
 // micro-batch, the rest is zero at the receiver (Top-K backward of arXiv 2301.02654, section 3).
 //
-// No places travel: both ends have them (Encoder::places, Decoder::places of the forward codec) and
-// hand them over in FrameContext::places. Body of a sample: the values by their own codec, as
+// No indices travel: both ends have them (Encoder::indices, Decoder::indices of the forward codec) and
+// hand them over in FrameContext::indices. Body of a sample: the values by their own codec, as
 // tokens x kept of each, or 1 x kept where the forward codec is global or a randomk.
 //
 // What comes out is the gradient of the forward codec's input: dy / dx is 1 at a place of topk or
 // randomk, and the length of the run (what y was multiplied by) at one of randomk(..., scaled);
 // there the receiver multiplies by it again. Thread: one owner.
-#ifndef ISTHMUS_COMPRESS_CODECS_AT_PLACES_H_
-#define ISTHMUS_COMPRESS_CODECS_AT_PLACES_H_
+#ifndef ISTHMUS_COMPRESS_CODECS_AT_INDICES_H_
+#define ISTHMUS_COMPRESS_CODECS_AT_INDICES_H_
 
 #include <memory>
 #include <vector>
@@ -19,15 +19,15 @@
 namespace isthmus::compress {
 
 // What encoder and decoder have in common.
-class AtPlaces {
+class AtIndices {
  public:
   // InvalidArgument: `spec` is not bound to a forward codec (proto/codec/codec_pair.h).
-  static absl::StatusOr<AtPlaces> Make(const CodecSpec& spec, const CodecOptions& options);
+  static absl::StatusOr<AtIndices> Make(const CodecSpec& spec, const CodecOptions& options);
 
-  // `kept` places for each sample, in order, none twice, all within the sample.
-  absl::Status CheckPlaces(absl::Span<const uint32_t> places, int64_t samples) const;
-  absl::Span<const uint32_t> PlacesOf(const FrameContext& context, int64_t sample) const {
-    return context.places.subspan(static_cast<size_t>(sample) * kept(), kept());
+  // `kept` indices for each sample, in order, none twice, all within the sample.
+  absl::Status CheckIndices(absl::Span<const uint32_t> indices, int64_t samples) const;
+  absl::Span<const uint32_t> IndicesOf(const FrameContext& context, int64_t sample) const {
+    return context.indices.subspan(static_cast<size_t>(sample) * kept(), kept());
   }
 
   const CodecOptions& options() const { return options_; }
@@ -38,7 +38,7 @@ class AtPlaces {
   SampleCodec* values() const { return values_.get(); }
 
  private:
-  AtPlaces(const CodecSpec& spec, const CodecOptions& options);
+  AtIndices(const CodecSpec& spec, const CodecOptions& options);
 
   CodecOptions options_;
   SampleShape shape_;
@@ -47,9 +47,9 @@ class AtPlaces {
   std::unique_ptr<SampleCodec> values_;
 };
 
-class AtPlacesEncoder : public Encoder {
+class AtIndicesEncoder : public Encoder {
  public:
-  explicit AtPlacesEncoder(AtPlaces s) : s_(std::move(s)) {}
+  explicit AtIndicesEncoder(AtIndices s) : s_(std::move(s)) {}
   absl::Status Encode(const TensorView& in, const FrameContext& context,
                       std::string* payload) override;
   uint64_t version() const override { return version_; }
@@ -58,15 +58,15 @@ class AtPlacesEncoder : public Encoder {
   absl::Status LoadState(StateReader* from) override;
 
  private:
-  const AtPlaces s_;
+  const AtIndices s_;
   uint64_t version_ = 0;
   CodecStats stats_;
   std::vector<float> list_;
 };
 
-class AtPlacesDecoder : public Decoder {
+class AtIndicesDecoder : public Decoder {
  public:
-  explicit AtPlacesDecoder(AtPlaces s) : s_(std::move(s)) {}
+  explicit AtIndicesDecoder(AtIndices s) : s_(std::move(s)) {}
   absl::Status Decode(absl::string_view payload, uint64_t version, const FrameContext& context,
                       const MutableTensorView& out) override;
   uint64_t version() const override { return version_; }
@@ -75,7 +75,7 @@ class AtPlacesDecoder : public Decoder {
   absl::Status LoadState(StateReader* from) override;
 
  private:
-  const AtPlaces s_;
+  const AtIndices s_;
   uint64_t version_ = 0;
   CodecStats stats_;
   std::vector<float> list_;
@@ -83,4 +83,4 @@ class AtPlacesDecoder : public Decoder {
 
 }  // namespace isthmus::compress
 
-#endif  // ISTHMUS_COMPRESS_CODECS_AT_PLACES_H_
+#endif  // ISTHMUS_COMPRESS_CODECS_AT_INDICES_H_

@@ -1,4 +1,4 @@
-#include "worker/places_board.h"
+#include "worker/indices_board.h"
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 
 namespace isthmus::worker {
 
-size_t PlacesBoard::LimitOf(const SessionPlan& plan) {
+size_t IndicesBoard::LimitOf(const SessionPlan& plan) {
   int64_t under_way = 0, most = 1;
   for (const Action& action : Unroll(TrainOf(plan.plan(), plan.rank()), 2)) {
     if (action.op() == Action::SEND && action.what() == FrameHeader::ACTIVATION)
@@ -18,39 +18,39 @@ size_t PlacesBoard::LimitOf(const SessionPlan& plan) {
   return static_cast<size_t>(most);
 }
 
-absl::Status PlacesBoard::Put(int64_t step, int32_t micro, absl::Span<const uint32_t> places) {
-  std::vector<uint32_t> copy(places.begin(), places.end());
+absl::Status IndicesBoard::Put(int64_t step, int32_t micro, absl::Span<const uint32_t> indices) {
+  std::vector<uint32_t> copy(indices.begin(), indices.end());
   MutexLock lock(&mutex_);
-  if (places_.count({step, micro}) > 0) {
-    return absl::InternalError(absl::StrCat("the places of micro-batch ", micro, ", step ", step,
+  if (indices_.count({step, micro}) > 0) {
+    return absl::InternalError(absl::StrCat("the indices of micro-batch ", micro, ", step ", step,
                                             ", are waiting for its gradient already"));
   }
-  if (places_.size() >= limit_) {
-    return absl::InternalError(absl::StrCat("the places of ", places_.size(),
+  if (indices_.size() >= limit_) {
+    return absl::InternalError(absl::StrCat("the indices of ", indices_.size(),
                                             " micro-batches are waiting for their gradients, more "
                                             "than the schedule has under way"));
   }
-  places_.emplace(std::make_pair(step, micro), std::move(copy));
+  indices_.emplace(std::make_pair(step, micro), std::move(copy));
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<uint32_t>> PlacesBoard::Take(int64_t step, int32_t micro) {
+absl::StatusOr<std::vector<uint32_t>> IndicesBoard::Take(int64_t step, int32_t micro) {
   MutexLock lock(&mutex_);
-  const auto found = places_.find({step, micro});
-  if (found == places_.end()) {
-    return absl::DataLossError(absl::StrCat("the places of the activation of micro-batch ", micro,
+  const auto found = indices_.find({step, micro});
+  if (found == indices_.end()) {
+    return absl::DataLossError(absl::StrCat("the indices of the activation of micro-batch ", micro,
                                             ", step ", step,
                                             ", which its gradient needs, are not "
                                             "here: no such activation was sent"));
   }
-  std::vector<uint32_t> places = std::move(found->second);
-  places_.erase(found);
-  return places;
+  std::vector<uint32_t> indices = std::move(found->second);
+  indices_.erase(found);
+  return indices;
 }
 
-size_t PlacesBoard::size() const {
+size_t IndicesBoard::size() const {
   MutexLock lock(&mutex_);
-  return places_.size();
+  return indices_.size();
 }
 
 }  // namespace isthmus::worker

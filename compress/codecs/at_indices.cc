@@ -1,4 +1,4 @@
-#include "compress/codecs/at_places.h"
+#include "compress/codecs/at_indices.h"
 
 #include <utility>
 
@@ -25,7 +25,7 @@ absl::Status LoadFrames(StateReader* from, uint64_t* version, SampleCodec* value
 
 }  // namespace
 
-AtPlaces::AtPlaces(const CodecSpec& spec, const CodecOptions& options)
+AtIndices::AtIndices(const CodecSpec& spec, const CodecOptions& options)
     : options_(options), shape_{options.positions, options.hidden}, scaled_(spec.scaled()) {
   const int64_t kept = TopKKept(spec, shape_.positions, shape_.hidden);
   values_shape_ = spec.global() || shape_.positions == 0
@@ -33,43 +33,43 @@ AtPlaces::AtPlaces(const CodecSpec& spec, const CodecOptions& options)
                       : SampleShape{shape_.positions, kept / shape_.positions};
 }
 
-absl::StatusOr<AtPlaces> AtPlaces::Make(const CodecSpec& spec, const CodecOptions& options) {
+absl::StatusOr<AtIndices> AtIndices::Make(const CodecSpec& spec, const CodecOptions& options) {
   if (spec.ratio() == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         FormatCodec(spec), ": the forward codec of its boundary is not known: BindBackward"));
   }
-  AtPlaces made(spec, options);
+  AtIndices made(spec, options);
   if (made.shape_.elements() > kMaxSparseElements)
     return absl::InvalidArgumentError("kept: a sample of 2^32 elements or more");
   ASSIGN_OR_RETURN(made.values_, MakeSampleCodec(ValuesOf(spec), made.values_shape_, options));
   return made;
 }
 
-absl::Status AtPlaces::CheckPlaces(absl::Span<const uint32_t> places, int64_t samples) const {
-  if (places.size() != static_cast<size_t>(samples) * kept()) {
-    return absl::InvalidArgumentError(absl::StrCat("kept: ", places.size(),
-                                                   " places of the forward pass, where it kept ",
+absl::Status AtIndices::CheckIndices(absl::Span<const uint32_t> indices, int64_t samples) const {
+  if (indices.size() != static_cast<size_t>(samples) * kept()) {
+    return absl::InvalidArgumentError(absl::StrCat("kept: ", indices.size(),
+                                                   " indices of the forward pass, where it kept ",
                                                    kept(), " of each of ", samples, " samples"));
   }
   const uint64_t elements = static_cast<uint64_t>(shape_.elements());
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (places[i] >= elements || (i % kept() > 0 && places[i] <= places[i - 1])) {
+  for (size_t i = 0; i < indices.size(); ++i) {
+    if (indices[i] >= elements || (i % kept() > 0 && indices[i] <= indices[i - 1])) {
       return absl::InvalidArgumentError(
-          absl::StrCat("kept: place ", places[i], " of sample ", i / kept(),
+          absl::StrCat("kept: index ", indices[i], " of sample ", i / kept(),
                        " is out of order or not within its ", elements, " elements"));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status AtPlacesEncoder::Encode(const TensorView& in, const FrameContext& context,
-                                     std::string* payload) {
+absl::Status AtIndicesEncoder::Encode(const TensorView& in, const FrameContext& context,
+                                      std::string* payload) {
   RETURN_IF_ERROR(CheckTensor(in.data, in.device, in.dims, s_.options()));
-  RETURN_IF_ERROR(s_.CheckPlaces(context.places, in.dims.samples));
+  RETURN_IF_ERROR(s_.CheckIndices(context.indices, in.dims.samples));
   payload->clear();
   for (int64_t i = 0; i < in.dims.samples; ++i) {
     TensorRows rows(in, i);
-    Gather(rows, s_.PlacesOf(context, i), s_.shape(), &list_);
+    Gather(rows, s_.IndicesOf(context, i), s_.shape(), &list_);
     ArrayRows list(list_.data(), s_.values_shape().hidden);
     s_.values()->Encode(list, InfoOf(version_, i, in.dims, context), payload, nullptr);
   }
@@ -78,10 +78,10 @@ absl::Status AtPlacesEncoder::Encode(const TensorView& in, const FrameContext& c
   return absl::OkStatus();
 }
 
-absl::Status AtPlacesDecoder::Decode(absl::string_view payload, uint64_t version,
-                                     const FrameContext& context, const MutableTensorView& out) {
+absl::Status AtIndicesDecoder::Decode(absl::string_view payload, uint64_t version,
+                                      const FrameContext& context, const MutableTensorView& out) {
   RETURN_IF_ERROR(CheckTensor(out.data, out.device, out.dims, s_.options()));
-  RETURN_IF_ERROR(s_.CheckPlaces(context.places, out.dims.samples));
+  RETURN_IF_ERROR(s_.CheckIndices(context.indices, out.dims.samples));
   std::vector<absl::string_view> bodies;
   absl::string_view rest = payload;
   for (int64_t i = 0; i < out.dims.samples; ++i) {
@@ -98,23 +98,23 @@ absl::Status AtPlacesDecoder::Decode(absl::string_view payload, uint64_t version
     s_.values()->Decode(bodies[static_cast<size_t>(i)], list);
     if (s_.scaled()) ScaleByRuns(s_.shape().elements(), &list_);
     TensorSink sink(out, i);
-    Scatter(s_.PlacesOf(context, i), list_, s_.shape(), sink);
+    Scatter(s_.IndicesOf(context, i), list_, s_.shape(), sink);
   }
   version_ = version;
   CountFrame(out.dims, payload.size(), &stats_);
   return absl::OkStatus();
 }
 
-absl::Status AtPlacesEncoder::SaveState(StateWriter* to) {
+absl::Status AtIndicesEncoder::SaveState(StateWriter* to) {
   return SaveFrames(version_, s_.values(), to);
 }
-absl::Status AtPlacesEncoder::LoadState(StateReader* from) {
+absl::Status AtIndicesEncoder::LoadState(StateReader* from) {
   return LoadFrames(from, &version_, s_.values());
 }
-absl::Status AtPlacesDecoder::SaveState(StateWriter* to) {
+absl::Status AtIndicesDecoder::SaveState(StateWriter* to) {
   return SaveFrames(version_, s_.values(), to);
 }
-absl::Status AtPlacesDecoder::LoadState(StateReader* from) {
+absl::Status AtIndicesDecoder::LoadState(StateReader* from) {
   return LoadFrames(from, &version_, s_.values());
 }
 

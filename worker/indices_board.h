@@ -1,12 +1,12 @@
-// Places board: at the lower end of a boundary whose backward codec is a `kept`, which elements
+// Indices board: at the lower end of a boundary whose backward codec is a `kept`, which elements
 // each activation held, from the moment it is encoded until its gradient comes.
 //
 // The outlet puts them before the frame is sent, so they are there when the gradient arrives; the
 // inlet takes them. One step's gradients all arrive before the next step begins: nothing is kept
 // from step to step, and validation passes do not touch it. Bounded by the micro-batches that the
 // schedule has under way at once. Thread: any.
-#ifndef ISTHMUS_WORKER_PLACES_BOARD_H_
-#define ISTHMUS_WORKER_PLACES_BOARD_H_
+#ifndef ISTHMUS_WORKER_INDICES_BOARD_H_
+#define ISTHMUS_WORKER_INDICES_BOARD_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -22,16 +22,16 @@
 
 namespace isthmus::worker {
 
-class PlacesBoard {
+class IndicesBoard {
  public:
   // `limit`: most micro-batches at once.
-  explicit PlacesBoard(size_t limit) : limit_(limit) {}
+  explicit IndicesBoard(size_t limit) : limit_(limit) {}
 
   // Most activations that the stage has sent before it receives their gradients.
   static size_t LimitOf(const SessionPlan& plan);
 
   // Internal: there are `limit` already, or those of this micro-batch.
-  absl::Status Put(int64_t step, int32_t micro, absl::Span<const uint32_t> places);
+  absl::Status Put(int64_t step, int32_t micro, absl::Span<const uint32_t> indices);
   // DataLoss: they were never put, or are taken already.
   absl::StatusOr<std::vector<uint32_t>> Take(int64_t step, int32_t micro);
 
@@ -40,9 +40,9 @@ class PlacesBoard {
  private:
   const size_t limit_;
   mutable Mutex mutex_;
-  std::map<std::pair<int64_t, int32_t>, std::vector<uint32_t>> places_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<int64_t, int32_t>, std::vector<uint32_t>> indices_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace isthmus::worker
 
-#endif  // ISTHMUS_WORKER_PLACES_BOARD_H_
+#endif  // ISTHMUS_WORKER_INDICES_BOARD_H_

@@ -1,4 +1,4 @@
-#include "worker/places_board.h"
+#include "worker/indices_board.h"
 
 #include <thread>
 
@@ -13,8 +13,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(PlacesBoard, PlacesAreTakenOnceByStepAndMicroBatch) {
-  PlacesBoard board(3);
+TEST(IndicesBoard, IndicesAreTakenOnceByStepAndMicroBatch) {
+  IndicesBoard board(3);
   ASSERT_TRUE(board.Put(7, 0, {1, 2}).ok());
   ASSERT_TRUE(board.Put(7, 1, {3}).ok());
   ASSERT_TRUE(board.Put(8, 0, {}).ok());
@@ -30,8 +30,8 @@ TEST(PlacesBoard, PlacesAreTakenOnceByStepAndMicroBatch) {
   }
 }
 
-TEST(PlacesBoard, IsBounded) {
-  PlacesBoard board(2);
+TEST(IndicesBoard, IsBounded) {
+  IndicesBoard board(2);
   ASSERT_TRUE(board.Put(1, 0, {1}).ok());
   EXPECT_EQ(board.Put(1, 0, {1}).code(), absl::StatusCode::kInternal);
   ASSERT_TRUE(board.Put(1, 1, {1}).ok());
@@ -42,32 +42,32 @@ TEST(PlacesBoard, IsBounded) {
   EXPECT_TRUE(board.Put(1, 2, {1}).ok());
 }
 
-TEST(PlacesBoard, TheLimitIsWhatTheScheduleHasUnderWay) {
+TEST(IndicesBoard, TheLimitIsWhatTheScheduleHasUnderWay) {
   WorldShape shape;  // 4 micro-batches a step
   shape.stages = 3;
   for (const auto& [schedule, stage, limit] :
        {std::tuple{"gpipe", 0, 4u}, {"gpipe", 1, 4u}, {"1f1b", 0, 3u}, {"1f1b", 1, 2u}}) {
     shape.schedule = schedule;
-    EXPECT_EQ(PlacesBoard::LimitOf(*SessionPlan::Make(MakePlan(shape), stage).value()), limit)
+    EXPECT_EQ(IndicesBoard::LimitOf(*SessionPlan::Make(MakePlan(shape), stage).value()), limit)
         << schedule << ", stage " << stage;
   }
 }
 
-TEST(PlacesBoard, OutletAndInletMayUseItAtOnce) {
+TEST(IndicesBoard, OutletAndInletMayUseItAtOnce) {
   constexpr int kMicros = 2000;
-  PlacesBoard board(kMicros);
+  IndicesBoard board(kMicros);
   std::thread outlet([&] {
     for (uint32_t m = 0; m < kMicros; ++m) {
-      const std::vector<uint32_t> places = {m, m + 1};
-      EXPECT_TRUE(board.Put(1, static_cast<int>(m), places).ok());
+      const std::vector<uint32_t> indices = {m, m + 1};
+      EXPECT_TRUE(board.Put(1, static_cast<int>(m), indices).ok());
     }
   });
   for (uint32_t m = 0; m < kMicros; ++m) {
-    absl::StatusOr<std::vector<uint32_t>> places;
+    absl::StatusOr<std::vector<uint32_t>> indices;
     do {
-      places = board.Take(1, static_cast<int>(m));
-    } while (!places.ok());
-    EXPECT_THAT(*places, ElementsAre(m, m + 1));
+      indices = board.Take(1, static_cast<int>(m));
+    } while (!indices.ok());
+    EXPECT_THAT(*indices, ElementsAre(m, m + 1));
   }
   outlet.join();
   EXPECT_EQ(board.size(), 0u);
