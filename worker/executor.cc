@@ -63,6 +63,7 @@ Executor::Executor(const SessionPlan& plan, ExecutorOptions options, int64_t ski
       pieces_(BackwardPieces(TrainOf(plan.plan(), plan.rank()))),
       micros_(std::max(plan.micros(), plan.eval_micros())),
       slots_(plan.overlaps() ? 2 * micros_ : micros_),
+      weights_(plan, o_.make_lane != nullptr),
       agreement_(NextAgreement(plan.plan(), plan.plan().start_step(), false)),
       skipped_(skipped) {}
 
@@ -87,6 +88,7 @@ void Executor::BeginPasses(int64_t step) {
 
 absl::StatusOr<StepResult> Executor::RunStep(int64_t step) {
   Begin(step);
+  RETURN_IF_ERROR(TakeHashes(step));
   if (slices_ != nullptr) slices_->BeginStep();
   if (!plan_.overlaps()) {
     BeginPasses(step);
@@ -205,34 +207,6 @@ absl::Status Executor::Receive(const Action& action) {
   const Vote& vote = item.header.vote();
   if (action.what() == FrameHeader::DECISION) return Decided(vote, action.link());
   heard_ = heard_.has_value() ? MergeVotes(*heard_, vote) : vote;
-  return absl::OkStatus();
-}
-
-GroupWires Executor::WiresOf(int group) {
-  const auto port = [this](int peer) -> const Port& {
-    return o_.ports[plan_.index_of(plan_.group_link(peer))];
-  };
-  GroupWires wires;
-  wires.new_frame = [this] { return NewFrame(FrameHeader::CONTRIBUTION, step_, 0); };
-  wires.send = [port](int peer, Outbound frame) { return port(peer).out->Push(std::move(frame)); };
-  wires.receive = [this, port, group](int peer, FrameHeader::Kind kind) {
-    ScopedTimer wait_timer(&result_.groups[group].wait_ns);
-    return Pop(port(peer), kind, step_, 0);
-  };
-  return wires;
-}
-
-absl::Status Executor::Reduction(const Action& action) {
-  ScopedTimer timer(&result_.times.sync_ns);
-  ScopedTimer group_timer(&result_.groups[action.group()].reduce_ns);
-  TraceScope span(o_.tracer, step_, {TraceSpan::REDUCE, -1, nullptr, action.group()});
-  const GroupWires wires = WiresOf(action.group());
-  GroupReduction& group = *groups_[action.group()];
-  if (action.op() == Action::OFFER) return group.Offer(o_.stage, step_, wires);
-  if (action.op() == Action::REDUCE) return group.Reduce(o_.stage, step_, wires);
-  RETURN_IF_ERROR(group.Collect(o_.stage, wires));
-  StepState& state = states_[step_ % 2];
-  state.finite = state.finite && group.finite();
   return absl::OkStatus();
 }
 

@@ -22,6 +22,7 @@
 #include "worker/session_plan.h"
 #include "worker/stage.h"
 #include "worker/step_tracer.h"
+#include "worker/sync/equal_weights.h"
 #include "worker/sync/group_reduction.h"
 #include "worker/sync/slice_exchange.h"
 #include "worker/sync/vote.h"
@@ -122,6 +123,7 @@ class Executor {
   void Begin(int64_t step);
   void BeginPasses(int64_t step);
   absl::Status Fill(int64_t step);
+  absl::Status TakeHashes(int64_t step);
   absl::Status Agree(int64_t step);
   enum class Ahead { kOnly, kToo, kNot };  // which actions of a list
   absl::Status Follow(const google::protobuf::RepeatedPtrField<Action>& list, Ahead ahead);
@@ -176,6 +178,8 @@ class Executor {
   bool filled_ = false;    // ... passes of this one are under way
   bool draining_ = false;  // ... and none of the next one begin
   int64_t drained_ = -1;   // the step that a decision said so of
+  EqualWeights weights_;
+  bool equal_ = true;      // with local steps: replicas hold the same weights now
   bool agreeing_ = false;  // the list of an agreement is followed
   Agreement agreement_;    // with local steps, the next one, or that which is under way
   std::optional<StepRequests> wishes_;  // of this step

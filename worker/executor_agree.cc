@@ -18,6 +18,7 @@ absl::Status Executor::Agree(int64_t step) {
     ++*o_.progress;
   }
   if (step < agreement_.apply) return absl::OkStatus();
+  equal_ = agreement_.of_all();
   const bool all = result_.decision.drain();
   agreement_ = NextAgreement(plan_.plan(), step + 1, all);
   for (const Port& port : o_.ports) {

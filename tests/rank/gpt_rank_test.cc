@@ -49,6 +49,19 @@ TEST(GptRank, AnyCutAndScheduleEqualsOneProcess) {
   }
 }
 
+// T11.2 and F56 with the real engine (session_local_test.cc has more cases).
+TEST(GptRank, AGroupOfOneIsARunWithoutReplicas) {
+  WorldShape shape = SmallGpt();
+  shape.steps = 7;
+  const TextCorpus corpus(GenerateText(2000, 1), shape.context, 20);
+  const GptRun plain = RunGpt(shape, corpus);
+  shape.replicas = {7};
+  shape.local_steps = 3;
+  const GptRun one = RunGpt(shape, corpus);
+  EXPECT_EQ(one.losses, plain.losses);
+  EXPECT_EQ(one.weights, plain.weights);
+}
+
 TEST(GptRank, AHeadOfItsOwnAnyCutEqualsOneProcessAndResumes) {
   WorldShape shape = SmallGpt();
   shape.tied_head = false;

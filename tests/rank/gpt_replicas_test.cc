@@ -254,5 +254,31 @@ TEST(GptReplicas, FragmentsOfFewBitsLearnAsWell) {
   }
 }
 
+// F57 with the real engine: weights are read tensor by tensor; the embedding of both ends is one.
+TEST(GptReplicas, OneOfAnotherSeedIsRefused) {
+  WorldShape shape = SmallGpt();
+  shape.steps = 4;
+  shape.global_batch = 8;
+  shape.replicas = {5, 3};
+  shape.check_buffers = true;
+  const TextCorpus corpus(GenerateText(4000, 1), shape.context, 20);
+  for (const int stages : {1, 2}) {
+    shape.stages = stages;
+    RunReplicas(shape, corpus);  // of one seed: each step is compared
+    MemoryStore store;
+    World::Options options = GptOptions(&store, &corpus);
+    options.make_stage = [](const Plan& plan, int rank) {
+      Plan own = plan;
+      if (plan.ranks(rank).replica() == 1) own.mutable_job()->set_seed(plan.job().seed() + 1);
+      return GptStages()(own, rank);
+    };
+    World world(MakePlan(shape), options);
+    for (const absl::Status& status : world.Run()) {
+      EXPECT_THAT(status.message(), testing::HasSubstr("of replica 1 (")) << stages;
+      EXPECT_THAT(status.message(), testing::HasSubstr("before step 0 are not those of")) << stages;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace isthmus::worker

@@ -114,6 +114,29 @@ TEST(LocalSteps, AllReplicasEndWithTheSameWeights) {
   }
 }
 
+// T11.2, and F56 (a peer alone used an averaged gradient of zero): a job of one replica trains as
+// if neither replicas nor local steps were named, bit for bit, whatever the outer step is.
+TEST(LocalSteps, AGroupOfOneIsARunWithoutThem) {
+  for (const int stages : {1, 2, 3}) {
+    WorldShape shape;
+    shape.stages = stages;
+    const Outcome plain = RunToTheEnd(shape);
+    shape.replicas = {7};
+    for (const int local_steps : {1, 3, 50}) {
+      for (const auto& [rate, momentum] : {std::pair{1.0, 0.0}, {0.7, 0.9}}) {
+        SCOPED_TRACE(testing::Message() << stages << " stages, " << local_steps << ", " << rate);
+        shape.local_steps = local_steps;
+        shape.outer_learning_rate = rate;
+        shape.outer_momentum = momentum;
+        const Outcome one = RunToTheEnd(shape);
+        EXPECT_EQ(one.losses, plain.losses);
+        EXPECT_EQ(one.norms, plain.norms);
+        EXPECT_EQ(one.weights, plain.weights);
+      }
+    }
+  }
+}
+
 // A step that is not finite is skipped by its own replica alone.
 TEST(LocalSteps, AReplicaSkipsItsOwnStep) {
   WorldShape shape = Local({4, 3}, 2);

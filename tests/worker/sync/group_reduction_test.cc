@@ -402,6 +402,15 @@ TEST(GroupReduction, ByMatrixErrorFeedbackMeetsTheTrueSum) {
   EXPECT_GT(mean_error("lowrank(1)"), 0.3) << "the test sees nothing";
 }
 
+// F56: one that averages over itself alone must not come to zero. There is no such group: a replica
+// alone keeps its gradient as it is, and a plan that says otherwise is refused.
+TEST(GroupReduction, AGroupOfOneIsRefused) {
+  for (const GroupPlan::Rule rule : {GroupPlan::EXCHANGE, GroupPlan::SHARDED}) {
+    EXPECT_THAT(SessionPlan::Make(GroupOf(1, rule, "none", 2, 4), 0).status().message(),
+                HasSubstr("group stage 0: it has fewer than two ranks"));
+  }
+}
+
 TEST(GroupReduction, AStageOfAnotherSizeIsAnError) {
   Group group(GroupOf(2, GroupPlan::EXCHANGE, "none", 2, 4), SomeGradients(2, 4));
   EXPECT_THAT(group.Step(0).message(), HasSubstr("the stage has 4 elements"));
