@@ -9,10 +9,10 @@ from harness import BIN, Cluster, Program
 
 class WanCluster(Cluster):
     """Nodes n0, n1, ... of the WAN emulator: the coordinator on n0, a daemon on each of the others.
-    `daemon_args`: more flags of each daemon; without, it computes with one thread."""
+    `daemon_args`: more flags of each daemon; without, it computes with one thread. `text`: as Cluster's."""
 
-    def __init__(self, nodes, rate="50Mbit", delay="2ms", loss="0%", control="", mtu=1500, daemon_args=None):
-        super().__init__()
+    def __init__(self, nodes, rate="50Mbit", delay="2ms", loss="0%", control="", mtu=1500, daemon_args=None, text=None):
+        super().__init__(text)
         self.run_dir = tempfile.mkdtemp(prefix="isthmus-wan-", dir=self.dir)
         wan = Program("wan", [f"{BIN}/isthmus-wan", "--nodes", str(nodes), "--rate", rate, "--delay", delay, "--loss", loss,
                               "--mtu", str(mtu), "--run-dir", self.run_dir], os.path.join(self.dir, "wan.log"))
