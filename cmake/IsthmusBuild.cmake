@@ -16,7 +16,7 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")
 # Headers that most units include are parsed once: a third less compile time. What a unit should include itself goes unnoticed, so
 # the presets dev, asan, ubsan and tsan build without; and ccache then shares nothing between two build folders.
 option(ISTHMUS_PCH "Precompiled headers" ON)
-if(ISTHMUS_PCH AND NOT ISTHMUS_CLANG_TIDY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+if(ISTHMUS_PCH AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set(ISTHMUS_PRECOMPILED ON)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-pthread$<SEMICOLON>-fpch-preprocess>)  # the same for all; for ccache
   set(ccache_settings ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros)

@@ -10,6 +10,7 @@ import unittest
 TIDY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tidy.py")
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(TIDY)))
 sys.path.insert(0, os.path.dirname(TIDY))
+from clang_tidy import PARTS, choose_part, without_gcc_options  # noqa: E402
 from cpp_functions import cpp_functions  # noqa: E402
 
 HEADER = "// What it is.\n#ifndef ISTHMUS_{guard}_H_\n#define ISTHMUS_{guard}_H_\n{body}#endif\n"
@@ -153,6 +154,46 @@ class ThreadSafetyTest(unittest.TestCase):
         bad = self.check("++n_;")
         self.assertEqual(bad.returncode, 1, bad.stdout)
         self.assertIn("requires holding mutex 'mutex_'", bad.stdout)
+
+
+class ClangTidyTest(unittest.TestCase):
+    OURS = {f"base/f{i}.cc" for i in range(240)}
+
+    def test_a_part_is_what_changed_and_a_draw_of_the_others(self):
+        part = choose_part(self.OURS, {"base/f7.cc", "base/f9.h", "README.md"}, "a1")
+        self.assertEqual(len(part), 240 // PARTS)
+        self.assertLessEqual({"base/f7.cc", "base/f9.cc"}, part)
+        self.assertEqual(part, choose_part(self.OURS, {"base/f7.cc", "base/f9.h"}, "a1"))
+        self.assertNotEqual(part, choose_part(self.OURS, {"base/f7.cc", "base/f9.h"}, "b2"))
+
+    def test_a_part_is_bounded_where_all_changed(self):
+        self.assertEqual(len(choose_part(self.OURS, self.OURS, "a1")), 240 // PARTS)
+
+    def test_options_that_clang_does_not_know_are_left_out(self):
+        self.assertEqual(without_gcc_options("ccache c++ --param=ggc-min-expand=200 -Winvalid-pch -include /b/cmake_pch.hxx "
+                                             "-fpch-preprocess '-DX=\"a b\"' -include own.h -c x.cc"),
+                         "ccache c++ '-DX=\"a b\"' -include own.h -c x.cc")
+
+    def run_on(self, body, path=os.environ["PATH"]):
+        with tempfile.NamedTemporaryFile("w", suffix=".cc", dir=os.path.join(ROOT, "base"), prefix=".tidy-") as source, \
+                tempfile.TemporaryDirectory() as build:
+            source.write(body)
+            source.flush()
+            with open(os.path.join(build, "compile_commands.json"), "w") as f:
+                json.dump([{"directory": build, "file": source.name, "command": f"c++ --param=ggc-min-expand=200 -c {source.name}"}], f)
+            script = os.path.join(os.path.dirname(TIDY), "clang_tidy.py")
+            return subprocess.run([sys.executable, script, build, source.name], capture_output=True, text=True, env={**os.environ, "PATH": path})
+
+    def test_a_finding_fails_and_so_does_a_tool_that_is_not_there(self):
+        absent = self.run_on("int x;\n", path="")
+        self.assertEqual(absent.returncode, 2, absent.stdout)
+        self.assertIn("clang-tidy-14 is not installed", absent.stdout)
+        if shutil.which("clang-tidy-14"):
+            good = self.run_on("unsigned long Size(int x) { return sizeof(x); }\n")
+            self.assertEqual(good.returncode, 0, good.stdout)
+            bad = self.run_on("unsigned long Size(int x) { return sizeof(sizeof(x)); }\n")
+            self.assertEqual(bad.returncode, 1, bad.stdout)
+            self.assertIn("bugprone-sizeof-expression", bad.stdout)
 
 
 if __name__ == "__main__":
