@@ -164,12 +164,14 @@ class FakeStage : public Stage {
     return elements;
   }
   absl::Status ReadGradient(GroupPlan::Tensors set, int64_t first, absl::Span<float> out) override {
+    RETURN_IF_ERROR(Hook("read_gradient").status());
     return ForRange(set, first, out.size(), [&](Parameter& p, size_t i, int64_t at) {
       out[at] = static_cast<float>(p.gradient[i]);
     });
   }
   absl::Status WriteGradient(GroupPlan::Tensors set, int64_t first,
                              absl::Span<const float> in) override {
+    RETURN_IF_ERROR(Hook("write_gradient").status());
     return ForRange(set, first, in.size(),
                     [&](Parameter& p, size_t i, int64_t at) { p.gradient[i] = ToInt(in[at]); });
   }

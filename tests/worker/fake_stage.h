@@ -21,7 +21,7 @@
 namespace isthmus::worker {
 
 // What a test can do to a fake stage. Called on its compute thread before each operation:
-// "forward", "backward", "norm", "apply".
+// "forward", "backward", "read_gradient", "write_gradient", "norm", "apply".
 struct StageFault {
   bool loss_is_nan = false;
   bool norm_is_infinite = false;

@@ -37,13 +37,13 @@ void FlipBit(uint64_t seed, Frame* frame) {
 
 class FaultyLink : public Link {
  public:
-  FaultyLink(std::unique_ptr<Link> inner, const Fault& fault, std::atomic<bool>* struck)
+  FaultyLink(std::unique_ptr<Link> inner, const Fault& fault, FaultyLinkOpener::Struck* struck)
       : inner_(std::move(inner)), fault_(fault), struck_(struck) {}
 
   absl::Status Send(Frame frame, absl::Duration timeout) override {
     const int64_t n = sent_++;
     if (fault_.kind == Fault::kStall && n >= fault_.frame) {
-      *struck_ = true;
+      if (n == fault_.frame) Note(frame);
       return absl::OkStatus();
     }
     if (n == fault_.frame) return Strike(std::move(frame), timeout);
@@ -63,8 +63,13 @@ class FaultyLink : public Link {
   int64_t wire_bytes_sent() const override { return inner_->wire_bytes_sent(); }
 
  private:
+  void Note(const Frame& frame) {
+    struck_->kind = frame.header.kind();
+    struck_->step = frame.header.step();
+  }
+
   absl::Status Strike(Frame frame, absl::Duration timeout) {
-    *struck_ = true;
+    Note(frame);
     switch (fault_.kind) {
       case Fault::kDrop:
         return absl::OkStatus();
@@ -90,7 +95,7 @@ class FaultyLink : public Link {
 
   const std::unique_ptr<Link> inner_;
   const Fault fault_;
-  std::atomic<bool>* const struck_;
+  FaultyLinkOpener::Struck* const struck_;
   int64_t sent_ = 0;
   std::optional<Frame> held_;
 };

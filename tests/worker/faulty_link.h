@@ -39,12 +39,20 @@ class FaultyLinkOpener : public LinkOpener {
   absl::StatusOr<std::unique_ptr<Link>> Open(const Plan& plan, const LinkPlan& link, int my_stage,
                                              absl::Duration timeout) override;
 
-  bool struck() const { return struck_; }  // the frame was reached
+  bool struck() const { return struck_.step >= 0; }  // the frame was reached
+  // Of that frame.
+  int64_t struck_step() const { return struck_.step; }
+  FrameHeader::Kind struck_kind() const { return struck_.kind; }
+
+  struct Struck {
+    std::atomic<FrameHeader::Kind> kind{FrameHeader::ACTIVATION};
+    std::atomic<int64_t> step{-1};
+  };
 
  private:
   LinkOpener* const inner_;
   const Fault fault_;
-  std::atomic<bool> struck_{false};
+  Struck struck_;
 };
 
 }  // namespace isthmus::worker
