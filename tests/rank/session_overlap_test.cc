@@ -5,10 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <memory>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/model/recipe.h"
+#include "tests/worker/bare_stage.h"
 #include "tests/worker/stage_files.h"
 #include "tests/worker/world.h"
 #include "worker/session.h"
@@ -236,6 +241,83 @@ TEST(Overlap, AStepThatIsNotFiniteIsSkippedByAll) {
     EXPECT_THAT(world.Losses(), Pointwise(DoubleNear(1e-12), alone.losses));
     EXPECT_EQ(world.Weights(9), alone.weights);
   }
+}
+
+// A model of one weight whose loss is (w - 3)^2 / 2 on any sample, by plain gradient descent.
+class Quadratic : public BareStage {
+ public:
+  static constexpr double kBest = 3;
+  explicit Quadratic(std::vector<double>* path) : path_(path) {}
+
+  absl::StatusOr<ForwardResult> Forward(const MicroBatch& batch, Tensor) override {
+    const bool next = overlaps_ && (batch.ahead || !batch.train);
+    const double off = (next ? next_ : now_) - kBest;
+    const auto tokens = static_cast<double>(batch.samples * batch.positions);
+    if (batch.train)
+      kept_[batch.micro] = {off * tokens * batch.loss_scale, settled_ + (next ? 1 : 0)};
+    ForwardResult result;
+    result.loss_sum = tokens * off * off / 2;
+    return result;
+  }
+  absl::StatusOr<Tensor> Backward(int32_t micro, Tensor) override {
+    const auto [gradient, ends_with] = kept_[micro];
+    (ends_with == settled_ ? gradient_ : next_gradient_) += gradient;
+    return Tensor{};
+  }
+  absl::Status BeginOverlapped() override {
+    (overlaps_ ? now_ : next_) = overlaps_ ? next_ : now_;
+    overlaps_ = true;
+    return absl::OkStatus();
+  }
+  absl::Status Apply(const OptimizerStep& step) override {
+    const double newest = (overlaps_ ? next_ : now_) - step.learning_rate * gradient_;
+    gradient_ = next_gradient_;
+    next_gradient_ = 0;
+    now_ = overlaps_ ? next_ : newest;
+    next_ = newest;
+    ++settled_;
+    path_->push_back(newest);
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<double>* const path_;  // the weight after each step
+  double now_ = 0, next_ = 0, gradient_ = 0, next_gradient_ = 0;
+  bool overlaps_ = false;
+  int64_t settled_ = 0;
+  std::map<int32_t, std::pair<double, int64_t>> kept_;  // gradient, settled_ when its step ends
+};
+
+std::vector<double> Descend(const char* schedule, double rate) {
+  WorldShape shape = Overlapped(1);
+  shape.schedule = schedule;
+  shape.steps = 400;
+  shape.learning_rate = rate;
+  shape.constant_rate = true;
+  shape.eval_samples = 0;
+  std::vector<double> path = {0};
+  World::Options options;
+  options.make_stage = [&](const Plan&, int) -> absl::StatusOr<std::unique_ptr<Stage>> {
+    return std::make_unique<Quadratic>(&path);
+  };
+  World world(MakePlan(shape), options);
+  for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+  return path;
+}
+
+// Algorithms, 10.3: the fixed point is that of descent without delay. With curvature 1 and gradients
+// one step old, w(t + 1) = w(t) - r (w(t - 1) - best), the roots of z^2 - z + r lie inside the unit
+// circle for rates r below 1; without delay the bound is 2.
+TEST(Overlap, OnAQuadraticItReachesTheOptimumBelowItsBoundAlone) {
+  for (const double rate : {0.1, 0.25, 0.9}) {
+    const std::vector<double> path = Descend("overlap", rate);
+    ASSERT_THAT(path, SizeIs(401));
+    for (size_t t = 1; t + 1 < path.size(); ++t)
+      EXPECT_NEAR(path[t + 1], path[t] - rate * (path[t - 1] - Quadratic::kBest), 1e-12) << t;
+    EXPECT_NEAR(path.back(), Quadratic::kBest, 1e-6) << rate;
+  }
+  EXPECT_GT(std::abs(Descend("overlap", 1.1).back() - Quadratic::kBest), 1e3);
+  EXPECT_NEAR(Descend("1f1b", 1.1).back(), Quadratic::kBest, 1e-6);
 }
 
 }  // namespace
