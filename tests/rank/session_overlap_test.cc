@@ -305,9 +305,9 @@ std::vector<double> Descend(const char* schedule, double rate) {
   return path;
 }
 
-// Algorithms, 10.3: the fixed point is that of descent without delay. With curvature 1 and gradients
-// one step old, w(t + 1) = w(t) - r (w(t - 1) - best), the roots of z^2 - z + r lie inside the unit
-// circle for rates r below 1; without delay the bound is 2.
+// Algorithms, 10.3: the fixed point is that of descent without delay. With curvature 1 and
+// gradients one step old, w(t + 1) = w(t) - r (w(t - 1) - best), the roots of z^2 - z + r lie
+// inside the unit circle for rates r below 1; without delay the bound is 2.
 TEST(Overlap, OnAQuadraticItReachesTheOptimumBelowItsBoundAlone) {
   for (const double rate : {0.1, 0.25, 0.9}) {
     const std::vector<double> path = Descend("overlap", rate);

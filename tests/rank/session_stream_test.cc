@@ -230,6 +230,35 @@ TEST(Streaming, AResumeGoesOnFromWeightsThatAllHold) {
   EXPECT_EQ(again.session(0).step(), 24);
 }
 
+// The outer momenta, by name.
+std::map<std::string, std::vector<float>> MomentaOf(Stage* stage) {
+  std::map<std::string, std::vector<float>> values;
+  const std::vector<StageTensor> tensors = stage->Tensors();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].kind != StageTensor::kOuterMomentum) continue;
+    std::vector<float>& v = values[tensors[i].name];
+    v.resize(tensors[i].elements());
+    EXPECT_TRUE(stage->ReadTensor(static_cast<int>(i), 0, absl::MakeSpan(v)).ok());
+  }
+  return values;
+}
+
+// The records say which steps' samples count twice: those that were made since checkpoint 12 and
+// are made again, each once (the job's reason says how many of them are lost).
+void ExpectStepsMadeAgain(const Agreement& dying, const RecordingObserver& torn,
+                          const RecordingObserver& again) {
+  std::multiset<int64_t> before, anew;
+  for (const StepRecord& record : torn.records()) before.insert(record.step());
+  for (const StepRecord& record : again.records()) anew.insert(record.step());
+  EXPECT_EQ(anew.size(), 48u);
+  for (int64_t step = 0; step < 60; ++step) {
+    EXPECT_EQ(anew.count(step), step >= 12 ? 1u : 0u) << step;
+    // Before it is applied each may go on by itself.
+    EXPECT_GE(before.count(step), step <= dying.offer ? 1u : 0u) << step;
+    EXPECT_LE(before.count(step), step < dying.apply ? 1u : 0u) << step;
+  }
+}
+
 // T11.6: a replica dies when its fragment is offered and not applied yet. No other rank applies it;
 // the outer momentum, which nothing but an agreement moves, is the same on all, and the samples of
 // the steps since the last checkpoint are read again from there.
@@ -276,20 +305,9 @@ TEST(Streaming, OneThatDiesBetweenOfferAndApplyLeavesTheOthersEqual) {
   World world(plan, options);
   for (const absl::Status& status : world.Run())
     EXPECT_THAT(std::string(status.message()), HasSubstr("the fan stopped"));
-  const auto momenta = [&](int rank) {
-    std::map<std::string, std::vector<float>> values;
-    const std::vector<StageTensor> tensors = stage_of[rank]->Tensors();
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      if (tensors[i].kind != StageTensor::kOuterMomentum) continue;
-      std::vector<float>& v = values[tensors[i].name];
-      v.resize(tensors[i].elements());
-      EXPECT_TRUE(stage_of[rank]->ReadTensor(static_cast<int>(i), 0, absl::MakeSpan(v)).ok());
-    }
-    return values;
-  };
-  EXPECT_EQ(momenta(0).size(), 9u);
-  EXPECT_EQ(momenta(2), momenta(0));
-  EXPECT_EQ(momenta(1), momenta(0)) << "and it had not applied it either";
+  EXPECT_EQ(MomentaOf(stage_of[0]).size(), 9u);
+  EXPECT_EQ(MomentaOf(stage_of[2]), MomentaOf(stage_of[0]));
+  EXPECT_EQ(MomentaOf(stage_of[1]), MomentaOf(stage_of[0])) << "and it had not applied it either";
   EXPECT_THAT(store.complete_steps(), Contains(12));
   // Two go on from the checkpoint; each sample of the batches after it is read once.
   WorldShape left = Streaming({4, 3}, 1);
@@ -298,18 +316,7 @@ TEST(Streaming, OneThatDiesBetweenOfferAndApplyLeavesTheOthersEqual) {
   World again(MakePlan(left, 2, 12), options);
   for (const absl::Status& status : again.Run()) EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(again.session(1).step(), 60);
-  // The records say which steps' samples count twice: those that were made since the checkpoint and
-  // are made again, each once (the job's reason says how many of them are lost).
-  std::multiset<int64_t> torn, anew;
-  for (const StepRecord& record : world.observer(0).records()) torn.insert(record.step());
-  for (const StepRecord& record : again.observer(0).records()) anew.insert(record.step());
-  EXPECT_EQ(anew.size(), 48u);
-  for (int64_t step = 0; step < 60; ++step) {
-    EXPECT_EQ(anew.count(step), step >= 12 ? 1u : 0u) << step;
-    // Before it is applied each may go on by itself.
-    EXPECT_GE(torn.count(step), step <= dying.offer ? 1u : 0u) << step;
-    EXPECT_LE(torn.count(step), step < dying.apply ? 1u : 0u) << step;
-  }
+  ExpectStepsMadeAgain(dying, world.observer(0), again.observer(0));
 }
 
 // What crosses is of one fragment at a time.

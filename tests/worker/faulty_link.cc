@@ -83,7 +83,7 @@ class FaultyLink : public Link {
         held_ = std::move(frame);
         return absl::OkStatus();
       case Fault::kCut: {
-        const absl::Status cut = absl::UnavailableError("the connection was cut");
+        absl::Status cut = absl::UnavailableError("the connection was cut");
         inner_->Cancel(cut);
         return cut;
       }
