@@ -99,11 +99,11 @@ class FakeStage : public Stage {
   }
 
   absl::StatusOr<Tensor> Backward(int32_t micro, Tensor gradient) override {
-    Tensor below;
     for (size_t piece = 0; piece < cuts_.size(); ++piece) {
-      ASSIGN_OR_RETURN(below, BackwardPiece(micro, static_cast<int>(piece), std::move(gradient)));
+      ASSIGN_OR_RETURN(gradient,
+                       BackwardPiece(micro, static_cast<int>(piece), std::move(gradient)));
     }
-    return below;
+    return gradient;
   }
 
   absl::StatusOr<Tensor> BackwardPiece(int32_t micro, int piece, Tensor gradient) override {
@@ -406,7 +406,8 @@ LayerTensors FakeLayers(const Plan& plan, int rank) {
 }
 
 StageFactory FakeStages(StageHook hook) {
-  return [hook](const Plan& plan, int rank) -> absl::StatusOr<std::unique_ptr<Stage>> {
+  return [hook = std::move(hook)](const Plan& plan,
+                                  int rank) -> absl::StatusOr<std::unique_ptr<Stage>> {
     return std::make_unique<FakeStage>(plan, rank, hook);
   };
 }
