@@ -23,18 +23,28 @@ from wan_bench import records_of  # noqa: E402
 
 CONTEXT, BATCH = 64, 32
 LOCAL = {"local_steps": 10, "outer_learning_rate": 0.7, "outer_momentum": 0.5}
-ROWS = {  # name: (replicas, stages, gradients, more of strategy)
-    "1 x 4": (1, 4, None, {}),
-    "2 x 2, none": (2, 2, "none", {}),
-    "2 x 2, auto": (2, 2, "auto", {}),
-    "4 x 1, none": (4, 1, "none", {}),
-    "4 x 1, bf16": (4, 1, "bf16", {}),
-    "4 x 1, quant(4)": (4, 1, "quant(4, token, symmetric)", {}),
-    "2 x 2, local 10, quant(4)": (2, 2, "quant(4, token, symmetric)", LOCAL),
-    "4 x 1, local 10, none": (4, 1, "none", LOCAL),
-    "4 x 1, local 10, quant(4)": (4, 1, "quant(4, token, symmetric)", LOCAL),
-    "4 x 1, streaming, none": (4, 1, "none", {**LOCAL, "fragments": 2, "fragment_delay": 3}),
-    "4 x 1, streaming, quant(4)": (4, 1, "quant(4, token, symmetric)", {**LOCAL, "fragments": 2, "fragment_delay": 3}),
+STREAMING = {**LOCAL, "fragments": 2, "fragment_delay": 3}
+FOUR_BITS = "quant(4, token, symmetric)"
+REDUCTIONS = {  # what replicas exchange: (gradients, more of strategy, more of recipe)
+    "none": ("none", {}, {}),
+    "bf16": ("bf16", {}, {}),
+    "quant(4)": (FOUR_BITS, {}, {}),
+    "ef(lowrank(4))": ("ef(lowrank(4))", {}, {}),
+    "ef(topk(0.02))": ("ef(topk(0.02))", {}, {}),
+    "cocktail": ("ef(cocktail(0.1, 0.2, 4))", {}, {}),
+    "quantized_adam": (f"ef({FOUR_BITS})", {}, {"optimizer": "quantized_adam"}),
+    "local 10, none": ("none", LOCAL, {}),
+    "local 10, quant(4)": (FOUR_BITS, LOCAL, {}),
+    "streaming, none": ("none", STREAMING, {}),
+    "streaming, quant(4)": (FOUR_BITS, STREAMING, {}),
+}
+ROWS = {  # name: (replicas, stages, (gradients, more of strategy, more of recipe))
+    "1 x 4": (1, 4, (None, {}, {})),
+    "1 x 1": (1, 1, (None, {}, {})),
+    "2 x 2, none": (2, 2, REDUCTIONS["none"]),
+    "2 x 2, auto": (2, 2, ("auto", {}, {})),
+    "2 x 2, local 10, quant(4)": (2, 2, REDUCTIONS["local 10, quant(4)"]),
+    **{f"{replicas} x 1, {name}": (replicas, 1, reduction) for replicas in (2, 4) for name, reduction in REDUCTIONS.items()},
 }
 
 
@@ -76,10 +86,10 @@ def figures(name, link, seconds, records, later, plan):
 
 
 def run_row(bin_dir, name, link, steps, directory):
-    replicas, stages, gradients, more = ROWS[name]
+    replicas, stages, (gradients, more, recipe) = ROWS[name]
     job = {
         "name": "bench", "seed": 1, "model": {"layers": 8, "hidden": 128, "heads": 4, "context": CONTEXT}, "data": {"path": "text.txt"},
-        "recipe": {"steps": steps, "global_batch": BATCH, "micro_batch": 4, "learning_rate": 2e-3, "eval_samples": 64},
+        "recipe": {"steps": steps, "global_batch": BATCH, "micro_batch": 4, "learning_rate": 2e-3, "eval_samples": 64, **recipe},
         "strategy": {"stages": stages, "replicas": replicas, **more}, "checkpoint": {"every": 0},
     }
     if gradients:

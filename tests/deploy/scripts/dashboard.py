@@ -139,7 +139,7 @@ def check_picture(path):
 
 
 def check_text(dom, base):
-    """Every daemon, boundary and link that Prometheus knows is on the page, and every chart is drawn."""
+    """Every daemon, boundary, group and job that Prometheus knows is on the page, and every chart is drawn."""
     text = re.sub(r"<script.*?</script>", " ", dom, flags=re.S)
     plain = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", text))
     wanted = {s["metric"]["node"] for s in query(base, "up{role='daemon'}")}
@@ -147,6 +147,9 @@ def check_text(dom, base):
     wanted |= {"job " + s["metric"]["job"] for s in query(base, "isthmus_job_step")}
     missing = sorted(word for word in wanted if word not in plain)
     assert wanted and not missing, f"not on the page: {missing}\n{plain[:2000]}"
+    groups = {s["metric"]["group"] for s in query(base, "isthmus_group_wire_bytes_total > 0")}
+    missing = sorted(group for group in groups if f"<td>{group}</td>" not in text)
+    assert groups and not missing, f"no group, or one that the page's table lacks: {missing}\n{plain[:2000]}"
     for chart in ("loss", "tokens", "split", "wire", "rates"):
         assert re.search(rf'id="{chart}">\s*<svg', text), f"the chart '{chart}' is not drawn\n{plain[:2000]}"
     assert "error" not in plain.lower(), plain[:2000]
