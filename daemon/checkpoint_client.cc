@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/cure.h"
 #include "base/file/durable_file.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -295,9 +296,9 @@ absl::Status CheckpointClient::TakeFirst(int64_t total, std::unique_ptr<ScratchF
   ASSIGN_OR_RETURN(*file, ScratchFile::Create(options_.scratch_dir));
   const int64_t room = std::max<int64_t>(0, FreeBytes(options_.scratch_dir) - options_.free_bytes);
   if (total >= 0 && total <= room) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
+  return WithCure(absl::ResourceExhaustedError(
       absl::StrCat("the answer has ", total, " bytes, and this host has room for ", room, " in ",
-                   options_.scratch_dir, ", where it is put: free some disk there"));
+                   options_.scratch_dir, ", where it is put: free some disk there")));
 }
 
 absl::Status CheckpointClient::FetchOnce(const FetchCheckpointRequest& request, Transfer* transfer,

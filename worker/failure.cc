@@ -1,7 +1,7 @@
 #include "worker/failure.h"
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/cure.h"
 #include "base/status.h"
 #include "proto/failure_cause.h"
 
@@ -10,17 +10,9 @@ namespace {
 
 constexpr size_t kLongestMessage = 2000;  // it travels in a control message
 
-// Whether the words say already what to do.
-bool HasCure(absl::string_view words) {
-  for (const absl::string_view cure : {"check that ", "free some ", "Lower the MTU ", "Put the "}) {
-    if (absl::StrContains(words, cure)) return true;
-  }
-  return false;
-}
-
 // How the job goes on then is the coordinator's to say: it knows the checkpoints.
 const char* Advice(const absl::Status& cause) {
-  if (HasCure(cause.message())) return "";
+  if (TellsCure(cause)) return "";
   switch (cause.code()) {
     case absl::StatusCode::kCancelled:
       return "";

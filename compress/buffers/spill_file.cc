@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "base/cure.h"
 #include "base/file/scratch_file.h"
 #include "base/status.h"
 
@@ -41,9 +42,9 @@ absl::StatusOr<std::unique_ptr<SpillFile>> SpillFile::Make(const std::string& di
   int64_t available = 0;
   const int error = bytes > 0 ? Reserve(fd, bytes, &available) : 0;
   if (error == ENOSPC || error == EFBIG || error == EDQUOT) {
-    return absl::ResourceExhaustedError(
+    return WithCure(absl::ResourceExhaustedError(
         absl::StrCat("delta buffers want ", bytes, " bytes in '", directory, "', where ", available,
-                     " are free: free some, or lower the disk cap of the buffers"));
+                     " are free: free some, or lower the disk cap of the buffers")));
   }
   if (error != 0)
     return absl::ErrnoToStatus(error,
@@ -54,10 +55,10 @@ absl::StatusOr<std::unique_ptr<SpillFile>> SpillFile::Make(const std::string& di
 SpillFile::~SpillFile() { close(fd_); }
 
 absl::Status SpillFile::Failed(const char* doing, int error) const {
-  return absl::ErrnoToStatus(
+  return WithCure(absl::ErrnoToStatus(
       error, absl::StrCat(doing, " the spill file of delta buffers in '", directory_,
                           "': check that disk and its free space, or keep the buffers in memory "
-                          "(compression.buffer_disk_bytes: 0)"));
+                          "(compression.buffer_disk_bytes: 0)")));
 }
 
 absl::Status SpillFile::Read(int64_t slot, void* to) const {

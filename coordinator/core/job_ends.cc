@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/core/format.h"
@@ -133,9 +132,6 @@ void JobTable::Reword(Job* job) {
 }
 
 void JobTable::RestoreBecause(Job* job) {
-  // A program that does not know of it may have written the reason since.
-  const size_t head = std::min<size_t>(job->because.size(), kMaxReasonBytes / 4);
-  if (!absl::StartsWith(job->status.reason(), job->because.substr(0, head))) job->because.clear();
   if (job->because.empty() || job->status.reason() == EndWords(*job)) return;
   job->untold = EveryDaemon(*job);  // it was not known then either
 }

@@ -7,8 +7,10 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/hash.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "proto/valid_text.h"
 
 namespace isthmus::coordinator {
@@ -35,9 +37,17 @@ constexpr char kAdded[] = R"(
 CREATE TABLE IF NOT EXISTS removed_jobs (id TEXT UNIQUE NOT NULL);
 CREATE TABLE IF NOT EXISTS job_notes (
   job_id TEXT PRIMARY KEY, failed_checkpoint INTEGER NOT NULL, because BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS job_reasons (
+  job_id TEXT PRIMARY KEY, hash INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS left_nodes (id TEXT PRIMARY KEY, why BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS drained_nodes (id TEXT PRIMARY KEY) WITHOUT ROWID;
 )";
+
+// In job_reasons: of the reason that job_notes.because is the first part of. An earlier program may
+// write another reason and leave the notes as they are, which are of no use then.
+int64_t ReasonHash(const JobStatus& status) {
+  return static_cast<int64_t>(Hash64(ToUtf8(status.reason())));
+}
 
 // In jobs.waits. Earlier programs know 0 and kWaits, and take all else for it.
 constexpr int64_t kWaits = 1, kStepAsked = 2, kNoChanges = 4;
@@ -202,8 +212,9 @@ class SqliteStore : public Store {
     StoreContents out;
     MutexLock lock(&read_mutex_);
     Statement jobs(reader_.get(), "reading the jobs",
-                   "SELECT id, number, waits, spec, status, plan, failed_checkpoint, because FROM "
-                   "jobs LEFT JOIN job_notes ON job_id = id ORDER BY number");
+                   "SELECT id, number, waits, spec, status, plan, failed_checkpoint, because, hash "
+                   "FROM jobs LEFT JOIN job_notes ON job_notes.job_id = id "
+                   "LEFT JOIN job_reasons ON job_reasons.job_id = id ORDER BY number");
     for (;;) {
       ASSIGN_OR_RETURN(const bool row, jobs.Step());
       if (!row) break;
@@ -221,6 +232,7 @@ class SqliteStore : public Store {
       bool whole = job.spec.ParseFromString(jobs.ColumnBytes(3)) &&
                    job.status.ParseFromString(jobs.ColumnBytes(4));
       if (!jobs.IsNull(5)) whole = job.plan.emplace().ParseFromString(jobs.ColumnBytes(5)) && whole;
+      if (!jobs.IsNull(8) && jobs.ColumnInt(8) != ReasonHash(job.status)) job.because.clear();
       if (!whole)
         return absl::DataLossError(absl::StrCat(Named(reader_.get()), "the entry of job ",
                                                 absl::CHexEscape(job.id), " is damaged",
@@ -306,6 +318,8 @@ class SqliteStore : public Store {
       RETURN_IF_ERROR(Statement(db, doing, "DELETE FROM records WHERE job_id = ?").Text(id).Run());
       RETURN_IF_ERROR(
           Statement(db, doing, "DELETE FROM job_notes WHERE job_id = ?").Text(id).Run());
+      RETURN_IF_ERROR(
+          Statement(db, doing, "DELETE FROM job_reasons WHERE job_id = ?").Text(id).Run());
       RETURN_IF_ERROR(
           Statement(db, doing, "INSERT OR REPLACE INTO removed_jobs VALUES (?)").Text(id).Run());
       RETURN_IF_ERROR(Statement(db, doing,
@@ -396,6 +410,11 @@ class SqliteStore : public Store {
                         .Text(job.id)
                         .Int(job.failed_checkpoint)
                         .Text(job.because)
+                        .Run());
+    RETURN_IF_ERROR(Statement(db, absl::StrCat("storing notes on job ", job.id),
+                              "INSERT OR REPLACE INTO job_reasons VALUES (?, ?)")
+                        .Text(job.id)
+                        .Int(ReasonHash(job.status))
                         .Run());
     if (!job.plan.has_value()) return absl::OkStatus();
     return Statement(db, absl::StrCat("storing the plan of job ", job.id),

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/cure.h"
 #include "base/rpc/channel.h"
 #include "base/status.h"
 #include "daemon/net/grpc_link.h"
@@ -154,9 +155,9 @@ absl::Status GrpcLinkOpener::Connect(grpc::Channel* channel, absl::Duration time
   while (!channel->WaitForConnected(rpc::DeadlineAfter(std::min(kLookAgain, Left(deadline))))) {
     RETURN_IF_ERROR(cancelled());
     if (Clock::now() >= deadline) {
-      return absl::UnavailableError(
+      return WithCure(absl::UnavailableError(
           absl::StrCat("no connection within ", absl::FormatDuration(timeout),
-                       ": check that the daemon runs there and that its port is open"));
+                       ": check that the daemon runs there and that its port is open")));
     }
   }
   return absl::OkStatus();
@@ -246,10 +247,9 @@ absl::StatusOr<LinkHello> GrpcLinkOpener::ServeStream(LinkHello hello, absl::Dur
   auto dial = options_.board->Await(hello.job_id(), hello.generation(), hello.link_id(),
                                     connection == 0 ? timeout : Left(deadline), connection);
   if (absl::IsDeadlineExceeded(dial.status())) {
-    return absl::UnavailableError(absl::StrCat("nobody dialled within ",
-                                               absl::FormatDuration(timeout),
-                                               ": check that the daemon there runs and "
-                                               "can reach this one's address"));
+    return WithCure(absl::UnavailableError(
+        absl::StrCat("nobody dialled within ", absl::FormatDuration(timeout),
+                     ": check that the daemon there runs and can reach this one's address")));
   }
   RETURN_IF_ERROR(dial.status());
   auto stream = ServeLinkStream(std::move(dial->call));
@@ -308,7 +308,7 @@ std::unique_ptr<worker::Link> GrpcLinkOpener::MakeLink(const LinkPlan& link,
   } else {
     stream = std::make_unique<StripedStream>(std::move(streams), OrderWindowBytes(link));
   }
-  return std::make_unique<GrpcLink>(std::move(options), std::move(stream));
+  return std::make_unique<GrpcLink>(options, std::move(stream));
 }
 
 }  // namespace isthmus::daemon

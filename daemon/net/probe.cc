@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/cure.h"
 #include "base/link_rate.h"
 #include "base/rpc/channel.h"
 #include "base/status.h"
@@ -153,9 +154,9 @@ absl::Status Prober::Connect(grpc::Channel* channel, absl::Duration timeout) {
   while (!channel->WaitForConnected(rpc::DeadlineAfter(std::min(kLookAgain, by - SteadyNow())))) {
     if (cancelled()) return absl::CancelledError("the measurement was cancelled");
     if (SteadyNow() >= by) {
-      return absl::UnavailableError(
+      return WithCure(absl::UnavailableError(
           absl::StrCat("no connection within ", absl::FormatDuration(timeout),
-                       ": check that the daemon runs there and that its port is open"));
+                       ": check that the daemon runs there and that its port is open")));
     }
   }
   return absl::OkStatus();
@@ -223,7 +224,7 @@ absl::Status Prober::CheckPath(const NodeInfo& peer, grpc::Channel* channel,
   if (absl::IsFailedPrecondition(status)) return status;
   if (!absl::IsDeadlineExceeded(status)) return absl::OkStatus();
   const std::string fault = LargeMessageFault(peer, dialling);
-  return fault.empty() ? absl::OkStatus() : absl::UnavailableError(fault);
+  return fault.empty() ? absl::OkStatus() : WithCure(absl::UnavailableError(fault));
 }
 
 absl::StatusOr<double> Prober::Rate(grpc::Channel* channel, const NodeInfo& peer,

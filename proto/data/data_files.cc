@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "proto/job/field_error.h"
 
 namespace isthmus {
 namespace {
@@ -56,9 +57,8 @@ absl::Status CheckDataPath(absl::string_view path) {
     }
   }
   if (must == nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("data.path: '", absl::StrReplaceAll(path, {{absl::string_view("\0", 1), "\\0"}}),
-                   "' is not allowed; it must be ", must));
+  return NotAllowed("data.path", absl::StrReplaceAll(path, {{absl::string_view("\0", 1), "\\0"}}),
+                    must);
 }
 
 bool IsShard(absl::string_view name) { return absl::EndsWith(name, ".bin"); }

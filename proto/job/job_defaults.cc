@@ -17,6 +17,7 @@
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
 #include "proto/data/data_files.h"
+#include "proto/job/field_error.h"
 #include "proto/job/job_limits.h"
 #include "proto/job/job_names.h"
 #include "proto/job/mlp_job.h"
@@ -29,12 +30,6 @@ namespace {
 constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr double kNormEpsilon = 1e-5;
 
-template <typename T>
-absl::Status Bad(absl::string_view field, const T& value, absl::string_view allowed) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": '", value, "' is not allowed; it must be ", allowed));
-}
-
 class Errors {
  public:
   explicit Errors(std::vector<absl::Status>* list) : list_(list) {}
@@ -43,6 +38,10 @@ class Errors {
     if (status.ok()) return true;
     list_->push_back(std::move(status));
     return false;
+  }
+  template <typename T>
+  void Refuse(absl::string_view field, const T& value, absl::string_view allowed) {
+    list_->push_back(NotAllowed(field, value, allowed));
   }
 
  private:
@@ -56,8 +55,8 @@ absl::Status CheckRange(absl::string_view field, T value, double low, double hig
   if (std::isfinite(number) && number >= low && number <= high) return absl::OkStatus();
   const std::string allowed =
       absl::StrCat("from ", ShortNumberText(low), " to ", ShortNumberText(high));
-  if constexpr (std::is_integral_v<T>) return Bad(field, value, allowed);
-  return Bad(field, ShortNumberText(number), allowed);
+  if constexpr (std::is_integral_v<T>) return NotAllowed(field, value, allowed);
+  return NotAllowed(field, ShortNumberText(number), allowed);
 }
 
 absl::Status CheckOneOf(absl::string_view field, const std::string& value,
@@ -68,7 +67,7 @@ absl::Status CheckOneOf(absl::string_view field, const std::string& value,
     absl::StrAppend(&list, list.empty() ? "" : ", ", "'", a, "'");
   }
   const std::string meant = DidYouMean(value, {allowed.begin(), allowed.end()});
-  return Bad(field, value, absl::StrCat(list, meant.empty() ? "" : "; ", meant));
+  return NotAllowed(field, value, absl::StrCat(list, meant.empty() ? "" : "; ", meant));
 }
 
 absl::Status CheckCodec(absl::string_view field, const std::string& text, bool may_be_auto) {
@@ -78,8 +77,8 @@ absl::Status CheckCodec(absl::string_view field, const std::string& text, bool m
   const bool is_word = text.find('(') == std::string::npos;  // it may have been meant for auto
   const std::string meant = DidYouMean(text, {"auto"});
   const std::string or_auto = absl::StrCat("; or auto", meant.empty() ? "" : "; ", meant);
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": ", spec.status().message(), may_be_auto && is_word ? or_auto : ""));
+  return FieldError(field,
+                    absl::StrCat(spec.status().message(), may_be_auto && is_word ? or_auto : ""));
 }
 
 // `format_known`: of the data; the default vocabulary follows from it.
@@ -94,8 +93,8 @@ void ValidateModel(const ModelSpec& m, bool format_known, Errors* errors) {
     errors->Add(CheckRange("model.vocabulary", m.vocabulary(), 2, kMaxVocabulary));
   errors->Add(CheckRange("model.norm_epsilon", NormEpsilon(m), kMinNormEpsilon, kMaxNormEpsilon));
   if (heads_ok && m.hidden() % m.heads() != 0) {
-    errors->Add(Bad("model.hidden", m.hidden(),
-                    absl::StrCat("a multiple of model.heads (", m.heads(), ")")));
+    errors->Refuse("model.hidden", m.hidden(),
+                   absl::StrCat("a multiple of model.heads (", m.heads(), ")"));
   }
 }
 
@@ -128,24 +127,24 @@ void ValidateFragments(const StrategySpec& s, int layers, Errors* errors) {
   if (!errors->Add(CheckRange("strategy.fragments", s.fragments(), 1, kMaxLocalSteps))) return;
   if (s.local_steps() < 1) return;  // said of itself
   if (s.fragments() > most) {
-    errors->Add(Bad("strategy.fragments", s.fragments(),
-                    absl::StrCat("at most ", most,
-                                 ": each has a layer (model.layers) and a step "
-                                 "of its own (strategy.local_steps)")));
+    errors->Refuse("strategy.fragments", s.fragments(),
+                   absl::StrCat("at most ", most,
+                                ": each has a layer (model.layers) and a step "
+                                "of its own (strategy.local_steps)"));
     return;
   }
   const int64_t apart = s.local_steps() / s.fragments();
   if (s.fragment_delay() < 0 || s.fragment_delay() >= apart) {
-    errors->Add(Bad("strategy.fragment_delay", s.fragment_delay(),
-                    absl::StrCat(RangeText(0, apart - 1),
-                                 ", less than strategy.local_steps / "
-                                 "strategy.fragments: one fragment has arrived before the next "
-                                 "one is sent")));
+    errors->Refuse("strategy.fragment_delay", s.fragment_delay(),
+                   absl::StrCat(RangeText(0, apart - 1),
+                                ", less than strategy.local_steps / "
+                                "strategy.fragments: one fragment has arrived before the next "
+                                "one is sent"));
   }
   if (s.fragment_delay() == 0 && s.fragment_mix() != 0) {
-    errors->Add(Bad("strategy.fragment_mix", s.fragment_mix(),
-                    "0 without strategy.fragment_delay: a replica has learnt nothing since what "
-                    "has arrived was sent"));
+    errors->Refuse("strategy.fragment_mix", s.fragment_mix(),
+                   "0 without strategy.fragment_delay: a replica has learnt nothing since what "
+                   "has arrived was sent");
   }
   errors->Add(CheckRange("strategy.fragment_mix", s.fragment_mix(), 0, 0.99));
 }
@@ -155,28 +154,27 @@ void ValidateOptimizer(const RecipeSpec& r, const StrategySpec& s, Errors* error
   if (!errors->Add(CheckOneOf("recipe.optimizer", r.optimizer(), {kAdamW, kQuantizedAdam}))) return;
   if (r.optimizer() == kAdamW) {
     if (r.optimizer_warmup() != 0)
-      errors->Add(absl::InvalidArgumentError(
-          "recipe.optimizer_warmup: adamw has none; leave it out, or set recipe.optimizer: "
-          "quantized_adam"));
+      errors->Add(FieldError("recipe.optimizer_warmup",
+                             "adamw has none; leave it out, or set recipe.optimizer: "
+                             "quantized_adam"));
     return;
   }
   if (r.steps() >= 1)
     errors->Add(CheckRange("recipe.optimizer_warmup", r.optimizer_warmup(), 1, r.steps()));
   if (!(r.beta1() * r.beta1() < r.beta2())) {
-    errors->Add(Bad("recipe.beta1", r.beta1(),
-                    "of a square less than recipe.beta2 with recipe.optimizer quantized_adam: "
-                    "otherwise the step of an element has no bound"));
+    errors->Refuse("recipe.beta1", r.beta1(),
+                   "of a square less than recipe.beta2 with recipe.optimizer quantized_adam: "
+                   "otherwise the step of an element has no bound");
   }
   if (s.replicas() < 2) {
-    errors->Add(Bad("strategy.replicas", s.replicas(),
-                    "2 or more with recipe.optimizer quantized_adam: what it saves is in what "
-                    "replicas exchange; one chain of stages gains nothing by it and takes adamw"));
+    errors->Refuse("strategy.replicas", s.replicas(),
+                   "2 or more with recipe.optimizer quantized_adam: what it saves is in what "
+                   "replicas exchange; one chain of stages gains nothing by it and takes adamw");
   }
   if (s.local_steps() > 1) {
-    errors->Add(
-        Bad("strategy.local_steps", s.local_steps(),
-            "1 with recipe.optimizer quantized_adam: it reduces the momentum at every step, "
-            "and replicas that seldom meet have nothing to exchange there"));
+    errors->Refuse("strategy.local_steps", s.local_steps(),
+                   "1 with recipe.optimizer quantized_adam: it reduces the momentum at every step, "
+                   "and replicas that seldom meet have nothing to exchange there");
   }
 }
 
@@ -184,9 +182,9 @@ void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
   errors->Add(CheckRange("strategy.stages", s.stages(), 0, 256));
   errors->Add(CheckOneOf("strategy.schedule", s.schedule(), {"1f1b", "gpipe", "overlap"}));
   if (s.schedule() == "overlap" && s.local_steps() > 1) {
-    errors->Add(Bad("strategy.local_steps", s.local_steps(),
-                    "1 with strategy.schedule overlap: a replica that meets the others seldom has "
-                    "nothing to wait for at the end of a step"));
+    errors->Refuse("strategy.local_steps", s.local_steps(),
+                   "1 with strategy.schedule overlap: a replica that meets the others seldom has "
+                   "nothing to wait for at the end of a step");
   }
   errors->Add(CheckRange("strategy.queue_limit", s.queue_limit(), 1, 1024));
   errors->Add(CheckRange("strategy.in_flight", s.in_flight(), 0, 65536));
@@ -197,9 +195,9 @@ void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
   ValidateFragments(s, layers, errors);
   if (layers < 1) return;  // said of model.layers
   if (s.stages() > layers) {
-    errors->Add(
-        Bad("strategy.stages", s.stages(),
-            absl::StrCat("at most model.layers (", layers, "): a stage holds at least one layer")));
+    errors->Refuse(
+        "strategy.stages", s.stages(),
+        absl::StrCat("at most model.layers (", layers, "): a stage holds at least one layer"));
   }
   if (s.layers_per_stage().empty()) return;
   int64_t sum = 0;
@@ -208,23 +206,23 @@ void ValidateStrategy(const StrategySpec& s, int layers, Errors* errors) {
     sum += n;
   }
   if (sum != layers) {
-    errors->Add(Bad("strategy.layers_per_stage", absl::StrCat("sum ", sum),
-                    absl::StrCat("model.layers (", layers, ")")));
+    errors->Refuse("strategy.layers_per_stage", absl::StrCat("sum ", sum),
+                   absl::StrCat("model.layers (", layers, ")"));
   }
   if (s.stages() != 0 && s.stages() != s.layers_per_stage_size()) {
-    errors->Add(Bad(
+    errors->Refuse(
         "strategy.stages", s.stages(),
-        absl::StrCat("the length of strategy.layers_per_stage (", s.layers_per_stage_size(), ")")));
+        absl::StrCat("the length of strategy.layers_per_stage (", s.layers_per_stage_size(), ")"));
   }
 }
 
 // A kept is the backward pass's.
 bool CheckNoKept(const std::string& field, const std::string& text, Errors* errors) {
   if (!NeedsIndices(ParseCodec(text).value())) return true;
-  errors->Add(Bad(field, text,
-                  absl::StrCat("another codec: kept is a backward codec, for a boundary whose "
-                               "forward codec is ",
-                               IndicesNeeded())));
+  errors->Refuse(field, text,
+                 absl::StrCat("another codec: kept is a backward codec, for a boundary whose "
+                              "forward codec is ",
+                              IndicesNeeded()));
   return false;
 }
 
@@ -234,17 +232,16 @@ void CheckForward(const std::string& field, const std::string& text, int hidden,
   if (!CheckNoKept(field, text, errors)) return;
   const CodecSpec spec = ParseCodec(text).value();
   if (spec.kind() == CodecSpec::AUTOENCODER && spec.channels() > hidden) {
-    errors->Add(
-        Bad(field, text,
-            absl::StrCat("an autoencoder of at most model.hidden (", hidden, ") channels")));
+    errors->Refuse(field, text,
+                   absl::StrCat("an autoencoder of at most model.hidden (", hidden, ") channels"));
   }
 }
 
 bool CheckNoAutoencoder(const std::string& field, const std::string& text, Errors* errors) {
   if (ParseCodec(text).value().kind() != CodecSpec::AUTOENCODER) return true;
-  errors->Add(Bad(field, text,
-                  "another codec: an autoencoder is named forward alone, and what crosses its "
-                  "boundary has its channels both ways and in validation passes"));
+  errors->Refuse(field, text,
+                 "another codec: an autoencoder is named forward alone, and what crosses its "
+                 "boundary has its channels both ways and in validation passes");
   return false;
 }
 
@@ -254,25 +251,26 @@ void CheckBackward(const std::string& field, const std::string& text, const std:
   if (!errors->Add(CheckCodec(field, text, true)) || text == "auto") return;
   if (!CheckNoAutoencoder(field, text, errors)) return;
   if (HasBuffers(ParseCodec(text).value())) {
-    errors->Add(Bad(field, text,
-                    "a codec without delta: a gradient has no earlier version of itself to differ "
-                    "from (AQ-SGD, section 3)"));
+    errors->Refuse(field, text,
+                   "a codec without delta: a gradient has no earlier version of itself to differ "
+                   "from (AQ-SGD, section 3)");
     return;
   }
   if (when != "epilogue") return;
   const absl::Status may = CheckEpilogue(ParseCodec(text).value());
   if (!may.ok())
-    errors->Add(absl::InvalidArgumentError(absl::StrCat(
-        field, ": ", may.message(), "; use another codec, or compression.backward_when all")));
+    errors->Add(FieldError(
+        field,
+        absl::StrCat(may.message(), "; use another codec, or compression.backward_when all")));
 }
 
 // What ranks reduce goes to several of them, and no element has an earlier version of itself.
 void CheckReduced(const std::string& field, const std::string& text, Errors* errors) {
   if (!errors->Add(CheckCodec(field, text, true)) || text == "auto") return;
   if (GroupsTake(ParseCodec(text).value())) return;
-  errors->Add(Bad(field, text,
-                  "a codec without delta, predict, kept or autoencoder, such as none, bf16, "
-                  "ef(quant(8, token)), ef(lowrank(4)) (without zstd) or ef(topk(0.01))"));
+  errors->Refuse(field, text,
+                 "a codec without delta, predict, kept or autoencoder, such as none, bf16, "
+                 "ef(quant(8, token)), ef(lowrank(4)) (without zstd) or ef(topk(0.01))");
 }
 
 // One side of a boundary: what its codec is, and the field that says so.
@@ -288,10 +286,12 @@ void CheckPair(const Side& forward, const Side& backward, Errors* errors) {
   const absl::StatusOr<CodecSpec> up =
       forward.text == "auto" ? CodecSpec() : ParseCodec(forward.text);
   if (!up.ok() || NeedsIndices(*up) || KeepsIndices(*up)) return;
-  errors->Add(absl::InvalidArgumentError(absl::StrCat(
-      backward.field, ": '", backward.text, "' sends gradients at the indices that the forward ",
-      "codec kept, and ", forward.field, " is '", forward.text, "', which keeps none; name ",
-      IndicesNeeded(), " there, or another codec here")));
+  errors->Add(FieldError(
+      backward.field,
+      absl::StrCat("'", backward.text, "' sends gradients at the indices that the forward ",
+                   "codec kept, and ", forward.field, " is '", forward.text,
+                   "', which keeps none; name ", IndicesNeeded(),
+                   " there, or another codec here")));
 }
 
 // Of every boundary: of those with an exception, and of the others together.
@@ -334,16 +334,18 @@ void ValidateCompression(const CompressionSpec& c, int hidden, int stages, Error
   if (evaluation_ok) CheckNoAutoencoder("compression.evaluation", c.evaluation(), errors);
   if (evaluation_ok) CheckNoKept("compression.evaluation", c.evaluation(), errors);
   if (evaluation_ok && IsStateful(ParseCodec(c.evaluation()).value()))
-    errors->Add(Bad("compression.evaluation", c.evaluation(), "a codec without state"));
+    errors->Refuse("compression.evaluation", c.evaluation(), "a codec without state");
   std::map<int, int> named;  // boundary -> entry
   for (int i = 0; i < c.boundaries_size(); ++i) {
     const BoundaryCodec& b = c.boundaries(i);
     const std::string path = absl::StrCat("compression.boundaries[", i, "].");
     if (const auto [first, is_new] = named.emplace(b.boundary(), i); !is_new) {
-      errors->Add(absl::InvalidArgumentError(absl::StrCat(
-          path, "boundary: boundary ", b.boundary(), " has an entry already, ",
-          "compression.boundaries[", first->second,
-          "]: put what is meant for it into one entry, and name another boundary here")));
+      errors->Add(FieldError(
+          path + "boundary",
+          absl::StrCat(
+              "boundary ", b.boundary(), " has an entry already, ", "compression.boundaries[",
+              first->second,
+              "]: put what is meant for it into one entry, and name another boundary here")));
     }
     errors->Add(CheckRange(path + "boundary", b.boundary(), 0, 255));
     if (b.has_forward()) CheckForward(path + "forward", b.forward(), hidden, errors);
@@ -438,8 +440,7 @@ double NormEpsilon(const ModelSpec& model) {
 void RefuseUnbuilt(const JobSpec& job, Errors* errors) {
   const auto refuse = [errors](bool there, absl::string_view field) {
     if (!there) return;
-    errors->Add(absl::InvalidArgumentError(
-        absl::StrCat(field, ": this version does not have it yet; leave it out")));
+    errors->Add(FieldError(field, "this version does not have it yet; leave it out"));
   };
   const StrategySpec& s = job.strategy();
   refuse(s.has_cells(), "strategy.cells");
@@ -456,8 +457,8 @@ std::vector<absl::Status> JobErrors(const JobSpec& job) {
   errors.Add(CheckDataPath(job.data().path()));
   errors.Add(format);
   if (job.data().format() == "bytes" && job.model().vocabulary() < 256) {
-    errors.Add(
-        Bad("model.vocabulary", job.model().vocabulary(), "at least 256 for data.format bytes"));
+    errors.Refuse("model.vocabulary", job.model().vocabulary(),
+                  "at least 256 for data.format bytes");
   }
   errors.Add(CheckRange("data.validation_share", job.data().validation_share(), 0, 0.9));
   ValidateRecipe(job.recipe(), !job.phases().empty(), &errors);
@@ -468,18 +469,18 @@ std::vector<absl::Status> JobErrors(const JobSpec& job) {
   for (absl::Status& error : SubnetworkErrors(job)) errors.Add(std::move(error));
   ValidateCompression(job.compression(), job.model().hidden(), job.strategy().stages(), &errors);
   if (job.compression().backward_when() == "epilogue" && job.strategy().schedule() == "overlap") {
-    errors.Add(absl::InvalidArgumentError(
-        "compression.backward_when: steps of strategy.schedule overlap have no epilogue: the "
-        "forward passes of the next step go on meanwhile; use all"));
+    errors.Add(FieldError("compression.backward_when",
+                          "steps of strategy.schedule overlap have no epilogue: the "
+                          "forward passes of the next step go on meanwhile; use all"));
   }
   errors.Add(CheckRange("checkpoint.every", job.checkpoint().every(), 0, 1e9));
   errors.Add(CheckRange("checkpoint.keep", job.checkpoint().keep(), 1, 1000));
   errors.Add(CheckRange("checkpoint.local", job.checkpoint().local(), kPacedLocal, 1e9));
   errors.Add(CheckRange("checkpoint.buddies", job.checkpoint().buddies(), 0, 1));
   if (job.checkpoint().buddies() > 0 && job.checkpoint().local() == 0) {
-    errors.Add(absl::InvalidArgumentError(
-        "checkpoint.buddies: they keep copies of local checkpoints, of which there are none with "
-        "checkpoint.local 0: leave one of the two out"));
+    errors.Add(FieldError("checkpoint.buddies",
+                          "they keep copies of local checkpoints, of which there are none with "
+                          "checkpoint.local 0: leave one of the two out"));
   }
   if (job.recovery().has_attempts())  // jobs that were stored before there was such a field
     errors.Add(CheckRange("recovery.attempts", job.recovery().attempts(), 1, 1000));

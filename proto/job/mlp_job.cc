@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/codec/codec_text.h"
+#include "proto/job/field_error.h"
 #include "proto/model/family.h"
 
 namespace isthmus {
@@ -59,8 +60,7 @@ class Checker {
 
  private:
   void Unless(bool good, absl::string_view field, absl::string_view must) {
-    if (!good)
-      errors_.push_back(absl::InvalidArgumentError(absl::StrCat(field, ": it must be ", must)));
+    if (!good) errors_.push_back(ValueError(field, "", must));
   }
 
   // What can't be read as a codec is said of the field.

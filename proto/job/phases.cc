@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/number_text.h"
+#include "proto/job/field_error.h"
 #include "proto/job/job_defaults.h"
 #include "proto/job/job_limits.h"
 
@@ -62,9 +63,12 @@ void CutStages(int most, bool smaller, StrategySpec* s) {
   }
 }
 
+std::string FieldOf(int phase, absl::string_view field) {
+  return absl::StrCat("phases[", phase, "]", field.empty() ? "" : ".", field);
+}
+
 absl::Status Wrong(int phase, absl::string_view field, absl::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("phases[", phase, "]", field.empty() ? "" : ".", field, ": ", what));
+  return FieldError(FieldOf(phase, field), what);
 }
 
 class Checker {
@@ -73,8 +77,8 @@ class Checker {
 
   std::vector<absl::Status> All() {
     if (job_.phases_size() > kMaxPhases) {
-      errors_.push_back(absl::InvalidArgumentError(absl::StrCat(
-          "phases: ", job_.phases_size(), " of them; at most ", kMaxPhases, " are allowed")));
+      errors_.push_back(FieldError("phases", absl::StrCat(job_.phases_size(), " of them; at most ",
+                                                          kMaxPhases, " are allowed")));
       return std::move(errors_);
     }
     CheckJob();
@@ -92,7 +96,13 @@ class Checker {
   void Add(absl::string_view field, absl::string_view what) {
     errors_.push_back(Wrong(p_, field, what));
   }
-  void AddJob(absl::string_view what) { errors_.push_back(absl::InvalidArgumentError(what)); }
+  template <typename T>
+  void Refuse(absl::string_view field, const T& value, absl::string_view allowed) {
+    errors_.push_back(NotAllowed(FieldOf(p_, field), value, allowed));
+  }
+  void AddJob(absl::string_view field, absl::string_view what) {
+    errors_.push_back(FieldError(field, what));
+  }
 
   // A whole number is named as it was written, also where no double holds it.
   template <typename T>
@@ -105,8 +115,8 @@ class Checker {
   bool Range(absl::string_view field, T value, double low, double high) {
     const auto number = static_cast<double>(value);
     if (std::isfinite(number) && number >= low && number <= high) return true;
-    Add(field, absl::StrCat("'", Text(value), "' is not allowed; it must be from ",
-                            ShortNumberText(low), " to ", ShortNumberText(high)));
+    Refuse(field, Text(value),
+           absl::StrCat("from ", ShortNumberText(low), " to ", ShortNumberText(high)));
     return false;
   }
   // What is wrong of a value that a phase has of the job's is said there, once.
@@ -125,7 +135,7 @@ class Checker {
       if (value == a) return;
       absl::StrAppend(&list, list.empty() ? "" : ", ", "'", a, "'");
     }
-    Add(field, absl::StrCat("'", value, "' is not allowed; it must be ", list));
+    Refuse(field, value, list);
   }
 
   void CheckJob() {
@@ -137,25 +147,28 @@ class Checker {
       return phase.steps() >= 1 && phase.steps() <= kMaxSteps;
     });
     if (each && sum > kMaxSteps)
-      AddJob(absl::StrCat("phases: their steps sum to ", sum, "; at most ", kMaxSteps,
-                          " are allowed"));
+      AddJob("phases",
+             absl::StrCat("their steps sum to ", sum, "; at most ", kMaxSteps, " are allowed"));
     if (r.steps() != sum)
-      AddJob(absl::StrCat("recipe.steps: ", r.steps(), ", and the steps of the phases sum to ", sum,
-                          ": leave it out"));
+      AddJob("recipe.steps", absl::StrCat(r.steps(), ", and the steps of the phases sum to ", sum,
+                                          ": leave it out"));
     for (const auto& [given, field] :
          {std::make_pair(r.has_warmup_steps(), "warmup_steps"),
           std::make_pair(r.has_min_learning_rate(), "min_learning_rate")}) {
       if (given)
-        AddJob(absl::StrCat("recipe.", field, ": with phases each has its own schedule: give ",
-                            field, " in phases"));
+        AddJob(absl::StrCat("recipe.", field),
+               absl::StrCat("with phases each has its own schedule: give ", field, " in phases"));
     }
     if (r.optimizer() != kAdamW)
-      AddJob(absl::StrCat("recipe.optimizer: '", r.optimizer(), "' does not go with phases, each ",
-                          "of which begins with new moments; it must be '", kAdamW, "'"));
+      errors_.push_back(ValueError(
+          "recipe.optimizer",
+          absl::StrCat("'", r.optimizer(),
+                       "' does not go with phases, each of which begins with new moments; "),
+          absl::StrCat("'", kAdamW, "'")));
     if (!IsTied(job_.model()))
-      AddJob(
-          "model.tied: false does not go with phases: only a model whose head shares the token "
-          "embedding's weights is made smaller and larger");
+      AddJob("model.tied",
+             "false does not go with phases: only a model whose head shares the token "
+             "embedding's weights is made smaller and larger");
   }
 
   void CheckFields() {
@@ -186,9 +199,9 @@ class Checker {
   void CheckDivides(absl::string_view field, int before, int now) {
     const bool smaller = now < before;
     if (smaller ? before % now == 0 : now % before == 0) return;
-    Add(field, absl::StrCat("'", now, "' is not allowed; it must be ",
-                            smaller ? "a divisor of " : "a multiple of ", before, ", as the phase ",
-                            "before has"));
+    Refuse(field, now,
+           absl::StrCat(smaller ? "a divisor of " : "a multiple of ", before,
+                        ", as the phase before has"));
   }
 
   void CheckTransition() {
@@ -208,9 +221,8 @@ class Checker {
     if (Shrinks(before, now)) {
       Add("alpha", "the phase before is no smaller one, so nothing is mixed; leave it out");
     } else if (now.alpha() < 1 && EarlierOfShape(job_, p_) < 0) {
-      Add("alpha",
-          absl::StrCat("'", ShortNumberText(now.alpha()), "' is not allowed; it must be 1: no ",
-                       "phase before has this shape, so there is nothing to mix with"));
+      Refuse("alpha", ShortNumberText(now.alpha()),
+             "1: no phase before has this shape, so there is nothing to mix with");
     }
   }
 
@@ -219,9 +231,10 @@ class Checker {
     if (s.layers_per_stage().empty()) return;
     for (int p = 0; p < job_.phases_size(); ++p) {
       if (job_.phases(p).layers() == job_.model().layers()) continue;
-      AddJob(absl::StrCat("strategy.layers_per_stage: is a cut of ",
-                          CountText(job_.model().layers(), "layer"), ", and phases[", p, "] has ",
-                          job_.phases(p).layers(), ": leave it out, or give strategy.stages"));
+      AddJob("strategy.layers_per_stage",
+             absl::StrCat("is a cut of ", CountText(job_.model().layers(), "layer"),
+                          ", and phases[", p, "] has ", job_.phases(p).layers(),
+                          ": leave it out, or give strategy.stages"));
       return;
     }
   }

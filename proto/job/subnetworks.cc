@@ -8,17 +8,13 @@
 #include "base/number_text.h"
 #include "base/suggest.h"
 #include "proto/codec/codec_text.h"
+#include "proto/job/field_error.h"
 #include "proto/model/family.h"
 #include "proto/plan/deal.h"
 
 namespace isthmus {
 
 namespace {
-
-absl::Status Refused(absl::string_view field, const std::string& value, absl::string_view allowed) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": '", value, "' is not allowed; it must be ", allowed));
-}
 
 // Each replica has something of every layer.
 absl::Status CheckReplicas(const JobSpec& job) {
@@ -28,15 +24,16 @@ absl::Status CheckReplicas(const JobSpec& job) {
   const char* field = mlp ? "model.hidden" : "model.heads";
   const std::string one = mlp ? "unit of each layer" : "head of each layer";
   if (most == 1)
-    return Refused(
+    return NotAllowed(
         "strategy.subnetworks", s.subnetworks(),
         absl::StrCat("none with ", field, " 1: each of two replicas or more needs a ", one));
   if (most < 1 || (s.replicas() >= 2 && s.replicas() <= most)) return absl::OkStatus();
-  return Refused("strategy.replicas", absl::StrCat(s.replicas()),
-                 absl::StrCat(RangeText(2, most),
-                              " with strategy.subnetworks: the slice of each replica has at least "
-                              "one ",
-                              one, " (", field, ")"));
+  return NotAllowed(
+      "strategy.replicas", s.replicas(),
+      absl::StrCat(RangeText(2, most),
+                   " with strategy.subnetworks: the slice of each replica has at least "
+                   "one ",
+                   one, " (", field, ")"));
 }
 
 }  // namespace
@@ -44,7 +41,7 @@ absl::Status CheckReplicas(const JobSpec& job) {
 std::vector<absl::Status> SubnetworkErrors(const JobSpec& job) {
   std::vector<absl::Status> errors;
   const auto refuse = [&](absl::string_view field, const auto& value, absl::string_view allowed) {
-    errors.push_back(Refused(field, absl::StrCat(value), allowed));
+    errors.push_back(NotAllowed(field, value, allowed));
   };
   const StrategySpec& s = job.strategy();
   const std::string& kind = s.subnetworks();

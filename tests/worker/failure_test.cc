@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/cure.h"
 #include "base/status.h"
 #include "proto/failure_cause.h"
 #include "tests/worker/world.h"
@@ -61,10 +62,14 @@ TEST(DescribeFailure, WhatToDoIsSaidOnce) {
   const auto plan = SessionPlan::Make(MakePlan(WorldShape()), 0).value();
   const absl::Status told = DescribeFailure(
       *plan, 0,
-      absl::UnavailableError(
-          "opening link b0 with stage 1 (node-1, 10.0.0.2:7071): no connection within "
-          "30s: check that the daemon runs there and that its port is open"));
+      Annotate(WithCure(absl::UnavailableError("no connection within 30s: check that the daemon "
+                                               "runs there and that its port is open")),
+               "opening link b0 with stage 1 (node-1, 10.0.0.2:7071)"));
   EXPECT_THAT(std::string(told.message()), testing::EndsWith("and that its port is open"));
+  // Words alone are no cure: a name may hold them.
+  const absl::Status named =
+      DescribeFailure(*plan, 0, absl::InternalError("'check that .txt' is not there"));
+  EXPECT_THAT(std::string(named.message()), testing::EndsWith("before the job goes on"));
 }
 
 TEST(DescribeFailure, MessagesAreBounded) {

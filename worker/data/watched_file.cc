@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/cure.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -92,10 +93,10 @@ absl::Status WatchedFile::CheckUnchanged() const {
 }
 
 absl::Status WatchedFile::Changed(const std::string& what) const {
-  return absl::FailedPreconditionError(
+  return WithCure(absl::FailedPreconditionError(
       absl::StrCat(path_, " was changed while it was in use: ", what,
                    ". Nothing of the change was trained on. Put the former file back in its place "
-                   "(new data belong into a new file)"));
+                   "(new data belong into a new file)")));
 }
 
 }  // namespace isthmus::worker

@@ -21,6 +21,7 @@
 #include "coordinator/cli/job/job_scalar.h"
 #include "coordinator/cli/job/standard_input.h"
 #include "coordinator/cli/job/yaml_tree.h"
+#include "proto/job/field_error.h"
 #include "proto/job/job_defaults.h"
 
 namespace isthmus::cli {
@@ -100,11 +101,8 @@ class Mapper {
   void Validate() {
     FillDefaults(&out_->job);
     for (const absl::Status& status : JobErrors(out_->job)) {
-      const absl::string_view message = status.message();
-      const size_t colon = message.find(": ");
-      const std::string path(message.substr(0, colon));
-      if (colon == absl::string_view::npos || Failed(path)) continue;
-      Add({0, 0, path, std::string(message.substr(colon + 2)), ""});
+      FieldFault fault = FaultOf(status);
+      if (!Failed(fault.field)) Add(std::move(fault));
     }
     std::stable_sort(out_->errors.begin(), out_->errors.end(),
                      [](const JobFileError& a, const JobFileError& b) {
@@ -183,12 +181,12 @@ class Mapper {
   }
 
   // An error of JobErrors: finds its line, or that of the section the field should stand in.
-  void Add(JobFileError error) {
+  void Add(FieldFault fault) {
+    JobFileError error{0, 0, std::move(fault.field), std::move(fault.what), ""};
     auto place = places_.find(error.path);
     if (place == places_.end()) {
-      const size_t allowed = error.message.find("it must be ");
-      if (allowed != std::string::npos)
-        error.message = absl::StrCat("missing; ", error.message.substr(allowed));
+      if (!fault.allowed.empty())
+        error.message = absl::StrCat("missing; it must be ", fault.allowed);
       const size_t dot = error.path.rfind('.');
       place = places_.find(dot == std::string::npos ? std::string() : error.path.substr(0, dot));
     }

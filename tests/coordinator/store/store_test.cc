@@ -7,6 +7,7 @@
 #include <csignal>
 #include <fstream>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/store/state_lock.h"
@@ -155,6 +156,37 @@ TEST_F(StoreTest, NotesOnAJobAreThereUntilTheyChange) {
       EXPECT_EQ(read.accepts_changes, job.accepts_changes);
     }
   }
+}
+
+// An earlier program that ran in between knows no notes: what it wrote of the job stands alone.
+TEST_F(StoreTest, ANoteIsOfTheReasonItWasStoredWith) {
+  auto store = Open();
+  const auto stored = [&](const std::string& reason) {
+    StoredJob job = MakeStored("a-1", 1, JOB_PAUSED);
+    job.because = "the end";
+    job.status.set_reason(reason);
+    StoreBatch batch;
+    batch.jobs.push_back(job);
+    EXPECT_TRUE(store->Write(batch).ok());
+    return job.status;
+  };
+  stored("the end; there is no checkpoint yet \xff");
+  EXPECT_EQ(Open()->Load()->jobs.at(0).because, "the end");
+  JobStatus other = stored("other words than the note's");
+  EXPECT_EQ(Open()->Load()->jobs.at(0).because, "the end");
+
+  other.set_reason("the end; written by another program");
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open((scratch_.path() + "/coordinator.db").c_str(), &db), SQLITE_OK);
+  const auto run = [&](const std::string& sql) {
+    EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK) << sql;
+  };
+  run(absl::StrCat("UPDATE jobs SET status = x'", absl::BytesToHexString(other.SerializeAsString()),
+                   "'"));
+  EXPECT_EQ(Open()->Load()->jobs.at(0).because, "");
+  run("DROP TABLE job_reasons");  // of a program between the two
+  sqlite3_close(db);
+  EXPECT_EQ(Open()->Load()->jobs.at(0).because, "the end");
 }
 
 // A database of an earlier program of this version has no table of them.
