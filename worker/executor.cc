@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "proto/model/family.h"
 #include "proto/model/recipe.h"
@@ -16,8 +17,9 @@ namespace {
 
 constexpr int64_t kMaxSkipsInARow = 10;
 
-absl::Status Unexpected(absl::string_view what) {
-  return absl::InternalError(absl::StrCat("unexpected action: ", what));
+// SessionPlan::Make refuses a list with an action that has no place in it.
+[[noreturn]] void Unexpected(const Action& action) {
+  Fatal(__FILE__, __LINE__, absl::StrCat("unexpected action: ", action.ShortDebugString()));
 }
 
 }  // namespace
@@ -158,7 +160,7 @@ absl::Status Executor::Do(const Action& action) {
     case Action::OUTER:
       return Outer();
     default:
-      return Unexpected("of an unknown kind");
+      Unexpected(action);
   }
 }
 
@@ -182,7 +184,7 @@ absl::Status Executor::Send(const Action& action) {
     case FrameHeader::DECISION:
       return SendVote(action, result_.decision);
     default:
-      return Unexpected("a frame that is not sent by itself");
+      Unexpected(action);
   }
 }
 
@@ -198,7 +200,7 @@ absl::Status Executor::Receive(const Action& action) {
     case FrameHeader::DECISION:
       break;
     default:
-      return Unexpected("a frame that is not received by itself");
+      Unexpected(action);
   }
   ScopedTimer timer(&result_.times.sync_ns);
   if (action.what() == FrameHeader::VOTE) Wish();

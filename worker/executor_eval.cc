@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "base/status.h"
 #include "worker/executor.h"
 
@@ -51,7 +52,7 @@ absl::Status Executor::DoEval(const Action& action, int64_t* samples) {
       *samples += SlotFor(action).ids.size();
       return absl::OkStatus();
     default:
-      return absl::InternalError("unexpected action: a training action in a validation pass");
+      Fatal(__FILE__, __LINE__, "a training action in a validation pass");  // refused with the plan
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "proto/plan/actions.h"
 #include "proto/plan/overlap.h"
 
@@ -18,20 +19,12 @@ size_t IndicesBoard::LimitOf(const SessionPlan& plan) {
   return static_cast<size_t>(most);
 }
 
-absl::Status IndicesBoard::Put(int64_t step, int32_t micro, absl::Span<const uint32_t> indices) {
+void IndicesBoard::Put(int64_t step, int32_t micro, absl::Span<const uint32_t> indices) {
   std::vector<uint32_t> copy(indices.begin(), indices.end());
   MutexLock lock(&mutex_);
-  if (indices_.count({step, micro}) > 0) {
-    return absl::InternalError(absl::StrCat("the indices of micro-batch ", micro, ", step ", step,
-                                            ", are waiting for its gradient already"));
-  }
-  if (indices_.size() >= limit_) {
-    return absl::InternalError(absl::StrCat("the indices of ", indices_.size(),
-                                            " micro-batches are waiting for their gradients, more "
-                                            "than the schedule has under way"));
-  }
-  indices_.emplace(std::make_pair(step, micro), std::move(copy));
-  return absl::OkStatus();
+  ISTHMUS_CHECK(indices_.size() < limit_);  // more than the schedule has under way
+  const bool first = indices_.emplace(std::make_pair(step, micro), std::move(copy)).second;
+  ISTHMUS_CHECK(first);  // they are not waiting for its gradient already
 }
 
 absl::StatusOr<std::vector<uint32_t>> IndicesBoard::Take(int64_t step, int32_t micro) {

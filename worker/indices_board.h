@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
@@ -30,8 +29,8 @@ class IndicesBoard {
   // Most activations that the stage has sent before it receives their gradients.
   static size_t LimitOf(const SessionPlan& plan);
 
-  // Internal: there are `limit` already, or those of this micro-batch.
-  absl::Status Put(int64_t step, int32_t micro, absl::Span<const uint32_t> indices);
+  // Fewer than `limit` are there, and none of this micro-batch.
+  void Put(int64_t step, int32_t micro, absl::Span<const uint32_t> indices);
   // DataLoss: they were never put, or are taken already.
   absl::StatusOr<std::vector<uint32_t>> Take(int64_t step, int32_t micro);
 

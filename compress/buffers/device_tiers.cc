@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status.h"
 
 namespace isthmus::compress {
@@ -110,7 +111,7 @@ absl::Status DeviceTiers::Collect() {
 absl::Status DeviceTiers::AwaitLeaving() {
   const auto oldest = std::find_if(flights_.begin(), flights_.end(),
                                    [](const Flight& flight) { return flight.leaves; });
-  if (oldest == flights_.end()) return absl::InternalError("delta buffers: none is leaving");
+  ISTHMUS_CHECK(oldest != flights_.end());
   Keep(far_->Await(oldest->ticket));
   return Collect();
 }

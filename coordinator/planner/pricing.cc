@@ -370,8 +370,7 @@ void ChooseEpilogues(const JobSpec& job, const std::function<double(const CodecP
 
 absl::StatusOr<Placement> ChooseCodecs(const JobSpec& job, const Placement& base,
                                        const LinkIndex& links, Effort effort) {
-  absl::StatusOr<Placement> chosen = absl::InternalError("no codecs were tried");
-  for (const bool states_fit : {true, false}) {
+  const auto choose = [&](bool states_fit) -> absl::StatusOr<Placement> {
     ASSIGN_OR_RETURN(const std::vector<BoundaryOptions> options, OptionsOf(job, base, states_fit));
     const auto cost = [&](const CodecPicks& picks) {
       const absl::StatusOr<Placement> p = WithCodecs(job, base, options, picks, links, false);
@@ -382,14 +381,15 @@ absl::StatusOr<Placement> ChooseCodecs(const JobSpec& job, const Placement& base
     CodecPicks picks = SearchCodecs(options, micros, micros * base.slowest_s,
                                     long_one ? Effort::kQuick : effort, cost);
     ChooseEpilogues(job, cost, &picks);
-    chosen = WithCodecs(job, base, options, picks, links, effort == Effort::kThorough);
-    if (absl::IsResourceExhausted(chosen.status()))
-      continue;  // buffers and tables together do not fit: without them
+    absl::StatusOr<Placement> chosen =
+        WithCodecs(job, base, options, picks, links, effort == Effort::kThorough);
     if (chosen.ok() && effort == Effort::kThorough)
       chosen->codecs_why = CodecsWhy(job, base, *chosen, options, links);
     return chosen;
-  }
-  return chosen;
+  };
+  absl::StatusOr<Placement> chosen = choose(true);
+  // Buffers and tables together may not fit: without them.
+  return absl::IsResourceExhausted(chosen.status()) ? choose(false) : chosen;
 }
 
 }  // namespace

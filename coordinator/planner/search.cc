@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "coordinator/planner/orders.h"
@@ -296,7 +297,7 @@ absl::StatusOr<Found> FindLayout(const PlannerInput& input, const LinkIndex& lin
   if (free < least_replicas * std::max(1, wanted))
     return TooFew(input, pool.nodes, pool.unfit, least_replicas, std::max(1, wanted));
   if (!pool.data_error.ok()) return pool.data_error;
-  absl::StatusOr<Layout> best = absl::InternalError("no layout was tried");
+  absl::StatusOr<Layout> best;
   size_t best_line = 0;
   const RoughScore rough(input.job, pool.nodes, links);
   const Range replicas = ReplicasOf(input, pool);
@@ -315,6 +316,7 @@ absl::StatusOr<Found> FindLayout(const PlannerInput& input, const LinkIndex& lin
       }
     }
   }
+  ISTHMUS_CHECK(!found.considered.empty());  // there are daemons for the least of each
   if (!best.ok()) return best.status();
   ASSIGN_OR_RETURN(found.best, PriceLayout(input.job, ChainsOf(*best), best->chain().layers, links,
                                            {input.start_step, -1}));

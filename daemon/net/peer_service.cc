@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/link_rate.h"
+#include "base/log.h"
 #include "base/rpc/channel.h"
 #include "daemon/net/link_error.h"
 #include "grpcpp/security/server_credentials.h"
@@ -40,7 +41,7 @@ class ArrivingPart : public ByteSource {
       : reader_(reader), watch_(watch), bytes_(bytes) {}
   int64_t bytes() const override { return bytes_; }
   absl::Status ReadAt(int64_t offset, size_t count, char* out) const override {
-    if (offset != read_) return absl::InternalError("a part that arrives is read in order");
+    ISTHMUS_CHECK(offset == read_);  // a part that arrives is read in order
     for (size_t got = 0; got < count;) {
       if (used_ == chunk_.data().size()) {
         used_ = 0;

@@ -196,7 +196,7 @@ absl::StatusOr<compress::TensorView> Outlet::View(bool on_lane, Tensor* tensor) 
     return compress::TensorView{tensor->device->data(), compress::DType::kF32, lane_->device(),
                                 tensor->dims};
   }
-  if (on_lane) return absl::InternalError(absl::StrCat(Name(), ": a tensor of the host"));
+  ISTHMUS_CHECK(!on_lane);  // a tensor of the host
   if (tensor->device != nullptr) {
     ASSIGN_OR_RETURN(tensor->data, tensor->device->ToHost());
   }
@@ -231,7 +231,7 @@ absl::Status Outlet::Encode(Outbound* item) {
   if (watched && !raw) lazy_watch_->After(h.step(), *encoder);
   h.set_state_version(encoder->version());
   if (indices_ != nullptr && h.kind() == FrameHeader::ACTIVATION)
-    RETURN_IF_ERROR(indices_->Put(h.step(), h.micro(), encoder->indices()));
+    indices_->Put(h.step(), h.micro(), encoder->indices());
   item->tensor.data = {};
   item->tensor.device.reset();
   if (encoder != encoder_.get()) return absl::OkStatus();

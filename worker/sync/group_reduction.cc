@@ -148,8 +148,7 @@ absl::Status GroupReduction::Offer(Stage* stage, int64_t step, const GroupWires&
   const int64_t width = group_.width();
   RETURN_IF_ERROR(FindElements(*stage));
   if (device_ != nullptr) {
-    if (stage->OnDevice() == nullptr)
-      return absl::InternalError("a lane of a device, and a stage that is on none");
+    ISTHMUS_CHECK(stage->OnDevice() != nullptr);  // else there is no lane
     ASSIGN_OR_RETURN(Outbound frame, device_->Offer(stage->OnDevice(), step,
                                                     NewFrame(FrameHeader::CONTRIBUTION, wires)));
     return SendToAll(std::move(frame), wires);
