@@ -237,9 +237,9 @@ class HttplibServer : public HttpServer {
       response->set_content(known + "\n", "text/plain");
       return;
     }
-    HttpReply reply = found->second();
+    const HttpReply reply = found->second();
     response->status = reply.code;
-    response->set_content(std::move(reply.body), reply.content_type);
+    response->set_content(reply.body, reply.content_type);
   }
 
   const std::map<std::string, std::function<HttpReply()>> paths_;

@@ -1,8 +1,8 @@
 // kept: of a gradient, the elements at the indices that the forward pass sent for the same
 // micro-batch, the rest is zero at the receiver (Top-K backward of arXiv 2301.02654, section 3).
 //
-// No indices travel: both ends have them (Encoder::indices, Decoder::indices of the forward codec) and
-// hand them over in FrameContext::indices. Body of a sample: the values by their own codec, as
+// No indices travel: both ends have them (Encoder::indices, Decoder::indices of the forward codec)
+// and hand them over in FrameContext::indices. Body of a sample: the values by their own codec, as
 // tokens x kept of each, or 1 x kept where the forward codec is global or a randomk.
 //
 // What comes out is the gradient of the forward codec's input: dy / dx is 1 at a place of topk or

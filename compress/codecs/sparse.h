@@ -1,11 +1,11 @@
 // topk and randomk: some elements of a sample, the rest is zero at the receiver.
 //
 // TopKCodec: the largest magnitudes of each token (or of the sample), ties to the lower index; NaN
-// and inf count as largest. Body: the set of indices (index_set.h), then the values in that order by
-// their own codec, as tokens x kept of each token, or 1 x kept (`global`). RandomKCodec: the sample
-// is cut into as many nearly equal runs as elements are kept, and one index is drawn in each from
-// (seed, draw): as likely as any other, and both ends draw alike. Body: the draw (4 bytes), then
-// the values. `scaled` multiplies by the length of the run, so that the mean is right (and the
+// and inf count as largest. Body: the set of indices (index_set.h), then the values in that order
+// by their own codec, as tokens x kept of each token, or 1 x kept (`global`). RandomKCodec: the
+// sample is cut into as many nearly equal runs as elements are kept, and one index is drawn in each
+// from (seed, draw): as likely as any other, and both ends draw alike. Body: the draw (4 bytes),
+// then the values. `scaled` multiplies by the length of the run, so that the mean is right (and the
 // variance large). Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_CODECS_SPARSE_H_
 #define ISTHMUS_COMPRESS_CODECS_SPARSE_H_

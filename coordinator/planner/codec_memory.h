@@ -1,8 +1,8 @@
 // What the codecs of a placement keep at the ends of their boundaries, and whether the daemons have
-// room for it: delta buffers in memory and on disk, the tables of predict, the indices that a `kept`
-// needs from an activation until its gradient comes, the residuals of ef and lep. Adds to the bytes
-// of the stages (and what goes to disk). Errors name the daemon, the bytes and what to change.
-// Thread: pure functions.
+// room for it: delta buffers in memory and on disk, the tables of predict, the indices that a
+// `kept` needs from an activation until its gradient comes, the residuals of ef and lep. Adds to
+// the bytes of the stages (and what goes to disk). Errors name the daemon, the bytes and what to
+// change. Thread: pure functions.
 #ifndef ISTHMUS_COORDINATOR_PLANNER_CODEC_MEMORY_H_
 #define ISTHMUS_COORDINATOR_PLANNER_CODEC_MEMORY_H_
 
@@ -26,10 +26,10 @@ int64_t FreeBytes(const Placement& p, int boundary);
 
 // What a codec remembers besides delta buffers:
 // - predict its tables, at both ends;
-// - a kept (as bound to its forward codec) the indices of the micro-batches that the stage below the
-//   boundary has under way by its schedule's own count, at both ends: the stage above has them from
-//   the frame's arrival until its gradient leaves, so no more of them. `choice` gets what those of
-//   one micro-batch take: more under way (ChooseWarmUps) take more;
+// - a kept (as bound to its forward codec) the indices of the micro-batches that the stage below
+//   the boundary has under way by its schedule's own count, at both ends: the stage above has them
+//   from the frame's arrival until its gradient leaves, so no more of them. `choice` gets what
+//   those of one micro-batch take: more under way (ChooseWarmUps) take more;
 // - ef and lep their residuals, at the sender's end.
 absl::Status PlaceState(const JobSpec& job, int boundary, bool forward, const CodecSpec& codec,
                         BoundaryChoice* choice, Placement* p);
@@ -37,8 +37,8 @@ absl::Status PlaceState(const JobSpec& job, int boundary, bool forward, const Co
 // "residuals: of ef(quant(4)) on boundary b0, 12 MiB on lab"; empty where no boundary has any.
 std::string ResidualWords(const JobSpec& job, const Placement& p);
 
-// "indices: b0's of topk(0.25), which kept needs, take 96 KiB at each end (3 micro-batches under way
-// x 32 KiB)"; empty where no boundary has any.
+// "indices: b0's of topk(0.25), which kept needs, take 96 KiB at each end (3 micro-batches under
+// way x 32 KiB)"; empty where no boundary has any.
 std::string IndicesWords(const JobSpec& job, const Placement& p);
 
 // The cap of buffer memory that every end can afford, what of it each stage then holds, and what

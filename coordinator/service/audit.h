@@ -22,7 +22,7 @@ constexpr size_t kMaxRefused = 1000;      // callers and calls that are remember
 
 class Audit {
  public:
-  explicit Audit(std::string state_dir) : file_(state_dir + "/audit.jsonl") {}
+  explicit Audit(const std::string& state_dir) : file_(state_dir + "/audit.jsonl") {}
 
   // Says in the log where entries could not be written: at the start, not at the first call.
   void Check() const;

@@ -32,10 +32,8 @@ int64_t WireBytes(const LinkChunk& chunk) {
 
 }  // namespace
 
-GrpcLink::GrpcLink(GrpcLinkOptions options, std::unique_ptr<LinkStream> stream)
-    : options_(std::move(options)),
-      stream_(std::move(stream)),
-      assembler_(options_.receive_chunk_bytes) {}
+GrpcLink::GrpcLink(const GrpcLinkOptions& options, std::unique_ptr<LinkStream> stream)
+    : options_(options), stream_(std::move(stream)), assembler_(options_.receive_chunk_bytes) {}
 
 GrpcLink::~GrpcLink() {
   Cancel(absl::CancelledError("the link was dropped"));
@@ -211,7 +209,7 @@ absl::StatusOr<worker::Frame> GrpcLink::Receive(int64_t max_payload_bytes, absl:
   return frame;
 }
 
-absl::Status GrpcLink::Fail(absl::Status why) {
+absl::Status GrpcLink::Fail(const absl::Status& why) {
   MutexLock lock(&mutex_);
   if (!error_.ok()) return error_;
   if (ended_) return absl::CancelledError("done");

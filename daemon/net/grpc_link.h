@@ -41,7 +41,7 @@ class GrpcLink : public worker::Link {
   static constexpr size_t kMaxStash = 8;
 
   // Hellos have been exchanged.
-  GrpcLink(GrpcLinkOptions options, std::unique_ptr<LinkStream> stream);
+  GrpcLink(const GrpcLinkOptions& options, std::unique_ptr<LinkStream> stream);
   ~GrpcLink() override;
 
   absl::Status Send(worker::Frame frame, absl::Duration timeout) override;
@@ -60,7 +60,7 @@ class GrpcLink : public worker::Link {
   absl::StatusOr<worker::Frame> ReadFrame(int64_t max_payload_bytes, Watchdog::Watch* watch);
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   bool WriteChunk(const LinkChunk& chunk);
-  absl::Status Fail(absl::Status why);  // keeps the first error and returns it
+  absl::Status Fail(const absl::Status& why);  // keeps the first error and returns it
   absl::Status WriteFailed();
   absl::Status Expired(absl::string_view what, absl::Duration timeout) const;
   absl::Status DrainPeer();

@@ -18,7 +18,8 @@ namespace {
 
 class ClientStream : public LinkStream {
  public:
-  ClientStream(std::shared_ptr<grpc::Channel> channel, std::shared_ptr<const rpc::TlsIdentity> tls)
+  ClientStream(const std::shared_ptr<grpc::Channel>& channel,
+               std::shared_ptr<const rpc::TlsIdentity> tls)
       : tls_(std::move(tls)), stub_(Peer::NewStub(channel)), stream_(stub_->Link(&context_)) {}
 
   ~ClientStream() override {

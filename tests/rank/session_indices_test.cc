@@ -159,7 +159,7 @@ TEST(SessionIndices, EveryCodecOfValuesSendsWhatItIs) {
   }
 }
 
-// T3.3: K values and K indices go up, K values come down; the bytes that are reported have them all.
+// T3.3: K values and K indices go up, K values come down; the bytes reported have them all.
 TEST(SessionIndices, TheWireHoldsIndicesOneWayAlone) {
   WorldShape shape = Shape("topk(0.25, values=none)", "kept(bf16)");
   shape.eval_samples = 0;

@@ -49,8 +49,8 @@ class Inlet {
  public:
   // `plan` and `link` outlive the inlet. Unimplemented, ResourceExhausted: from the codecs.
   // `states`: where the decoder's state goes with checkpoints; null: nowhere. It outlives the
-  // inlet, and so does `indices`: of the link's outlet, where gradients come by `kept`. `lane`: of a
-  // stage on a GPU, which then gets its tensors there.
+  // inlet, and so does `indices`: of the link's outlet, where gradients come by `kept`. `lane`: of
+  // a stage on a GPU, which then gets its tensors there.
   static absl::StatusOr<std::unique_ptr<Inlet>> Make(const SessionPlan& plan, const LinkPlan& link,
                                                      const std::string& spill_directory,
                                                      CodecStateStore* states = nullptr,

@@ -46,8 +46,8 @@ struct Outbound {
 class Outlet {
  public:
   // `states`: where the encoder's state goes with checkpoints; null: nowhere. It outlives the
-  // outlet, and so does `indices`: of the link's inlet, where gradients come by `kept`. `lane`: of a
-  // stage on a GPU.
+  // outlet, and so does `indices`: of the link's inlet, where gradients come by `kept`. `lane`: of
+  // a stage on a GPU.
   static absl::StatusOr<std::unique_ptr<Outlet>> Make(const SessionPlan& plan, const LinkPlan& link,
                                                       const std::string& spill_directory,
                                                       CodecStateStore* states = nullptr,

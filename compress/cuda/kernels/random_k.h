@@ -1,5 +1,5 @@
-// randomk on device memory: the indices that compress/codecs/sparse.h draws, bit for bit. Plain C++;
-// all pointers are device memory. Not tuned. Thread: any, one at a time for a stream.
+// randomk on device memory: the indices that compress/codecs/sparse.h draws, bit for bit. Plain
+// C++; all pointers are device memory. Not tuned. Thread: any, one at a time for a stream.
 #ifndef ISTHMUS_COMPRESS_CUDA_KERNELS_RANDOM_K_H_
 #define ISTHMUS_COMPRESS_CUDA_KERNELS_RANDOM_K_H_
 

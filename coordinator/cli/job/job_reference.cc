@@ -74,7 +74,7 @@ std::string TypeName(const FieldDescriptor* field) {
       type = absl::EndsWith(field->name(), "_bytes") ? "size" : "whole number";
   }
   if (!field->is_repeated()) return type;
-  return absl::StrCat("list of ", type, type == "text" ? "s" : type == "section" ? "s" : "s");
+  return absl::StrCat("list of ", type, "s");
 }
 
 void Collect(const Descriptor* type, const std::string& prefix,

@@ -328,7 +328,7 @@ class Importer {
   }
 
  private:
-  void TakeOne(const std::string& name, Found found) {
+  void TakeOne(const std::string& name, const Found& found) {
     const std::string full = FullName(name);
     const auto it = wanted_.find(full);
     if (it == wanted_.end()) {

@@ -104,7 +104,7 @@ std::string FormatSeconds(double seconds) {
   if (seconds == 0) return "0 s";
   if (seconds < 0.0995) return absl::StrFormat("%.3g ms", seconds * 1e3);
   if (seconds < 9.95) return absl::StrFormat("%.2g s", seconds);
-  const int64_t whole = static_cast<int64_t>(std::min(seconds, 1e12) + 0.5);
+  const int64_t whole = std::llround(std::min(seconds, 1e12));
   if (whole < 60) return absl::StrCat(whole, " s");
   if (whole < 3600) return absl::StrFormat("%dm %02ds", whole / 60, whole % 60);
   if (whole < 86400) return absl::StrFormat("%dh %02dm", whole / 3600, whole % 3600 / 60);
