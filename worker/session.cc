@@ -73,7 +73,7 @@ class SessionImpl : public Session {
   void FinishOutlets();
   absl::Status Drain();
   void JoinAll();
-  void Fail(absl::Status cause);
+  void Fail(const absl::Status& cause);
   absl::Status failure() const;
   StepRequests MakeRequests(int64_t step);
   bool CheckpointDue(int64_t step, const Vote& all);
@@ -420,7 +420,7 @@ void SessionImpl::JoinAll() {
   }
 }
 
-void SessionImpl::Fail(absl::Status cause) {
+void SessionImpl::Fail(const absl::Status& cause) {
   std::vector<Line*> lines;
   absl::Status story;
   {

@@ -17,7 +17,7 @@ c10::Stream CurrentStream(c10::Device device) {
 
 Queue QueueOf(c10::Device device) {
   Queue queue;
-  queue.device = device.index();
+  queue.device = device.index();  // NOLINT(bugprone-signed-char-misuse): -1 is none
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 10)
   queue.stream = CurrentStream(device).native_handle();
 #endif

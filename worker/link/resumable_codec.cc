@@ -101,6 +101,7 @@ CodecPlace CodecPlace::Group(const SessionPlan& plan, int group, FrameHeader::Ki
   return place;
 }
 
+// NOLINTBEGIN(performance-unnecessary-value-param): both are moved, which a template hides
 template <typename Codec>
 absl::StatusOr<ResumableCodec<Codec>> ResumableCodec<Codec>::Make(const SessionPlan& plan,
                                                                   CodecPlace place,
@@ -116,6 +117,7 @@ absl::StatusOr<ResumableCodec<Codec>> ResumableCodec<Codec>::Make(const SessionP
   RETURN_IF_ERROR(kept.Forget());
   return kept;
 }
+// NOLINTEND(performance-unnecessary-value-param)
 
 template <typename Codec>
 absl::Status ResumableCodec<Codec>::Forget() {
