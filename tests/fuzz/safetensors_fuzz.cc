@@ -22,10 +22,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const isthmus::MemorySource source(bytes);
   const auto entries = isthmus::ParseSafetensors(bytes);
   const auto places = isthmus::ReadSafetensorsPlaces(source);
-  Require(entries.status() == indices.status());
+  Require(entries.status() == places.status());
   if (!entries.ok()) return 0;
-  Require(entries->size() == indices->size());
-  for (const auto& [name, place] : *indices) {
+  Require(entries->size() == places->size());
+  for (const auto& [name, place] : *places) {
     const isthmus::SafetensorsEntry& entry = entries->at(name);
     Require(place.at >= 0 && place.bytes >= 0 && place.at + place.bytes <= source.bytes());
     Require(entry.data == absl::string_view(bytes).substr(place.at, place.bytes));

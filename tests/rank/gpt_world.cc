@@ -112,9 +112,9 @@ World::Options GptOptions(MemoryStore* store, const Corpus* corpus, const std::s
 }
 
 World::Options GptOptions(MemoryStore* store, const Corpus* corpus,
-                          const std::vector<engine::EngineOptions>& indices) {
-  const auto place = [indices](int rank) {
-    return indices[std::min<size_t>(rank, indices.size() - 1)];
+                          const std::vector<engine::EngineOptions>& devices) {
+  const auto place = [devices](int rank) {
+    return devices[std::min<size_t>(rank, devices.size() - 1)];
   };
   World::Options options;
   options.store = store;

@@ -79,7 +79,7 @@ GptRun RunWorld(const Plan& plan, const World::Options& options);
 double MeanOfLast(const std::vector<double>& values, int count);
 
 World::Options GptOptions(MemoryStore* store, const Corpus* corpus,
-                          const std::vector<engine::EngineOptions>& indices);
+                          const std::vector<engine::EngineOptions>& devices);
 
 // On `device`: cpu or cuda:N.
 StageFactory GptStages(const std::string& device = "cpu");
