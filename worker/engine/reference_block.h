@@ -1,9 +1,9 @@
 // Measures a host: seconds of the forward and backward pass of one fixed transformer block, and
 // whether its matrix library is a slow one. The block is the same on every CPU, and on every GPU,
-// where it is larger, so that its launches cost no more than its arithmetic, and has bf16 products,
-// the default there. With its operations beside the seconds the planner can compare all hosts, and
-// scale by proto/model/model_cost.h. Thread: any, while nothing else computes; blocks for about
-// `box`.
+// where it is larger, has bf16 products, the default there, and runs as a stage's passes do, as
+// device graphs, so that its launches don't count. With its operations beside the seconds the
+// planner can compare all hosts, and scale by proto/model/model_cost.h. Thread: any, while nothing
+// else computes; on a GPU it has a stream of its own from then on. Blocks for about `box`.
 #ifndef ISTHMUS_WORKER_ENGINE_REFERENCE_BLOCK_H_
 #define ISTHMUS_WORKER_ENGINE_REFERENCE_BLOCK_H_
 
