@@ -21,7 +21,9 @@
 namespace isthmus::coordinator {
 namespace {
 
-// Window of a link: what is under way in two round trips at the measured rate, within bounds.
+// Window of a link: what is under way in two round trips at the measured rate, within bounds. A
+// round trip of an idle line, which threads that wake up in turn make longer.
+constexpr double kLeastRoundTrip_s = 0.002;
 constexpr int64_t kMinWindowBytes = 256 << 10;
 constexpr int64_t kMaxWindowBytes = 64 << 20;
 constexpr double kWindowRoundTrips = 2;
@@ -32,7 +34,8 @@ constexpr int64_t kMinChunkBytes = 64 << 10;
 constexpr int64_t kMaxChunkBytes = 512 << 10;
 
 int64_t WindowBytes(double rate_up, double rate_down, double round_trip_s) {
-  const double bytes = std::max(rate_up, rate_down) / 8 * round_trip_s * kWindowRoundTrips;
+  const double bytes = std::max(rate_up, rate_down) / 8 *
+                       std::max(round_trip_s, kLeastRoundTrip_s) * kWindowRoundTrips;
   return static_cast<int64_t>(std::clamp<double>(bytes, kMinWindowBytes, kMaxWindowBytes));
 }
 
@@ -215,18 +218,6 @@ class Writer {
     }
   }
 
-  // Every group may have its frames of a step in a link, and a vote, before any is taken.
-  void LimitQueues() {
-    for (LinkPlan& link : *out_.plan.mutable_links()) {
-      if (link.kind() != LinkPlan::GROUP) continue;
-      const auto& groups = out_.plan.groups();
-      const auto shared = std::count_if(groups.begin(), groups.end(), [&](const GroupPlan& g) {
-        return PositionIn(g, link.lower()) >= 0 && PositionIn(g, link.upper()) >= 0;
-      });
-      link.set_queue_limit(std::max(link.queue_limit(), static_cast<int>(shared) + 1));
-    }
-  }
-
   absl::Status WriteGroups() {
     Plan& plan = out_.plan;
     AddTiedGroup(layout_.tied, &plan);
@@ -236,8 +227,8 @@ class Writer {
       for (int s = 0; s < stages_; ++s) layers.push_back(OwnShapes(plan, s));
       AddGradientGroups(layout_.gradients, layout_.gradients, layers, layout_.buckets, &plan);
       if (Deals(plan)) AddSliceGroups(layout_.gradients, &plan);
-      LimitQueues();
     }
+    LimitQueues(&plan);
     std::vector<std::vector<int>> warmups;
     for (const Placement& p : layout_.chains) warmups.push_back(p.warmups);
     return WriteActions(warmups, &plan);

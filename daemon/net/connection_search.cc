@@ -26,8 +26,8 @@ double BytesAt(const RateSearch::Round& round, double at_s) {
 
 ConnectionSearch::ConnectionSearch(double round_trip_s, double rate_of_one, int64_t max_bytes)
     : round_trip_s_(round_trip_s), max_bytes_(max_bytes), rates_{{1, rate_of_one}} {
-  done_ = round_trip_s < kShortRoundTrip_s || rate_of_one / 8 * round_trip_s < kFewBytesUnderWay ||
-          max_bytes < kFewBytes;
+  done_ = (short_way() && rate_of_one < kFastLine) ||
+          rate_of_one / 8 * round_trip_s < kFewBytesUnderWay || max_bytes < kFewBytes;
 }
 
 double ConnectionSearch::RateOf(int connections) const {
@@ -45,7 +45,7 @@ int ConnectionSearch::Next() const {
   if (done_) return 0;
   if (again_ > 0) return again_;
   if (RateOf(4) == 0) return 4;
-  if (RateOf(4) < kPays * RateOf(1)) return 0;
+  if (RateOf(4) < pays() * RateOf(1)) return 0;
   // Two carry at most twice what one does.
   if (RateOf(2) == 0 && !cut_short() && 2 * RateOf(1) >= kAsGood * RateOf(4)) return 2;
   return RateOf(8) == 0 && RateOf(2) < kAsGood * RateOf(4) ? 8 : 0;
@@ -63,7 +63,7 @@ int64_t ConnectionSearch::Bytes(int connections) const {
 }
 
 bool ConnectionSearch::cut_short() const {
-  return WantedBytes(Best()) > static_cast<double>(max_bytes_);
+  return !short_way() && WantedBytes(Best()) > static_cast<double>(max_bytes_);
 }
 
 void ConnectionSearch::Add(int connections, double rate_bits_per_s) {
@@ -82,7 +82,7 @@ void ConnectionSearch::Add(int connections, double rate_bits_per_s) {
 
 int ConnectionSearch::connections() const {
   const double best = RateOf(Best());
-  if (best < kPays * RateOf(1)) return 1;  // noise as likely as not
+  if (best < pays() * RateOf(1)) return 1;  // noise as likely as not
   int chosen = 1;
   for (const auto& [connections, rate] : rates_) {
     if (rate < kAsGood * best) continue;

@@ -1,5 +1,6 @@
 // How many TCP connections side by side a link takes: one fills most lines, but not one whose
-// packets get lost or whose round trip is long. Decides what a measurement tries next, and reads
+// packets get lost or whose round trip is long, nor one that is faster than a thread moves bytes.
+// Decides what a measurement tries next, and reads
 // what several connections showed. Thread: values and pure functions: no clock, no network.
 #ifndef ISTHMUS_DAEMON_NET_CONNECTION_SEARCH_H_
 #define ISTHMUS_DAEMON_NET_CONNECTION_SEARCH_H_
@@ -17,13 +18,16 @@ namespace isthmus::daemon {
 // known.
 class ConnectionSearch {
  public:
-  // Below these one connection is not held up by losses or windows.
+  // Below these one connection is not held up by losses or windows ...
   static constexpr double kShortRoundTrip_s = 0.005;
   static constexpr double kFewBytesUnderWay = 8 << 10;
+  // ... but on a short way, too, by the one thread that each connection has at either end.
+  static constexpr double kFastLine = 4e9;  // bit/s
   // A measurement that may not take so much is too short to tell.
   static constexpr int64_t kFewBytes = RateSearch::kEnoughBytes;
-  static constexpr double kPays = 1.1;     // times the rate of fewer connections
-  static constexpr double kAsGood = 0.95;  // of the best rate: then the fewer connections count
+  static constexpr double kPays = 1.1;       // times the rate of fewer connections
+  static constexpr double kPaysShort = 1.5;  // on a short way, where the hosts' load is the noise
+  static constexpr double kAsGood = 0.95;    // of the best rate: then the fewer connections count
 
   ConnectionSearch(double round_trip_s, double rate_of_one, int64_t max_bytes);
 
@@ -44,7 +48,9 @@ class ConnectionSearch {
   double RateOf(int connections) const;  // 0: not tried
   int Best() const;                      // connections
   double WantedBytes(int connections) const;
-  bool cut_short() const;
+  bool cut_short() const;  // never on a short way: there is no slow start to speak of
+  bool short_way() const { return round_trip_s_ < kShortRoundTrip_s; }
+  double pays() const { return short_way() ? kPaysShort : kPays; }
 
   const double round_trip_s_;
   const int64_t max_bytes_;

@@ -55,6 +55,20 @@ TEST(ConnectionSearch, NothingIsTriedWhereItCanNotPay) {
   EXPECT_EQ(Search(0.05, 5e6, 1e8).tried, std::vector<int>({4, 4, 8}));
 }
 
+// A rack or one host: 8 Gbit/s a connection, as a thread moves them.
+TEST(ConnectionSearch, AShortWayTakesSeveralWhereOneThreadIsTheLimit) {
+  const Found many = Search(0.0002, 8e9, 1e11);
+  EXPECT_EQ(many.tried, std::vector<int>({4, 8}));
+  EXPECT_EQ(many.connections, 8);
+  const Found few = Search(0.0002, 8e9, 1.6e10);
+  EXPECT_EQ(few.tried, std::vector<int>({4, 2}));
+  EXPECT_EQ(few.connections, 2);
+  const Found noise = Search(0.0002, 8e9, 1.1e10);
+  EXPECT_EQ(noise.tried, std::vector<int>({4}));
+  EXPECT_EQ(noise.connections, 1) << "1.4 times as much, which load alone brings";
+  EXPECT_TRUE(Search(0.0002, 3e9, 1e11).tried.empty()) << "not so fast";
+}
+
 TEST(ConnectionSearch, ARoundThatFailedEndsItWithWhatIsKnown) {
   ConnectionSearch search(0.05, 2e7, kBytes);
   search.Add(4, 4e7);
