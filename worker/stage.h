@@ -87,11 +87,12 @@ struct StageTensor {
 class DeviceGradients {
  public:
   virtual ~DeviceGradients() = default;
-  // A copy: the elements one after the other, then zeros up to `dims`. InvalidArgument: the set has
-  // more.
-  virtual absl::StatusOr<Tensor> CopyGradient(GroupPlan::Tensors set, const TensorDims& dims) = 0;
+  // A copy: the elements from the set's `first` on, and zeros behind its end, up to `dims`.
+  // InvalidArgument: the set ends before `first`.
+  virtual absl::StatusOr<Tensor> CopyGradient(GroupPlan::Tensors set, int64_t first,
+                                              const TensorDims& dims) = 0;
   // Takes the gradients from such a tensor.
-  virtual absl::Status PutGradient(GroupPlan::Tensors set, Tensor gradients) = 0;
+  virtual absl::Status PutGradient(GroupPlan::Tensors set, int64_t first, Tensor gradients) = 0;
 };
 
 // Of a stage that trains a slice (proto/plan/deal.h): the weights of heads and hidden units, which

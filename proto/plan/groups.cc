@@ -186,6 +186,36 @@ void SetTied(const ModelSpec& model, GroupPlan* group) {
   if (by_matrix) SetShapes({{1, rows, width}}, group);
 }
 
+// Some rows by themselves lose what they lose among all, or less.
+bool CodesPartsAsWell(const CodecSpec& codec) {
+  if (codec.kind() == CodecSpec::FEEDBACK) return CodesPartsAsWell(codec.inner());
+  return codec.kind() == CodecSpec::NONE || codec.kind() == CodecSpec::BF16 ||
+         codec.kind() == CodecSpec::FP16 || codec.kind() == CodecSpec::QUANT;
+}
+
+// Parts of an exchange of the tied embedding's gradients: while one is on its way, others are
+// coded, decoded and added up.
+int TiedParts(const GroupPlan& group) {
+  constexpr int64_t kPartBytes = 10 << 20, kMost = 16;
+  if (group.rule() != GroupPlan::EXCHANGE || group.value() != GroupPlan::GRADIENT ||
+      !CodesPartsAsWell(group.contribution()))
+    return 1;
+  const int64_t bytes = RowsBytes(group, group.contribution(), {0, group.rows()}, /*most=*/true);
+  return static_cast<int>(std::clamp<int64_t>(bytes / kPartBytes, 1, kMost));
+}
+
+// The last rows first, as all parts lie in their set (parts.h).
+void CutTied(GroupPlan whole, int parts, Plan* plan) {
+  for (int i = 0; i < parts; ++i) {
+    GroupPlan* part = plan->add_groups();
+    *part = whole;
+    part->set_id(absl::StrCat(whole.id(), " part ", i));
+    part->set_rows(whole.rows() * (parts - i) / parts - whole.rows() * (parts - i - 1) / parts);
+    part->set_part(i);
+    part->set_parts(parts);
+  }
+}
+
 // The shapes that a group by matrix needs; of another one none.
 bool ShapesFit(const GroupPlan& group) {
   if (!IsByMatrix(group)) return group.shapes().empty();
@@ -221,6 +251,22 @@ void AddTiedGroup(const CodecSpec& codec, Plan* plan) {
                  ranks.size() == 2 ? GroupPlan::EXCHANGE : GroupPlan::SHARDED, codec, codec, plan);
     SetTied(plan->job().model(), group);
     group->set_value(StepValue(plan->job()));
+    const int parts = TiedParts(*group);
+    if (parts == 1) continue;
+    const GroupPlan whole = *group;
+    plan->mutable_groups()->RemoveLast();
+    CutTied(whole, parts, plan);
+  }
+}
+
+void LimitQueues(Plan* plan) {
+  for (LinkPlan& link : *plan->mutable_links()) {
+    if (link.kind() != LinkPlan::GROUP) continue;
+    const auto& groups = plan->groups();
+    const auto shared = std::count_if(groups.begin(), groups.end(), [&](const GroupPlan& g) {
+      return PositionIn(g, link.lower()) >= 0 && PositionIn(g, link.upper()) >= 0;
+    });
+    link.set_queue_limit(std::max(link.queue_limit(), static_cast<int>(shared) + 1));
   }
 }
 

@@ -69,6 +69,10 @@ void AddGradientGroups(const CodecSpec& contribution, const CodecSpec& sum,
                        const std::vector<LayerTensors>& layers_of_stage,
                        const std::vector<int>& buckets, Plan* plan);
 
+// The links of groups take all that their groups may send in a step before any of it is received,
+// and a vote; never less than they took.
+void LimitQueues(Plan* plan);
+
 // Do the gradients of this stage go by compression.gradients?
 bool CodesGradientsOf(const JobSpec& job, int stage);
 

@@ -83,9 +83,12 @@ absl::Status CheckParts(const Plan& plan, const GroupPlan& group) {
   if (group.parts() == 0 && group.part() == 0) return absl::OkStatus();
   if (group.part() < 0 || group.part() >= group.parts())
     return wrong(absl::StrCat("part ", group.part(), " of ", group.parts()));
-  if (group.rule() != GroupPlan::SHARDED) return wrong("only a sharded group has parts");
+  const bool tied = group.rule() == GroupPlan::EXCHANGE && group.tensors() == GroupPlan::TIED &&
+                    group.value() == GroupPlan::GRADIENT;
+  if (group.rule() != GroupPlan::SHARDED && !tied)
+    return wrong("only a sharded group and the exchange of a tied embedding have parts");
   const bool fragment = group.value() == GroupPlan::DIFFERENCE;
-  if (!IsBucket(group) && !fragment) return wrong("its tensors are not reduced in parts");
+  if (!IsBucket(group) && !fragment && !tied) return wrong("its tensors are not reduced in parts");
   if (fragment && group.parts() != plan.job().strategy().fragments())
     return wrong("the job has another number of fragments");
   int before = -1, count = 0;

@@ -140,9 +140,9 @@ class Bench {
   void Exchange() {
     if (stages_.size() == 1) return;
     const TensorDims dims{1, job_.model().vocabulary(), job_.model().hidden()};
-    worker::Tensor sum = Value(stages_[0]->OnDevice()->CopyGradient(GroupPlan::TIED, dims));
-    Check(lane_->Add(Value(stages_[1]->OnDevice()->CopyGradient(GroupPlan::TIED, dims)), &sum));
-    for (auto& stage : stages_) Check(stage->OnDevice()->PutGradient(GroupPlan::TIED, sum));
+    worker::Tensor sum = Value(stages_[0]->OnDevice()->CopyGradient(GroupPlan::TIED, 0, dims));
+    Check(lane_->Add(Value(stages_[1]->OnDevice()->CopyGradient(GroupPlan::TIED, 0, dims)), &sum));
+    for (auto& stage : stages_) Check(stage->OnDevice()->PutGradient(GroupPlan::TIED, 0, sum));
   }
 
   double Norm() {

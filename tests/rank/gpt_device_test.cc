@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "proto/plan/groups.h"
+#include "proto/plan/parts.h"
 #include "tests/rank/gpt_world.h"
 #include "worker/engine/device_lane.h"
 
@@ -20,12 +22,12 @@ class GptDevice : public ::testing::TestWithParam<const char*> {
   static EngineOptions Gpu() { return EngineOptions{GetParam(), 1, true}; }
   static EngineOptions Cpu() { return EngineOptions{"cpu", 1, false}; }
 
-  static GptRun Run(const WorldShape& shape, const std::vector<EngineOptions>& indices) {
+  static GptRun Run(const WorldShape& shape, const std::vector<EngineOptions>& devices) {
     const TextCorpus corpus(GenerateText(2000, 1), shape.context, 20);
     MemoryStore store;
     Plan plan = MakePlan(shape);
     plan.mutable_job()->mutable_recipe()->set_precision("fp32");
-    return RunWorld(plan, GptOptions(&store, &corpus, indices));
+    return RunWorld(plan, GptOptions(&store, &corpus, devices));
   }
 };
 
@@ -42,9 +44,9 @@ TEST_P(GptDevice, LearnsWhatCpusLearnWithEitherEndOnACpu) {
     shape.backward = backward;
     shape.check_buffers = true;
     const GptRun cpu = Run(shape, {Cpu()});
-    for (const std::vector<EngineOptions>& indices :
+    for (const std::vector<EngineOptions>& devices :
          {std::vector<EngineOptions>{Gpu()}, {Cpu(), Gpu(), Cpu()}, {Gpu(), Cpu(), Gpu()}}) {
-      const GptRun run = Run(shape, indices);
+      const GptRun run = Run(shape, devices);
       ASSERT_EQ(run.losses.size(), cpu.losses.size());
       for (size_t i = 0; i < run.losses.size(); ++i)
         EXPECT_NEAR(run.losses[i] / cpu.losses[i], 1, tolerance) << forward << ", step " << i;
@@ -53,6 +55,27 @@ TEST_P(GptDevice, LearnsWhatCpusLearnWithEitherEndOnACpu) {
         EXPECT_NEAR(run.validation[i] / cpu.validation[i], 1, tolerance)
             << forward << ", pass " << i;
     }
+  }
+}
+
+// A tied embedding that is exchanged in parts, with a device at either end and none: the bits of one
+// stage, or near them.
+TEST_P(GptDevice, ALargeTiedEmbeddingInParts) {
+  WorldShape shape = SmallGpt();
+  shape.vocabulary = 90000;
+  shape.hidden = 64;
+  shape.steps = 2;
+  shape.stages = 1;
+  const GptRun one = Run(shape, {Cpu()});
+  shape.stages = 2;
+  ASSERT_GT(MakePlan(shape).groups_size(), 1);
+  EXPECT_EQ(SetName(MakePlan(shape).groups(1)), kTiedGroup);
+  for (const std::vector<EngineOptions>& devices :
+       {std::vector<EngineOptions>{Gpu()}, {Cpu(), Gpu()}}) {
+    const GptRun run = Run(shape, devices);
+    ASSERT_EQ(run.losses.size(), one.losses.size());
+    for (size_t i = 0; i < run.losses.size(); ++i)
+      EXPECT_NEAR(run.losses[i] / one.losses[i], 1, 1e-3) << "step " << i;
   }
 }
 

@@ -230,18 +230,19 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
   }
 
  private:
-  absl::StatusOr<Tensor> CopyGradient(GroupPlan::Tensors set, const TensorDims& dims) override {
+  absl::StatusOr<Tensor> CopyGradient(GroupPlan::Tensors set, int64_t first,
+                                      const TensorDims& dims) override {
     return Guarded("copying gradients", [&]() -> absl::StatusOr<Tensor> {
       ASSIGN_OR_RETURN(const at::Tensor all,
-                       CopyGradients(ending().parameters, set, dims.elements()));
+                       CopyGradients(&ending().parameters, set, first, dims.elements()));
       return ToWorker(all, dims, /*stays=*/true);
     });
   }
 
-  absl::Status PutGradient(GroupPlan::Tensors set, Tensor gradients) override {
-    return Guarded("putting gradients", [&]() -> absl::Status {
-      PutGradients(set, FromWorker(std::move(gradients), device_).view({-1}), &ending().parameters);
-      return absl::OkStatus();
+  absl::Status PutGradient(GroupPlan::Tensors set, int64_t first, Tensor gradients) override {
+    return Guarded("putting gradients", [&] {
+      return PutGradients(set, first, FromWorker(std::move(gradients), device_).view({-1}),
+                          &ending().parameters);
     });
   }
 

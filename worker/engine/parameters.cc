@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "worker/engine/host_copy.h"
 
 namespace isthmus::engine {
@@ -95,32 +97,34 @@ absl::Status TakeMoments(GroupPlan::Tensors set, int64_t first, int64_t size, do
   });
 }
 
-absl::StatusOr<at::Tensor> CopyGradients(const std::vector<Parameter>& parameters,
-                                         GroupPlan::Tensors set, int64_t elements) {
-  const int64_t own = ElementsOf(parameters, set);
-  if (own > elements || parameters.empty())
-    return absl::InvalidArgumentError(absl::StrCat(own, " elements, room for ", elements));
-  const at::Tensor all = at::empty({elements}, parameters[0].value.options().requires_grad(false));
-  int64_t at = 0;
-  for (const Parameter& p : parameters) {
-    if (!In(p, set)) continue;
-    const int64_t n = p.value.numel();
-    all.narrow(0, at, n).copy_(p.value.grad().detach().reshape({-1}));
-    at += n;
-  }
-  all.narrow(0, own, elements - own).zero_();
+absl::StatusOr<at::Tensor> CopyGradients(std::vector<Parameter>* parameters, GroupPlan::Tensors set,
+                                         int64_t first, int64_t elements) {
+  const int64_t there = std::min(ElementsOf(*parameters, set) - first, elements);
+  if (there <= 0)
+    return absl::InvalidArgumentError(
+        absl::StrCat("element ", first, " of a set of ", ElementsOf(*parameters, set)));
+  const at::Tensor all =
+      at::empty({elements}, (*parameters)[0].value.options().requires_grad(false));
+  RETURN_IF_ERROR(
+      ForRange(*parameters, set, first, there, [&](size_t i, int64_t from, int64_t n, int64_t at) {
+        all.narrow(0, at, n).copy_(
+            (*parameters)[i].value.grad().detach().reshape({-1}).narrow(0, from, n));
+      }));
+  all.narrow(0, there, elements - there).zero_();
   return all;
 }
 
-void PutGradients(GroupPlan::Tensors set, const at::Tensor& from,
-                  std::vector<Parameter>* parameters) {
-  int64_t at = 0;
-  for (Parameter& p : *parameters) {
-    if (!In(p, set)) continue;
-    const int64_t n = p.value.numel();
-    p.value.mutable_grad().copy_(from.narrow(0, at, n).view(p.value.sizes()));
-    at += n;
-  }
+absl::Status PutGradients(GroupPlan::Tensors set, int64_t first, const at::Tensor& from,
+                          std::vector<Parameter>* parameters) {
+  const int64_t there = std::min(ElementsOf(*parameters, set) - first, from.numel());
+  return ForRange(*parameters, set, first, there,
+                  [&](size_t i, int64_t begin, int64_t n, int64_t at) {
+                    (*parameters)[i]
+                        .value.mutable_grad()
+                        .view({-1})
+                        .narrow(0, begin, n)
+                        .copy_(from.narrow(0, at, n));
+                  });
 }
 
 }  // namespace isthmus::engine

@@ -83,12 +83,12 @@ absl::Status WriteGradients(GroupPlan::Tensors set, int64_t first, absl::Span<co
 absl::Status TakeMoments(GroupPlan::Tensors set, int64_t first, int64_t size, double share,
                          double beta1, std::vector<Parameter>* parameters);
 
-// The same of a whole set with defined gradients, as a run of `elements` in memory of their device:
-// zeros after those of the set. InvalidArgument: it has more.
-absl::StatusOr<at::Tensor> CopyGradients(const std::vector<Parameter>& parameters,
-                                         GroupPlan::Tensors set, int64_t elements);
-void PutGradients(GroupPlan::Tensors set, const at::Tensor& from,
-                  std::vector<Parameter>* parameters);
+// Gradients of the set, which are defined, from its `first` on as a run of `elements` in memory of
+// their device: zeros behind the set's end. InvalidArgument: it ends before `first`.
+absl::StatusOr<at::Tensor> CopyGradients(std::vector<Parameter>* parameters, GroupPlan::Tensors set,
+                                         int64_t first, int64_t elements);
+absl::Status PutGradients(GroupPlan::Tensors set, int64_t first, const at::Tensor& from,
+                          std::vector<Parameter>* parameters);
 
 }  // namespace isthmus::engine
 

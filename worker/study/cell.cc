@@ -255,6 +255,7 @@ absl::StatusOr<Plan> MakeCellPlan(const JobSpec& base, const Cell& cell, int64_t
   AddLinks(cell, stages, &plan);
   ASSIGN_OR_RETURN(const CodecSpec tied, ParseCodec(job.compression().tied()));
   AddTiedGroup(tied, &plan);
+  LimitQueues(&plan);
   RETURN_IF_ERROR(WriteActions({}, &plan));
   return plan;
 }

@@ -11,7 +11,7 @@ namespace isthmus::worker {
 
 bool ReducesOnDevice(const GroupPlan& group) {
   return group.rule() == GroupPlan::EXCHANGE && group.value() == GroupPlan::GRADIENT &&
-         group.parts() <= 1 && group.shapes().empty();
+         group.shapes().empty();
 }
 
 absl::StatusOr<std::unique_ptr<DeviceReduction>> DeviceReduction::Make(
@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<DeviceReduction>> DeviceReduction::Make(
 absl::StatusOr<Outbound> DeviceReduction::Offer(DeviceGradients* stage, int64_t step,
                                                 Outbound frame) {
   frame.tensor.dims = {1, group_.rows(), group_.width()};
-  ASSIGN_OR_RETURN(own_, stage->CopyGradient(group_.tensors(), frame.tensor.dims));
+  ASSIGN_OR_RETURN(own_, stage->CopyGradient(group_.tensors(), first_, frame.tensor.dims));
   compress::FrameContext context;
   context.step = step;
   RETURN_IF_ERROR(lane_->Read(own_));
@@ -71,7 +71,7 @@ absl::Status DeviceReduction::Reduce(
       RETURN_IF_ERROR(lane_->Add(part, &sum));
     }
   }
-  return stage->PutGradient(group_.tensors(), std::move(sum));
+  return stage->PutGradient(group_.tensors(), first_, std::move(sum));
 }
 
 }  // namespace isthmus::worker

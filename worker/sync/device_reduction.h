@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compress/codec.h"
+#include "proto/plan/parts.h"
 #include "worker/device_lane.h"
 #include "worker/link/codec_state_store.h"
 #include "worker/link/inlet.h"
@@ -43,10 +44,14 @@ class DeviceReduction {
 
  private:
   DeviceReduction(const SessionPlan& plan, const GroupPlan& group, std::unique_ptr<DeviceLane> lane)
-      : plan_(plan), group_(group), lane_(std::move(lane)) {}
+      : plan_(plan),
+        group_(group),
+        first_(FirstElement(plan.plan(), group)),
+        lane_(std::move(lane)) {}
 
   const SessionPlan& plan_;
   const GroupPlan& group_;
+  const int64_t first_;                     // element of the set
   const std::unique_ptr<DeviceLane> lane_;  // outlives the codecs
   ResumableCodec<compress::Encoder> encoder_;
   std::unique_ptr<compress::Decoder> decoder_;  // of its own contribution; null: it changes nothing

@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
 #include "proto/codec/codec_text.h"
 #include "proto/model/model_cost.h"
 #include "proto/model/stage_shapes.h"
+#include "proto/plan/parts.h"
 
 namespace isthmus {
 namespace {
@@ -47,6 +51,36 @@ TEST(Groups, TheTiedEmbeddingHasTwoEndsAReplica) {
   plan = Chains(1, 4);
   AddTiedGroup(CodecSpec(), &plan);
   EXPECT_EQ(plan.groups_size(), 0) << "a stage that is first and last has no second copy";
+}
+
+// GPT-2's: while a part is on its way, others are coded, decoded and added up.
+TEST(Groups, ALargeTiedEmbeddingGoesInParts) {
+  for (const auto& [codec, parts] :
+       std::vector<std::pair<const char*, int>>{{"bf16", 7},
+                                                {"none", 14},
+                                                {"quant(8)", 3},
+                                                {"ef(quant(4, token))", 1},
+                                                {"topk(0.5)", 1}}) {
+    Plan plan = Chains(3, 1);
+    plan.mutable_job()->mutable_model()->set_vocabulary(50257);
+    plan.mutable_job()->mutable_model()->set_hidden(768);
+    AddTiedGroup(ParseCodec(codec).value(), &plan);
+    ASSERT_EQ(plan.groups_size(), parts) << codec;
+    int64_t end = 50257;
+    for (const GroupPlan& group : plan.groups()) {
+      EXPECT_TRUE(CheckGroup(plan, group).ok()) << CheckGroup(plan, group);
+      if (parts == 1) continue;
+      EXPECT_EQ(SetName(group), "tied");
+      EXPECT_EQ(FirstElement(plan, group), (end - group.rows()) * 768) << "the last rows first";
+      end -= group.rows();
+    }
+    EXPECT_EQ(end, parts == 1 ? 50257 : 0) << codec;
+  }
+  Plan plan = Chains(3, 2);
+  plan.mutable_job()->mutable_model()->set_vocabulary(50257);
+  plan.mutable_job()->mutable_model()->set_hidden(768);
+  AddTiedGroup(CodecSpec(), &plan);
+  EXPECT_EQ(plan.groups_size(), 1) << "sharded, in parts already";
 }
 
 TEST(Groups, MomentumGoesExactInTheWarmUp) {

@@ -4,11 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "proto/codec/codec_text.h"
+#include "proto/plan/actions.h"
 #include "tests/worker/fake_lane.h"
 #include "tests/worker/world.h"
 #include "worker/link/codec_options.h"
@@ -21,13 +25,16 @@ class Gradients : public DeviceGradients {
   explicit Gradients(std::vector<float> values) : values_(std::move(values)) {}
   const std::vector<float>& values() const { return values_; }
 
-  absl::StatusOr<Tensor> CopyGradient(GroupPlan::Tensors, const TensorDims& dims) override {
-    std::vector<float> padded = values_;
+  absl::StatusOr<Tensor> CopyGradient(GroupPlan::Tensors, int64_t first,
+                                      const TensorDims& dims) override {
+    std::vector<float> padded(values_.begin() + first, values_.end());
     padded.resize(dims.elements());
     return Tensor{dims, {}, std::make_shared<FakeMemory>(std::move(padded))};
   }
-  absl::Status PutGradient(GroupPlan::Tensors, Tensor gradients) override {
-    ASSIGN_OR_RETURN(values_, gradients.device->ToHost());
+  absl::Status PutGradient(GroupPlan::Tensors, int64_t first, Tensor gradients) override {
+    ASSIGN_OR_RETURN(const std::vector<float> part, gradients.device->ToHost());
+    values_.resize(std::max<size_t>(values_.size(), first + part.size()));
+    std::copy(part.begin(), part.end(), values_.begin() + first);
     return absl::OkStatus();
   }
 
@@ -121,14 +128,57 @@ TEST(DeviceReduction, HasTheBitsOfAHost) {
   }
 }
 
-TEST(DeviceReduction, OnlyWholeExchangesOfGradients) {
+// The last rows are part 0.
+TEST(DeviceReduction, APartTouchesItsOwnRowsAlone) {
+  Plan plan = TiedPlan("none");
+  const GroupPlan whole = plan.groups(0);
+  *plan.add_groups() = whole;
+  plan.mutable_groups(0)->set_rows(4);
+  plan.mutable_groups(1)->set_rows(whole.rows() - 4);
+  for (int part : {0, 1}) {
+    plan.mutable_groups(part)->set_parts(2);
+    plan.mutable_groups(part)->set_part(part);
+    plan.mutable_groups(part)->set_id(absl::StrCat("tied part ", part));
+  }
+  ASSERT_TRUE(WriteActions({}, &plan).ok());
+  const int own = whole.ranks(0);
+  const auto session = SessionPlan::Make(plan, own).value();
+  const std::vector<float> mine = Some(whole.rows() * whole.width(), 1);
+  Gradients stage(mine);
+  for (int part : {0, 1}) {
+    ASSERT_TRUE(ReducesOnDevice(plan.groups(part)));
+    const GroupPlan& group = plan.groups(part);
+    const int64_t first = part == 0 ? (whole.rows() - 4) * whole.width() : 0,
+                  count = group.rows() * group.width();
+    LaneCalls calls;
+    const auto reduction =
+        DeviceReduction::Make(*session, part, std::make_unique<FakeLane>(&calls), nullptr).value();
+    const Outbound frame = reduction->Offer(&stage, 0, Outbound()).value();
+    EXPECT_EQ(frame.payload.size(), 4 * count);
+    EXPECT_EQ(std::memcmp(frame.payload.data(), mine.data() + first, 4 * count), 0);
+    const std::vector<float> before = stage.values();
+    const absl::Status reduced = reduction->Reduce(&stage, [&](int) {
+      Inbound item;
+      item.tensor = {
+          frame.tensor.dims, {}, std::make_shared<FakeMemory>(std::vector<float>(count, 2.0f))};
+      return absl::StatusOr<Inbound>(std::move(item));
+    });
+    ASSERT_TRUE(reduced.ok()) << reduced;
+    for (int64_t i = 0; i < static_cast<int64_t>(mine.size()); ++i) {
+      const bool inside = i >= first && i < first + count;
+      ASSERT_EQ(stage.values()[i], inside ? mine[i] + 2 : before[i]) << part << ", " << i;
+    }
+  }
+}
+
+TEST(DeviceReduction, OnlyExchangesOfGradients) {
   GroupPlan group = TiedPlan("none").groups(0);
   EXPECT_TRUE(ReducesOnDevice(group));
   for (const auto& change : std::vector<std::function<void(GroupPlan*)>>{
            [](GroupPlan* g) { g->set_rule(GroupPlan::SHARDED); },
            [](GroupPlan* g) { g->set_value(GroupPlan::DIFFERENCE); },
            [](GroupPlan* g) { g->set_value(GroupPlan::MOMENTUM); },
-           [](GroupPlan* g) { g->add_shapes(); }, [](GroupPlan* g) { g->set_parts(2); }}) {
+           [](GroupPlan* g) { g->add_shapes(); }}) {
     GroupPlan other = group;
     change(&other);
     EXPECT_FALSE(ReducesOnDevice(other)) << other.ShortDebugString();
