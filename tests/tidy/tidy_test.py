@@ -166,6 +166,12 @@ class ClangTidyTest(unittest.TestCase):
         self.assertEqual(part, choose_part(self.OURS, {"base/f7.cc", "base/f9.h"}, "a1"))
         self.assertNotEqual(part, choose_part(self.OURS, {"base/f7.cc", "base/f9.h"}, "b2"))
 
+    def test_tests_are_looked_at_when_they_are_touched(self):
+        tests = {f"tests/base/f{i}_test.cc" for i in range(240)}
+        part = choose_part(self.OURS | tests, {"tests/base/f3_test.cc"}, "a1")
+        self.assertEqual(len(part), 480 // PARTS)
+        self.assertEqual(part & tests, {"tests/base/f3_test.cc"})
+
     def test_a_part_is_bounded_where_all_changed(self):
         self.assertEqual(len(choose_part(self.OURS, self.OURS, "a1")), 240 // PARTS)
 
