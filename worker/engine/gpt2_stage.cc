@@ -99,9 +99,9 @@ class Gpt2Stage : public worker::Stage, private worker::DeviceGradients {
   }
 
   absl::StatusOr<Tensor> Backward(int32_t micro, Tensor gradient) override {
-    Tensor below;
-    for (int piece = 0; piece <= static_cast<int>(cuts_.size()); ++piece) {
-      ASSIGN_OR_RETURN(below, BackwardPiece(micro, piece, std::move(gradient)));
+    ASSIGN_OR_RETURN(Tensor below, BackwardPiece(micro, 0, std::move(gradient)));
+    for (int piece = 1; piece <= static_cast<int>(cuts_.size()); ++piece) {
+      ASSIGN_OR_RETURN(below, BackwardPiece(micro, piece, Tensor()));
     }
     return below;
   }
