@@ -1,7 +1,8 @@
 // Groups that cover a part of their set of tensors (GroupPlan.part of GroupPlan.parts): buckets, in
 // which the gradients of a stage are reduced while its last backward pass still computes the layers
 // below; fragments, in which replicas with local steps agree on the weights
-// (proto/plan/agreements.h); and rows of a tied embedding that two ranks exchange. Thread: pure functions.
+// (proto/plan/agreements.h); and rows of a tied embedding that two ranks exchange. Thread:
+// pure functions.
 #ifndef ISTHMUS_PROTO_PLAN_PARTS_H_
 #define ISTHMUS_PROTO_PLAN_PARTS_H_
 

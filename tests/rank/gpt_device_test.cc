@@ -58,8 +58,8 @@ TEST_P(GptDevice, LearnsWhatCpusLearnWithEitherEndOnACpu) {
   }
 }
 
-// A tied embedding that is exchanged in parts, with a device at either end and none: the bits of one
-// stage, or near them.
+// A tied embedding that is exchanged in parts, with a device at both ends and at one: what one
+// stage learns.
 TEST_P(GptDevice, ALargeTiedEmbeddingInParts) {
   WorldShape shape = SmallGpt();
   shape.vocabulary = 90000;

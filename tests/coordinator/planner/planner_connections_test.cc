@@ -1,4 +1,5 @@
-// Links of several TCP connections: taken from the measurements, within memory, and said in words.
+// What a link takes: several TCP connections as measured, within memory, and said in words; a
+// window; and a queue that holds what its groups send.
 #include <string>
 #include <vector>
 
@@ -35,6 +36,27 @@ PlannedJob PlanOf(int connections_up, int connections_down, int64_t memory_of_b 
 
 std::vector<std::string> Words(const Plan& plan) {
   return {plan.explanation().begin(), plan.explanation().end()};
+}
+
+// More parts than a boundary's queue has room for.
+TEST(PlannerConnections, TheQueueOfATiedLinkHoldsAllParts) {
+  PlannerInput in;
+  in.job_id = "job";
+  in.generation = 1;
+  in.job = MakeJob();
+  in.job.mutable_strategy()->set_stages(2);
+  in.job.mutable_model()->set_vocabulary(50257);
+  in.job.mutable_model()->set_hidden(768);
+  in.job.mutable_compression()->set_tied("none");
+  for (const char* name : {"a", "b"}) *in.topology.add_nodes() = MakeNode(name, 10000);
+  JoinAll(&in.topology, 10000, 0.2);
+  const auto planned = MakePlan(in);
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_EQ(planned->plan.groups_size(), 14);
+  ASSERT_EQ(planned->plan.links_size(), 2);
+  EXPECT_GT(planned->plan.links(1).queue_limit(), 14);
+  EXPECT_EQ(planned->plan.links(0).queue_limit(), in.job.strategy().queue_limit());
+  EXPECT_EQ(planned->plan.links(0).window_bytes(), 5000000) << "of 2 ms, though 0.2 were measured";
 }
 
 TEST(PlannerConnections, TheDirectionThatTakesMoreDecides) {

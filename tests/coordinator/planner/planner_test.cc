@@ -429,20 +429,6 @@ TEST_F(PlannerTest, TheTiedEmbeddingsResidualCountsAsMemory) {
   EXPECT_THAT(Refusal().message(), HasSubstr("residual of compression.tied ef(quant(4, token)) "));
 }
 
-// More parts than a boundary's queue has room for.
-TEST_F(PlannerTest, ALargeTiedEmbeddingGoesInPartsThatTheQueueOfItsLinkHolds) {
-  Nodes({MakeNode("a", 10000), MakeNode("b", 10000)}, 10000, 0.2);
-  in_.job.mutable_model()->set_vocabulary(50257);
-  in_.job.mutable_model()->set_hidden(768);
-  in_.job.mutable_strategy()->set_stages(2);
-  in_.job.mutable_compression()->set_tied("none");
-  const isthmus::Plan plan = Plan().plan;
-  EXPECT_EQ(plan.groups_size(), 14);
-  ASSERT_EQ(plan.links_size(), 2);
-  EXPECT_GT(plan.links(1).queue_limit(), 14);
-  EXPECT_EQ(plan.links(0).queue_limit(), in_.job.strategy().queue_limit());
-}
-
 TEST_F(PlannerTest, Warnings) {
   Nodes({MakeNode("a", 1000), MakeNode("b", 1000)}, 1, 300);
   in_.job.mutable_strategy()->set_stages(2);
