@@ -13,8 +13,8 @@
 
 namespace isthmus::compress {
 
-// What Encoder::indices of a host's codec has after a frame of `samples`. `payload`: what an encoder
-// made or a decoder took, without zstd. Empty: another codec, or bytes that no encoder makes.
+// What a host's Encoder::indices has after a frame of `samples`. `payload`: what an encoder made or
+// a decoder took, without zstd. Empty: another codec, or bytes that no encoder makes.
 std::vector<uint32_t> SentIndices(const CodecSpec& spec, const CodecOptions& options,
                                   absl::string_view payload, int64_t samples);
 

@@ -1,5 +1,5 @@
-// kept as a codec on device memory; the values by any codec that has a kernel. The indices come with
-// each frame from the host, 4 bytes each, and are checked there as the CPU's codec checks them.
+// kept as a codec on device memory; the values by any codec that has a kernel. The indices, 4 bytes
+// each, come from the host with each frame and are checked there as the CPU's codec checks them.
 // Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_CUDA_DEVICE_KEPT_H_
 #define ISTHMUS_COMPRESS_CUDA_DEVICE_KEPT_H_
