@@ -26,12 +26,10 @@ absl::Status LoadFrames(StateReader* from, uint64_t* version, SampleCodec* value
 }  // namespace
 
 AtIndices::AtIndices(const CodecSpec& spec, const CodecOptions& options)
-    : options_(options), shape_{options.positions, options.hidden}, scaled_(spec.scaled()) {
-  const int64_t kept = TopKKept(spec, shape_.positions, shape_.hidden);
-  values_shape_ = spec.global() || shape_.positions == 0
-                      ? SampleShape{1, kept}
-                      : SampleShape{shape_.positions, kept / shape_.positions};
-}
+    : options_(options),
+      shape_{options.positions, options.hidden},
+      values_shape_(TopKCodec::ValuesShape(spec, shape_)),  // a kept has its ratio and global
+      scaled_(spec.scaled()) {}
 
 absl::StatusOr<AtIndices> AtIndices::Make(const CodecSpec& spec, const CodecOptions& options) {
   if (spec.ratio() == 0) {

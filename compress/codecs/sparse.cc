@@ -48,6 +48,18 @@ void Gather(RowSource& in, absl::Span<const uint32_t> indices, const SampleShape
   }
 }
 
+void DrawIndices(int64_t elements, int64_t kept, uint64_t seed, uint32_t draw,
+                 std::vector<uint32_t>* indices) {
+  indices->reserve(indices->size() + static_cast<size_t>(kept));
+  for (int64_t i = 0; i < kept; ++i) {
+    const int64_t start = RunStart(i, kept, elements);
+    const uint64_t length = static_cast<uint64_t>(RunStart(i + 1, kept, elements) - start);
+    indices->push_back(
+        static_cast<uint32_t>(start) +
+        static_cast<uint32_t>(RandomBelow(seed, draw, static_cast<uint64_t>(i), length)));
+  }
+}
+
 void ScaleByRuns(int64_t elements, std::vector<float>* kept) {
   const int64_t count = static_cast<int64_t>(kept->size());
   for (int64_t i = 0; i < count; ++i) {
@@ -154,15 +166,8 @@ RandomKCodec::RandomKCodec(const CodecSpec& spec, const SampleShape& shape, uint
       values_(std::move(values)) {}
 
 void RandomKCodec::Draw(uint32_t draw) {
-  indices_.resize(static_cast<size_t>(kept_count_));
-  for (int64_t i = 0; i < kept_count_; ++i) {
-    const int64_t start = RunStart(i, kept_count_, shape_.elements());
-    const uint64_t length =
-        static_cast<uint64_t>(RunStart(i + 1, kept_count_, shape_.elements()) - start);
-    indices_[static_cast<size_t>(i)] =
-        static_cast<uint32_t>(start) +
-        static_cast<uint32_t>(RandomBelow(seed_, draw, static_cast<uint64_t>(i), length));
-  }
+  indices_.clear();
+  DrawIndices(shape_.elements(), kept_count_, seed_, draw, &indices_);
 }
 
 void RandomKCodec::Scale() {

@@ -20,7 +20,7 @@ namespace isthmus::compress {
 
 class TopKCodec : public SampleCodec {
  public:
-  // `values` has the shape that ValuesShape gives.
+  // `values` has the shape that ValuesShape gives: of a topk, or of a kept bound to any codec.
   TopKCodec(const CodecSpec& spec, const SampleShape& shape, std::unique_ptr<SampleCodec> values);
   static SampleShape ValuesShape(const CodecSpec& spec, const SampleShape& shape);
 
@@ -81,6 +81,10 @@ void Gather(RowSource& in, absl::Span<const uint32_t> indices, const SampleShape
 // Rows of zeros with the kept values at their indices.
 void Scatter(absl::Span<const uint32_t> indices, const std::vector<float>& kept,
              const SampleShape& shape, RowSink& out);
+
+// What randomk draws in the runs of a sample: one index in each, appended in order.
+void DrawIndices(int64_t elements, int64_t kept, uint64_t seed, uint32_t draw,
+                 std::vector<uint32_t>* indices);
 
 // randomk(..., scaled): each of the kept values of a sample times the length of its run.
 void ScaleByRuns(int64_t elements, std::vector<float>* kept);

@@ -6,8 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "compress/codecs/at_indices.h"
 #include "compress/codecs/low_rank.h"
 #include "compress/codecs/sparse.h"
+#include "compress/cuda/device_kept.h"
 #include "compress/cuda/device_low_rank.h"
 #include "compress/cuda/device_predict.h"
 #include "compress/cuda/device_random_k.h"
@@ -182,7 +184,10 @@ absl::StatusOr<std::unique_ptr<SampleCodec>> MakeChecker(const CodecSpec& spec,
                                                          const CodecOptions& options) {
   CodecOptions small = options;
   small.predictor_bytes = 0;  // it predicts nothing
-  return MakeSampleCodec(spec, {options.positions, options.hidden}, small);
+  const SampleShape shape{options.positions, options.hidden};
+  if (spec.kind() == CodecSpec::KEPT)
+    return MakeSampleCodec(ValuesOf(spec), TopKCodec::ValuesShape(spec, shape), small);
+  return MakeSampleCodec(spec, shape, small);
 }
 
 namespace {
@@ -218,6 +223,14 @@ MadeCodec MakeRandomK(const CodecSpec& spec, const SampleShape& shape,
   return std::make_unique<DeviceRandomK>(runs, std::move(values));
 }
 
+MadeCodec MakeKept(const CodecSpec& spec, const CodecOptions& options) {
+  ASSIGN_OR_RETURN(AtIndices at, AtIndices::Make(spec, options));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<DeviceSampleCodec> values,
+      MakeDeviceSampleCodec(ValuesOf(spec), at.values_shape(), options, Role::kDirect));
+  return std::make_unique<DeviceKept>(std::move(at), std::move(values));
+}
+
 MadeCodec MakeLowRank(const CodecSpec& spec, const SampleShape& shape,
                       const CodecOptions& options) {
   const int64_t rank = LowRankCodec::Rank(spec, shape);
@@ -239,6 +252,7 @@ MadeCodec MakeDirect(const CodecSpec& spec, const SampleShape& shape, const Code
       (spec.global() || shape.hidden <= kMaxTopKHidden))
     return MakeTopK(spec, shape, options);
   if (spec.kind() == CodecSpec::RANDOM_K && sparse) return MakeRandomK(spec, shape, options);
+  if (spec.kind() == CodecSpec::KEPT) return MakeKept(spec, options);
   if (spec.kind() == CodecSpec::COCKTAIL && sparse)
     return MakeDirect(ExpandCocktail(spec), shape, options);
   if (spec.kind() == CodecSpec::LOW_RANK &&

@@ -48,6 +48,12 @@ class DeviceSampleCodec {
   virtual bool HasNan(absl::string_view body) const { return false; }
   virtual bool FindsNotFinite() const { return true; }
 
+  // Before the only Encode or Decode of a frame: takes what the codec needs of the context beside
+  // what `infos` have (kept: its indices). InvalidArgument: that is missing or wrong.
+  virtual absl::Status BeginFrame(const FrameContext& context, int64_t samples, Queue* queue) {
+    return absl::OkStatus();
+  }
+
   // Queues the encoding of samples, m as the role says. `infos` belong to the jobs.
   virtual absl::Status Encode(DType dtype, absl::Span<const EncodeJob> jobs,
                               absl::Span<const SampleInfo> infos, Queue* queue) = 0;
@@ -92,7 +98,7 @@ absl::Status BodyToHost(const DeviceSampleCodec& codec, const uint8_t* body, con
 absl::Status BodyToDevice(const DeviceSampleCodec& codec, absl::string_view from, uint8_t* body,
                           std::vector<uint32_t>* tokens, Queue* queue);
 
-// The CPU's codec, to Check bytes from outside.
+// The CPU's codec, to Check bytes from outside; of `kept`, that of its values.
 absl::StatusOr<std::unique_ptr<SampleCodec>> MakeChecker(const CodecSpec& spec,
                                                          const CodecOptions& options);
 

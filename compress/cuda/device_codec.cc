@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "compress/codecs/sent_indices.h"
 #include "compress/cuda/device_body.h"
 #include "compress/cuda/device_delta.h"
 #include "compress/frame.h"
@@ -29,28 +30,62 @@ absl::Status LoadFrames(StateReader* from, uint64_t* version, DeviceSampleCodec*
   return from->status();
 }
 
+// Of the last frame, topk's and randomk's: read from its payload when they are first asked for.
+class FrameIndices {
+ public:
+  FrameIndices(CodecSpec spec, CodecOptions options)
+      : spec_(std::move(spec)), options_(std::move(options)) {}
+  // The payload stays where it is until the next call. No samples: there is no such frame.
+  void Set(absl::string_view payload, int64_t samples) {
+    payload_ = payload;
+    samples_ = samples;
+    read_ = false;
+  }
+  absl::Span<const uint32_t> Get() {
+    if (!read_) indices_ = SentIndices(spec_, options_, payload_, samples_);
+    read_ = true;
+    return indices_;
+  }
+
+ private:
+  const CodecSpec spec_;
+  const CodecOptions options_;
+  absl::string_view payload_;
+  int64_t samples_ = 0;
+  bool read_ = false;
+  std::vector<uint32_t> indices_;
+};
+
 // Samples one after the other: the counterpart of PerSampleEncoder.
 class DirectEncoder : public DeviceEncoder {
  public:
-  DirectEncoder(std::unique_ptr<DeviceSampleCodec> codec, CodecOptions options, Queue queue)
-      : codec_(std::move(codec)), options_(std::move(options)), queue_(std::move(queue)) {}
+  DirectEncoder(const CodecSpec& spec, std::unique_ptr<DeviceSampleCodec> codec,
+                CodecOptions options, Queue queue)
+      : codec_(std::move(codec)),
+        options_(std::move(options)),
+        queue_(std::move(queue)),
+        indices_(spec, options_) {}
 
   absl::StatusOr<absl::string_view> EncodePinned(const TensorView& in,
                                                  const FrameContext& context) override {
     RETURN_IF_ERROR(failed_);
     RETURN_IF_ERROR(CheckTensor(in.data, in.device, in.dims, options_));
     if (codec_->NeedsTokens()) RETURN_IF_ERROR(CheckTokens(context.token_ids, in.dims));
+    indices_.Set({}, 0);
     const absl::Status status = Work(in, context);
     if (codec_->KeepsState()) failed_ = status;
     RETURN_IF_ERROR(status);
     ++version_;
     CountFrame(in.dims, static_cast<size_t>(payload_bytes_), &stats_);
-    return absl::string_view(pinned_.data(), static_cast<size_t>(payload_bytes_));
+    const absl::string_view payload(pinned_.data(), static_cast<size_t>(payload_bytes_));
+    indices_.Set(payload, in.dims.samples);
+    return payload;
   }
 
   uint64_t version() const override { return version_; }
   absl::StatusOr<uint64_t> StateHash() const override { return codec_->StateHash(&queue_); }
   CodecStats stats() const override { return stats_; }
+  absl::Span<const uint32_t> indices() const override { return indices_.Get(); }
   absl::Status SaveState(StateWriter* to) override {
     RETURN_IF_ERROR(failed_);
     return SaveFrames(version_, codec_.get(), &queue_, to);
@@ -62,6 +97,7 @@ class DirectEncoder : public DeviceEncoder {
  private:
   absl::Status Work(const TensorView& in, const FrameContext& context) {
     const int64_t samples = in.dims.samples, stride = codec_->device_bytes();
+    RETURN_IF_ERROR(codec_->BeginFrame(context, samples, &queue_));
     RETURN_IF_ERROR(bodies_.Reserve(samples * stride + 16));
     RETURN_IF_ERROR(pinned_.Reserve(samples * (codec_->MaxPrefixBytes() + codec_->wire_bytes())));
     std::vector<EncodeJob> jobs;
@@ -112,18 +148,21 @@ class DirectEncoder : public DeviceEncoder {
   uint64_t version_ = 0;
   absl::Status failed_;  // an error half-way: shared state is not to be trusted any more
   CodecStats stats_;
+  mutable FrameIndices indices_;
 };
 
 class DirectDecoder : public DeviceDecoder {
  public:
-  DirectDecoder(std::unique_ptr<DeviceSampleCodec> codec, std::unique_ptr<SampleCodec> checker,
-                CodecOptions options, Queue queue)
+  DirectDecoder(const CodecSpec& spec, std::unique_ptr<DeviceSampleCodec> codec,
+                std::unique_ptr<SampleCodec> checker, CodecOptions options, Queue queue)
       : codec_(std::move(codec)),
         checker_(std::move(checker)),
         options_(std::move(options)),
-        queue_(std::move(queue)) {}
+        queue_(std::move(queue)),
+        indices_(spec, options_) {}
 
   absl::StatusOr<char*> PinnedPayload(int64_t bytes) override {
+    indices_.Set({}, 0);
     RETURN_IF_ERROR(queue_.WaitForMark());
     RETURN_IF_ERROR(pinned_.Reserve(bytes));
     return pinned_.data();
@@ -134,6 +173,7 @@ class DirectDecoder : public DeviceDecoder {
     RETURN_IF_ERROR(failed_);
     RETURN_IF_ERROR(CheckTensor(out.data, out.device, out.dims, options_));
     if (codec_->KeepsState()) RETURN_IF_ERROR(CheckVersion(version, version_));
+    indices_.Set({}, 0);
     if (!pinned_.Holds(payload) && !payload.empty()) {
       ASSIGN_OR_RETURN(char* pinned, PinnedPayload(static_cast<int64_t>(payload.size())));
       std::memcpy(pinned, payload.data(), payload.size());
@@ -145,6 +185,7 @@ class DirectDecoder : public DeviceDecoder {
     RETURN_IF_ERROR(status);
     version_ = version;
     CountFrame(out.dims, payload.size(), &stats_);
+    indices_.Set(payload, out.dims.samples);
     return absl::OkStatus();
   }
 
@@ -152,6 +193,7 @@ class DirectDecoder : public DeviceDecoder {
   absl::StatusOr<uint64_t> StateHash() const override { return codec_->StateHash(&queue_); }
   CodecStats stats() const override { return stats_; }
   absl::Span<const uint32_t> token_ids() const override { return tokens_; }
+  absl::Span<const uint32_t> indices() const override { return indices_.Get(); }
   absl::Status SaveState(StateWriter* to) override {
     RETURN_IF_ERROR(failed_);
     return SaveFrames(version_, codec_.get(), &queue_, to);
@@ -177,6 +219,7 @@ class DirectDecoder : public DeviceDecoder {
   absl::Status Work(absl::string_view payload, const FrameContext& context,
                     const MutableTensorView& out) {
     const int64_t samples = out.dims.samples, stride = codec_->device_bytes();
+    RETURN_IF_ERROR(codec_->BeginFrame(context, samples, &queue_));
     RETURN_IF_ERROR(bodies_.Reserve(samples * stride));
     tokens_.clear();
     if (codec_->MaxPrefixBytes() == 0) {
@@ -222,6 +265,7 @@ class DirectDecoder : public DeviceDecoder {
   uint64_t version_ = 0;
   absl::Status failed_;  // as the encoder's
   CodecStats stats_;
+  mutable FrameIndices indices_;
 };
 
 absl::Status CheckSpec(const CodecSpec& spec) {
@@ -250,7 +294,7 @@ absl::StatusOr<std::unique_ptr<DeviceEncoder>> MakeDeviceEncoder(const CodecSpec
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceSampleCodec> codec,
                    MakeDeviceSampleCodec(spec, shape, options, Role::kDirect));
   ASSIGN_OR_RETURN(Queue queue, Queue::Make(stream));
-  return std::make_unique<DirectEncoder>(std::move(codec), options, std::move(queue));
+  return std::make_unique<DirectEncoder>(spec, std::move(codec), options, std::move(queue));
 }
 
 absl::StatusOr<std::unique_ptr<DeviceDecoder>> MakeDeviceDecoder(const CodecSpec& spec,
@@ -263,7 +307,7 @@ absl::StatusOr<std::unique_ptr<DeviceDecoder>> MakeDeviceDecoder(const CodecSpec
                    MakeDeviceSampleCodec(spec, shape, options, Role::kDirect));
   ASSIGN_OR_RETURN(std::unique_ptr<SampleCodec> checker, MakeChecker(spec, options));
   ASSIGN_OR_RETURN(Queue queue, Queue::Make(stream));
-  return std::make_unique<DirectDecoder>(std::move(codec), std::move(checker), options,
+  return std::make_unique<DirectDecoder>(spec, std::move(codec), std::move(checker), options,
                                          std::move(queue));
 }
 

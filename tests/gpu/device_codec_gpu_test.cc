@@ -240,9 +240,13 @@ TEST(GpuCodec, LowRankOfZerosAndOfWhatIsNotFinite) {
     std::memcpy(y.data(), out.Download().data(), 512);
     for (float v : y) {
       ASSERT_EQ(std::isnan(v), i == 1);
-      if (i == 0) ASSERT_EQ(v, 0.0f);
+      if (i == 0) {
+        ASSERT_EQ(v, 0.0f);
+      }
     }
-    if (i == 2) EXPECT_LT(RelativeError(inputs[2], y), 0.95);  // and the warm start lives again
+    if (i == 2) {
+      EXPECT_LT(RelativeError(inputs[2], y), 0.95);  // and the warm start lives again
+    }
   }
 }
 

@@ -120,6 +120,8 @@ struct Four {
     ASSERT_TRUE(decoded.ok()) << decoded;
     ASSERT_EQ(Difference(out.host(), out.Download()), "");
     ASSERT_EQ(device.decoder->token_ids(), cpu.decoder->token_ids());
+    ASSERT_EQ(device.encoder->indices(), cpu.encoder->indices());
+    ASSERT_EQ(device.decoder->indices(), cpu.decoder->indices());
     const uint64_t hash = cpu.encoder->StateHash().value();
     ASSERT_EQ(cpu.decoder->StateHash().value(), hash);
     ASSERT_EQ(device.encoder->StateHash().value(), hash);

@@ -46,7 +46,11 @@ TEST_P(GptDevice, LearnsWhatCpusLearnWithEitherEndOnACpu) {
     const GptRun cpu = Run(shape, {Cpu()});
     for (const std::vector<EngineOptions>& devices :
          {std::vector<EngineOptions>{Gpu()}, {Cpu(), Gpu(), Cpu()}, {Gpu(), Cpu(), Gpu()}}) {
+      ::testing::internal::CaptureStderr();
       const GptRun run = Run(shape, devices);
+      EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                  ::testing::Not(::testing::HasSubstr("works on the host")))
+          << forward << " / " << backward;
       ASSERT_EQ(run.losses.size(), cpu.losses.size());
       for (size_t i = 0; i < run.losses.size(); ++i)
         EXPECT_NEAR(run.losses[i] / cpu.losses[i], 1, tolerance) << forward << ", step " << i;

@@ -7,7 +7,6 @@
 
 #include "base/log.h"
 #include "compress/codec.h"
-#include "proto/codec/codec_pair.h"
 #include "worker/device_lane.h"
 #include "worker/session_plan.h"
 
@@ -20,12 +19,12 @@ compress::CodecOptions BoundaryCodecOptions(const SessionPlan& plan, const LinkP
                                             const std::string& spill_directory);
 
 // Makes a codec of the link by `make(options)`: on the lane of a stage on a GPU, if there is one
-// and the device has such a codec, else on the host (and where the two directions share what lies
-// there, with `kept`). *on_lane: which.
+// and the device has such a codec, else on the host. *on_lane: which. The two directions need not
+// agree: what `kept` takes of the forward codec, the indices, is in host memory either way.
 template <typename Make>
 auto MakeOnLane(const LinkPlan& link, const DeviceLane* lane, const compress::CodecOptions& options,
                 bool* on_lane, Make make) -> decltype(make(options)) {
-  *on_lane = lane != nullptr && !NeedsIndices(link.backward());
+  *on_lane = lane != nullptr;
   if (!*on_lane) return make(options);
   compress::CodecOptions there = options;
   there.device = lane->device();

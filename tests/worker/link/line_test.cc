@@ -76,7 +76,7 @@ class LineTest : public ::testing::Test {
   }
   void Open(const Plan& plan, const std::string& spill_directory,
             std::unique_ptr<DeviceLane> out_lane = nullptr,
-            std::unique_ptr<DeviceLane> in_lane = nullptr) {
+            std::unique_ptr<DeviceLane> in_lane = nullptr, IndicesBoard* board = nullptr) {
     lower_ = SessionPlan::Make(plan, 0).value();
     upper_ = SessionPlan::Make(plan, 1).value();
     std::thread dial(
@@ -84,7 +84,7 @@ class LineTest : public ::testing::Test {
     up_ = hub_.Open(upper_->plan(), *upper_->below(), 1, kLong).value();
     dial.join();
     if (trains_) up_ = std::make_unique<TrainLink>(std::move(up_));
-    out_ = Outlet::Make(*lower_, *lower_->above(), spill_directory, nullptr, nullptr,
+    out_ = Outlet::Make(*lower_, *lower_->above(), spill_directory, nullptr, board,
                         std::move(out_lane))
                .value();
     in_ = Inlet::Make(*upper_, *upper_->below(), spill_directory, nullptr, nullptr,
@@ -184,6 +184,27 @@ TEST_F(LineTest, CodecsOnALaneWorkInItsMemory) {
   EXPECT_EQ(out_calls.read, 2);
   EXPECT_EQ(in_calls.made, 2);
   EXPECT_EQ(in_calls.written, 2);
+  EXPECT_TRUE(failure().ok());
+}
+
+// With `kept` on the way back too: its indices are handed over in memory of the host.
+TEST_F(LineTest, ACodecWhoseIndicesAreKeptWorksOnTheLane) {
+  LaneCalls out_calls, in_calls;
+  IndicesBoard board(2);
+  WorldShape shape = Shape("topk(0.5, values=none)");
+  shape.backward = "kept";
+  Open(MakePlan(shape), "", std::make_unique<FakeLane>(&out_calls),
+       std::make_unique<FakeLane>(&in_calls), &board);
+  Outbound item = Activation(0, 0, 5, 1.25f);
+  item.tensor.device = std::make_shared<FakeMemory>(std::move(item.tensor.data));
+  item.tensor.data.clear();
+  ASSERT_TRUE(out_->Push(std::move(item)).ok());
+  const Inbound in = in_->Pop(kLong).value();
+  EXPECT_NE(in.tensor.device, nullptr);
+  EXPECT_EQ(in.indices.size(), 6u);
+  EXPECT_EQ(in.indices, board.Take(0, 0).value());
+  EXPECT_EQ(out_calls.read, 1);
+  EXPECT_EQ(in_calls.written, 1);
   EXPECT_TRUE(failure().ok());
 }
 
