@@ -24,7 +24,7 @@ absl::Status DeviceKept::Encode(DType dtype, absl::Span<const EncodeJob> jobs,
   std::vector<EncodeJob> values(jobs.begin(), jobs.end());
   for (size_t i = 0; i < jobs.size(); ++i) {
     RETURN_IF_ERROR(KernelStatus(
-        GatherAt(PlacesOf(infos[i]), jobs[i].a, dtype, list(i), queue->stream()), "kept"));
+        GatherAt(SelectedOf(infos[i]), jobs[i].a, dtype, list(i), queue->stream()), "kept"));
     values[i].a = list(i);
   }
   return values_->Encode(DType::kF32, values, infos, queue);
@@ -39,7 +39,7 @@ absl::Status DeviceKept::Decode(DType dtype, absl::Span<const DecodeJob> jobs,
   RETURN_IF_ERROR(values_->Decode(DType::kF32, values, infos, nullptr, queue));
   for (size_t i = 0; i < jobs.size(); ++i) {
     RETURN_IF_ERROR(KernelStatus(
-        ScatterAt(PlacesOf(infos[i]), list(i), at_.scaled(), dtype, jobs[i].out, queue->stream()),
+        ScatterAt(SelectedOf(infos[i]), list(i), at_.scaled(), dtype, jobs[i].out, queue->stream()),
         "kept"));
   }
   return absl::OkStatus();

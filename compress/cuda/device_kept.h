@@ -29,7 +29,7 @@ class DeviceKept : public DeviceSampleCodec {
 
  private:
   int64_t kept() const { return static_cast<int64_t>(at_.kept()); }
-  Places PlacesOf(const SampleInfo& info) const {
+  Selected SelectedOf(const SampleInfo& info) const {
     return {reinterpret_cast<const uint32_t*>(indices_.data()) + info.index * kept(), kept(),
             at_.shape().elements()};
   }

@@ -9,26 +9,26 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__global__ void GatherKernel(Places places, const void* a, DType dtype, float* values) {
+__global__ void GatherKernel(Selected selected, const void* a, DType dtype, float* values) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i < places.kept) values[i] = ElementAt(a, dtype, places.indices[i]);
+  if (i < selected.kept) values[i] = ElementAt(a, dtype, selected.indices[i]);
 }
 
-__device__ uint64_t RunStart(const Places& places, int64_t i) {
-  return static_cast<uint64_t>(i) * static_cast<uint64_t>(places.n) /
-         static_cast<uint64_t>(places.kept);
+__device__ uint64_t RunStart(const Selected& selected, int64_t i) {
+  return static_cast<uint64_t>(i) * static_cast<uint64_t>(selected.n) /
+         static_cast<uint64_t>(selected.kept);
 }
 
-__global__ void ScatterKernel(Places places, const float* values, bool scaled, DType dtype,
+__global__ void ScatterKernel(Selected selected, const float* values, bool scaled, DType dtype,
                               void* out) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i >= places.kept) return;
+  if (i >= selected.kept) return;
   float x = values[i];
   if (scaled) {
-    const uint64_t length = RunStart(places, i + 1) - RunStart(places, i);
+    const uint64_t length = RunStart(selected, i + 1) - RunStart(selected, i);
     x = KeepNan(x, __fmul_rn(x, static_cast<float>(length)));
   }
-  StoreElement(out, dtype, places.indices[i], x);
+  StoreElement(out, dtype, selected.indices[i], x);
 }
 
 unsigned Blocks(int64_t threads) {
@@ -37,21 +37,21 @@ unsigned Blocks(int64_t threads) {
 
 }  // namespace
 
-Error GatherAt(const Places& places, const void* a, DType dtype, float* values, Stream stream) {
-  if (places.kept == 0) return nullptr;
-  GatherKernel<<<Blocks(places.kept), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-      places, a, dtype, values);
+Error GatherAt(const Selected& selected, const void* a, DType dtype, float* values, Stream stream) {
+  if (selected.kept == 0) return nullptr;
+  GatherKernel<<<Blocks(selected.kept), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+      selected, a, dtype, values);
   return LastError();
 }
 
-Error ScatterAt(const Places& places, const float* values, bool scaled, DType dtype, void* out,
+Error ScatterAt(const Selected& selected, const float* values, bool scaled, DType dtype, void* out,
                 Stream stream) {
   const cudaStream_t s = static_cast<cudaStream_t>(stream);
   const cudaError_t error =
-      cudaMemsetAsync(out, 0, static_cast<size_t>(places.n) * DTypeBytes(dtype), s);
+      cudaMemsetAsync(out, 0, static_cast<size_t>(selected.n) * DTypeBytes(dtype), s);
   if (error != cudaSuccess) return cudaGetErrorString(error);
-  if (places.kept == 0) return nullptr;
-  ScatterKernel<<<Blocks(places.kept), kThreads, 0, s>>>(places, values, scaled, dtype, out);
+  if (selected.kept == 0) return nullptr;
+  ScatterKernel<<<Blocks(selected.kept), kThreads, 0, s>>>(selected, values, scaled, dtype, out);
   return LastError();
 }
 

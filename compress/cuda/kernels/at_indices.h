@@ -9,17 +9,17 @@
 namespace isthmus::compress::cuda {
 
 // Of a sample of n elements, under 2^32.
-struct Places {
+struct Selected {
   const uint32_t* indices = nullptr;  // in order, none twice, each under n
   int64_t kept = 0;                   // of them
   int64_t n = 0;
 };
 
-// values := the elements at the places.
-Error GatherAt(const Places& places, const void* a, DType dtype, float* values, Stream stream);
-// out := zeros with `values` at the places. `scaled`: each times the length of its run
+// values := the selected elements.
+Error GatherAt(const Selected& selected, const void* a, DType dtype, float* values, Stream stream);
+// out := zeros with `values` in their stead. `scaled`: each times the length of its run
 // (kernels/random_k.h: one index in each of `kept` runs).
-Error ScatterAt(const Places& places, const float* values, bool scaled, DType dtype, void* out,
+Error ScatterAt(const Selected& selected, const float* values, bool scaled, DType dtype, void* out,
                 Stream stream);
 
 }  // namespace isthmus::compress::cuda
