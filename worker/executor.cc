@@ -28,18 +28,19 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const SessionPlan& plan
                                                          ExecutorOptions options, int64_t skipped) {
   std::unique_ptr<Executor> executor(new Executor(plan, std::move(options), skipped));
   executor->groups_.resize(plan.plan().groups_size());
+  std::shared_ptr<DeviceLane> lane;  // of all groups: the compute thread uses them in turn
   for (int g : plan.groups()) {
     if (plan.plan().groups(g).value() == GroupPlan::SLICE) {
       ASSIGN_OR_RETURN(executor->slices_,
                        SliceExchange::Make(plan, g, executor->o_.stage->OfSlice()));
       continue;
     }
-    std::unique_ptr<DeviceLane> lane;
-    if (executor->o_.make_lane != nullptr && ReducesOnDevice(plan.plan().groups(g))) {
+    const bool on_device = ReducesOnDevice(plan.plan().groups(g));
+    if (on_device && lane == nullptr && executor->o_.make_lane != nullptr) {
       ASSIGN_OR_RETURN(lane, executor->o_.make_lane());
     }
-    ASSIGN_OR_RETURN(executor->groups_[g],
-                     GroupReduction::Make(plan, g, executor->o_.states, std::move(lane)));
+    ASSIGN_OR_RETURN(executor->groups_[g], GroupReduction::Make(plan, g, executor->o_.states,
+                                                                on_device ? lane : nullptr));
   }
   if (!plan.reads_data()) return executor;
   const Corpus& corpus = *executor->o_.corpus;
@@ -65,7 +66,7 @@ Executor::Executor(const SessionPlan& plan, ExecutorOptions options, int64_t ski
       pieces_(BackwardPieces(TrainOf(plan.plan(), plan.rank()))),
       micros_(std::max(plan.micros(), plan.eval_micros())),
       slots_(plan.overlaps() ? 2 * micros_ : micros_),
-      weights_(plan, o_.make_lane != nullptr),
+      weights_(plan, o_.stage->OnDevice() != nullptr),
       agreement_(NextAgreement(plan.plan(), plan.plan().start_step(), false)),
       skipped_(skipped) {}
 

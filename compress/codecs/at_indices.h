@@ -5,7 +5,7 @@
 // and hand them over in FrameContext::indices. Body of a sample: the values by their own codec, as
 // tokens x kept of each, or 1 x kept where the forward codec is global or a randomk.
 //
-// What comes out is the gradient of the forward codec's input: dy / dx is 1 at a place of topk or
+// What comes out is the gradient of the forward codec's input: dy / dx is 1 at an index of topk or
 // randomk, and the length of the run (what y was multiplied by) at one of randomk(..., scaled);
 // there the receiver multiplies by it again. Thread: one owner.
 #ifndef ISTHMUS_COMPRESS_CODECS_AT_INDICES_H_

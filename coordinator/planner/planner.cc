@@ -21,8 +21,8 @@
 namespace isthmus::coordinator {
 namespace {
 
-// Window of a link: what is under way in two round trips at the measured rate, within bounds. A
-// round trip of an idle line, which threads that wake up in turn make longer.
+// Window of a link: what is under way in two round trips at the measured rate, within bounds. The
+// round trip was measured on an idle line; threads that wake up in turn make it longer.
 constexpr double kLeastRoundTrip_s = 0.002;
 constexpr int64_t kMinWindowBytes = 256 << 10;
 constexpr int64_t kMaxWindowBytes = 64 << 20;

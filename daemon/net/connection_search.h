@@ -1,7 +1,7 @@
 // How many TCP connections side by side a link takes: one fills most lines, but not one whose
 // packets get lost or whose round trip is long, nor one that is faster than a thread moves bytes.
-// Decides what a measurement tries next, and reads
-// what several connections showed. Thread: values and pure functions: no clock, no network.
+// Decides what a measurement tries next, and reads what several connections showed. Thread: values
+// and pure functions: no clock, no network.
 #ifndef ISTHMUS_DAEMON_NET_CONNECTION_SEARCH_H_
 #define ISTHMUS_DAEMON_NET_CONNECTION_SEARCH_H_
 

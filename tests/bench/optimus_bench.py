@@ -93,8 +93,9 @@ def main():
             row = mean_row([run_row(args.bin, name, known[name], link, args.steps, directory, seed) for seed in range(1, args.seeds + 1)])
             rows.append(row)
             cosine = "" if row["cosine"] is None else f"{row['cosine']:7.3f}"
+            differs = "" if args.seeds == 1 else f"{row['loss_differs_by']:6.4f}"
             print(f"{row['row']:28} {link:>9} {row['tokens_per_s']:9.0f} {row['predicted_tokens_per_s']:9.0f} {row['wire_bytes_a_step']:11.0f} "
-                  f"{row['validation_loss']:10.4f} {row['loss_differs_by']:6.4f} {cosine:>7}", flush=True)
+                  f"{row['validation_loss']:10.4f} {differs:>6} {cosine:>7}", flush=True)
     if args.json:
         with open(args.json, "w") as f:
             json.dump(rows, f, indent=1)

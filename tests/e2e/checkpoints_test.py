@@ -43,6 +43,12 @@ class CheckpointsTest(unittest.TestCase):
         cluster.submit(cluster.job(model__hidden=384, model__heads=12, model__context=16, recipe__steps=100000, recipe__global_batch=1,
                                    recipe__micro_batch=1, recipe__eval_samples=0, strategy__stages=1, checkpoint__every=0))
         cluster.wait_state({"running"}, step=3)
+        for program in programs:
+            with open(f"/proc/{program.process.pid}/maps") as f:
+                if "libasan" in f.read():
+                    self.skipTest("AddressSanitizer keeps what was freed")
+            with open(f"/proc/{program.process.pid}/clear_refs", "w") as f:
+                f.write("5")  # the peak begins anew: what starting took is not counted
         before = [peak_bytes(p) for p in programs]
         self.assertEqual(cluster.cli("stop", "job")[0], 0)
         status = cluster.wait_state({"stopped"})

@@ -13,13 +13,14 @@ from generate_test import ROOT, has
 from harness import main, small_text
 from wan_cluster import WanCluster
 
-TEXT = small_text(2600)  # an epoch has 9 steps
-STEPS, LAST = 54, 9
+TEXT = small_text(2600)  # an epoch has five steps
+STEPS, LAST = 54, 10
 BETWEEN_FOUR = ["g0-1", "g0-2", "g0-3", "g1-2", "g1-3", "g2-3"]
 TWO_BY_TWO = ["b0.0", "b0.1", *BETWEEN_FOUR]
 
 
-# Half a nat below the entropy of the frequencies of its bytes, which a model whose lower stages get no gradients does not come below.
+# Half a nat below the entropy of the frequencies of its bytes. Where next to nothing comes back (backward topk(0.0001)) the loss stays half a nat
+# above it.
 BOUND = -sum(n / len(TEXT) * math.log(n / len(TEXT)) for n in collections.Counter(TEXT).values()) - 0.5
 
 
@@ -38,10 +39,11 @@ class ModesTest(unittest.TestCase):
                    "checkpoint__every": 0, "strategy__stages": stages, "strategy__nodes": [f"d{i}" for i in nodes],
                    "strategy__replicas": len(nodes) // stages}
         self.cluster.submit(self.cluster.job(name, **{**options, **changes}))
+        self.addCleanup(self.cluster.cli, "stop", name, "--now")  # the next test needs its daemons
 
     def check(self, name, links, steps=STEPS):
         """It finishes, has learnt, and each of `links` (and no other) sent bytes both ways."""
-        status = self.cluster.wait_state({"finished"}, name, seconds=90)
+        status = self.cluster.wait_state({"finished"}, name, seconds=180)
         losses = self.cluster.losses(name)
         self.assertEqual(sorted(losses), list(range(steps)), name)
         last = statistics.mean(losses[step] for step in range(steps - LAST, steps))

@@ -12,9 +12,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/rng.h"
 #include "proto/model/model_cost.h"
@@ -201,15 +203,16 @@ TEST(MlpSlice, PlansThatCanNotBeDealtAreRefused) {
 // units each, ten steps a round.
 class Teacher {
  public:
-  static constexpr int kIn = 16, kUnits = 64, kRounds = 300, kSteps = 10, kBatch = 32;
+  static constexpr int kIn = 8, kUnits = 64, kRounds = 300, kSteps = 10, kBatch = 32;
 
   explicit Teacher(uint64_t seed) : seed_(seed) {
     weight_ = Normal({kIn, kUnits}, 1, std::sqrt(2.0 / kIn));
     output_ = Normal({kUnits, 1}, 2, std::sqrt(1.0 / kUnits));
   }
 
-  // The error of the merged network over the variance of what the teacher says.
-  double Learn(int replicas, bool scaled) const {
+  // The error of the merged network over the variance of what the teacher says. `scaled`: outputs of
+  // a slice count `replicas` times while it trains; else the merged ones count `merged` times.
+  double Learn(int replicas, bool scaled, double merged = 1) const {
     at::Tensor w = Normal({kIn, kUnits}, 3, std::sqrt(2.0 / kIn));
     at::Tensor v = Normal({kUnits, 1}, 4, std::sqrt(1.0 / kUnits));
     const at::Tensor no_bias = at::zeros({kUnits}), none = at::zeros({1});
@@ -227,9 +230,12 @@ class Teacher {
           const at::Tensor h = HiddenLayer(x, own_w, no_bias.narrow(0, 0, held.size(0)), 1);
           const at::Tensor error = Dense(h, own_v, none, scaled ? replicas : 1).sub(Say(x));
           error.square().mean().backward();
-          for (at::Tensor* p : {&own_w, &own_v}) {
+          // A slice whose outputs count n times is one with outputs of n v: its step of v is the
+          // plain mask's of n v where the rate is 1 / n^2, and that of W is the same.
+          const double output_rate = kRate / (scaled ? replicas * replicas : 1);
+          for (const auto& [p, rate] : {std::pair(&own_w, kRate), std::pair(&own_v, output_rate)}) {
             const c10::AutoGradMode no_gradients(false);
-            p->sub_(p->grad(), kRate / (scaled ? replicas : 1));
+            p->sub_(p->grad(), rate);
             p->mutable_grad() = at::Tensor();
           }
         }
@@ -238,7 +244,7 @@ class Teacher {
       }
     }
     const at::Tensor x = Normal({2000, 1, kIn}, 5, 1), says = Say(x);
-    const at::Tensor error = Dense(HiddenLayer(x, w, no_bias, 1), v, none, 1).sub(says);
+    const at::Tensor error = Dense(HiddenLayer(x, w, no_bias, 1), v, none, merged).sub(says);
     return error.square().mean().item<double>() / says.var().item<double>();
   }
 
@@ -269,14 +275,26 @@ class Teacher {
   at::Tensor weight_, output_;
 };
 
+// The published figures name neither inputs nor rate; 8 and 0.05 are ours. One network alone had
+// .081 .050 .027 .023 there, slices .121 .082 .055 .039, or .104 .075 .049 .037 where the merged
+// outputs are divided by n; unscaled ones 7.35 to 8.33, as each learns to say all of it: (n - 1)^2.
+// Here: .044 .017 .041 .037; .082 .076 .144 .105; .083 .070 .142 .104; 5.81 to 12.37. A minute; one
+// seed without ISTHMUS_LONG.
 TEST(MlpSlice, ScalingMakesTheMergedNetworkRight) {
-  const Teacher teacher(1);
-  const double one = teacher.Learn(1, false), scaled = teacher.Learn(4, true),
-               plain = teacher.Learn(4, false);
-  std::printf("one %.3f, subnetworks %.3f, without scaling %.2f\n", one, scaled, plain);
-  EXPECT_LT(one, 0.1);
-  EXPECT_LT(scaled, 0.3);  // of another teacher: .121 .082 .055 .039
-  EXPECT_GT(plain, 4);  // each learns to say all of it: (n - 1)^2 = 9; of that teacher 7.35 to 8.33
+  const int seeds = std::getenv("ISTHMUS_LONG") != nullptr ? 4 : 1;
+  double mean = 0;
+  for (int seed = 1; seed <= seeds; ++seed) {
+    const Teacher teacher(seed);
+    const double one = teacher.Learn(1, false), scaled = teacher.Learn(4, true),
+                 plain = teacher.Learn(4, false), divided = teacher.Learn(4, false, 0.25);
+    std::printf("one %.3f, slices %.3f, divided %.3f, unscaled %.2f\n", one, scaled, divided,
+                plain);
+    EXPECT_LE(one, 0.081);
+    EXPECT_NEAR(scaled / divided, 1, 0.2) << "the same but for the draws";
+    EXPECT_GT(plain, 4);
+    mean += scaled / seeds;
+  }
+  EXPECT_LE(mean, 0.121);
 }
 
 }  // namespace

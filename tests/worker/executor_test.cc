@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/worker/bare_stage.h"
 #include "tests/worker/world.h"
 
 namespace isthmus::worker {
@@ -17,7 +18,9 @@ TEST(Executor, ATextTooShortForOneStep) {
   shape.stages = 1;
   const auto plan = SessionPlan::Make(MakePlan(shape), 0).value();
   const FakeCorpus corpus(6, 0, 3, 11);
+  BareStage stage;
   ExecutorOptions options;
+  options.stage = &stage;
   options.corpus = &corpus;
   const absl::Status status = Executor::Make(*plan, options, 0).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -29,7 +32,9 @@ TEST(Executor, ACorpusOfAnotherContext) {
   shape.stages = 1;
   const auto plan = SessionPlan::Make(MakePlan(shape), 0).value();
   const FakeCorpus corpus(60, 0, 4, 11);
+  BareStage stage;
   ExecutorOptions options;
+  options.stage = &stage;
   options.corpus = &corpus;
   EXPECT_THAT(Executor::Make(*plan, options, 0).status().message(),
               HasSubstr("samples of 4 tokens, the model has 3"));

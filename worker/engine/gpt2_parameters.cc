@@ -75,7 +75,7 @@ ParameterSpec Boundary(const char* what, int layer, int64_t in, int64_t out) {
 }
 
 // Element `i` of what is held, as one of the whole parameter.
-int64_t PlaceInWhole(const ParameterSpec& spec, int64_t i) {
+int64_t IndexInWhole(const ParameterSpec& spec, int64_t i) {
   const int64_t columns = spec.shape.back(), row = i / columns, column = i % columns;
   const bool of_rows = spec.axis() == 0 && spec.shape.size() > 1;
   if (of_rows) return spec.indices[row] * spec.whole.back() + column;
@@ -191,7 +191,7 @@ void FillInitial(const ParameterSpec& spec, uint64_t seed, float* out) {
   const uint64_t stream = Hash64(spec.name);
   const double scale = spec.init_std / 65536.0;
   for (int64_t i = 0; i < n; ++i) {
-    const auto at = static_cast<uint64_t>(spec.dealt() ? PlaceInWhole(spec, i) : i);
+    const auto at = static_cast<uint64_t>(spec.dealt() ? IndexInWhole(spec, i) : i);
     int32_t sum = 0;
     for (uint64_t k = 0; k < 3; ++k) {
       const uint64_t bits = RandomBits(seed, stream, 3 * at + k);

@@ -52,8 +52,8 @@ absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, cons
   inlet->prefetch_order_ = PrefetchOrder::Make(
       plan, from_below ? FrameHeader::ACTIVATION : FrameHeader::GRADIENT, spec, codec);
   inlet->indices_ = NeedsIndices(spec) ? indices : nullptr;
-  ISTHMUS_CHECK(!NeedsIndices(spec) ||
-                indices != nullptr);  // the session makes a board for the line
+  // The session makes a board for the line.
+  ISTHMUS_CHECK(!NeedsIndices(spec) || indices != nullptr);
   if (from_below) {
     const compress::CodecOptions options =
         BoundaryCodecOptions(plan, link, link.evaluation(), from_below, "");

@@ -15,7 +15,7 @@ bool ReducesOnDevice(const GroupPlan& group) {
 }
 
 absl::StatusOr<std::unique_ptr<DeviceReduction>> DeviceReduction::Make(
-    const SessionPlan& plan, int group, std::unique_ptr<DeviceLane> lane, CodecStateStore* states) {
+    const SessionPlan& plan, int group, std::shared_ptr<DeviceLane> lane, CodecStateStore* states) {
   const GroupPlan& g = plan.plan().groups(group);
   lane->Enter();
   compress::CodecOptions options =

@@ -32,7 +32,7 @@ class DeviceReduction {
   // Of plan.groups(group), which ReducesOnDevice. Unimplemented: the device has no such codec.
   // `plan` and `states` outlive it.
   static absl::StatusOr<std::unique_ptr<DeviceReduction>> Make(const SessionPlan& plan, int group,
-                                                               std::unique_ptr<DeviceLane> lane,
+                                                               std::shared_ptr<DeviceLane> lane,
                                                                CodecStateStore* states);
 
   // `frame` has everything but the tensor's shape and what is encoded.
@@ -43,7 +43,7 @@ class DeviceReduction {
   ResumableCodec<compress::Encoder>* encoder() { return &encoder_; }
 
  private:
-  DeviceReduction(const SessionPlan& plan, const GroupPlan& group, std::unique_ptr<DeviceLane> lane)
+  DeviceReduction(const SessionPlan& plan, const GroupPlan& group, std::shared_ptr<DeviceLane> lane)
       : plan_(plan),
         group_(group),
         first_(FirstElement(plan.plan(), group)),
@@ -52,7 +52,7 @@ class DeviceReduction {
   const SessionPlan& plan_;
   const GroupPlan& group_;
   const int64_t first_;                     // element of the set
-  const std::unique_ptr<DeviceLane> lane_;  // outlives the codecs
+  const std::shared_ptr<DeviceLane> lane_;  // outlives the codecs
   ResumableCodec<compress::Encoder> encoder_;
   std::unique_ptr<compress::Decoder> decoder_;  // of its own contribution; null: it changes nothing
   Tensor own_;                                  // between Offer and Reduce

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "base/cure.h"
 #include "base/hash.h"
 #include "base/status.h"
 
@@ -100,11 +101,11 @@ absl::Status EqualWeights::Differ(int group, const Shown& odd, const Shown& usua
         "check that ",
         who, " runs the same version of isthmusd as the others");
   }
-  return absl::FailedPreconditionError(
+  return WithCure(absl::FailedPreconditionError(
       absl::StrCat(tied ? "the token embedding" : "the weights", " of ", who, " before step ",
                    taken_, " are not those of ", plan_.Describe(usual.rank), " (hash ",
                    absl::Hex(odd.hash), " and ", absl::Hex(usual.hash), "), though all of group ",
-                   plan_.plan().groups(group).id(), " must hold the same. ", cure));
+                   plan_.plan().groups(group).id(), " must hold the same. ", cure)));
 }
 
 }  // namespace isthmus::worker

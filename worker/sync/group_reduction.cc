@@ -24,7 +24,7 @@ GroupReduction::GroupReduction(const SessionPlan& plan, int group)
       position_(PositionIn(group_, plan.rank())) {}
 
 absl::StatusOr<std::unique_ptr<GroupReduction>> GroupReduction::Make(
-    const SessionPlan& plan, int group, CodecStateStore* states, std::unique_ptr<DeviceLane> lane) {
+    const SessionPlan& plan, int group, CodecStateStore* states, std::shared_ptr<DeviceLane> lane) {
   std::unique_ptr<GroupReduction> made(new GroupReduction(plan, group));
   if (lane != nullptr && ReducesOnDevice(made->group_)) {
     auto device = DeviceReduction::Make(plan, group, std::move(lane), states);

@@ -49,7 +49,7 @@ class GroupReduction {
   // `lane`: of a stage on a GPU, where it can work there (device_reduction.h).
   static absl::StatusOr<std::unique_ptr<GroupReduction>> Make(
       const SessionPlan& plan, int group, CodecStateStore* states = nullptr,
-      std::unique_ptr<DeviceLane> lane = nullptr);
+      std::shared_ptr<DeviceLane> lane = nullptr);
 
   // Takes up the encoders' states of plan.start_step; what became of them, in words. Empty: they
   // keep none. A contribution carries no state that its decoder must have: no peer is asked.
