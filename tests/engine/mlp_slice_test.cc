@@ -210,8 +210,8 @@ class Teacher {
     output_ = Normal({kUnits, 1}, 2, std::sqrt(1.0 / kUnits));
   }
 
-  // The error of the merged network over the variance of what the teacher says. `scaled`: outputs of
-  // a slice count `replicas` times while it trains; else the merged ones count `merged` times.
+  // The error of the merged network over the variance of what the teacher says. `scaled`: outputs
+  // of a slice count `replicas` times while it trains; else the merged ones count `merged` times.
   double Learn(int replicas, bool scaled, double merged = 1) const {
     at::Tensor w = Normal({kIn, kUnits}, 3, std::sqrt(2.0 / kIn));
     at::Tensor v = Normal({kUnits, 1}, 4, std::sqrt(1.0 / kUnits));
