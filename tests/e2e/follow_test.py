@@ -27,6 +27,7 @@ class FollowTest(unittest.TestCase):
         # step down to 3 GFLOP/s a host: then the way back gains more than the least that a move must. Gradients are never in the way.
         cluster.submit(cluster.job(model={"layers": 2, "hidden": 64, "heads": 4, "context": 128}, recipe__steps=100000, recipe__global_batch=128,
                                    recipe__micro_batch=16, compression={"min_bits": 2, "backward": "lowrank(1)"}, checkpoint__every=0,
+                                   strategy__nodes=["d1", "d2"],  # in this order: the way that is seen to be slow first is not avoided
                                    recovery__follow=True))
         cluster.wait_state({"running"}, step=10)
         quick = self.codecs(cluster)
