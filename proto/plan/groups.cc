@@ -205,7 +205,7 @@ int TiedParts(const GroupPlan& group) {
 }
 
 // The last rows first, as all parts lie in their set (parts.h).
-void CutTied(GroupPlan whole, int parts, Plan* plan) {
+void CutTied(const GroupPlan& whole, int parts, Plan* plan) {
   for (int i = 0; i < parts; ++i) {
     GroupPlan* part = plan->add_groups();
     *part = whole;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "absl/base/casts.h"
 #include "absl/strings/str_cat.h"
 #include "base/file/durable_file.h"
 #include "base/file/random_access_file.h"
@@ -135,7 +136,8 @@ TEST(Safetensors, PiecesAsFloats) {
       std::vector<float> piece(count);
       ASSERT_TRUE(ReadFloats(source, places.at(name), first, absl::MakeSpan(piece)).ok()) << name;
       for (int i = 0; i < count; ++i) {
-        EXPECT_EQ(std::memcmp(&piece[i], &whole[first + i], 4), 0) << name << " " << first + i;
+        EXPECT_EQ(absl::bit_cast<uint32_t>(piece[i]), absl::bit_cast<uint32_t>(whole[first + i]))
+            << name << " " << first + i;
       }
     }
     std::vector<float> beyond(2);

@@ -127,7 +127,7 @@ TEST(AtIndices, EqualsTheReferenceForAnyShapeAndValues) {
     for (const char* backward : {"kept", "kept(quant(4))", "kept(quant(8, group=32)) | zstd"}) {
       for (const auto& [positions, hidden] : {std::pair{1, 1}, {5, 1}, {1, 17}, {4, 33}}) {
         Boundary b(text, backward, positions, hidden);
-        const size_t n = static_cast<size_t>(positions * hidden);
+        const size_t n = static_cast<size_t>(positions) * static_cast<size_t>(hidden);
         b.Forward(Gaussian(n, 3), 1);
         const std::vector<float> g = Gaussian(n, 4);
         ASSERT_TRUE(b.Encode(g, 1).ok());
