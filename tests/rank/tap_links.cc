@@ -4,14 +4,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
+#include "tests/worker/passing_link.h"
 #include "worker/link/frames.h"
 
 namespace isthmus::worker {
 
-class TapLink : public Link {
+class TapLink : public PassingLink {
  public:
   TapLink(std::unique_ptr<Link> link, std::string id, int stage, TapOpener* opener)
-      : link_(std::move(link)), id_(std::move(id)), stage_(stage), opener_(opener) {}
+      : PassingLink(std::move(link)), id_(std::move(id)), stage_(stage), opener_(opener) {}
   absl::Status Send(Frame frame, absl::Duration timeout) override {
     const FrameHeader& h = frame.header;
     if (HasTensor(h.kind())) {
@@ -26,18 +27,10 @@ class TapLink : public Link {
           Hash64(frame.payload),
           static_cast<int64_t>(frame.payload.size())};
     }
-    return link_->Send(std::move(frame), timeout);
+    return PassingLink::Send(std::move(frame), timeout);
   }
-  absl::StatusOr<Frame> Receive(int64_t max_payload_bytes, absl::Duration timeout) override {
-    return link_->Receive(max_payload_bytes, timeout);
-  }
-  void Cancel(absl::Status why) override { link_->Cancel(std::move(why)); }
-  absl::Status Finish(absl::Duration timeout) override { return link_->Finish(timeout); }
-  bool peer_exchanges_codec_state() const override { return link_->peer_exchanges_codec_state(); }
-  int64_t wire_bytes_sent() const override { return link_->wire_bytes_sent(); }
 
  private:
-  const std::unique_ptr<Link> link_;
   const std::string id_;
   const int stage_;
   TapOpener* const opener_;

@@ -15,6 +15,7 @@
 #include "base/rng.h"
 #include "proto/plan/groups.h"
 #include "tests/worker/faulty_link.h"
+#include "tests/worker/passing_link.h"
 #include "tests/worker/stage_files.h"
 #include "tests/worker/world.h"
 #include "worker/link/frames.h"
@@ -161,29 +162,21 @@ class Replay : public LinkOpener {
   std::optional<Frame> old_;  // on the outlet's thread alone; the worlds run one after the other
 };
 
-class ReplayLink : public Link {
+class ReplayLink : public PassingLink {
  public:
-  ReplayLink(std::unique_ptr<Link> link, Replay* of) : link_(std::move(link)), of_(of) {}
+  ReplayLink(std::unique_ptr<Link> link, Replay* of) : PassingLink(std::move(link)), of_(of) {}
   absl::Status Send(Frame frame, absl::Duration timeout) override {
     const bool it =
         frame.header.kind() == FrameHeader::CONTRIBUTION && frame.header.step() == Replay::kStep;
-    if (!it) return link_->Send(std::move(frame), timeout);
+    if (!it) return PassingLink::Send(std::move(frame), timeout);
     if (frame.header.generation() == 1) {
       if (!of_->old_.has_value()) of_->old_ = frame;
-      return link_->Send(std::move(frame), timeout);
+      return PassingLink::Send(std::move(frame), timeout);
     }
-    return link_->Send(*of_->old_, timeout);
+    return PassingLink::Send(*of_->old_, timeout);
   }
-  absl::StatusOr<Frame> Receive(int64_t max_payload_bytes, absl::Duration timeout) override {
-    return link_->Receive(max_payload_bytes, timeout);
-  }
-  void Cancel(absl::Status why) override { link_->Cancel(std::move(why)); }
-  absl::Status Finish(absl::Duration timeout) override { return link_->Finish(timeout); }
-  bool peer_exchanges_codec_state() const override { return link_->peer_exchanges_codec_state(); }
-  int64_t wire_bytes_sent() const override { return link_->wire_bytes_sent(); }
 
  private:
-  const std::unique_ptr<Link> link_;
   Replay* const of_;
 };
 

@@ -9,6 +9,7 @@
 #include "base/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/worker/bare_stage.h"
 #include "tests/worker/stage_files.h"
 #include "tests/worker/world.h"
 
@@ -18,7 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // A stage that holds tensors and does nothing with them. Counts how much of one is asked for.
-class Shelf : public Stage {
+class Shelf : public BareStage {
  public:
   void Put(const std::string& name, std::vector<int64_t> shape, std::vector<float> values,
            StageTensor::Kind kind = StageTensor::kWeight, bool copy = false) {
@@ -41,34 +42,6 @@ class Shelf : public Stage {
     std::copy(in.begin(), in.end(), values_[i].begin() + first);
     return absl::OkStatus();
   }
-
-  absl::StatusOr<ForwardResult> Forward(const MicroBatch&, Tensor) override { return None(); }
-  absl::StatusOr<Tensor> Backward(int32_t, Tensor) override { return None(); }
-  absl::StatusOr<Tensor> BackwardPiece(int32_t, int, Tensor) override { return None(); }
-  std::vector<int64_t> LayerEnds() const override { return {}; }
-  int64_t Elements(GroupPlan::Tensors) const override { return 0; }
-  absl::Status ReadGradient(GroupPlan::Tensors, int64_t, absl::Span<float>) override {
-    return None();
-  }
-  absl::Status WriteGradient(GroupPlan::Tensors, int64_t, absl::Span<const float>) override {
-    return None();
-  }
-  absl::Status TakeMomentum(GroupPlan::Tensors, int64_t, int64_t, double) override {
-    return None();
-  }
-  absl::Status BeginRounds() override { return None(); }
-  absl::Status ReadDifference(GroupPlan::Tensors, int64_t, absl::Span<float>) override {
-    return None();
-  }
-  absl::Status ApplyDifference(GroupPlan::Tensors, int64_t, absl::Span<const float>,
-                               const OuterStep&) override {
-    return None();
-  }
-  absl::Status RestoreAgreed(GroupPlan::Tensors, int64_t, int64_t) override { return None(); }
-  absl::Status BeginOverlapped() override { return None(); }
-  GradientNorm Norm() override { return {}; }
-  absl::Status Apply(const OptimizerStep&) override { return None(); }
-  void Discard() override {}
 
  private:
   static absl::Status None() { return absl::UnimplementedError("a shelf"); }
