@@ -109,24 +109,31 @@ absl::StatusOr<LinkChange> ParseLinkChange(absl::string_view request) {
   for (size_t i = 3; i < words.size(); ++i) {
     RETURN_IF_ERROR(ApplyWord(words[i], &change));
   }
+  if (SideOf(change.to) && (!change.rate_bits_per_s || words.size() > 4)) {
+    return absl::InvalidArgumentError(absl::StrCat(change.from, " ", change.to,
+                                                   " is what all links of a node share: it has a "
+                                                   "rate alone (--rate)"));
+  }
   return change;
+}
+
+absl::StatusOr<std::vector<int>> NodesOf(const std::string& pattern,
+                                         const std::vector<std::string>& nodes) {
+  std::vector<int> found;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (pattern == "*" || pattern == nodes[i]) found.push_back(static_cast<int>(i));
+  }
+  if (found.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("no node '", pattern, "'; there are: ", absl::StrJoin(nodes, ", ")));
+  }
+  return found;
 }
 
 absl::StatusOr<std::vector<int>> PairsOf(const LinkChange& change,
                                          const std::vector<std::string>& nodes) {
-  const auto matches = [&](const std::string& pattern) -> absl::StatusOr<std::vector<int>> {
-    std::vector<int> found;
-    for (size_t i = 0; i < nodes.size(); ++i) {
-      if (pattern == "*" || pattern == nodes[i]) found.push_back(static_cast<int>(i));
-    }
-    if (found.empty()) {
-      return absl::NotFoundError(
-          absl::StrCat("no node '", pattern, "'; there are: ", absl::StrJoin(nodes, ", ")));
-    }
-    return found;
-  };
-  ASSIGN_OR_RETURN(std::vector<int> from, matches(change.from));
-  ASSIGN_OR_RETURN(std::vector<int> to, matches(change.to));
+  ASSIGN_OR_RETURN(std::vector<int> from, NodesOf(change.from, nodes));
+  ASSIGN_OR_RETURN(std::vector<int> to, NodesOf(change.to, nodes));
   const int n = static_cast<int>(nodes.size());
   std::set<int> pairs;
   for (int a : from) {

@@ -1,10 +1,11 @@
 // The control socket of a running emulator: one request and one answer a connection, in text.
 //
-//   set FROM TO [rate=R] [delay=D] [jitter=J] [loss=P] [down|up] [one-way]     ->  ok N links |
-//   error: why stats                                                                     ->  ok
-//   PATH | error: why
+//   set FROM TO [rate=R] [delay=D] [jitter=J] [loss=P] [down|up] [one-way]  ->  ok N links
+//   set FROM @up|@down rate=R                                               ->  ok N uplinks
+//   stats                                                                   ->  ok PATH
 //
-// FROM and TO are node names or `*`. Both directions change unless one-way is said.
+// or `error: why`. FROM and TO are node names or `*`. Both directions change unless one-way is
+// said.
 //
 // Thread: not for sharing. Limits: kMaxControlBytes a message; a client that says nothing for 20 ms
 // is dropped.
@@ -34,7 +35,7 @@ inline constexpr size_t kMaxControlClients = 64;
 // A change to some links; what is not said stays.
 struct LinkChange {
   std::string from;  // a node or `*`
-  std::string to;
+  std::string to;    // or @up, @down: what all links of `from` share, which has a rate alone
   std::optional<int64_t> rate_bits_per_s;
   std::optional<absl::Duration> delay;
   std::optional<absl::Duration> jitter;
@@ -47,6 +48,9 @@ struct LinkChange {
 std::string FormatLinkChange(const LinkChange& change);  // the request line
 absl::StatusOr<LinkChange> ParseLinkChange(absl::string_view request);
 
+// The indices of a node's name or `*`. NotFound names the nodes that there are.
+absl::StatusOr<std::vector<int>> NodesOf(const std::string& pattern,
+                                         const std::vector<std::string>& nodes);
 // The ordered pairs (from * nodes.size() + to) that a change is about. NotFound names the nodes
 // that there are.
 absl::StatusOr<std::vector<int>> PairsOf(const LinkChange& change,

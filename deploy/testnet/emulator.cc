@@ -177,6 +177,11 @@ void Emulator::Write(int node, absl::Span<const uint8_t> packet) {
 }
 
 absl::StatusOr<int> Emulator::Change(const LinkChange& change) {
+  if (const std::optional<Side> side = SideOf(change.to)) {
+    ASSIGN_OR_RETURN(const std::vector<int> nodes, NodesOf(change.from, names_));
+    for (int node : nodes) shaper_.SetEnd(node, *side, *change.rate_bits_per_s, NowNs());
+    return static_cast<int>(nodes.size());
+  }
   ASSIGN_OR_RETURN(const std::vector<int> pairs, PairsOf(change, names_));
   const int n = static_cast<int>(names_.size());
   const int64_t now = NowNs();
@@ -205,6 +210,20 @@ std::string Emulator::StatsJson() const {
                                               : static_cast<double>(lateness_.sum_ns) / 1e3 /
                                                     static_cast<double>(lateness_.count);
   json["late_max_us"] = static_cast<double>(lateness_.max_ns) / 1e3;
+  json["ends"] = nlohmann::ordered_json::array();
+  for (int node = 0; node < static_cast<int>(names_.size()); ++node) {
+    for (const Side side : kSides) {
+      const EndCounters& c = shaper_.counters(node, side);
+      if (shaper_.end_rate(node, side) == 0 && c.packets == 0) continue;
+      json["ends"].push_back({{"node", names_[node]},
+                              {"side", SideName(side)},
+                              {"rate", FormatRate(shaper_.end_rate(node, side))},
+                              {"packets", c.packets},
+                              {"bytes", c.bytes},
+                              {"dropped_queue", c.dropped_queue},
+                              {"longest_wait_ms", static_cast<double>(c.longest_wait_ns) / 1e6}});
+    }
+  }
   json["pairs"] = nlohmann::ordered_json::array();
   for (int from = 0; from < static_cast<int>(names_.size()); ++from) {
     for (int to = 0; to < static_cast<int>(names_.size()); ++to) {

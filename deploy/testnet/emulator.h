@@ -43,7 +43,7 @@ class Emulator {
   // max_wait.
   absl::Status RunOnce(absl::Duration max_wait);
 
-  // The number of links changed.
+  // The number of links, or of uplinks or downlinks, changed.
   absl::StatusOr<int> Change(const LinkChange& change);
   std::string StatsJson() const;
   WanInfo Info() const;  // scheduling is left to the caller

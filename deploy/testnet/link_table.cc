@@ -34,6 +34,7 @@ struct Rule {
   int line = 0;
 };
 using Rules = std::map<std::pair<int, int>, Rule>;
+using EndRules = std::map<std::pair<int, Side>, Rule>;
 
 absl::Status ErrorAt(absl::string_view name, int line, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(name, ":", line, ": ", what));
@@ -48,7 +49,8 @@ bool ValidNodeName(absl::string_view name) {
 
 absl::StatusOr<LinkSpec> ParseSpec(const std::vector<std::string>& cells) {
   ASSIGN_OR_RETURN(int64_t rate, ParseRate(cells[2]));
-  ASSIGN_OR_RETURN(absl::Duration delay, ParseDelay(cells[3]));
+  const bool end = SideOf(cells[1]).has_value();
+  ASSIGN_OR_RETURN(absl::Duration delay, ParseDelay(end && cells[3].empty() ? "0" : cells[3]));
   ASSIGN_OR_RETURN(absl::Duration jitter, ParseDelay(cells[4].empty() ? "0" : cells[4]));
   ASSIGN_OR_RETURN(double loss, ParseLoss(cells[5].empty() ? "0" : cells[5]));
   return LinkSpec{rate, delay, jitter, loss};
@@ -58,13 +60,15 @@ absl::StatusOr<LinkSpec> ParseSpec(const std::vector<std::string>& cells) {
 struct Rows {
   std::vector<std::string> nodes;
   Rules rules;
+  EndRules ends;
 };
 
 absl::StatusOr<int> NodeOf(const std::string& cell, Rows* rows) {
   if (cell == "*") return -1;
   if (!ValidNodeName(cell)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "node name '", cell, "': use letters, digits, '.', '_' and '-', at most ", kMaxNameBytes));
+        "node name '", cell, "': use letters, digits, '.', '_' and '-', at most ", kMaxNameBytes,
+        "; what all links of a node share is NODE,@up,RATE,,, or NODE,@down,RATE,,,"));
   }
   const auto it = std::find(rows->nodes.begin(), rows->nodes.end(), cell);
   if (it != rows->nodes.end()) return static_cast<int>(it - rows->nodes.begin());
@@ -75,11 +79,30 @@ absl::StatusOr<int> NodeOf(const std::string& cell, Rows* rows) {
   return static_cast<int>(rows->nodes.size()) - 1;
 }
 
+absl::Status OnLineAlready(const std::vector<std::string>& cells, int line) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the pair ", cells[0], ",", cells[1], " is already on line ", line));
+}
+
+// "home,@up,20Mbit,,,": a rate alone.
+absl::Status AddEnd(const std::vector<std::string>& cells, Side side, int line, Rows* rows) {
+  ASSIGN_OR_RETURN(int node, NodeOf(cells[0], rows));
+  ASSIGN_OR_RETURN(LinkSpec spec, ParseSpec(cells));
+  if (spec != LinkSpec{spec.rate_bits_per_s}) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("delay, jitter and loss of ", cells[0], ",", cells[1],
+                     ": what all links of a node share has a rate alone; leave those cells empty"));
+  }
+  const auto [it, fresh] = rows->ends.emplace(std::make_pair(node, side), Rule{spec, line});
+  return fresh ? absl::OkStatus() : OnLineAlready(cells, it->second.line);
+}
+
 absl::Status AddRow(const std::vector<std::string>& cells, int line, Rows* rows) {
   if (cells.size() != 6) {
     return absl::InvalidArgumentError(
         absl::StrCat(cells.size(), " cells where ", kHeader, " wants 6"));
   }
+  if (const std::optional<Side> side = SideOf(cells[1])) return AddEnd(cells, *side, line, rows);
   ASSIGN_OR_RETURN(int from, NodeOf(cells[0], rows));
   ASSIGN_OR_RETURN(int to, NodeOf(cells[1], rows));
   if (from == to && from >= 0) {
@@ -88,11 +111,7 @@ absl::Status AddRow(const std::vector<std::string>& cells, int line, Rows* rows)
   }
   ASSIGN_OR_RETURN(LinkSpec spec, ParseSpec(cells));
   const auto [it, fresh] = rows->rules.emplace(std::make_pair(from, to), Rule{spec, line});
-  if (!fresh) {
-    return absl::InvalidArgumentError(absl::StrCat("the pair ", cells[0], ",", cells[1],
-                                                   " is already on line ", it->second.line));
-  }
-  return absl::OkStatus();
+  return fresh ? absl::OkStatus() : OnLineAlready(cells, it->second.line);
 }
 
 absl::StatusOr<Rows> ParseRows(absl::string_view csv, absl::string_view name) {
@@ -147,6 +166,17 @@ absl::StatusOr<LinkSpec> Resolve(const Rows& rows, int from, int to,
                                                  ": add one, or a default row *,*,..."));
 }
 
+// A node's own row, else that of `*`, else unlimited.
+NodeSpec EndsOf(const Rows& rows, int node) {
+  NodeSpec spec;
+  for (const Side side : kSides) {
+    auto it = rows.ends.find({node, side});
+    if (it == rows.ends.end()) it = rows.ends.find({-1, side});
+    if (it != rows.ends.end()) spec.At(side) = it->second.spec.rate_bits_per_s;
+  }
+  return spec;
+}
+
 std::string LinksDir() {
   if (const char* dir = std::getenv("ISTHMUS_LINKS_DIR"); dir != nullptr && *dir != '\0')
     return dir;
@@ -166,7 +196,8 @@ int LinkTable::Find(absl::string_view node) const {
   return it == nodes.end() ? -1 : static_cast<int>(it - nodes.begin());
 }
 
-absl::StatusOr<LinkTable> UniformLinkTable(int num_nodes, const LinkSpec& spec) {
+absl::StatusOr<LinkTable> UniformLinkTable(int num_nodes, const LinkSpec& spec,
+                                           const NodeSpec& ends) {
   if (num_nodes < 1 || num_nodes > kMaxNodes) {
     return absl::InvalidArgumentError(
         absl::StrCat("the number of nodes must be 1 to ", kMaxNodes, ", not ", num_nodes));
@@ -174,6 +205,7 @@ absl::StatusOr<LinkTable> UniformLinkTable(int num_nodes, const LinkSpec& spec) 
   LinkTable table;
   for (int i = 0; i < num_nodes; ++i) table.nodes.push_back(absl::StrCat("n", i));
   table.links.assign(static_cast<size_t>(num_nodes) * num_nodes, spec);
+  table.ends.assign(static_cast<size_t>(num_nodes), ends);
   return table;
 }
 
@@ -200,6 +232,7 @@ absl::StatusOr<LinkTable> ParseLinkTable(absl::string_view csv, absl::string_vie
   const int n = static_cast<int>(table.nodes.size());
   table.links.resize(static_cast<size_t>(n) * n);
   for (int from = 0; from < n; ++from) {
+    table.ends.push_back(EndsOf(rows, from));
     for (int to = 0; to < n; ++to) {
       if (from == to) continue;
       ASSIGN_OR_RETURN(LinkSpec spec, Resolve(rows, from, to, table.nodes, name));
@@ -251,6 +284,15 @@ std::vector<Preset> ListPresets() {
             [](const Preset& a, const Preset& b) { return a.name < b.name; });
   return presets;
 }
+
+std::optional<Side> SideOf(absl::string_view to) {
+  for (const Side side : kSides) {
+    if (to == SideName(side)) return side;
+  }
+  return std::nullopt;
+}
+
+const char* SideName(Side side) { return side == Side::kUp ? "@up" : "@down"; }
 
 absl::StatusOr<int64_t> ParseRate(absl::string_view text) {
   absl::string_view rest = absl::StripAsciiWhitespace(text);
@@ -340,6 +382,13 @@ std::string FormatLinkTable(const LinkTable& table) {
       absl::StrAppend(&out, table.nodes[from], ",", table.nodes[to], ",",
                       FormatRate(s.rate_bits_per_s), ",", absl::FormatDuration(s.delay), ",",
                       absl::FormatDuration(s.jitter), ",", FormatLoss(s.loss), "\n");
+    }
+  }
+  for (int node = 0; node < n; ++node) {
+    for (const Side side : kSides) {
+      if (const int64_t rate = table.ends[node].At(side); rate > 0)
+        absl::StrAppend(&out, table.nodes[node], ",", SideName(side), ",", FormatRate(rate),
+                        ",,,\n");
     }
   }
   return out;

@@ -1,5 +1,5 @@
 // Link tables: who is joined to whom, at what rate, delay, jitter and loss. Read from CSV, from a
-// preset, or uniform.
+// preset, or uniform. And what all links of a node share: the rate of its uplink and downlink.
 //
 // The file has the header `from,to,rate,delay,jitter,loss`, then a row a link; `#` starts a comment
 // line:
@@ -8,6 +8,8 @@
 //   *,*,100Mbit,25ms,,            every pair that no other row names (empty cell: zero)
 //   home,lab,20Mbit,9ms,1ms,0.1%  this pair, both directions...
 //   lab,home,100Mbit,9ms,1ms,0.1% ...unless the other direction has its own row
+//   home,@up,20Mbit,,,            all that home sends, over whichever link; @down: all it receives
+//   *,@down,1Gbit,,,              every node without a row of its own (no row at all: unlimited)
 //
 // The more exact row wins (no `*`, then one, then two); two equally exact rows that disagree are an
 // error. Delay is one-way. Rate counts IP packets (headers of IP and above, no Ethernet framing).
@@ -20,6 +22,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +38,20 @@ inline constexpr absl::Duration kMaxDelay = absl::Seconds(60);
 inline constexpr int64_t kMinRateBitsPerSecond = 1000;
 inline constexpr int64_t kMaxRateBitsPerSecond = 1'000'000'000'000;
 inline constexpr size_t kMaxTableBytes = size_t{4} << 20;
+
+// The two ends that all links of a node share.
+enum class Side { kUp, kDown };
+inline constexpr Side kSides[] = {Side::kUp, Side::kDown};
+
+struct NodeSpec {  // 0: unlimited
+  int64_t uplink_bits_per_s = 0;
+  int64_t downlink_bits_per_s = 0;
+
+  int64_t& At(Side side) { return side == Side::kUp ? uplink_bits_per_s : downlink_bits_per_s; }
+  int64_t At(Side side) const {
+    return side == Side::kUp ? uplink_bits_per_s : downlink_bits_per_s;
+  }
+};
 
 // One direction of one link.
 struct LinkSpec {
@@ -54,9 +71,10 @@ struct LinkSpec {
   friend bool operator!=(const LinkSpec& a, const LinkSpec& b) { return !(a == b); }
 };
 
-// A complete table: a LinkSpec for every ordered pair of distinct nodes.
+// A complete table: a LinkSpec for every ordered pair of distinct nodes, a NodeSpec for each node.
 struct LinkTable {
   std::vector<std::string> nodes;
+  std::vector<NodeSpec> ends;  // by node
   std::vector<LinkSpec>
       links;  // nodes.size() squared, row `from`, column `to`; the diagonal is unused
 
@@ -67,7 +85,8 @@ struct LinkTable {
 
 // Every pair alike; nodes are called n0, n1, ...  InvalidArgument unless 1 <= num_nodes <=
 // kMaxNodes.
-absl::StatusOr<LinkTable> UniformLinkTable(int num_nodes, const LinkSpec& spec);
+absl::StatusOr<LinkTable> UniformLinkTable(int num_nodes, const LinkSpec& spec,
+                                           const NodeSpec& ends = {});
 
 // `name` stands in errors: "NAME:LINE: what is wrong and how to write it".
 // num_nodes 0: the nodes that the rows name. Fewer than named: the first ones. More: n<i> are
@@ -87,6 +106,10 @@ struct Preset {
 // Sorted by name. The folder is $ISTHMUS_LINKS_DIR, else share/isthmus/links beside the program's
 // bin/, else the source tree's deploy/testnet/links.
 std::vector<Preset> ListPresets();
+
+// "@up" and "@down" stand in the place of a link's other node.
+std::optional<Side> SideOf(absl::string_view to);
+const char* SideName(Side side);
 
 // Cells, also used for command-line options. "100Mbit", "1.5Gbit", "0" or "unlimited"; "25ms";
 // "0.1%" or "0".

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/number_flag.h"
+#include "base/status.h"
 #include "deploy/testnet/control.h"
 #include "deploy/testnet/link_table.h"
 #include "deploy/testnet/netns.h"
@@ -34,7 +35,8 @@ constexpr char kDescription[] =
     R"(A wide-area network between processes of one machine: namespaces joined by shaped links.
 
   isthmus-wan --links PRESET|FILE [OPTIONS] [-- COMMAND...]
-  isthmus-wan --nodes N [--rate R] [--delay D] [--jitter J] [--loss P] [OPTIONS] [-- COMMAND...]
+  isthmus-wan --nodes N [--rate R] [--delay D] [--jitter J] [--loss P] [--uplink R] [--downlink R]
+              [OPTIONS] [-- COMMAND...]
   isthmus-wan exec|set|stats|presets|show ...)";
 
 constexpr char kFooter[] = R"(
@@ -43,6 +45,7 @@ Examples:
   isthmus-wan exec --run-dir /tmp/wan us-east -- bash               a shell on that node
   isthmus-wan --nodes 2 --rate 20Mbit --delay 25ms -- ./my-test.sh  run a command, then stop
   isthmus-wan set --run-dir /tmp/wan us-east '*' --down             pull a node's cable
+  isthmus-wan set --run-dir /tmp/wan us-east @up --rate 20Mbit      what all its links share
 
 A command finds ISTHMUS_WAN_DIR and ISTHMUS_WAN_NODES (name=address,...) in its environment. It runs
 in the original network; what it starts by `isthmus-wan exec` runs on a node. Without a command, the
@@ -74,7 +77,7 @@ int FailLookup(const absl::Status& status, int not_found_code) {
 }
 
 struct Arguments {
-  std::string links, run_dir, rate, delay, jitter, loss, drop_over;
+  std::string links, run_dir, rate, delay, jitter, loss, uplink, downlink, drop_over;
   int nodes = 0;
   int mtu = 1500;
   uint64_t seed = 1;
@@ -85,10 +88,12 @@ struct Arguments {
 };
 
 absl::StatusOr<LinkTable> TableOf(const Arguments& a) {
-  const bool uniform = !a.rate.empty() || !a.delay.empty() || !a.jitter.empty() || !a.loss.empty();
+  const bool uniform = !a.rate.empty() || !a.delay.empty() || !a.jitter.empty() ||
+                       !a.loss.empty() || !a.uplink.empty() || !a.downlink.empty();
   if (!a.links.empty() && uniform) {
     return absl::InvalidArgumentError(
-        "--links goes without --rate, --delay, --jitter and --loss: put those into the table");
+        "--links goes without --rate, --delay, --jitter, --loss, --uplink and --downlink: put "
+        "those into the table");
   }
   if (!a.links.empty()) return LoadLinkTable(a.links, a.nodes);
   if (a.nodes == 0) {
@@ -103,7 +108,11 @@ absl::StatusOr<LinkTable> TableOf(const Arguments& a) {
   if (!jitter.ok()) return jitter.status();
   absl::StatusOr<double> loss = ParseLoss(a.loss.empty() ? "0" : a.loss);
   if (!loss.ok()) return loss.status();
-  return UniformLinkTable(a.nodes, LinkSpec{*rate, *delay, *jitter, *loss});
+  absl::StatusOr<int64_t> uplink = ParseRate(a.uplink.empty() ? "unlimited" : a.uplink);
+  if (!uplink.ok()) return Annotate(uplink.status(), "--uplink");
+  absl::StatusOr<int64_t> downlink = ParseRate(a.downlink.empty() ? "unlimited" : a.downlink);
+  if (!downlink.ok()) return Annotate(downlink.status(), "--downlink");
+  return UniformLinkTable(a.nodes, LinkSpec{*rate, *delay, *jitter, *loss}, {*uplink, *downlink});
 }
 
 int RunServe(const Arguments& a) {
@@ -233,6 +242,9 @@ int Main(int argc, char** argv) {
       app.add_option("--nodes", a.nodes, "how many nodes (with --links: the first N of the table)"),
       1, kMaxNodes);
   AddLinkFigures(&app, &a);
+  app.add_option("--uplink", a.uplink, "of a node, for all it sends over whichever link")
+      ->type_name("R");
+  app.add_option("--downlink", a.downlink, "of a node, for all it receives")->type_name("R");
   app.add_option("--run-dir", a.run_dir,
                  "where wan.json and wan-stats.json go (else a temporary one)")
       ->type_name("DIR");
@@ -250,7 +262,7 @@ int Main(int argc, char** argv) {
   CLI::App* set = app.add_subcommand("set", "change links while the emulator runs");
   AddRunDir(set, &a);
   set->add_option("FROM", a.from, "a node, or *")->required();
-  set->add_option("TO", a.to, "a node, or *")->required();
+  set->add_option("TO", a.to, "a node, or *; @up, @down: what all links of FROM share")->required();
   AddLinkFigures(set, &a);
   set->add_option("--drop-over", a.drop_over,
                   "packets of more bytes vanish, as on a path that filters ICMP; 0: none")

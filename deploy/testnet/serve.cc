@@ -164,7 +164,12 @@ std::string Run::Answer(const std::string& request) {
   if (!change.ok()) return absl::StrCat("error: ", change.status().message());
   absl::StatusOr<int> changed = emulator_->Change(*change);
   if (!changed.ok()) return absl::StrCat("error: ", changed.status().message());
-  return absl::StrCat("ok ", *changed, *changed == 1 ? " link" : " links");
+  const std::optional<Side> side = SideOf(change->to);
+  return absl::StrCat("ok ", *changed,
+                      !side                ? " link"
+                      : *side == Side::kUp ? " uplink"
+                                           : " downlink",
+                      *changed == 1 ? "" : "s");
 }
 
 // Processes that are still inside the nodes when the run ends: the network carries their goodbyes

@@ -44,6 +44,20 @@ TEST(LinkChange, RefusesWhatItDoesNotKnow) {
   }
 }
 
+TEST(LinkChange, WhatAllLinksOfANodeShareHasARateAlone) {
+  absl::StatusOr<LinkChange> change = ParseLinkChange("set a @up rate=5Mbit");
+  ASSERT_TRUE(change.ok()) << change.status();
+  EXPECT_EQ(SideOf(change->to), Side::kUp);
+  EXPECT_EQ(FormatLinkChange(*change), "set a @up rate=5Mbit");
+  EXPECT_THAT(*NodesOf("*", {"a", "b"}), ElementsAre(0, 1));
+  EXPECT_THAT(std::string(NodesOf("x", {"a", "b"}).status().message()), HasSubstr("a, b"));
+  for (const char* bad : {"set a @up down", "set a @down rate=5Mbit delay=1ms", "set a @up loss=1%",
+                          "set a @up rate=5Mbit one-way"}) {
+    EXPECT_THAT(std::string(ParseLinkChange(bad).status().message()), HasSubstr("a rate alone"))
+        << bad;
+  }
+}
+
 LinkChange Change(const std::string& request) { return *ParseLinkChange(request); }
 
 TEST(LinkChange, PairsAreBothDirectionsUnlessOneWay) {

@@ -97,6 +97,49 @@ TEST(LinkTable, ErrorsNameFileAndLineAndTheFix) {
   EXPECT_THAT(ErrorOf(std::string(kHeader) + "a,b,0,0,,\na,b,0,0,,\n"), HasSubstr("on line 2"));
 }
 
+TEST(LinkTable, WhatAllLinksOfANodeShare) {
+  const LinkTable t = Parse(
+      "b,@up,20Mbit,,,\n*,@down,1Gbit,0,0,0\n*,*,0,5ms,,\n"
+      "a,@down,unlimited,,,\n",
+      3);
+  EXPECT_THAT(t.nodes, ElementsAre("b", "a", "n0"));
+  EXPECT_EQ(t.ends[0].uplink_bits_per_s, 20'000'000);
+  EXPECT_EQ(t.ends[0].downlink_bits_per_s, 1'000'000'000);
+  EXPECT_EQ(t.ends[1].uplink_bits_per_s, 0);
+  EXPECT_EQ(t.ends[1].downlink_bits_per_s, 0) << "its own row wins";
+  EXPECT_EQ(t.ends[2].downlink_bits_per_s, 1'000'000'000);
+  EXPECT_EQ(t.At(0, 1).rate_bits_per_s, 0) << "the pair's own rate is another thing";
+  EXPECT_EQ(Parse("a,b,0,0,,\n").ends.size(), 2u);
+  EXPECT_EQ(UniformLinkTable(2, {}, {5'000'000, 0})->ends[1].uplink_bits_per_s, 5'000'000);
+
+  absl::StatusOr<LinkTable> back = ParseLinkTable(FormatLinkTable(t), "back");
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->nodes, t.nodes);
+  EXPECT_EQ(FormatLinkTable(*back), FormatLinkTable(t));
+}
+
+TEST(LinkTable, ErrorsOfWhatANodeSharesNameLineAndCell) {
+  const struct {
+    const char* row;
+    const char* says;
+  } cases[] = {
+      {"a,@up,20,,,", "rate '20' has no unit"},
+      {"a,@up,20Mbit,5ms,,", "delay, jitter and loss of a,@up"},
+      {"a,@down,20Mbit,,,1%", "delay, jitter and loss of a,@down"},
+      {"a,@up,20Mbit,late,,", "delay 'late'"},
+      {"a,@side,20Mbit,,,", "node name '@side'"},
+      {"@up,a,20Mbit,,,", "NODE,@up,RATE,,,"},
+      {"a,@up,20Mbit", "3 cells"},
+      {"x,@up,2Mbit,,,", "the pair x,@up is already on line 2"},
+  };
+  for (const auto& c : cases) {
+    const std::string error = ErrorOf(std::string(kHeader) + "x,@up,1Mbit,,,\n" + c.row + "\n");
+    EXPECT_THAT(error, HasSubstr(c.says)) << c.row;
+    EXPECT_THAT(error, HasSubstr("t.csv:3: ")) << c.row;
+  }
+  EXPECT_THAT(ErrorOf(std::string(kHeader) + "x,@up,1Mbit,,,\n"), HasSubstr("no links"));
+}
+
 TEST(LinkTable, TooManyNodesIsAnError) {
   std::string csv = kHeader;
   for (int i = 0; i <= kMaxNodes; ++i) csv += "x" + std::to_string(i) + ",*,0,0,,\n";

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 namespace isthmus::testnet {
@@ -244,6 +245,87 @@ TEST(Shaper, AShorterDelayOvertakesNothing) {
   EXPECT_EQ(s.Pop(50 * kMs)->packet[0], 2);
   s.Offer(0, 1, Bytes(100, 3), 60 * kMs);
   EXPECT_EQ(s.NextEvent(), 61 * kMs);
+}
+
+// Three nodes; node 0 has the uplink, node 2 the downlink.
+LinkTable Ends(LinkSpec spec, int64_t up_0, int64_t down_2) {
+  LinkTable table = Table(spec, 3);
+  table.ends[0].uplink_bits_per_s = up_0;
+  table.ends[2].downlink_bits_per_s = down_2;
+  return table;
+}
+
+// All that arrives until `now`: destination, tag of the packet, time in ms.
+using Arrival = std::tuple<int, int, double>;
+std::vector<Arrival> Arrivals(Shaper* s, int64_t now_ns) {
+  std::vector<Arrival> all;
+  while (auto d = s->Pop(now_ns))
+    all.emplace_back(d->to, d->packet[0], static_cast<double>(d->arrival_ns) / kMs);
+  return all;
+}
+
+TEST(Shaper, TwoFlowsOfANodeShareItsUplinkInTheOrderTheyCame) {
+  Shaper s(Ends(Link(0, 10), 8 * kMbit, 0), {});  // 1 byte a microsecond
+  for (uint8_t i = 0; i < 4; ++i) s.Offer(0, 1 + i % 2, Bytes(1000, i), 0);
+  s.Offer(1, 2, Bytes(1000, 9), 0);  // not of node 0
+  s.Offer(1, 0, Bytes(1000, 8), 0);  // an uplink shapes nothing that comes
+  EXPECT_EQ(s.NextEvent(), 1 * kMs) << "it leaves the uplink";
+  EXPECT_EQ(Arrivals(&s, 100 * kMs),
+            (std::vector<Arrival>{
+                {0, 8, 10}, {2, 9, 10}, {1, 0, 11}, {2, 1, 12}, {1, 2, 13}, {2, 3, 14}}));
+  EXPECT_EQ(s.counters(0, Side::kUp).packets, 4u);
+  EXPECT_EQ(s.counters(0, Side::kUp).bytes, 4000u);
+  EXPECT_EQ(s.counters(0, Side::kUp).longest_wait_ns, 4 * kMs);
+  EXPECT_EQ(s.counters(1, Side::kUp).packets, 0u);
+  EXPECT_EQ(s.held_bytes(), 0);
+}
+
+TEST(Shaper, TheDownlinkTakesPacketsInTheOrderTheyArrive) {
+  LinkTable table = Ends(Link(0, 10), 0, 8 * kMbit);
+  table.At(1, 2).delay = absl::Milliseconds(5);
+  Shaper s(table, {});
+  s.Offer(0, 2, Bytes(2000, 1), 0);
+  s.Offer(1, 2, Bytes(7000, 2), 0);  // there at 5 ms, through at 12
+  s.Offer(1, 0, Bytes(7000, 3), 0);
+  EXPECT_EQ(Arrivals(&s, 100 * kMs), (std::vector<Arrival>{{0, 3, 10}, {2, 2, 12}, {2, 1, 14}}));
+  EXPECT_EQ(s.counters(2, Side::kDown).packets, 2u);
+}
+
+TEST(Shaper, APacketWaitsForUplinkPairAndDownlink) {
+  Shaper s(Ends(Link(4 * kMbit, 10), 8 * kMbit, 2 * kMbit), {});
+  for (uint8_t i = 0; i < 2; ++i) s.Offer(0, 2, Bytes(1000, i), 0);
+  // Uplink 1 ms, link 2, way 10, downlink 4. The second waits for each slower one.
+  EXPECT_EQ(Arrivals(&s, 100 * kMs), (std::vector<Arrival>{{2, 0, 17}, {2, 1, 21}}));
+}
+
+TEST(Shaper, AFullUplinkOrDownlinkDropsAtTheTail) {
+  ShaperOptions options;
+  options.queue_bytes = 3000;
+  Shaper s(Ends(Link(0), 8 * kMbit, 4 * kMbit), options);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(s.Offer(0, 1, Bytes(1000), 0), Verdict::kAccepted);
+  EXPECT_EQ(s.Offer(0, 2, Bytes(1000), 0), Verdict::kQueueFull);
+  EXPECT_EQ(s.counters(0, Side::kUp).dropped_queue, 1u);
+  EXPECT_EQ(s.counters(0, 2).dropped_queue, 1u);
+  EXPECT_EQ(Arrivals(&s, 100 * kMs).size(), 3u);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(s.Offer(1, 2, Bytes(1000), 100 * kMs), Verdict::kAccepted);
+  EXPECT_EQ(Arrivals(&s, 200 * kMs).size(), 3u);
+  EXPECT_EQ(s.counters(2, Side::kDown).dropped_queue, 1u);
+  EXPECT_EQ(s.counters(1, 2).dropped_queue, 1u);
+  EXPECT_EQ(s.held_bytes(), 0);
+}
+
+TEST(Shaper, ANewRateOfAnUplinkDrainsWhatWaits) {
+  Shaper s(Ends(Link(0), 8 * kMbit, 0), {});
+  for (uint8_t i = 0; i < 4; ++i) s.Offer(0, 1, Bytes(1000, i), 0);
+  s.SetEnd(0, Side::kUp, 4 * kMbit, 2 * kMs);
+  EXPECT_EQ(s.end_rate(0, Side::kUp), 4 * kMbit);
+  EXPECT_EQ(Arrivals(&s, 4 * kMs), (std::vector<Arrival>{{1, 0, 1}, {1, 1, 2}, {1, 2, 4}}));
+  // Unlimited: what waited is not overtaken by what comes.
+  s.SetEnd(0, Side::kUp, 0, 5 * kMs);
+  s.Offer(0, 1, Bytes(1000, 4), 5 * kMs);
+  EXPECT_EQ(Arrivals(&s, 5 * kMs), (std::vector<Arrival>{{1, 3, 5}, {1, 4, 5}}));
+  s.Offer(0, 1, Bytes(1000, 5), 6 * kMs);
+  EXPECT_EQ(Arrivals(&s, 6 * kMs), (std::vector<Arrival>{{1, 5, 6}}));
 }
 
 TEST(Shaper, CountersAddUp) {

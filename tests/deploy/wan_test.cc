@@ -24,6 +24,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -172,6 +173,51 @@ TEST_F(WanTest, TcpGoodputIsWithin3PercentOfTheRateLessHeaders) {
     });
     EXPECT_NEAR(got, expected, 0.03 * expected) << "MTU " << mtu;
   }
+}
+
+// Mbit/s of two flows out of n0 together, and of one out of n3 beside them.
+struct Shares {
+  double both = 0, other = 0;
+};
+absl::StatusOr<Shares> Share(const Wan& wan) {
+  absl::StatusOr<double> rates[3];
+  const int ways[3][2] = {{0, 1}, {0, 2}, {3, 4}};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&, i] {
+      rates[i] = TcpGoodput(wan.node(ways[i][0]), wan.node(ways[i][1]), absl::Seconds(1),
+                            absl::Seconds(2));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& rate : rates) {
+    if (!rate.ok()) return rate.status();
+  }
+  return Shares{(*rates[0] + *rates[1]) / 1e6, *rates[2] / 1e6};
+}
+
+TEST_F(WanTest, FlowsOfANodeShareItsUplinkAndThoseOfOthersDoNot) {
+  const std::string table = dir_ + "/t.csv";
+  std::ofstream(table) << "from,to,rate,delay,jitter,loss\n*,*,40Mbit,5ms,,\nn0,@up,1Mbit,,,\n";
+  START_WAN(wan, "--links", table, "--nodes", "5", "--run-dir", dir_ + "/run");
+  std::string output;
+  ASSERT_EQ(Run({"set", "--run-dir", wan.run_dir, "n0", "@up", "--rate", "20Mbit"}, &output), 0)
+      << output;
+  EXPECT_EQ(output, "1 uplink changed\n");
+  const double share = (1500.0 - 52) / 1500;
+  const double both = Measured(20 * share, 0.03 * 20, [&]() -> absl::StatusOr<double> {
+    const absl::StatusOr<Shares> shares = Share(wan);
+    if (!shares.ok()) return shares.status();
+    EXPECT_GT(shares->other, 0.8 * 40 * share) << "as its own link lets it";
+    return shares->both;
+  });
+  EXPECT_NEAR(both, 20 * share, 0.03 * 20);
+  EXPECT_EQ(Run({"stats", "--run-dir", wan.run_dir}, &output), 0);
+  EXPECT_THAT(output,
+              HasSubstr("\"node\": \"n0\",\n   \"side\": \"@up\",\n   \"rate\": \"20Mbit\""));
+  EXPECT_EQ(output.find("\"@down\""), std::string::npos) << output;
+  EXPECT_EQ(Run({"set", "--run-dir", wan.run_dir, "n0", "@up", "--down"}, &output), 2);
+  EXPECT_THAT(output, HasSubstr("a rate alone"));
 }
 
 TEST_F(WanTest, LossIsWithinItsConfidenceInterval) {
@@ -326,6 +372,9 @@ TEST_F(WanTest, WrongUsageAndRefusalsHaveTheirExitCodes) {
   EXPECT_EQ(Run({"--links", "nowhere"}, &output), 2);
   EXPECT_THAT(output, HasSubstr("regions"));
   EXPECT_EQ(Run({"--links", "regions", "--rate", "1Mbit"}, &output), 2);
+  EXPECT_EQ(Run({"--links", "regions", "--uplink", "1Mbit"}, &output), 2);
+  EXPECT_EQ(Run({"--nodes", "2", "--downlink", "5"}, &output), 2);
+  EXPECT_THAT(output, HasSubstr("--downlink: rate '5' has no unit"));
   EXPECT_EQ(Run({"--nodes", "2", "--mtu", "9001"}, &output), 2);
   EXPECT_EQ(Run({"exec", "--run-dir", dir_, "n0"}, &output), 2);
   EXPECT_EQ(Run({"exec", "--run-dir", dir_, "n0", "--", "true"}, &output), 4);

@@ -1,5 +1,6 @@
 #include "coordinator/cli/offline/topology_file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
@@ -134,9 +135,18 @@ absl::StatusOr<Topology> MakeTopology(absl::string_view links, absl::string_view
   }
   // Delays of both directions make a round trip.
   std::map<std::pair<std::string, std::string>, double> delays;
+  std::map<std::pair<std::string, std::string>, double> ends;  // by node and "@up" or "@down"
+  const auto end_rate = [&ends](const std::string& node, const char* side) {
+    const auto found = ends.find({node, side});
+    return found == ends.end() ? kUnlimited : found->second;
+  };
   std::vector<std::vector<std::string>> rows;
   for (auto& [line, cells] : Rows(table.csv)) {
     if (cells.size() < 6 || cells[0] == "from" || cells[0] == kHub || cells[1] == kHub) continue;
+    if (IsEnd(cells[1])) {
+      ends[{cells[0], cells[1]}] = RateOf(cells[2]);
+      continue;
+    }
     delays[{cells[0], cells[1]}] = SecondsOf(cells[3]);
     rows.push_back(std::move(cells));
   }
@@ -144,7 +154,8 @@ absl::StatusOr<Topology> MakeTopology(absl::string_view links, absl::string_view
     LinkMeasurement* link = topology.add_links();
     link->set_from_id(cells[0]);
     link->set_to_id(cells[1]);
-    link->set_rate_bits_per_s(RateOf(cells[2]));
+    link->set_rate_bits_per_s(
+        std::min({RateOf(cells[2]), end_rate(cells[0], "@up"), end_rate(cells[1], "@down")}));
     link->set_round_trip_s(delays[{cells[0], cells[1]}] + delays[{cells[1], cells[0]}]);
     link->set_loss(LossOf(cells[5]));
   }

@@ -17,7 +17,8 @@ struct HostFigures {
   int64_t memory_bytes = 0;  // a daemon may use
 };
 
-// `links`: a table as `isthmus-wan show` prints it in full. `hosts`: CSV with the header
+// `links`: a table as `isthmus-wan show` prints it in full; no link is faster than the uplink of
+// the one end and the downlink of the other. `hosts`: CSV with the header
 // `host,gflops,memory` and a row a host of the table ("lab,120,32GiB"; # starts a comment line); a
 // host without a row, or an empty cell, has `others`. Every host has room on disk, and lists no
 // data. InvalidArgument names the line, the value and what it may be.

@@ -18,6 +18,10 @@ void AddTestnetFlags(CLI::App* testnet, TestnetOptions* options) {
   testnet->add_option("--delay", options->delay, "one way, such as 25ms")->type_name("DELAY");
   testnet->add_option("--jitter", options->jitter, "such as 1ms")->type_name("JITTER");
   testnet->add_option("--loss", options->loss, "share of packets, such as 0.1%")->type_name("LOSS");
+  testnet->add_option("--uplink", options->uplink, "of a daemon, for all that it sends")
+      ->type_name("RATE");
+  testnet->add_option("--downlink", options->downlink, "of a daemon, for all that it receives")
+      ->type_name("RATE");
   Whole(testnet->add_option("--mtu", options->mtu, "largest packet; 9000 costs the least CPU"), 576,
         9000)
       ->capture_default_str();

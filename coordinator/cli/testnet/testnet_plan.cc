@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -54,11 +55,12 @@ std::string At(const TestnetNode& node, int port) { return absl::StrCat(node.add
 }  // namespace
 
 absl::Status CheckTestnetOptions(const TestnetOptions& o) {
-  const bool uniform = !o.rate.empty() || !o.delay.empty() || !o.jitter.empty() || !o.loss.empty();
+  const bool uniform = !o.rate.empty() || !o.delay.empty() || !o.jitter.empty() ||
+                       !o.loss.empty() || !o.uplink.empty() || !o.downlink.empty();
   if (!o.links.empty() && uniform) {
     return absl::InvalidArgumentError(
-        "--links and --rate, --delay, --jitter, --loss exclude each other: put the figures into "
-        "the table");
+        "--links and --rate, --delay, --jitter, --loss, --uplink, --downlink exclude each other: "
+        "put the figures into the table");
   }
   if (o.links.empty() && !uniform) {
     return absl::InvalidArgumentError(
@@ -77,13 +79,22 @@ TestnetLinks UniformLinks(const TestnetOptions& options) {
                            options.rate.empty() ? "unlimited" : options.rate, ",",
                            options.delay.empty() ? "0" : options.delay, ",", options.jitter, ",",
                            options.loss, "\n");
+  for (const std::string& name : links.daemons) {
+    for (const auto& [side, rate] :
+         {std::make_pair("@up", &options.uplink), std::make_pair("@down", &options.downlink)}) {
+      if (!rate->empty()) absl::StrAppend(&links.csv, name, ",", side, ",", *rate, ",,,\n");
+    }
+  }
   return links;
 }
 
+bool IsEnd(absl::string_view to) { return absl::StartsWith(to, "@"); }
+
 bool TableNamesHub(absl::string_view csv) {
   const std::vector<Row> rows = Rows(csv);
-  return std::any_of(rows.begin(), rows.end(),
-                     [](const Row& row) { return row.from == kHub || row.to == kHub; });
+  return std::any_of(rows.begin(), rows.end(), [](const Row& row) {
+    return !IsEnd(row.to) && (row.from == kHub || row.to == kHub);
+  });
 }
 
 absl::StatusOr<TestnetLinks> LinksOfTable(absl::string_view csv, int nodes) {
@@ -97,7 +108,7 @@ absl::StatusOr<TestnetLinks> LinksOfTable(absl::string_view csv, int nodes) {
   };
   for (const Row& row : rows) {
     add(row.from);
-    add(row.to);
+    if (!IsEnd(row.to)) add(row.to);
   }
   if (links.daemons.empty() && nodes == 1)
     links.daemons.push_back("n0");  // one node has no links to show
@@ -115,7 +126,8 @@ absl::StatusOr<TestnetLinks> LinksOfTable(absl::string_view csv, int nodes) {
   };
   if (!TableNamesHub(csv)) absl::StrAppend(&links.csv, HubRows(links.daemons));
   for (const Row& row : rows) {
-    if (chosen(row.from) && chosen(row.to)) absl::StrAppend(&links.csv, row.text, "\n");
+    if (chosen(row.from) && (IsEnd(row.to) || chosen(row.to)))
+      absl::StrAppend(&links.csv, row.text, "\n");
   }
   return links;
 }

@@ -26,6 +26,7 @@ struct TestnetOptions {
   int nodes = 0;                          // daemons; 0: as many as the link table names
   std::string links;                      // a preset or a file, or:
   std::string rate, delay, jitter, loss;  // the same for every pair of daemons
+  std::string uplink, downlink;           // of every daemon, with all of its links
   int mtu = 1500;
   uint64_t seed = 1;  // of losses and jitter
   JobSource job_file;
@@ -56,12 +57,15 @@ struct TestnetLinks {
 // InvalidArgument: options that exclude each other or are missing.
 absl::Status CheckTestnetOptions(const TestnetOptions& options);
 
-// --rate, --delay, --jitter, --loss.
+// --rate, --delay, --jitter, --loss, --uplink, --downlink.
 TestnetLinks UniformLinks(const TestnetOptions& options);
 
 // From a full table as `isthmus-wan show` prints it: the first `nodes` of it (0: all), and the hub.
 // InvalidArgument: fewer there.
 absl::StatusOr<TestnetLinks> LinksOfTable(absl::string_view csv, int nodes);
+
+// A row of "NODE,@up,RATE,,," or "NODE,@down,RATE,,,": what all links of a node share.
+bool IsEnd(absl::string_view to);
 
 bool TableNamesHub(absl::string_view csv);
 

@@ -44,6 +44,19 @@ TEST(TopologyFile, HostsAndLinksAsTheTablesSay) {
   EXPECT_DOUBLE_EQ(topology->links(3).rate_bits_per_s(), 1.5e9);
 }
 
+TEST(TopologyFile, NoLinkIsFasterThanTheUplinkAndTheDownlinkOfItsEnds) {
+  const absl::StatusOr<Topology> topology = MakeTopology(
+      absl::StrCat(kLinks, "home,@up,10Mbit,,,\nlab,@down,5Mbit,,,\nhub,@up,1Mbit,,,\n"),
+      "host,gflops,memory\n", kOthers);
+  ASSERT_TRUE(topology.ok()) << topology.status();
+  EXPECT_EQ(topology->nodes_size(), 3);
+  ASSERT_EQ(topology->links_size(), 4);
+  EXPECT_DOUBLE_EQ(topology->links(0).rate_bits_per_s(), 5e6) << "home,lab";
+  EXPECT_DOUBLE_EQ(topology->links(1).rate_bits_per_s(), 100e6) << "lab,home";
+  EXPECT_DOUBLE_EQ(topology->links(2).rate_bits_per_s(), 10e6) << "home,cloud";
+  EXPECT_DOUBLE_EQ(topology->links(3).rate_bits_per_s(), 1.5e9) << "cloud,home";
+}
+
 TEST(TopologyFile, WrongHostsAreRefusedWithTheirLine) {
   const auto refusal = [](const std::string& hosts) {
     return std::string(MakeTopology(kLinks, absl::StrCat("host,gflops,memory\n", hosts), kOthers)

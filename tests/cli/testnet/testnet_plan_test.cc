@@ -96,6 +96,20 @@ TEST(TestnetPlan, UniformLinksLeaveTheHubUnlimited) {
             "*,*,20Mbit,20ms,,\n");
 }
 
+TEST(TestnetPlan, DaemonsMayShareAnUplinkAndADownlink) {
+  TestnetOptions options = Options();
+  options.uplink = "5Mbit";
+  EXPECT_THAT(UniformLinks(options).csv,
+              testing::EndsWith("*,*,20Mbit,20ms,,\nn0,@up,5Mbit,,,\nn1,@up,5Mbit,,,\n"));
+  options.downlink = "9Mbit";
+  EXPECT_THAT(UniformLinks(options).csv, HasSubstr("n1,@up,5Mbit,,,\nn1,@down,9Mbit,,,\n"));
+  EXPECT_THAT(UniformLinks(options).csv, testing::Not(HasSubstr("hub,@")));
+  EXPECT_THAT(UniformLinks(options).daemons, ElementsAre("n0", "n1"));
+  options.links = "regions";
+  options.rate = options.delay = "";
+  EXPECT_THAT(std::string(CheckTestnetOptions(options).message()), HasSubstr("--uplink"));
+}
+
 constexpr char kTable[] =
     "from,to,rate,delay,jitter,loss\n"
     "home,lab,20Mbit,12ms,1ms,0%\n"
@@ -128,6 +142,16 @@ TEST(TestnetPlan, ATableMayNameTheHub) {
   EXPECT_THAT(links.daemons, ElementsAre("home", "lab"));
   EXPECT_THAT(links.csv, HasSubstr("hub,home,1Mbit,5ms,,\n"));
   EXPECT_THAT(links.csv, testing::Not(HasSubstr("unlimited")));
+}
+
+TEST(TestnetPlan, RowsOfUplinksStayWithTheirNodes) {
+  const std::string table =
+      std::string(kTable) + "home,@up,2Mbit,,,\ncloud,@down,3Mbit,,,\nhub,@up,4Mbit,,,\n";
+  EXPECT_FALSE(TableNamesHub(table)) << "the hub's links are not in it";
+  const TestnetLinks links = LinksOfTable(table, 2).value();
+  EXPECT_THAT(links.daemons, ElementsAre("home", "lab"));
+  EXPECT_THAT(links.csv, testing::EndsWith("home,@up,2Mbit,,,\nhub,@up,4Mbit,,,\n"));
+  EXPECT_EQ(LinksOfTable(table, 0)->daemons.size(), 3u);
 }
 
 TEST(TestnetPlan, OptionsThatExcludeEachOther) {
