@@ -232,7 +232,9 @@ Register Daemon::MakeRegister() {
     node->set_block_backward_s(block_.block_backward_s());
     node->set_block_flops(block_.block_flops());
   }
-  node->set_device(options_.device);
+  node->set_device(options_.device_uuid.empty()
+                       ? options_.device
+                       : absl::StrCat(options_.device, " ", options_.device_uuid));
   node->set_device_model(options_.device_model);
   node->set_device_memory_bytes(options_.device_memory_bytes);
   node->set_version(options_.version);

@@ -40,6 +40,7 @@ struct DaemonOptions {
   std::string device = "cpu";
   std::string device_model;  // of a GPU; empty: it computes on the CPU
   int64_t device_memory_bytes = 0;
+  std::string device_uuid;  // which daemons of one card have in common; empty: not known
   std::string version;
   int threads = 0;  // 0: what this host allows
   int64_t memory_bytes = 0;

@@ -185,6 +185,7 @@ void TellOfGpus(const engine::EngineOptions& engine, DaemonOptions* options) {
   const engine::Gpu gpu = engine::GpuOf(engine.device, gpus);
   options->device_model = gpu.model;
   options->device_memory_bytes = gpu.memory_bytes;
+  options->device_uuid = gpu.uuid;
 }
 
 // Prints what stands in the way. kMachine where something does.

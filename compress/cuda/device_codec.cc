@@ -1,5 +1,7 @@
 #include "compress/cuda/device_codec.h"
 
+#include <cuda_runtime_api.h>
+
 #include <cstring>
 #include <string>
 #include <utility>
@@ -277,6 +279,12 @@ absl::Status CheckSpec(const CodecSpec& spec) {
 }  // namespace
 
 bool BuiltWithCuda() { return true; }
+
+absl::StatusOr<int64_t> FreeDeviceBytes() {
+  size_t free = 0, total = 0;
+  RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "device memory"));
+  return static_cast<int64_t>(free);
+}
 
 absl::Status DeviceEncoder::Encode(const TensorView& in, const FrameContext& context,
                                    std::string* payload) {

@@ -9,6 +9,7 @@
 #ifndef ISTHMUS_COMPRESS_CUDA_DEVICE_CODEC_H_
 #define ISTHMUS_COMPRESS_CUDA_DEVICE_CODEC_H_
 
+#include <cstdint>
 #include <memory>
 
 #include "compress/codec.h"
@@ -17,6 +18,9 @@ namespace isthmus::compress::cuda {
 
 // False where the stub is linked.
 bool BuiltWithCuda();
+
+// Bytes that the calling thread's device has free, as the driver counts: whatever any process has.
+absl::StatusOr<int64_t> FreeDeviceBytes();
 
 class DeviceEncoder : public Encoder {
  public:

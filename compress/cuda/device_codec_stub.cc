@@ -17,6 +17,8 @@ absl::Status Missing(const CodecSpec& spec) {
 
 bool BuiltWithCuda() { return false; }
 
+absl::StatusOr<int64_t> FreeDeviceBytes() { return absl::UnimplementedError("built without CUDA"); }
+
 absl::Status DeviceEncoder::Encode(const TensorView&, const FrameContext&, std::string*) {
   return absl::UnimplementedError("built without CUDA");
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "compress/cuda/device_codec.h"
 #include "proto/codec/codec_size.h"
 
 namespace isthmus::compress::cuda {
@@ -132,9 +133,8 @@ class CudaFarMemory : public FarMemory {
 
 absl::StatusOr<int64_t> DeviceBytes(const CodecOptions& options) {
   if (options.device_buffer_bytes > 0) return options.device_buffer_bytes;
-  size_t free = 0, total = 0;
-  RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "device memory"));
-  return static_cast<int64_t>(free / 8);
+  ASSIGN_OR_RETURN(const int64_t free, FreeDeviceBytes());
+  return free / 8;
 }
 
 }  // namespace

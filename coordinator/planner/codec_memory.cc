@@ -11,6 +11,7 @@
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
+#include "proto/plan/card_memory.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -21,16 +22,15 @@ struct Room {
   int64_t disk = 0;
 };
 
-// Of the host's memory.
-int64_t FreeForBuffers(const Placement& p, int s) {
-  const int64_t taken = OnCard(*p.nodes[s]) ? kProcessBytes : p.bytes[s];
+int64_t FreeOnHost(const Placement& p, int s) {
+  const int64_t taken = OnCard(*p.nodes[s]) ? p.host_bytes[s] : p.bytes[s];
   return std::max<int64_t>(0, p.nodes[s]->memory_bytes() - taken);
 }
 
 Room BufferRoom(const JobSpec& job, const Placement& p, int s) {
   const int ends = (s > 0) + (s + 1 < static_cast<int>(p.nodes.size()));
   const CompressionSpec& c = job.compression();
-  return {std::min(c.buffer_memory_bytes(), FreeForBuffers(p, s) / ends),
+  return {std::min(c.buffer_memory_bytes(), FreeOnHost(p, s) / ends),
           std::min(c.buffer_disk_bytes(), p.nodes[s]->disk_bytes() / ends)};
 }
 
@@ -70,15 +70,16 @@ absl::Status PlaceIndices(const JobSpec& job, int boundary, const CodecSpec& bac
   const TensorDims dims = BoundaryDims(job);
   choice->indices_bytes = IndicesBytes(backward, dims);
   const int64_t bytes = UnderWay(job, *p, boundary) * choice->indices_bytes;
-  if (bytes > FreeBytes(*p, boundary)) {
+  const int64_t free = std::min(FreeOnHost(*p, boundary), FreeOnHost(*p, boundary + 1));
+  if (bytes > free) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "memory: the indices that ", FormatCodec(backward), " on boundary b", boundary,
         " needs of the activations under way take ", FormatBytes(bytes), " at either end, ",
-        FormatBytes(FreeBytes(*p, boundary)),
+        FormatBytes(free),
         " are free. Keep a smaller share, choose a backward codec other than kept, or give daemons "
         "more memory"));
   }
-  for (int s : {boundary, boundary + 1}) p->bytes[static_cast<size_t>(s)] += bytes;
+  for (int s : {boundary, boundary + 1}) HostBytes(s, p) += bytes;
   return absl::OkStatus();
 }
 
@@ -99,6 +100,38 @@ absl::Status PlaceResiduals(const JobSpec& job, int boundary, bool forward, cons
   }
   p->bytes[s] += bytes;
   return absl::OkStatus();
+}
+
+// Delta's codec has a body in fp32 for each sample of a frame, and opens quantised buffers.
+int64_t CardFrameBytes(const CodecSpec& codec, const TensorDims& dims) {
+  return BufferBytes(codec, dims.samples, dims.positions, dims.hidden) +
+         (codec.buffer_bits() > 0 ? 6 : 4) * dims.elements();
+}
+
+absl::Status PlaceCardFrames(const JobSpec& job, int boundary, const CodecSpec& codec,
+                             Placement* p) {
+  const int64_t bytes = CardFrameBytes(codec, BoundaryDims(job));
+  for (int s : {boundary, boundary + 1}) {
+    const NodeInfo& node = *p->nodes[s];
+    if (!OnCard(node)) continue;
+    const int64_t free = std::max<int64_t>(0, StageRoom(node) - p->bytes[s]);
+    if (bytes > free) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "memory: a frame of ", FormatCodec(codec), " on boundary b", boundary, " takes ",
+          FormatBytes(bytes), " of the card of daemon ", node.name(), ", ", FormatBytes(free),
+          " are free. Use smaller micro-batches (recipe.micro_batch), or a codec without buffers"));
+    }
+    p->bytes[s] += bytes;
+  }
+  return absl::OkStatus();
+}
+
+// Boundaries of a stage that have delta buffers.
+int BufferEnds(const Placement& p, size_t s) {
+  const auto has = [&p](size_t b) {
+    return b < p.boundaries.size() && HasBuffers(p.boundaries[b].forward);
+  };
+  return (s > 0 && has(s - 1)) + has(s);
 }
 
 }  // namespace
@@ -124,13 +157,17 @@ absl::Status CheckBuffers(const JobSpec& job, const Placement& p, int boundary,
         p.nodes[s]->name(), " has ", FormatBytes(room.memory), " of memory and ",
         FormatBytes(room.disk), " of disk for them (compression.buffer_memory_bytes ",
         FormatBytes(c.buffer_memory_bytes()), ", compression.buffer_disk_bytes ",
-        FormatBytes(c.buffer_disk_bytes()), ", free: ", FormatBytes(FreeForBuffers(p, s)),
+        FormatBytes(c.buffer_disk_bytes()), ", free: ", FormatBytes(FreeOnHost(p, s)),
         " of memory and ", FormatBytes(p.nodes[s]->disk_bytes()),
         " of disk). Raise the caps, free some disk, ",
         codec.buffer_bits() > 0 ? "" : "keep the buffers in fewer bits (delta(..., buffer=8)), ",
         "or choose a codec without buffers"));
   }
   return absl::OkStatus();
+}
+
+int64_t& HostBytes(int s, Placement* p) {
+  return OnCard(*p->nodes[s]) ? p->host_bytes[s] : p->bytes[s];
 }
 
 int64_t FreeBytes(const Placement& p, int boundary) {
@@ -142,6 +179,7 @@ int64_t FreeBytes(const Placement& p, int boundary) {
 absl::Status PlaceState(const JobSpec& job, int boundary, bool forward, const CodecSpec& codec,
                         BoundaryChoice* choice, Placement* p) {
   if (NeedsIndices(codec)) RETURN_IF_ERROR(PlaceIndices(job, boundary, codec, choice, p));
+  if (HasBuffers(codec)) RETURN_IF_ERROR(PlaceCardFrames(job, boundary, codec, p));
   const TensorDims dims = BoundaryDims(job);
   RETURN_IF_ERROR(PlaceResiduals(job, boundary, forward, codec,
                                  forward ? dims : WireDims(choice->forward, dims), p));
@@ -165,6 +203,24 @@ std::string ResidualWords(const JobSpec& job, const Placement& p) {
   return words.empty() ? "" : absl::StrCat("residuals: ", absl::StrJoin(words, "; "));
 }
 
+std::string CardBufferWords(const Placement& p, const Plan& plan, int first_rank) {
+  const int64_t held = std::min(p.buffer_bytes, p.buffer_memory_bytes);
+  std::vector<std::string> words;
+  bool all = true;
+  for (size_t s = 0; s < p.nodes.size(); ++s) {
+    if (!OnCard(*p.nodes[s]) || BufferEnds(p, s) == 0) continue;
+    const int64_t keep = PlannedOnHost(plan, first_rank + static_cast<int>(s));
+    const int64_t room = std::min(held, CardBufferBytes(StageRoom(*p.nodes[s]), keep));
+    all = all && room == held;
+    words.push_back(room == 0 ? absl::StrCat("a frame's alone on ", p.nodes[s]->name())
+                              : absl::StrCat(room < held ? "up to " : "", FormatBytes(room),
+                                             " of it on ", p.nodes[s]->name()));
+  }
+  if (words.empty()) return "";
+  return absl::StrCat("on cards: ", absl::StrJoin(words, ", "),
+                      all ? "" : ", the rest in pinned memory of the host");
+}
+
 std::string IndicesWords(const JobSpec& job, const Placement& p) {
   std::vector<std::string> words;
   for (size_t b = 0; b < p.boundaries.size(); ++b) {
@@ -184,11 +240,7 @@ void PlaceBuffers(const JobSpec& job, Placement* p) {
   p->buffer_memory_bytes = job.compression().buffer_memory_bytes();
   if (p->buffer_bytes == 0) return;
   std::vector<int> ends(p->nodes.size());
-  for (size_t b = 0; b < p->boundaries.size(); ++b) {
-    if (!HasBuffers(p->boundaries[b].forward)) continue;
-    ++ends[b];
-    ++ends[b + 1];
-  }
+  for (size_t s = 0; s < p->nodes.size(); ++s) ends[s] = BufferEnds(*p, s);
   for (size_t s = 0; s < p->nodes.size(); ++s) {
     if (ends[s] > 0)
       p->buffer_memory_bytes = std::min(p->buffer_memory_bytes, BufferRoom(job, *p, s).memory);
@@ -212,11 +264,7 @@ void PlaceBuffers(const JobSpec& job, Placement* p) {
 
 absl::Status CheckSpill(const JobSpec& job, const Placement& p) {
   for (size_t s = 0; s < p.nodes.size() && p.spill_bytes > 0; ++s) {
-    int ends = 0;
-    for (int b : {static_cast<int>(s) - 1, static_cast<int>(s)}) {
-      if (b >= 0 && b < static_cast<int>(p.boundaries.size()))
-        ends += HasBuffers(p.boundaries[b].forward);
-    }
+    const int ends = BufferEnds(p, s);
     const int64_t need = ends * p.spill_bytes;
     if (ends == 0 || (p.spill_bytes <= job.compression().buffer_disk_bytes() &&
                       need <= p.nodes[s]->disk_bytes()))

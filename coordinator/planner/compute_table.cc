@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/core/card.h"
 #include "coordinator/planner/cost_model.h"
+#include "coordinator/planner/shared_cards.h"
 #include "coordinator/planner/slices.h"
 #include "proto/model/model_cost.h"
 #include "proto/plan/groups.h"
@@ -196,7 +198,12 @@ void ComputeTable::OnStep(const NodeInfo& node, const Plan& plan, const StepReco
   measured.set_block_forward_s(figure->block_forward_s());
   measured.set_block_backward_s(figure->block_backward_s());
   measured.set_block_flops(figure->block_flops());
-  const double predicted_s = PredictedComputeSeconds(plan, *stage, measured);
+  // Ranks on one card have their parts of its speed, as planned.
+  const int parts = RanksOnCard(plan, CardOf(node.device()), [this](const std::string& id) {
+    const auto other = entries_.find(id);
+    return other == entries_.end() ? std::string() : CardOf(other->second.device);
+  });
+  const double predicted_s = parts * PredictedComputeSeconds(plan, *stage, measured);
   const double optimizer_s =
       kOptimizerSecondsPerParameter * StageCost(plan.job().model(), stage->first_layer(),
                                                 stage->end_layer(), 1, SliceOfRank(plan, *stage))

@@ -39,8 +39,11 @@ struct Placement {
   std::vector<int> layers;             // by stage
   std::vector<StageSeconds> compute;   // by stage
   std::vector<int64_t> bytes;          // by stage, with what codecs keep in memory
-  std::vector<int> warmups;            // by stage: 1F1B's warm-up forwards (proto/plan/schedule.h)
-  std::string warmups_why;             // in words; empty where they are the published ones
+  // By stage on a GPU: of its host's memory, where `bytes` are the card's: the process, what it
+  // reduces there with other replicas, the indices of `kept`.
+  std::vector<int64_t> host_bytes;
+  std::vector<int> warmups;  // by stage: 1F1B's warm-up forwards (proto/plan/schedule.h)
+  std::string warmups_why;   // in words; empty where they are the published ones
   std::vector<BoundaryChoice> boundaries;
   std::string codecs_why;  // of `auto`: what others would take, and the price
   CodecSpec tied;

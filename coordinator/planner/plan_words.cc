@@ -165,10 +165,12 @@ class Words {
     if (!p.codecs_why.empty()) Say(absl::StrCat(of_, p.codecs_why));
     if (!several_ && !p.tied_why.empty()) Say(p.tied_why);
     if (p.buffer_bytes > 0) {
+      const std::string cards = CardBufferWords(p, plan_, first_rank_);
       Say(absl::StrCat(
           of_, "delta buffers: ", FormatBytes(p.buffer_bytes), " at each end of a boundary, ",
           FormatBytes(std::min(p.buffer_bytes, p.buffer_memory_bytes)), " of it in memory",
           p.spill_bytes > 0 ? absl::StrCat(", ", FormatBytes(p.spill_bytes), " on disk") : "",
+          cards.empty() ? "" : absl::StrCat(" (", cards, ")"),
           "; with checkpoints they are saved there as well, up to ",
           FormatBytes(kSavedStates * p.buffer_bytes), " on disk"));
     }

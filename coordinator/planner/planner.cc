@@ -1,6 +1,8 @@
 #include "coordinator/planner/planner.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +12,7 @@
 #include "coordinator/planner/local_checkpoints.h"
 #include "coordinator/planner/plan_words.h"
 #include "coordinator/planner/search.h"
+#include "coordinator/planner/shared_cards.h"
 #include "coordinator/planner/slices.h"
 #include "proto/codec/codec_text.h"
 #include "proto/job/job_defaults.h"
@@ -180,8 +183,10 @@ class Writer {
   }
   int64_t HostRoom(int rank) const {
     const NodeInfo& node = NodeOf(rank);
-    return node.memory_bytes() -
-           (OnCard(node) ? kProcessBytes : out_.plan.ranks(rank).memory_bytes());
+    const RankPlan& plan = out_.plan.ranks(rank);
+    return node.memory_bytes() - (OnCard(node)
+                                      ? layout_.chains[plan.replica()].host_bytes[plan.stage()]
+                                      : plan.memory_bytes());
   }
   // What this rank's end of the link holds more than with one connection.
   static int64_t MoreBytes(LinkPlan link, int rank, int connections) {
@@ -257,6 +262,31 @@ class Writer {
   PlannedDeadlines deadlines_;
 };
 
+absl::StatusOr<PlannedJob> PlanOnCards(PlannerInput input, std::vector<CardWords> words) {
+  ShareCards(&input, &words);
+  const LinkIndex links(input.topology);
+  const absl::StatusOr<Found> found = FindLayout(input, links);
+  if (!found.ok()) {
+    std::string text(found.status().message());
+    for (const CardWords& card : words) absl::StrAppend(&text, "; ", card.text);
+    return absl::Status(found.status().code(), text);
+  }
+  ASSIGN_OR_RETURN(PlannedJob planned, Writer(input, links, *found).Write());
+  for (const CardWords& card : words) {
+    const bool taken = std::any_of(card.ids.begin(), card.ids.end(), [&](const std::string& id) {
+      const auto& ranks = planned.plan.ranks();
+      return std::any_of(ranks.begin(), ranks.end(),
+                         [&](const RankPlan& rank) { return rank.node_id() == id; });
+    });
+    if (taken) planned.plan.add_explanation(card.text);
+  }
+  return planned;
+}
+
+int LeastDaemons(const StrategySpec& strategy) {
+  return std::max(1, strategy.stages()) * std::max(1, strategy.replicas());
+}
+
 }  // namespace
 
 absl::StatusOr<PlannedJob> MakePlan(const PlannerInput& input) {
@@ -266,9 +296,15 @@ absl::StatusOr<PlannedJob> MakePlan(const PlannerInput& input) {
                                                    " steps, and ", input.start_step,
                                                    " are done already: nothing is left to do"));
   }
-  const LinkIndex links(input.topology);
-  ASSIGN_OR_RETURN(const Found found, FindLayout(input, links));
-  return Writer(input, links, found).Write();
+  PlannerInput one = input;
+  std::vector<CardWords> words;
+  const bool left_out = LeaveOneOfEachCard(&one, &words);
+  if (!left_out || one.topology.nodes_size() < LeastDaemons(input.job.strategy()))
+    return PlanOnCards(input, {});
+  absl::StatusOr<PlannedJob> planned = PlanOnCards(std::move(one), std::move(words));
+  if (planned.ok()) return planned;
+  absl::StatusOr<PlannedJob> shared = PlanOnCards(input, {});  // another one of a card may do
+  return shared.ok() ? shared : planned;
 }
 
 }  // namespace isthmus::coordinator

@@ -32,6 +32,7 @@ struct AbsentNode {
   std::string why;               // "lab runs job bible-1": for the words of a refusal
   bool comes = false;            // by itself: it is busy or not heard, and has not been told to end
   std::optional<NodeInfo> node;  // what it last told, where it is heard
+  int64_t planned_bytes = 0;     // that the job it runs takes there, by its plan
 };
 
 struct PlannerInput {

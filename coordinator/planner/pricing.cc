@@ -47,13 +47,14 @@ absl::Status PlaceReduction(const JobSpec& job, int replicas, int s, int first, 
   const int64_t shared = StageCost(job.model(), first, end, 1).parameters - dealt;
   const int64_t bytes = ReductionBytes(job, shared, replicas) + ExchangeBytes(dealt, p->slice);
   const NodeInfo& node = *p->nodes[s];
-  p->bytes[s] += bytes;
-  if (p->bytes[s] <= StageRoom(node)) return absl::OkStatus();
+  int64_t& taken = HostBytes(s, p);
+  taken += bytes;
+  if (taken <= node.memory_bytes()) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       "memory: to agree with ", replicas - 1, replicas == 2 ? " other replica" : " other replicas",
       ", stage ", s, " needs ", FormatBytes(bytes), " more on daemon ", node.name(), ", ",
-      FormatBytes(p->bytes[s]), " in all; it may use ", RoomWords(node),
-      ". Use more stages, or fewer replicas"));
+      FormatBytes(taken), " in all; it may use ", FormatBytes(node.memory_bytes()),
+      OnCard(node) ? " of its host" : "", ". Use more stages, or fewer replicas"));
 }
 
 // Room for what the codec of the tied embedding's gradient keeps at an end of the chain.
@@ -428,6 +429,7 @@ absl::StatusOr<Placement> PricePlacement(const JobSpec& whole,
   for (int s = 0, first = 0; s < stages; first += p.layers[s], ++s) {
     p.compute.push_back(StageTime(job, *nodes[s], first, first + p.layers[s], p.slice));
     p.bytes.push_back(StageBytes(job, stages, s, first, first + p.layers[s], *p.nodes[s], p.slice));
+    p.host_bytes.push_back(kProcessBytes);
     if (share.replicas > 1) RETURN_IF_ERROR(PlaceReduction(job, share.replicas, s, first, &p));
     if (stages > 1 && (s == 0 || s + 1 == stages)) RETURN_IF_ERROR(PlaceTiedResidual(job, s, &p));
     p.slowest_s = std::max(p.slowest_s, p.compute.back().sum());

@@ -90,6 +90,14 @@ bool DataComes(const Cores& cores, const JobSpec& job) ABSL_EXCLUSIVE_LOCKS_REQU
   return DataMayCome(job, nodes, ISTHMUS_VERSION);
 }
 
+int64_t PlannedBytes(const Plan& plan, const std::string& node_id) {
+  int64_t bytes = 0;
+  for (const RankPlan& rank : plan.ranks()) {
+    if (rank.node_id() == node_id) bytes += rank.memory_bytes();
+  }
+  return bytes;
+}
+
 template <typename Condition>
 void WaitWhile(Cores* cores, absl::Duration patience, const Cancelled& cancelled,
                Condition condition) {
@@ -124,6 +132,8 @@ void AddTopology(Cores* cores, bool with_busy, PlannerInput* in) {
       in->absent.push_back(
           {id, m.node.name(), std::move(why), !m.leaving && !m.drained, std::nullopt});
       if (m.alive()) in->absent.back().node = m.node;
+      if (const Job* job = HeldBy(*cores, id, in->job_id))
+        in->absent.back().planned_bytes = PlannedBytes(job->plan, id);
       continue;
     }
     *in->topology.add_nodes() = cores->compute.Corrected(m.node);

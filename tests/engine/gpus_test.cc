@@ -3,14 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 namespace isthmus::engine {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const std::vector<Gpu> kTwo = {{"NVIDIA H200", int64_t{140} << 30},
-                               {"NVIDIA L4", int64_t{22} << 30}};
+const std::vector<Gpu> kTwo = {{"NVIDIA H200", int64_t{140} << 30, "GPU-1"},
+                               {"NVIDIA L4", int64_t{22} << 30, "GPU-2"}};
 const Build kWhole = {"2.11.0", true, true}, kOnCpu = {"1.13.1", false, false};
 
 TEST(Gpus, TheDeviceNamesOne) {
@@ -36,8 +38,17 @@ TEST(Gpus, ACardThatIsNotUsedIsNamed) {
   EXPECT_THAT(GpuWarning({"cuda:0", 4}, kTwo, {"2.11.0", true, false}), HasSubstr("nvcc"));
 }
 
+TEST(Gpus, AUuidIsWrittenAsNvidiaSmiDoes) {
+  unsigned char bytes[16];
+  for (int i = 0; i < 16; ++i) bytes[i] = static_cast<unsigned char>(15 * i);
+  EXPECT_EQ(UuidText(bytes), "GPU-000f1e2d-3c4b-5a69-7887-96a5b4c3d2e1");
+}
+
 TEST(Gpus, WhatThisHostHas) {
+  std::set<std::string> uuids;
   for (const Gpu& gpu : GpusOfHost()) {
+    EXPECT_EQ(gpu.uuid.size(), 40u) << gpu.uuid;
+    EXPECT_TRUE(uuids.insert(gpu.uuid).second) << gpu.uuid;
     EXPECT_FALSE(gpu.model.empty());
     EXPECT_GT(gpu.memory_bytes, 0);
   }

@@ -251,6 +251,34 @@ TEST(GpuTiers, BeyondDeviceMemoryComesTheHost) {
   EXPECT_EQ(device.encoder->stats().buffer_memory_bytes, 6 * 2 * 1024 * 1600);
 }
 
+// Nothing but the buffers of the frame in hand lies on a device that has no room to spare.
+TEST(GpuTiers, WithoutRoomToSpareAFramesBuffersAloneLieOnTheDevice) {
+  ASSERT_TRUE(cuda::FreeDeviceBytes().ok()) << cuda::FreeDeviceBytes().status();
+  EXPECT_GT(*cuda::FreeDeviceBytes(), 64 << 20);
+  for (const bool spare : {false, true}) {
+    CodecOptions options = Pair::Options(64, 256);
+    options.buffer_memory_bytes = 1 << 20;
+    options.device_buffer_bytes = spare ? 1 << 20 : 1;  // worker/link/codec_options.h
+    Pair device("delta(quant(4))", OnDevice(options));
+    ASSERT_TRUE(device.encoder != nullptr);
+    Tensor in(DType::kBf16, device.Dims(2));
+    for (uint32_t frame = 0; frame < 6; ++frame) {
+      in.Set(Gaussian(2 * 64 * 256, frame % 3));
+      FrameContext context;
+      const std::vector<uint32_t> ids = {frame % 3, 10 + frame % 3};
+      context.sample_ids = ids;
+      std::string payload;
+      const absl::Status status =
+          device.encoder->Encode(std::as_const(in).OnDevice(), context, &payload);
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    const int64_t entry = 2 * 64 * 256;
+    EXPECT_EQ(device.encoder->stats().delta_samples, 6);
+    EXPECT_EQ(device.encoder->stats().buffer_device_bytes, (spare ? 6 : 2) * entry);
+    EXPECT_EQ(device.encoder->stats().buffer_memory_bytes, (spare ? 0 : 4) * entry);
+  }
+}
+
 // A frame that the device has no room for is an error that says what to do.
 TEST(GpuTiers, AFrameTooLargeForTheDeviceNamesTheRemedy) {
   CodecOptions options = Pair::Options(1 << 20, 1 << 12);  // 8 GB a sample

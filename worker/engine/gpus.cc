@@ -14,6 +14,7 @@ namespace isthmus::engine {
 namespace {
 
 constexpr int kMostGpus = 64;
+constexpr int kUuidBytes = 16;
 
 std::string Words(const Gpu& gpu) {
   return absl::StrFormat("%s, %.1f GiB", gpu.model,
@@ -31,6 +32,9 @@ std::vector<Gpu> GpusOfHost() {
   const auto get = reinterpret_cast<int (*)(int*, int)>(dlsym(driver, "cuDeviceGet"));
   const auto name = reinterpret_cast<int (*)(char*, int, int)>(dlsym(driver, "cuDeviceGetName"));
   const auto memory = reinterpret_cast<int (*)(size_t*, int)>(dlsym(driver, "cuDeviceTotalMem_v2"));
+  // Of a part of a card (MIG), that part's.
+  const auto uuid =
+      reinterpret_cast<int (*)(unsigned char*, int)>(dlsym(driver, "cuDeviceGetUuid_v2"));
   if (init == nullptr || count == nullptr || get == nullptr || name == nullptr || memory == nullptr)
     return gpus;
   int n = 0;
@@ -42,9 +46,20 @@ std::vector<Gpu> GpusOfHost() {
     if (get(&device, i) != 0 || name(model, sizeof(model) - 1, device) != 0 ||
         memory(&bytes, device) != 0)
       return gpus;
-    gpus.push_back({model, static_cast<int64_t>(bytes)});
+    unsigned char id[kUuidBytes] = {};
+    const bool known = uuid != nullptr && uuid(id, device) == 0;
+    gpus.push_back({model, static_cast<int64_t>(bytes), known ? UuidText(id) : ""});
   }
   return gpus;
+}
+
+std::string UuidText(const unsigned char* bytes) {
+  std::string text = "GPU";
+  for (int i = 0; i < kUuidBytes; ++i) {
+    const bool dash = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+    absl::StrAppendFormat(&text, "%s%02x", dash ? "-" : "", bytes[i]);
+  }
+  return text;
 }
 
 Build BuildOfEngine() { return {TORCH_VERSION, at::Context::hasCUDART(), HaveKernels()}; }

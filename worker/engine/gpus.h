@@ -14,6 +14,7 @@ namespace isthmus::engine {
 struct Gpu {
   std::string model;  // "NVIDIA H200"
   int64_t memory_bytes = 0;
+  std::string uuid;  // "GPU-2f1c...", the same in every process; empty: the driver does not say
 };
 
 // By the driver's library, if there is one; LibTorch need not know them. In the order of cuda:N.
@@ -25,6 +26,9 @@ struct Build {
   bool kernels = false;  // so has Isthmus itself
 };
 Build BuildOfEngine();
+
+// "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f" of 16 bytes, as nvidia-smi -L writes it.
+std::string UuidText(const unsigned char* bytes);
 
 // The one of `device`, of `gpus`; model empty: a CPU, or none of them.
 Gpu GpuOf(const std::string& device, const std::vector<Gpu>& gpus);

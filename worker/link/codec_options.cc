@@ -1,9 +1,13 @@
 #include "worker/link/codec_options.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "compress/cuda/device_codec.h"
 #include "proto/codec/codec_text.h"
+#include "proto/plan/card_memory.h"
 #include "proto/plan/groups.h"
 
 namespace isthmus::worker {
@@ -30,6 +34,16 @@ compress::CodecOptions BoundaryCodecOptions(const SessionPlan& plan, const LinkP
   options.seed = RandomBits(plan.job().seed(), Hash64(link.id()), up ? 1 : 2);
   if (IsStateful(spec)) options.spill_directory = spill_directory;
   return options;
+}
+
+int64_t DeviceBufferBytes(const SessionPlan& plan, int64_t free_bytes) {
+  return std::max<int64_t>(1, CardBufferBytes(free_bytes, PlannedOnHost(plan.plan(), plan.rank())));
+}
+
+int64_t DeviceBufferBytes(const SessionPlan& plan, compress::Device device) {
+  if (device != compress::Device::kCuda) return 0;
+  const absl::StatusOr<int64_t> free_bytes = compress::cuda::FreeDeviceBytes();
+  return free_bytes.ok() ? DeviceBufferBytes(plan, *free_bytes) : 0;
 }
 
 compress::CodecOptions GroupCodecOptions(const SessionPlan& plan, int group, FrameHeader::Kind kind,

@@ -18,17 +18,27 @@ compress::CodecOptions BoundaryCodecOptions(const SessionPlan& plan, const LinkP
                                             const CodecSpec& spec, bool up,
                                             const std::string& spill_directory);
 
+// Bytes of a GPU's memory for the delta buffers of one codec, where `free_bytes` of it are free: what
+// the plan's stages on this host take is not (proto/plan/card_memory.h). At least 1: 0 would be the
+// codec's own choice.
+int64_t DeviceBufferBytes(const SessionPlan& plan, int64_t free_bytes);
+
+// The same of the calling thread's device; with another one, or where it can't be asked, 0.
+int64_t DeviceBufferBytes(const SessionPlan& plan, compress::Device device);
+
 // Makes a codec of the link by `make(options)`: on the lane of a stage on a GPU, if there is one
 // and the device has such a codec, else on the host. *on_lane: which. The two directions need not
 // agree: what `kept` takes of the forward codec, the indices, is in host memory either way.
 template <typename Make>
-auto MakeOnLane(const LinkPlan& link, const DeviceLane* lane, const compress::CodecOptions& options,
-                bool* on_lane, Make make) -> decltype(make(options)) {
+auto MakeOnLane(const SessionPlan& plan, const LinkPlan& link, const DeviceLane* lane,
+                const compress::CodecOptions& options, bool* on_lane, Make make)
+    -> decltype(make(options)) {
   *on_lane = lane != nullptr;
   if (!*on_lane) return make(options);
   compress::CodecOptions there = options;
   there.device = lane->device();
   there.stream = lane->stream();
+  there.device_buffer_bytes = DeviceBufferBytes(plan, there.device);
   auto made = make(there);
   if (!absl::IsUnimplemented(made.status())) return made;
   LogInfo(link.id(), ": its codec works on the host: ", made.status().message());

@@ -42,13 +42,13 @@ absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, cons
   const CodecSpec& spec = from_below ? link.forward() : link.backward();
   const compress::CodecOptions codec =
       BoundaryCodecOptions(plan, link, spec, from_below, spill_directory);
-  ASSIGN_OR_RETURN(inlet->decoder_, MakeOnLane(link, inlet->lane_.get(), codec, &inlet->on_lane_,
-                                               [&](const compress::CodecOptions& o) {
-                                                 return ResumableCodec<compress::Decoder>::Make(
-                                                     plan,
-                                                     CodecPlace::Boundary(plan, link, from_below),
-                                                     spec, o, states);
-                                               }));
+  ASSIGN_OR_RETURN(inlet->decoder_,
+                   MakeOnLane(plan, link, inlet->lane_.get(), codec, &inlet->on_lane_,
+                              [&](const compress::CodecOptions& o) {
+                                return ResumableCodec<compress::Decoder>::Make(
+                                    plan, CodecPlace::Boundary(plan, link, from_below), spec, o,
+                                    states);
+                              }));
   inlet->prefetch_order_ = PrefetchOrder::Make(
       plan, from_below ? FrameHeader::ACTIVATION : FrameHeader::GRADIENT, spec, codec);
   inlet->indices_ = NeedsIndices(spec) ? indices : nullptr;
@@ -58,14 +58,14 @@ absl::StatusOr<std::unique_ptr<Inlet>> Inlet::Make(const SessionPlan& plan, cons
     const compress::CodecOptions options =
         BoundaryCodecOptions(plan, link, link.evaluation(), from_below, "");
     ASSIGN_OR_RETURN(inlet->eval_decoder_,
-                     MakeOnLane(link, inlet->lane_.get(), options, &inlet->eval_on_lane_,
+                     MakeOnLane(plan, link, inlet->lane_.get(), options, &inlet->eval_on_lane_,
                                 [&](const compress::CodecOptions& o) {
                                   return compress::MakeDecoder(link.evaluation(), o);
                                 }));
   }
   if (!from_below && link.epilogue()) {
     ASSIGN_OR_RETURN(inlet->raw_decoder_,
-                     MakeOnLane(link, inlet->lane_.get(), codec, &inlet->raw_on_lane_,
+                     MakeOnLane(plan, link, inlet->lane_.get(), codec, &inlet->raw_on_lane_,
                                 [&](const compress::CodecOptions& o) {
                                   return compress::MakeDecoder(CodecSpec(), o);
                                 }));
@@ -95,7 +95,7 @@ absl::Status Inlet::MakeGroupDecoders() {
     const compress::CodecOptions options =
         GroupCodecOptions(plan_, frame.group, frame.kind, plan_.peer(link_plan_), plan_.rank());
     const CodecSpec& codec = frame.kind == FrameHeader::SUM ? group.sum() : group.contribution();
-    ASSIGN_OR_RETURN(made.decoder, MakeOnLane(link_plan_, lane, options, &made.on_lane,
+    ASSIGN_OR_RETURN(made.decoder, MakeOnLane(plan_, link_plan_, lane, options, &made.on_lane,
                                               [&](const compress::CodecOptions& o) {
                                                 return compress::MakeDecoder(codec, o);
                                               }));

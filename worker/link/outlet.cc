@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<Outlet>> Outlet::Make(const SessionPlan& plan, co
   const compress::CodecOptions options =
       BoundaryCodecOptions(plan, link, spec, outlet->up_, spill_directory);
   ASSIGN_OR_RETURN(outlet->encoder_,
-                   MakeOnLane(link, outlet->lane_.get(), options, &outlet->on_lane_,
+                   MakeOnLane(plan, link, outlet->lane_.get(), options, &outlet->on_lane_,
                               [&](const compress::CodecOptions& o) {
                                 return ResumableCodec<compress::Encoder>::Make(
                                     plan, CodecPlace::Boundary(plan, link, outlet->up_), spec, o,
@@ -40,14 +40,14 @@ absl::StatusOr<std::unique_ptr<Outlet>> Outlet::Make(const SessionPlan& plan, co
     const compress::CodecOptions eval =
         BoundaryCodecOptions(plan, link, link.evaluation(), true, "");
     ASSIGN_OR_RETURN(outlet->eval_encoder_,
-                     MakeOnLane(link, outlet->lane_.get(), eval, &outlet->eval_on_lane_,
+                     MakeOnLane(plan, link, outlet->lane_.get(), eval, &outlet->eval_on_lane_,
                                 [&](const compress::CodecOptions& o) {
                                   return compress::MakeEncoder(link.evaluation(), o);
                                 }));
   }
   if (!outlet->up_ && link.epilogue()) {
     ASSIGN_OR_RETURN(outlet->raw_encoder_,
-                     MakeOnLane(link, outlet->lane_.get(), options, &outlet->raw_on_lane_,
+                     MakeOnLane(plan, link, outlet->lane_.get(), options, &outlet->raw_on_lane_,
                                 [&](const compress::CodecOptions& o) {
                                   return compress::MakeEncoder(CodecSpec(), o);
                                 }));

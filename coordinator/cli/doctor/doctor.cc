@@ -14,6 +14,7 @@
 #include "base/process.h"
 #include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/view/render.h"
+#include "coordinator/core/card.h"
 
 namespace isthmus::cli {
 namespace {
@@ -42,7 +43,7 @@ Finding JudgeCompute(const NodeStatus& node) {
   }
   const double rate = info.block_flops() / info.block_forward_s();
   f.text = absl::StrCat(std::round(rate / 1e8) / 10, " GFLOP/s with ", info.threads(),
-                        " threads on ", Printable(info.device()));
+                        " threads on ", Printable(coordinator::DeviceName(info.device())));
   if (info.device() != "cpu" || rate / std::max(1, info.threads()) >= kSlowFlopsPerThread) return f;
   f.level = Finding::kWarn;
   f.cure = absl::StrCat(

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "coordinator/cli/view/render.h"
 #include "coordinator/cli/view/summary.h"
+#include "coordinator/core/card.h"
 #include "proto/codec/codec_size.h"
 #include "proto/codec/codec_text.h"
 #include "proto/model/family.h"
@@ -233,9 +234,28 @@ std::string Progress(const JobStatus& job) {
 
 // "cuda:0 (NVIDIA H200, 139.8 GiB)", or as the daemon was told.
 std::string DeviceWords(const NodeInfo& node) {
-  if (node.device_model().empty()) return node.device();
-  return absl::StrCat(node.device(), " (", node.device_model(), ", ",
-                      Bytes(node.device_memory_bytes()), ")");
+  const std::string name = coordinator::DeviceName(node.device());
+  if (node.device_model().empty()) return name;
+  return absl::StrCat(name, " (", node.device_model(), ", ", Bytes(node.device_memory_bytes()),
+                      ")");
+}
+
+// A line for each card that several daemons which are alive compute on.
+std::string SharedCardLines(const ListNodesReply& reply) {
+  std::map<std::string, std::vector<std::string>> cards;  // names by UUID
+  for (const NodeStatus& status : reply.nodes()) {
+    const std::string card = coordinator::CardOf(status.node().device());
+    if (status.alive() && !card.empty()) cards[card].push_back(Printable(status.node().name()));
+  }
+  std::string lines;
+  for (const auto& [card, names] : cards) {
+    if (names.size() < 2) continue;
+    absl::StrAppend(&lines, "one card: ", absl::StrJoin(names, ", "), " compute on ",
+                    Printable(card),
+                    ": a job that takes several of them gives each a part of its memory and "
+                    "speed\n");
+  }
+  return lines;
 }
 
 // What checkpoints travel over.
@@ -321,6 +341,7 @@ std::string NodesView(const ListNodesReply& reply) {
     }
     absl::StrAppend(&out, "\n", links.Render());
   }
+  absl::StrAppend(&warnings, SharedCardLines(reply));
   if (!warnings.empty()) absl::StrAppend(&out, "\n", warnings);
   return out;
 }

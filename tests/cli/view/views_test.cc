@@ -128,7 +128,7 @@ TEST(Views, Nodes) {
   link->set_to_id("gone");
   link->set_error("connection refused");
   NodeInfo* card = reply.add_nodes()->mutable_node();
-  card->set_device("cuda:0");
+  card->set_device("cuda:0 GPU-1");
   card->set_device_model("NVIDIA H200");
   card->set_device_memory_bytes(int64_t{140} << 30);
   const std::string text = NodesView(reply);
@@ -138,6 +138,20 @@ TEST(Views, Nodes) {
   EXPECT_THAT(text, HasSubstr("20.0"));
   EXPECT_THAT(text, HasSubstr("al?pha  gone  unknown     unknown     -  connection refused"));
   EXPECT_THAT(text, HasSubstr("warning: al?pha: reference BLAS"));
+}
+
+TEST(Views, DaemonsOfOneCardAreNamed) {
+  ListNodesReply reply;
+  for (const char* device :
+       {"cuda:0 GPU-1", "cuda:1 GPU-2", "cuda:0 GPU-1", "cuda:0", "cpu", "cuda:0"}) {
+    NodeStatus* node = reply.add_nodes();
+    node->mutable_node()->set_name(absl::StrCat("n", reply.nodes_size()));
+    node->mutable_node()->set_device(device);
+    node->set_alive(true);
+  }
+  EXPECT_THAT(NodesView(reply), HasSubstr("\none card: n1, n3 compute on GPU-1: a job that takes"));
+  reply.mutable_nodes(2)->set_alive(false);
+  EXPECT_THAT(NodesView(reply), testing::Not(HasSubstr("one card: ")));
 }
 
 TEST(Views, ADaemonThatLeftIsNotLostAndAReplicaIsNamed) {

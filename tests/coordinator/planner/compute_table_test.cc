@@ -179,6 +179,32 @@ TEST_F(ComputeTableTest, StepsCorrectTheFigure) {
   EXPECT_NEAR(CorrectedGflops("a"), 40 / kLeastComputeFactor, 1e-6);
 }
 
+// The planner halves the speed of a card for two ranks: what steps say must not halve it again.
+TEST_F(ComputeTableTest, RanksOfOneCardAreHeldAgainstTheirPartOfIt) {
+  Plan plan = PlanOn("a");
+  *plan.add_ranks() = plan.ranks(0);
+  plan.mutable_ranks(1)->set_node_id("id-b");
+  NodeInfo node = MakeNode("a", 40), other = MakeNode("b", 40);
+  for (NodeInfo* each : {&node, &other}) {
+    each->set_device("cuda:0 GPU-1");
+    table_.OnJoin(*each, true, At(0));
+  }
+  StepRecord r;
+  r.set_generation(7);
+  r.set_committed(true);
+  r.set_compute_s(2 * PredictedComputeSeconds(plan, plan.ranks(0), node) +
+                  kOptimizerSecondsPerParameter * 4.84e6);
+  for (int step = 1; step <= kStepsForComputeFactor; ++step) {
+    r.set_step(step);
+    table_.OnStep(node, plan, r);
+  }
+  EXPECT_NEAR(table_.Factor(node), 1, 0.01);
+  other.set_device("cuda:1 GPU-2");
+  table_.OnJoin(other, true, At(1));
+  for (int step = 1; step <= 50; ++step) table_.OnStep(node, plan, r);
+  EXPECT_NEAR(table_.Factor(node), 2, 0.05) << "with a card of its own it is slow";
+}
+
 TEST_F(ComputeTableTest, ANewMeasurementDoesNotMoveWhatStepsSay) {
   Join("a", 0, 10);
   Steps("a", 1.5, 20);
