@@ -247,6 +247,26 @@ TEST_F(PartsTest, ThePlannerIsToldWhyADaemonIsNotThere) {
   EXPECT_FALSE(in.absent[0].comes);
 }
 
+TEST_F(PartsTest, ThePlannerIsToldWhatABusyDaemonIsToTake) {
+  Join("lab", 1);
+  MutexLock lock(&cores_.mutex);
+  const std::string id = cores_.members.members().begin()->first;
+  ASSERT_TRUE(cores_.members.OnHeartbeat(id, 1, Heartbeat(), SteadyNow()).ok());
+  Plan plan;
+  plan.set_job_id("bible-1");
+  plan.set_generation(1);
+  *plan.mutable_job() = MakeJob();
+  plan.add_ranks()->set_node_id(id);
+  plan.mutable_ranks(0)->set_memory_bytes(77);
+  ASSERT_TRUE(cores_.jobs.Add("bible-1", 1, MakeJob(), false, 77).ok());
+  ASSERT_TRUE(cores_.jobs.Start("bible-1", plan, SteadyNow()).ok());
+  PlannerInput in;
+  AddTopology(&cores_, false, &in);
+  ASSERT_EQ(in.absent.size(), 1u);
+  EXPECT_THAT(in.absent[0].why, HasSubstr("lab runs job bible-1"));
+  EXPECT_EQ(in.absent[0].planned_bytes, 77);
+}
+
 TEST_F(PartsTest, APlanWaitsForTheLinksThatItsJobNeeds) {
   Join("lab", 1);
   Join("home", 2);
