@@ -48,6 +48,12 @@ class DaemonsOnAGpu(unittest.TestCase):
         self.assertEqual(code, 0, err)
         print(out)
         self.assertEqual(out.count(FIRST) + (out.count(SECOND) if SECOND != FIRST else 0), 2, out)
+        if SECOND == FIRST:
+            self.assertIn("one card: d0, d1 compute on GPU-", out)
+            code, out, err = self.cluster.cli("plan", self.cluster.job("shared", **SMALL))
+            self.assertEqual(code, 0, err)
+            self.assertIn("card of d0, d1 (", out)
+            self.assertIn("on 1/2 of its speed", out)
         for i, (forward, backward) in enumerate(CODECS):
             job = self.cluster.job(f"job{i}", recipe__steps=60, compression__forward=forward, compression__backward=backward, compression__tied="bf16", **SMALL)
             self.cluster.submit(job, "--watch")
