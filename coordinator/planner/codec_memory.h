@@ -4,10 +4,10 @@
 // the bytes of the stages (and what goes to disk). Errors name the daemon, the bytes and what to
 // change. Thread: pure functions.
 //
-// On a GPU all of it lies in the card's memory but indices and delta buffers. Of those only a frame's must: the
-// host and its disk have room for all, and what the card then has to spare takes some of them
-// (proto/plan/card_memory.h). So a full card never refuses a plan for its buffers, and nothing of
-// it is promised to them.
+// On a GPU all of it lies in the card's memory but indices and delta buffers. Of those only a
+// frame's must: the host and its disk have room for all, and what the card has to spare takes some
+// of them (proto/plan/card_memory.h). So a full card never refuses a plan for its buffers, and
+// nothing of it is promised to them.
 #ifndef ISTHMUS_COORDINATOR_PLANNER_CODEC_MEMORY_H_
 #define ISTHMUS_COORDINATOR_PLANNER_CODEC_MEMORY_H_
 

@@ -27,7 +27,7 @@ inline int64_t PlannedOnHost(const Plan& plan, int rank) {
 }
 
 // Bytes of a card for the delta buffers of one end of a boundary, where `free_bytes` of it are free
-// and `keep_bytes` of those are spoken for: a quarter of the rest, as a stage has two such ends, and
+// and `keep_bytes` of those are spoken for: a quarter of the rest, as a stage has two such ends and
 // frameworks keep more than they use.
 inline int64_t CardBufferBytes(int64_t free_bytes, int64_t keep_bytes) {
   return std::max<int64_t>(0, free_bytes - keep_bytes) / 4;

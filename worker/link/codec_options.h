@@ -18,9 +18,9 @@ compress::CodecOptions BoundaryCodecOptions(const SessionPlan& plan, const LinkP
                                             const CodecSpec& spec, bool up,
                                             const std::string& spill_directory);
 
-// Bytes of a GPU's memory for the delta buffers of one codec, where `free_bytes` of it are free: what
-// the plan's stages on this host take is not (proto/plan/card_memory.h). At least 1: 0 would be the
-// codec's own choice.
+// Bytes of a GPU's memory for the delta buffers of one codec, where `free_bytes` of it are free:
+// not of what the plan's stages on this host take (proto/plan/card_memory.h). At least 1: 0 would
+// be the codec's own choice.
 int64_t DeviceBufferBytes(const SessionPlan& plan, int64_t free_bytes);
 
 // The same of the calling thread's device; with another one, or where it can't be asked, 0.

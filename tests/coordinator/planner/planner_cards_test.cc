@@ -63,7 +63,7 @@ TEST_F(DeltaOnACard, AFramesBuffersAndBodiesAreInTheCardsMemory) {
               Contains(HasSubstr("(on cards: " + FormatBytes(buffers_) + " of it on lab); with")));
 }
 
-// A card that the stage fills holds no buffers: they lie in its host's memory, and the plan says so.
+// A card that the stage fills holds no buffers: its host's memory does, and the plan says so.
 TEST_F(DeltaOnACard, AFullCardNeitherRefusesNorIsPromised) {
   const int64_t need = With("delta(quant(4))")->plan.ranks(0).memory_bytes();
   SetCard(need);
