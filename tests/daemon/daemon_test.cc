@@ -44,6 +44,7 @@ class DaemonTest : public testing::Test {
     options.name = "alpha";
     options.data_dir = data_dir_.empty() ? path_ + "/data" : data_dir_;
     options.version = "9.9";
+    options.device_uuid = "GPU-1";
     options.backoff = {absl::Milliseconds(5), absl::Milliseconds(50)};
     options.make_session = MakeFakeSession;
     options.open_corpus = OpenFakeCorpus;
@@ -102,7 +103,7 @@ TEST_F(DaemonTest, TellsWhatItIs) {
   EXPECT_GT(node.memory_bytes(), 0);
   EXPECT_GT(node.disk_bytes(), 0);
   EXPECT_EQ(node.version(), "9.9");
-  EXPECT_EQ(node.device(), "cpu");
+  EXPECT_EQ(node.device(), "cpu GPU-1") << "and its card";
   EXPECT_TRUE(node.data_listed());
   ASSERT_EQ(node.data_files_size(), 1);
   EXPECT_EQ(node.data_files(0).path(), "text.txt");
