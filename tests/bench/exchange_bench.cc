@@ -2,7 +2,8 @@
 //   exchange_bench tied TEXT        the tied embedding's exchange, two stages (coordinator/TIED.md)
 //   exchange_bench gradients TEXT   what four replicas exchange (coordinator/REPLICAS.md)
 //   exchange_bench bytes            what an exchange of 50257 x 768 takes, without training
-// --only N runs one setting alone, so that several may run beside each other.
+// --only N runs one setting alone, so that several may run beside each other; --codec runs one that is
+// not in the list.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
@@ -25,12 +26,14 @@ namespace isthmus::worker {
 namespace {
 
 struct Setting {
-  const char* optimizer;
-  const char* codec;
+  std::string optimizer = "adamw";
+  std::string codec;
   int local_steps = 1;
+  double outer_learning_rate = 1;
+  double outer_momentum = 0.5;  // of a short run
 };
 
-constexpr Setting kTied[] = {
+const Setting kTied[] = {
     {"adamw", "none"},
     {"adamw", "bf16"},
     {"adamw", "quant(8, token, symmetric)"},
@@ -40,7 +43,7 @@ constexpr Setting kTied[] = {
     {"adamw", "ef(lowrank(8))"},
 };
 
-constexpr Setting kGradients[] = {
+const Setting kGradients[] = {
     {"adamw", "none"},
     {"adamw", "quant(4, token, symmetric)"},
     {"adamw", "ef(quant(4, token, symmetric))"},
@@ -64,6 +67,7 @@ struct Options {
   int vocabulary = 4096;
   double learning_rate = 2e-3;
   int only = -1;
+  Setting own;  // in place of the list, if it has a codec
 };
 
 // The words of a text, the rarer ones as one.
@@ -155,14 +159,16 @@ WorldShape ShapeOf(const Options& o, const Setting& setting) {
   shape.replicas = {4, 4, 4, 4};
   shape.gradients = setting.codec;
   shape.local_steps = setting.local_steps;
-  shape.outer_momentum = 0.5;  // of a short run
+  shape.outer_learning_rate = setting.outer_learning_rate;
+  shape.outer_momentum = setting.outer_momentum;
   return shape;
 }
 
 void Compare(const Options& o, const std::string& text) {
   const std::vector<Setting> settings =
-      o.what == "tied" ? std::vector<Setting>(std::begin(kTied), std::end(kTied))
-                       : std::vector<Setting>(std::begin(kGradients), std::end(kGradients));
+      !o.own.codec.empty() ? std::vector<Setting>{o.own}
+      : o.what == "tied"   ? std::vector<Setting>(std::begin(kTied), std::end(kTied))
+                           : std::vector<Setting>(std::begin(kGradients), std::end(kGradients));
   std::printf(
       "| optimizer | local steps | codec | loss | validation | of each seed | bytes a step | of "
       "the "
@@ -185,9 +191,9 @@ void Compare(const Options& o, const std::string& text) {
       std::snprintf(words, sizeof words, "%s%.4f", seed > 1 ? ", " : "", ran.validation);
       each += words;
     }
-    std::printf("| %s | %d | `%s` | %.4f | %.4f | %s | %.0f | %.0f |\n", settings[i].optimizer,
-                settings[i].local_steps, settings[i].codec, mean.loss, mean.validation,
-                each.c_str(), mean.whole, mean.half);
+    std::printf("| %s | %d | `%s` | %.4f | %.4f | %s | %.0f | %.0f |\n",
+                settings[i].optimizer.c_str(), settings[i].local_steps, settings[i].codec.c_str(),
+                mean.loss, mean.validation, each.c_str(), mean.whole, mean.half);
     std::fflush(stdout);
   }
 }
@@ -235,6 +241,16 @@ int Main(int argc, char** argv) {
   Whole(app.add_option("--vocabulary", o.vocabulary, "words"), 16, 65536)->capture_default_str();
   Real(app.add_option("--learning-rate", o.learning_rate), 1e-9, 1)->capture_default_str();
   Whole(app.add_option("--only", o.only, "number of one setting, from 0 on"), 0, 1000);
+  app.add_option("--codec", o.own.codec, "one setting of this codec in place of the list");
+  app.add_option("--optimizer", o.own.optimizer, "with --codec")
+      ->check(CLI::IsMember({"adamw", "quantized_adam"}))
+      ->capture_default_str();
+  Whole(app.add_option("--local-steps", o.own.local_steps, "with --codec"), 1, 1000)
+      ->capture_default_str();
+  Real(app.add_option("--outer-learning-rate", o.own.outer_learning_rate, "with --codec"), 0, 10)
+      ->capture_default_str();
+  Real(app.add_option("--outer-momentum", o.own.outer_momentum, "with --codec"), 0, 0.999)
+      ->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

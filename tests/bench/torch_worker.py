@@ -1,10 +1,11 @@
 """Training over the network in plain PyTorch, as a user would write it: the yardstick of versus_torch.py, which starts one process a node.
 
-    torch_worker.py MODE STEPS LAYERS HIDDEN CONTEXT MICRO MICROS        MODE: gpipe | ddp | powersgd | average
+    torch_worker.py MODE STEPS LAYERS HIDDEN CONTEXT MICRO MICROS        MODE: gpipe | ddp | powersgd | average | hivemind
 
 Rank, size and the first node's address come by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. gloo, fp32, one thread a process. gpipe: stages of equal
 depth, activations and gradients by isend and irecv, all receives posted ahead, the tied embedding's gradient added up by its two ends. ddp: DistributedDataParallel,
 synchronised at the last micro-batch of a step. powersgd: the same with PyTorch's PowerSGD hook of rank 4. average: the weights are averaged every 10 steps.
+hivemind: the same by hivemind.Optimizer (use_local_updates, in the background, as fp16), whose peers find each other by its DHT.
 Rank 0 prints the seconds from the second step's end to the last one's as JSON.
 """
 import contextlib
@@ -145,6 +146,40 @@ class DataParallel:
                 at += p.numel()
 
 
+class Hivemind:
+    """hivemind counts samples, not steps: a round ends when all peers together have made those of AVERAGE_EVERY steps."""
+
+    def __init__(self, layers, hidden, context, micro, micros):
+        import hivemind
+        rank, world = dist.get_rank(), dist.get_world_size()
+        self.model = Stage(0, layers, layers, hidden, context)
+        for p in self.model.parameters():
+            dist.broadcast(p.data, 0)
+        first = [None]
+        if rank == 0:
+            self.dht = hivemind.DHT(host_maddrs=[f"/ip4/{os.environ['MASTER_ADDR']}/tcp/0"], start=True)
+            first = [[str(address) for address in self.dht.get_visible_maddrs()]]
+        dist.broadcast_object_list(first, 0)
+        if rank != 0:
+            self.dht = hivemind.DHT(host_maddrs=["/ip4/0.0.0.0/tcp/0"], initial_peers=first[0], start=True)
+        self.mine = [m for m in range(micros) if m % world == rank]
+        self.optimizer = hivemind.Optimizer(
+            dht=self.dht, run_id="versus", optimizer=adamw(self.model), use_local_updates=True, batch_size_per_step=micro * len(self.mine),
+            target_batch_size=micro * micros * AVERAGE_EVERY, matchmaking_time=1.0, averaging_timeout=120,
+            state_averaging_compression=hivemind.compression.Float16Compression())
+
+    def step(self, text):
+        for m in self.mine:
+            (self.model(None, text[m][:, :-1], text[m][:, 1:]) / len(self.mine)).backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def close(self):
+        self.optimizer.shutdown()
+        self.dht.shutdown()
+
+
 def interface():
     """The network interface of this node that has an address and is not the loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -165,7 +200,12 @@ def main():
     torch.manual_seed(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", interface())
     dist.init_process_group("gloo")
-    trainer = GPipe(layers, hidden, context, micro, micros) if mode == "gpipe" else DataParallel(mode, layers, hidden, context, micros)
+    if mode == "gpipe":
+        trainer = GPipe(layers, hidden, context, micro, micros)
+    elif mode == "hivemind":
+        trainer = Hivemind(layers, hidden, context, micro, micros)
+    else:
+        trainer = DataParallel(mode, layers, hidden, context, micros)
     data = torch.Generator().manual_seed(2)
     start = 0.0
     for step in range(steps):
@@ -176,6 +216,11 @@ def main():
     dist.barrier()
     if dist.get_rank() == 0:
         print(json.dumps({"seconds": time.monotonic() - start, "steps": steps - WARM_UP, "torch": torch.__version__}), flush=True)
+    if mode == "hivemind":
+        rounds = trainer.optimizer.local_epoch
+        trainer.close()
+        if rounds < steps // AVERAGE_EVERY:
+            sys.exit(f"hivemind averaged {rounds} times in {steps} steps")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 
 Four nodes on the WAN emulator, one compute thread each, links of 20 ms round trip; a GPT of 8 layers x 256, context 128, 8 micro-batches of 4 samples a step.
 `a chain`: 4 stages; GPipe by isend and irecv (tests/bench/torch_worker.py) against 1F1B here. `replicas`: 4 of the whole model; DistributedDataParallel,
-with and without PyTorch's PowerSGD hook of rank 4, against replicas here. `local`: weights averaged every 10 steps in fp32, against `local_steps: 10` with outer_learning_rate 1.
+with and without PyTorch's PowerSGD hook of rank 4, against replicas here. `local`: weights averaged every 10 steps in fp32, against `local_steps: 10` with outer_learning_rate 1, and
+hivemind.Optimizer with local updates as often (pip install hivemind "numpy<2" into --python's environment; without it the row is left out, and said to be).
 Each table's ratio is to the first PyTorch row of its kind on the same link. Needs python3-torch (or --python of an environment that has torch); tokens/s
 are the mean of the steps after the second. On a machine with fewer cores than nodes they share them, in every row alike.
 """
@@ -37,6 +38,7 @@ ROWS = {  # name: (kind, torch_worker's mode, or strategy and compression)
     "replicas, ef(lowrank(4))": ("replicas", REPLICAS, {"gradients": "ef(lowrank(4))"}),
     "replicas, auto": ("replicas", REPLICAS, {}),
     "PyTorch, averaged every 10": ("local", "average"),
+    "hivemind, averaged every 10": ("local", "hivemind"),
     "local 10, none": ("local", LOCAL, NONE),
     "local 10, auto": ("local", LOCAL, {}),
 }
@@ -93,12 +95,16 @@ def main():
         parser.error(f"no row is called {unknown[0]!r}; there are: {'; '.join(ROWS)}")
     if subprocess.run([args.python, "-c", "import torch.distributed"], capture_output=True).returncode != 0:
         parser.error(f"{args.python} has no torch: install python3-torch, or name another one with --python")
+    names = args.only.split(";")
+    if any("hivemind" in name for name in names) and subprocess.run([args.python, "-c", "import hivemind"], capture_output=True).returncode != 0:
+        print(f"{args.python} has no hivemind: its row is left out")
+        names = [name for name in names if "hivemind" not in name]
     rows, yardstick = [], {}
     print(f"{'row':27} {'link':>9} {'step s':>8} {'tokens/s':>9} {'of PyTorch':>10}")
     with tempfile.TemporaryDirectory(prefix="isthmus-versus-") as directory:
         write_text(os.path.join(directory, "text.txt"))
         for link in args.links.split(","):
-            for name in args.only.split(";"):
+            for name in names:
                 kind, what, *compression = ROWS[name]
                 # Averages of local steps come every tenth step: whole rounds are timed.
                 steps = WARM_UP + -(-(args.steps - WARM_UP) // 10) * 10 if kind == "local" else args.steps
