@@ -15,6 +15,7 @@
 #include "coordinator/planner/step_time.h"
 #include "proto/codec/codec_pair.h"
 #include "proto/codec/codec_text.h"
+#include "proto/job/job_defaults.h"
 #include "proto/model/family.h"
 #include "proto/model/model_cost.h"
 #include "proto/plan/overlap.h"
@@ -57,16 +58,27 @@ absl::Status PlaceReduction(const JobSpec& job, int replicas, int s, int first, 
       OnCard(node) ? " of its host" : "", ". Use more stages, or fewer replicas"));
 }
 
-// Room for what the codec of the tied embedding's gradient keeps at an end of the chain.
-absl::Status PlaceTiedResidual(const JobSpec& job, int s, Placement* p) {
-  const int64_t bytes = TiedResidualBytes(job);
+// Room for what the codec of the tied embedding's gradient keeps at an end of the chain. On a card,
+// also for the two parts of what both ends exchange there: a GPU's streams do not use each other's
+// memory, so it is no memory of the passes. Larger groups reduce it on the host.
+absl::Status PlaceTied(const JobSpec& job, int replicas, int s, Placement* p) {
   const NodeInfo& node = *p->nodes[s];
-  p->bytes[s] += bytes;
-  if (bytes == 0 || p->bytes[s] <= StageRoom(node)) return absl::OkStatus();
+  const bool there = OnCard(node) && (replicas == 1 || job.strategy().local_steps() > 1);
+  const int64_t residual = TiedResidualBytes(job);
+  const int64_t exchange = there && IsTied(job.model())
+                               ? 2 * 4 * int64_t{job.model().vocabulary()} * job.model().hidden()
+                               : 0;
+  int64_t& taken = there ? p->bytes[s] : HostBytes(s, p);
+  taken += residual + exchange;
+  const int64_t room = there ? StageRoom(node) : node.memory_bytes();
+  if (residual + exchange == 0 || taken <= room) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      "memory: the residual of compression.tied ", job.compression().tied(), " needs ",
-      FormatBytes(bytes), " more on daemon ", node.name(), ", ", FormatBytes(p->bytes[s]),
-      " in all; it may use ", RoomWords(node), ". Use a codec without error feedback"));
+      "memory: the ", exchange > 0 ? "exchange by" : "residual of", " compression.tied ",
+      job.compression().tied(), " needs ", FormatBytes(residual + exchange), " more on daemon ",
+      node.name(), ", ", FormatBytes(taken), " in all; it may use ",
+      there ? RoomWords(node) : FormatBytes(room),
+      exchange > 0 ? ". Give that stage fewer layers, or set model.tied: false"
+                   : ". Use a codec without error feedback"));
 }
 
 // The links of a boundary, without codecs.
@@ -431,7 +443,8 @@ absl::StatusOr<Placement> PricePlacement(const JobSpec& whole,
     p.bytes.push_back(StageBytes(job, stages, s, first, first + p.layers[s], *p.nodes[s], p.slice));
     p.host_bytes.push_back(kProcessBytes);
     if (share.replicas > 1) RETURN_IF_ERROR(PlaceReduction(job, share.replicas, s, first, &p));
-    if (stages > 1 && (s == 0 || s + 1 == stages)) RETURN_IF_ERROR(PlaceTiedResidual(job, s, &p));
+    if (stages > 1 && (s == 0 || s + 1 == stages))
+      RETURN_IF_ERROR(PlaceTied(job, share.replicas, s, &p));
     p.slowest_s = std::max(p.slowest_s, p.compute.back().sum());
   }
   for (int b = 0; b + 1 < stages; ++b) {

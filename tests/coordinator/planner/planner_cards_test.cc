@@ -1,5 +1,6 @@
 // Plans for daemons on GPUs: what delta buffers take of a card, and several daemons on one.
 #include "coordinator/core/format.h"
+#include "coordinator/planner/cost_model.h"
 #include "coordinator/planner/planner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -93,6 +94,23 @@ TEST_F(DeltaOnACard, BuffersOfAFullCardNeedRoomOnItsHost) {
   in_.topology.mutable_nodes(0)->set_disk_bytes(0);
   EXPECT_THAT(With("delta(quant(4))").status().message(),
               HasSubstr("daemon lab has 252 MiB of memory"));
+}
+
+TEST(TiedOnACard, BothPartsOfTheExchangeAreInItsMemory) {
+  PlannerInput in = Input({"a", "b"});
+  for (const char* name : {"a", "b"}) in.job.mutable_strategy()->add_nodes(name);
+  for (int i = 0; i < 2; ++i) in.job.mutable_strategy()->add_layers_per_stage(3);
+  in.job.mutable_strategy()->set_stages(2);
+  in.job.mutable_compression()->set_tied("bf16");
+  PutOnCard("", 80 * kGiB, in.topology.mutable_nodes(0));
+  const Plan plan = MakePlan(in)->plan;
+  const NodeInfo& card = in.topology.nodes(0);
+  const int64_t stage = StageBytes(in.job, 2, 0, 0, 3, card);
+  EXPECT_EQ(plan.ranks(0).memory_bytes() - stage,
+            8 * in.job.model().vocabulary() * in.job.model().hidden());
+  PutOnCard("", plan.ranks(0).memory_bytes() - 1, in.topology.mutable_nodes(0));
+  EXPECT_THAT(MakePlan(in).status().message(),
+              HasSubstr("memory: the exchange by compression.tied bf16 needs"));
 }
 
 // Sharded reductions and the indices of kept are the host's, whatever computes.
