@@ -2,8 +2,8 @@
 //   exchange_bench tied TEXT        the tied embedding's exchange, two stages (coordinator/TIED.md)
 //   exchange_bench gradients TEXT   what four replicas exchange (coordinator/REPLICAS.md)
 //   exchange_bench bytes            what an exchange of 50257 x 768 takes, without training
-// --only N runs one setting alone, so that several may run beside each other; --codec runs one that is
-// not in the list.
+// --only N runs one setting alone, so that several may run beside each other; --codec runs one
+// that is not in the list.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
