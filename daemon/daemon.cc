@@ -435,9 +435,10 @@ void Daemon::SendRecord(const StepRecord& record) {
 }
 
 void Daemon::OnEvent(const SessionEvent& event) {
+  const bool of_link = event.state() == SessionEvent::RUNNING && event.code() != 0;  // it logs
   if (event.state() == SessionEvent::FAILED) {
     LogWarning("job ", event.job_id(), ": ", EventWords(event));
-  } else {
+  } else if (!of_link) {
     LogInfo("job ", event.job_id(), ": ", EventWords(event));
   }
   DaemonMessage message;

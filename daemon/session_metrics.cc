@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/metrics.h"
+#include "daemon/net/resuming_stream.h"
 
 namespace isthmus::daemon {
 
@@ -69,6 +70,7 @@ void CountKeyFrames(double frames) {
 SessionMetrics::SessionMetrics() {
   for (const char* outcome : {"committed", "skipped"}) CountSteps(outcome, 0);
   CountKeyFrames(0);
+  CounterAdd(kReconnects, kReconnectsHelp, {}, 0);
 }
 
 // A job whose session has ended has no loss and no learning rate any longer.

@@ -21,6 +21,17 @@ namespace {
 constexpr size_t kMaxJobIdBytes = 80;                      // in an error
 constexpr absl::Duration kCopyStands = absl::Seconds(10);  // no byte of a copy moved for so long
 
+// That tells of a link while the session runs: the code sets it apart.
+SessionEvent RunningEvent(const Plan& plan, int rank) {
+  SessionEvent event;
+  event.set_job_id(plan.job_id());
+  event.set_generation(plan.generation());
+  event.set_rank(rank);
+  event.set_state(SessionEvent::RUNNING);
+  event.set_code(static_cast<int>(absl::StatusCode::kUnavailable));
+  return event;
+}
+
 }  // namespace
 
 SessionRunner::SessionRunner(SessionRunnerOptions options)
@@ -326,7 +337,12 @@ absl::Status SessionRunner::Build(Current* current) {
   checkpoints.parts = &parts_;
   parts_.Begin(plan.job_id(), plan.start_step());
   auto links = std::make_unique<GrpcLinkOpener>(
-      LinkOpenerOptions{options_.node_id, options_.board, options_.watchdog, options_.dialling});
+      LinkOpenerOptions{options_.node_id, options_.board, options_.watchdog, options_.dialling,
+                        [this, running = RunningEvent(plan, rank)](const std::string& trouble) {
+                          SessionEvent event = running;
+                          event.set_message(trouble);
+                          options_.observer->OnEvent(event);
+                        }});
   auto store = std::make_unique<CheckpointClient>(checkpoints);
   auto buddy = MakeBuddy(plan, rank);
 

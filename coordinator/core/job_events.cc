@@ -40,6 +40,11 @@ std::string WordsOfEvent(const Job& job, const SessionEvent& event, int stage) {
   return absl::StrCat(Who(job, stage), " failed at step ", event.step(), ": ", words);
 }
 
+std::string LinkWords(const Job& job, const SessionEvent& event, int stage) {
+  if (event.message().empty()) return "";
+  return absl::StrCat(Who(job, stage), ": ", event.message().substr(0, kMaxReasonBytes / 2));
+}
+
 void Append(Commands* out, Commands more) {
   for (Command& c : more) out->push_back(std::move(c));
 }
@@ -105,6 +110,14 @@ Commands JobTable::OnEvent(const std::string& node_id, const SessionEvent& event
       s.fingerprint = event.corpus_fingerprint();
       [[fallthrough]];
     case SessionEvent::RUNNING:
+      if (event.code() != 0) {  // a link broke and is being mended; without words: it goes on
+        if (job->status.state() == JOB_RUNNING &&
+            job->status.cause().kind() == FailureCause::UNTOLD) {
+          SetState(job, JOB_RUNNING, LinkWords(*job, event, stage), now);
+          Touch(job);
+        }
+        return {};
+      }
       s.prepared = true;
       MaybeRun(job, now);
       return CheckData(job, now);

@@ -129,6 +129,7 @@ absl::Status DialBoard::Offer(const LinkHello& hello, const std::shared_ptr<Serv
 }
 
 void DialBoard::Shutdown(const absl::Status& why) {
+  redials_.Shutdown(why);
   MutexLock lock(&mutex_);
   shutdown_ = why;
   changed_.SignalAll();

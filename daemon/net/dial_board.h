@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "daemon/net/link_stream.h"
+#include "daemon/net/redials.h"
 
 namespace isthmus::daemon {
 
@@ -48,11 +49,15 @@ class DialBoard {
   // Awaits end with `why`; the next SetSession opens the board again.
   void CancelAwaits(const absl::Status& why);
 
+  // Of links that are open: where dials that mend them go.
+  Redials& redials() { return redials_; }
+
  private:
   // Job, generation, link, connection, and who dials: nobody takes another one's place.
   using Key = std::tuple<std::string, uint64_t, std::string, int, std::string>;
   absl::Status Unwanted(const LinkHello& hello) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  Redials redials_;
   Mutex mutex_;
   CondVar changed_;
   std::string job_id_ ABSL_GUARDED_BY(mutex_);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/utf8.h"
@@ -52,9 +53,15 @@ absl::Status ErrorOf(const LinkChunk& last) {
 
 absl::Status ToTrailer(const absl::Status& why) {
   const FailureCause cause = CauseBeside(why);
-  if (why.ok() || cause.kind() == FailureCause::UNTOLD) return why;
-  return absl::Status(why.code(), absl::StrCat(Words(why), std::string(1, kSeparator),
-                                               absl::Base64Escape(cause.SerializeAsString())));
+  if (why.ok()) return why;
+  const bool untold = cause.kind() == FailureCause::UNTOLD;
+  return absl::Status(why.code(),
+                      absl::StrCat(Words(why), std::string(1, kSeparator),
+                                   untold ? "" : absl::Base64Escape(cause.SerializeAsString())));
+}
+
+bool IsTold(const absl::Status& trailer) {
+  return absl::StrContains(trailer.message(), kSeparator);
 }
 
 absl::Status FromTrailer(const absl::Status& told) {

@@ -15,8 +15,9 @@ constexpr size_t kMaxReasonBytes = 2'000;  // with the cause it has to fit into 
 LinkChunk ErrorChunk(const absl::Status& why);
 absl::Status ErrorOf(const LinkChunk& last);  // that the peer ended the link, and why
 
-// `why` with its cause in its message, and back.
+// `why` with its cause, if it has one, behind a separator in its message; and back.
 absl::Status ToTrailer(const absl::Status& why);
+bool IsTold(const absl::Status& trailer);  // it is one of ToTrailer, and not gRPC's own
 absl::Status FromTrailer(const absl::Status& told);
 
 }  // namespace isthmus::daemon

@@ -10,6 +10,8 @@
 #include "base/rpc/channel.h"
 #include "base/status.h"
 #include "daemon/net/grpc_link.h"
+#include "daemon/net/redialler.h"
+#include "daemon/net/resuming_stream.h"
 #include "daemon/net/striped_stream.h"
 #include "grpcpp/channel.h"
 #include "proto/plan/link_bounds.h"
@@ -170,7 +172,8 @@ absl::StatusOr<LinkHello> GrpcLinkOpener::DialStreams(const Channels& channels,
                                                       Streams* streams) {
   const int first = static_cast<int>(streams->size());
   for (const auto& channel : channels)
-    streams->push_back(DialLinkStream(channel, options_.dialling.tls));
+    streams->push_back(
+        DialLinkStream(channel, options_.dialling.tls, {LinkHeader::kResumes, 0, 0}));
   std::vector<LinkChunk> answers;
   bool late = false;
   int failed = -1;
@@ -203,9 +206,7 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Dial(const Plan& p
                                                                    absl::Duration timeout) {
   RETURN_IF_ERROR(rpc::CheckPeer(peer.address(), options_.dialling));
   const auto deadline = SteadyAfter(timeout);
-  rpc::ChannelOptions channel_options = rpc::ToNode(options_.dialling, peer.node_id());
-  channel_options.window_bytes = ConnectionWindowBytes(link);
-  channel_options.max_backoff = kLinkBackoff;
+  const rpc::ChannelOptions channel_options = ChannelTo(link, peer);
   Channels channels = {rpc::MakeChannel(peer.address(), channel_options)};
   if (const absl::Status status = Connect(channels[0].get(), timeout, deadline); !status.ok()) {
     return rpc::NoConnection(peer.address(), channel_options, status,
@@ -225,7 +226,7 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Dial(const Plan& p
   ASSIGN_OR_RETURN(const LinkHello theirs,
                    DialStreams(channels, hello, timeout, deadline, &streams));
   const int connections = Connections(theirs);
-  if (connections == 1) return MakeLink(link, theirs, std::move(streams));
+  if (connections == 1) return MakeLink(link, peer, hello, theirs, std::move(streams));
 
   channels.clear();
   for (int i = 1; i < connections; ++i) {
@@ -237,7 +238,7 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Dial(const Plan& p
     if (!connected.ok()) return Annotate(connected, ConnectionWords(i, connections));
   }
   RETURN_IF_ERROR(DialStreams(channels, hello, timeout, deadline, &streams).status());
-  return MakeLink(link, theirs, std::move(streams));
+  return MakeLink(link, peer, hello, theirs, std::move(streams));
 }
 
 absl::StatusOr<LinkHello> GrpcLinkOpener::ServeStream(LinkHello hello, absl::Duration timeout,
@@ -252,7 +253,9 @@ absl::StatusOr<LinkHello> GrpcLinkOpener::ServeStream(LinkHello hello, absl::Dur
                      ": check that the daemon there runs and can reach this one's address")));
   }
   RETURN_IF_ERROR(dial.status());
-  auto stream = ServeLinkStream(std::move(dial->call));
+  const bool resumes = dial->call->header.kind == LinkHeader::kResumes;
+  auto stream = ServeLinkStream(std::move(dial->call),
+                                resumes ? LinkHeader{LinkHeader::kResumes, 0, 0} : LinkHeader());
   absl::Status status = CheckChunkBytes(dial->hello);
   if (status.ok()) status = CheckConnections(hello, connection, dial->hello);
   if (!status.ok()) {
@@ -291,19 +294,60 @@ absl::StatusOr<std::unique_ptr<worker::Link>> GrpcLinkOpener::Serve(const Plan& 
     for (const auto& stream : streams) stream->End(status).IgnoreError();
     return status;
   }
-  return MakeLink(link, theirs, std::move(streams));
+  return MakeLink(link, peer, hello, theirs, std::move(streams));
 }
 
-std::unique_ptr<worker::Link> GrpcLinkOpener::MakeLink(const LinkPlan& link,
-                                                       const LinkHello& theirs,
+rpc::ChannelOptions GrpcLinkOpener::ChannelTo(const LinkPlan& link, const RankPlan& peer) const {
+  rpc::ChannelOptions channel = rpc::ToNode(options_.dialling, peer.node_id());
+  channel.window_bytes = ConnectionWindowBytes(link);
+  channel.max_backoff = kLinkBackoff;
+  return channel;
+}
+
+std::unique_ptr<LinkStream> GrpcLinkOpener::Resuming(const LinkPlan& link, const RankPlan& peer,
+                                                     const LinkHello& hello,
+                                                     std::unique_ptr<LinkStream> stream) const {
+  if (stream->peer_header().kind != LinkHeader::kResumes) return stream;
+  const bool dials = !stream->kill_tells_why();
+  RedialOptions redial;
+  redial.address = peer.address();
+  redial.channel = ChannelTo(link, peer);
+  redial.hello = hello;
+  redial.peer_node_id = peer.node_id();
+  redial.can_dial =
+      dials || (!link.upper_dials() && rpc::CheckPeer(peer.address(), options_.dialling).ok());
+  redial.board = &options_.board->redials();
+  redial.watchdog = options_.watchdog;
+  ResumingOptions resuming;
+  resuming.tell = options_.on_trouble;
+  resuming.log_bytes = KeptBytes(link);
+  resuming.words = absl::StrCat(
+      "link ", link.id(), " to ", peer.node_name(), " (", peer.address(),
+      hello.connections() > 1
+          ? absl::StrCat(", ", ConnectionWords(hello.connection(), hello.connections()))
+          : "",
+      ")");
+  return std::make_unique<ResumingStream>(
+      std::move(resuming), std::move(stream),
+      dials ? DialAgain(std::move(redial)) : AwaitDial(std::move(redial)));
+}
+
+std::unique_ptr<worker::Link> GrpcLinkOpener::MakeLink(const LinkPlan& link, const RankPlan& peer,
+                                                       LinkHello mine, const LinkHello& theirs,
                                                        Streams streams) const {
   GrpcLinkOptions options;
   options.receive_chunk_bytes = theirs.chunk_bytes();
   options.peer_exchanges_codec_state = theirs.exchanges_codec_state();
   options.send_chunk_bytes = ChunkBytesOf(link);
   options.watchdog = options_.watchdog;
+  const int count = static_cast<int>(streams.size());
+  if (count == 1) mine.clear_connections();
+  for (int i = 0; i < count; ++i) {
+    mine.set_connection(i);
+    streams[i] = Resuming(link, peer, mine, std::move(streams[i]));
+  }
   std::unique_ptr<LinkStream> stream;
-  if (streams.size() == 1) {
+  if (count == 1) {
     stream = std::move(streams[0]);
   } else {
     stream = std::make_unique<StripedStream>(std::move(streams), OrderWindowBytes(link));

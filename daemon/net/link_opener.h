@@ -7,6 +7,7 @@
 #define ISTHMUS_DAEMON_NET_LINK_OPENER_H_
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -25,6 +26,8 @@ struct LinkOpenerOptions {
   DialBoard* board = nullptr;  // outlive the opener and its links
   Watchdog* watchdog = nullptr;
   rpc::Dialling dialling;
+  // Told, by a thread of the link, of connections that break and are mended (ResumingOptions).
+  std::function<void(const std::string& trouble)> on_trouble;
 };
 
 // Of the links that `rank` serves.
@@ -62,8 +65,13 @@ class GrpcLinkOpener : public worker::LinkOpener {
   // The dial of the next connection, answered with `hello`, joins `streams`; the peer's hello.
   absl::StatusOr<LinkHello> ServeStream(LinkHello hello, absl::Duration timeout,
                                         Clock::time_point deadline, Streams* streams);
-  std::unique_ptr<worker::Link> MakeLink(const LinkPlan& link, const LinkHello& theirs,
-                                         Streams streams) const;
+  rpc::ChannelOptions ChannelTo(const LinkPlan& link, const RankPlan& peer) const;
+  // Over a stream that outlives its connection, where the peer knows how.
+  std::unique_ptr<LinkStream> Resuming(const LinkPlan& link, const RankPlan& peer,
+                                       const LinkHello& hello,
+                                       std::unique_ptr<LinkStream> stream) const;
+  std::unique_ptr<worker::Link> MakeLink(const LinkPlan& link, const RankPlan& peer, LinkHello mine,
+                                         const LinkHello& theirs, Streams streams) const;
   LinkHello Hello(const Plan& plan, const LinkPlan& link, const RankPlan& peer) const;
   absl::Status cancelled() const;
 

@@ -16,11 +16,19 @@
 namespace isthmus::daemon {
 namespace {
 
+grpc::ClientContext* WithHeader(grpc::ClientContext* context, const LinkHeader& header) {
+  const std::string text = LinkHeaderText(header);
+  if (!text.empty()) context->AddMetadata(kLinkHeaderKey, text);
+  return context;
+}
+
 class ClientStream : public LinkStream {
  public:
   ClientStream(const std::shared_ptr<grpc::Channel>& channel,
-               std::shared_ptr<const rpc::TlsIdentity> tls)
-      : tls_(std::move(tls)), stub_(Peer::NewStub(channel)), stream_(stub_->Link(&context_)) {}
+               std::shared_ptr<const rpc::TlsIdentity> tls, const LinkHeader& header)
+      : tls_(std::move(tls)),
+        stub_(Peer::NewStub(channel)),
+        stream_(stub_->Link(WithHeader(&context_, header))) {}
 
   ~ClientStream() override {
     context_.TryCancel();  // of no effect after End
@@ -42,7 +50,7 @@ class ClientStream : public LinkStream {
   bool kill_tells_why() const override { return false; }
 
   absl::Status WhyBroken() override {
-    std::call_once(ended_, [this] { result_ = FromTrailer(rpc::FromGrpc(stream_->Finish())); });
+    std::call_once(ended_, [this] { Finish(); });
     // OutOfRange is the orderly end of a link: a peer can't claim it with a status.
     {
       MutexLock lock(&mutex_);
@@ -53,15 +61,36 @@ class ClientStream : public LinkStream {
     return result_;
   }
 
+  // gRPC says Unavailable of a connection that broke, and Unknown of one that it has just removed.
+  bool may_resume() override {
+    MutexLock lock(&mutex_);
+    return revoked_.ok() && !told_ &&
+           (absl::IsUnavailable(result_) ||
+            (absl::IsUnknown(result_) && result_.message() == "Stream removed"));
+  }
+
+  LinkHeader peer_header() const override {
+    const auto& said = context_.GetServerInitialMetadata();
+    const auto found = said.find(kLinkHeaderKey);
+    if (found == said.end()) return {};
+    return ParseLinkHeader({found->second.data(), found->second.size()}).value_or(LinkHeader());
+  }
+
   absl::Status End(const absl::Status& mine) override {
     std::call_once(ended_, [this] {
       stream_->WritesDone();
-      result_ = FromTrailer(rpc::FromGrpc(stream_->Finish()));
+      Finish();
     });
     return result_;
   }
 
  private:
+  void Finish() {
+    const grpc::Status status = stream_->Finish();
+    const absl::Status said = rpc::FromGrpc(status);
+    told_ = rpc::Answered(status) || IsTold(said);
+    result_ = FromTrailer(said);
+  }
   void Revoked(const tls::Identity& who) {
     {
       MutexLock lock(&mutex_);
@@ -79,12 +108,18 @@ class ClientStream : public LinkStream {
   std::unique_ptr<Peer::Stub> stub_;
   std::unique_ptr<grpc::ClientReaderWriter<LinkChunk, LinkChunk>> stream_;
   std::once_flag ended_;
-  absl::Status result_;  // written under ended_
+  absl::Status result_;  // these two are written under ended_
+  bool told_ = false;    // the other program ended the call, with result_
 };
 
 class ServerStream : public LinkStream {
  public:
-  explicit ServerStream(std::shared_ptr<ServerCall> call) : call_(std::move(call)) {}
+  ServerStream(std::shared_ptr<ServerCall> call, const LinkHeader& header)
+      : call_(std::move(call)) {
+    const std::string text = LinkHeaderText(header);
+    if (!text.empty() && call_->context != nullptr)
+      call_->context->AddInitialMetadata(kLinkHeaderKey, text);
+  }
   ~ServerStream() override {
     ServerStream::End(absl::CancelledError("the link was dropped")).IgnoreError();
   }
@@ -93,15 +128,11 @@ class ServerStream : public LinkStream {
   bool Write(const LinkChunk& chunk) override { return call_->stream->Write(chunk); }
 
   // ServerContext::TryCancel would send a fixed message instead of `why`.
-  void Kill(const absl::Status& why) override {
-    const grpc::Status status = rpc::ToGrpc(ToTrailer(why));
-    MutexLock lock(&call_->mutex);
-    if (call_->ended) return;
-    grpc_call_cancel_with_status(call_->context->c_call(),
-                                 static_cast<grpc_status_code>(status.error_code()),
-                                 status.error_message().c_str(), nullptr);
-  }
+  void Kill(const absl::Status& why) override { Cancel(ToTrailer(why)); }
+  void Drop() override { Cancel(absl::UnavailableError("the serving end lost the connection")); }
   bool kill_tells_why() const override { return true; }
+  bool may_resume() override { return true; }  // a peer that went away is not to be told from one
+  LinkHeader peer_header() const override { return call_->header; }
 
   absl::Status WhyBroken() override {
     return absl::UnavailableError("the connection broke, or the peer ended without saying why");
@@ -118,18 +149,29 @@ class ServerStream : public LinkStream {
   }
 
  private:
+  void Cancel(const absl::Status& with) {
+    const grpc::Status status = rpc::ToGrpc(with);
+    MutexLock lock(&call_->mutex);
+    if (call_->ended) return;
+    grpc_call_cancel_with_status(call_->context->c_call(),
+                                 static_cast<grpc_status_code>(status.error_code()),
+                                 status.error_message().c_str(), nullptr);
+  }
+
   const std::shared_ptr<ServerCall> call_;
 };
 
 }  // namespace
 
 std::unique_ptr<LinkStream> DialLinkStream(std::shared_ptr<grpc::Channel> channel,
-                                           std::shared_ptr<const rpc::TlsIdentity> tls) {
-  return std::make_unique<ClientStream>(std::move(channel), std::move(tls));
+                                           std::shared_ptr<const rpc::TlsIdentity> tls,
+                                           const LinkHeader& header) {
+  return std::make_unique<ClientStream>(std::move(channel), std::move(tls), header);
 }
 
-std::unique_ptr<LinkStream> ServeLinkStream(std::shared_ptr<ServerCall> call) {
-  return std::make_unique<ServerStream>(std::move(call));
+std::unique_ptr<LinkStream> ServeLinkStream(std::shared_ptr<ServerCall> call,
+                                            const LinkHeader& header) {
+  return std::make_unique<ServerStream>(std::move(call), header);
 }
 
 }  // namespace isthmus::daemon

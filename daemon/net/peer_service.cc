@@ -29,7 +29,8 @@ constexpr size_t kMaxNameBytes = 256;                  // job and link ids of a 
 constexpr int64_t kMaxReplyBytes = 3 << 20;            // of an Echo
 constexpr int64_t kMaxUploadBytes = int64_t{1} << 30;  // one Upload
 constexpr absl::Duration kMaxUploadTime = absl::Seconds(60);
-constexpr int kMaxProbes = 16;  // at once
+constexpr int kMaxProbes = 16;                             // at once
+constexpr absl::Duration kRedialWait = absl::Seconds(10);  // for its link to take it
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 
 // A part while it arrives: what is asked for in order is read from the call.
@@ -99,11 +100,21 @@ class Service final : public Peer::Service {
     if (const grpc::Status other = Meant(hello.to_node_id()); !other.ok()) return other;
     if (const grpc::Status not_own = Own(*context, hello.from_node_id()); !not_own.ok())
       return not_own;
+    const absl::StatusOr<LinkHeader> header = HeaderOf(*context);
+    if (!header.ok()) return rpc::ToGrpc(header.status());
+    if (header->kind == LinkHeader::kAsk) {
+      const absl::Status here = options_.board->redials().Ask(hello, header->attempt);
+      if (here.ok()) stream->Write(first);
+      return rpc::ToGrpc(here);
+    }
     auto call = std::make_shared<ServerCall>();
     call->context = context;
     call->stream = stream;
+    call->header = *header;
     const auto watch = EndOnRevoked(context);
-    const absl::Status taken = options_.board->Offer(hello, call, options_.dial_wait);
+    const absl::Status taken = header->kind == LinkHeader::kRedial
+                                   ? options_.board->redials().Offer(hello, call, kRedialWait)
+                                   : options_.board->Offer(hello, call, options_.dial_wait);
     if (!taken.ok()) return rpc::ToGrpc(taken);
     MutexLock lock(&call->mutex);
     while (!call->ended)
@@ -182,6 +193,12 @@ class Service final : public Peer::Service {
                      options_.node_id, "), meant was identity ", target_id.substr(0, kMaxNameBytes),
                      ". Two daemons advertise one address, or a port is forwarded to the wrong "
                      "host: give each daemon its own --advertise HOST:PORT"));
+  }
+
+  static absl::StatusOr<LinkHeader> HeaderOf(const grpc::ServerContext& context) {
+    const auto found = context.client_metadata().find(kLinkHeaderKey);
+    if (found == context.client_metadata().end()) return LinkHeader();
+    return ParseLinkHeader({found->second.data(), found->second.size()});
   }
 
   // Who dials is who its certificate says.

@@ -29,11 +29,17 @@ inline int64_t OrderWindowBytes(const LinkPlan& link) {
   return std::max(link.window_bytes(), kOrderBytesAConnection * Connections(link));
 }
 
-// What one end holds at most of what the other one sent.
+// What an end keeps at most, of each connection, of what it sent and does not know to have come.
+// The other end may hold a window of it, and gRPC widens windows where the line is long.
+inline int64_t KeptBytes(const LinkPlan& link) {
+  return std::max(kServingWindowBytes, 4 * ConnectionWindowBytes(link));
+}
+
+// What one end holds at most of a link: what the other one sent, and what it keeps itself.
 inline int64_t MostBytesHeld(const LinkPlan& link, bool dials) {
   const int connections = Connections(link);
   const int64_t each = dials ? ConnectionWindowBytes(link) : kServingWindowBytes;
-  return connections * each + (connections > 1 ? OrderWindowBytes(link) : 0);
+  return connections * (each + KeptBytes(link)) + (connections > 1 ? OrderWindowBytes(link) : 0);
 }
 
 }  // namespace isthmus

@@ -1,4 +1,4 @@
-"""A coordinator that stands still, and one whose uplink fails: healthy jobs train on and nothing is thrown back."""
+"""A coordinator that stands still, one whose uplink fails, and links that break for seconds: healthy jobs train on and nothing is thrown back."""
 import os
 import signal
 import socket
@@ -43,6 +43,15 @@ class Gate:
             b.shutdown(socket.SHUT_WR)
         except OSError:
             pass
+
+    def cut(self):
+        """Ends all connections; new ones pass nothing until it is open again."""
+        self.open.clear()
+        while self.sockets:
+            try:
+                self.sockets.pop().shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
 
     def close(self):
         self.open.set()
@@ -115,6 +124,32 @@ class LivenessTest(unittest.TestCase):
         gate.open.set()
         cluster.wait_nodes(2)
         self.goes_on(cluster, at + 20)
+
+    def test_links_whose_connections_break_for_seconds_go_on_where_they_were(self):
+        cluster, gates = self.cluster(), []
+        for name in ("d0", "d1"):
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                address = "127.0.0.1:%d" % free.getsockname()[1]
+            gates.append(Gate(address))
+            self.addCleanup(gates[-1].close)
+            cluster.start_daemon(name, "--advertise", gates[-1].address, listen=address)
+        cluster.wait_nodes(2)
+        for name in ("disturbed", "undisturbed"):
+            cluster.submit(cluster.job(name, recipe__steps=600, checkpoint__every=1000, strategy__nodes=["d0", "d1"],
+                                       compression__forward="delta(quant(4))", compression__backward="quant(6)"))
+            generation = cluster.wait_state({"running"}, name, step=20)["generation"]
+            if name == "disturbed":
+                for gate in gates:
+                    gate.cut()
+                cluster.wait_for(lambda: "dialling again" in cluster.status("disturbed").get("reason", ""), 10)
+                time.sleep(4)
+                for gate in gates:
+                    gate.open.set()
+            status = cluster.wait_state({"finished", "paused", "failed"}, name)
+            self.assertEqual((status["state"], status["generation"]), ("finished", generation), cluster.logs())
+        self.assertEqual(cluster.losses("disturbed"), cluster.losses("undisturbed"))
+        for daemon in cluster.daemons.values():
+            self.assertIn("goes on after", daemon.text())
 
 
 if __name__ == "__main__":

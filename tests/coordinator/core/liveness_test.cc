@@ -112,6 +112,24 @@ class LivenessTest : public ::testing::Test {
   uint64_t streams_[kStages] = {};
 };
 
+TEST_F(LivenessTest, ALinkThatIsBeingMendedIsTheReasonWhileItLasts) {
+  SessionEvent event;
+  event.set_job_id("bible-1");
+  event.set_generation(1);
+  event.set_rank(1);
+  event.set_state(SessionEvent::RUNNING);
+  event.set_code(static_cast<int>(absl::StatusCode::kUnavailable));
+  event.set_message("link b1 to name2 broke (reset): dialling again");
+  jobs_.OnEvent(Node(1), event, At(5));
+  EXPECT_EQ(State(), JOB_RUNNING);
+  EXPECT_THAT(Reason(), HasSubstr("name1"));
+  EXPECT_THAT(Reason(), HasSubstr(": link b1 to name2 broke (reset): dialling again"));
+  event.clear_message();
+  jobs_.OnEvent(Node(1), event, At(6));
+  EXPECT_EQ(State(), JOB_RUNNING);
+  EXPECT_EQ(Reason(), "");
+}
+
 // A long validation pass looked like a hang: the record of its step comes after it.
 TEST_F(LivenessTest, AValidationPassIsSaid) {
   plan_.set_generation(2);

@@ -88,7 +88,7 @@ TEST(PlannerConnections, MemoryCountsTheirWindows) {
 
 TEST(PlannerConnections, FewerWhereAnEndHasNoMemoryAndWhich) {
   const int64_t needed = PlanOf(0, 0).plan.ranks(1).memory_bytes();
-  const Plan plan = PlanOf(8, 8, needed + (int64_t{60} << 20)).plan;
+  const Plan plan = PlanOf(8, 8, needed + (int64_t{110} << 20)).plan;
   EXPECT_EQ(plan.links(0).connections(), 4);
   EXPECT_EQ(plan.links(1).connections(), 0);
   EXPECT_THAT(Words(plan), Contains(HasSubstr("It has 4: the memory of b has no room for more")));

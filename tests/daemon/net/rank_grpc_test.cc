@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -11,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
+#include "tests/daemon/net/cut_proxy.h"
 #include "tests/daemon/net/loopback_cluster.h"
 #include "tests/worker/faulty_link.h"
 #include "tests/worker/world.h"
@@ -121,6 +123,35 @@ TEST(RankGrpc, AStopEndsAllTogether) {
   world.session(1).RequestStop();
   for (const absl::Status& status : world.Join()) EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(world.session(0).step(), world.session(2).step());
+}
+
+// Each step sends about 2 kB either way: connections are reset in every one or two.
+TEST(RankGrpc, ConnectionsThatAreCutChangeNothing) {
+  constexpr int kCuts = 15;
+  WorldShape shape;
+  shape.stages = 3;
+  shape.steps = 40;
+  shape.forward = "delta(quant(4))";
+  shape.backward = "quant(6)";
+  shape.check_buffers = true;
+  std::string undisturbed_weights;
+  const std::vector<double> undisturbed = Losses(shape, &undisturbed_weights);
+
+  LoopbackCluster cluster(shape.stages, kServerWindow);
+  World::Options options;
+  options.links = &cluster;
+  Plan plan = PlanFor(&cluster, shape);
+  std::vector<std::unique_ptr<daemon::CutProxy>> proxies;
+  for (int rank = 0; rank < shape.stages; ++rank) {
+    proxies.push_back(std::make_unique<daemon::CutProxy>(cluster.server(rank)->port()));
+    plan.mutable_ranks(rank)->set_address(proxies.back()->address());
+    proxies.back()->CutEvery(20'000, 3'000, kCuts);  // the first after the links are open
+  }
+  World world(plan, options);
+  for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(world.last().losses(), undisturbed);
+  EXPECT_EQ(world.Weights(shape.steps), undisturbed_weights);
+  EXPECT_EQ(proxies[1]->cuts() + proxies[2]->cuts(), 2 * kCuts);
 }
 
 // Faults above the link: the session must see them whatever the link is.

@@ -14,18 +14,19 @@ LinkPlan Link(int64_t window_bytes, int connections) {
   return link;
 }
 
-TEST(LinkBounds, OneConnectionHoldsItsWindow) {
+TEST(LinkBounds, OneConnectionHoldsItsWindowAndKeepsWhatItSends) {
   for (int connections : {0, 1}) {
     EXPECT_EQ(ConnectionWindowBytes(Link(5 * kMiB, connections)), 5 * kMiB);
-    EXPECT_EQ(MostBytesHeld(Link(5 * kMiB, connections), true), 5 * kMiB);
-    EXPECT_EQ(MostBytesHeld(Link(5 * kMiB, connections), false), kServingWindowBytes);
+    EXPECT_EQ(MostBytesHeld(Link(5 * kMiB, connections), true), (5 + 20) * kMiB);
+    EXPECT_EQ(MostBytesHeld(Link(5 * kMiB, connections), false), kServingWindowBytes + 20 * kMiB);
   }
 }
 
 TEST(LinkBounds, SeveralHoldTwiceTheWindowAndWhatWaitsForItsTurn) {
   EXPECT_EQ(ConnectionWindowBytes(Link(8 * kMiB, 4)), 4 * kMiB);
-  EXPECT_EQ(MostBytesHeld(Link(8 * kMiB, 4), true), (4 * 4 + 8) * kMiB);
-  EXPECT_EQ(MostBytesHeld(Link(8 * kMiB, 4), false), 4 * kServingWindowBytes + 8 * kMiB);
+  EXPECT_EQ(MostBytesHeld(Link(8 * kMiB, 4), true), (4 * (4 + 16) + 8) * kMiB);
+  EXPECT_EQ(MostBytesHeld(Link(8 * kMiB, 4), false),
+            4 * (kServingWindowBytes + 16 * kMiB) + 8 * kMiB);
 }
 
 TEST(LinkBounds, EachConnectionFindsRoomForItsChunks) {

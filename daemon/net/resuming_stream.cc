@@ -1,0 +1,303 @@
+#include "daemon/net/resuming_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "base/status.h"
+
+namespace isthmus::daemon {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A reader learns why a connection broke better than a writer: so long the writer leaves it to it.
+constexpr std::chrono::milliseconds kReasonWait{300};
+
+int64_t KeptBytes(const LinkChunk& chunk) {
+  return static_cast<int64_t>(chunk.ByteSizeLong()) + ResumingStream::kChunkOverheadBytes;
+}
+
+bool IsCount(const LinkChunk& chunk) {
+  return chunk.what_case() == LinkChunk::WHAT_NOT_SET && chunk.data().empty() &&
+         chunk.sequence() > 0;
+}
+
+}  // namespace
+
+ResumingStream::ResumingStream(ResumingOptions options, std::unique_ptr<LinkStream> stream,
+                               std::unique_ptr<Redialler> redialler)
+    : options_(std::move(options)),
+      kill_tells_why_(stream->kill_tells_why()),
+      redialler_(std::move(redialler)),
+      stream_(std::move(stream)) {
+  redialler_->OnInterrupt([this] { Interrupt(); });
+  thread_ = std::thread([this] { Loop(); });
+}
+
+ResumingStream::~ResumingStream() {
+  ResumingStream::Kill(absl::CancelledError("the link was dropped"));
+  thread_.join();
+}
+
+void ResumingStream::Changed() {
+  changed_.SignalAll();
+  work_.Signal();
+}
+
+void ResumingStream::Die(const absl::Status& why) {
+  if (why_.ok()) why_ = why;
+  Changed();
+}
+
+void ResumingStream::Lose(const absl::Status& why) {
+  const Stream lost = std::exchange(stream_, nullptr);
+  broken_ = why;
+  broken_at_ = Clock::now();
+  Changed();
+  mutex_.Unlock();
+  lost->Drop();
+  mutex_.Lock();
+}
+
+void ResumingStream::Broke(const Stream& stream) {
+  mutex_.Unlock();
+  const absl::Status why = stream->WhyBroken();
+  const bool resumes = stream->may_resume();
+  mutex_.Lock();
+  if (stream_ != stream || !why_.ok()) return;
+  if (resumes && !last_words_) {
+    Lose(why);
+  } else {
+    Die(why);
+  }
+}
+
+void ResumingStream::Interrupt() {
+  MutexLock lock(&mutex_);
+  if (stream_ == nullptr || !why_.ok() || last_words_ || ending_) return;
+  Lose(absl::UnavailableError("the other end lost the connection"));
+}
+
+void ResumingStream::Forget() {
+  log_bytes_ -= KeptBytes(*log_.front());
+  log_.pop_front();
+  ++first_;
+}
+
+void ResumingStream::Told(uint64_t count) {
+  while (!log_.empty() && first_ <= count) Forget();
+}
+
+void ResumingStream::Trim() {
+  while (log_bytes_ > options_.log_bytes && first_ <= sent_) Forget();
+}
+
+// Nothing goes after the end: who has read that reads no more, and gRPC ends no call that has
+// unread messages.
+bool ResumingStream::CountIsDue() const { return untold_bytes_ >= kTellBytes && !end_written_; }
+
+bool ResumingStream::Due() const {
+  return stream_ != nullptr && why_.ok() && (sent_ < numbered_ || CountIsDue());
+}
+
+void ResumingStream::Pump() {
+  const Stream stream = stream_;
+  bool ok = true;
+  bool counted = false;
+  writing_ = true;
+  while (ok && stream_ == stream && Due()) {
+    std::shared_ptr<const LinkChunk> next;
+    LinkChunk count;
+    counted = CountIsDue();
+    if (counted) {
+      untold_bytes_ = 0;
+      count.set_sequence(received_);
+    } else {
+      next = log_[sent_ + 1 - first_];
+    }
+    mutex_.Unlock();
+    ok = stream->Write(counted ? count : *next);
+    mutex_.Lock();
+    if (!ok || counted || stream_ != stream) continue;
+    highest_ = std::max(highest_, ++sent_);
+    Trim();
+  }
+  writing_ = false;
+  changed_.SignalAll();
+  if (Due()) work_.Signal();
+  if (ok || counted || stream_ != stream) return;  // of a count the reader will learn the same
+  const auto deadline = Clock::now() + kReasonWait;
+  while (stream_ == stream && why_.ok() && reading_ && changed_.WaitUntil(&mutex_, deadline)) {
+  }
+  if (stream_ == stream && why_.ok()) Broke(stream);
+}
+
+bool ResumingStream::Write(const LinkChunk& chunk) {
+  auto kept = std::make_shared<LinkChunk>(chunk);
+  MutexLock lock(&mutex_);
+  if (chunk.has_error()) {
+    if (stream_ == nullptr) return false;  // nobody to tell
+    last_words_ = true;
+  }
+  if (!why_.ok()) return false;
+  end_written_ = end_written_ || chunk.has_end();
+  log_bytes_ += KeptBytes(*kept);
+  log_.push_back(std::move(kept));
+  const uint64_t number = ++numbered_;
+  while (why_.ok() && sent_ < number) {
+    if (stream_ == nullptr || writing_) {
+      changed_.Wait(&mutex_);
+    } else {
+      Pump();
+    }
+  }
+  return sent_ >= number;
+}
+
+bool ResumingStream::Takes(LinkChunk* chunk) {
+  if (IsCount(*chunk)) {
+    if (chunk->sequence() > numbered_) {
+      Die(absl::InvalidArgumentError(absl::StrCat("the peer says that it has ", chunk->sequence(),
+                                                  " messages of ", numbered_, " that were sent")));
+    } else {
+      Told(chunk->sequence());
+    }
+    return false;
+  }
+  if (chunk->has_error()) {
+    last_words_ = true;
+    return true;
+  }
+  ++received_;
+  untold_bytes_ += KeptBytes(*chunk);
+  if (CountIsDue() && !writing_) work_.Signal();
+  return true;
+}
+
+bool ResumingStream::Read(LinkChunk* chunk) {
+  MutexLock lock(&mutex_);
+  while (true) {
+    while (why_.ok() && stream_ == nullptr) changed_.Wait(&mutex_);
+    if (stream_ == nullptr) return false;
+    const Stream stream = stream_;
+    reading_ = true;
+    mutex_.Unlock();
+    const bool ok = stream->Read(chunk);
+    mutex_.Lock();
+    reading_ = false;
+    if (stream_ != stream) continue;  // what came over a lost connection comes again
+    if (ok) {
+      if (Takes(chunk)) return true;
+      if (!why_.ok()) return false;
+      continue;
+    }
+    if (why_.ok()) Broke(stream);
+    changed_.SignalAll();  // a writer that left the reason to this one
+    if (!why_.ok()) return false;
+  }
+}
+
+void ResumingStream::Loop() {
+  MutexLock lock(&mutex_);
+  while (why_.ok()) {
+    if (stream_ == nullptr) {
+      Redial();
+    } else if (Due() && !writing_) {
+      Pump();
+    } else {
+      work_.Wait(&mutex_);
+    }
+  }
+}
+
+void ResumingStream::Redial() {
+  const absl::Status broken = broken_;
+  const uint64_t received = received_;
+  mutex_.Unlock();
+  const std::string trouble =
+      absl::StrCat(options_.words, " broke (", broken.message(), "): dialling again");
+  LogWarning(trouble);
+  if (options_.tell) options_.tell(trouble);
+  absl::StatusOr<Redialler::Connection> next = redialler_->Redial(received);
+  mutex_.Lock();
+  if (!next.ok()) {
+    return Die(Reword(
+        broken, absl::StrCat(broken.message(), "; it was not mended: ", next.status().message())));
+  }
+  if (!why_.ok()) return next->stream->Kill(why_);
+  GoOn(*std::move(next));
+  if (!options_.tell || stream_ == nullptr) return;
+  mutex_.Unlock();
+  options_.tell("");
+  mutex_.Lock();
+}
+
+void ResumingStream::GoOn(Redialler::Connection next) {
+  if (next.received + 1 < first_ || next.received > numbered_) {
+    const absl::Status lost = absl::UnavailableError(absl::StrCat(
+        broken_.message(), "; it can't go on: the other end has ", next.received,
+        " messages of this one's ", numbered_, ", and those from ", first_, " on are kept here"));
+    next.stream->Kill(lost);
+    return Die(lost);
+  }
+  Told(next.received);
+  sent_ = next.received;
+  untold_bytes_ = 0;  // the other end was told with the dial
+  stream_ = std::move(next.stream);
+  const uint64_t again = highest_ - std::min(highest_, sent_);
+  LogInfo(options_.words, " goes on after ",
+          absl::FormatDuration(
+              absl::Trunc(absl::FromChrono(Clock::now() - broken_at_), absl::Milliseconds(100))),
+          ", ", again, again == 1 ? " message" : " messages", " sent again");
+  CounterAdd(kReconnects, kReconnectsHelp, {}, 1);
+  Changed();
+}
+
+void ResumingStream::Kill(const absl::Status& why) {
+  Stream stream;
+  {
+    MutexLock lock(&mutex_);
+    Die(why.ok() ? absl::CancelledError("the link was dropped") : why);
+    stream = stream_;
+  }
+  if (stream != nullptr) stream->Kill(why);
+  redialler_->Cancel();
+}
+
+absl::Status ResumingStream::WhyBroken() {
+  MutexLock lock(&mutex_);
+  return why_;
+}
+
+// The dialling end learns here that all has come to the other one, so a connection that breaks now
+// is mended, too.
+absl::Status ResumingStream::End(const absl::Status& mine) {
+  MutexLock lock(&mutex_);
+  ending_ = true;
+  absl::Status result;
+  while (true) {
+    while (writing_ || (why_.ok() && (stream_ == nullptr || Due()))) changed_.Wait(&mutex_);
+    const Stream stream = stream_;
+    if (stream == nullptr) return why_;
+    const bool whole = why_.ok() && mine.ok();
+    mutex_.Unlock();
+    result = stream->End(mine);
+    const bool again = whole && !result.ok() && stream->may_resume();
+    mutex_.Lock();
+    if (!again || stream_ != stream || !why_.ok()) break;
+    Lose(result);
+  }
+  Die(absl::CancelledError("done"));
+  return result;
+}
+
+int64_t ResumingStream::log_bytes() const {
+  MutexLock lock(&mutex_);
+  return log_bytes_;
+}
+
+}  // namespace isthmus::daemon
