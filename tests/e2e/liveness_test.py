@@ -48,10 +48,12 @@ class Gate:
         """Ends all connections; new ones pass nothing until it is open again."""
         self.open.clear()
         while self.sockets:
+            s = self.sockets.pop()
             try:
-                self.sockets.pop().shutdown(socket.SHUT_RDWR)
+                s.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
+            s.close()
 
     def close(self):
         self.open.set()
@@ -135,7 +137,7 @@ class LivenessTest(unittest.TestCase):
             cluster.start_daemon(name, "--advertise", gates[-1].address, listen=address)
         cluster.wait_nodes(2)
         for name in ("disturbed", "undisturbed"):
-            cluster.submit(cluster.job(name, recipe__steps=600, checkpoint__every=1000, strategy__nodes=["d0", "d1"],
+            cluster.submit(cluster.job(name, recipe__steps=250, checkpoint__every=1000, strategy__nodes=["d0", "d1"],
                                        compression__forward="delta(quant(4))", compression__backward="quant(6)"))
             generation = cluster.wait_state({"running"}, name, step=20)["generation"]
             if name == "disturbed":
