@@ -82,7 +82,8 @@ class Base : public Redialler {
     if (late) return NoAnswer();
     if (!ok) {
       const absl::Status why = stream->WhyBroken();
-      if (stream->may_resume() && !Refused(why)) return why;
+      if (Refused(why)) return absl::FailedPreconditionError("nobody listens there");
+      if (stream->may_resume()) return why;
       return absl::FailedPreconditionError(why.message());  // final, whatever its code was
     }
     *answer = chunk.hello();
@@ -98,8 +99,8 @@ class Base : public Redialler {
   }
 
   absl::Status GaveUp(absl::string_view last) const {
-    return absl::UnavailableError(
-        absl::StrCat("not within ", absl::FormatDuration(options_.patience), " (", last, ")"));
+    return absl::UnavailableError(absl::StrCat(
+        "not mended within ", absl::FormatDuration(options_.patience), " (", last, ")"));
   }
 
   const RedialOptions options_;

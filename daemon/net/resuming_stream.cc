@@ -225,8 +225,7 @@ void ResumingStream::Redial() {
   absl::StatusOr<Redialler::Connection> next = redialler_->Redial(received);
   mutex_.Lock();
   if (!next.ok()) {
-    return Die(Reword(
-        broken, absl::StrCat(broken.message(), "; it was not mended: ", next.status().message())));
+    return Die(Reword(broken, absl::StrCat(broken.message(), "; ", next.status().message())));
   }
   if (!why_.ok()) return next->stream->Kill(why_);
   GoOn(*std::move(next));

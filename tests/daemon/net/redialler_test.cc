@@ -16,7 +16,6 @@
 namespace isthmus::daemon {
 namespace {
 
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kLong = absl::Seconds(60);
@@ -125,13 +124,12 @@ TEST_F(RediallerTest, ADaemonThatIsGoneEndsTheLinkAtOnce) {
   Open();
   std::thread upper([&] {
     const absl::Status status = upper_->Receive(kMaxPayload, kLong).status();
-    EXPECT_THAT(std::string(status.message()), HasSubstr("is not open here (any longer)"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("is not open here any more"));
   });
   proxy_.reset();
   const absl::Status status = lower_->Receive(kMaxPayload, kLong).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-  EXPECT_THAT(std::string(status.message()),
-              testing::AllOf(HasSubstr("it was not mended"), HasSubstr("Connection refused")));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("; nobody listens there"));
   upper.join();
 }
 
@@ -179,10 +177,10 @@ TEST(Redialler, BothEndsGiveUpAfterTheirPatience) {
   RedialOptions options = OptionsFor(&cluster, proxy.address());
   const absl::Status dialled = DialAgain(options)->Redial(0).status();
   EXPECT_EQ(dialled.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(dialled.message()), HasSubstr("not within 300ms (no answer of"));
+  EXPECT_THAT(std::string(dialled.message()), HasSubstr("not mended within 300ms (no answer of"));
   options.can_dial = false;
   EXPECT_EQ(AwaitDial(options)->Redial(0).status(),
-            absl::UnavailableError("not within 300ms (it did not dial)"));
+            absl::UnavailableError("not mended within 300ms (it did not dial)"));
 }
 
 TEST(Redialler, ALinkThatIsNotThereIsFinalForBothEnds) {
@@ -194,7 +192,7 @@ TEST(Redialler, ALinkThatIsNotThereIsFinalForBothEnds) {
     const absl::Status status = make(options)->Redial(0).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
     EXPECT_THAT(std::string(status.message()),
-                HasSubstr("link b0 of job job-1, generation 7, is not open here (any longer)"));
+                HasSubstr("link b0 of job job-1, generation 7, is not open here any more"));
   }
 }
 

@@ -54,7 +54,7 @@ TEST(Redials, NobodyWaitsForALinkThatIsNotOpen) {
     const absl::Status offered = board.Offer(hello, Call(1), kLong);
     EXPECT_EQ(offered, board.Ask(hello, 0));
     EXPECT_EQ(offered.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(offered.message()), HasSubstr("is not open here (any longer)"));
+    EXPECT_THAT(std::string(offered.message()), HasSubstr("is not open here any more"));
   };
   refuses(Hello());
   auto place = std::make_unique<Redials::Place>(&board, Redials::KeyOf(Hello()));

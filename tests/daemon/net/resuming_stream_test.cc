@@ -295,9 +295,8 @@ TEST_F(ResumingStreamTest, ARedialThatIsRefusedEndsItWithBothReasons) {
   LinkChunk got;
   EXPECT_FALSE(lower->Read(&got));
   EXPECT_FALSE(lower->Write(Numbered(0)));
-  EXPECT_EQ(
-      lower->WhyBroken(),
-      absl::UnavailableError("the wire was cut; it was not mended: the link is not open there"));
+  EXPECT_EQ(lower->WhyBroken(),
+            absl::UnavailableError("the wire was cut; the link is not open there"));
 }
 
 TEST_F(ResumingStreamTest, TellsWhenItBreaksAndWhenItGoesOn) {
