@@ -32,6 +32,8 @@ class Gate:
             except OSError:
                 return
             self.sockets += [client, upstream]
+            for s in (client, upstream):  # gRPC does so too, and steps wait for small messages
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for a, b in ((client, upstream), (upstream, client)):
                 threading.Thread(target=self.copy, args=(a, b), daemon=True).start()
 
