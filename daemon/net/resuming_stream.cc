@@ -53,13 +53,21 @@ void ResumingStream::Die(const absl::Status& why) {
   Changed();
 }
 
+void ResumingStream::Release(Stream* stream) {
+  if (*stream == stream_) return;
+  mutex_.Unlock();
+  stream->reset();
+  mutex_.Lock();
+}
+
 void ResumingStream::Lose(const absl::Status& why) {
-  const Stream lost = std::exchange(stream_, nullptr);
+  Stream lost = std::exchange(stream_, nullptr);
   broken_ = why;
   broken_at_ = Clock::now();
   Changed();
   mutex_.Unlock();
   lost->Drop();
+  lost.reset();
   mutex_.Lock();
 }
 
@@ -89,7 +97,7 @@ void ResumingStream::Forget() {
 }
 
 void ResumingStream::Told(uint64_t count) {
-  while (!log_.empty() && first_ <= count) Forget();
+  while (first_ <= std::min(count, sent_)) Forget();
 }
 
 void ResumingStream::Trim() {
@@ -105,7 +113,7 @@ bool ResumingStream::Due() const {
 }
 
 void ResumingStream::Pump() {
-  const Stream stream = stream_;
+  Stream stream = stream_;
   bool ok = true;
   bool counted = false;
   writing_ = true;
@@ -129,11 +137,13 @@ void ResumingStream::Pump() {
   writing_ = false;
   changed_.SignalAll();
   if (Due()) work_.Signal();
-  if (ok || counted || stream_ != stream) return;  // of a count the reader will learn the same
+  if (stream_ != stream) return Release(&stream);
+  if (ok || counted) return;  // of a count the reader will learn the same
   const auto deadline = Clock::now() + kReasonWait;
   while (stream_ == stream && why_.ok() && reading_ && changed_.WaitUntil(&mutex_, deadline)) {
   }
   if (stream_ == stream && why_.ok()) Broke(stream);
+  Release(&stream);
 }
 
 bool ResumingStream::Write(const LinkChunk& chunk) {
@@ -160,9 +170,10 @@ bool ResumingStream::Write(const LinkChunk& chunk) {
 
 bool ResumingStream::Takes(LinkChunk* chunk) {
   if (IsCount(*chunk)) {
-    if (chunk->sequence() > numbered_) {
+    // It may have the one that is being written.
+    if (chunk->sequence() > std::min(numbered_, sent_ + 1)) {
       Die(absl::InvalidArgumentError(absl::StrCat("the peer says that it has ", chunk->sequence(),
-                                                  " messages of ", numbered_, " that were sent")));
+                                                  " messages of ", sent_, " that were sent")));
     } else {
       Told(chunk->sequence());
     }
@@ -183,19 +194,22 @@ bool ResumingStream::Read(LinkChunk* chunk) {
   while (true) {
     while (why_.ok() && stream_ == nullptr) changed_.Wait(&mutex_);
     if (stream_ == nullptr) return false;
-    const Stream stream = stream_;
+    Stream stream = stream_;
     reading_ = true;
     mutex_.Unlock();
     const bool ok = stream->Read(chunk);
     mutex_.Lock();
     reading_ = false;
-    if (stream_ != stream) continue;  // what came over a lost connection comes again
+    const bool lost = stream_ != stream;
+    Release(&stream);
+    if (lost && !(ok && chunk->has_error())) continue;  // it comes again, but for last words
     if (ok) {
       if (Takes(chunk)) return true;
       if (!why_.ok()) return false;
       continue;
     }
     if (why_.ok()) Broke(stream);
+    Release(&stream);
     changed_.SignalAll();  // a writer that left the reason to this one
     if (!why_.ok()) return false;
   }
@@ -227,11 +241,18 @@ void ResumingStream::Redial() {
   if (!next.ok()) {
     return Die(Reword(broken, absl::StrCat(broken.message(), "; ", next.status().message())));
   }
-  if (!why_.ok()) return next->stream->Kill(why_);
+  if (!why_.ok()) return Refuse(std::move(next->stream), why_);
   GoOn(*std::move(next));
   if (!options_.tell || stream_ == nullptr) return;
   mutex_.Unlock();
   options_.tell("");
+  mutex_.Lock();
+}
+
+void ResumingStream::Refuse(std::unique_ptr<LinkStream> stream, absl::Status why) {
+  mutex_.Unlock();
+  stream->Kill(why);
+  stream.reset();
   mutex_.Lock();
 }
 
@@ -240,11 +261,11 @@ void ResumingStream::GoOn(Redialler::Connection next) {
     const absl::Status lost = absl::UnavailableError(absl::StrCat(
         broken_.message(), "; it can't go on: the other end has ", next.received,
         " messages of this one's ", numbered_, ", and those from ", first_, " on are kept here"));
-    next.stream->Kill(lost);
-    return Die(lost);
+    Die(lost);
+    return Refuse(std::move(next.stream), lost);
   }
-  Told(next.received);
   sent_ = next.received;
+  Told(sent_);
   untold_bytes_ = 0;  // the other end was told with the dial
   stream_ = std::move(next.stream);
   const uint64_t again = highest_ - std::min(highest_, sent_);
@@ -269,28 +290,36 @@ void ResumingStream::Kill(const absl::Status& why) {
 
 absl::Status ResumingStream::WhyBroken() {
   MutexLock lock(&mutex_);
-  return why_;
+  if (!why_.ok()) return why_;
+  return stream_ == nullptr ? broken_ : absl::UnavailableError("the link was given up");
 }
 
 // The dialling end learns here that all has come to the other one, so a connection that breaks now
-// is mended, too.
+// is mended, too, unless that one has ended: then its dial is refused at once.
 absl::Status ResumingStream::End(const absl::Status& mine) {
   MutexLock lock(&mutex_);
   ending_ = true;
   absl::Status result;
   while (true) {
     while (writing_ || (why_.ok() && (stream_ == nullptr || Due()))) changed_.Wait(&mutex_);
-    const Stream stream = stream_;
+    Stream stream = stream_;
     if (stream == nullptr) return why_;
     const bool whole = why_.ok() && mine.ok();
     mutex_.Unlock();
     result = stream->End(mine);
     const bool again = whole && !result.ok() && stream->may_resume();
     mutex_.Lock();
-    if (!again || stream_ != stream || !why_.ok()) break;
+    if (!again || stream_ != stream || !why_.ok()) {
+      Release(&stream);
+      break;
+    }
     Lose(result);
+    Release(&stream);
   }
   Die(absl::CancelledError("done"));
+  mutex_.Unlock();
+  redialler_->Cancel();
+  mutex_.Lock();
   return result;
 }
 

@@ -85,6 +85,8 @@ class ResumingStream : public LinkStream {
   void Interrupt();
   void Loop();
   void Redial() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Refuse(std::unique_ptr<LinkStream> stream, absl::Status why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GoOn(Redialler::Connection next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Writes what is due, while the connection lasts. Nobody else writes meanwhile.
   void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -96,6 +98,8 @@ class ResumingStream : public LinkStream {
   void Trim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // `stream` failed: it is to be replaced, or all ends.
   void Broke(const Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Done with it, which waits for its call's end if nobody else has it: not under the mutex.
+  void Release(Stream* stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Lose(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Die(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Changed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

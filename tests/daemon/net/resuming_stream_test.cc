@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/queue.h"
 #include "base/rng.h"
+#include "daemon/net/striped_stream.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -139,6 +140,20 @@ class MeetingEnd : public Redialler {
  private:
   Meeting* const meeting_;
   const int side_;
+};
+
+// What a stream tells.
+class Notices {
+ public:
+  explicit Notices(std::function<void(const std::string&)>* tell) {
+    *tell = [this](const std::string& trouble) {
+      EXPECT_TRUE(told_.Push(trouble, absl::InfiniteDuration()).ok());
+    };
+  }
+  std::string Await() { return told_.Pop(absl::InfiniteDuration()).value(); }
+
+ private:
+  BoundedQueue<std::string> told_{100};
 };
 
 LinkChunk Numbered(int number, size_t bytes = 8) {
@@ -300,10 +315,7 @@ TEST_F(ResumingStreamTest, ARedialThatIsRefusedEndsItWithBothReasons) {
 }
 
 TEST_F(ResumingStreamTest, TellsWhenItBreaksAndWhenItGoesOn) {
-  BoundedQueue<std::string> told(4);
-  tell_ = [&](const std::string& trouble) {
-    EXPECT_TRUE(told.Push(trouble, absl::InfiniteDuration()).ok());
-  };
+  Notices notices(&tell_);
   const auto line = std::make_shared<Line>();
   const auto lower = Make(true, line);
   tell_ = nullptr;
@@ -312,9 +324,8 @@ TEST_F(ResumingStreamTest, TellsWhenItBreaksAndWhenItGoesOn) {
   EXPECT_TRUE(lower->Write(Numbered(0)));
   LinkChunk got;
   EXPECT_TRUE(upper->Read(&got));
-  EXPECT_EQ(told.Pop(absl::InfiniteDuration()).value(),
-            "link b0 to there broke (the wire was cut): dialling again");
-  EXPECT_EQ(told.Pop(absl::InfiniteDuration()).value(), "");
+  EXPECT_EQ(notices.Await(), "link b0 to there broke (the wire was cut): dialling again");
+  EXPECT_EQ(notices.Await(), "");
 }
 
 TEST_F(ResumingStreamTest, KillEndsWhatWaitsForAnotherLine) {
@@ -342,6 +353,77 @@ TEST_F(ResumingStreamTest, APeerThatHasMoreThanWasSentIsRefused) {
   EXPECT_FALSE(lower->Read(&got));
   EXPECT_EQ(lower->WhyBroken(),
             absl::InvalidArgumentError("the peer says that it has 1 messages of 0 that were sent"));
+}
+
+// It was sent all, but not over the connection that there is now.
+TEST_F(ResumingStreamTest, APeerThatHasWhatIsBeingSentAgainIsRefused) {
+  constexpr int kSent = 5;
+  meeting_.make = [](int) { return std::make_shared<Line>(1); };
+  const auto line = std::make_shared<Line>(100);
+  const auto lower = Make(true, line);
+  for (int i = 0; i < kSent; ++i) ASSERT_TRUE(lower->Write(Numbered(i)));
+  line->Cut();
+  const auto peer = MeetingEnd(&meeting_, false).Redial(0);
+  ASSERT_TRUE(peer.ok());
+  LinkChunk chunk;
+  chunk.set_sequence(kSent);
+  ASSERT_TRUE(peer->stream->Write(chunk));
+  LinkChunk got;
+  EXPECT_FALSE(lower->Read(&got));
+  EXPECT_THAT(lower->WhyBroken().ToString(),
+              HasSubstr("INVALID_ARGUMENT: the peer says that it has 5 messages of"));
+  std::thread drain([&] {
+    while (peer->stream->Read(&chunk)) {
+    }
+  });
+  lower->Kill(absl::CancelledError("done"));
+  drain.join();
+}
+
+TEST_F(ResumingStreamTest, WhoGivesUpAStreamThatIsBeingMendedHearsWhyItBroke) {
+  Notices notices(&tell_);
+  const auto line = std::make_shared<Line>();
+  const auto lower = Make(true, line);
+  line->Cut();
+  std::thread reader([&] {
+    LinkChunk got;
+    EXPECT_FALSE(lower->Read(&got));
+  });
+  notices.Await();
+  LinkChunk error;
+  error.set_error("the disk is full");
+  EXPECT_FALSE(lower->Write(error)) << "nobody is there";
+  EXPECT_EQ(lower->WhyBroken(), absl::UnavailableError("the wire was cut"));
+  lower->Kill(absl::CancelledError("done"));
+  reader.join();
+}
+
+TEST_F(ResumingStreamTest, SoDoesWhoGivesUpALinkOfSeveral) {
+  Notices notices(&tell_);
+  const std::shared_ptr<Line> lines[] = {std::make_shared<Line>(), std::make_shared<Line>()};
+  std::vector<std::unique_ptr<LinkStream>> streams;
+  for (const auto& line : lines) streams.push_back(Make(true, line));
+  StripedStream striped(std::move(streams), 1 << 20);
+  lines[0]->Cut();
+  notices.Await();
+  LinkChunk error;
+  error.set_error("the disk is full");
+  EXPECT_FALSE(striped.Write(error));
+  LinkChunk got;
+  EXPECT_FALSE(striped.Read(&got));
+  EXPECT_EQ(striped.WhyBroken().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ResumingStreamTest, WhatHasNotBrokenNeitherSaysThatAllIsWell) {
+  EXPECT_EQ(Make(true, std::make_shared<Line>())->WhyBroken().code(),
+            absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ResumingStreamTest, AnEndThatHasEndedTakesNoDials) {
+  const auto upper = Make(false, std::make_shared<Line>());
+  EXPECT_TRUE(upper->End(absl::OkStatus()).ok());
+  MutexLock lock(&meeting_.mutex);
+  EXPECT_TRUE(meeting_.cancelled);
 }
 
 }  // namespace
