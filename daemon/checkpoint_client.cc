@@ -23,8 +23,8 @@
 namespace isthmus::daemon {
 namespace {
 
-constexpr size_t kChunkBytes = 64 << 10;  // each one that has gone is progress
-constexpr size_t kPieceBytes = 4 << 20;   // that is read of a part at once
+constexpr int64_t kChunkBytes = 64 << 10;  // each one that has gone is progress
+constexpr size_t kPieceBytes = 4 << 20;    // that is read of a part at once
 
 rpc::ChannelOptions BulkChannel(const CheckpointClientOptions& options) {
   rpc::ChannelOptions channel = options.buddy_id.empty()
@@ -136,6 +136,14 @@ void CheckpointClient::Advance(Transfer* transfer, int64_t bytes) {
   transfer->advanced = SteadyNow();
 }
 
+bool CheckpointClient::AwaitTurn(int64_t bytes) const {
+  if (options_.uplink == nullptr) return true;
+  return options_.uplink->Pass(Lane::kCopy, bytes, [this] {
+    MutexLock lock(&mutex_);
+    return !cancelled_.ok();
+  });
+}
+
 // Its callers know `what`, and say it: the log needs it.
 template <typename F>
 absl::Status CheckpointClient::Retry(const std::string& what, F attempt) {
@@ -191,14 +199,17 @@ absl::Status CheckpointClient::PutOnce(const PutCheckpointHeader& header, const 
   *chunk.mutable_header() = WithValidText(header);
   chunk.mutable_header()->set_to_node_id(options_.buddy_id);
   bool ok = writer->Write(chunk);
+  const int64_t chunk_bytes = options_.uplink == nullptr
+                                  ? kChunkBytes
+                                  : options_.uplink->ChunkBytes(Lane::kCopy, kChunkBytes);
   int64_t sent = 0;
   absl::Status unread = ok ? CheckServer(*call.context()) : absl::OkStatus();
   if (ok && unread.ok()) {
     unread = ForEachPiece(part, kPieceBytes, [&](absl::string_view piece) {
       for (; ok && !piece.empty(); piece.remove_prefix(chunk.data().size())) {
         call.Touch();
-        chunk.set_data(std::string(piece.substr(0, kChunkBytes)));
-        ok = writer->Write(chunk);
+        chunk.set_data(std::string(piece.substr(0, static_cast<size_t>(chunk_bytes))));
+        ok = AwaitTurn(chunk_bytes) && writer->Write(chunk);
         sent += static_cast<int64_t>(chunk.data().size());
         if (ok) Advance(transfer, sent);
       }

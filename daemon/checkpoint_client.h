@@ -19,6 +19,7 @@
 #include "base/mutex.h"
 #include "base/rpc/channel.h"
 #include "daemon/backoff.h"
+#include "daemon/net/uplink_gate.h"
 #include "daemon/net/watchdog.h"
 #include "daemon/state/part_dir.h"
 #include "worker/session.h"
@@ -40,8 +41,9 @@ struct CheckpointClientOptions {
   std::string scratch_dir;                 // answers go into files there
   int64_t free_bytes = int64_t{64} << 20;  // that they leave on its file system
   uint64_t seed = 0;                       // of the jitter
-  Watchdog* watchdog = nullptr;            // these outlive the client
-  PartDir* parts = nullptr;                // null: nothing is kept on this disk
+  UplinkGate* uplink = nullptr;            // null: none; these outlive the client
+  Watchdog* watchdog = nullptr;
+  PartDir* parts = nullptr;  // null: nothing is kept on this disk
 };
 
 class CheckpointClient : public worker::PartStore {
@@ -72,6 +74,7 @@ class CheckpointClient : public worker::PartStore {
   worker::FetchedFiles FromPart(const LocalPart& own, const std::vector<LocalPart>& parts,
                                 const FetchCheckpointRequest& request);
   void Advance(Transfer* transfer, int64_t bytes);
+  bool AwaitTurn(int64_t bytes) const;  // on the uplink; false: cancelled
   template <typename F>
   absl::Status Retry(const std::string& what, F attempt);
 

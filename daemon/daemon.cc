@@ -62,6 +62,7 @@ Daemon::Daemon(DaemonOptions options, StateDir state)
       state_(std::move(state)),
       instance_(RandomId()),
       records_(state_.path() + "/records"),
+      uplink_(options_.uplink_bits_per_s),
       data_report_(options_.data_dir) {
   if (options_.name.empty()) options_.name = ToUtf8(HostName());
   if (options_.threads <= 0) options_.threads = UsableThreads();
@@ -91,9 +92,11 @@ absl::Status Daemon::Listen() {
   runner_options.checkpoints.scratch_dir = state_.path() + "/spill";  // wiped at each start
   runner_options.checkpoints.seed = Hash64(instance_);
   runner_options.checkpoints.watchdog = &watchdog_;
+  runner_options.checkpoints.uplink = &uplink_;
   runner_options.dialling = options_.dialling;
   runner_options.board = &board_;
   runner_options.watchdog = &watchdog_;
+  runner_options.uplink = &uplink_;
   runner_options.health = &health_;
   runner_options.observer = this;
   runner_options.make_session = options_.make_session;

@@ -20,6 +20,7 @@
 #include "daemon/health.h"
 #include "daemon/net/peer_service.h"
 #include "daemon/net/probe.h"
+#include "daemon/net/uplink_gate.h"
 #include "daemon/net/watchdog.h"
 #include "daemon/revoked_watch.h"
 #include "daemon/session_metrics.h"
@@ -45,8 +46,9 @@ struct DaemonOptions {
   int threads = 0;  // 0: what this host allows
   int64_t memory_bytes = 0;
   int64_t disk_bytes = 0;
-  std::string tls_dir;    // empty: plain text
-  bool insecure = false;  // off loopback without certificates
+  int64_t uplink_bits_per_s = 0;  // that all of its links share; 0: not known
+  std::string tls_dir;            // empty: plain text
+  bool insecure = false;          // off loopback without certificates
   rpc::Dialling dialling;
   std::shared_ptr<rpc::TlsIdentity> tls;  // what lies in tls_dir; dialling has it, too
   BackoffOptions backoff;
@@ -134,6 +136,7 @@ class Daemon : private CoordinatorListener, private worker::SessionObserver {
   uint64_t logged_generation_ = 0;  // the newest in it when the daemon started
   Watchdog watchdog_;
   Health health_;
+  UplinkGate uplink_;
   DialBoard board_;
   Prober prober_;
   BoundedQueue<ProbeRequestList> probes_{2};

@@ -51,6 +51,7 @@ constexpr int64_t kFewFiles = 1024;
 struct Flags {
   DaemonOptions daemon;
   ByteFlags bytes;
+  std::string uplink;
   double grace_s = 6;  // with kPatience and a goodbye, less than the 10 s that containers have
   std::string log_level = "info";
   bool log_json = false;
@@ -96,6 +97,11 @@ void AddFlags(CLI::App* app, Flags* flags) {
   app->add_option("--disk", flags->bytes.disk,
                   "bytes it may use under --state-dir [90 % of what is free]")
       ->check(NotEmpty());
+  app->add_option(
+         "--uplink", flags->uplink,
+         "what this host can send in all, for example 20Mbit: what the next step waits for "
+         "then goes before gradients and checkpoints [they share it]")
+      ->type_name("RATE");
   Real(app->add_option("--grace", flags->grace_s,
                        "seconds after SIGTERM for a session to finish its step and store its "
                        "checkpoint; whoever ends this program has to wait 3 s longer"),
@@ -232,6 +238,7 @@ int Main(int argc, char** argv) {
   options.version = ISTHMUS_VERSION;
   if (options.threads == 0) options.threads = UsableThreads();
   absl::Status usable = ApplyByteFlags(flags.bytes, &options);
+  if (usable.ok()) usable = ApplyUplink(flags.uplink, &options);
   if (usable.ok()) usable = CheckFlags(options);
   if (usable.ok()) usable = ApplyTlsDir(&options);
   if (usable.ok() && !flags.doctor) usable = CheckDataDir(options.data_dir);

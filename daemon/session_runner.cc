@@ -342,7 +342,8 @@ absl::Status SessionRunner::Build(Current* current) {
                           SessionEvent event = running;
                           event.set_message(trouble);
                           options_.observer->OnEvent(event);
-                        }});
+                        },
+                        options_.uplink});
   auto store = std::make_unique<CheckpointClient>(checkpoints);
   auto buddy = MakeBuddy(plan, rank);
 

@@ -41,6 +41,7 @@ struct SessionRunnerOptions {
   rpc::Dialling dialling;
   DialBoard* board = nullptr;  // outlive the runner
   Watchdog* watchdog = nullptr;
+  UplinkGate* uplink = nullptr;  // null: none
   Health* health = nullptr;
   worker::SessionObserver* observer = nullptr;
 

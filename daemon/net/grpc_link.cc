@@ -106,6 +106,13 @@ bool GrpcLink::WriteChunk(const LinkChunk& chunk) {
   return true;
 }
 
+bool GrpcLink::WriteInTurn(Lane lane, const LinkChunk& chunk) {
+  if (options_.uplink != nullptr &&
+      !options_.uplink->Pass(lane, WireBytes(chunk), [this] { return failed(); }))
+    return false;
+  return WriteChunk(chunk);
+}
+
 absl::Status GrpcLink::Expired(absl::string_view what, absl::Duration timeout) const {
   return absl::DeadlineExceededError(
       absl::StrCat("no progress for ", absl::FormatDuration(timeout), " ", what));
@@ -126,10 +133,14 @@ absl::Status GrpcLink::Send(worker::Frame frame, absl::Duration timeout) {
   {
     Watchdog::Watch watch(options_.watchdog, timeout,
                           [this, timeout] { Fail(Expired("sending", timeout)).IgnoreError(); });
-    FrameCutter cutter(std::move(frame), options_.send_chunk_bytes);
+    const Lane lane = LaneOf(frame.header);
+    FrameCutter cutter(std::move(frame),
+                       options_.uplink == nullptr
+                           ? options_.send_chunk_bytes
+                           : options_.uplink->ChunkBytes(lane, options_.send_chunk_bytes));
     LinkChunk chunk;
     while (ok && cutter.Next(&chunk)) {
-      ok = !failed() && WriteChunk(chunk);
+      ok = !failed() && WriteInTurn(lane, chunk);
       watch.Touch();
     }
   }

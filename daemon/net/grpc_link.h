@@ -21,6 +21,7 @@
 #include "base/mutex.h"
 #include "daemon/net/frame_chunks.h"
 #include "daemon/net/link_stream.h"
+#include "daemon/net/uplink_gate.h"
 #include "daemon/net/watchdog.h"
 #include "worker/link/link.h"
 
@@ -32,6 +33,7 @@ struct GrpcLinkOptions {
   absl::Duration goodbye =
       absl::Seconds(1);  // Cancel at the dialling end: so long may telling the peer why take
   Watchdog* watchdog = nullptr;             // outlives the link
+  UplinkGate* uplink = nullptr;             // too; null: frames wait for nothing but the window
   bool peer_exchanges_codec_state = false;  // from its hello
 };
 
@@ -60,6 +62,7 @@ class GrpcLink : public worker::Link {
   absl::StatusOr<worker::Frame> ReadFrame(int64_t max_payload_bytes, Watchdog::Watch* watch);
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   bool WriteChunk(const LinkChunk& chunk);
+  bool WriteInTurn(Lane lane, const LinkChunk& chunk);
   absl::Status Fail(const absl::Status& why);  // keeps the first error and returns it
   absl::Status WriteFailed();
   absl::Status Expired(absl::string_view what, absl::Duration timeout) const;

@@ -340,6 +340,7 @@ std::unique_ptr<worker::Link> GrpcLinkOpener::MakeLink(const LinkPlan& link, con
   options.peer_exchanges_codec_state = theirs.exchanges_codec_state();
   options.send_chunk_bytes = ChunkBytesOf(link);
   options.watchdog = options_.watchdog;
+  options.uplink = options_.uplink;
   const int count = static_cast<int>(streams.size());
   if (count == 1) mine.clear_connections();
   for (int i = 0; i < count; ++i) {

@@ -16,6 +16,7 @@
 #include "base/rpc/channel.h"
 #include "daemon/net/dial_board.h"
 #include "daemon/net/probe.h"
+#include "daemon/net/uplink_gate.h"
 #include "daemon/net/watchdog.h"
 #include "worker/link/link.h"
 
@@ -28,6 +29,7 @@ struct LinkOpenerOptions {
   rpc::Dialling dialling;
   // Told, by a thread of the link, of connections that break and are mended (ResumingOptions).
   std::function<void(const std::string& trouble)> on_trouble;
+  UplinkGate* uplink = nullptr;  // outlives the links; null: none
 };
 
 // Of the links that `rank` serves.

@@ -164,8 +164,9 @@ std::optional<Shaper::Delivery> Shaper::Pop(int64_t now_ns) {
     if (!queue.empty()) heads_.push({queue.front().arrival_ns, hop});
     const int64_t size = static_cast<int64_t>(first.packet.size());
     const int64_t at = first.arrival_ns;
-    Pair& pair = pairs_[first.pair];
-    const size_t to = first.pair % num_nodes_;
+    const size_t index = first.pair;
+    Pair& pair = pairs_[index];
+    const size_t to = index % num_nodes_;
     bool goes_on = true;
     if (hop >= pairs_.size()) {
       EndCounters& counters = ends_[hop - pairs_.size()].counters;
@@ -175,19 +176,19 @@ std::optional<Shaper::Delivery> Shaper::Pop(int64_t now_ns) {
     }
     if (IsUplink(hop)) {
       goes_on = EnterPair(size, at, &first) == Verdict::kAccepted;
-      if (goes_on) Push(first.pair, std::move(first));
+      if (goes_on) Push(index, std::move(first));
     } else if (pair.down) {
       ++pair.counters.dropped_down;
       goes_on = false;
     } else if (NodeEnd& downlink = End(static_cast<int>(to), Side::kDown);
-               hop == first.pair && (downlink.line.limited() || !downlink.queue.empty())) {
+               hop == index && (downlink.line.limited() || !downlink.queue.empty())) {
       goes_on = EnterEnd(&downlink, size, at, &first);
       if (goes_on) Push(pairs_.size() + num_nodes_ + to, std::move(first));
     } else {
       held_bytes_ -= size;
       ++pair.counters.packets;
       pair.counters.bytes += first.packet.size();
-      return Delivery{static_cast<int>(first.pair / num_nodes_), static_cast<int>(to), at,
+      return Delivery{static_cast<int>(index / num_nodes_), static_cast<int>(to), at,
                       std::move(first.packet)};
     }
     if (!goes_on) held_bytes_ -= size;

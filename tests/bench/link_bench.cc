@@ -2,10 +2,12 @@
 // both ends on the WAN emulator.
 //
 //   link_bench serve|dial --address HOST:PORT [--connections N] [--window BYTES] [--seconds S]
-//              [--skip S] [--send yes|no] [--ping yes|no]
+//              [--skip S] [--send yes|no] [--ping yes|no] [--ping-bytes N] [--uplink BITS_PER_S]
 //
 // Prints one JSON line: `bits_per_s` of the payload that came, after the first --skip seconds, and
-// with --ping the round trips of small frames on a link of their own meanwhile (dialling end).
+// with --ping the round trips of frames of --ping-bytes on a link of their own meanwhile (dialling
+// end; the answers are small). The payload is bulk, as gradients of replicas are, and the frames
+// are of the critical path: with --uplink these go first, as in `isthmusd --uplink`.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -29,6 +31,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr absl::Duration kLong = absl::Seconds(60);
 constexpr int64_t kFrameBytes = 256 << 10;
+constexpr int64_t kMaxPingBytes = 16 << 20;
 constexpr std::chrono::milliseconds kPingEvery{50};
 
 struct Flags {
@@ -40,6 +43,8 @@ struct Flags {
   double skip = 1;
   bool send = true;
   bool ping = false;
+  int64_t ping_bytes = 64;
+  int64_t uplink_bits_per_s = 0;
 };
 
 double Since(Clock::time_point start) {
@@ -65,8 +70,9 @@ Plan PlanOf(const Flags& flags) {
   return plan;
 }
 
-worker::Frame MakeFrame(int64_t bytes) {
+worker::Frame MakeFrame(FrameHeader::Kind kind, int64_t bytes) {
   worker::Frame frame;
+  frame.header.set_kind(kind);
   frame.header.set_payload_bytes(static_cast<uint64_t>(bytes));
   frame.payload.resize(static_cast<size_t>(bytes));
   return frame;
@@ -74,7 +80,8 @@ worker::Frame MakeFrame(int64_t bytes) {
 
 void SendFor(worker::Link* link, double seconds) {
   const auto start = Clock::now();
-  while (Since(start) < seconds && link->Send(MakeFrame(kFrameBytes), kLong).ok()) {
+  while (Since(start) < seconds &&
+         link->Send(MakeFrame(FrameHeader::CONTRIBUTION, kFrameBytes), kLong).ok()) {
   }
 }
 
@@ -101,12 +108,14 @@ double ReceiveAll(worker::Link* link, double skip) {
   return until > from ? static_cast<double>(bytes) * 8 / (until - from) : 0;
 }
 
-std::vector<double> Ping(worker::Link* link, double seconds) {
+std::vector<double> Ping(worker::Link* link, double seconds, int64_t bytes) {
   std::vector<double> round_trips_s;
   const auto start = Clock::now();
   while (Since(start) < seconds) {
     const auto sent = Clock::now();
-    if (!link->Send(MakeFrame(64), kLong).ok() || !link->Receive(kFrameBytes, kLong).ok()) break;
+    if (!link->Send(MakeFrame(FrameHeader::ACTIVATION, bytes), kLong).ok() ||
+        !link->Receive(kFrameBytes, kLong).ok())
+      break;
     round_trips_s.push_back(Since(sent));
     std::this_thread::sleep_for(kPingEvery);
   }
@@ -115,7 +124,8 @@ std::vector<double> Ping(worker::Link* link, double seconds) {
 }
 
 void Answer(worker::Link* link) {
-  while (link->Receive(kFrameBytes, kLong).ok() && link->Send(MakeFrame(64), kLong).ok()) {
+  while (link->Receive(kMaxPingBytes, kLong).ok() &&
+         link->Send(MakeFrame(FrameHeader::GRADIENT, 64), kLong).ok()) {
   }
 }
 
@@ -136,7 +146,8 @@ int Run(const Flags& flags) {
     }
     server = std::move(started).value();
   }
-  GrpcLinkOpener opener({"", &board, &watchdog});
+  UplinkGate uplink(flags.uplink_bits_per_s);
+  GrpcLinkOpener opener({"", &board, &watchdog, {}, nullptr, &uplink});
   const Plan plan = PlanOf(flags);
   const int rank = flags.serves ? 1 : 0;
   auto bulk = opener.Open(plan, plan.links(0), rank, kLong);
@@ -153,7 +164,7 @@ int Run(const Flags& flags) {
     if (flags.serves) {
       Answer(ping->get());
     } else if (flags.ping) {
-      round_trips_s = Ping(ping->get(), flags.seconds);
+      round_trips_s = Ping(ping->get(), flags.seconds, flags.ping_bytes);
     }
     ping->get()->Finish(kLong).IgnoreError();
   });
@@ -181,6 +192,12 @@ bool Parse(int argc, char** argv, Flags* flags) {
       {"--connections",
        [&](const std::string& v) { return absl::SimpleAtoi(v, &flags->connections); }},
       {"--window", [&](const std::string& v) { return absl::SimpleAtoi(v, &flags->window_bytes); }},
+      {"--ping-bytes",
+       [&](const std::string& v) {
+         return absl::SimpleAtoi(v, &flags->ping_bytes) && flags->ping_bytes <= kMaxPingBytes;
+       }},
+      {"--uplink",
+       [&](const std::string& v) { return absl::SimpleAtoi(v, &flags->uplink_bits_per_s); }},
       {"--seconds", [&](const std::string& v) { return absl::SimpleAtod(v, &flags->seconds); }},
       {"--skip", [&](const std::string& v) { return absl::SimpleAtod(v, &flags->skip); }},
       {"--send",

@@ -2,12 +2,12 @@
 """What a link between two daemons carries of the line's rate: goodput / rate for rate x round trip x loss x TCP connections.
 
     sudo tests/bench/link_bench.py [--bin build/bin] [--rates 100,300] [--round-trips 25,150] [--losses 0,0.1,0.5] [--connections 1,2,4,8]
-                                   [--control bbr,reno] [--direction up|down|both] [--seconds 5] [--mtu 1500] [--window BYTES] [--ping]
+                                   [--control bbr,reno] [--direction up|down|both] [--seconds 5] [--mtu 1500] [--window BYTES] [--ping] [--ping-bytes 64] [--uplink]
 
 Two processes with the daemon's own links on the WAN emulator; payload by the receiver's clock, after the first `--skip` seconds (slow start). The window is the
 planner's (two round trips at the line's rate, 256 KiB to 64 MiB). The congestion control is set in the two namespaces. `up` is towards the serving end, `down`
-towards the dialling one; `both` gives the worse of the two, with both sides sending. --ping adds the median and the longest round trip of small frames on a link of
-their own beside the bulk. "limit" in the first row is what the emulator and the links carry here without a rate: above it no ratio means anything.
+towards the dialling one; `both` gives the worse of the two, with both sides sending. --ping adds the median and the longest round trip of frames of --ping-bytes on
+a link of their own beside the bulk. --uplink tells both ends the line's rate, as isthmusd --uplink does: those frames then go first. "limit" in the first row is what the emulator and the links carry here without a rate: above it no ratio means anything.
 """
 import argparse
 import json
@@ -45,8 +45,10 @@ class Wan:
         self.process.wait()
 
 
-def cell(wan, port, args, connections, window):
-    common = ["--address", f"{wan.address}:{port}", "--connections", str(connections), "--window", str(window), "--seconds", str(args.seconds), "--skip", str(args.skip)]
+def cell(wan, port, args, connections, window, rate=0):
+    common = ["--address", f"{wan.address}:{port}", "--connections", str(connections), "--window", str(window), "--seconds", str(args.seconds), "--skip", str(args.skip), "--ping-bytes", str(args.ping_bytes)]
+    if args.uplink and rate:
+        common += ["--uplink", str(int(rate * 1e6))]
     server = wan.on("n1", f"{args.bin}/link_bench", "serve", *common, "--send", "no" if args.direction == "up" else "yes")
     client = wan.on("n0", f"{args.bin}/link_bench", "dial", *common, "--send", "no" if args.direction == "down" else "yes", "--ping", "yes" if args.ping else "no")
     told = {name: json.loads(p.communicate(timeout=180)[0] or b"{}") for name, p in (("up", server), ("down", client))}
@@ -69,6 +71,8 @@ def main():
     p.add_argument("--mtu", type=int, default=1500)
     p.add_argument("--window", type=int, default=0)
     p.add_argument("--ping", action="store_true")
+    p.add_argument("--ping-bytes", type=int, default=64)
+    p.add_argument("--uplink", action="store_true")
     args = p.parse_args()
     port = 7100
     with tempfile.TemporaryDirectory(prefix="isthmus-wan-") as run_dir:
@@ -89,7 +93,7 @@ def main():
                             row = []
                             for n in args.connections:
                                 port += 1
-                                got, ping = cell(wan, port, args, n, window)
+                                got, ping = cell(wan, port, args, n, window, rate)
                                 row.append(f"{got / (rate * 1e6):.2f}" + (f" ({ping[0]:.0f}, {ping[1]:.0f} ms)" if args.ping else ""))
                             print(f"| {control} | {rate} Mbit/s | {round_trip} ms | {loss:g} % | " + " | ".join(row) + " |", flush=True)
         finally:

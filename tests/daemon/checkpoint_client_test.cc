@@ -51,9 +51,11 @@ class CheckpointClientTest : public testing::Test {
     options.scratch_dir = scratch_.path();
     options.free_bytes = free_bytes_;
     options.watchdog = &watchdog_;
+    options.uplink = uplink_.get();
     return std::make_unique<CheckpointClient>(options);
   }
   Watchdog watchdog_;
+  std::unique_ptr<UplinkGate> uplink_;
   TempDirectory scratch_;
   int64_t free_bytes_ = 0;
 };
@@ -66,6 +68,23 @@ absl::StatusOr<std::string> Fetched(CheckpointClient* client,
   std::string all;
   for (const auto& file : *files) all += ReadAll(*file, 1 << 30).value();
   return all;
+}
+
+TEST_F(CheckpointClientTest, APartWaitsForTheUplinkAndIsWholeOrCancelled) {
+  FakeCoordinator coordinator;
+  const std::string bytes = Bytes(size_t{1} << 20);
+  uplink_ = std::make_unique<UplinkGate>(2'000'000'000);
+  ASSERT_TRUE(Client(coordinator.address())->Put(Header(bytes), MemorySource(bytes)).ok());
+  EXPECT_EQ(coordinator.files()["100/1/weights.safetensors"], bytes);
+  uplink_ = std::make_unique<UplinkGate>(1000);  // minutes a piece
+  const auto client = Client(coordinator.address());
+  absl::Status put;
+  std::thread thread([&] { put = client->Put(Header(bytes), MemorySource(bytes)); });
+  while (client->bytes_moved() == 0) std::this_thread::yield();
+  client->Cancel(absl::CancelledError("the session ends"));
+  thread.join();
+  EXPECT_EQ(put.message(), "the session ends");
+  EXPECT_LT(client->bytes_moved(), 1 << 20);
 }
 
 TEST_F(CheckpointClientTest, PutsAndFetchesAllSizes) {

@@ -56,6 +56,25 @@ TEST(DaemonFlags, NonsenseAmountsAreRefusedByName) {
   EXPECT_FALSE(ApplyByteFlags({"1MiB", ""}, &options).ok()) << "no stage fits";
 }
 
+TEST(DaemonFlags, AnUplinkIsARateOrRefusedByName) {
+  for (const auto& [text, rate] : {std::pair<const char*, int64_t>("20Mbit", 20'000'000),
+                                   {"1.5Gbit", 1'500'000'000},
+                                   {"100kbit", 100'000},
+                                   {"", 0}}) {
+    DaemonOptions options;
+    ASSERT_TRUE(ApplyUplink(text, &options).ok()) << text;
+    EXPECT_EQ(options.uplink_bits_per_s, rate) << text;
+  }
+  for (const char* text : {"20", "20MB", "Mbit", "-1Mbit", "nanMbit", "infGbit", "99kbit", "1kbit",
+                           "101Gbit", "20 Mbit/s", "unlimited"}) {
+    DaemonOptions options;
+    const absl::Status status = ApplyUplink(text, &options);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("--uplink")) << text;
+    EXPECT_EQ(options.uplink_bits_per_s, 0) << text;
+  }
+}
+
 TEST(DaemonFlags, DefaultsAreGood) { EXPECT_TRUE(CheckFlags(Good()).ok()); }
 
 TEST(DaemonFlags, NamesTravelAsOneLineOfUtf8) {

@@ -148,11 +148,13 @@ class TestnetTest(unittest.TestCase):
             with open(path, "w") as f:
                 write_yaml(job, f)
             run_dir = os.path.join(folder, "run")
-            r = subprocess.run([f"{BIN}/isthmus", "testnet", "--nodes", "2", "--rate", "20Mbit", "--delay", "10ms", "--data-dir", folder,
+            r = subprocess.run([f"{BIN}/isthmus", "testnet", "--nodes", "2", "--uplink", "20Mbit", "--delay", "10ms", "--data-dir", folder,
                                 "--run-dir", run_dir, "--json", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=180)
             self.assertEqual(r.returncode, 0, r.stderr.decode(errors="replace")[-3000:])
             summary = json.loads(r.stdout)
             self.assertEqual(int(summary["step"]), 20, summary)
+            with open(os.path.join(run_dir, "links.csv")) as f:
+                self.assertIn("n1,@up,20Mbit,,,\n", f.read())
             directions = {(b["link_id"], b["direction"]): b for b in summary["boundaries"]}
             self.assertEqual(len(directions), 4, summary)
             for key in (("b0", "forward"), ("b0", "backward")):

@@ -18,6 +18,8 @@ namespace {
 constexpr char kInsecure[] = "--insecure";  // nobody else reaches the emulated network
 constexpr char kHeader[] = "from,to,rate,delay,jitter,loss\n";
 
+constexpr char kUp[] = "@up";
+
 struct Row {
   std::string from;
   std::string to;
@@ -81,11 +83,19 @@ TestnetLinks UniformLinks(const TestnetOptions& options) {
                            options.loss, "\n");
   for (const std::string& name : links.daemons) {
     for (const auto& [side, rate] :
-         {std::make_pair("@up", &options.uplink), std::make_pair("@down", &options.downlink)}) {
+         {std::make_pair(kUp, &options.uplink), std::make_pair("@down", &options.downlink)}) {
       if (!rate->empty()) absl::StrAppend(&links.csv, name, ",", side, ",", *rate, ",,,\n");
     }
   }
   return links;
+}
+
+std::string UplinkOf(const TestnetLinks& links, absl::string_view node) {
+  for (const Row& row : Rows(links.csv)) {
+    if (row.from == node && row.to == kUp)
+      return std::vector<std::string>(absl::StrSplit(row.text, ','))[2];
+  }
+  return "";
 }
 
 bool IsEnd(absl::string_view to) { return absl::StartsWith(to, "@"); }
@@ -143,7 +153,7 @@ absl::StatusOr<std::vector<TestnetNode>> ParseWanNodes(absl::string_view text) {
         !node["name"].is_string() || !node["address"].is_string()) {
       return absl::DataLossError("wan.json has a node without name or address");
     }
-    nodes.push_back({node["name"].get<std::string>(), node["address"].get<std::string>()});
+    nodes.push_back({node["name"].get<std::string>(), node["address"].get<std::string>(), ""});
   }
   return nodes;
 }
@@ -167,12 +177,16 @@ TestnetCommand CoordinatorCommand(const TestnetOptions& options, const TestnetPr
 TestnetCommand DaemonCommand(const TestnetOptions& options, const TestnetPrograms& programs,
                              const std::string& run_dir, const TestnetNode& hub,
                              const TestnetNode& node) {
-  return {node.name, OnNode(programs, run_dir, node.name,
-                            {programs.daemon, kInsecure, "--coordinator", At(hub, kCoordinatorPort),
-                             "--listen", At(node, kDaemonPort), "--name", node.name, "--state-dir",
-                             absl::StrCat(run_dir, "/", node.name), "--data-dir", options.data_dir,
-                             "--threads", absl::StrCat(options.threads), "--http",
-                             options.http ? At(node, kDaemonHttpPort) : ""})};
+  std::vector<std::string> argv = {programs.daemon, kInsecure,
+                                   "--coordinator", At(hub, kCoordinatorPort),
+                                   "--listen",      At(node, kDaemonPort),
+                                   "--name",        node.name,
+                                   "--state-dir",   absl::StrCat(run_dir, "/", node.name),
+                                   "--data-dir",    options.data_dir,
+                                   "--threads",     absl::StrCat(options.threads),
+                                   "--http",        options.http ? At(node, kDaemonHttpPort) : ""};
+  if (!node.uplink.empty()) argv.insert(argv.end(), {"--uplink", node.uplink});
+  return {node.name, OnNode(programs, run_dir, node.name, argv)};
 }
 
 TestnetCommand CliCommand(const TestnetPrograms& programs, const std::string& run_dir,

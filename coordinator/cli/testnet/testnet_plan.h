@@ -47,12 +47,16 @@ struct TestnetPrograms {  // paths
 struct TestnetNode {
   std::string name;
   std::string address;  // without port
+  std::string uplink;   // its daemon is told, too; empty: it has none of its own
 };
 
 struct TestnetLinks {
   std::string csv;                   // what isthmus-wan reads
   std::vector<std::string> daemons;  // node names, without the hub
 };
+
+// What the links of `node` share, as a row "NODE,@up,RATE,,," of the table says; empty: none does.
+std::string UplinkOf(const TestnetLinks& links, absl::string_view node);
 
 // InvalidArgument: options that exclude each other or are missing.
 absl::Status CheckTestnetOptions(const TestnetOptions& options);

@@ -239,8 +239,10 @@ class Testnet {
     RETURN_IF_ERROR(AwaitLine("ready ", kWanReady));
     ASSIGN_OR_RETURN(const std::vector<TestnetNode> nodes,
                      ParseWanNodes(ReadText(run_dir_ + "/wan/wan.json")));
-    for (const TestnetNode& node : nodes)
+    for (const TestnetNode& node : nodes) {
       node.name == kHub ? hub_ = node : daemons_.emplace_back(node);
+      if (node.name != kHub) daemons_.back().uplink = UplinkOf(links_, node.name);
+    }
     if (hub_.name.empty() || daemons_.size() != links_.daemons.size()) {
       return absl::InternalError("isthmus-wan made other nodes than its link table names");
     }

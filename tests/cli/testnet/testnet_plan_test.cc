@@ -15,7 +15,7 @@ using testing::HasSubstr;
 
 const TestnetPrograms kPrograms = {"/bin/isthmus-wan", "/bin/isthmus-coordinator", "/bin/isthmusd",
                                    "/bin/isthmus"};
-const TestnetNode kHubNode = {"hub", "10.77.0.1"};
+const TestnetNode kHubNode = {"hub", "10.77.0.1", ""};
 
 TestnetOptions Options() {
   TestnetOptions options;
@@ -53,7 +53,7 @@ TEST(TestnetPlan, GoldenCommands) {
             "--listen 10.77.0.1:7070 "
             "--state-dir /run/coordinator --http ''");
   EXPECT_EQ(
-      Line(DaemonCommand(options, kPrograms, "/run", kHubNode, {"n0", "10.77.0.2"})),
+      Line(DaemonCommand(options, kPrograms, "/run", kHubNode, {"n0", "10.77.0.2", ""})),
       "n0: /bin/isthmus-wan exec --run-dir /run/wan n0 -- /bin/isthmusd --insecure --coordinator "
       "10.77.0.1:7070 --listen 10.77.0.2:7071 "
       "--name n0 --state-dir /run/n0 --data-dir /data --threads 1 --http ''");
@@ -67,8 +67,11 @@ TEST(TestnetPlan, GoldenCommands) {
   options.threads = 3;
   EXPECT_THAT(Line(CoordinatorCommand(options, kPrograms, "/run", kHubNode)),
               testing::EndsWith("--http 10.77.0.1:7080"));
-  EXPECT_THAT(Line(DaemonCommand(options, kPrograms, "/run", kHubNode, {"n0", "10.77.0.2"})),
+  EXPECT_THAT(Line(DaemonCommand(options, kPrograms, "/run", kHubNode, {"n0", "10.77.0.2", ""})),
               testing::EndsWith("--threads 3 --http 10.77.0.2:7081"));
+  EXPECT_THAT(
+      Line(DaemonCommand(options, kPrograms, "/run", kHubNode, {"n0", "10.77.0.2", "5Mbit"})),
+      testing::EndsWith("--http 10.77.0.2:7081 --uplink 5Mbit"));
   EXPECT_THAT(SubmitArguments(options),
               ElementsAre("submit", "job.yaml", "--watch", "--json", "--summary", "s.json"));
   options.job_file.settings = {"recipe.steps=5"};
@@ -105,6 +108,8 @@ TEST(TestnetPlan, DaemonsMayShareAnUplinkAndADownlink) {
   EXPECT_THAT(UniformLinks(options).csv, HasSubstr("n1,@up,5Mbit,,,\nn1,@down,9Mbit,,,\n"));
   EXPECT_THAT(UniformLinks(options).csv, testing::Not(HasSubstr("hub,@")));
   EXPECT_THAT(UniformLinks(options).daemons, ElementsAre("n0", "n1"));
+  EXPECT_EQ(UplinkOf(UniformLinks(options), "n1"), "5Mbit");
+  EXPECT_EQ(UplinkOf(UniformLinks(options), "hub"), "");
   options.links = "regions";
   options.rate = options.delay = "";
   EXPECT_THAT(std::string(CheckTestnetOptions(options).message()), HasSubstr("--uplink"));

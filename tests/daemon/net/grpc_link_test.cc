@@ -51,6 +51,12 @@ class GrpcLinkTest : public testing::Test {
   Pair pair_;
 };
 
+worker::Frame BulkFrame(int64_t step, size_t bytes) {
+  worker::Frame frame = MakeFrame(step, bytes);
+  frame.header.set_kind(FrameHeader::SUM);
+  return frame;
+}
+
 bool Same(const worker::Frame& a, const worker::Frame& b) {
   return a.payload == b.payload && a.header.SerializeAsString() == b.header.SerializeAsString();
 }
@@ -68,6 +74,40 @@ TEST_F(GrpcLinkTest, EverySizeAroundTheChunkBordersBothWays) {
       ASSERT_TRUE(got.ok()) << got.status();
       EXPECT_TRUE(Same(*got, frame)) << bytes;
     }
+  }
+}
+
+// At 1 kbit/s a piece of bulk waits for minutes.
+TEST(GrpcLinkUplink, BulkThatWaitsHoldsNoOtherLinkUpAndEndsWithItsOwn) {
+  LoopbackCluster cluster(2, 1 << 20, 1000);
+  Plan plan = TwoStagePlan();
+  *plan.add_links() = plan.links(0);
+  plan.mutable_links(1)->set_id("b1");
+  cluster.Prepare(&plan);
+  Pair bulk = Open(&cluster, plan), critical = Open(&cluster, plan, 1);
+  absl::Status ended;
+  std::thread sender([&] { ended = bulk.lower->Send(BulkFrame(1, 256 << 10), kLong); });
+  while (bulk.lower->wire_bytes_sent() == 0) std::this_thread::yield();
+  ASSERT_TRUE(critical.lower->Send(MakeFrame(2, 1 << 20), kLong).ok());
+  EXPECT_TRUE(critical.upper->Receive(kMaxPayload, kLong).ok());
+  EXPECT_LT(bulk.lower->wire_bytes_sent(), 128 << 10) << "the second half of it waits";
+  bulk.lower->Cancel(absl::CancelledError("enough"));
+  sender.join();
+  EXPECT_EQ(ended.message(), "enough");
+}
+
+TEST(GrpcLinkUplink, BulkComesWholeInItsPieces) {
+  LoopbackCluster cluster(2, 1 << 20, 1'000'000'000);
+  Plan plan = TwoStagePlan();
+  cluster.Prepare(&plan);
+  Pair pair = Open(&cluster, plan);
+  for (size_t bytes : {size_t{0}, size_t{1025}, size_t{64 << 10}, size_t{3 << 20}}) {
+    const worker::Frame frame = BulkFrame(1, bytes);
+    std::thread sender([&] { EXPECT_TRUE(pair.upper->Send(frame, kLong).ok()); });
+    const auto got = pair.lower->Receive(kMaxPayload, kLong);
+    sender.join();
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_TRUE(Same(*got, frame)) << bytes;
   }
 }
 

@@ -16,9 +16,10 @@ worker::Frame MakeFrame(int64_t step, size_t bytes) {
   return frame;
 }
 
-LoopbackCluster::LoopbackCluster(int stages, int64_t server_window_bytes) {
+LoopbackCluster::LoopbackCluster(int stages, int64_t server_window_bytes,
+                                 int64_t uplink_bits_per_s) {
   for (int stage = 0; stage < stages; ++stage) {
-    auto node = std::make_unique<Node>();
+    auto node = std::make_unique<Node>(uplink_bits_per_s);
     PeerServerOptions options;
     options.window_bytes = server_window_bytes;
     options.board = &node->board;
@@ -27,8 +28,8 @@ LoopbackCluster::LoopbackCluster(int stages, int64_t server_window_bytes) {
     auto server = PeerServer::Start(options);
     ISTHMUS_CHECK(server.ok());
     node->server = std::move(server).value();
-    node->opener = std::make_unique<GrpcLinkOpener>(
-        LinkOpenerOptions{absl::StrCat("id-", stage), &node->board, &watchdog_});
+    node->opener = std::make_unique<GrpcLinkOpener>(LinkOpenerOptions{
+        absl::StrCat("id-", stage), &node->board, &watchdog_, {}, nullptr, &node->uplink});
     nodes_.push_back(std::move(node));
   }
 }

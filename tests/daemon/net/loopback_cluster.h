@@ -14,6 +14,7 @@
 #include "daemon/net/dial_board.h"
 #include "daemon/net/link_opener.h"
 #include "daemon/net/peer_service.h"
+#include "daemon/net/uplink_gate.h"
 #include "daemon/net/watchdog.h"
 #include "proto/plan.pb.h"
 
@@ -24,7 +25,9 @@ worker::Frame MakeFrame(int64_t step, size_t bytes);
 
 class LoopbackCluster : public worker::LinkOpener {
  public:
-  explicit LoopbackCluster(int stages, int64_t server_window_bytes = 16 << 20);
+  // `uplink_bits_per_s`: of each, what its links share; 0: no gate.
+  explicit LoopbackCluster(int stages, int64_t server_window_bytes = 16 << 20,
+                           int64_t uplink_bits_per_s = 0);
   ~LoopbackCluster() override;
 
   void Prepare(Plan* plan);
@@ -40,6 +43,8 @@ class LoopbackCluster : public worker::LinkOpener {
 
  private:
   struct Node {
+    explicit Node(int64_t uplink_bits_per_s) : uplink(uplink_bits_per_s) {}
+    UplinkGate uplink;
     DialBoard board;
     std::unique_ptr<PeerServer> server;
     std::unique_ptr<GrpcLinkOpener> opener;

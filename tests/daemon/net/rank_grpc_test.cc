@@ -154,6 +154,48 @@ TEST(RankGrpc, ConnectionsThatAreCutChangeNothing) {
   EXPECT_EQ(proxies[1]->cuts() + proxies[2]->cuts(), 2 * kCuts);
 }
 
+// Bulk that waits for the uplink is waited for itself: by votes, and through them by the frames
+// that it gives way to. Both directions of all links are full here, the line is slow.
+TEST(RankGrpc, AGateOnTheUplinkIsNoTrapWhateverReplicasExchange) {
+  WorldShape shape;
+  shape.replicas = {4, 3};
+  shape.layers = 4;
+  shape.hidden = 2048;  // frames of several pieces
+  shape.steps = 3;
+  std::vector<WorldShape> shapes;
+  for (const char* gradients :
+       {"none", "bf16", "ef(lowrank(1))", "ef(quant(4, token, symmetric))"}) {
+    shape.gradients = gradients;
+    shapes.push_back(shape);
+  }
+  shape.gradients = "none";
+  shape.buckets = 3;
+  shapes.push_back(shape);
+  shape.schedule = "overlap";
+  shapes.push_back(shape);
+  shape.schedule = "1f1b";
+  shape.local_steps = 2;
+  shape.steps = 5;
+  shape.fragments = 2;
+  shape.fragment_delay = 1;
+  shapes.push_back(shape);
+  for (const WorldShape& each : shapes) {
+    SCOPED_TRACE(absl::StrCat(each.gradients, ", ", each.schedule, ", ", each.local_steps,
+                              " local steps, ", each.fragments, " fragments"));
+    std::vector<double> losses[2];
+    for (const bool gate : {false, true}) {
+      const int ranks = each.stages * static_cast<int>(each.replicas.size());
+      LoopbackCluster cluster(ranks, kServerWindow, gate ? 50'000'000 : 0);
+      World::Options options;
+      options.links = &cluster;
+      World world(PlanFor(&cluster, each), options);
+      for (const absl::Status& status : world.Run()) EXPECT_TRUE(status.ok()) << status;
+      losses[gate] = world.Losses();
+    }
+    EXPECT_EQ(losses[0], losses[1]);
+  }
+}
+
 // Faults above the link: the session must see them whatever the link is.
 class FaultTest : public ::testing::TestWithParam<int> {};
 
