@@ -152,7 +152,7 @@ absl::Status CoordinatorClient::Converse(const std::shared_ptr<grpc::Channel>& c
     passing_.clear();
   }
   const auto stub = Control::NewStub(channel);
-  const auto stream = stub->Converse(&context);
+  const auto stream = stub->Session(&context);
   absl::Duration heartbeat = options_.default_heartbeat;
   absl::Status status = Handshake(stream.get(), &heartbeat);
   if (status.ok()) {

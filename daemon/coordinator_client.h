@@ -1,4 +1,4 @@
-// The daemon's side of its conversation with the coordinator: one Converse stream that the daemon
+// The daemon's side of its conversation with the coordinator: one Session stream that the daemon
 // dials, on a channel of its own, kept up for as long as the daemon lives. A coordinator that is
 // away is tried again with a jittered back-off; what happened meanwhile is kept in the outbox.
 // Whatever the coordinator does, a running session goes on.

@@ -24,10 +24,13 @@ absl::Status CheckCall(absl::Span<const AllowedCall> table, const tls::Identity&
       if (each.roles.Has(*tls::RoleOf(name))) may.push_back(name);
     }
   }
-  return absl::PermissionDeniedError(absl::StrCat(
-      tls::Words(who), " may not call ", CallName(call), ": ",
-      may.empty() ? "nobody may"
-                  : absl::StrCat("that takes a certificate of role ", absl::StrJoin(may, " or "))));
+  if (may.empty()) {
+    return absl::UnimplementedError(absl::StrCat(tls::Words(who), " asks for ", CallName(call),
+                                                 ", which this build does not know"));
+  }
+  return absl::PermissionDeniedError(absl::StrCat(tls::Words(who), " may not call ", CallName(call),
+                                                  ": that takes a certificate of role ",
+                                                  absl::StrJoin(may, " or ")));
 }
 
 }  // namespace isthmus::rpc

@@ -30,8 +30,8 @@ struct AllowedCall {
   Roles roles;
 };
 
-// PermissionDenied names who, what, and which roles may. A call that is not in the table is
-// nobody's.
+// PermissionDenied names who, what, and which roles may. Unimplemented: the call is not in the
+// table, as another build's may be.
 absl::Status CheckCall(absl::Span<const AllowedCall> table, const tls::Identity& who,
                        absl::string_view call);
 

@@ -11,7 +11,7 @@ constexpr rpc::Roles kLooks = {Role::kOperator, Role::kViewer};
 constexpr rpc::Roles kBulk = {Role::kWorker, Role::kOperator};
 
 constexpr rpc::AllowedCall kCalls[] = {
-    {"/isthmus.Control/Converse", kWorker},
+    {"/isthmus.Control/Session", kWorker},
     {"/isthmus.Bulk/PutCheckpoint", kBulk},    // a worker: of its own rank; service/services.cc
     {"/isthmus.Bulk/FetchCheckpoint", kBulk},  // a worker: of jobs that are planned on it
     {"/isthmus.Bulk/Echo", kBulk},

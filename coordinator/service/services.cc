@@ -55,21 +55,21 @@ class ControlService final : public Control::Service {
 
   using Stream = grpc::ServerReaderWriter<CoordinatorMessage, DaemonMessage>;
 
-  grpc::Status Converse(grpc::ServerContext* context, Stream* stream) override {
+  grpc::Status Session(grpc::ServerContext* context, Stream* stream) override {
     coordinator::DaemonStream daemon([context] { context->TryCancel(); });
     daemon.peer = context->peer();
     daemon.certificate = rpc::TlsIdentity::PeerOf(*context);
     if (absl::Status open = daemons_->Open(&daemon); !open.ok()) return Reply(open);
     const grpc::Status ended =
-        rpc::Guarded("Converse", [&] { return Reply(Carry(&daemon, stream)); });
+        rpc::Guarded("Session", [&] { return Reply(Converse(&daemon, stream)); });
     if (daemon.node_id.empty() && ended.error_code() == grpc::StatusCode::FAILED_PRECONDITION)
-      Caller(*context, coordinator_).Audited("Control.Converse", "", ended);
+      Caller(*context, coordinator_).Audited("Control.Session", "", ended);
     daemons_->Close(&daemon);
     return ended;
   }
 
  private:
-  absl::Status Carry(coordinator::DaemonStream* daemon, Stream* stream) {
+  absl::Status Converse(coordinator::DaemonStream* daemon, Stream* stream) {
     DaemonMessage message;
     if (!stream->Read(&message))
       return absl::CancelledError("the stream ended before its registration");
@@ -89,13 +89,13 @@ class ControlService final : public Control::Service {
     MakeTextValid(&answer);
     if (!stream->Write(answer)) return absl::CancelledError("the stream ended");
     std::thread writer([daemon, stream] {
-      const grpc::Status drained = rpc::Guarded("Converse", [&] {
+      const grpc::Status drained = rpc::Guarded("Session", [&] {
         Drain(daemon, stream);
         return grpc::Status::OK;
       });
       if (!drained.ok()) daemon->cancel();
     });
-    const absl::Status status = rpc::FromGrpc(rpc::Guarded("Converse", [&] {
+    const absl::Status status = rpc::FromGrpc(rpc::Guarded("Session", [&] {
       absl::Status taken;
       while (taken.ok() && stream->Read(&message)) taken = daemons_->OnMessage(daemon, message);
       return Reply(taken);

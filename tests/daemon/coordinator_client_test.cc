@@ -108,7 +108,7 @@ TEST_F(CoordinatorClientTest, RegistersBeatsAndTells) {
 // What a port of another daemon does: it has no such call, and gRPC no words for that.
 class NoCoordinator : public Control::Service {
  public:
-  grpc::Status Converse(
+  grpc::Status Session(
       grpc::ServerContext* /*context*/,
       grpc::ServerReaderWriter<CoordinatorMessage, DaemonMessage>* /*stream*/) override {
     MutexLock lock(&mutex_);
@@ -267,7 +267,7 @@ TEST_F(CoordinatorClientTest, SurvivesBrokenStreams) {
     client_->Send(Record(i));
     ASSERT_TRUE(coordinator.WaitFor([i](const auto& messages) { return HasStep(messages, i); }))
         << i;
-    coordinator.BreakStreams();
+    coordinator.BreakSessions();
     const absl::Time deadline = absl::Now() + absl::Seconds(30);
     while (coordinator.registrations() <= i && absl::Now() < deadline) std::this_thread::yield();
   }
@@ -289,8 +289,8 @@ TEST_F(CoordinatorClientTest, ARefusalIsFinalAndTold) {
 // What the table of calls, or the list of revoked certificates, does not let in.
 class LetsNobodyIn : public Control::Service {
  public:
-  grpc::Status Converse(grpc::ServerContext*,
-                        grpc::ServerReaderWriter<CoordinatorMessage, DaemonMessage>*) override {
+  grpc::Status Session(grpc::ServerContext*,
+                       grpc::ServerReaderWriter<CoordinatorMessage, DaemonMessage>*) override {
     ++calls;
     return grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "the certificate is revoked");
   }

@@ -309,11 +309,11 @@ TEST_F(DaemonTest, MeasuresItsPathToTheCoordinatorOnce) {
   coordinator.FailBulk(1, absl::ResourceExhaustedError("others measure"));
   StartDaemon(coordinator.address());
   ASSERT_TRUE(coordinator.WaitFor(Registered));
-  coordinator.BreakStreams();  // the next registration looks again
+  coordinator.BreakSessions();  // the next registration looks again
   ASSERT_TRUE(coordinator.WaitFor([&](const auto& messages) { return told(messages) == 1; }));
   const int64_t bytes = coordinator.probe_bytes();
   EXPECT_LT(bytes, 16 << 20);
-  coordinator.BreakStreams();
+  coordinator.BreakSessions();
   ASSERT_TRUE(coordinator.WaitFor([&](const auto& messages) { return told(messages) == 2; }));
   EXPECT_EQ(coordinator.probe_bytes(), bytes);
 }

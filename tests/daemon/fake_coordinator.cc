@@ -16,12 +16,12 @@
 namespace isthmus::daemon {
 namespace {
 
-using DaemonStream = grpc::ServerReaderWriter<CoordinatorMessage, DaemonMessage>;
+using SessionStream = grpc::ServerReaderWriter<CoordinatorMessage, DaemonMessage>;
 
 }  // namespace
 
 struct FakeCoordinator::State : public Control::Service, public Bulk::Service {
-  grpc::Status Converse(grpc::ServerContext* context, DaemonStream* stream) override {
+  grpc::Status Session(grpc::ServerContext* context, SessionStream* stream) override {
     DaemonMessage message;
     if (!stream->Read(&message) || !message.has_register_())
       return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no registration");
@@ -153,7 +153,7 @@ struct FakeCoordinator::State : public Control::Service, public Bulk::Service {
   int64_t heartbeat_ms ABSL_GUARDED_BY(mutex) = 50;
   int registrations ABSL_GUARDED_BY(mutex) = 0;
   std::vector<DaemonMessage> messages ABSL_GUARDED_BY(mutex);
-  DaemonStream* newest ABSL_GUARDED_BY(mutex) = nullptr;
+  SessionStream* newest ABSL_GUARDED_BY(mutex) = nullptr;
   std::set<grpc::ServerContext*> contexts ABSL_GUARDED_BY(mutex);
   int bulk_failures ABSL_GUARDED_BY(mutex) = 0;
   absl::Status bulk_failure ABSL_GUARDED_BY(mutex);
@@ -205,7 +205,7 @@ int FakeCoordinator::failures_left() const {
   return state_->bulk_failures;
 }
 
-void FakeCoordinator::BreakStreams() {
+void FakeCoordinator::BreakSessions() {
   MutexLock lock(&state_->mutex);
   for (grpc::ServerContext* context : state_->contexts) context->TryCancel();
 }

@@ -26,9 +26,9 @@ class FakeCoordinator {
   void set_heartbeat_ms(int64_t ms);
   void FailBulk(int times, absl::Status status);  // the next bulk calls end so
   int failures_left() const;                      // of those
-  void BreakStreams();                            // drops the Converse streams
+  void BreakSessions();                           // drops the Session streams
 
-  // Says it on the newest Converse stream.
+  // Says it on the newest Session stream.
   void Say(const CoordinatorMessage& message);
 
   // Waits until `enough` holds for what came so far (all streams, in order); false after 30 s.

@@ -26,7 +26,7 @@ FakeDaemon::FakeDaemon(Options options)
   stream_->channel = rpc::MakeChannel(options_.address, options_.to);
   stream_->stub = Control::NewStub(stream_->channel);
   stream_->context.set_wait_for_ready(true);
-  stream_->calls = stream_->stub->Converse(&stream_->context);
+  stream_->calls = stream_->stub->Session(&stream_->context);
   DaemonMessage hello;
   *hello.mutable_register_()->mutable_node() = options_.node;
   hello.mutable_register_()->set_instance(options_.instance);

@@ -343,7 +343,7 @@ TEST_F(ServiceTest, BrokenInputIsRefusedPolitely) {
   {
     grpc::ClientContext context;
     auto control = Control::NewStub(channel_);
-    const auto stream = control->Converse(&context);
+    const auto stream = control->Session(&context);
     DaemonMessage beat;
     beat.mutable_heartbeat();
     stream->Write(beat);

@@ -27,7 +27,7 @@ TEST(AllowedCallsTest, EachCallIsSomebodysAndNobodyHasAll) {
     const auto may = [&](Role role) {
       return rpc::CheckCall(AllowedCalls(), {"x", role}, call).ok();
     };
-    const bool daemons = call == "/isthmus.Control/Converse" || call == "/isthmus.Security/Revoked";
+    const bool daemons = call == "/isthmus.Control/Session" || call == "/isthmus.Security/Revoked";
     EXPECT_EQ(may(Role::kOperator), !daemons) << call;
     EXPECT_FALSE(may(Role::kCoordinator)) << call;
     EXPECT_FALSE(may(Role::kViewer) && may(Role::kWorker)) << call;
