@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "coordinator/core/card.h"
 #include "coordinator/core/format.h"
 #include "coordinator/planner/cost_model.h"
 #include "proto/codec/codec_pair.h"
@@ -21,11 +22,6 @@ struct Room {
   int64_t memory = 0;
   int64_t disk = 0;
 };
-
-int64_t FreeOnHost(const Placement& p, int s) {
-  const int64_t taken = OnCard(*p.nodes[s]) ? p.host_bytes[s] : p.bytes[s];
-  return std::max<int64_t>(0, p.nodes[s]->memory_bytes() - taken);
-}
 
 Room BufferRoom(const JobSpec& job, const Placement& p, int s) {
   const int ends = (s > 0) + (s + 1 < static_cast<int>(p.nodes.size()));
@@ -134,6 +130,16 @@ int BufferEnds(const Placement& p, size_t s) {
   return (s > 0 && has(s - 1)) + has(s);
 }
 
+// Of the card of `node`, what a plan has of it: each of its daemons counts on a part.
+int64_t WholeCard(const NodeInfo& node, const std::vector<const NodeInfo*>& nodes) {
+  const std::string card = CardOf(node.device());
+  if (card.empty()) return StageRoom(node);
+  int64_t bytes = 0;
+  for (const NodeInfo* other : nodes)
+    bytes += CardOf(other->device()) == card ? StageRoom(*other) : 0;
+  return bytes;
+}
+
 }  // namespace
 
 int64_t BufferNeed(const JobSpec& job, const Placement& p, const CodecSpec& codec) {
@@ -170,6 +176,11 @@ int64_t& HostBytes(int s, Placement* p) {
   return OnCard(*p->nodes[s]) ? p->host_bytes[s] : p->bytes[s];
 }
 
+int64_t FreeOnHost(const Placement& p, int s) {
+  const int64_t taken = OnCard(*p.nodes[s]) ? p.host_bytes[s] : p.bytes[s];
+  return std::max<int64_t>(0, p.nodes[s]->memory_bytes() - taken);
+}
+
 int64_t FreeBytes(const Placement& p, int boundary) {
   const size_t s = static_cast<size_t>(boundary);
   return std::max<int64_t>(0, std::min(StageRoom(*p.nodes[s]) - p.bytes[s],
@@ -203,14 +214,34 @@ std::string ResidualWords(const JobSpec& job, const Placement& p) {
   return words.empty() ? "" : absl::StrCat("residuals: ", absl::StrJoin(words, "; "));
 }
 
-std::string CardBufferWords(const Placement& p, const Plan& plan, int first_rank) {
+int64_t PlannedCardBuffers(const Plan& plan, int rank, int64_t card_bytes) {
+  const JobSpec& job = plan.job();
+  const int64_t room = CardBufferBytes(card_bytes, PlannedOnHost(plan, rank));
+  int64_t bytes = 0;
+  for (const LinkPlan& link : plan.links()) {
+    if (link.kind() != LinkPlan::BOUNDARY || !HasBuffers(link.forward()) ||
+        (link.lower() != rank && link.upper() != rank))
+      continue;
+    DataSize data;
+    data.train_samples = plan.train_samples();
+    int64_t need = job.compression().buffer_memory_bytes();
+    if (data.train_samples > 0)
+      need = std::min(need, BufferBytes(link.forward(), BufferedSamples(job, data),
+                                        job.model().context(), job.model().hidden()));
+    bytes += std::min(need, room);
+  }
+  return bytes;
+}
+
+std::string CardBufferWords(const Placement& p, const Plan& plan, int first_rank,
+                            const std::vector<const NodeInfo*>& nodes) {
   const int64_t held = std::min(p.buffer_bytes, p.buffer_memory_bytes);
   std::vector<std::string> words;
   bool all = true;
   for (size_t s = 0; s < p.nodes.size(); ++s) {
     if (!OnCard(*p.nodes[s]) || BufferEnds(p, s) == 0) continue;
     const int64_t keep = PlannedOnHost(plan, first_rank + static_cast<int>(s));
-    const int64_t room = std::min(held, CardBufferBytes(StageRoom(*p.nodes[s]), keep));
+    const int64_t room = std::min(held, CardBufferBytes(WholeCard(*p.nodes[s], nodes), keep));
     all = all && room == held;
     words.push_back(room == 0 ? absl::StrCat("a frame's alone on ", p.nodes[s]->name())
                               : absl::StrCat(room < held ? "up to " : "", FormatBytes(room),
@@ -258,7 +289,7 @@ void PlaceBuffers(const JobSpec& job, Placement* p) {
                     .spare_entries;
   }
   for (size_t s = 0; s < p->nodes.size(); ++s) {
-    if (!OnCard(*p->nodes[s])) p->bytes[s] += ends[s] * held;
+    HostBytes(static_cast<int>(s), p) += ends[s] * held;
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "coordinator/planner/placement.h"
@@ -28,6 +29,9 @@ absl::Status CheckBuffers(const JobSpec& job, const Placement& p, int boundary,
 
 // What stage `s` takes of its host's memory: all of it, or on a GPU what lies there.
 int64_t& HostBytes(int s, Placement* p);
+
+// What of its host's memory is left.
+int64_t FreeOnHost(const Placement& p, int s);
 
 // Memory left at the end of the boundary that has less.
 int64_t FreeBytes(const Placement& p, int boundary);
@@ -47,9 +51,14 @@ absl::Status PlaceState(const JobSpec& job, int boundary, bool forward, const Co
 std::string ResidualWords(const JobSpec& job, const Placement& p);
 
 // "on cards: up to 1.20 GiB of it on lab, the rest in pinned memory of the host": the ends whose
-// stages are on a GPU. `first_rank`: of the placement, in the plan, whose stages are there. Empty
-// where there is none.
-std::string CardBufferWords(const Placement& p, const Plan& plan, int first_rank);
+// stages are on a GPU. `first_rank`: of the placement, in the plan, whose stages are there;
+// `nodes`: all of the plan. Empty where there is none.
+std::string CardBufferWords(const Placement& p, const Plan& plan, int first_rank,
+                            const std::vector<const NodeInfo*>& nodes);
+
+// Bytes that the delta buffers of a rank are going to take of a card of `card_bytes`, by the rule
+// of proto/plan/card_memory.h.
+int64_t PlannedCardBuffers(const Plan& plan, int rank, int64_t card_bytes);
 
 // "indices: b0's of topk(0.25), which kept needs, take 96 KiB at each end (3 micro-batches under
 // way x 32 KiB)"; empty where no boundary has any.

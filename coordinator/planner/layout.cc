@@ -64,7 +64,7 @@ absl::StatusOr<std::vector<int>> SharedCut(const JobSpec& job, const NodeChains&
     }
     slice = SliceFor(job, 0, 1.0 / static_cast<double>(chains.size()));
   }
-  return BalanceLayers(job, pointers, slice);
+  return CutLayers(job, static_cast<int>(chains.size()), pointers, slice);
 }
 
 absl::Status CheckNodes(const JobSpec& job, const NodeChains& chains) {

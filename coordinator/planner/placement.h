@@ -40,7 +40,7 @@ struct Placement {
   std::vector<StageSeconds> compute;   // by stage
   std::vector<int64_t> bytes;          // by stage, with what codecs keep in memory
   // By stage on a GPU: of its host's memory, where `bytes` are the card's: the process, what it
-  // reduces there with other replicas, the indices of `kept`.
+  // reduces there with other replicas, the indices of `kept`, delta buffers.
   std::vector<int64_t> host_bytes;
   std::vector<int> warmups;  // by stage: 1F1B's warm-up forwards (proto/plan/schedule.h)
   std::string warmups_why;   // in words; empty where they are the published ones

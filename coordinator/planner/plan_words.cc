@@ -165,7 +165,7 @@ class Words {
     if (!p.codecs_why.empty()) Say(absl::StrCat(of_, p.codecs_why));
     if (!several_ && !p.tied_why.empty()) Say(p.tied_why);
     if (p.buffer_bytes > 0) {
-      const std::string cards = CardBufferWords(p, plan_, first_rank_);
+      const std::string cards = CardBufferWords(p, plan_, first_rank_, layout_.nodes());
       Say(absl::StrCat(
           of_, "delta buffers: ", FormatBytes(p.buffer_bytes), " at each end of a boundary, ",
           FormatBytes(std::min(p.buffer_bytes, p.buffer_memory_bytes)), " of it in memory",

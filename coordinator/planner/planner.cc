@@ -296,13 +296,17 @@ absl::StatusOr<PlannedJob> MakePlan(const PlannerInput& input) {
                                                    " steps, and ", input.start_step,
                                                    " are done already: nothing is left to do"));
   }
-  PlannerInput one = input;
+  PlannerInput some;
   std::vector<CardWords> words;
-  const bool left_out = LeaveOneOfEachCard(&one, &words);
-  if (!left_out || one.topology.nodes_size() < LeastDaemons(input.job.strategy()))
-    return PlanOnCards(input, {});
-  absl::StatusOr<PlannedJob> planned = PlanOnCards(std::move(one), std::move(words));
-  if (planned.ok()) return planned;
+  bool left_out = true;
+  for (int most = 1; left_out; ++most) {
+    some = input;
+    words.clear();
+    left_out = LeaveSomeOfEachCard(most, &some, &words);
+    if (some.topology.nodes_size() >= LeastDaemons(input.job.strategy())) break;
+  }
+  absl::StatusOr<PlannedJob> planned = PlanOnCards(std::move(some), std::move(words));
+  if (planned.ok() || !left_out) return planned;
   absl::StatusOr<PlannedJob> shared = PlanOnCards(input, {});  // another one of a card may do
   return shared.ok() ? shared : planned;
 }

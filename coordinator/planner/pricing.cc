@@ -58,27 +58,24 @@ absl::Status PlaceReduction(const JobSpec& job, int replicas, int s, int first, 
       OnCard(node) ? " of its host" : "", ". Use more stages, or fewer replicas"));
 }
 
-// Room for what the codec of the tied embedding's gradient keeps at an end of the chain. On a card,
-// also for the two parts of what both ends exchange there: a GPU's streams do not use each other's
-// memory, so it is no memory of the passes. Larger groups reduce it on the host.
+// Room for what an end of the chain keeps of the tied embedding's gradient.
 absl::Status PlaceTied(const JobSpec& job, int replicas, int s, Placement* p) {
   const NodeInfo& node = *p->nodes[s];
-  const bool there = OnCard(node) && (replicas == 1 || job.strategy().local_steps() > 1);
-  const int64_t residual = TiedResidualBytes(job);
-  const int64_t exchange = there && IsTied(job.model())
-                               ? 2 * 4 * int64_t{job.model().vocabulary()} * job.model().hidden()
-                               : 0;
-  int64_t& taken = there ? p->bytes[s] : HostBytes(s, p);
-  taken += residual + exchange;
-  const int64_t room = there ? StageRoom(node) : node.memory_bytes();
-  if (residual + exchange == 0 || taken <= room) return absl::OkStatus();
+  const TiedBytes tied = TiedBytesAt(job, replicas, node);
+  const bool on_host = tied.host > 0;
+  p->bytes[s] += tied.stage;
+  p->host_bytes[s] += tied.host;
+  const int64_t taken = on_host ? p->host_bytes[s] : p->bytes[s];
+  const int64_t room = on_host ? node.memory_bytes() : StageRoom(node);
+  if (tied.stage + tied.host == 0 || taken <= room) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      "memory: the ", exchange > 0 ? "exchange by" : "residual of", " compression.tied ",
-      job.compression().tied(), " needs ", FormatBytes(residual + exchange), " more on daemon ",
+      "memory: the ", tied.exchange ? "exchange by" : "residual of", " compression.tied ",
+      job.compression().tied(), " needs ", FormatBytes(tied.stage + tied.host), " more on daemon ",
       node.name(), ", ", FormatBytes(taken), " in all; it may use ",
-      there ? RoomWords(node) : FormatBytes(room),
-      exchange > 0 ? ". Give that stage fewer layers, or set model.tied: false"
-                   : ". Use a codec without error feedback"));
+      on_host ? absl::StrCat(FormatBytes(room), " of its host") : RoomWords(node),
+      !tied.exchange ? ". Use a codec without error feedback"
+      : on_host      ? ". Use another codec, or set model.tied: false"
+                     : ". Give that stage fewer layers, or set model.tied: false"));
 }
 
 // The links of a boundary, without codecs.
@@ -407,6 +404,28 @@ absl::StatusOr<Placement> ChooseCodecs(const JobSpec& job, const Placement& base
 
 }  // namespace
 
+absl::StatusOr<std::vector<int>> CutLayers(const JobSpec& job, int replicas,
+                                           const std::vector<const NodeInfo*>& nodes,
+                                           const SliceShare& slice) {
+  std::vector<const NodeInfo*> left = nodes;
+  NodeInfo ends[2];
+  for (const bool last : {false, true}) {
+    const NodeInfo*& node = last ? left.back() : left.front();
+    const int64_t tied = nodes.size() > 1 ? TiedBytesAt(job, replicas, *node).stage : 0;
+    if (tied == 0) continue;
+    NodeInfo& end = ends[last] = *node;
+    if (OnCard(end)) {
+      end.set_device_memory_bytes(std::max<int64_t>(1, end.device_memory_bytes() - tied));
+    } else {
+      end.set_memory_bytes(end.memory_bytes() - tied);
+    }
+    node = &end;
+  }
+  absl::StatusOr<std::vector<int>> cut = BalanceLayers(job, left, slice);
+  // Where none fits, what refuses the other one has the figures of the daemons.
+  return cut.ok() ? cut : BalanceLayers(job, nodes, slice);
+}
+
 absl::StatusOr<Placement> PricePlacement(const JobSpec& whole,
                                          const std::vector<const NodeInfo*>& nodes,
                                          const std::vector<int>& layers, const LinkIndex& links,
@@ -434,7 +453,7 @@ absl::StatusOr<Placement> PricePlacement(const JobSpec& whole,
   }
   p.layers = layers;
   if (layers.empty()) {
-    ASSIGN_OR_RETURN(p.layers, BalanceLayers(job, nodes, p.slice));
+    ASSIGN_OR_RETURN(p.layers, CutLayers(job, share.replicas, nodes, p.slice));
   } else {
     RETURN_IF_ERROR(CheckMemory(job, nodes, layers, p.slice));
   }

@@ -18,6 +18,13 @@ struct ReplicaShare {
   SliceShare slice;  // of subnetworks, that it trains
 };
 
+// The cut of the layers on a chain, one of `replicas`, that computes fastest, with room at its ends
+// for what they keep of the tied embedding's gradient, if there is. ResourceExhausted: the daemons
+// do not hold the model.
+absl::StatusOr<std::vector<int>> CutLayers(const JobSpec& job, int replicas,
+                                           const std::vector<const NodeInfo*>& nodes,
+                                           const SliceShare& slice = {});
+
 // `layers` empty: balanced. `effort`: how hard the codecs of `auto` are looked for. Errors say what
 // is missing: memory, disk, a link, data.
 absl::StatusOr<Placement> PricePlacement(const JobSpec& job,

@@ -391,6 +391,19 @@ int64_t TiedResidualBytes(const JobSpec& job) {
   return ResidualBytes(*codec, dims, 1);
 }
 
+TiedBytes TiedBytesAt(const JobSpec& job, int replicas, const NodeInfo& node) {
+  TiedBytes bytes;
+  bytes.exchange =
+      IsTied(job.model()) && OnCard(node) && (replicas == 1 || job.strategy().local_steps() > 1);
+  const absl::StatusOr<CodecSpec> codec = ParseCodec(job.compression().tied());
+  const bool by_matrix = codec.ok() && ByMatrix(*codec);
+  const bool there = !OnCard(node) || (bytes.exchange && !by_matrix);
+  (there ? bytes.stage : bytes.host) =
+      TiedResidualBytes(job) +
+      (bytes.exchange ? 2 * 4 * int64_t{job.model().vocabulary()} * job.model().hidden() : 0);
+  return bytes;
+}
+
 absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout* layout) {
   const std::vector<Group> groups = GroupsOf(job, *layout);
   RETURN_IF_ERROR(FindPairs(job, groups, links, layout));

@@ -20,6 +20,17 @@ int64_t ReductionBytes(const JobSpec& job, int64_t elements, int replicas);
 // where `auto` chooses, that it may keep.
 int64_t TiedResidualBytes(const JobSpec& job);
 
+// That, and on a GPU the two parts of what both ends of a chain exchange: a GPU's streams do not
+// use each other's memory, so it is no memory of the passes. Larger groups, and those whose codec
+// is by matrix, reduce on the host.
+struct TiedBytes {
+  int64_t stage = 0;  // where the stage computes
+  int64_t host = 0;   // of a GPU's host
+  bool exchange = false;
+};
+// At an end of a chain of several stages, one of `replicas`, on `node`.
+TiedBytes TiedBytesAt(const JobSpec& job, int replicas, const NodeInfo& node);
+
 // Sets the pairs, the codecs (compression.gradients and compression.tied) and the seconds of a
 // layout whose chains are priced. With local steps an agreement's seconds count in parts, one for
 // each of the steps. Unavailable: two ranks of a group have no usable link.

@@ -66,56 +66,98 @@ std::vector<std::string> IdsOf(const std::vector<NodeInfo*>& nodes) {
   return ids;
 }
 
-}  // namespace
+// Daemons elsewhere to which it has usable links.
+int64_t LinksOf(const NodeInfo& node, const Topology& topology, const LinkIndex& links) {
+  const std::string card = CardOf(node.device());
+  return std::count_if(topology.nodes().begin(), topology.nodes().end(),
+                       [&](const NodeInfo& other) {
+                         return CardOf(other.device()) != card && links.Both(node.id(), other.id());
+                       });
+}
 
-bool LeaveOneOfEachCard(PlannerInput* input, std::vector<CardWords>* words) {
-  if (!input->job.strategy().nodes().empty()) return false;
-  std::map<std::string, std::string> out;  // by identity, why
-  for (const auto& [uuid, card] : CardsOf(input)) {
-    const auto was = std::count_if(card.nodes.begin(), card.nodes.end(),
-                                   [&](const NodeInfo* n) { return WasIn(input->previous, *n); });
-    if (card.nodes.size() < 2 || was > 1) continue;
-    const auto worth = [&](const NodeInfo* n) {
-      return std::make_tuple(WasIn(input->previous, *n), HasCompute(*n),
-                             CountSamples(input->job, *n).ok());
-    };
-    const NodeInfo* const stays = *std::max_element(
-        card.nodes.begin(), card.nodes.end(),
-        [&](const NodeInfo* a, const NodeInfo* b) { return worth(a) < worth(b); });
-    std::vector<std::string> left;
-    for (const NodeInfo* node : card.nodes) {
-      if (node == stays) continue;
-      left.push_back(node->name());
-      out[node->id()] = absl::StrCat(node->name(), " computes on the card of ", stays->name());
-    }
-    words->push_back({{stays->id()},
-                      absl::StrCat("card of ", stays->name(), ": ", absl::StrJoin(left, ", "),
-                                   left.size() == 1 ? " computes" : " compute",
-                                   " on it as well and ", left.size() == 1 ? "is" : "are",
-                                   " left out: daemons of one card are together no faster than one "
-                                   "(strategy.nodes takes those that it names)")});
-  }
+// Moves these, by their identities, to those that are absent.
+void MoveToAbsent(std::map<std::string, AbsentNode> out, PlannerInput* input) {
+  if (out.empty()) return;
   Topology kept;
   for (NodeInfo& node : *input->topology.mutable_nodes()) {
-    const auto why = out.find(node.id());
-    if (why == out.end()) {
+    const auto absent = out.find(node.id());
+    if (absent == out.end()) {
       *kept.add_nodes() = std::move(node);
-      continue;
+    } else {
+      input->absent.push_back(std::move(absent->second));
     }
-    AbsentNode absent{node.id(), node.name(), why->second, false, std::nullopt};
-    input->absent.push_back(std::move(absent));
   }
   input->topology.mutable_nodes()->Swap(kept.mutable_nodes());
-  return !out.empty();
+}
+
+// "jobs on b, c were planned to take 30.0 GiB of it"; empty: none.
+std::string BusyWords(const Card& card) {
+  return card.busy.empty()
+             ? ""
+             : absl::StrCat("jobs on ", absl::StrJoin(card.busy, ", "), " were planned to take ",
+                            FormatBytes(card.busy_bytes), " of it");
+}
+
+}  // namespace
+
+bool LeaveSomeOfEachCard(int most, PlannerInput* input, std::vector<CardWords>* words) {
+  if (!input->job.strategy().nodes().empty()) return false;
+  std::map<std::string, AbsentNode> out;
+  const LinkIndex links(input->topology);
+  for (auto& [uuid, card] : CardsOf(input)) {
+    const auto was = std::count_if(card.nodes.begin(), card.nodes.end(),
+                                   [&](const NodeInfo* n) { return WasIn(input->previous, *n); });
+    const auto stay = std::max<size_t>(most, was);
+    if (card.nodes.size() <= stay) continue;
+    const auto worth = [&](const NodeInfo* n) {
+      return std::make_tuple(WasIn(input->previous, *n), HasCompute(*n),
+                             CountSamples(input->job, *n).ok(),
+                             LinksOf(*n, input->topology, links));
+    };
+    std::stable_sort(card.nodes.begin(), card.nodes.end(),
+                     [&](const NodeInfo* a, const NodeInfo* b) { return worth(a) > worth(b); });
+    const std::vector<NodeInfo*> kept(card.nodes.begin(), card.nodes.begin() + stay),
+        left(card.nodes.begin() + stay, card.nodes.end());
+    const std::string names = NamesOf(kept);
+    for (const NodeInfo* node : left) {
+      out[node->id()] = {node->id(), node->name(),
+                         absl::StrCat(node->name(), " computes on the card of ", names), false,
+                         std::nullopt};
+    }
+    words->push_back(
+        {IdsOf(kept), absl::StrCat("card of ", names, ": ", NamesOf(left),
+                                   left.size() == 1 ? " computes" : " compute",
+                                   " on it as well and ", left.size() == 1 ? "is" : "are",
+                                   " left out: daemons of one card are together no "
+                                   "faster than one (strategy.nodes takes those that "
+                                   "it names)")});
+  }
+  const bool some = !out.empty();
+  MoveToAbsent(std::move(out), input);
+  return some;
 }
 
 void ShareCards(PlannerInput* input, std::vector<CardWords>* words) {
+  const bool named = !input->job.strategy().nodes().empty();
+  std::map<std::string, AbsentNode> full;
   for (const auto& [uuid, card] : CardsOf(input)) {
     const auto parts = static_cast<int64_t>(card.nodes.size());
     if (parts < 2 && card.busy.empty()) continue;
     const int64_t whole = card.nodes.front()->device_memory_bytes();
-    // Never 0, which would be a daemon on its CPU.
-    const int64_t part = std::max<int64_t>(1, (whole - card.busy_bytes) / parts);
+    const int64_t left = std::max<int64_t>(0, whole - card.busy_bytes) / parts;
+    const int64_t part = std::max<int64_t>(1, left);  // 0 would be a daemon on its CPU
+    if (left < kProcessBytes && !named) {
+      for (const NodeInfo* node : card.nodes) {
+        full[node->id()] = {node->id(), node->name(),
+                            absl::StrCat(node->name(), " has ", FormatBytes(left), " of its card (",
+                                         FormatBytes(whole),
+                                         ") for a job, less than a process "
+                                         "takes",
+                                         card.busy.empty() ? "" : ": ", BusyWords(card)),
+                            !card.busy.empty(), *node};
+      }
+      continue;
+    }
     for (NodeInfo* node : card.nodes) {
       node->set_device_memory_bytes(part);
       node->set_block_forward_s(node->block_forward_s() * static_cast<double>(parts));
@@ -124,15 +166,13 @@ void ShareCards(PlannerInput* input, std::vector<CardWords>* words) {
     std::string text =
         absl::StrCat("card of ", NamesOf(card.nodes), " (", card.nodes.front()->device_model(),
                      ", ", FormatBytes(whole), "): ");
-    if (!card.busy.empty())
-      absl::StrAppend(&text, "jobs on ", absl::StrJoin(card.busy, ", "), " were planned to take ",
-                      FormatBytes(card.busy_bytes), " of it, ");
-    absl::StrAppend(&text, parts > 1 ? "each counts on " : "this job counts on ",
-                    FormatBytes(part));
+    absl::StrAppend(&text, BusyWords(card), card.busy.empty() ? "" : ", ",
+                    parts > 1 ? "each counts on " : "this job counts on ", FormatBytes(part));
     if (parts > 1)
       absl::StrAppend(&text, " and on 1/", parts, " of its speed, as they compute at once");
     words->push_back({IdsOf(card.nodes), std::move(text)});
   }
+  MoveToAbsent(std::move(full), input);
 }
 
 }  // namespace isthmus::coordinator

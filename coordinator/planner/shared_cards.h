@@ -3,9 +3,10 @@
 //
 // A plan takes one daemon of a card, unless the job names its daemons or needs more of them than
 // there are cards, or ran on several: two on one card are no faster than one (worker/engine's
-// README.md). Where several may be taken, each counts an equal part of the card's memory and of its
-// speed. What the jobs of other daemons of a card were planned to take of its memory is not there;
-// what they compute shows in the steps of both (compute_table.h). Thread: pure functions.
+// README.md). Where several are needed, as few of each card may be taken as will do, and each
+// counts an equal part of the card's memory and of its speed. What the jobs of other daemons of a
+// card were planned to take of its memory is not there; what they compute shows in the steps of
+// both (compute_table.h). Thread: pure functions.
 #ifndef ISTHMUS_COORDINATOR_PLANNER_SHARED_CARDS_H_
 #define ISTHMUS_COORDINATOR_PLANNER_SHARED_CARDS_H_
 
@@ -22,12 +23,14 @@ struct CardWords {
   std::string text;
 };
 
-// Moves all but one daemon of each card from the topology to those that are absent. False: nothing
-// is left out. The one that stays was in the previous plan, can read the data, or comes first by
-// name.
-bool LeaveOneOfEachCard(PlannerInput* input, std::vector<CardWords>* words);
+// Moves all but `most` (1 or more) daemons of each card from the topology to those that are absent;
+// of a card whose daemons were in the previous plan, no fewer stay than those. False: nothing is
+// left out. Those stay that were in the previous plan, can read the data, have more links, or come
+// first by name.
+bool LeaveSomeOfEachCard(int most, PlannerInput* input, std::vector<CardWords>* words);
 
-// Gives each daemon that the job may take its part of its card.
+// Gives each daemon that the job may take its part of its card. One whose part has no room for a
+// process is moved to those that are absent, unless the job names it.
 void ShareCards(PlannerInput* input, std::vector<CardWords>* words);
 
 // Ranks of the plan whose daemons compute on `card`, of which `card_of` tells that of a daemon by

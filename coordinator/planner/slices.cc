@@ -39,9 +39,16 @@ bool Fits(const JobSpec& job, int replicas, const std::vector<const NodeInfo*>& 
     const int end = first + layers[s];
     const int64_t dealt = DealtParameters(job.model(), first, end, slice);
     const int64_t shared = StageCost(job.model(), first, end, 1).parameters - dealt;
-    const int64_t bytes = StageBytes(job, stages, s, first, end, *chain[s], slice) +
-                          ReductionBytes(job, shared, replicas) + ExchangeBytes(dealt, slice);
-    if (bytes > StageRoom(*chain[s])) return false;
+    const NodeInfo& node = *chain[s];
+    const bool tied = stages > 1 && (s == 0 || s + 1 == stages);
+    const TiedBytes more = tied ? TiedBytesAt(job, replicas, node) : TiedBytes();
+    const int64_t stage = StageBytes(job, stages, s, first, end, node, slice) + more.stage;
+    const int64_t agrees =
+        ReductionBytes(job, shared, replicas) + ExchangeBytes(dealt, slice) + more.host;
+    // Replicas agree in the memory of the host, whatever computes.
+    if (stage > StageRoom(node) ||
+        (OnCard(node) ? kProcessBytes : stage) + agrees > node.memory_bytes())
+      return false;
   }
   return true;
 }

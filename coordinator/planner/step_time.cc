@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "coordinator/planner/codec_choice.h"
+#include "coordinator/planner/codec_memory.h"
 #include "coordinator/planner/reduced_choice.h"
 #include "proto/codec/codec_text.h"
 #include "proto/job/job_defaults.h"
@@ -107,7 +108,7 @@ class WarmUpLimits {
       auto bytes = [&](int micros_in_flight) {
         return TrainedBytes(job, first, end, *p.nodes[s], micros_in_flight);
       };
-      each_.push_back(std::max<int64_t>(1, bytes(2) - bytes(1) + Indices(s)));
+      each_.push_back(std::max<int64_t>(1, bytes(2) - bytes(1)));
     }
   }
 
@@ -121,7 +122,7 @@ class WarmUpLimits {
       }
       for (int end : {s, s + 1}) {  // the stage above has the indices too
         if (end > s && Indices(s) == 0) continue;
-        const int64_t spare = Free(*warmups, s, end) / (end == s ? each_[s] : Indices(s));
+        const int64_t spare = Spare(*warmups, s, end);
         if (w - Own(s) <= spare) continue;
         w = Own(s) + static_cast<int>(spare);
         *limited = absl::StrCat(" (the memory of ", p_.nodes[end]->name(), " carries no more)");
@@ -131,9 +132,12 @@ class WarmUpLimits {
       (*warmups)[s] = std::min((*warmups)[s], (*warmups)[s + 1] + most_apart_);
   }
 
-  // Of what is under way beyond 1F1B's own count.
-  int64_t MoreBytes(const std::vector<int>& warmups, int s) const {
-    return each_[s] * More(warmups, s) + (s > 0 ? Indices(s - 1) * More(warmups, s - 1) : 0);
+  // What is under way beyond 1F1B's own count.
+  void AddBytes(const std::vector<int>& warmups, Placement* p) const {
+    for (int s = 0; s < stages_; ++s) {
+      p->bytes[s] += each_[s] * More(warmups, s);
+      HostBytes(s, p) += Indices(s) * More(warmups, s) + Below(warmups, s);
+    }
   }
 
  private:
@@ -144,15 +148,28 @@ class WarmUpLimits {
   int64_t Indices(int b) const {  // of a micro-batch, at either end of boundary b
     return b >= 0 && b + 1 < stages_ ? p_.boundaries[b].indices_bytes : 0;
   }
-  // Room at `end` for micro-batches under way on stage s.
-  int64_t Free(const std::vector<int>& warmups, int s, int end) const {
-    const int64_t below = end == s && s > 0 ? Indices(s - 1) * More(warmups, s - 1) : 0;
-    return std::max<int64_t>(0, StageRoom(*p_.nodes[end]) - p_.bytes[end] - below);
+  // Indices at stage s of what the stage below has under way.
+  int64_t Below(const std::vector<int>& warmups, int s) const {
+    return s > 0 ? Indices(s - 1) * More(warmups, s - 1) : 0;
+  }
+  // Micro-batches of stage s that `end` has room for: `end` is s, or the stage above, which has
+  // their indices. Those are in the host's memory, activations where the stage computes.
+  int64_t Spare(const std::vector<int>& warmups, int s, int end) const {
+    const NodeInfo& node = *p_.nodes[end];
+    const int64_t host = FreeOnHost(p_, end) - (end == s ? Below(warmups, s) : 0);
+    int64_t spare = micros_;
+    const auto take = [&spare](int64_t each, int64_t free) {
+      if (each > 0) spare = std::min(spare, std::max<int64_t>(0, free) / each);
+    };
+    const int64_t activations = end == s ? each_[s] : 0;
+    if (OnCard(node)) take(activations, StageRoom(node) - p_.bytes[end]);
+    take(OnCard(node) ? Indices(s) : activations + Indices(s), host);
+    return spare;
   }
 
   const Placement& p_;
   const int stages_, micros_, cap_, most_apart_;
-  std::vector<int64_t> each_;  // bytes of a micro-batch under way
+  std::vector<int64_t> each_;  // bytes of a micro-batch under way, without indices
 };
 
 // Seconds of a step's passes.
@@ -204,9 +221,12 @@ absl::Status PriceOther(const JobSpec& job, double after_s, Placement* p) {
     const int end = first + p->layers[s];
     const NodeInfo& node = *p->nodes[s];
     const int64_t more = StageBytes(other, stages, s, first, end, node) -
-                         StageBytes(job, stages, s, first, end, node) +
-                         MoreIndices(job, other, *p, s);
-    other_fits = other_fits && p->bytes[s] + more <= StageRoom(node);
+                         StageBytes(job, stages, s, first, end, node);
+    Placement with = *p;
+    with.bytes[s] += more;
+    HostBytes(s, &with) += MoreIndices(job, other, *p, s);
+    other_fits = other_fits && with.bytes[s] <= StageRoom(node) &&
+                 HostBytes(s, &with) <= node.memory_bytes();
   }
   if (!other_fits) return absl::OkStatus();
   ASSIGN_OR_RETURN(const PipelineSeconds seconds, Pipeline(other, *p, p->warmups));
@@ -298,8 +318,7 @@ void ChooseWarmUps(const JobSpec& job, Placement* p) {
   if (schedule == "gpipe" || stages == 1) return;
   const WarmUps best = BestWarmUps(job, *p);
   p->warmups = best.forwards;
-  const WarmUpLimits limits(job, *p);
-  for (int s = 0; s < stages; ++s) p->bytes[s] += limits.MoreBytes(p->warmups, s);
+  WarmUpLimits(job, *p).AddBytes(p->warmups, p);
   if (!Overlaps(job) && p->warmups[0] <= stages - 1 && best.limited.empty()) return;
   std::vector<int> under_way;
   for (int w : p->warmups) under_way.push_back(std::min(micros, w + 1));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/core/card.h"
 #include "coordinator/core/format.h"
 #include "coordinator/planner/planner.h"
 
@@ -60,6 +61,7 @@ void AddOneLike(const NodeInfo& like, Topology* topology) {
   NodeInfo more = like;
   more.set_id(absl::StrCat(like.id(), "+"));
   more.set_name(absl::StrCat(like.name(), "+"));
+  more.set_device(DeviceName(like.device()));  // a card of its own
   const LinkMeasurement* best = nullptr;
   const int links = topology->links_size();
   for (int i = 0; i < links; ++i) {

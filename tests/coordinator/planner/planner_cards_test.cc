@@ -1,7 +1,9 @@
 // Plans for daemons on GPUs: what delta buffers take of a card, and several daemons on one.
 #include "coordinator/core/format.h"
+#include "coordinator/planner/codec_memory.h"
 #include "coordinator/planner/cost_model.h"
 #include "coordinator/planner/planner.h"
+#include "coordinator/planner/reduction_cost.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/planner/topology.h"
@@ -96,6 +98,46 @@ TEST_F(DeltaOnACard, BuffersOfAFullCardNeedRoomOnItsHost) {
               HasSubstr("daemon lab has 252 MiB of memory"));
 }
 
+// The host has all of its buffers, should the card have no room: no connections of that.
+TEST_F(DeltaOnACard, ConnectionsGetNoneOfTheHostsMemoryForBuffers) {
+  for (LinkMeasurement& link : *in_.topology.mutable_links()) link.set_connections(8);
+  EXPECT_EQ(With("delta(quant(4))")->plan.links(0).connections(), 8);
+  in_.topology.mutable_nodes(0)->set_memory_bytes(kProcessBytes + buffers_);
+  const absl::StatusOr<PlannedJob> planned = With("delta(quant(4))");
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_LE(planned->plan.links(0).connections(), 1);
+  EXPECT_THAT(planned->plan.explanation(),
+              Contains(HasSubstr("the memory of lab has no room for more")));
+}
+
+// Both daemons of a card are told the same: what is left of it beside both stages.
+TEST_F(DeltaOnACard, TheWordsOfASharedCardAreOfWhatBothStagesLeave) {
+  for (NodeInfo& node : *in_.topology.mutable_nodes())
+    node.set_address("host:" + std::to_string(node.name().size()));
+  const auto put = [&](int64_t bytes) {
+    for (int i : {0, 1}) PutOnCard("GPU-1", bytes, in_.topology.mutable_nodes(i));
+    return With("delta(quant(4))")->plan;
+  };
+  const Plan roomy = put(160 * kGiB);
+  const int64_t stages = roomy.ranks(0).memory_bytes() + roomy.ranks(1).memory_bytes();
+  const int64_t card =
+      2 * std::max(roomy.ranks(0).memory_bytes(), roomy.ranks(1).memory_bytes()) + 400;
+  const std::string room = FormatBytes((card - stages) / 4);
+  EXPECT_THAT(put(card).explanation(),
+              Contains(HasSubstr("(on cards: up to " + room + " of it on lab, up to " + room +
+                                 " of it on home, the rest in pinned")));
+}
+
+TEST_F(DeltaOnACard, WhatBuffersAreGoingToTakeOfACard) {
+  const Plan plan = With("delta(quant(4))")->plan;
+  const int64_t stage = plan.ranks(0).memory_bytes();
+  EXPECT_EQ(PlannedCardBuffers(plan, 0, 80 * kGiB), buffers_);
+  EXPECT_EQ(PlannedCardBuffers(plan, 0, stage + 400), 100);
+  EXPECT_EQ(PlannedCardBuffers(plan, 0, stage), 0);
+  EXPECT_EQ(PlannedCardBuffers(plan, 1, 0), 0) << "on a CPU";
+  EXPECT_EQ(PlannedCardBuffers(With("quant(4)")->plan, 0, 80 * kGiB), 0);
+}
+
 TEST(TiedOnACard, BothPartsOfTheExchangeAreInItsMemory) {
   PlannerInput in = Input({"a", "b"});
   for (const char* name : {"a", "b"}) in.job.mutable_strategy()->add_nodes(name);
@@ -111,6 +153,53 @@ TEST(TiedOnACard, BothPartsOfTheExchangeAreInItsMemory) {
   PutOnCard("", plan.ranks(0).memory_bytes() - 1, in.topology.mutable_nodes(0));
   EXPECT_THAT(MakePlan(in).status().message(),
               HasSubstr("memory: the exchange by compression.tied bf16 needs"));
+}
+
+// Balanced layers leave room for it.
+TEST(TiedOnACard, ALayerMovesWhereTheExchangeHasNoRoomBesideIt) {
+  PlannerInput in = Input({"a", "b"});
+  for (const char* name : {"a", "b"}) in.job.mutable_strategy()->add_nodes(name);
+  in.job.mutable_strategy()->set_stages(2);
+  for (int i : {0, 1}) PutOnCard("", 80 * kGiB, in.topology.mutable_nodes(i));
+  for (const int replicas : {1, 2}) {
+    if (replicas == 2) {
+      for (const char* name : {"c", "d"}) {
+        *in.topology.add_nodes() = MakeNode(name, 20);
+        PutOnCard("", 80 * kGiB, in.topology.mutable_nodes(in.topology.nodes_size() - 1));
+        in.job.mutable_strategy()->add_nodes(name);
+      }
+      in.topology.clear_links();
+      JoinAll(&in.topology, 10000, 0.01);
+      in.job.mutable_strategy()->set_replicas(2);
+      in.job.mutable_strategy()->set_local_steps(10);
+      FillDefaults(&in.job);
+    }
+    PutOnCard("", 80 * kGiB, in.topology.mutable_nodes(0));
+    const Plan plan = MakePlan(in)->plan;
+    PutOnCard("", plan.ranks(0).memory_bytes() - 1, in.topology.mutable_nodes(0));
+    const absl::StatusOr<PlannedJob> moved = MakePlan(in);
+    ASSERT_TRUE(moved.ok()) << moved.status();
+    EXPECT_EQ(moved->plan.ranks(0).end_layer(), plan.ranks(0).end_layer() - 1);
+  }
+}
+
+// A codec by matrix reduces on the host (worker/sync/device_reduction.h).
+TEST(TiedOnACard, ByMatrixItIsTheHosts) {
+  PlannerInput in = Input({"a", "b"});
+  for (const char* name : {"a", "b"}) in.job.mutable_strategy()->add_nodes(name);
+  for (int i = 0; i < 2; ++i) in.job.mutable_strategy()->add_layers_per_stage(3);
+  in.job.mutable_strategy()->set_stages(2);
+  in.job.mutable_compression()->set_tied("lowrank(4)");
+  PutOnCard("", 80 * kGiB, in.topology.mutable_nodes(0));
+  EXPECT_EQ(MakePlan(in)->plan.ranks(0).memory_bytes(),
+            StageBytes(in.job, 2, 0, 0, 3, in.topology.nodes(0)));
+  const int64_t elements = int64_t{in.job.model().vocabulary()} * in.job.model().hidden();
+  const int64_t host = kProcessBytes + TiedResidualBytes(in.job) + 8 * elements;
+  in.topology.mutable_nodes(0)->set_memory_bytes(host);
+  EXPECT_TRUE(MakePlan(in).ok()) << MakePlan(in).status();
+  in.topology.mutable_nodes(0)->set_memory_bytes(host - 1);
+  EXPECT_THAT(MakePlan(in).status().message(),
+              HasSubstr("of its host. Use another codec, or set model.tied: false"));
 }
 
 // Sharded reductions and the indices of kept are the host's, whatever computes.
@@ -144,6 +233,56 @@ TEST(HostOfACard, HoldsIndices) {
   const auto kept = bytes("kept"), other = bytes("topk(0.25)");
   EXPECT_EQ(kept.first, other.first);
   EXPECT_GT(kept.second, other.second);
+}
+
+// Three stages on cards over slow links, so that more is under way than 1f1b's own.
+class WarmUpsOnCards : public ::testing::Test {
+ protected:
+  WarmUpsOnCards() : in_(Input({"a", "b", "c"})) {
+    in_.topology.clear_links();
+    JoinAll(&in_.topology, 20, 20);
+    for (int i : {0, 1, 2}) {
+      in_.job.mutable_strategy()->add_nodes(in_.topology.nodes(i).name());
+      in_.job.mutable_strategy()->add_layers_per_stage(2);
+      PutOnCard("", 80 * kGiB, in_.topology.mutable_nodes(i));
+    }
+    in_.job.mutable_strategy()->set_stages(3);
+    in_.job.mutable_compression()->set_forward("topk(0.25)");
+    in_.job.mutable_compression()->set_backward("kept");
+  }
+  // Most micro-batches whose activations a stage keeps.
+  static int Held(const RankPlan& stage) {
+    int now = 0, most = 0;
+    for (const Action& action : stage.train()) {
+      now += (action.op() == Action::FWD) - (action.op() == Action::BWD);
+      most = std::max(most, now);
+    }
+    return most;
+  }
+  PlannerInput in_;
+};
+
+TEST_F(WarmUpsOnCards, TheirIndicesAreTheHosts) {
+  const Plan plan = MakePlan(in_)->plan;
+  const NodeInfo& card = in_.topology.nodes(1);
+  const int held = Held(plan.ranks(1));
+  ASSERT_GT(held, 2) << "1f1b's own";
+  EXPECT_EQ(plan.ranks(1).memory_bytes(), StageBytes(in_.job, 3, 1, 2, 4, card) +
+                                              TrainedBytes(in_.job, 2, 4, card, held) -
+                                              TrainedBytes(in_.job, 2, 4, card, 2));
+  PutOnCard("", plan.ranks(1).memory_bytes(), in_.topology.mutable_nodes(1));
+  EXPECT_EQ(Held(MakePlan(in_)->plan.ranks(1)), held);
+}
+
+TEST_F(WarmUpsOnCards, TheMemoryOfTheHostHoldsThemBack) {
+  const int64_t each = 4 * 4 * 128 * 64;  // bytes x samples x positions x kept of 256
+  in_.topology.mutable_nodes(1)->set_memory_bytes(kProcessBytes + (3 + 2) * each);
+  const absl::StatusOr<PlannedJob> planned = MakePlan(in_);
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_EQ(Held(planned->plan.ranks(0)), 3);
+  EXPECT_EQ(Held(planned->plan.ranks(1)), 2);
+  EXPECT_THAT(planned->plan.explanation(),
+              Contains(HasSubstr("(the memory of b carries no more)")));
 }
 
 // "a" and "b" on one card, "c" on another.
@@ -219,6 +358,63 @@ TEST(SharedCards, WhatAnotherJobTakesOfACardIsNotThere) {
                                  "take 30.0 GiB of it, this job counts on 50.0 GiB")));
   in.absent.back().planned_bytes = 80 * kGiB;
   EXPECT_EQ(MakePlan(in).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+// A card that another job fills is left alone, and the plan is made elsewhere.
+TEST(SharedCards, AFullCardIsNoPartOfAPlan) {
+  PlannerInput in = OneCard(80 * kGiB);
+  in.absent.push_back({"id-b", "b", "b runs job other-1", true, in.topology.nodes(1)});
+  in.absent.back().planned_bytes = 80 * kGiB;
+  in.topology.mutable_nodes()->DeleteSubrange(1, 1);
+  in.job.mutable_strategy()->set_stages(1);
+  const absl::StatusOr<PlannedJob> planned = MakePlan(in);
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_THAT(NamesOf(planned->plan), ::testing::ElementsAre("c"));
+  in.job.mutable_strategy()->set_stages(2);
+  const absl::Status refused = MakePlan(in).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << "it comes when that job ends";
+  EXPECT_THAT(refused.message(),
+              HasSubstr("a has 0 bytes of its card (80.0 GiB) for a job, less than a process "
+                        "takes: jobs on b were planned to take 80.0 GiB of it"));
+}
+
+// Of three daemons of a card a plan that needs two counts on halves.
+TEST(SharedCards, NoMoreShareACardThanThePlanNeeds) {
+  PlannerInput in = OneCard(80 * kGiB);
+  PutOnCard("GPU-1", 80 * kGiB, in.topology.mutable_nodes(2));
+  in.job.mutable_strategy()->set_stages(2);
+  const Plan plan = MakePlan(in)->plan;
+  EXPECT_THAT(NamesOf(plan), ::testing::ElementsAre("a", "b"));
+  EXPECT_THAT(plan.explanation(), Contains(HasSubstr("card of a, b (NVIDIA H200, 80.0 GiB): each "
+                                                     "counts on 40.0 GiB and on 1/2")));
+  EXPECT_THAT(plan.explanation(), Contains(HasSubstr("card of a, b: c computes on it as well")));
+}
+
+// A daemon that starts on the card of a job is none of its plan.
+TEST(SharedCards, AJobThatRanOnTwoOfThreeCountsOnHalves) {
+  PlannerInput in = OneCard(80 * kGiB);
+  PutOnCard("GPU-1", 80 * kGiB, in.topology.mutable_nodes(2));
+  for (const char* name : {"b", "c"}) in.job.mutable_strategy()->add_nodes(name);
+  in.job.mutable_strategy()->set_stages(2);
+  in.previous = MakePlan(in)->plan;
+  in.job.mutable_strategy()->clear_nodes();
+  in.job.mutable_strategy()->set_stages(0);
+  in.start_step = 100;
+  in.from_checkpoint = true;
+  const Plan plan = MakePlan(in)->plan;
+  EXPECT_THAT(plan.explanation(), Contains(HasSubstr("card of b, c: a computes on it as well")));
+  for (const RankPlan& rank : plan.ranks()) EXPECT_NE(rank.node_name(), "a");
+}
+
+// One that no other daemon reaches leaves the whole card to its neighbour.
+TEST(SharedCards, TheDaemonWithLinksStays) {
+  PlannerInput in = OneCard(80 * kGiB);
+  in.topology.clear_links();
+  Join(&in.topology, "b", "c", 10000, 0.01);
+  in.job.mutable_strategy()->set_stages(2);
+  const Plan plan = MakePlan(in)->plan;
+  EXPECT_THAT(NamesOf(plan), ::testing::ElementsAre("b", "c"));
+  EXPECT_THAT(plan.explanation(), Not(Contains(HasSubstr("1/2 of its speed"))));
 }
 
 TEST(SharedCards, AJobThatRanOnSeveralStaysThere) {

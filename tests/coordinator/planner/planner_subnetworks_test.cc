@@ -319,5 +319,22 @@ TEST(Slices, SharesAreFilledByMemoryFirst) {
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("small "));
 }
 
+// What they agree with is in the memory of the host, whatever computes.
+TEST(Slices, ACardHoldsTheStagesAlone) {
+  JobSpec job = MakeJob(24, 1024);
+  job.mutable_model()->set_heads(16);
+  job.mutable_strategy()->set_subnetworks("units");
+  NodeInfo card = MakeNode("card", 100, 16 * kGiB);
+  card.set_device_memory_bytes(5 * kGiB);
+  const NodeInfo cpu = MakeNode("cpu", 100, 5 * kGiB);
+  EXPECT_EQ(ShareSlices(job, {{&cpu}, {&cpu}}, {24}).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  const auto shared = ShareSlices(job, {{&card}, {&card}}, {24});
+  EXPECT_TRUE(shared.ok()) << shared.status();
+  card.set_memory_bytes(2 * kGiB);
+  EXPECT_EQ(ShareSlices(job, {{&card}, {&card}}, {24}).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
 }  // namespace
 }  // namespace isthmus::coordinator

@@ -34,7 +34,7 @@ TEST(SharedCards, CpusAndCardsOfTheirOwnAreLeftAsTheyAre) {
   in.topology.mutable_nodes(1)->set_device("cpu");
   const std::string before = in.topology.SerializeAsString();
   std::vector<CardWords> words;
-  EXPECT_FALSE(LeaveOneOfEachCard(&in, &words));
+  EXPECT_FALSE(LeaveSomeOfEachCard(1, &in, &words));
   ShareCards(&in, &words);
   EXPECT_TRUE(words.empty());
   EXPECT_EQ(in.topology.SerializeAsString(), before);

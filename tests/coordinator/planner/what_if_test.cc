@@ -74,6 +74,16 @@ TEST(WhatIf, OneDaemonMoreIsJoinedLikeTheFastest) {
   FAIL() << "no daemon more was planned";
 }
 
+TEST(WhatIf, OneDaemonMoreHasACardOfItsOwn) {
+  PlannerInput in = Input(1000, 1, 0);
+  in.topology.mutable_nodes(0)->set_device("cuda:0 GPU-1");
+  in.topology.mutable_nodes(0)->set_device_memory_bytes(int64_t{80} << 30);
+  const std::vector<WhatIf> found = WhatIfs(in, MakePlan(in).value().plan);
+  EXPECT_THAT(found,
+              Contains(testing::AllOf(Field(&WhatIf::change, "one daemon more like lab"),
+                                      Field(&WhatIf::step_s, testing::Lt(0.8 * StepOf(in))))));
+}
+
 TEST(WhatIf, WhatCanNotBePlannedIsLeftOut) {
   PlannerInput in = Input(50, 20, 2);
   const Plan plan = MakePlan(in).value().plan;
