@@ -218,9 +218,12 @@ absl::StatusOr<LinkTable> ParseLinkTable(absl::string_view csv, absl::string_vie
   ASSIGN_OR_RETURN(Rows rows, ParseRows(csv, name));
   LinkTable table;
   table.nodes = rows.nodes;
-  if (num_nodes == 0 && table.nodes.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " names no nodes, only *: say how many there are (--nodes N)"));
+  const bool named = std::any_of(rows.rules.begin(), rows.rules.end(), [](const auto& rule) {
+    return rule.first.first >= 0 || rule.first.second >= 0;
+  });
+  if (num_nodes == 0 && !named) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, " names no nodes in its links, only *: say how many there are (--nodes N)"));
   }
   if (num_nodes > 0 && static_cast<size_t>(num_nodes) < table.nodes.size()) {
     table.nodes.resize(num_nodes);

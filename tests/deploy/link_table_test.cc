@@ -62,6 +62,8 @@ TEST(LinkTable, NumberOfNodes) {
   EXPECT_THAT(Parse("a,b,0,0,,\nb,c,0,0,,\na,c,0,0,,\n", 2).nodes, ElementsAre("a", "b"));
   EXPECT_THAT(Parse("*,*,0,0,,\nn0,b,0,0,,\n", 4).nodes, ElementsAre("n0", "b", "n1", "n2"));
   EXPECT_THAT(ErrorOf(std::string(kHeader) + "*,*,0,0,,\n"), HasSubstr("--nodes"));
+  EXPECT_THAT(ErrorOf(std::string(kHeader) + "*,*,0,0,,\nhome,@up,5Mbit,,,\n"),
+              HasSubstr("names no nodes in its links, only *"));
   EXPECT_THAT(ErrorOf(std::string(kHeader) + "a,b,0,0,,\n", 3), HasSubstr("no row covers"));
   ErrorOf(std::string(kHeader) + "*,*,0,0,,\n", kMaxNodes + 1);
 }
