@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "coordinator/core/format.h"
+#include "coordinator/planner/codec_memory.h"
 #include "coordinator/planner/job_data.h"
 #include "proto/data/data_contents.h"
 
@@ -90,10 +91,12 @@ bool DataComes(const Cores& cores, const JobSpec& job) ABSL_EXCLUSIVE_LOCKS_REQU
   return DataMayCome(job, nodes, ISTHMUS_VERSION);
 }
 
-int64_t PlannedBytes(const Plan& plan, const std::string& node_id) {
+int64_t PlannedBytes(const Plan& plan, const NodeInfo& node) {
   int64_t bytes = 0;
-  for (const RankPlan& rank : plan.ranks()) {
-    if (rank.node_id() == node_id) bytes += rank.memory_bytes();
+  for (int r = 0; r < plan.ranks_size(); ++r) {
+    if (plan.ranks(r).node_id() != node.id()) continue;
+    bytes += plan.ranks(r).memory_bytes() +
+             PlannedCardBuffers(plan, r, node.device_memory_bytes());  // 0 where there is no card
   }
   return bytes;
 }
@@ -133,7 +136,7 @@ void AddTopology(Cores* cores, bool with_busy, PlannerInput* in) {
           {id, m.node.name(), std::move(why), !m.leaving && !m.drained, std::nullopt});
       if (m.alive()) in->absent.back().node = m.node;
       if (const Job* job = HeldBy(*cores, id, in->job_id))
-        in->absent.back().planned_bytes = PlannedBytes(job->plan, id);
+        in->absent.back().planned_bytes = PlannedBytes(job->plan, m.node);
       continue;
     }
     *in->topology.add_nodes() = cores->compute.Corrected(m.node);

@@ -40,9 +40,10 @@ class PartsTest : public ::testing::Test {
     header.set_checksum(7);
     return header;
   }
-  void Join(const std::string& name, uint64_t stream) {
+  void Join(const std::string& name, uint64_t stream, int64_t card_bytes = 0) {
     isthmus::Register request;
     *request.mutable_node() = MakeNode(name, 10);
+    request.mutable_node()->set_device_memory_bytes(card_bytes);
     MutexLock lock(&cores_.mutex);
     ASSERT_EQ(cores_.members.Register(request, stream, SteadyNow(), SteadyNow()).kind,
               RegisterDecision::kAccepted);
@@ -248,7 +249,7 @@ TEST_F(PartsTest, ThePlannerIsToldWhyADaemonIsNotThere) {
 }
 
 TEST_F(PartsTest, ThePlannerIsToldWhatABusyDaemonIsToTake) {
-  Join("lab", 1);
+  Join("lab", 1, 77 + 400);
   MutexLock lock(&cores_.mutex);
   const std::string id = cores_.members.members().begin()->first;
   ASSERT_TRUE(cores_.members.OnHeartbeat(id, 1, Heartbeat(), SteadyNow()).ok());
@@ -258,13 +259,17 @@ TEST_F(PartsTest, ThePlannerIsToldWhatABusyDaemonIsToTake) {
   *plan.mutable_job() = MakeJob();
   plan.add_ranks()->set_node_id(id);
   plan.mutable_ranks(0)->set_memory_bytes(77);
+  plan.add_ranks()->set_node_id("another");
+  LinkPlan* link = plan.add_links();
+  link->set_upper(1);
+  link->mutable_forward()->set_kind(CodecSpec::DELTA);
   ASSERT_TRUE(cores_.jobs.Add("bible-1", 1, MakeJob(), false, 77).ok());
   ASSERT_TRUE(cores_.jobs.Start("bible-1", plan, SteadyNow()).ok());
   PlannerInput in;
   AddTopology(&cores_, false, &in);
   ASSERT_EQ(in.absent.size(), 1u);
   EXPECT_THAT(in.absent[0].why, HasSubstr("lab runs job bible-1"));
-  EXPECT_EQ(in.absent[0].planned_bytes, 77);
+  EXPECT_EQ(in.absent[0].planned_bytes, 77 + 100) << "with a quarter of the rest for buffers";
 }
 
 TEST_F(PartsTest, APlanWaitsForTheLinksThatItsJobNeeds) {
