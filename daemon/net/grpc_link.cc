@@ -166,6 +166,7 @@ absl::StatusOr<worker::Frame> GrpcLink::ReadFrame(int64_t max_payload_bytes,
   LinkChunk chunk;
   const auto asked = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point begun;
+  int64_t mended = 0;       // by then
   int64_t later_bytes = 0;  // after the first chunk, which may hold the whole frame
   while (stream_->Read(&chunk)) {
     if (watch != nullptr) watch->Touch();
@@ -173,6 +174,7 @@ absl::StatusOr<worker::Frame> GrpcLink::ReadFrame(int64_t max_payload_bytes,
       later_bytes += WireBytes(chunk);
     } else {
       begun = std::chrono::steady_clock::now();
+      mended = stream_->mended();
     }
     switch (chunk.what_case()) {
       case LinkChunk::kError:
@@ -188,7 +190,8 @@ absl::StatusOr<worker::Frame> GrpcLink::ReadFrame(int64_t max_payload_bytes,
         if (!whole) break;
         worker::Frame frame = assembler_.Take();
         frame.begun = begun;
-        if (later_bytes > 0 && begun - asked >= kWaited) {
+        const bool even = stream_->mended() == mended;  // no outage lies within it
+        if (even && later_bytes > 0 && begun - asked >= kWaited) {
           frame.train_bytes = later_bytes;
           frame.train_time = std::chrono::steady_clock::now() - begun;
         }

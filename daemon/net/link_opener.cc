@@ -304,9 +304,9 @@ rpc::ChannelOptions GrpcLinkOpener::ChannelTo(const LinkPlan& link, const RankPl
   return channel;
 }
 
-std::unique_ptr<LinkStream> GrpcLinkOpener::Resuming(const LinkPlan& link, const RankPlan& peer,
-                                                     const LinkHello& hello,
-                                                     std::unique_ptr<LinkStream> stream) const {
+std::unique_ptr<LinkStream> GrpcLinkOpener::Resuming(
+    const LinkPlan& link, const RankPlan& peer, const LinkHello& hello,
+    const std::shared_ptr<std::atomic<bool>>& reached, std::unique_ptr<LinkStream> stream) const {
   if (stream->peer_header().kind != LinkHeader::kResumes) return stream;
   const bool dials = !stream->kill_tells_why();
   RedialOptions redial;
@@ -314,8 +314,9 @@ std::unique_ptr<LinkStream> GrpcLinkOpener::Resuming(const LinkPlan& link, const
   redial.channel = ChannelTo(link, peer);
   redial.hello = hello;
   redial.peer_node_id = peer.node_id();
-  redial.can_dial =
-      dials || (!link.upper_dials() && rpc::CheckPeer(peer.address(), options_.dialling).ok());
+  // Where the plan says upper_dials, it is because the lower one can't.
+  if (!link.upper_dials() && rpc::CheckPeer(peer.address(), options_.dialling).ok())
+    redial.reached = reached;
   redial.board = &options_.board->redials();
   redial.watchdog = options_.watchdog;
   ResumingOptions resuming;
@@ -343,9 +344,10 @@ std::unique_ptr<worker::Link> GrpcLinkOpener::MakeLink(const LinkPlan& link, con
   options.uplink = options_.uplink;
   const int count = static_cast<int>(streams.size());
   if (count == 1) mine.clear_connections();
+  const auto reached = std::make_shared<std::atomic<bool>>(false);
   for (int i = 0; i < count; ++i) {
     mine.set_connection(i);
-    streams[i] = Resuming(link, peer, mine, std::move(streams[i]));
+    streams[i] = Resuming(link, peer, mine, reached, std::move(streams[i]));
   }
   std::unique_ptr<LinkStream> stream;
   if (count == 1) {

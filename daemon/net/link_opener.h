@@ -6,6 +6,7 @@
 #ifndef ISTHMUS_DAEMON_NET_LINK_OPENER_H_
 #define ISTHMUS_DAEMON_NET_LINK_OPENER_H_
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -71,6 +72,7 @@ class GrpcLinkOpener : public worker::LinkOpener {
   // Over a stream that outlives its connection, where the peer knows how.
   std::unique_ptr<LinkStream> Resuming(const LinkPlan& link, const RankPlan& peer,
                                        const LinkHello& hello,
+                                       const std::shared_ptr<std::atomic<bool>>& reached,
                                        std::unique_ptr<LinkStream> stream) const;
   std::unique_ptr<worker::Link> MakeLink(const LinkPlan& link, const RankPlan& peer, LinkHello mine,
                                          const LinkHello& theirs, Streams streams) const;

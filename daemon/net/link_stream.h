@@ -43,6 +43,8 @@ class LinkStream {
   virtual absl::Status WhyBroken() = 0;
   // After WhyBroken: the connection broke, or may have, and nobody has ended the call.
   virtual bool may_resume() { return false; }
+  // How often a connection that broke was replaced, of all that it uses. Any thread.
+  virtual int64_t mended() const { return 0; }
   // What the peer said beside its hello, once that was read.
   virtual LinkHeader peer_header() const { return {}; }
   // The orderly end, when nobody reads or writes any more: closes this end with `mine`; the

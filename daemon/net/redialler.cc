@@ -21,6 +21,7 @@ constexpr absl::Duration kLongestWait = absl::Seconds(2);
 constexpr absl::Duration kBeforeAsking = absl::Milliseconds(100);  // mostly both ends notice
 constexpr absl::Duration kAskAgain = absl::Seconds(1);
 constexpr absl::Duration kLookAgain = absl::Milliseconds(100);  // for Cancel
+constexpr uint64_t kNoAttempt = ~uint64_t{0};                   // an ask that nobody is woken for
 constexpr absl::Duration kSettled = absl::Seconds(1);  // what breaks sooner is not dialled at once
 
 // The host is there and says that nobody listens.
@@ -83,7 +84,7 @@ class Base : public Redialler {
     if (!ok) {
       const absl::Status why = stream->WhyBroken();
       if (Refused(why)) return absl::FailedPreconditionError("nobody listens there");
-      if (stream->may_resume()) return why;
+      if (stream->may_resume() || absl::IsNotFound(why)) return why;
       return absl::FailedPreconditionError(why.message());  // final, whatever its code was
     }
     *answer = chunk.hello();
@@ -98,9 +99,9 @@ class Base : public Redialler {
     return !cancelled_;
   }
 
-  absl::Status GaveUp(absl::string_view last) const {
-    return absl::UnavailableError(absl::StrCat(
-        "not mended within ", absl::FormatDuration(options_.patience), " (", last, ")"));
+  static absl::Status GaveUp(absl::Duration patience, absl::string_view last) {
+    return absl::UnavailableError(
+        absl::StrCat("not mended within ", absl::FormatDuration(patience), " (", last, ")"));
   }
 
   const RedialOptions options_;
@@ -165,7 +166,7 @@ class Dialler : public Base {
       }
       if (!absl::IsUnavailable(stream.status()) && !absl::IsUnknown(stream.status()))
         return stream.status();
-      if (Clock::now() >= deadline) return GaveUp(stream.status().message());
+      if (Clock::now() >= deadline) return GaveUp(options_.patience, stream.status().message());
       pause = std::min({std::max(kFirstWait, 2 * pause), kLongestWait, Left(deadline)});
     }
     return absl::CancelledError("the link has ended");
@@ -180,9 +181,21 @@ class Awaiter : public Base {
  public:
   using Base::Base;
 
+  // NotFound is an answer, too: the other end opens the link at the same time.
+  void Prepare() override {
+    if (options_.reached == nullptr || options_.hello.connection() > 0) return;
+    LinkHello ignored;
+    const absl::Status asked =
+        Call({LinkHeader::kAsk, kNoAttempt, 0}, SteadyAfter(kTry), &ignored).status();
+    if (asked.ok() || absl::IsNotFound(asked)) *options_.reached = true;
+  }
+
   absl::StatusOr<Connection> Redial(uint64_t received) override {
-    const auto deadline = SteadyAfter(options_.patience);
-    absl::Duration patience = options_.can_dial ? kBeforeAsking : options_.patience;
+    const bool asks = options_.reached != nullptr && *options_.reached;
+    const absl::Duration longest =
+        asks ? options_.patience : std::min(options_.patience, options_.unasked_patience);
+    const auto deadline = SteadyAfter(longest);
+    absl::Duration patience = asks ? kBeforeAsking : longest;
     std::string last = "it did not dial";
     while (true) {
       auto call = place_.Await(std::min(deadline, SteadyAfter(patience)));
@@ -194,8 +207,8 @@ class Awaiter : public Base {
         continue;
       }
       if (!absl::IsDeadlineExceeded(call.status())) return call.status();
-      if (Clock::now() >= deadline) return GaveUp(last);
-      if (!options_.can_dial) continue;
+      if (Clock::now() >= deadline) return GaveUp(longest, last);
+      if (!asks) continue;
       LinkHello ignored;
       const absl::Status asked = Call({LinkHeader::kAsk, attempt_, 0}, deadline, &ignored).status();
       last = asked.ok() ? "it is there and did not dial" : std::string(asked.message());

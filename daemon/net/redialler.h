@@ -3,12 +3,15 @@
 //
 // Both give up after kPatience: the coordinator misses a daemon after as long. They do so at once
 // where the other daemon is not there any more: nobody listens at its address, or who answers has
-// no such link open. For that the serving end asks; it can't where the plan says that it can't dial
-// (LinkPlan.upper_dials). Its question also wakes a dialling end that has not noticed.
+// no such link open. For that the serving end asks. Its question also wakes a dialling end that has
+// not noticed. It asks only where it has reached the dialling one when the link was opened: what
+// answers at an address behind NAT is somebody else. Where it can't ask it gives up after
+// kUnaskedPatience.
 // Thread: as Redialler says.
 #ifndef ISTHMUS_DAEMON_NET_REDIALLER_H_
 #define ISTHMUS_DAEMON_NET_REDIALLER_H_
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -23,15 +26,19 @@ namespace isthmus::daemon {
 
 struct RedialOptions {
   static constexpr absl::Duration kPatience = absl::Seconds(15);
+  static constexpr absl::Duration kUnaskedPatience = absl::Seconds(6);
 
   std::string address;          // of the other daemon
   rpc::ChannelOptions channel;  // to it
   LinkHello hello;              // of this end, for this connection
   std::string peer_node_id;
-  bool can_dial = true;
+  // Serving end: whether it has reached the address, of all connections of the link. Prepare tries
+  // that for connection 0. Null: it can't.
+  std::shared_ptr<std::atomic<bool>> reached;
   Redials* board = nullptr;  // outlive it
   Watchdog* watchdog = nullptr;
   absl::Duration patience = kPatience;
+  absl::Duration unasked_patience = kUnaskedPatience;
 };
 
 std::unique_ptr<Redialler> DialAgain(RedialOptions options);

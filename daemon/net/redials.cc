@@ -70,10 +70,10 @@ absl::StatusOr<Redials::Place*> Redials::Find(const LinkHello& hello) const {
   if (!shutdown_.ok()) return shutdown_;
   const auto found = places_.find(KeyOf(hello));
   if (found != places_.end() && !found->second->cancelled_) return found->second;
-  return absl::FailedPreconditionError(
-      absl::StrCat("link ", hello.link_id().substr(0, kMaxIdBytes), " of job ",
-                   hello.job_id().substr(0, kMaxIdBytes), ", generation ", hello.generation(),
-                   ", is not open here any more"));
+  return absl::NotFoundError(absl::StrCat("link ", hello.link_id().substr(0, kMaxIdBytes),
+                                          " of job ", hello.job_id().substr(0, kMaxIdBytes),
+                                          ", generation ", hello.generation(),
+                                          ", is not open here any more"));
 }
 
 absl::Status Redials::Offer(const LinkHello& hello, const std::shared_ptr<ServerCall>& call,

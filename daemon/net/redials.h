@@ -67,7 +67,7 @@ class Redials {
   void Shutdown(const absl::Status& why);
 
  private:
-  // FailedPrecondition: no such link is open here.
+  // NotFound: no such link is open here.
   absl::StatusOr<Place*> Find(const LinkHello& hello) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Mutex mutex_;

@@ -216,26 +216,39 @@ bool ResumingStream::Read(LinkChunk* chunk) {
 }
 
 void ResumingStream::Loop() {
+  redialler_->Prepare();
   MutexLock lock(&mutex_);
   while (why_.ok()) {
     if (stream_ == nullptr) {
       Redial();
     } else if (Due() && !writing_) {
       Pump();
+    } else if (told_) {
+      Settle();
     } else {
       work_.Wait(&mutex_);
     }
   }
 }
 
+void ResumingStream::Settle() {
+  if (work_.WaitUntil(&mutex_, settled_at_) || Clock::now() < settled_at_) return;
+  if (stream_ == nullptr || !why_.ok()) return;
+  told_ = false;
+  mutex_.Unlock();
+  options_.tell("");
+  mutex_.Lock();
+}
+
 void ResumingStream::Redial() {
   const absl::Status broken = broken_;
   const uint64_t received = received_;
+  const bool tells = options_.tell != nullptr && !std::exchange(told_, options_.tell != nullptr);
   mutex_.Unlock();
   const std::string trouble =
       absl::StrCat(options_.words, " broke (", broken.message(), "): dialling again");
   LogWarning(trouble);
-  if (options_.tell) options_.tell(trouble);
+  if (tells) options_.tell(trouble);
   absl::StatusOr<Redialler::Connection> next = redialler_->Redial(received);
   mutex_.Lock();
   if (!next.ok()) {
@@ -243,10 +256,7 @@ void ResumingStream::Redial() {
   }
   if (!why_.ok()) return Refuse(std::move(next->stream), why_);
   GoOn(*std::move(next));
-  if (!options_.tell || stream_ == nullptr) return;
-  mutex_.Unlock();
-  options_.tell("");
-  mutex_.Lock();
+  settled_at_ = Clock::now() + options_.settled;
 }
 
 void ResumingStream::Refuse(std::unique_ptr<LinkStream> stream, absl::Status why) {
@@ -273,6 +283,7 @@ void ResumingStream::GoOn(Redialler::Connection next) {
           absl::FormatDuration(
               absl::Trunc(absl::FromChrono(Clock::now() - broken_at_), absl::Milliseconds(100))),
           ", ", again, again == 1 ? " message" : " messages", " sent again");
+  ++mended_;
   CounterAdd(kReconnects, kReconnectsHelp, {}, 1);
   Changed();
 }
@@ -321,6 +332,11 @@ absl::Status ResumingStream::End(const absl::Status& mine) {
   redialler_->Cancel();
   mutex_.Lock();
   return result;
+}
+
+int64_t ResumingStream::mended() const {
+  MutexLock lock(&mutex_);
+  return mended_;
 }
 
 int64_t ResumingStream::log_bytes() const {

@@ -47,6 +47,8 @@ class Redialler {
   // `interrupt` is called where the other end knows of a break that this one has not seen. It must
   // not come back here. Once, before the first Redial; none comes after the destructor.
   virtual void OnInterrupt(std::function<void()> interrupt) = 0;
+  // What Redial wants to know beforehand; may take seconds. Once, by Redial's thread, before it.
+  virtual void Prepare() {}
   // Waits for the next connection, within a limit of its own. `received`: chunks that have come
   // here. An error is final.
   virtual absl::StatusOr<Connection> Redial(uint64_t received) = 0;
@@ -57,8 +59,10 @@ class Redialler {
 struct ResumingOptions {
   int64_t log_bytes = 0;
   std::string words;  // which link: "link b0 to node-b"
-  // Told in words that it broke, and with none that it goes on, by the stream's thread; or null.
+  // Told in words that it broke, and with none that it has gone on for `settled` (what breaks again
+  // before is not told again), by the stream's thread; or null.
   std::function<void(const std::string& trouble)> tell;
+  std::chrono::milliseconds settled{1000};
 };
 
 class ResumingStream : public LinkStream {
@@ -76,6 +80,7 @@ class ResumingStream : public LinkStream {
   bool kill_tells_why() const override { return kill_tells_why_; }
   absl::Status WhyBroken() override;
   absl::Status End(const absl::Status& mine) override;
+  int64_t mended() const override;
 
   int64_t log_bytes() const;
 
@@ -84,6 +89,7 @@ class ResumingStream : public LinkStream {
 
   void Interrupt();
   void Loop();
+  void Settle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Redial() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Refuse(std::unique_ptr<LinkStream> stream, absl::Status why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -114,7 +120,10 @@ class ResumingStream : public LinkStream {
   Stream stream_ ABSL_GUARDED_BY(mutex_);        // null: broken, the next one is on its way
   absl::Status broken_ ABSL_GUARDED_BY(mutex_);  // why
   std::chrono::steady_clock::time_point broken_at_ ABSL_GUARDED_BY(mutex_);
-  absl::Status why_ ABSL_GUARDED_BY(mutex_);         // final
+  std::chrono::steady_clock::time_point settled_at_ ABSL_GUARDED_BY(mutex_);  // if told_
+  bool told_ ABSL_GUARDED_BY(mutex_) = false;                                 // that it broke
+  int64_t mended_ ABSL_GUARDED_BY(mutex_) = 0;                                // that were mended
+  absl::Status why_ ABSL_GUARDED_BY(mutex_);                                  // final
   bool last_words_ ABSL_GUARDED_BY(mutex_) = false;  // an error was read or written
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;      // in End
   bool end_written_ ABSL_GUARDED_BY(mutex_) = false;

@@ -231,6 +231,12 @@ absl::Status StripedStream::End(const absl::Status& mine) {
   return status;
 }
 
+int64_t StripedStream::mended() const {
+  int64_t mended = 0;
+  for (const auto& stream : streams_) mended += stream->mended();
+  return mended;
+}
+
 int64_t StripedStream::held_bytes() const {
   MutexLock lock(&mutex_);
   return held_bytes_;

@@ -48,6 +48,7 @@ class StripedStream : public LinkStream {
   bool kill_tells_why() const override { return streams_.front()->kill_tells_why(); }
   absl::Status WhyBroken() override;
   absl::Status End(const absl::Status& mine) override;
+  int64_t mended() const override;
 
   int64_t held_bytes() const;  // that came before their turn
 

@@ -81,6 +81,7 @@ void CutProxy::Loop() {
     pairs.erase(pairs.begin() + static_cast<std::ptrdiff_t>(i));
   };
   while (!stop_) {
+    ++turns_;
     if (left_ <= 0) {
       while (!pairs.empty()) reset(0);
       server_alone_ = false;

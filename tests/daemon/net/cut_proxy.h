@@ -5,6 +5,7 @@
 #define ISTHMUS_TESTS_DAEMON_NET_CUT_PROXY_H_
 
 #include <atomic>
+#include <chrono>
 #include <string>
 #include <thread>
 
@@ -31,8 +32,12 @@ class CutProxy {
     server_alone_ = true;
     Cut();
   }
-  // While held, connections are neither accepted nor relayed, so that dials wait.
-  void Hold(bool hold) { hold_ = hold; }
+  // While held, connections are neither accepted nor relayed, so that dials wait; from its return.
+  void Hold(bool hold) {
+    hold_ = hold;
+    const int turn = turns_;
+    while (hold && turns_ < turn + 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   int cuts() const { return cuts_; }
   int accepted() const { return accepted_; }
 
@@ -49,6 +54,7 @@ class CutProxy {
   std::atomic<bool> hold_{false};
   std::atomic<int> cuts_{0};
   std::atomic<int> accepted_{0};
+  std::atomic<int> turns_{0};  // of the loop
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

@@ -1,6 +1,8 @@
 // Links over loopback gRPC whose connections are cut: what both ends do about it.
 #include "daemon/net/redialler.h"
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -109,6 +111,22 @@ TEST_F(RediallerTest, WhatWasUnderWayIsSentAgainUnasked) {
   Finish();
 }
 
+// Else the outage would count as the time that its bytes took.
+TEST_F(RediallerTest, AFrameThatABreakInterruptedTellsNothingOfTheRate) {
+  Open();
+  std::thread upper([&] {
+    const auto got = upper_->Receive(kMaxPayload, kLong);
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(got->train_bytes, 0);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it waits, or nothing is seen
+  proxy_->CutEvery(1'000'000, 0, 1);
+  EXPECT_TRUE(lower_->Send(MakeFrame(1, 4'000'000), kLong).ok());
+  upper.join();
+  EXPECT_EQ(proxy_->cuts(), 1);
+  Finish();
+}
+
 TEST_F(RediallerTest, TheServingEndWakesADiallerThatHasNotNoticed) {
   Open();
   proxy_->CutServerAlone();
@@ -178,7 +196,6 @@ TEST(Redialler, BothEndsGiveUpAfterTheirPatience) {
   const absl::Status dialled = DialAgain(options)->Redial(0).status();
   EXPECT_EQ(dialled.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(dialled.message()), HasSubstr("not mended within 300ms (no answer of"));
-  options.can_dial = false;
   EXPECT_EQ(AwaitDial(options)->Redial(0).status(),
             absl::UnavailableError("not mended within 300ms (it did not dial)"));
 }
@@ -188,12 +205,42 @@ TEST(Redialler, ALinkThatIsNotThereIsFinalForBothEnds) {
   RedialOptions options =
       OptionsFor(&cluster, absl::StrCat("127.0.0.1:", cluster.server(1)->port()));
   options.patience = kLong;
+  options.reached = std::make_shared<std::atomic<bool>>(true);
   for (const auto& make : {DialAgain, AwaitDial}) {
     const absl::Status status = make(options)->Redial(0).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("link b0 of job job-1, generation 7, is not open here any more"));
   }
+}
+
+// A dialler behind NAT: nobody answers at its address.
+TEST(Redialler, TheServingEndAsksNobodyThatItHasNotReached) {
+  LoopbackCluster cluster(2);
+  RedialOptions options =
+      OptionsFor(&cluster, absl::StrCat("127.0.0.1:", cluster.server(1)->port()));
+  options.patience = kLong;
+  options.unasked_patience = absl::Milliseconds(300);
+  options.reached = std::make_shared<std::atomic<bool>>(false);
+  cluster.server(1)->Shutdown();
+  const auto redialler = AwaitDial(options);
+  redialler->Prepare();
+  EXPECT_FALSE(*options.reached);
+  EXPECT_EQ(redialler->Redial(0).status(),
+            absl::UnavailableError("not mended within 300ms (it did not dial)"));
+}
+
+TEST(Redialler, WhereItHasReachedTheOtherOneARefusalThereIsFinal) {
+  LoopbackCluster cluster(2);
+  RedialOptions options =
+      OptionsFor(&cluster, absl::StrCat("127.0.0.1:", cluster.server(1)->port()));
+  options.patience = kLong;
+  options.reached = std::make_shared<std::atomic<bool>>(false);
+  const auto redialler = AwaitDial(options);
+  redialler->Prepare();
+  EXPECT_TRUE(*options.reached);
+  cluster.server(1)->Shutdown();
+  EXPECT_EQ(redialler->Redial(0).status(), absl::FailedPreconditionError("nobody listens there"));
 }
 
 TEST(Redialler, CancelEndsBoth) {
@@ -202,6 +249,7 @@ TEST(Redialler, CancelEndsBoth) {
   proxy.Hold(true);
   RedialOptions options = OptionsFor(&cluster, proxy.address());
   options.patience = kLong;
+  options.reached = std::make_shared<std::atomic<bool>>(true);
   for (const auto& make : {DialAgain, AwaitDial}) {
     const auto redialler = make(options);
     std::thread waits(

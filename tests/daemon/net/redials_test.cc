@@ -53,7 +53,7 @@ TEST(Redials, NobodyWaitsForALinkThatIsNotOpen) {
   const auto refuses = [&](const LinkHello& hello) {
     const absl::Status offered = board.Offer(hello, Call(1), kLong);
     EXPECT_EQ(offered, board.Ask(hello, 0));
-    EXPECT_EQ(offered.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(offered.code(), absl::StatusCode::kNotFound);
     EXPECT_THAT(std::string(offered.message()), HasSubstr("is not open here any more"));
   };
   refuses(Hello());

@@ -2,6 +2,7 @@
 #include "daemon/net/resuming_stream.h"
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -168,9 +169,9 @@ class ResumingStreamTest : public testing::Test {
                                        int64_t log_bytes = 1 << 20) {
     auto stream = std::make_unique<LineEnd>(line, lower);
     first_[lower ? 0 : 1] = stream.get();
-    return std::make_unique<ResumingStream>(ResumingOptions{log_bytes, "link b0 to there", tell_},
-                                            std::move(stream),
-                                            std::make_unique<MeetingEnd>(&meeting_, lower));
+    return std::make_unique<ResumingStream>(
+        ResumingOptions{log_bytes, "link b0 to there", tell_, settled_}, std::move(stream),
+        std::make_unique<MeetingEnd>(&meeting_, lower));
   }
   // `count` chunks and the end each way at once, each read once and in order.
   void Exchange(const std::shared_ptr<Line>& line, int count, const std::string& what) {
@@ -198,6 +199,7 @@ class ResumingStreamTest : public testing::Test {
 
   Meeting meeting_;
   std::function<void(const std::string&)> tell_;
+  std::chrono::milliseconds settled_{1};
   LineEnd* first_[2] = {};
 };
 
@@ -326,6 +328,26 @@ TEST_F(ResumingStreamTest, TellsWhenItBreaksAndWhenItGoesOn) {
   EXPECT_TRUE(upper->Read(&got));
   EXPECT_EQ(notices.Await(), "link b0 to there broke (the wire was cut): dialling again");
   EXPECT_EQ(notices.Await(), "");
+}
+
+TEST_F(ResumingStreamTest, OfALinkThatBreaksAgainAndAgainItTellsOnce) {
+  constexpr int kBreaks = 5;
+  settled_ = std::chrono::hours(1);
+  std::atomic<int> told{0};
+  tell_ = [&](const std::string&) { ++told; };
+  auto line = std::make_shared<Line>();
+  meeting_.make = [&](int) { return line; };
+  const auto lower = Make(true, line);
+  tell_ = nullptr;
+  const auto upper = Make(false, line);
+  for (int i = 0; i < kBreaks; ++i) {
+    std::exchange(line, std::make_shared<Line>())->Cut();
+    EXPECT_TRUE(lower->Write(Numbered(i)));
+    LinkChunk got;
+    EXPECT_TRUE(upper->Read(&got));
+  }
+  EXPECT_EQ(lower->mended(), kBreaks);
+  EXPECT_EQ(told, 1);
 }
 
 TEST_F(ResumingStreamTest, KillEndsWhatWaitsForAnotherLine) {
