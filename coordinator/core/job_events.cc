@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
@@ -43,6 +44,27 @@ std::string WordsOfEvent(const Job& job, const SessionEvent& event, int stage) {
 std::string LinkWords(const Job& job, const SessionEvent& event, int stage) {
   if (event.message().empty()) return "";
   return absl::StrCat(Who(job, stage), ": ", event.message().substr(0, kMaxReasonBytes / 2));
+}
+
+// Of the daemons that have a link with `rank`, one of which nothing was heard for `lease`, as the
+// job made no progress for as long; -1: none.
+int LostPeer(const Job& job, int rank, absl::Duration lease, absl::Time now) {
+  if (job.status.state() != JOB_RUNNING || now - job.progressed < lease) return -1;
+  for (const LinkPlan& link : job.plan.links()) {
+    if (link.lower() != rank && link.upper() != rank) continue;
+    const int peer = link.lower() == rank ? link.upper() : link.lower();
+    const StageState& s = job.stages[peer];
+    if (!s.ended && s.gone_since.has_value() && now - *s.gone_since >= lease) return peer;
+  }
+  return -1;
+}
+
+// Whether the words of the job are those of this rank's links, or none.
+bool MayTellOfLinks(const Job& job, const SessionEvent& event, int stage) {
+  const JobStatus& s = job.status;
+  if (s.state() != JOB_RUNNING || s.cause().kind() != FailureCause::UNTOLD) return false;
+  return !event.message().empty() ||
+         absl::StartsWith(s.reason(), absl::StrCat(Who(job, stage), ": "));
 }
 
 void Append(Commands* out, Commands more) {
@@ -104,20 +126,28 @@ Commands JobTable::OnEvent(const std::string& node_id, const SessionEvent& event
   if (!job->active()) return {};
   StageState& s = job->stages[stage];
   Confirm(job, stage, now);
+  if (event.state() == SessionEvent::RUNNING && event.code() != 0) {
+    // A link broke and is being mended; without words: it goes on.
+    const std::string words = LinkWords(*job, event, stage);
+    const int lost = words.empty() ? -1 : LostPeer(*job, stage, options_.lease, now);
+    if (lost >= 0) {
+      const RankPlan& peer = job->plan.ranks(lost);
+      FailureCause cause = CauseAt(*job, FailureCause::DAEMONS_LOST, lost);
+      cause.add_lost(peer.node_id());
+      return Fail(job, cause,
+                  absl::StrCat("daemon ", peer.node_name(), " is lost: not heard for ",
+                               DurationWords(now - *job->stages[lost].gone_since), ", and ", words),
+                  peer.node_id(), now);
+    }
+    if (MayTellOfLinks(*job, event, stage)) SetState(job, JOB_RUNNING, words, now);
+    return {};
+  }
   job->progressed = now;
   switch (event.state()) {
     case SessionEvent::PREPARED:
       s.fingerprint = event.corpus_fingerprint();
       [[fallthrough]];
     case SessionEvent::RUNNING:
-      if (event.code() != 0) {  // a link broke and is being mended; without words: it goes on
-        if (job->status.state() == JOB_RUNNING &&
-            job->status.cause().kind() == FailureCause::UNTOLD) {
-          SetState(job, JOB_RUNNING, LinkWords(*job, event, stage), now);
-          Touch(job);
-        }
-        return {};
-      }
       s.prepared = true;
       MaybeRun(job, now);
       return CheckData(job, now);

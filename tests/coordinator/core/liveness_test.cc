@@ -47,6 +47,11 @@ class LivenessTest : public ::testing::Test {
       stage->set_stage(s);
       stage->set_node_id(Node(s));
       stage->set_node_name("name" + std::to_string(s));
+      if (s > 0) {
+        LinkPlan* link = plan.add_links();
+        link->set_lower(s - 1);
+        link->set_upper(s);
+      }
       Join(s, 0, 0);
     }
     plan.mutable_deadlines()->set_step_ms(40000);
@@ -68,6 +73,17 @@ class LivenessTest : public ::testing::Test {
     e.set_rank(stage);
     e.set_state(state);
     return jobs_.OnEvent(Node(stage), e, At(s));
+  }
+  // Without words: it goes on.
+  Commands TellOfLink(int stage, const std::string& words, double s) {
+    SessionEvent event;
+    event.set_job_id("bible-1");
+    event.set_generation(1);
+    event.set_rank(stage);
+    event.set_state(SessionEvent::RUNNING);
+    event.set_code(static_cast<int>(absl::StatusCode::kUnavailable));
+    event.set_message(words);
+    return jobs_.OnEvent(Node(stage), event, At(s));
   }
   void Beat(int stage, double s, int64_t progress, uint64_t generation = 1) {
     Heartbeat h;
@@ -113,21 +129,53 @@ class LivenessTest : public ::testing::Test {
 };
 
 TEST_F(LivenessTest, ALinkThatIsBeingMendedIsTheReasonWhileItLasts) {
-  SessionEvent event;
-  event.set_job_id("bible-1");
-  event.set_generation(1);
-  event.set_rank(1);
-  event.set_state(SessionEvent::RUNNING);
-  event.set_code(static_cast<int>(absl::StatusCode::kUnavailable));
-  event.set_message("link b1 to name2 broke (reset): dialling again");
-  jobs_.OnEvent(Node(1), event, At(5));
+  TellOfLink(1, "link b1 to name2 broke (reset): dialling again", 5);
   EXPECT_EQ(State(), JOB_RUNNING);
   EXPECT_THAT(Reason(), HasSubstr("name1"));
   EXPECT_THAT(Reason(), HasSubstr(": link b1 to name2 broke (reset): dialling again"));
-  event.clear_message();
-  jobs_.OnEvent(Node(1), event, At(6));
+  TellOfLink(0, "", 5.5);
+  EXPECT_THAT(Reason(), HasSubstr("link b1 to name2 broke")) << "another one goes on";
+  TellOfLink(1, "", 6);
   EXPECT_EQ(State(), JOB_RUNNING);
   EXPECT_EQ(Reason(), "");
+}
+
+TEST_F(LivenessTest, AHostThatVanishedIsLostAsSoonAsALinkToItBreaks) {
+  constexpr char kWords[] = "link b1 to name1 broke (keepalive watchdog timeout): dialling again";
+  TrainOn({0, 1, 2}, 2, 10);
+  for (int s = 11; s < 27; ++s) {
+    for (int stage : {0, 2}) Beat(stage, s, 10);
+    if (s == 20) {
+      EXPECT_THAT(TellOfLink(2, kWords, s), IsEmpty()) << "heard less than a lease ago";
+    }
+    if (s == 25) jobs_.OnNodeLost("n1", At(10));
+    EXPECT_THAT(jobs_.Tick(members_, At(s)), IsEmpty()) << s;
+  }
+  EXPECT_THAT(TellOfLink(2, kWords, 26), SizeIs(2));
+  EXPECT_EQ(State(), JOB_FAILED);
+  EXPECT_THAT(Reason(), StartsWith("daemon name1 is lost: not heard for 16 s, and stage 2 on "
+                                   "daemon name2: link b1 to name1 broke"));
+  EXPECT_THAT(jobs_.Find("bible-1")->status.cause().lost(), ElementsAre("n1"));
+}
+
+TEST_F(LivenessTest, ALinkThatBreaksIsNoProgress) {
+  TrainOn({0, 1, 2}, 2, 10);
+  for (int s = 11; s < 30; ++s) {
+    for (int stage : {0, 2}) Beat(stage, s, 10);
+    if (s == 20) TellOfLink(2, "link b1 to name1 broke (reset): dialling again", s);
+    if (s == 25) jobs_.OnNodeLost("n1", At(10));
+    EXPECT_THAT(jobs_.Tick(members_, At(s)), IsEmpty()) << s;
+  }
+  EXPECT_THAT(jobs_.Tick(members_, At(30)), SizeIs(2));
+}
+
+// With a peer that still trains, what was not heard for long is mended as well.
+TEST_F(LivenessTest, ABlipIsMendedWithADaemonThatTrainsOnUnheard) {
+  TrainOn({0, 1, 2}, 2, 10);
+  Cut(1, 10);
+  TrainOn({0, 2}, 11, 600);
+  EXPECT_THAT(TellOfLink(0, "link b0 to name1 broke (reset): dialling again", 601), IsEmpty());
+  EXPECT_EQ(State(), JOB_RUNNING);
 }
 
 // A long validation pass looked like a hang: the record of its step comes after it.
