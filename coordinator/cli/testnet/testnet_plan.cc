@@ -66,8 +66,8 @@ absl::Status CheckTestnetOptions(const TestnetOptions& o) {
   }
   if (o.links.empty() && !uniform) {
     return absl::InvalidArgumentError(
-        "say which network: --links PRESET|FILE, or --rate, --delay, --loss (isthmus-wan presets "
-        "lists the presets)");
+        "say which network: --links PRESET|FILE, or --rate, --delay, --jitter, --loss, --uplink, "
+        "--downlink (isthmus-wan presets lists the presets)");
   }
   if (o.links.empty() && o.nodes == 0)
     return absl::InvalidArgumentError("--nodes N is missing: how many daemons?");

@@ -39,7 +39,7 @@ TEST(TestnetRun, RefusesBeforeItStarts) {
   options.data_dir = "/nonexistent";
   std::string err;
   EXPECT_EQ(RunWith(options, &err), kExitUsage);
-  EXPECT_THAT(err, HasSubstr("say which network"));
+  EXPECT_THAT(err, HasSubstr("--loss, --uplink, --downlink (isthmus-wan"));
   options.nodes = 2;
   options.rate = "20Mbit";
   const int code = RunWith(options, &err);
