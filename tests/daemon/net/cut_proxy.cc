@@ -47,23 +47,37 @@ int64_t Relay(int from, int to) {
   return got;
 }
 
+// A socket of that port, which another one of this process may have as well.
+int Bound(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const int yes = 1;
+  ISTHMUS_CHECK(setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes) == 0);
+  const sockaddr_in address = Loopback(port);
+  ISTHMUS_CHECK(bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  return fd;
+}
+
 }  // namespace
 
-CutProxy::CutProxy(int to_port) : to_port_(to_port) {
-  listening_ = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = Loopback(0);
+CutProxy::CutProxy(int to_port) : to_port_(to_port), listening_(Bound(0)) {
+  sockaddr_in address{};
   socklen_t size = sizeof address;
-  ISTHMUS_CHECK(bind(listening_, reinterpret_cast<sockaddr*>(&address), size) == 0);
   ISTHMUS_CHECK(listen(listening_, 16) == 0);
   ISTHMUS_CHECK(getsockname(listening_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
   port_ = ntohs(address.sin_port);
+  kept_ = Bound(port_);
   thread_ = std::thread([this] { Loop(); });
 }
 
 CutProxy::~CutProxy() {
+  Go();
+  close(kept_);
+}
+
+void CutProxy::Go() {
   stop_ = true;
-  thread_.join();
-  close(listening_);
+  if (thread_.joinable()) thread_.join();
+  if (listening_ >= 0) close(std::exchange(listening_, -1));
 }
 
 std::string CutProxy::address() const { return absl::StrCat("127.0.0.1:", port_); }

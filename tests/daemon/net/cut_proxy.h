@@ -5,7 +5,6 @@
 #define ISTHMUS_TESTS_DAEMON_NET_CUT_PROXY_H_
 
 #include <atomic>
-#include <chrono>
 #include <string>
 #include <thread>
 
@@ -36,8 +35,10 @@ class CutProxy {
   void Hold(bool hold) {
     hold_ = hold;
     const int turn = turns_;
-    while (hold && turns_ < turn + 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (hold && turns_ < turn + 2) std::this_thread::yield();
   }
+  // Nobody listens there from now on, and nobody else can.
+  void Go();
   int cuts() const { return cuts_; }
   int accepted() const { return accepted_; }
 
@@ -46,6 +47,7 @@ class CutProxy {
 
   const int to_port_;
   int listening_ = -1;
+  int kept_ = -1;  // of the same port, and never listens
   int port_ = 0;
   std::atomic<int64_t> left_{int64_t{1} << 60};
   std::atomic<int64_t> every_{0};

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -114,12 +115,14 @@ TEST_F(RediallerTest, WhatWasUnderWayIsSentAgainUnasked) {
 // Else the outage would count as the time that its bytes took.
 TEST_F(RediallerTest, AFrameThatABreakInterruptedTellsNothingOfTheRate) {
   Open();
+  std::promise<void> waits;
   std::thread upper([&] {
+    waits.set_value();
     const auto got = upper_->Receive(kMaxPayload, kLong);
     ASSERT_TRUE(got.ok()) << got.status();
     EXPECT_EQ(got->train_bytes, 0);
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it waits, or nothing is seen
+  waits.get_future().wait();
   proxy_->CutEvery(1'000'000, 0, 1);
   EXPECT_TRUE(lower_->Send(MakeFrame(1, 4'000'000), kLong).ok());
   upper.join();
@@ -144,7 +147,7 @@ TEST_F(RediallerTest, ADaemonThatIsGoneEndsTheLinkAtOnce) {
     const absl::Status status = upper_->Receive(kMaxPayload, kLong).status();
     EXPECT_THAT(std::string(status.message()), HasSubstr("is not open here any more"));
   });
-  proxy_.reset();
+  proxy_->Go();
   const absl::Status status = lower_->Receive(kMaxPayload, kLong).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("; nobody listens there"));
