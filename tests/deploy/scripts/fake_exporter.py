@@ -65,7 +65,7 @@ class Job:
             rate = RATES[peer] * (1 + 0.03 * math.sin(time.time() / 5 + stage))
             lines += [f'isthmus_link_rate_bytes_per_second{{peer="{peer}"}} {rate / 8}',
                       f'isthmus_link_round_trip_seconds{{peer="{peer}"}} {0.015 + 0.04 * stage}',
-                      "isthmus_key_frames_total 1536", f'isthmus_buffer_bytes{{job="{JOB}",tier="memory"}} 402653184',
+                      "isthmus_link_reconnects_total 2", "isthmus_key_frames_total 1536", f'isthmus_buffer_bytes{{job="{JOB}",tier="memory"}} 402653184',
                       f'isthmus_buffer_bytes{{job="{JOB}",tier="disk"}} {stage * 268435456}']
         return lines + self.process("cpu")
 
