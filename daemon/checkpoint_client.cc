@@ -117,6 +117,7 @@ std::string CheckpointClient::Whom() const {
 void CheckpointClient::Cancel(const absl::Status& why) {
   MutexLock lock(&mutex_);
   if (cancelled_.ok()) cancelled_ = why;
+  stopped_.store(true, std::memory_order_release);
   for (grpc::ClientContext* context : running_) context->TryCancel();
   changed_.SignalAll();
 }
@@ -138,10 +139,8 @@ void CheckpointClient::Advance(Transfer* transfer, int64_t bytes) {
 
 bool CheckpointClient::AwaitTurn(int64_t bytes) const {
   if (options_.uplink == nullptr) return true;
-  return options_.uplink->Pass(Lane::kCopy, bytes, [this] {
-    MutexLock lock(&mutex_);
-    return !cancelled_.ok();
-  });
+  return options_.uplink->Pass(Lane::kCopy, bytes,
+                               [this] { return stopped_.load(std::memory_order_acquire); });
 }
 
 // Its callers know `what`, and say it: the log needs it.

@@ -10,6 +10,7 @@
 #ifndef ISTHMUS_DAEMON_CHECKPOINT_CLIENT_H_
 #define ISTHMUS_DAEMON_CHECKPOINT_CLIENT_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -84,6 +85,7 @@ class CheckpointClient : public worker::PartStore {
   CondVar changed_;
   int64_t moved_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> stopped_{false};  // cancelled_ is set; the uplink's gate asks without a lock
   std::set<grpc::ClientContext*> running_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -27,7 +27,7 @@ constexpr double kLeastMemoryBytes = 64 << 20;  // below it not even the smalles
 constexpr double kMostBytes = 1LL << 50;        // 1 PiB: more is a typing error
 constexpr size_t kMaxNameBytes = 255;           // as the coordinator has it
 constexpr int kMaxDeviceDigits = 3;
-constexpr double kLeastUplink = 1e5, kMostUplink = 1e11;  // bits/s
+constexpr double kLeastUplink = 5e5, kMostUplink = 1e11;  // bits/s
 
 absl::Status Bad(absl::string_view flag, absl::string_view value, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(flag, " '", value, "': ", why));
@@ -100,13 +100,17 @@ absl::Status ApplyUplink(const std::string& text, DaemonOptions* options) {
   if (text.empty()) return absl::OkStatus();
   absl::string_view rest = text;
   double unit = 0, value = 0;
-  if (absl::ConsumeSuffix(&rest, "kbit")) unit = 1e3;
-  if (absl::ConsumeSuffix(&rest, "Mbit")) unit = 1e6;
-  if (absl::ConsumeSuffix(&rest, "Gbit")) unit = 1e9;
+  if (absl::ConsumeSuffix(&rest, "kbit")) {
+    unit = 1e3;
+  } else if (absl::ConsumeSuffix(&rest, "Mbit")) {
+    unit = 1e6;
+  } else if (absl::ConsumeSuffix(&rest, "Gbit")) {
+    unit = 1e9;
+  }
   if (unit == 0 || !absl::SimpleAtod(rest, &value) ||
       !(value * unit >= kLeastUplink && value * unit <= kMostUplink)) {
     return Bad("--uplink", text,
-               "must be what this host can send, from 100kbit to 100Gbit a second, for example "
+               "must be what this host can send, from 500kbit to 100Gbit a second, for example "
                "20Mbit");
   }
   options->uplink_bits_per_s = static_cast<int64_t>(value * unit);

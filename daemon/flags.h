@@ -20,8 +20,8 @@ struct ByteFlags {
 // names flag, value and what is possible.
 absl::Status ApplyByteFlags(const ByteFlags& bytes, DaemonOptions* options);
 
-// "20Mbit": what --uplink says, 100 kbit/s to 100 Gbit/s; nothing where it is empty. As
-// ApplyByteFlags.
+// "20Mbit": what --uplink says, 500 kbit/s to 100 Gbit/s (below, copies of checkpoints would wait
+// so long for their turn that they break off); nothing where it is empty. As ApplyByteFlags.
 absl::Status ApplyUplink(const std::string& text, DaemonOptions* options);
 
 // All but what lies on this host's disk.

@@ -101,7 +101,8 @@ void AddFlags(CLI::App* app, Flags* flags) {
          "--uplink", flags->uplink,
          "what this host can send in all, for example 20Mbit: what the next step waits for "
          "then goes before gradients and checkpoints [they share it]")
-      ->type_name("RATE");
+      ->type_name("RATE")
+      ->check(NotEmpty());
   Real(app->add_option("--grace", flags->grace_s,
                        "seconds after SIGTERM for a session to finish its step and store its "
                        "checkpoint; whoever ends this program has to wait 3 s longer"),

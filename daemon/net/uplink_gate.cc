@@ -33,7 +33,7 @@ std::chrono::nanoseconds UplinkLine::TimeOf(int64_t bytes) const {
 
 void UplinkLine::Send(Lane lane, int64_t bytes, Time now) {
   const std::chrono::nanoseconds time = TimeOf(bytes);
-  free_ = std::max(free_, now) + time;
+  free_ = std::min(std::max(free_, now) + time, now + kMostOwed);
   if (lane == Lane::kExchange) due_[1] = now + kExchangeWeight * time;
   if (lane == Lane::kCopy) due_[2] = now + kCopyWeight * time;
 }

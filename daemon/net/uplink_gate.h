@@ -14,7 +14,9 @@
 //
 // Thread: UplinkLine has one owner and no clock; UplinkGate from any.
 // Limits: the rate is what it is told. Where the line carries less, bulk and critical frames share
-// it as TCP has it; where it carries more, bulk does not use the rest.
+// it as TCP has it; where it carries more, bulk does not use the rest. No more than kMostOwed of the
+// line is counted as taken: where critical frames were faster than the rate, bulk is held to its
+// least share for that long after them at most.
 #ifndef ISTHMUS_DAEMON_NET_UPLINK_GATE_H_
 #define ISTHMUS_DAEMON_NET_UPLINK_GATE_H_
 
@@ -39,6 +41,7 @@ class UplinkLine {
 
   static constexpr std::chrono::milliseconds kPiece{10};
   static constexpr std::chrono::milliseconds kAhead{10};
+  static constexpr std::chrono::seconds kMostOwed{5};
   static constexpr int kExchangeWeight = 8;
   static constexpr int kCopyWeight = 16;
   static constexpr uint64_t kSmallBytes = 1024;
@@ -67,7 +70,8 @@ class UplinkGate {
  public:
   explicit UplinkGate(int64_t rate_bits_per_s);  // 0: it holds nothing up
 
-  // Returns when `bytes` may be written. False: `stop`, which is asked now and then, said so.
+  // Returns when `bytes` may be written. False: `stop`, which is asked now and then, said so. It is
+  // asked while the gate is locked: it must take no lock and not block.
   bool Pass(Lane lane, int64_t bytes, const std::function<bool()>& stop);
   // Of what is sent in chunks of `chunk_bytes` without a gate.
   int64_t ChunkBytes(Lane lane, int64_t chunk_bytes) const;

@@ -76,7 +76,7 @@ TEST_F(CheckpointClientTest, APartWaitsForTheUplinkAndIsWholeOrCancelled) {
   uplink_ = std::make_unique<UplinkGate>(2'000'000'000);
   ASSERT_TRUE(Client(coordinator.address())->Put(Header(bytes), MemorySource(bytes)).ok());
   EXPECT_EQ(coordinator.files()["100/1/weights.safetensors"], bytes);
-  uplink_ = std::make_unique<UplinkGate>(1000);  // minutes a piece
+  uplink_ = std::make_unique<UplinkGate>(1000);  // seconds a piece
   const auto client = Client(coordinator.address());
   absl::Status put;
   std::thread thread([&] { put = client->Put(Header(bytes), MemorySource(bytes)); });

@@ -1,6 +1,7 @@
 #include "coordinator/cli/testnet/testnet_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -19,6 +20,7 @@ constexpr char kInsecure[] = "--insecure";  // nobody else reaches the emulated 
 constexpr char kHeader[] = "from,to,rate,delay,jitter,loss\n";
 
 constexpr char kUp[] = "@up";
+constexpr double kLeastUplinkKbit = 500, kMostUplinkKbit = 1e8;  // that isthmusd --uplink takes
 
 struct Row {
   std::string from;
@@ -50,6 +52,25 @@ std::vector<std::string> OnNode(const TestnetPrograms& programs, const std::stri
   std::vector<std::string> argv = {programs.wan, "exec", "--run-dir", run_dir + "/wan", node, "--"};
   argv.insert(argv.end(), command.begin(), command.end());
   return argv;
+}
+
+// Of a rate as isthmus-wan reads it: "Nkbit", rounded down. Empty: isthmusd takes no such rate.
+std::string DaemonUplink(absl::string_view rate) {
+  absl::ConsumeSuffix(&rate, "/s");
+  double kbit = 0, value = 0;
+  if (absl::ConsumeSuffix(&rate, "Gbit")) {
+    kbit = 1e6;
+  } else if (absl::ConsumeSuffix(&rate, "Mbit")) {
+    kbit = 1e3;
+  } else if (absl::ConsumeSuffix(&rate, "kbit")) {
+    kbit = 1;
+  } else if (absl::ConsumeSuffix(&rate, "bit")) {
+    kbit = 1e-3;
+  }
+  if (!absl::SimpleAtod(rate, &value)) return "";  // "unlimited"
+  value = std::floor(std::round(value * kbit * 1e3) / 1e3);
+  if (!(value >= kLeastUplinkKbit && value <= kMostUplinkKbit)) return "";
+  return absl::StrCat(static_cast<int64_t>(value), "kbit");
 }
 
 std::string At(const TestnetNode& node, int port) { return absl::StrCat(node.address, ":", port); }
@@ -92,8 +113,9 @@ TestnetLinks UniformLinks(const TestnetOptions& options) {
 
 std::string UplinkOf(const TestnetLinks& links, absl::string_view node) {
   for (const Row& row : Rows(links.csv)) {
-    if (row.from == node && row.to == kUp)
-      return std::vector<std::string>(absl::StrSplit(row.text, ','))[2];
+    if (row.from != node || row.to != kUp) continue;
+    const std::vector<absl::string_view> cells = absl::StrSplit(row.text, ',');
+    return DaemonUplink(absl::StripAsciiWhitespace(cells[2]));
   }
   return "";
 }

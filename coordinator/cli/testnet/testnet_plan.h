@@ -55,7 +55,9 @@ struct TestnetLinks {
   std::vector<std::string> daemons;  // node names, without the hub
 };
 
-// What the links of `node` share, as a row "NODE,@up,RATE,,," of the table says; empty: none does.
+// What the links of `node` share, as a row "NODE,@up,RATE,,," of the table says, for isthmusd
+// --uplink: "20000kbit". Empty: they share nothing, or isthmusd takes no such rate (it takes 500
+// kbit/s to 100 Gbit/s), so that its daemon is told nothing.
 std::string UplinkOf(const TestnetLinks& links, absl::string_view node);
 
 // InvalidArgument: options that exclude each other or are missing.

@@ -111,6 +111,22 @@ TEST(UplinkGate, BulkWaitsForWhatTheLineHasAndOwesNothingForWhatItHad) {
   EXPECT_LE(pieces, 2);
 }
 
+// A rate that was told too low, or links that don't use the line: what they sent is no debt of it
+// for as long as the line would have taken.
+TEST(UplinkGate, BulkIsNotHeldUpForMoreThanAFewSecondsOfWhatWentBefore) {
+  UplinkLine line(kRate);
+  Time now = kStart;
+  for (int i = 0; i < 600; ++i, now += milliseconds(100))  // a minute at ten times the rate
+    line.Send(Lane::kCritical, kBytesPerSecond, now);
+  int64_t bytes = 0;
+  for (const Time end = now + 2 * UplinkLine::kMostOwed; now < end; now += milliseconds(1)) {
+    for (; line.Next(Lane::kExchange, true) <= now; bytes += line.piece_bytes())
+      line.Send(Lane::kExchange, line.piece_bytes(), now);
+  }
+  const double whole = 5.0 * kBytesPerSecond;  // of the second half; the first pays the debt
+  EXPECT_GT(static_cast<double>(bytes), 0.9 * whole);
+}
+
 TEST(UplinkGate, PiecesAreTenMillisecondsOfTheLine) {
   EXPECT_NEAR(static_cast<double>(UplinkLine(kRate).piece_bytes()), kBytesPerSecond / 100.0, 2);
   EXPECT_EQ(UplinkLine(100'000).piece_bytes(), UplinkLine::kLeastPieceBytes);
@@ -130,7 +146,7 @@ TEST(UplinkGate, WithoutARateNothingWaits) {
   for (int i = 0; i < 1000; ++i) EXPECT_TRUE(gate.Pass(Lane::kCopy, 1 << 30, never));
 }
 
-// At 1 kbit/s a piece has its turn in minutes.
+// At 1 kbit/s a piece has its turn in seconds.
 TEST(UplinkGate, WhatWaitsEndsWhenItIsToldTo) {
   UplinkGate gate(1000);
   int asked = 0;
