@@ -63,12 +63,9 @@ int Fail(const absl::Status& status, Exit code) {
   return code;
 }
 
-CLI::Validator NotEmpty() {
+CLI::Validator NotEmpty(const std::string& must_be) {
   return CLI::Validator(
-      [](const std::string& text) {
-        return std::string(text.empty() ? "must be bytes, for example 4GiB" : "");
-      },
-      "");
+      [must_be](const std::string& text) { return text.empty() ? "must be " + must_be : ""; }, "");
 }
 
 void AddFlags(CLI::App* app, Flags* flags) {
@@ -93,16 +90,16 @@ void AddFlags(CLI::App* app, Flags* flags) {
         1, Processors());
   app->add_option("--memory", flags->bytes.memory,
                   "bytes it may use, for example 4GiB [80 % of the host's or the container's]")
-      ->check(NotEmpty());
+      ->check(NotEmpty("bytes, for example 4GiB"));
   app->add_option("--disk", flags->bytes.disk,
                   "bytes it may use under --state-dir [90 % of what is free]")
-      ->check(NotEmpty());
+      ->check(NotEmpty("bytes, for example 4GiB"));
   app->add_option(
          "--uplink", flags->uplink,
          "what this host can send in all, for example 20Mbit: what the next step waits for "
          "then goes before gradients and checkpoints [they share it]")
       ->type_name("RATE")
-      ->check(NotEmpty());
+      ->check(NotEmpty("a rate, for example 20Mbit"));
   Real(app->add_option("--grace", flags->grace_s,
                        "seconds after SIGTERM for a session to finish its step and store its "
                        "checkpoint; whoever ends this program has to wait 3 s longer"),
