@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kMaxJobIdBytes = 80;                      // in an error
 constexpr absl::Duration kCopyStands = absl::Seconds(10);  // no byte of a copy moved for so long
 
-// That tells of a link while the session runs: the code sets it apart.
+// That tells of a link while the session runs: the code sets it apart, the cause names its peer.
 SessionEvent RunningEvent(const Plan& plan, int rank) {
   SessionEvent event;
   event.set_job_id(plan.job_id());
@@ -338,8 +338,10 @@ absl::Status SessionRunner::Build(Current* current) {
   parts_.Begin(plan.job_id(), plan.start_step());
   auto links = std::make_unique<GrpcLinkOpener>(
       LinkOpenerOptions{options_.node_id, options_.board, options_.watchdog, options_.dialling,
-                        [this, running = RunningEvent(plan, rank)](const std::string& trouble) {
+                        [this, running = RunningEvent(plan, rank)](const std::string& peer,
+                                                                   const std::string& trouble) {
                           SessionEvent event = running;
+                          event.mutable_cause()->set_node(peer);
                           event.set_message(trouble);
                           options_.observer->OnEvent(event);
                         },

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
@@ -39,32 +38,6 @@ std::string WordsOfEvent(const Job& job, const SessionEvent& event, int stage) {
   const std::string words = event.message().substr(0, kMaxReasonBytes / 2);
   if (NamesARank(job, event.cause()) && !words.empty()) return words;
   return absl::StrCat(Who(job, stage), " failed at step ", event.step(), ": ", words);
-}
-
-std::string LinkWords(const Job& job, const SessionEvent& event, int stage) {
-  if (event.message().empty()) return "";
-  return absl::StrCat(Who(job, stage), ": ", event.message().substr(0, kMaxReasonBytes / 2));
-}
-
-// Of the daemons that have a link with `rank`, one of which nothing was heard for `lease`, as the
-// job made no progress for as long; -1: none.
-int LostPeer(const Job& job, int rank, absl::Duration lease, absl::Time now) {
-  if (job.status.state() != JOB_RUNNING || now - job.progressed < lease) return -1;
-  for (const LinkPlan& link : job.plan.links()) {
-    if (link.lower() != rank && link.upper() != rank) continue;
-    const int peer = link.lower() == rank ? link.upper() : link.lower();
-    const StageState& s = job.stages[peer];
-    if (!s.ended && s.gone_since.has_value() && now - *s.gone_since >= lease) return peer;
-  }
-  return -1;
-}
-
-// Whether the words of the job are those of this rank's links, or none.
-bool MayTellOfLinks(const Job& job, const SessionEvent& event, int stage) {
-  const JobStatus& s = job.status;
-  if (s.state() != JOB_RUNNING || s.cause().kind() != FailureCause::UNTOLD) return false;
-  return !event.message().empty() ||
-         absl::StartsWith(s.reason(), absl::StrCat(Who(job, stage), ": "));
 }
 
 void Append(Commands* out, Commands more) {
@@ -108,6 +81,27 @@ Commands JobTable::CheckData(Job* job, absl::Time now) {
   return {};
 }
 
+// A link broke and is being mended; without words: it goes on. The cause names the other daemon.
+void JobTable::OnLinkEvent(Job* job, const SessionEvent& event, int stage, absl::Time now) {
+  std::map<int, BrokenLink>& broken = job->stages[stage].broken_links;
+  const int peer = StageOf(*job, event.cause().node());
+  const JobStatus& s = job->status;
+  // Nothing else is the reason.
+  const bool tells = s.state() == JOB_RUNNING && s.cause().kind() == FailureCause::UNTOLD;
+  if (!event.message().empty()) {
+    const std::string words =
+        absl::StrCat(Who(*job, stage), ": ", event.message().substr(0, kMaxReasonBytes / 2));
+    broken[peer] = {now, words};
+    if (tells) SetState(job, JOB_RUNNING, words, now);
+    return;
+  }
+  const auto mended = broken.find(peer);
+  if (mended == broken.end()) return;
+  const bool told = tells && s.reason() == mended->second.words;
+  broken.erase(mended);
+  if (told) SetState(job, JOB_RUNNING, broken.empty() ? "" : broken.begin()->second.words, now);
+}
+
 Commands JobTable::OnEvent(const std::string& node_id, const SessionEvent& event, absl::Time now) {
   Job* job = Current(event.job_id(), event.generation());
   if (job == nullptr) return {};
@@ -127,19 +121,7 @@ Commands JobTable::OnEvent(const std::string& node_id, const SessionEvent& event
   StageState& s = job->stages[stage];
   Confirm(job, stage, now);
   if (event.state() == SessionEvent::RUNNING && event.code() != 0) {
-    // A link broke and is being mended; without words: it goes on.
-    const std::string words = LinkWords(*job, event, stage);
-    const int lost = words.empty() ? -1 : LostPeer(*job, stage, options_.lease, now);
-    if (lost >= 0) {
-      const RankPlan& peer = job->plan.ranks(lost);
-      FailureCause cause = CauseAt(*job, FailureCause::DAEMONS_LOST, lost);
-      cause.add_lost(peer.node_id());
-      return Fail(job, cause,
-                  absl::StrCat("daemon ", peer.node_name(), " is lost: not heard for ",
-                               DurationWords(now - *job->stages[lost].gone_since), ", and ", words),
-                  peer.node_id(), now);
-    }
-    if (MayTellOfLinks(*job, event, stage)) SetState(job, JOB_RUNNING, words, now);
+    OnLinkEvent(job, event, stage, now);
     return {};
   }
   job->progressed = now;

@@ -14,6 +14,10 @@
 namespace isthmus::coordinator {
 namespace {
 
+// A link to a daemon that is there again is mended within so long: a dial may take 3 s, and it is
+// told after 1 s.
+constexpr absl::Duration kMendedWithin = absl::Seconds(4);
+
 bool Gone(const StageState& s) { return !s.ended && s.gone_since.has_value(); }
 
 // Daemons that are heard and see no progress for so long say that the missing one is lost. Half of
@@ -149,6 +153,7 @@ void JobTable::Forgive(absl::Duration pause) {
     for (StageState& s : job.stages) {
       move(&s.gone_since);
       move(&s.confirm_by);
+      for (auto& [peer, link] : s.broken_links) link.since += pause;
     }
   }
 }
@@ -173,6 +178,31 @@ bool JobTable::Revive(Job* job, absl::Time now) {
   return true;
 }
 
+// Neither the coordinator nor a neighbour finds the daemon: nobody waits for Patience then. But
+// while the last checkpoint is stored there is no progress in good order, too.
+Commands JobTable::TickCutOff(Job* job, absl::Time now) {
+  if (job->status.state() != JOB_RUNNING || now - job->progressed < options_.lease ||
+      job->status.step() >= EndOf(*job))
+    return {};
+  for (const StageState& teller : job->stages) {
+    if (teller.ended || teller.gone_since.has_value()) continue;
+    for (const auto& [peer, link] : teller.broken_links) {
+      if (peer < 0 || now - link.since < kMendedWithin) continue;
+      const StageState& s = job->stages[peer];
+      if (!Gone(s) || now - *s.gone_since < options_.lease) continue;
+      const RankPlan& at = job->plan.ranks(peer);
+      FailureCause cause =
+          MakeCause(FailureCause::DAEMONS_LOST, peer, at.node_id(), job->status.step());
+      cause.add_lost(at.node_id());
+      return Fail(job, cause,
+                  absl::StrCat("daemon ", at.node_name(), " is lost: not heard for ",
+                               DurationWords(now - *s.gone_since), ", and ", link.words),
+                  at.node_id(), now);
+    }
+  }
+  return {};
+}
+
 Commands JobTable::TickGone(Job* job, const Membership& members, absl::Time now) {
   Roll roll = CallRoll(*job, members);
   job->progressed = std::max(job->progressed, roll.progressed);
@@ -181,6 +211,7 @@ Commands JobTable::TickGone(Job* job, const Membership& members, absl::Time now)
   const StageState& s = job->stages[lost];
   const absl::Duration gone = now - *s.gone_since, still = now - job->progressed;
   if (gone >= options_.lease) MaybeFinish(job, now);
+  if (Commands out = TickCutOff(job, now); !out.empty() || !job->active()) return out;
   const bool runs = job->status.state() == JOB_RUNNING;
   const std::string& node = job->plan.ranks(lost).node_id();
   const std::string name = absl::StrCat("daemon ", job->plan.ranks(lost).node_name());

@@ -96,6 +96,11 @@ struct NumberedRecord {
   JobRecord record;
 };
 
+struct BrokenLink {
+  absl::Time since;
+  std::string words;
+};
+
 struct StageState {
   bool prepared = false;
   bool ended = false;  // FINISHED or FAILED
@@ -104,6 +109,8 @@ struct StageState {
   std::optional<absl::Time> gone_since;  // its daemon has no stream, or was last heard then
   std::optional<absl::Time> confirm_by;  // its daemon has to show the session until then
   bool stall_reported = false;
+  // Its links that broke and have not gone on, by the other rank; -1: an older daemon told of it.
+  std::map<int, BrokenLink> broken_links;
 };
 
 struct PartTrouble {
@@ -406,6 +413,8 @@ class JobTable {
   static void HeardAgain(Job* job, int stage, absl::Time now);
   void Confirm(Job* job, int stage, absl::Time now);
   Commands TickGone(Job* job, const Membership& members, absl::Time now);
+  Commands TickCutOff(Job* job, absl::Time now);
+  void OnLinkEvent(Job* job, const SessionEvent& event, int stage, absl::Time now);
   bool Revive(Job* job, absl::Time now);
   void KeepRecord(Job* job, MergedStep merged, int64_t unix_ms);
   std::string FallBack(const Job& job) const;

@@ -320,7 +320,10 @@ std::unique_ptr<LinkStream> GrpcLinkOpener::Resuming(
   redial.board = &options_.board->redials();
   redial.watchdog = options_.watchdog;
   ResumingOptions resuming;
-  resuming.tell = options_.on_trouble;
+  if (options_.on_trouble != nullptr) {
+    resuming.tell = [tell = options_.on_trouble,
+                     node = peer.node_id()](const std::string& trouble) { tell(node, trouble); };
+  }
   resuming.log_bytes = KeptBytes(link);
   resuming.words = absl::StrCat(
       "link ", link.id(), " to ", peer.node_name(), " (", peer.address(),

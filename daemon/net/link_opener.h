@@ -28,8 +28,9 @@ struct LinkOpenerOptions {
   DialBoard* board = nullptr;  // outlive the opener and its links
   Watchdog* watchdog = nullptr;
   rpc::Dialling dialling;
-  // Told, by a thread of the link, of connections that break and are mended (ResumingOptions).
-  std::function<void(const std::string& trouble)> on_trouble;
+  // Told, by a thread of the link, of connections to `peer_node_id` that break and are mended
+  // (ResumingOptions).
+  std::function<void(const std::string& peer_node_id, const std::string& trouble)> on_trouble;
   UplinkGate* uplink = nullptr;  // outlives the links; null: none
 };
 

@@ -192,10 +192,8 @@ class Awaiter : public Base {
 
   absl::StatusOr<Connection> Redial(uint64_t received) override {
     const bool asks = options_.reached != nullptr && *options_.reached;
-    const absl::Duration longest =
-        asks ? options_.patience : std::min(options_.patience, options_.unasked_patience);
-    const auto deadline = SteadyAfter(longest);
-    absl::Duration patience = asks ? kBeforeAsking : longest;
+    const auto deadline = SteadyAfter(options_.patience);
+    absl::Duration patience = asks ? kBeforeAsking : options_.patience;
     std::string last = "it did not dial";
     while (true) {
       auto call = place_.Await(std::min(deadline, SteadyAfter(patience)));
@@ -207,7 +205,7 @@ class Awaiter : public Base {
         continue;
       }
       if (!absl::IsDeadlineExceeded(call.status())) return call.status();
-      if (Clock::now() >= deadline) return GaveUp(longest, last);
+      if (Clock::now() >= deadline) return GaveUp(options_.patience, last);
       if (!asks) continue;
       LinkHello ignored;
       const absl::Status asked = Call({LinkHeader::kAsk, attempt_, 0}, deadline, &ignored).status();

@@ -5,8 +5,7 @@
 // where the other daemon is not there any more: nobody listens at its address, or who answers has
 // no such link open. For that the serving end asks. Its question also wakes a dialling end that has
 // not noticed. It asks only where it has reached the dialling one when the link was opened: what
-// answers at an address behind NAT is somebody else. Where it can't ask it gives up after
-// kUnaskedPatience.
+// answers at an address behind NAT is somebody else.
 // Thread: as Redialler says.
 #ifndef ISTHMUS_DAEMON_NET_REDIALLER_H_
 #define ISTHMUS_DAEMON_NET_REDIALLER_H_
@@ -26,7 +25,6 @@ namespace isthmus::daemon {
 
 struct RedialOptions {
   static constexpr absl::Duration kPatience = absl::Seconds(15);
-  static constexpr absl::Duration kUnaskedPatience = absl::Seconds(6);
 
   std::string address;          // of the other daemon
   rpc::ChannelOptions channel;  // to it
@@ -38,7 +36,6 @@ struct RedialOptions {
   Redials* board = nullptr;  // outlive it
   Watchdog* watchdog = nullptr;
   absl::Duration patience = kPatience;
-  absl::Duration unasked_patience = kUnaskedPatience;
 };
 
 std::unique_ptr<Redialler> DialAgain(RedialOptions options);

@@ -15,6 +15,7 @@ using ::testing::SizeIs;
 using ::testing::StartsWith;
 
 constexpr int kStages = 3;
+constexpr char kBroken[] = "link b1 to name1 broke (keepalive watchdog timeout): dialling again";
 
 class LivenessTest : public ::testing::Test {
  protected:
@@ -74,8 +75,8 @@ class LivenessTest : public ::testing::Test {
     e.set_state(state);
     return jobs_.OnEvent(Node(stage), e, At(s));
   }
-  // Without words: it goes on.
-  Commands TellOfLink(int stage, const std::string& words, double s) {
+  // Without words: it goes on. Without `peer`: by an older daemon.
+  Commands TellOfLink(int stage, const std::string& words, double s, int peer = -1) {
     SessionEvent event;
     event.set_job_id("bible-1");
     event.set_generation(1);
@@ -83,6 +84,7 @@ class LivenessTest : public ::testing::Test {
     event.set_state(SessionEvent::RUNNING);
     event.set_code(static_cast<int>(absl::StatusCode::kUnavailable));
     event.set_message(words);
+    if (peer >= 0) event.mutable_cause()->set_node(Node(peer));
     return jobs_.OnEvent(Node(stage), event, At(s));
   }
   void Beat(int stage, double s, int64_t progress, uint64_t generation = 1) {
@@ -103,6 +105,13 @@ class LivenessTest : public ::testing::Test {
   void TrainOn(const std::vector<int>& stages, int from, int to) {
     for (int s = from; s <= to; ++s) {
       for (int stage : stages) Beat(stage, s, s);
+      ASSERT_THAT(jobs_.Tick(members_, At(s)), IsEmpty()) << s << ": " << Reason();
+    }
+  }
+  // The same without progress.
+  void StandStill(const std::vector<int>& stages, int from, int to) {
+    for (int s = from; s <= to; ++s) {
+      for (int stage : stages) Beat(stage, s, 10);
       ASSERT_THAT(jobs_.Tick(members_, At(s)), IsEmpty()) << s << ": " << Reason();
     }
   }
@@ -140,32 +149,59 @@ TEST_F(LivenessTest, ALinkThatIsBeingMendedIsTheReasonWhileItLasts) {
   EXPECT_EQ(Reason(), "");
 }
 
-TEST_F(LivenessTest, AHostThatVanishedIsLostAsSoonAsALinkToItBreaks) {
-  constexpr char kWords[] = "link b1 to name1 broke (keepalive watchdog timeout): dialling again";
+TEST_F(LivenessTest, TheReasonNamesALinkThatIsStillBroken) {
+  TellOfLink(1, "link b0 to name0 broke (reset): dialling again", 5, 0);
+  TellOfLink(1, "link b1 to name2 broke (reset): dialling again", 5, 2);
+  TellOfLink(1, "", 6, 0);
+  EXPECT_THAT(Reason(), HasSubstr("link b1 to name2 broke"));
+  TellOfLink(1, "link b0 to name0 broke (reset): dialling again", 7, 0);
+  TellOfLink(1, "", 8, 0);
+  EXPECT_THAT(Reason(), HasSubstr("link b1 to name2 broke"));
+  TellOfLink(1, "", 9, 2);
+  EXPECT_EQ(Reason(), "");
+}
+
+TEST_F(LivenessTest, AHostThatVanishedIsLostOnceALinkToItStaysBroken) {
   TrainOn({0, 1, 2}, 2, 10);
-  for (int s = 11; s < 27; ++s) {
-    for (int stage : {0, 2}) Beat(stage, s, 10);
-    if (s == 20) {
-      EXPECT_THAT(TellOfLink(2, kWords, s), IsEmpty()) << "heard less than a lease ago";
-    }
-    if (s == 25) jobs_.OnNodeLost("n1", At(10));
-    EXPECT_THAT(jobs_.Tick(members_, At(s)), IsEmpty()) << s;
-  }
-  EXPECT_THAT(TellOfLink(2, kWords, 26), SizeIs(2));
+  StandStill({0, 2}, 11, 20);
+  TellOfLink(2, kBroken, 20, 1);
+  StandStill({0, 2}, 21, 24);
+  jobs_.OnNodeLost("n1", At(10));
+  EXPECT_THAT(jobs_.Tick(members_, At(25)), SizeIs(2));
   EXPECT_EQ(State(), JOB_FAILED);
-  EXPECT_THAT(Reason(), StartsWith("daemon name1 is lost: not heard for 16 s, and stage 2 on "
+  EXPECT_THAT(Reason(), StartsWith("daemon name1 is lost: not heard for 15 s, and stage 2 on "
                                    "daemon name2: link b1 to name1 broke"));
   EXPECT_THAT(jobs_.Find("bible-1")->status.cause().lost(), ElementsAre("n1"));
 }
 
+TEST_F(LivenessTest, AHostThatWasAwayHasSecondsToDialAgain) {
+  TrainOn({0, 1, 2}, 2, 10);
+  StandStill({0, 2}, 11, 24);
+  jobs_.OnNodeLost("n1", At(10));
+  StandStill({0, 2}, 25, 25);
+  EXPECT_THAT(TellOfLink(2, kBroken, 25, 1), IsEmpty());
+  StandStill({0, 2}, 26, 28);
+  TellOfLink(2, "", 28.2, 1);
+  StandStill({0, 2}, 29, 29);
+  EXPECT_EQ(State(), JOB_RUNNING);
+}
+
+TEST_F(LivenessTest, ALinkToAnotherOneThatBrokeDoesNotMakeAHostLost) {
+  TrainOn({0, 1, 2}, 2, 10);
+  StandStill({0, 1}, 11, 20);
+  TellOfLink(1, "link b0 to name0 broke (reset): dialling again", 20, 0);
+  jobs_.OnNodeLost("n2", At(10));
+  StandStill({0, 1}, 21, 29);
+  EXPECT_THAT(jobs_.Tick(members_, At(30)), SizeIs(2)) << "as without it";
+}
+
 TEST_F(LivenessTest, ALinkThatBreaksIsNoProgress) {
   TrainOn({0, 1, 2}, 2, 10);
-  for (int s = 11; s < 30; ++s) {
-    for (int stage : {0, 2}) Beat(stage, s, 10);
-    if (s == 20) TellOfLink(2, "link b1 to name1 broke (reset): dialling again", s);
-    if (s == 25) jobs_.OnNodeLost("n1", At(10));
-    EXPECT_THAT(jobs_.Tick(members_, At(s)), IsEmpty()) << s;
-  }
+  StandStill({0, 2}, 11, 20);
+  TellOfLink(2, kBroken, 20);
+  StandStill({0, 2}, 21, 24);
+  jobs_.OnNodeLost("n1", At(10));
+  StandStill({0, 2}, 25, 29);
   EXPECT_THAT(jobs_.Tick(members_, At(30)), SizeIs(2));
 }
 
@@ -174,7 +210,7 @@ TEST_F(LivenessTest, ABlipIsMendedWithADaemonThatTrainsOnUnheard) {
   TrainOn({0, 1, 2}, 2, 10);
   Cut(1, 10);
   TrainOn({0, 2}, 11, 600);
-  EXPECT_THAT(TellOfLink(0, "link b0 to name1 broke (reset): dialling again", 601), IsEmpty());
+  EXPECT_THAT(TellOfLink(0, "link b0 to name1 broke (reset): dialling again", 601, 1), IsEmpty());
   EXPECT_EQ(State(), JOB_RUNNING);
 }
 

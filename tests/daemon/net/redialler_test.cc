@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/queue.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/daemon/net/cut_proxy.h"
@@ -20,6 +21,7 @@ namespace isthmus::daemon {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr absl::Duration kLong = absl::Seconds(60);
 constexpr int64_t kMaxPayload = int64_t{64} << 20;
@@ -39,7 +41,7 @@ class RediallerTest : public testing::Test {
       ASSERT_TRUE(opened.ok()) << opened.status();
       upper_ = *std::move(opened);
     });
-    auto opened = cluster_.opener(0)->Open(plan_, plan_.links(0), 0, kLong);
+    auto opened = lower_opener_->Open(plan_, plan_.links(0), 0, kLong);
     EXPECT_TRUE(opened.ok()) << opened.status();
     if (opened.ok()) lower_ = *std::move(opened);
     serve.join();
@@ -72,6 +74,7 @@ class RediallerTest : public testing::Test {
   }
 
   LoopbackCluster cluster_;
+  GrpcLinkOpener* lower_opener_ = cluster_.opener(0);
   Plan plan_;
   std::unique_ptr<CutProxy> proxy_;
   std::unique_ptr<worker::Link> lower_;
@@ -95,6 +98,27 @@ TEST_F(RediallerTest, NorOnALinkOfSeveral) {
   Exchange(100, 200'000);
   EXPECT_EQ(proxy_->cuts(), kCuts);
   Finish();
+}
+
+TEST_F(RediallerTest, ItIsToldToWhomAConnectionBrokeAndThatItGoesOn) {
+  BoundedQueue<std::string> told(10);
+  GrpcLinkOpener opener(
+      LinkOpenerOptions{"id-0",
+                        cluster_.board(0),
+                        cluster_.watchdog(),
+                        {},
+                        [&](const std::string& peer, const std::string& trouble) {
+                          EXPECT_TRUE(told.Push(absl::StrCat(peer, ": ", trouble), kLong).ok());
+                        },
+                        nullptr});
+  lower_opener_ = &opener;
+  Open();
+  proxy_->Cut();
+  Exchange(1, 1000);
+  EXPECT_THAT(told.Pop(kLong).value(), StartsWith("id-1: link b0 to node-b ("));
+  EXPECT_EQ(told.Pop(kLong).value(), "id-1: ");
+  Finish();
+  lower_.reset();
 }
 
 // A frame that was sent and not read when the connection broke, with nothing sent after it.
@@ -222,8 +246,6 @@ TEST(Redialler, TheServingEndAsksNobodyThatItHasNotReached) {
   LoopbackCluster cluster(2);
   RedialOptions options =
       OptionsFor(&cluster, absl::StrCat("127.0.0.1:", cluster.server(1)->port()));
-  options.patience = kLong;
-  options.unasked_patience = absl::Milliseconds(300);
   options.reached = std::make_shared<std::atomic<bool>>(false);
   cluster.server(1)->Shutdown();
   const auto redialler = AwaitDial(options);
