@@ -8,7 +8,7 @@ Four nodes on the WAN emulator, one compute thread each, links of 20 ms round tr
 with and without PyTorch's PowerSGD hook of rank 4, against replicas here. `local`: weights averaged every 10 steps in fp32, against `local_steps: 10` with outer_learning_rate 1, and
 hivemind.Optimizer with local updates as often (pip install hivemind "numpy<2" into --python's environment; without it the row is left out, and said to be).
 Each table's ratio is to the first PyTorch row of its kind on the same link. Needs python3-torch (or --python of an environment that has torch); tokens/s
-are the mean of the steps after the second. On a machine with fewer cores than nodes they share them, in every row alike.
+are the mean of the steps after the second. A row of PyTorch that fails says why, the others go on, and the exit code is 1. On a machine with fewer cores than nodes they share them, in every row alike.
 """
 import argparse
 import json
@@ -50,7 +50,8 @@ def run_torch(args, link, mode, steps):
     r = subprocess.run([f"{args.bin}/isthmus-wan", "--nodes", str(NODES), "--delay", "10ms", "--mtu", "9000", *rate, "--", *me, "--launch", mode, "--steps", str(steps)],
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=3600)
     if r.returncode != 0:
-        sys.exit(f"PyTorch ({mode}) failed ({r.returncode}) on {link}:\n{r.stderr[-3000:]}")
+        print(f"PyTorch ({mode}) failed ({r.returncode}) on {link}:\n{r.stderr[-3000:]}", file=sys.stderr)
+        return None
     said = json.loads(r.stdout.strip().splitlines()[-1])
     return said["seconds"] / said["steps"]
 
@@ -99,7 +100,7 @@ def main():
     if any("hivemind" in name for name in names) and subprocess.run([args.python, "-c", "import hivemind"], capture_output=True).returncode != 0:
         print(f"{args.python} has no hivemind: its row is left out")
         names = [name for name in names if "hivemind" not in name]
-    rows, yardstick = [], {}
+    rows, yardstick, failed = [], {}, []
     print(f"{'row':27} {'link':>9} {'step s':>8} {'tokens/s':>9} {'of PyTorch':>10}")
     with tempfile.TemporaryDirectory(prefix="isthmus-versus-") as directory:
         write_text(os.path.join(directory, "text.txt"))
@@ -109,6 +110,9 @@ def main():
                 # Averages of local steps come every tenth step: whole rounds are timed.
                 steps = WARM_UP + -(-(args.steps - WARM_UP) // 10) * 10 if kind == "local" else args.steps
                 seconds = run_torch(args, link, what, steps) if isinstance(what, str) else run_ours(args, name, link, what, compression[0], steps, directory)
+                if seconds is None:
+                    failed.append(name)
+                    continue
                 if isinstance(what, str):
                     yardstick.setdefault((kind, link), seconds)
                 ratio = yardstick[kind, link] / seconds if (kind, link) in yardstick else None
@@ -117,7 +121,8 @@ def main():
     if args.json:
         with open(args.json, "w") as f:
             json.dump(rows, f, indent=1)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
