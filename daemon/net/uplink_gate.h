@@ -14,9 +14,9 @@
 //
 // Thread: UplinkLine has one owner and no clock; UplinkGate from any.
 // Limits: the rate is what it is told. Where the line carries less, bulk and critical frames share
-// it as TCP has it; where it carries more, bulk does not use the rest. No more than kMostOwed of the
-// line is counted as taken: where critical frames were faster than the rate, bulk is held to its
-// least share for that long after them at most.
+// it as TCP has it; where it carries more, bulk does not use the rest. No more than kMostOwed of
+// the line is counted as taken: where critical frames were faster than the rate, bulk is held to
+// its least share for that long after them at most.
 #ifndef ISTHMUS_DAEMON_NET_UPLINK_GATE_H_
 #define ISTHMUS_DAEMON_NET_UPLINK_GATE_H_
 
