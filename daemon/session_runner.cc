@@ -32,6 +32,13 @@ SessionEvent RunningEvent(const Plan& plan, int rank) {
   return event;
 }
 
+void SetDeadlines(const Deadlines& deadlines, CheckpointClientOptions* checkpoints) {
+  checkpoints->give_up_after =
+      std::max(checkpoints->give_up_after, absl::Milliseconds(deadlines.drain_ms()));
+  if (deadlines.checkpoint_ms() > 0)
+    checkpoints->no_progress = absl::Milliseconds(deadlines.checkpoint_ms());
+}
+
 }  // namespace
 
 SessionRunner::SessionRunner(SessionRunnerOptions options)
@@ -330,10 +337,7 @@ absl::Status SessionRunner::Build(Current* current) {
     return absl::UnavailableError(absl::StrCat("can't make ", spill, ": ", error.message()));
 
   CheckpointClientOptions checkpoints = options_.checkpoints;
-  checkpoints.give_up_after =
-      std::max(checkpoints.give_up_after, absl::Milliseconds(plan.deadlines().drain_ms()));
-  if (plan.deadlines().checkpoint_ms() > 0)
-    checkpoints.no_progress = absl::Milliseconds(plan.deadlines().checkpoint_ms());
+  SetDeadlines(plan.deadlines(), &checkpoints);
   checkpoints.parts = &parts_;
   parts_.Begin(plan.job_id(), plan.start_step());
   auto links = std::make_unique<GrpcLinkOpener>(
