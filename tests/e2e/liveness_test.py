@@ -140,6 +140,7 @@ class LivenessTest(unittest.TestCase):
         cluster.wait_nodes(2)
         for name in ("disturbed", "undisturbed"):
             cluster.submit(cluster.job(name, recipe__steps=250, checkpoint__every=1000, strategy__nodes=["d0", "d1"],
+                                       strategy__layers_per_stage=[2, 2],  # the planner's own cut follows measured steps
                                        compression__forward="delta(quant(4))", compression__backward="quant(6)"))
             generation = cluster.wait_state({"running"}, name, step=20)["generation"]
             if name == "disturbed":

@@ -24,7 +24,9 @@ class LocalTest(unittest.TestCase):
     def job(self, cluster, name="job", steps=100000, **changes):
         # A constant rate, so that runs of any number of steps compare.
         options = {"recipe__steps": steps, "recipe__schedule": "constant", "recipe__warmup_steps": 5, "checkpoint__every": 100000,
-                   "checkpoint__local": 1, "recovery__automatic": True, **changes}
+                   "checkpoint__local": 1, "recovery__automatic": True,
+                   "strategy__layers_per_stage": [2, 2],  # the planner's own cut follows measured steps
+                   **changes}
         return cluster.job(name, **options)
 
     def kept(self, cluster, name):

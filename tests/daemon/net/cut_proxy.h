@@ -25,7 +25,12 @@ class CutProxy {
     times_ = times;
     left_ = bytes;
   }
-  void Cut() { CutEvery(0, 0, 1); }
+  // Once; from its return: what is sent before has come, or goes with the connection.
+  void Cut() {
+    const int before = cuts_;
+    CutEvery(0, 0, 1);
+    while (cuts_ == before) std::this_thread::yield();
+  }
   // The next cut is seen by the server alone: what the other end sends then is swallowed.
   void CutServerAlone() {
     server_alone_ = true;
