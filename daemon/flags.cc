@@ -11,10 +11,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/bit_rate.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/listening.h"
 #include "base/status.h"
@@ -27,7 +27,6 @@ constexpr double kLeastMemoryBytes = 64 << 20;  // below it not even the smalles
 constexpr double kMostBytes = 1LL << 50;        // 1 PiB: more is a typing error
 constexpr size_t kMaxNameBytes = 255;           // as the coordinator has it
 constexpr int kMaxDeviceDigits = 3;
-constexpr double kLeastUplink = 5e5, kMostUplink = 1e11;  // bits/s
 
 absl::Status Bad(absl::string_view flag, absl::string_view value, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(flag, " '", value, "': ", why));
@@ -98,22 +97,13 @@ absl::Status ApplyByteFlags(const ByteFlags& bytes, DaemonOptions* options) {
 
 absl::Status ApplyUplink(const std::string& text, DaemonOptions* options) {
   if (text.empty()) return absl::OkStatus();
-  absl::string_view rest = text;
-  double unit = 0, value = 0;
-  if (absl::ConsumeSuffix(&rest, "kbit")) {
-    unit = 1e3;
-  } else if (absl::ConsumeSuffix(&rest, "Mbit")) {
-    unit = 1e6;
-  } else if (absl::ConsumeSuffix(&rest, "Gbit")) {
-    unit = 1e9;
-  }
-  if (unit == 0 || !absl::SimpleAtod(rest, &value) ||
-      !(value * unit >= kLeastUplink && value * unit <= kMostUplink)) {
+  const auto rate = ParseBitRate(text);
+  if (!rate.ok() || *rate < kMinUplink || *rate > kMaxUplink) {
     return Bad("--uplink", text,
                "must be what this host can send, from 500kbit to 100Gbit a second, for example "
                "20Mbit");
   }
-  options->uplink_bits_per_s = static_cast<int64_t>(value * unit);
+  options->uplink_bits_per_s = *rate;
   return absl::OkStatus();
 }
 

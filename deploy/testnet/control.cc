@@ -20,6 +20,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/bit_rate.h"
 #include "base/status.h"
 
 namespace isthmus::testnet {
@@ -62,7 +63,7 @@ absl::Status ApplyWord(absl::string_view word, LinkChange* change) {
   } else if (word == "one-way") {
     change->one_way = true;
   } else if (absl::ConsumePrefix(&word, "rate=")) {
-    ASSIGN_OR_RETURN(int64_t rate, ParseRate(word));
+    ASSIGN_OR_RETURN(int64_t rate, ParseBitRate(word));
     change->rate_bits_per_s = rate;
   } else if (absl::ConsumePrefix(&word, "loss=")) {
     ASSIGN_OR_RETURN(double loss, ParseLoss(word));
@@ -88,7 +89,8 @@ absl::Status ApplyWord(absl::string_view word, LinkChange* change) {
 
 std::string FormatLinkChange(const LinkChange& change) {
   std::string out = absl::StrCat("set ", change.from, " ", change.to);
-  if (change.rate_bits_per_s) absl::StrAppend(&out, " rate=", FormatRate(*change.rate_bits_per_s));
+  if (change.rate_bits_per_s)
+    absl::StrAppend(&out, " rate=", FormatBitRate(*change.rate_bits_per_s));
   if (change.delay) absl::StrAppend(&out, " delay=", absl::FormatDuration(*change.delay));
   if (change.jitter) absl::StrAppend(&out, " jitter=", absl::FormatDuration(*change.jitter));
   if (change.loss) absl::StrAppend(&out, " loss=", FormatLoss(*change.loss));

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/bit_rate.h"
 #include "base/status.h"
 #include "deploy/testnet/ipv4.h"
 
@@ -217,7 +218,7 @@ std::string Emulator::StatsJson() const {
       if (shaper_.end_rate(node, side) == 0 && c.packets == 0) continue;
       json["ends"].push_back({{"node", names_[node]},
                               {"side", SideName(side)},
-                              {"rate", FormatRate(shaper_.end_rate(node, side))},
+                              {"rate", FormatBitRate(shaper_.end_rate(node, side))},
                               {"packets", c.packets},
                               {"bytes", c.bytes},
                               {"dropped_queue", c.dropped_queue},

@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/bit_rate.h"
 #include "base/file/read_file.h"
 #include "base/status.h"
 
@@ -48,7 +49,7 @@ bool ValidNodeName(absl::string_view name) {
 }
 
 absl::StatusOr<LinkSpec> ParseSpec(const std::vector<std::string>& cells) {
-  ASSIGN_OR_RETURN(int64_t rate, ParseRate(cells[2]));
+  ASSIGN_OR_RETURN(int64_t rate, ParseBitRate(cells[2]));
   const bool end = SideOf(cells[1]).has_value();
   ASSIGN_OR_RETURN(absl::Duration delay, ParseDelay(end && cells[3].empty() ? "0" : cells[3]));
   ASSIGN_OR_RETURN(absl::Duration jitter, ParseDelay(cells[4].empty() ? "0" : cells[4]));
@@ -297,35 +298,6 @@ std::optional<Side> SideOf(absl::string_view to) {
 
 const char* SideName(Side side) { return side == Side::kUp ? "@up" : "@down"; }
 
-absl::StatusOr<int64_t> ParseRate(absl::string_view text) {
-  absl::string_view rest = absl::StripAsciiWhitespace(text);
-  if (rest == "unlimited" || rest == "0") return 0;
-  const auto fail = [&text](absl::string_view why) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rate '", text, "' ", why, "; write 100Mbit, 1.5Gbit, 64kbit or unlimited"));
-  };
-  absl::ConsumeSuffix(&rest, "/s");
-  double factor = 1;
-  if (absl::ConsumeSuffix(&rest, "Gbit")) {
-    factor = 1e9;
-  } else if (absl::ConsumeSuffix(&rest, "Mbit")) {
-    factor = 1e6;
-  } else if (absl::ConsumeSuffix(&rest, "kbit")) {
-    factor = 1e3;
-  } else if (!absl::ConsumeSuffix(&rest, "bit")) {
-    return fail("has no unit of bits");
-  }
-  double value = 0;
-  if (!absl::SimpleAtod(rest, &value) || !std::isfinite(value)) return fail("is not a number");
-  value = std::round(value * factor);
-  if (value == 0) return 0;
-  if (value < static_cast<double>(kMinRateBitsPerSecond) ||
-      value > static_cast<double>(kMaxRateBitsPerSecond)) {
-    return fail("is out of range (1kbit to 1000Gbit)");
-  }
-  return static_cast<int64_t>(value);
-}
-
 absl::StatusOr<absl::Duration> ParseDelay(absl::string_view text) {
   absl::Duration value;
   const std::string trimmed(absl::StripAsciiWhitespace(text));
@@ -352,14 +324,6 @@ absl::StatusOr<double> ParseLoss(absl::string_view text) {
   return value / 100;
 }
 
-std::string FormatRate(int64_t rate) {
-  if (rate == 0) return "unlimited";
-  if (rate % 1'000'000'000 == 0) return absl::StrCat(rate / 1'000'000'000, "Gbit");
-  if (rate % 1'000'000 == 0) return absl::StrCat(rate / 1'000'000, "Mbit");
-  if (rate % 1'000 == 0) return absl::StrCat(rate / 1'000, "kbit");
-  return absl::StrCat(rate, "bit");
-}
-
 std::string FormatLoss(double loss) {
   // The shortest decimal whose parse gives the same value back.
   for (int digits = 1; digits < 17; ++digits) {
@@ -383,14 +347,14 @@ std::string FormatLinkTable(const LinkTable& table) {
       if (from == to) continue;
       const LinkSpec& s = table.At(from, to);
       absl::StrAppend(&out, table.nodes[from], ",", table.nodes[to], ",",
-                      FormatRate(s.rate_bits_per_s), ",", absl::FormatDuration(s.delay), ",",
+                      FormatBitRate(s.rate_bits_per_s), ",", absl::FormatDuration(s.delay), ",",
                       absl::FormatDuration(s.jitter), ",", FormatLoss(s.loss), "\n");
     }
   }
   for (int node = 0; node < n; ++node) {
     for (const Side side : kSides) {
       if (const int64_t rate = table.ends[node].At(side); rate > 0)
-        absl::StrAppend(&out, table.nodes[node], ",", SideName(side), ",", FormatRate(rate),
+        absl::StrAppend(&out, table.nodes[node], ",", SideName(side), ",", FormatBitRate(rate),
                         ",,,\n");
     }
   }

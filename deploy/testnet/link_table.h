@@ -15,8 +15,7 @@
 // error. Delay is one-way. Rate counts IP packets (headers of IP and above, no Ethernet framing).
 //
 // Thread: plain values and pure functions; LoadLinkTable and ListPresets read files.
-// Limits: kMaxNodes nodes, kMaxDelay, kMinRateBitsPerSecond to kMaxRateBitsPerSecond,
-// kMaxTableBytes a file.
+// Limits: kMaxNodes nodes, kMaxDelay, rates as base/bit_rate.h, kMaxTableBytes a file.
 #ifndef ISTHMUS_DEPLOY_TESTNET_LINK_TABLE_H_
 #define ISTHMUS_DEPLOY_TESTNET_LINK_TABLE_H_
 
@@ -35,8 +34,6 @@ namespace isthmus::testnet {
 
 inline constexpr int kMaxNodes = 250;
 inline constexpr absl::Duration kMaxDelay = absl::Seconds(60);
-inline constexpr int64_t kMinRateBitsPerSecond = 1000;
-inline constexpr int64_t kMaxRateBitsPerSecond = 1'000'000'000'000;
 inline constexpr size_t kMaxTableBytes = size_t{4} << 20;
 
 // The two ends that all links of a node share.
@@ -111,12 +108,9 @@ std::vector<Preset> ListPresets();
 std::optional<Side> SideOf(absl::string_view to);
 const char* SideName(Side side);
 
-// Cells, also used for command-line options. "100Mbit", "1.5Gbit", "0" or "unlimited"; "25ms";
-// "0.1%" or "0".
-absl::StatusOr<int64_t> ParseRate(absl::string_view text);
+// Cells, also used for command-line options: "25ms"; "0.1%" or "0". Rates: base/bit_rate.h.
 absl::StatusOr<absl::Duration> ParseDelay(absl::string_view text);
 absl::StatusOr<double> ParseLoss(absl::string_view text);
-std::string FormatRate(int64_t rate_bits_per_s);
 std::string FormatLoss(double loss);
 
 // The whole table as CSV that ParseLinkTable reads back to the same values.

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/bit_rate.h"
 #include "base/number_flag.h"
 #include "base/status.h"
 #include "deploy/testnet/control.h"
@@ -100,7 +101,7 @@ absl::StatusOr<LinkTable> TableOf(const Arguments& a) {
     return absl::InvalidArgumentError(
         "say which network: --links PRESET|FILE, or --nodes N with --rate, --delay, --loss");
   }
-  absl::StatusOr<int64_t> rate = ParseRate(a.rate.empty() ? "unlimited" : a.rate);
+  absl::StatusOr<int64_t> rate = ParseBitRate(a.rate.empty() ? "unlimited" : a.rate);
   if (!rate.ok()) return rate.status();
   absl::StatusOr<absl::Duration> delay = ParseDelay(a.delay.empty() ? "0" : a.delay);
   if (!delay.ok()) return delay.status();
@@ -108,9 +109,9 @@ absl::StatusOr<LinkTable> TableOf(const Arguments& a) {
   if (!jitter.ok()) return jitter.status();
   absl::StatusOr<double> loss = ParseLoss(a.loss.empty() ? "0" : a.loss);
   if (!loss.ok()) return loss.status();
-  absl::StatusOr<int64_t> uplink = ParseRate(a.uplink.empty() ? "unlimited" : a.uplink);
+  absl::StatusOr<int64_t> uplink = ParseBitRate(a.uplink.empty() ? "unlimited" : a.uplink);
   if (!uplink.ok()) return Annotate(uplink.status(), "--uplink");
-  absl::StatusOr<int64_t> downlink = ParseRate(a.downlink.empty() ? "unlimited" : a.downlink);
+  absl::StatusOr<int64_t> downlink = ParseBitRate(a.downlink.empty() ? "unlimited" : a.downlink);
   if (!downlink.ok()) return Annotate(downlink.status(), "--downlink");
   return UniformLinkTable(a.nodes, LinkSpec{*rate, *delay, *jitter, *loss}, {*uplink, *downlink});
 }

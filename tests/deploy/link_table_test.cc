@@ -157,19 +157,6 @@ TEST(LinkTable, FormatReadsBackToTheSame) {
   EXPECT_EQ(back->At(1, 0), t.At(1, 0));
 }
 
-TEST(LinkTable, Rates) {
-  EXPECT_EQ(*ParseRate("unlimited"), 0);
-  EXPECT_EQ(*ParseRate("0"), 0);
-  EXPECT_EQ(*ParseRate("0Mbit"), 0);
-  EXPECT_EQ(*ParseRate("100Mbit/s"), 100'000'000);
-  EXPECT_EQ(*ParseRate("1200bit"), 1200);
-  EXPECT_FALSE(ParseRate("10bit").ok());
-  EXPECT_FALSE(ParseRate("").ok());
-  for (int64_t rate : {int64_t{0}, int64_t{1234}, int64_t{5'000'000}, int64_t{2'000'000'000}}) {
-    EXPECT_EQ(*ParseRate(FormatRate(rate)), rate);
-  }
-}
-
 TEST(LinkTable, UniformHasNumberedNodes) {
   absl::StatusOr<LinkTable> t = UniformLinkTable(3, LinkSpec{1'000'000});
   ASSERT_TRUE(t.ok());

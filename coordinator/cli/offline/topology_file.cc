@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "base/bit_rate.h"
 #include "base/status.h"
 #include "coordinator/cli/job/job_scalar.h"
 #include "coordinator/cli/testnet/testnet_plan.h"
@@ -49,15 +50,10 @@ absl::Status BadLine(absl::string_view file, int line, const std::string& what) 
   return absl::InvalidArgumentError(absl::StrCat(file, ":", line, ": ", what));
 }
 
-// "20Mbit" of a table that isthmus-wan has checked.
+// Of a table that isthmus-wan has checked.
 double RateOf(absl::string_view text) {
-  double factor = 1;
-  if (absl::ConsumeSuffix(&text, "kbit")) factor = 1e3;
-  if (absl::ConsumeSuffix(&text, "Mbit")) factor = 1e6;
-  if (absl::ConsumeSuffix(&text, "Gbit")) factor = 1e9;
-  absl::ConsumeSuffix(&text, "bit");
-  double rate = 0;
-  return absl::SimpleAtod(text, &rate) && rate > 0 ? rate * factor : kUnlimited;
+  const auto rate = ParseBitRate(text);
+  return rate.ok() && *rate > 0 ? static_cast<double>(*rate) : kUnlimited;
 }
 
 double SecondsOf(const std::string& text) {

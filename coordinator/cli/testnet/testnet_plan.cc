@@ -1,7 +1,6 @@
 #include "coordinator/cli/testnet/testnet_plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/bit_rate.h"
 
 namespace isthmus::cli {
 namespace {
@@ -20,7 +20,6 @@ constexpr char kInsecure[] = "--insecure";  // nobody else reaches the emulated 
 constexpr char kHeader[] = "from,to,rate,delay,jitter,loss\n";
 
 constexpr char kUp[] = "@up";
-constexpr double kLeastUplinkKbit = 500, kMostUplinkKbit = 1e8;  // that isthmusd --uplink takes
 
 struct Row {
   std::string from;
@@ -54,23 +53,11 @@ std::vector<std::string> OnNode(const TestnetPrograms& programs, const std::stri
   return argv;
 }
 
-// Of a rate as isthmus-wan reads it: "Nkbit", rounded down. Empty: isthmusd takes no such rate.
-std::string DaemonUplink(absl::string_view rate) {
-  absl::ConsumeSuffix(&rate, "/s");
-  double kbit = 0, value = 0;
-  if (absl::ConsumeSuffix(&rate, "Gbit")) {
-    kbit = 1e6;
-  } else if (absl::ConsumeSuffix(&rate, "Mbit")) {
-    kbit = 1e3;
-  } else if (absl::ConsumeSuffix(&rate, "kbit")) {
-    kbit = 1;
-  } else if (absl::ConsumeSuffix(&rate, "bit")) {
-    kbit = 1e-3;
-  }
-  if (!absl::SimpleAtod(rate, &value)) return "";  // "unlimited"
-  value = std::floor(std::round(value * kbit * 1e3) / 1e3);
-  if (!(value >= kLeastUplinkKbit && value <= kMostUplinkKbit)) return "";
-  return absl::StrCat(static_cast<int64_t>(value), "kbit");
+// Of a rate as isthmus-wan takes it. Empty: isthmusd takes no such rate.
+std::string DaemonUplink(absl::string_view text) {
+  const auto rate = ParseBitRate(text);
+  if (!rate.ok() || *rate < kMinUplink || *rate > kMaxUplink) return "";  // as "unlimited" is
+  return FormatBitRate(*rate);
 }
 
 std::string At(const TestnetNode& node, int port) { return absl::StrCat(node.address, ":", port); }
