@@ -1,4 +1,4 @@
-// Rates of links in bits a second as people write them: "100Mbit", "1.5Gbit/s", "64kbit", "1200bit";
+// Rates of links in bits a second as people write them: "100Mbit", "1.5Gbit/s", "64kbit", "900bit".
 // "unlimited" and "0" stand for none. Thread: pure. Limits: kMinBitRate to kMaxBitRate.
 #ifndef ISTHMUS_BASE_BIT_RATE_H_
 #define ISTHMUS_BASE_BIT_RATE_H_
