@@ -379,9 +379,10 @@ TEST_F(LineTest, TrainsAreInTheRecords) {
     recorder.Finish(recorder.End(step, result));
   }
   Flush(&recorder);
-  ASSERT_EQ(observer.records().size(), 3u);
+  const std::vector<StepRecord> records = observer.records();
+  ASSERT_EQ(records.size(), 3u);
   for (int step = 0; step < 3; ++step) {
-    const DirectionBytes& bytes = observer.records()[static_cast<size_t>(step)].directions(0);
+    const DirectionBytes& bytes = records[static_cast<size_t>(step)].directions(0);
     const int frames = step == 0 ? 3 : 0;  // with the decision; it may have ended in step 2
     EXPECT_EQ(bytes.train_frames_in(), frames);
     EXPECT_EQ(bytes.train_bytes_in(), 1000 * frames);
