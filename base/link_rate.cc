@@ -11,7 +11,8 @@ constexpr double kGrowFast = 4;  // next round, while rounds are short
 constexpr double kShortSeconds = 0.2;
 constexpr int64_t kMinMessageBytes = 512;
 constexpr int64_t kMaxMessageBytes = 64 << 10;
-constexpr int kMessagesARound = 16;  // at least
+constexpr int kMessagesARound = 16;   // at least
+constexpr double kAtOnce = 1.0 / 32;  // of the mean time between two messages
 
 }  // namespace
 
@@ -32,9 +33,11 @@ double RateSearch::Patience(double seconds_left) const {
 }
 
 // What a link can have that needs `sender_s` for `bytes`: slow start, at its longest, doubles from
-// the first window to all of them, and the last byte and the answer take a round trip.
+// half of the last round, or from the first window, to all of them, and the last byte and the
+// answer take a round trip.
 double RateSearch::MostBitsPerSecond(int64_t bytes, double sender_s) const {
-  const double doublings = std::log2(std::max(1.0, static_cast<double>(bytes) / kFirstWindowBytes));
+  const double window = std::max(kFirstWindowBytes, static_cast<double>(last_bytes_) / 2);
+  const double doublings = std::log2(std::max(1.0, static_cast<double>(bytes) / window));
   const double sending_s = sender_s - round_trip_s_ * (2 + doublings);
   return sending_s > 0 ? 8.0 * static_cast<double>(bytes) / sending_s
                        : std::numeric_limits<double>::infinity();
@@ -75,11 +78,27 @@ RateSearch::Round ArrivalLog::Round() const {
   if (entries_.size() < 2) return round;
   round.received_bytes = bytes();
   round.elapsed_s = entries_.back().at_s - entries_.front().at_s;
-  size_t half = 0;
-  while (half + 2 < entries_.size() && entries_[half].bytes < bytes() / 2) ++half;
-  round.tail_bytes = bytes() - entries_[half].bytes;
-  round.tail_s = entries_.back().at_s - entries_[half].at_s;
+  const Entry& from = entries_[TailFrom()];
+  round.tail_bytes = bytes() - from.bytes;
+  round.tail_s = entries_.back().at_s - from.at_s;
   return round;
+}
+
+size_t ArrivalLog::TailFrom() const {
+  const size_t size = entries_.size();
+  size_t half = 0;
+  while (half + 2 < size && entries_[half].bytes < bytes() / 2) ++half;
+  const double at_once_s =
+      kAtOnce * (entries_.back().at_s - entries_.front().at_s) / static_cast<double>(size - 1);
+  const auto at_once = [&](size_t i) {  // with the one before
+    return entries_[i].at_s - entries_[i - 1].at_s < at_once_s;
+  };
+  size_t last = half;
+  while (last + 1 < size && at_once(last + 1)) ++last;
+  if (bytes() - entries_[last].bytes >= bytes() / 4) return last;
+  size_t first = half;
+  while (first > 0 && at_once(first)) --first;
+  return first > 0 ? first - 1 : half;
 }
 
 }  // namespace isthmus

@@ -81,6 +81,11 @@ class ArrivalLog {
     int64_t bytes;  // so far
     double at_s;
   };
+  // Where the second half begins. What a lost packet held back comes at once when it was sent
+  // again: among such messages the link has carried more than has come, so it is the last of them,
+  // or, where too little is left after that, the last one before them.
+  size_t TailFrom() const;
+
   std::vector<Entry> entries_;
 };
 

@@ -411,10 +411,12 @@ class Words {
           "More of them (a larger recipe.global_batch or a smaller recipe.micro_batch) hide that"));
     }
     if (p.other_step_s > 0 && p.other_step_s < kOtherScheduleGain * p.step_s) {
-      Warn(absl::StrCat(
-          of_, "strategy.schedule ", p.other_schedule, " would take ",
-          FormatSeconds(p.other_step_s), " a step instead of ", FormatSeconds(p.step_s),
-          " (it keeps more micro-batches under way, which hides the links) and fits the memory"));
+      Warn(absl::StrCat(of_, "strategy.schedule ", p.other_schedule, " would take ",
+                        FormatSeconds(p.other_step_s), " a step instead of ",
+                        FormatSeconds(p.step_s),
+                        p.other_schedule == "gpipe" ? " (it keeps more micro-batches under way, "
+                                                      "which hides the links) and fits the memory"
+                                                    : ", and fits the memory"));
     }
     for (int s = 0; s < stages; ++s) {
       if (p.bytes[s] > kMemoryWarning * StageRoom(*p.nodes[s])) {

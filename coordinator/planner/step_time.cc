@@ -1,6 +1,7 @@
 #include "coordinator/planner/step_time.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -210,30 +211,6 @@ int64_t MoreIndices(const JobSpec& job, const JobSpec& other, const Placement& p
   return bytes;
 }
 
-// The time with the other schedule, where it fits the memory.
-absl::Status PriceOther(const JobSpec& job, double after_s, Placement* p) {
-  const int stages = p->nodes.size();
-  JobSpec other = job;
-  p->other_schedule = job.strategy().schedule() == "1f1b" ? "gpipe" : "1f1b";
-  other.mutable_strategy()->set_schedule(p->other_schedule);
-  bool other_fits = stages > 1;
-  for (int s = 0, first = 0; s < stages; first += p->layers[s], ++s) {
-    const int end = first + p->layers[s];
-    const NodeInfo& node = *p->nodes[s];
-    const int64_t more = StageBytes(other, stages, s, first, end, node) -
-                         StageBytes(job, stages, s, first, end, node);
-    Placement with = *p;
-    with.bytes[s] += more;
-    HostBytes(s, &with) += MoreIndices(job, other, *p, s);
-    other_fits = other_fits && with.bytes[s] <= StageRoom(node) &&
-                 HostBytes(s, &with) <= node.memory_bytes();
-  }
-  if (!other_fits) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const PipelineSeconds seconds, Pipeline(other, *p, p->warmups));
-  p->other_step_s = seconds.mean + after_s + (Overlaps(job) ? HiddenSync(job, *p) : 0);
-  return absl::OkStatus();
-}
-
 struct WarmUps {
   std::vector<int> forwards;
   std::string limited;
@@ -256,26 +233,88 @@ WarmUps WarmUpsFor(const JobSpec& job, const Placement& p, Visits visits) {
   return w;
 }
 
-// Those that make the mean step of the run the shortest, where first and later visits differ.
+// What may be the best: one that keeps the slowest part at work in first or in later visits. Steps
+// that overlap run one after the other where all of a step is under way on several stages: fewer
+// are tried there, in the same proportions, down to the published stages - 1 - s.
+std::vector<WarmUps> WarmUpChoices(const JobSpec& job, const Placement& p) {
+  std::vector<WarmUps> all = {WarmUpsFor(job, p, Visits::kMean)};
+  if (HasDelta(p)) {
+    for (const Visits visits : {Visits::kFirst, Visits::kAgain})
+      all.push_back(WarmUpsFor(job, p, visits));
+  }
+  if (!Overlaps(job)) return all;
+  const int stages = static_cast<int>(p.nodes.size()), micros = Micros(job);
+  const std::vector<int> wanted =
+      WarmUpForwards(Costs(p, Visits::kMean), stages, std::numeric_limits<int>::max() / 2,
+                     job.strategy().queue_limit(), VoteFrames(job.strategy().schedule()));
+  const WarmUpLimits limits(job, p);
+  for (int most = 1; most < std::min(wanted[0], micros + 1);
+       most = std::max(most + 1, most * 4 / 3)) {
+    WarmUps fewer = all[0];
+    for (int s = 0; s < stages; ++s) {
+      const double share = static_cast<double>(wanted[s]) / wanted[0];
+      fewer.forwards[s] = std::max(stages - 1 - s, static_cast<int>(std::ceil(share * most)));
+    }
+    fewer.limited = " (more of them would make a step longer)";
+    limits.Apply(&fewer.forwards, &fewer.limited);
+    all.push_back(std::move(fewer));
+  }
+  return all;
+}
+
+// Those that make the mean step of the run the shortest.
 WarmUps BestWarmUps(const JobSpec& job, const Placement& p) {
-  WarmUps best = WarmUpsFor(job, p, Visits::kMean);
-  if (!HasDelta(p)) return best;
+  std::vector<WarmUps> all = WarmUpChoices(job, p);
+  if (all.size() == 1) return std::move(all[0]);
   const double first = p.data.known ? p.first_visits : kUnknownFirstVisits;
   const auto seconds = [&](const WarmUps& w) {
     const absl::StatusOr<PipelineSeconds> s = Pipeline(job, p, w.forwards);
     return s.ok() ? first * s->first + (1 - first) * s->again
                   : std::numeric_limits<double>::infinity();
   };
+  WarmUps best = all[0];
   double best_s = seconds(best);
-  for (const Visits visits : {Visits::kFirst, Visits::kAgain}) {
-    WarmUps other = WarmUpsFor(job, p, visits);
+  for (const WarmUps& other : all) {
     if (other.forwards == best.forwards) continue;
     const double other_s = seconds(other);
     if (other_s >= best_s * (1 - 1e-9)) continue;
-    best = std::move(other);
+    best = other;
     best_s = other_s;
   }
   return best;
+}
+
+// The tied embedding's exchange, the vote down and the decision up, none of it hidden.
+double WholeSync(const Placement& p) {
+  double sync_s = p.tied_s + std::max(p.tied_up.round_trip_s, p.tied_down.round_trip_s) / 2;
+  for (const BoundaryChoice& b : p.boundaries)
+    sync_s += (b.up.round_trip_s + b.down.round_trip_s) / 2;
+  return sync_s;
+}
+
+// The time with the other schedule, where it fits the memory.
+absl::Status PriceOther(const JobSpec& job, Placement* p) {
+  const int stages = p->nodes.size();
+  JobSpec other = job;
+  p->other_schedule = job.strategy().schedule() == "1f1b" ? "gpipe" : "1f1b";
+  other.mutable_strategy()->set_schedule(p->other_schedule);
+  bool other_fits = stages > 1;
+  for (int s = 0, first = 0; s < stages; first += p->layers[s], ++s) {
+    const int end = first + p->layers[s];
+    const NodeInfo& node = *p->nodes[s];
+    const int64_t more = StageBytes(other, stages, s, first, end, node) -
+                         StageBytes(job, stages, s, first, end, node);
+    Placement with = *p;
+    with.bytes[s] += more;
+    HostBytes(s, &with) += MoreIndices(job, other, *p, s);
+    other_fits = other_fits && with.bytes[s] <= StageRoom(node) &&
+                 HostBytes(s, &with) <= node.memory_bytes();
+  }
+  if (!other_fits) return absl::OkStatus();
+  const std::vector<int> warmups = Overlaps(job) ? BestWarmUps(other, *p).forwards : p->warmups;
+  ASSIGN_OR_RETURN(const PipelineSeconds seconds, Pipeline(other, *p, warmups));
+  p->other_step_s = seconds.mean + WholeSync(*p) + p->optimizer_s;
+  return absl::OkStatus();
 }
 
 double Optimizer(const JobSpec& job, const Placement& p) {
@@ -395,14 +434,8 @@ absl::Status PriceExchange(const JobSpec& job, const LinkIndex& links, Placement
 }  // namespace
 
 absl::Status PriceTied(const JobSpec& job, const LinkIndex& links, Placement* p) {
-  p->sync_s = 0;
-  if (IsTied(job.model())) {
-    RETURN_IF_ERROR(PriceExchange(job, links, p));
-    p->sync_s = p->tied_s + std::max(p->tied_up.round_trip_s, p->tied_down.round_trip_s) / 2;
-  }
-  for (const BoundaryChoice& b : p->boundaries)
-    p->sync_s += (b.up.round_trip_s + b.down.round_trip_s) / 2;  // the vote down, the decision up
-  p->sync_s = std::max(0.0, p->sync_s - HiddenSync(job, *p));
+  if (IsTied(job.model())) RETURN_IF_ERROR(PriceExchange(job, links, p));
+  p->sync_s = std::max(0.0, WholeSync(*p) - HiddenSync(job, *p));
   return absl::OkStatus();
 }
 
@@ -415,7 +448,7 @@ absl::Status PriceStep(const JobSpec& job, bool other, Placement* p) {
   p->first_step_s = pipeline.first + after_s;
   p->again_step_s = pipeline.again + after_s;
   p->cost_s = p->step_s * (1 + p->price);
-  return other ? PriceOther(job, after_s, p) : absl::OkStatus();
+  return other ? PriceOther(job, p) : absl::OkStatus();
 }
 
 }  // namespace isthmus::coordinator

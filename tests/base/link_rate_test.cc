@@ -127,6 +127,40 @@ TEST(ArrivalLog, TheSecondHalfIsMeasuredAlone) {
   EXPECT_NEAR(round.tail_s, 0.4, 1e-9);
 }
 
+// 8 MiB over 100 Mbit/s in 128 messages; a packet of message `lost` comes `held_s` late, and with it
+// what lay behind it.
+RateSearch::Round WithALoss(int lost, double held_s) {
+  constexpr int kMessages = 128;
+  constexpr double kEach = 65536 * 8 / 1e8;
+  ArrivalLog log;
+  for (int i = 0; i < kMessages; ++i) {
+    const double sent_s = (i + 1) * kEach, again_s = (lost + 1) * kEach + held_s;
+    log.Add(65536, i < lost ? sent_s : std::max(sent_s, again_s + (i - lost) * 30e-6));
+  }
+  return log.Round();
+}
+
+TEST(ArrivalLog, WhatALossHeldBackIsNoFastLink) {
+  for (int lost = 0; lost < 128; ++lost) {
+    for (const double held_s : {0.0, 0.08, 0.2, 0.3}) {
+      const RateSearch::Round round = WithALoss(lost, held_s);
+      const double rate = 8 * static_cast<double>(round.tail_bytes) / round.tail_s;
+      EXPECT_LT(rate, 1.03e8) << lost << " " << held_s;
+      EXPECT_GT(rate, 0.45e8) << lost << " " << held_s;
+    }
+  }
+}
+
+// All but the first messages came at once, after 0.9 s: 80 ms of round trip, so no slow start on a
+// connection that has had half as many bytes takes so long.
+TEST(RateSearch, ARoundBeforeLeavesLittleOfSlowStart) {
+  RateSearch search(0.08);
+  search.Add({4 << 20, 0.34, 2 << 20, 0.17, 0.42});
+  search.Add({8 << 20, 0.8, 4 << 20, 0.03, 0.9});
+  EXPECT_LT(search.rate_bits_per_s(), 1.5e8);
+  EXPECT_GT(search.rate_bits_per_s(), 0.7e8);
+}
+
 TEST(ArrivalLog, HoldsABoundedNumberOfEntries) {
   ArrivalLog log;
   for (size_t i = 0; i < 2 * ArrivalLog::kMaxEntries; ++i) log.Add(1, i);

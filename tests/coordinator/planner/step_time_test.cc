@@ -15,13 +15,16 @@ namespace isthmus::coordinator {
 namespace {
 
 struct World {
-  World(double mbit, double gflops, const std::string& device = "") {
-    for (const char* name : {"a", "b"}) {
+  World(double mbit, double gflops, const std::string& device = "")
+      : World({"a", "b"}, mbit, 20, gflops, device) {}
+  World(const std::vector<std::string>& names, double mbit, double round_trip_ms, double gflops,
+        const std::string& device = "") {
+    for (const std::string& name : names) {
       NodeInfo node = MakeNode(name, gflops);
       node.set_device(device);
       *topology.add_nodes() = node;
     }
-    JoinAll(&topology, mbit, 20);
+    JoinAll(&topology, mbit, round_trip_ms);
   }
   Placement Price(const JobSpec& job) {
     std::vector<const NodeInfo*> nodes;
@@ -138,6 +141,31 @@ TEST(StepTime, TheTiedCodecCostsTheLeast) {
   const Placement best = tied(5, "auto");
   for (const char* other : {"none", "bf16", "bf16 | zstd"})
     EXPECT_LE(best.tied_s, tied(5, other).tied_s) << other;
+}
+
+// Eight stages, 100 Mbit/s, 50 ms of round trip. With as many under way as hide the links a step of
+// eight micro-batches took 2.7 s, with the published ones 0.48.
+TEST(StepTime, OverlappedStepsKeepNoMoreUnderWayThanMakesThemShorter) {
+  for (const int micros : {2, 8, 16, 24, 32, 48, 64}) {
+    World w({"a", "b", "c", "d", "e", "f", "g", "h"}, 100, 50, 20);
+    JobSpec job = MakeJob(8, 64, 128);
+    job.mutable_recipe()->set_micro_batch(4);
+    job.mutable_recipe()->set_global_batch(4 * micros);
+    job.mutable_strategy()->set_schedule("overlap");
+    job.mutable_compression()->set_forward("quant(4)");
+    job.mutable_compression()->set_backward("quant(6)");
+    const Placement all = w.Price(job);
+    for (const int in_flight : {1, 9, 20}) {
+      job.mutable_strategy()->set_in_flight(in_flight);
+      EXPECT_LE(all.pipeline_s, 1.1 * w.Price(job).pipeline_s) << micros << " " << in_flight;
+    }
+    job.mutable_strategy()->set_in_flight(0);
+    job.mutable_strategy()->set_schedule("1f1b");
+    EXPECT_NEAR(all.other_step_s, w.Price(job).step_s, 1e-9) << micros;
+    if (micros >= 8) {
+      EXPECT_LT(all.step_s, all.other_step_s) << micros;
+    }
+  }
 }
 
 }  // namespace
