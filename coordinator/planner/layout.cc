@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/number_text.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "coordinator/planner/pricing.h"
@@ -206,6 +207,12 @@ absl::StatusOr<Layout> PriceLayout(const JobSpec& job, const NodeChains& chosen,
                                    const Remaining& remaining, Effort effort,
                                    const std::vector<int>& samples,
                                    const std::vector<double>& slices) {
+  for (const auto& chain : chosen) {
+    if (layers.empty() || layers.size() == chain.size()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("strategy.layers_per_stage: ", layers.size(), " stages, for a chain of ",
+                     CountText(static_cast<int64_t>(chain.size()), "daemon")));
+  }
   NodeChains nodes = chosen;
   const bool as_given = !job.strategy().nodes().empty() || !samples.empty() || !slices.empty();
   if (TrainsSubnetworks(job) && !as_given) MostRoomFirst(&nodes);

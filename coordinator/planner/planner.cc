@@ -284,7 +284,7 @@ absl::StatusOr<PlannedJob> PlanOnCards(PlannerInput input, std::vector<CardWords
 }
 
 int LeastDaemons(const StrategySpec& strategy) {
-  return std::max(1, strategy.stages()) * std::max(1, strategy.replicas());
+  return std::max(1, WantedStages(strategy)) * std::max(1, strategy.replicas());
 }
 
 }  // namespace

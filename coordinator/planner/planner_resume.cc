@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "coordinator/core/format.h"
 #include "proto/codec/codec_text.h"
+#include "proto/job/job_defaults.h"
 #include "proto/plan/deal.h"
 #include "proto/plan/groups.h"
 
@@ -94,7 +95,8 @@ absl::StatusOr<Layout> PricePrevious(const PlannerInput& input, const JobSpec& j
   const auto otherwise = [](const char* field) {
     return absl::FailedPreconditionError(absl::StrCat("the job says otherwise now (", field, ")"));
   };
-  if (strategy.stages() != 0 && strategy.stages() != stages) return otherwise("strategy.stages");
+  const int wanted = WantedStages(strategy);
+  if (wanted != 0 && wanted != stages) return otherwise("strategy.stages");
   if (strategy.replicas() != 0 && strategy.replicas() != replicas)
     return otherwise("strategy.replicas");
   if (input.previous.ranks(stages - 1).end_layer() != input.job.model().layers())

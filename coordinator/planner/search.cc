@@ -11,6 +11,7 @@
 #include "coordinator/core/format.h"
 #include "coordinator/planner/orders.h"
 #include "coordinator/planner/planner_resume.h"
+#include "proto/job/job_defaults.h"
 #include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
@@ -156,7 +157,7 @@ absl::StatusOr<NodeChains> NamedNodes(const PlannerInput& input) {
     nodes.push_back(hits[0]);
   }
   const int replicas = std::max(1, strategy.replicas());
-  const int wanted = strategy.stages(), named = static_cast<int>(nodes.size());
+  const int wanted = WantedStages(strategy), named = static_cast<int>(nodes.size());
   if (wanted != 0 ? named != replicas * wanted : named % replicas != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "strategy.nodes: ", named, " daemons for ",
@@ -292,7 +293,7 @@ absl::StatusOr<Found> FindLayout(const PlannerInput& input, const LinkIndex& lin
   if (!strategy.nodes().empty()) return FindNamed(input, links);
   Found found;
   const Pool pool = UsableNodes(input);
-  const int wanted = strategy.stages(), free = static_cast<int>(pool.nodes.size());
+  const int wanted = WantedStages(strategy), free = static_cast<int>(pool.nodes.size());
   const int least_replicas = std::max(1, strategy.replicas());
   if (free < least_replicas * std::max(1, wanted))
     return TooFew(input, pool.nodes, pool.unfit, least_replicas, std::max(1, wanted));

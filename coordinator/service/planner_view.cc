@@ -13,6 +13,7 @@
 #include "coordinator/planner/codec_memory.h"
 #include "coordinator/planner/job_data.h"
 #include "proto/data/data_contents.h"
+#include "proto/job/job_defaults.h"
 
 namespace isthmus::coordinator {
 namespace {
@@ -57,13 +58,13 @@ bool DaemonsEnd(const Cores& cores) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores.mutex) {
 // The daemons that a job takes at least: fewer are refused at once, with words of their own.
 int LeastDaemons(const JobSpec& job) {
   const StrategySpec& strategy = job.strategy();
-  return std::max(1, strategy.stages()) * std::max(1, strategy.replicas());
+  return std::max(1, WantedStages(strategy)) * std::max(1, strategy.replicas());
 }
 
 // It is planned on one daemon, whatever the links are.
 bool NeedsNoLink(const JobSpec& job) {
   const StrategySpec& strategy = job.strategy();
-  const bool one_stage = strategy.stages() == 1 || job.model().layers() == 1;
+  const bool one_stage = WantedStages(strategy) == 1 || job.model().layers() == 1;
   return strategy.nodes_size() == 1 || (one_stage && strategy.replicas() == 1);
 }
 

@@ -39,9 +39,7 @@ class Base : public Redialler {
   explicit Base(RedialOptions options)
       : options_(std::move(options)), place_(options_.board, Redials::KeyOf(FromPeer(options_))) {}
 
-  void OnInterrupt(std::function<void()> interrupt) override {
-    place_.OnInterrupt(std::move(interrupt));
-  }
+  void OnInterrupt(Interrupt interrupt) override { place_.OnInterrupt(std::move(interrupt)); }
 
   void Cancel() override {
     place_.Cancel();

@@ -34,7 +34,7 @@ Redials::Place::~Place() {
   board_->changed_.SignalAll();
 }
 
-void Redials::Place::OnInterrupt(std::function<void()> interrupt) {
+void Redials::Place::OnInterrupt(Interrupt interrupt) {
   MutexLock lock(&board_->mutex_);
   interrupt_ = std::move(interrupt);
 }
@@ -89,8 +89,8 @@ absl::Status Redials::Offer(const LinkHello& hello, const std::shared_ptr<Server
       return absl::FailedPreconditionError(absl::StrCat("dial ", attempt, " comes too late: dial ",
                                                         newest, " of the same link is here"));
     }
+    if (place->interrupt_) RETURN_IF_ERROR(place->interrupt_(call->header.received));
     place->waiting_ = call;
-    if (place->interrupt_) place->interrupt_();
     changed_.SignalAll();
   }
   while (!call->taken) {
@@ -113,8 +113,8 @@ absl::Status Redials::Offer(const LinkHello& hello, const std::shared_ptr<Server
 absl::Status Redials::Ask(const LinkHello& hello, uint64_t attempt) {
   MutexLock lock(&mutex_);
   ASSIGN_OR_RETURN(Place* const place, Find(hello));
-  if (place->attempt_ == attempt && place->interrupt_) place->interrupt_();
-  return absl::OkStatus();
+  if (place->attempt_ != attempt || !place->interrupt_) return absl::OkStatus();
+  return place->interrupt_(std::nullopt);
 }
 
 void Redials::Shutdown(const absl::Status& why) {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 
@@ -36,9 +37,10 @@ class Redials {
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
 
-    // Called where the other end redials, or asks: it has lost the connection. Not after the
-    // destructor. It must not wait, nor come back here.
-    void OnInterrupt(std::function<void()> interrupt);
+    // Called where the other end redials, or asks (without a count): it has lost the connection.
+    // Not after the destructor. It must not wait, nor come back here. An error refuses the redial.
+    using Interrupt = std::function<absl::Status(std::optional<uint64_t> received)>;
+    void OnInterrupt(Interrupt interrupt);
     // Of the connection that is used now: what is older is refused or not minded.
     void SetAttempt(uint64_t attempt);
     // Serving end. DeadlineExceeded: none came; Cancelled: Cancel did. An attempt that is taken is
@@ -51,7 +53,7 @@ class Redials {
     friend class Redials;
     Redials* const board_;
     const Key key_;
-    std::function<void()> interrupt_;  // of these the board's mutex
+    Interrupt interrupt_;  // of these the board's mutex
     uint64_t attempt_ = 0;
     bool cancelled_ = false;
     std::shared_ptr<ServerCall> waiting_;

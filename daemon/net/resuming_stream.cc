@@ -34,7 +34,7 @@ ResumingStream::ResumingStream(ResumingOptions options, std::unique_ptr<LinkStre
       kill_tells_why_(stream->kill_tells_why()),
       redialler_(std::move(redialler)),
       stream_(std::move(stream)) {
-  redialler_->OnInterrupt([this] { Interrupt(); });
+  redialler_->OnInterrupt([this](std::optional<uint64_t> received) { return Interrupt(received); });
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -84,10 +84,20 @@ void ResumingStream::Broke(const Stream& stream) {
   }
 }
 
-void ResumingStream::Interrupt() {
+// A wrong count of a redial leaves the connection alone: who dials may be somebody else.
+absl::Status ResumingStream::Interrupt(std::optional<uint64_t> received) {
   MutexLock lock(&mutex_);
-  if (stream_ == nullptr || !why_.ok() || last_words_ || ending_) return;
-  Lose(absl::UnavailableError("the other end lost the connection"));
+  if (received.has_value()) RETURN_IF_ERROR(CanGoOn(*received));
+  if (stream_ != nullptr && why_.ok() && !last_words_ && !ending_)
+    Lose(absl::UnavailableError("the other end lost the connection"));
+  return absl::OkStatus();
+}
+
+absl::Status ResumingStream::CanGoOn(uint64_t received) const {
+  if (received + 1 >= first_ && received <= numbered_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("it can't go on: ", received, " of ", numbered_,
+                   " messages are said to have come, and those from ", first_, " on are kept"));
 }
 
 void ResumingStream::Forget() {
@@ -267,10 +277,9 @@ void ResumingStream::Refuse(std::unique_ptr<LinkStream> stream, absl::Status why
 }
 
 void ResumingStream::GoOn(Redialler::Connection next) {
-  if (next.received + 1 < first_ || next.received > numbered_) {
-    const absl::Status lost = absl::UnavailableError(absl::StrCat(
-        broken_.message(), "; it can't go on: the other end has ", next.received,
-        " messages of this one's ", numbered_, ", and those from ", first_, " on are kept here"));
+  if (const absl::Status fits = CanGoOn(next.received); !fits.ok()) {
+    const absl::Status lost =
+        absl::UnavailableError(absl::StrCat(broken_.message(), "; ", fits.message()));
     Die(lost);
     return Refuse(std::move(next.stream), lost);
   }

@@ -22,6 +22,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -44,9 +45,11 @@ class Redialler {
     uint64_t received = 0;               // of this end's chunks, that have come there
   };
   virtual ~Redialler() = default;
-  // `interrupt` is called where the other end knows of a break that this one has not seen. It must
-  // not come back here. Once, before the first Redial; none comes after the destructor.
-  virtual void OnInterrupt(std::function<void()> interrupt) = 0;
+  // `interrupt` is called where the other end knows of a break that this one has not seen, and with
+  // its redial, of how many chunks it has: an error refuses that. It must not come back here. Once,
+  // before the first Redial; none comes after the destructor.
+  using Interrupt = std::function<absl::Status(std::optional<uint64_t> received)>;
+  virtual void OnInterrupt(Interrupt interrupt) = 0;
   // What Redial wants to know beforehand; may take seconds. Once, by Redial's thread, before it.
   virtual void Prepare() {}
   // Waits for the next connection, within a limit of its own. `received`: chunks that have come
@@ -87,7 +90,9 @@ class ResumingStream : public LinkStream {
  private:
   using Stream = std::shared_ptr<LinkStream>;
 
-  void Interrupt();
+  absl::Status Interrupt(std::optional<uint64_t> received);
+  // FailedPrecondition: what the other end lacks is not kept, or it has more than was sent.
+  absl::Status CanGoOn(uint64_t received) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Loop();
   void Settle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Redial() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

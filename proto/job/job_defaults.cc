@@ -370,6 +370,10 @@ static void FillRecoveryDefaults(CheckpointSpec* checkpoint, RecoverySpec* recov
   DEFAULT(recovery, follow, true);
 }
 
+int WantedStages(const StrategySpec& strategy) {
+  return strategy.stages() != 0 ? strategy.stages() : strategy.layers_per_stage_size();
+}
+
 void FillDefaults(JobSpec* job) {
   DEFAULT(job, seed, 1);
   DataSpec* d = job->mutable_data();
@@ -402,7 +406,7 @@ void FillDefaults(JobSpec* job) {
   DEFAULT(r, deterministic, false);
   DEFAULT(r, recompute, false);
   StrategySpec* s = job->mutable_strategy();
-  DEFAULT(s, stages, s->layers_per_stage_size());
+  s->set_stages(WantedStages(*s));  // a 0 that is written out is the default, too
   DEFAULT(s, schedule, "1f1b");
   DEFAULT(s, look_ahead, true);
   DEFAULT(s, queue_limit, 4);

@@ -16,6 +16,9 @@ namespace isthmus {
 // that model's.
 void FillDefaults(JobSpec* job);
 
+// strategy.stages, or as many as strategy.layers_per_stage names; 0: the planner chooses.
+int WantedStages(const StrategySpec& strategy);
+
 // strategy.local_steps: replicas may be so far apart. The coordinator holds their records until a
 // step is whole.
 constexpr int kMaxLocalSteps = 4000;

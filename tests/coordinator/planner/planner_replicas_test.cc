@@ -68,6 +68,25 @@ class PlannerReplicasTest : public ::testing::Test {
   PlannerInput in_;
 };
 
+// As a job of an older build may be stored: the coordinator died of it.
+TEST_F(PlannerReplicasTest, ACutWithoutANumberOfStagesIsOfAsManyStages) {
+  Nodes({MakeNode("a", 20), MakeNode("b", 20), MakeNode("c", 20), MakeNode("d", 20),
+         MakeNode("e", 20), MakeNode("f", 20)});
+  for (const int replicas : {1, 2}) {
+    in_.job.mutable_strategy()->set_replicas(replicas);
+    in_.job.mutable_strategy()->set_stages(0);
+    in_.job.mutable_strategy()->clear_layers_per_stage();
+    for (int i = 0; i < 2; ++i) in_.job.mutable_strategy()->add_layers_per_stage(3);
+    EXPECT_THAT(Make().plan.ranks(), SizeIs(2 * replicas));
+  }
+  Four();
+  in_.job.mutable_strategy()->set_replicas(3);
+  EXPECT_THAT(Refusal(), HasSubstr("3"));
+  in_.job.mutable_strategy()->set_replicas(1);
+  for (const char* name : {"lab", "home", "cafe"}) in_.job.mutable_strategy()->add_nodes(name);
+  EXPECT_THAT(Refusal(), HasSubstr("strategy.nodes: 3 daemons for 2 stages"));
+}
+
 TEST_F(PlannerReplicasTest, GoldenTwoReplicasOfTwoStages) {
   Four();
   in_.job.mutable_strategy()->set_stages(2);

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -38,7 +39,11 @@ TEST(Redials, ALinkThatIsOpenTakesARedialAndIsToldOfIt) {
   Redials board;
   Redials::Place place(&board, Redials::KeyOf(Hello()));
   std::atomic<int> interrupts{0};
-  place.OnInterrupt([&] { ++interrupts; });
+  place.OnInterrupt([&](std::optional<uint64_t> received) {
+    EXPECT_EQ(received, 0);
+    ++interrupts;
+    return absl::OkStatus();
+  });
   const auto call = Call(1);
   std::thread handler([&] { EXPECT_TRUE(board.Offer(Hello(), call, kLong).ok()); });
   const auto taken = place.Await(Later());
@@ -46,6 +51,21 @@ TEST(Redials, ALinkThatIsOpenTakesARedialAndIsToldOfIt) {
   EXPECT_EQ(*taken, call);
   handler.join();
   EXPECT_EQ(interrupts, 1);
+}
+
+// Who dials may be somebody else: a dial of number 2^64 - 1 must not keep later ones out, too.
+TEST(Redials, ARedialThatTheLinkRefusesChangesNothing) {
+  Redials board;
+  Redials::Place place(&board, Redials::KeyOf(Hello()));
+  const absl::Status refusal = absl::FailedPreconditionError("never sent so many");
+  place.OnInterrupt([&](std::optional<uint64_t>) { return refusal; });
+  EXPECT_EQ(board.Offer(Hello(), Call(~uint64_t{0}), kLong), refusal);
+  EXPECT_EQ(place.Await(std::chrono::steady_clock::now()).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  place.OnInterrupt([](std::optional<uint64_t>) { return absl::OkStatus(); });
+  std::thread handler([&] { EXPECT_TRUE(board.Offer(Hello(), Call(1), kLong).ok()); });
+  EXPECT_TRUE(place.Await(Later()).ok());
+  handler.join();
 }
 
 TEST(Redials, NobodyWaitsForALinkThatIsNotOpen) {
@@ -88,7 +108,11 @@ TEST(Redials, AQuestionInterruptsTheConnectionThatItIsAboutAlone) {
   Redials board;
   Redials::Place place(&board, Redials::KeyOf(Hello()));
   int interrupts = 0;
-  place.OnInterrupt([&] { ++interrupts; });
+  place.OnInterrupt([&](std::optional<uint64_t> received) {
+    EXPECT_FALSE(received.has_value());
+    ++interrupts;
+    return absl::OkStatus();
+  });
   place.SetAttempt(2);
   EXPECT_TRUE(board.Ask(Hello(), 1).ok());
   EXPECT_EQ(interrupts, 0);

@@ -87,7 +87,7 @@ struct Meeting {
     bool here = false;
     uint64_t received = 0;
     uint64_t there = 0;  // received of the other one
-    std::function<void()> interrupt;
+    Redialler::Interrupt interrupt;
     std::unique_ptr<LinkStream> stream;
   };
   Mutex mutex;
@@ -106,7 +106,7 @@ class MeetingEnd : public Redialler {
     MutexLock lock(&meeting_->mutex);
     meeting_->sides[side_].interrupt = nullptr;
   }
-  void OnInterrupt(std::function<void()> interrupt) override {
+  void OnInterrupt(Interrupt interrupt) override {
     MutexLock lock(&meeting_->mutex);
     meeting_->sides[side_].interrupt = std::move(interrupt);
   }
@@ -125,7 +125,7 @@ class MeetingEnd : public Redialler {
       mine.there = other.received;
       other.there = mine.received;
     } else if (other.interrupt) {
-      other.interrupt();
+      EXPECT_TRUE(other.interrupt(std::nullopt).ok());
     }
     meeting_->changed.SignalAll();
     while (mine.stream == nullptr && !meeting_->cancelled) meeting_->changed.Wait(&meeting_->mutex);
@@ -273,8 +273,27 @@ TEST_F(ResumingStreamTest, WhatIsKeptIsBoundedAndABreakBeyondItIsFinal) {
   LinkChunk got;
   EXPECT_FALSE(lower->Read(&got));
   EXPECT_THAT(std::string(lower->WhyBroken().message()),
-              HasSubstr("the wire was cut; it can't go on: the other end has 0 messages of this "
-                        "one's 50, and those from"));
+              HasSubstr("the wire was cut; it can't go on: 0 of 50 messages are said to have come, "
+                        "and those from"));
+}
+
+TEST_F(ResumingStreamTest, ARedialOfAWrongCountLeavesTheConnectionAlone) {
+  const auto line = std::make_shared<Line>(100);
+  const auto lower = Make(true, line, 2000);
+  const auto upper = Make(false, line);
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(lower->Write(Numbered(i)));
+  const auto redialled = [&](uint64_t received) {
+    MutexLock lock(&meeting_.mutex);
+    return meeting_.sides[0].interrupt(received);
+  };
+  for (const uint64_t received : {uint64_t{0}, uint64_t{51}, ~uint64_t{0}}) {
+    const absl::Status refused = redialled(received);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << received;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(absl::StrCat(received, " of 50")));
+  }
+  LinkChunk got;
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(upper->Read(&got)) << i;
+  EXPECT_EQ(meeting_.lines, 0);
 }
 
 TEST_F(ResumingStreamTest, WhatWasSaidIsFinal) {

@@ -36,6 +36,20 @@ TEST(JobDefaults, FillsWhatIsUnsetAndKeepsWhatIsSet) {
   EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
 }
 
+// The written-out default of strategy.stages beside a cut: half of the model was planned.
+TEST(JobDefaults, ACutSaysTheNumberOfStages) {
+  for (const int written : {-1, 0, 2}) {
+    JobSpec job = SmallJob();
+    if (written >= 0) job.mutable_strategy()->set_stages(written);
+    for (int i = 0; i < 2; ++i)
+      job.mutable_strategy()->add_layers_per_stage(job.model().layers() / 2);
+    EXPECT_EQ(WantedStages(job.strategy()), 2);
+    FillDefaults(&job);
+    EXPECT_EQ(job.strategy().stages(), 2);
+    EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
+  }
+}
+
 TEST(JobDefaults, AVocabularyMayHaveAMillionTokens) {
   JobSpec job = SmallJob();
   FillDefaults(&job);
