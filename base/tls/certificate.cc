@@ -39,14 +39,6 @@ std::vector<std::string> NamesOf(X509* certificate) {
   return names;
 }
 
-std::string FingerprintOf(X509* certificate) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int bytes = 0;
-  X509_digest(certificate, EVP_sha256(), digest, &bytes);
-  return absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(digest), static_cast<size_t>(bytes)));
-}
-
 }  // namespace
 
 std::string RoleName(Role role) {
@@ -114,9 +106,9 @@ absl::StatusOr<Certificate> ReadCertificate(const std::string& pem, absl::string
   const absl::StatusOr<Identity> who = IdentityOf(NamesOf(read.get()));
   if (!who.ok())
     return absl::InvalidArgumentError(absl::StrCat(where, ": ", who.status().message()));
-  return Certificate{*who, HexOf(X509_get0_serialNumber(read.get())), FingerprintOf(read.get()),
-                     TimeOf(X509_get0_notBefore(read.get())),
-                     TimeOf(X509_get0_notAfter(read.get()))};
+  return Certificate{
+      *who, HexOf(X509_get0_serialNumber(read.get())), absl::BytesToHexString(HashOf(read.get())),
+      TimeOf(X509_get0_notBefore(read.get())), TimeOf(X509_get0_notAfter(read.get()))};
 }
 
 absl::Status CheckTimes(const Certificate& certificate, absl::Time now) {

@@ -76,6 +76,27 @@ std::string PemOf(EVP_PKEY* key) {
 std::string PemOf(X509_CRL* list) {
   return Written([&](BIO* out) { PEM_write_bio_X509_CRL(out, list); });
 }
+std::string PemOf(X509_REQ* request) {
+  return Written([&](BIO* out) { PEM_write_bio_X509_REQ(out, request); });
+}
+
+std::string HashOf(X509* certificate) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int bytes = 0;
+  X509_digest(certificate, EVP_sha256(), digest, &bytes);
+  return std::string(reinterpret_cast<const char*>(digest), bytes);
+}
+
+absl::StatusOr<std::string> KeyHashOf(EVP_PKEY* key) {
+  unsigned char* encoded = nullptr;
+  const int length = i2d_PUBKEY(key, &encoded);
+  if (length <= 0) return OpensslError("encoding a public key");
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int bytes = 0;
+  EVP_Digest(encoded, static_cast<size_t>(length), digest, &bytes, EVP_sha256(), nullptr);
+  OPENSSL_free(encoded);
+  return std::string(reinterpret_cast<const char*>(digest), bytes);
+}
 
 std::string HexOf(const ASN1_INTEGER* serial) {
   const Owned<BIGNUM> number(ASN1_INTEGER_to_BN(serial, nullptr));

@@ -21,6 +21,7 @@ struct OpensslFree {
   void operator()(BIO* p) const { BIO_free_all(p); }
   void operator()(EVP_PKEY* p) const { EVP_PKEY_free(p); }
   void operator()(X509* p) const { X509_free(p); }
+  void operator()(X509_REQ* p) const { X509_REQ_free(p); }
   void operator()(X509_CRL* p) const { X509_CRL_free(p); }
   void operator()(ASN1_STRING* p) const { ASN1_STRING_free(p); }  // times and integers, too
   void operator()(BIGNUM* p) const { BN_free(p); }
@@ -41,6 +42,11 @@ absl::StatusOr<Owned<X509_CRL>> ParseRevoked(const std::string& pem, X509* ca,
 std::string PemOf(X509* certificate);
 std::string PemOf(EVP_PKEY* key);
 std::string PemOf(X509_CRL* list);
+std::string PemOf(X509_REQ* request);
+
+// SHA-256, 32 bytes: of the certificate as a whole, and of the public key alone.
+std::string HashOf(X509* certificate);
+absl::StatusOr<std::string> KeyHashOf(EVP_PKEY* key);
 
 std::string HexOf(const ASN1_INTEGER* serial);  // lower case
 absl::Time TimeOf(const ASN1_TIME* time);
