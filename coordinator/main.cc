@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "base/tls/expiry.h"
 #include "coordinator/service/coordinator.h"
+#include "coordinator/service/join_server.h"
 #include "coordinator/service/services.h"
 
 namespace isthmus::coordinator {
@@ -39,6 +40,8 @@ struct Flags {
   double lease_s = 15;
   std::string tls_dir;
   bool insecure = false;
+  std::string ca;
+  std::string join_listen;
 };
 
 int Complain(const absl::Status& status) {
@@ -85,12 +88,40 @@ absl::StatusOr<std::unique_ptr<HttpServer>> ServePages(const std::string& addres
   return server;
 }
 
-int Run(const Flags& flags, EndSignals* signals) {
-  if (absl::Status bad = rpc::CheckAddress("--listen", flags.listen); !bad.ok())
-    return Complain(bad);
-  if (!flags.http.empty()) {
-    if (absl::Status bad = rpc::CheckAddress("--http", flags.http); !bad.ok()) return Complain(bad);
+absl::Status CheckFlags(const Flags& flags) {
+  RETURN_IF_ERROR(rpc::CheckAddress("--listen", flags.listen));
+  if (!flags.http.empty()) RETURN_IF_ERROR(rpc::CheckAddress("--http", flags.http));
+  if (flags.ca.empty() != flags.join_listen.empty()) {
+    return absl::InvalidArgumentError(
+        "--ca and --join-listen go together: hosts join at the one by what the other signs");
   }
+  if (flags.join_listen.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(rpc::CheckAddress("--join-listen", flags.join_listen));
+  if (!flags.tls_dir.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--join-listen: hosts join a coordinator that has a certificate itself; give --tls-dir");
+}
+
+// Null: hosts do not join by themselves.
+absl::StatusOr<std::unique_ptr<JoinServer>> ServeJoins(const Flags& flags, int port,
+                                                       Coordinator* coordinator) {
+  if (flags.join_listen.empty()) return nullptr;
+  JoinServerOptions options;
+  options.listen = flags.join_listen;
+  options.ca_dir = flags.ca;
+  options.coordinator_port = port;
+  options.tls = coordinator->tls();
+  options.audit = coordinator->audit();
+  ASSIGN_OR_RETURN(auto joins, JoinServer::Start(std::move(options)));
+  LogWarning("--ca ", flags.ca,
+             ": the key of the authority is on this host. Whoever takes over this host can let "
+             "anybody into the cluster, and a backup of that directory is as good as the key");
+  std::printf("joins on %s:%d\n", HostOf(flags.join_listen).c_str(), joins->port());
+  return joins;
+}
+
+int Run(const Flags& flags, EndSignals* signals) {
+  if (const absl::Status bad = CheckFlags(flags); !bad.ok()) return Complain(bad);
   const rpc::Secured secured = {!flags.tls_dir.empty(), flags.insecure};
   const absl::Status safe = rpc::CheckListening(flags.listen, secured, tls::Role::kCoordinator);
   if (!safe.ok()) return Complain(safe);
@@ -117,6 +148,8 @@ int Run(const Flags& flags, EndSignals* signals) {
   if (!coordinator.ok()) return Complain(coordinator.status());
   auto server = Server::Start(flags.listen, coordinator->get());
   if (!server.ok()) return Complain(server.status());
+  auto joins = ServeJoins(flags, (*server)->port(), coordinator->get());
+  if (!joins.ok()) return Complain(joins.status());
   std::unique_ptr<HttpServer> pages;
   if (!flags.http.empty()) {
     auto started = ServePages(flags.http, coordinator->get());
@@ -130,6 +163,7 @@ int Run(const Flags& flags, EndSignals* signals) {
   int signal = 0;
   while (signal == 0) signal = signals->WaitFor(absl::InfiniteDuration());
   LogInfo("signal ", signal, ": ending; sessions of daemons go on without the coordinator");
+  if (*joins != nullptr) (*joins)->Stop(kPatience);
   (*coordinator)->Stop();
   (*server)->Stop(kPatience);
   pages.reset();
@@ -169,6 +203,14 @@ int main(int argc, char** argv) {
   app.add_flag("--insecure", flags.insecure,
                "listen off loopback without certificates: for a network that is private already")
       ->envname("ISTHMUS_INSECURE");
+  app.add_option("--join-listen", flags.join_listen,
+                 "HOST:PORT where hosts join with a token (isthmus ca token create) and daemons "
+                 "renew their certificates; nothing else is served there")
+      ->type_name("HOST:PORT");
+  app.add_option("--ca", flags.ca,
+                 "the authority's directory with its key, for --join-listen: whoever takes over "
+                 "this host can then let anybody in")
+      ->type_name("DIR");
   app.add_option("--log-level", flags.log_level, "debug | info | warning | error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();

@@ -25,6 +25,7 @@
 #include "daemon/daemon.h"
 #include "daemon/doctor.h"
 #include "daemon/flags.h"
+#include "daemon/join.h"
 #include "daemon/resources.h"
 #include "worker/data/corpus.h"
 #include "worker/engine/device_lane.h"
@@ -52,6 +53,8 @@ struct Flags {
   DaemonOptions daemon;
   ByteFlags bytes;
   std::string uplink;
+  JoinFlags join;
+  bool coordinator_typed = false;
   double grace_s = 6;  // with kPatience and a goodbye, less than the 10 s that containers have
   std::string log_level = "info";
   bool log_json = false;
@@ -66,6 +69,27 @@ int Fail(const absl::Status& status, Exit code) {
 CLI::Validator NotEmpty(const std::string& must_be) {
   return CLI::Validator(
       [must_be](const std::string& text) { return text.empty() ? "must be " + must_be : ""; }, "");
+}
+
+void AddTlsFlags(CLI::App* app, Flags* flags) {
+  DaemonOptions& o = flags->daemon;
+  app->add_option("--tls-dir", o.tls_dir,
+                  "folder of its certificate (isthmus ca issue NAME --role worker)")
+      ->envname("ISTHMUS_TLS_DIR");
+  app->add_option("--join", flags->join.token,
+                  "join a cluster by a token (isthmus ca token create): the certificate then lies "
+                  "in tls of --state-dir, and is taken from there at the next start; '-' reads the "
+                  "token from the standard input, which keeps it out of the shell's history")
+      ->type_name("TOKEN")
+      ->check(NotEmpty("a token"));
+  app->add_option("--join-file", flags->join.file,
+                  "the same with the token in a file: other users of this host can't read it there "
+                  "as they can in the list of processes")
+      ->type_name("FILE")
+      ->check(NotEmpty("a file"));
+  app->add_flag("--insecure", o.insecure,
+                "off loopback without certificates: for a network that is private already")
+      ->envname("ISTHMUS_INSECURE");
 }
 
 void AddFlags(CLI::App* app, Flags* flags) {
@@ -106,12 +130,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
        0, 86400)
       ->capture_default_str();
   app->add_option("--device", o.device, "cpu, cuda or cuda:N")->capture_default_str();
-  app->add_option("--tls-dir", o.tls_dir,
-                  "folder of its certificate (isthmus ca issue NAME --role worker)")
-      ->envname("ISTHMUS_TLS_DIR");
-  app->add_flag("--insecure", o.insecure,
-                "off loopback without certificates: for a network that is private already")
-      ->envname("ISTHMUS_INSECURE");
+  AddTlsFlags(app, flags);
   app->add_flag("--use-proxy", o.dialling.use_proxy,
                 "honour http_proxy and its kin, which are ignored otherwise");
   app->add_option("--log-level", flags->log_level, "debug, info, warning or error")
@@ -122,7 +141,9 @@ void AddFlags(CLI::App* app, Flags* flags) {
                 "look whether a daemon with these flags could train here, say so, and end");
   app->set_version_flag("--version", std::string("isthmusd ") + ISTHMUS_VERSION);
   app->footer(
-      "Example:\n  isthmusd --tls-dir ~/tls --coordinator 10.0.0.1:7070 --listen 0.0.0.0:7071 "
+      "Examples:\n  isthmusd --join-file token --listen 0.0.0.0:7071 --advertise 10.0.0.2:7071 "
+      "--state-dir /var/lib/isthmusd --data-dir /srv/data\n  isthmusd --tls-dir ~/tls "
+      "--coordinator 10.0.0.1:7070 --listen 0.0.0.0:7071 "
       "--advertise 10.0.0.2:7071 --state-dir /var/lib/isthmusd --data-dir /srv/data\n"
       "Exit codes: 0 ended by a signal, 1 failure, 2 bad usage, 3 the machine lacks something, 5 "
       "refused (state directory in use, or by the coordinator).");
@@ -214,6 +235,66 @@ int Explain(const CLI::App& app, const CLI::ParseError& error) {
   return code == 0 ? kOk : kUsage;
 }
 
+// What a daemon computes with.
+void SetEngine(const engine::EngineOptions& engine, DaemonOptions* options) {
+  options->make_session = worker::MakeSession;
+  options->make_stage = [engine](const Plan& plan, int rank) {
+    return engine::MakeGpt2Stage(plan, rank, engine);
+  };
+  options->make_lane = [engine] { return engine::MakeDeviceLane(engine); };
+  options->release_memory = engine::ReleaseDeviceMemory;
+  options->open_corpus = worker::OpenCorpus;
+  options->measure_compute =
+      [engine](const std::function<bool()>& cancelled) -> absl::StatusOr<ComputeTimes> {
+    ASSIGN_OR_RETURN(const engine::ReferenceBlock block,
+                     engine::MeasureReferenceBlock(engine, kMeasureAgain, cancelled));
+    return TimesOf(block);
+  };
+}
+
+// Before anything is opened. `typed`: --coordinator is.
+absl::Status CheckJoinFlags(bool typed, Flags* flags) {
+  DaemonOptions& o = flags->daemon;
+  if (!flags->join.given()) return absl::OkStatus();
+  const auto bad = [](absl::string_view words) { return absl::InvalidArgumentError(words); };
+  if (!flags->join.token.empty() && !flags->join.file.empty())
+    return bad("--join and --join-file exclude each other");
+  if (!o.tls_dir.empty())
+    return bad("--join and --tls-dir exclude each other: who joins gets a folder of its own");
+  if (o.insecure) return bad("--join and --insecure exclude each other");
+  if (flags->doctor) {
+    return bad(absl::StrCat("--doctor joins no cluster: join first, then --doctor --tls-dir ",
+                            JoinedDir(o.state_dir)));
+  }
+  flags->coordinator_typed = typed;
+  o.tls_dir = JoinedDir(o.state_dir);
+  return absl::OkStatus();
+}
+
+// Gets a certificate, or finds the one of a run before.
+absl::Status JoinFirst(Flags* flags) {
+  DaemonOptions& o = flags->daemon;
+  ASSIGN_OR_RETURN(const Joined joined,
+                   JoinCluster({flags->join, o.state_dir, o.dialling.use_proxy}));
+  if (!flags->coordinator_typed) o.coordinator = joined.coordinator;
+  RETURN_IF_ERROR(CheckFlags(o));
+  return ApplyTlsDir(&o);
+}
+
+Exit JoinExit(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+      return kUsage;
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kAlreadyExists:
+      return kRefused;
+    default:
+      return kFailed;
+  }
+}
+
 int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app(
@@ -226,6 +307,7 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return Explain(app, error);
   }
+  HideToken(argc, argv);
   rpc::TypedWins(argc, argv, &flags.daemon.tls_dir, &flags.daemon.insecure);
   EndSignals signals;  // before other threads start
   std::signal(SIGPIPE, SIG_IGN);
@@ -237,8 +319,9 @@ int Main(int argc, char** argv) {
   if (options.threads == 0) options.threads = UsableThreads();
   absl::Status usable = ApplyByteFlags(flags.bytes, &options);
   if (usable.ok()) usable = ApplyUplink(flags.uplink, &options);
+  if (usable.ok()) usable = CheckJoinFlags(app.count("--coordinator") > 0, &flags);
   if (usable.ok()) usable = CheckFlags(options);
-  if (usable.ok()) usable = ApplyTlsDir(&options);
+  if (usable.ok() && !flags.join.given()) usable = ApplyTlsDir(&options);
   if (usable.ok() && !flags.doctor) usable = CheckDataDir(options.data_dir);
   if (!usable.ok()) return Fail(usable, kUsage);
   if (flags.doctor) return RunDoctor(options);
@@ -249,6 +332,10 @@ int Main(int argc, char** argv) {
   auto state = StateDir::Open(options.state_dir);
   if (!state.ok())
     return Fail(state.status(), absl::IsFailedPrecondition(state.status()) ? kRefused : kMachine);
+  if (flags.join.given()) {
+    if (const absl::Status joined = JoinFirst(&flags); !joined.ok())
+      return Fail(joined, JoinExit(joined));
+  }
 
   if (options.tls != nullptr) {
     const std::string ends = tls::ExpiryWarning(options.tls->folder().certificate, tls::Today());
@@ -258,19 +345,7 @@ int Main(int argc, char** argv) {
   if (const absl::Status device = engine::MakeDeviceLane(engine).status(); !device.ok())
     return Fail(device, kMachine);  // before anybody is told where it listens
   TellOfGpus(engine, &options);
-  options.make_session = worker::MakeSession;
-  options.make_stage = [engine](const Plan& plan, int rank) {
-    return engine::MakeGpt2Stage(plan, rank, engine);
-  };
-  options.make_lane = [engine] { return engine::MakeDeviceLane(engine); };
-  options.release_memory = engine::ReleaseDeviceMemory;
-  options.open_corpus = worker::OpenCorpus;
-  options.measure_compute =
-      [engine](const std::function<bool()>& cancelled) -> absl::StatusOr<ComputeTimes> {
-    ASSIGN_OR_RETURN(const engine::ReferenceBlock block,
-                     engine::MeasureReferenceBlock(engine, kMeasureAgain, cancelled));
-    return TimesOf(block);
-  };
+  SetEngine(engine, &options);
   Daemon daemon(std::move(options), *std::move(state));
   if (const absl::Status status = daemon.Listen(); !status.ok()) {
     daemon.Shutdown(absl::Seconds(1));

@@ -88,6 +88,12 @@ absl::StatusOr<Joins> Joins::Open(const std::string& dir) {
   return Joins(dir);
 }
 
+absl::StatusOr<std::string> Joins::AuthorityHash() const {
+  const std::string file = absl::StrCat(dir_, "/", kCaFile);
+  ASSIGN_OR_RETURN(const std::string pem, ReadSmallFile(file, kMaxPemBytes));
+  return tls::AuthorityHash(pem, file);
+}
+
 std::string Joins::FileOf(const std::string& id) const {
   return absl::StrCat(dir_, "/", kTokensDir, "/", id);
 }

@@ -54,6 +54,8 @@ class Joins {
   // NotFound: there is no authority.
   static absl::StatusOr<Joins> Open(const std::string& dir);
 
+  // SHA-256 of its certificate, 32 bytes.
+  absl::StatusOr<std::string> AuthorityHash() const;
   // InvalidArgument: as CheckJoinRecord. ResourceExhausted: kMaxTokens are kept already.
   absl::StatusOr<MadeToken> Create(const TokenOptions& options, absl::Time now) const;
   // The newest last.

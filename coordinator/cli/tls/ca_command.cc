@@ -27,6 +27,10 @@ Examples, on a machine that keeps ca.key to itself:
   isthmus ca issue home-pc --role worker     then copy isthmus-ca/certificates/home-pc to that host
   isthmus ca issue ada --role operator       and start programs there with --tls-dir FOLDER
   isthmus ca list
+  isthmus ca token create --address A:7072 --uses 2 --name 'gpu-*' > token
+                                             two hosts join by themselves: isthmusd --join-file token,
+                                             where isthmus-coordinator runs with --join-listen
+  isthmus ca token list                      and revoke ID
   isthmus ca revoke home-pc                  all certificates of that name, or one by its serial)";
 
 struct State {
@@ -171,7 +175,7 @@ void AddIssueFlags(CLI::App* command, const std::string& prefix, CaOptions* opti
 }
 
 absl::Status CheckOptions(const CaOptions& options) {
-  const std::vector<std::string> actions = {"init", "issue", "list", "revoke"};
+  const std::vector<std::string> actions = {"init", "issue", "list", "revoke", "token"};
   const std::string& action = options.action;
   if (std::find(actions.begin(), actions.end(), action) == actions.end()) {
     const std::string near = DidYouMean(action, actions);
@@ -179,7 +183,13 @@ absl::Status CheckOptions(const CaOptions& options) {
                                                    near.empty() ? "" : near + " ", "it does ",
                                                    absl::StrJoin(actions, ", ")));
   }
+  if (action == "token") {
+    if (!options.name.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError("isthmus ca token wants create, list or revoke ID");
+  }
   const bool named = action == "issue" || action == "revoke";
+  if (!options.id.empty())
+    return absl::InvalidArgumentError(absl::StrCat("isthmus ca ", action, " takes no ID"));
   if (named == !options.name.empty() && (action == "issue") == !options.role.empty())
     return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -191,10 +201,13 @@ absl::Status CheckOptions(const CaOptions& options) {
 }  // namespace
 
 void AddCaFlags(CLI::App* command, CaOptions* options) {
-  command->add_option("init|issue|list|revoke", options->action, "what to do")->required();
-  command->add_option("NAME", options->name, "of issue and revoke: of a node or a person");
+  command->add_option("init|issue|list|revoke|token", options->action, "what to do")->required();
+  command->add_option("NAME", options->name,
+                      "of issue and revoke: of a node or a person; of token: create, list, revoke");
+  command->add_option("ID", options->id, "of token revoke");
   AddDir(command, options);
   AddIssueFlags(command, "of issue: ", options);
+  AddTokenFlags(command, "of token create: ", &options->token);
   command->footer(kCaFooter);
 }
 
@@ -203,7 +216,8 @@ std::string CaActionHelp(const std::string& action) {
       {"init", "make the authority of a cluster"},
       {"issue", "make the certificate of a host or a person"},
       {"list", "all certificates that were made, and whether they hold"},
-      {"revoke", "let a certificate in no more"}};
+      {"revoke", "let a certificate in no more"},
+      {"token", "tokens by which hosts join: isthmusd --join"}};
   if (what.count(action) == 0) return "";
   CaOptions options;
   bool json = false;
@@ -212,6 +226,11 @@ std::string CaActionHelp(const std::string& action) {
     app.add_option("NAME", options.name, "of a daemon's node, or of a person")->required();
   if (action == "revoke")
     app.add_option("NAME", options.name, "whose certificates, or the serial of one")->required();
+  if (action == "token") {
+    app.add_option("create|list|revoke", options.name, "what to do")->required();
+    app.add_option("ID", options.id, "of revoke");
+    AddTokenFlags(&app, "of create: ", &options.token);
+  }
   app.add_flag("--json", json, "as JSON");
   AddDir(&app, &options);
   if (action == "issue") AddIssueFlags(&app, "", &options);
@@ -222,6 +241,10 @@ std::string CaActionHelp(const std::string& action) {
 int RunCa(const CaOptions& options, bool json, Console* console) {
   if (const absl::Status bad = CheckOptions(options); !bad.ok()) return console->Fail(bad);
   if (options.action == "init") return Init(options, json, console);
+  if (options.action == "token") {
+    return RunToken(options.name, options.id, options.role, options.dir, options.token, json,
+                    console);
+  }
   if (options.action == "issue") return Issue(options, json, console);
   return options.action == "list" ? List(options, json, console) : Revoke(options, json, console);
 }

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "coordinator/cli/tls/token_command.h"
 #include "coordinator/cli/view/console.h"
 
 namespace CLI {
@@ -14,12 +15,14 @@ class App;
 namespace isthmus::cli {
 
 struct CaOptions {
-  std::string action;  // init | issue | list | revoke
-  std::string name;    // of issue and revoke
+  std::string action;  // init | issue | list | revoke | token
+  std::string name;    // of issue and revoke; of token: create | list | revoke
+  std::string id;      // of token revoke
   std::string dir = "isthmus-ca";
   std::string role;  // of issue
   std::string out;   // of issue
   int days = 365;    // of issue
+  TokenFlags token;  // of token create
 };
 
 void AddCaFlags(CLI::App* command, CaOptions* options);

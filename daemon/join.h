@@ -1,0 +1,48 @@
+// How a daemon that has no certificate gets one: by a token, for a key that it makes itself and that
+// never leaves it. What it got lies in `tls` of its state directory, durably, with `joined` beside
+// the files of any TLS folder; a restart takes that and needs no token. Thread: one owner.
+#ifndef ISTHMUS_DAEMON_JOIN_H_
+#define ISTHMUS_DAEMON_JOIN_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace isthmus::daemon {
+
+constexpr int64_t kMaxTokenFile = 4096;  // bytes
+
+struct JoinFlags {
+  std::string token;  // --join: the text itself, or "-" for a line of the standard input
+  std::string file;   // --join-file
+  bool given() const { return !token.empty() || !file.empty(); }
+};
+
+struct JoinOptions {
+  JoinFlags flags;
+  std::string state_dir;  // locked by the caller
+  bool use_proxy = false;
+  absl::Duration patience = absl::Seconds(20);  // with each address, for each of two handshakes
+};
+
+struct Joined {
+  std::string tls_dir;
+  std::string coordinator;  // host:port: the host that the token names, with the port it told
+  std::string join;         // host:port where certificates are renewed
+};
+
+std::string JoinedDir(const std::string& state_dir);
+
+// InvalidArgument: the token can't be read, or the state directory holds a certificate that did not
+// come by joining, or one of another authority. PermissionDenied, AlreadyExists: the coordinator
+// refused. Unauthenticated: who answers is not of the token's cluster. Unavailable: nobody answers.
+absl::StatusOr<Joined> JoinCluster(const JoinOptions& options);
+
+// Overwrites what stands behind --join in the process's arguments: every user of the host may read
+// them for as long as it runs.
+void HideToken(int argc, char** argv);
+
+}  // namespace isthmus::daemon
+
+#endif  // ISTHMUS_DAEMON_JOIN_H_
