@@ -153,10 +153,9 @@ absl::StatusOr<JoinReply> Ask(const std::string& address, const std::string& ca_
   const grpc::Status status = Join::NewStub(channel)->Join(&context, request, &reply);
   if (status.ok()) return reply;
   if (rpc::Answered(status)) return rpc::FromGrpc(status);
-  return absl::UnavailableError(absl::StrCat(address,
-                                             " shows the token's authority, and does not "
-                                             "let hosts join: ",
-                                             status.error_message()));
+  return absl::UnavailableError(
+      absl::StrCat(address, " is of the token's cluster, and took no call (",
+                   status.error_message(), "): is it the port of --join-listen?"));
 }
 
 struct Answer {
@@ -193,14 +192,14 @@ absl::StatusOr<Answer> AskAt(const std::string& address, const tls::JoinToken& t
 
 absl::Status Store(const Answer& answer, const std::string& key, const std::string& dir) {
   ASSIGN_OR_RETURN(const auto folder, DurableDirectory::Create(dir, true));
-  if (::chmod(folder->path().c_str(), 0700) != 0)
-    return absl::ErrnoToStatus(errno, absl::StrCat("chmod ", folder->path()));
   const std::string to = folder->path() + "/";
   RETURN_IF_ERROR(WriteFileDurably(to + tls::kCaFile, answer.ca_pem));
   RETURN_IF_ERROR(WriteFileDurably(to + tls::kCertificateFile, answer.certificate_pem));
   RETURN_IF_ERROR(WriteFileDurably(to + tls::kKeyFile, key, 0600));
   RETURN_IF_ERROR(WriteFileDurably(to + kJoinedFile, TextOf(answer.joined)));
-  return folder->Commit();
+  RETURN_IF_ERROR(folder->Commit());
+  if (::chmod(dir.c_str(), 0700) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat("chmod ", dir));
 }
 
 }  // namespace
