@@ -227,6 +227,14 @@ absl::StatusOr<Joined> JoinCluster(const JoinOptions& options) {
   return answer->joined;
 }
 
+bool Typed(int argc, const char* const* argv, absl::string_view flag) {
+  for (int i = 1; i < argc; ++i) {
+    absl::string_view word = argv[i];
+    if (absl::ConsumePrefix(&word, flag) && (word.empty() || word.front() == '=')) return true;
+  }
+  return false;
+}
+
 void HideToken(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     char* text = nullptr;

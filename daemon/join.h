@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace isthmus::daemon {
@@ -38,6 +39,9 @@ std::string JoinedDir(const std::string& state_dir);
 // come by joining, or one of another authority. PermissionDenied, AlreadyExists: the coordinator
 // refused. Unauthenticated: who answers is not of the token's cluster. Unavailable: nobody answers.
 absl::StatusOr<Joined> JoinCluster(const JoinOptions& options);
+
+// Whether `flag` stands among the arguments, and not in the environment alone.
+bool Typed(int argc, const char* const* argv, absl::string_view flag);
 
 // Overwrites what stands behind --join in the process's arguments: every user of the host may read
 // them for as long as it runs.

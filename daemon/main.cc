@@ -252,13 +252,15 @@ void SetEngine(const engine::EngineOptions& engine, DaemonOptions* options) {
   };
 }
 
-// Before anything is opened. `typed`: --coordinator is.
-absl::Status CheckJoinFlags(bool typed, Flags* flags) {
+// Before anything is opened. Which of the flags are typed: their defaults give way to what joining
+// tells.
+absl::Status CheckJoinFlags(bool coordinator_typed, bool tls_typed, Flags* flags) {
   DaemonOptions& o = flags->daemon;
   if (!flags->join.given()) return absl::OkStatus();
   const auto bad = [](absl::string_view words) { return absl::InvalidArgumentError(words); };
   if (!flags->join.token.empty() && !flags->join.file.empty())
     return bad("--join and --join-file exclude each other");
+  if (!tls_typed) o.tls_dir.clear();  // the environment's, as that of the systemd unit
   if (!o.tls_dir.empty())
     return bad("--join and --tls-dir exclude each other: who joins gets a folder of its own");
   if (o.insecure) return bad("--join and --insecure exclude each other");
@@ -266,7 +268,7 @@ absl::Status CheckJoinFlags(bool typed, Flags* flags) {
     return bad(absl::StrCat("--doctor joins no cluster: join first, then --doctor --tls-dir ",
                             JoinedDir(o.state_dir)));
   }
-  flags->coordinator_typed = typed;
+  flags->coordinator_typed = coordinator_typed;
   o.tls_dir = JoinedDir(o.state_dir);
   return absl::OkStatus();
 }
@@ -319,7 +321,8 @@ int Main(int argc, char** argv) {
   if (options.threads == 0) options.threads = UsableThreads();
   absl::Status usable = ApplyByteFlags(flags.bytes, &options);
   if (usable.ok()) usable = ApplyUplink(flags.uplink, &options);
-  if (usable.ok()) usable = CheckJoinFlags(app.count("--coordinator") > 0, &flags);
+  if (usable.ok())
+    usable = CheckJoinFlags(app.count("--coordinator") > 0, Typed(argc, argv, "--tls-dir"), &flags);
   if (usable.ok()) usable = CheckFlags(options);
   if (usable.ok() && !flags.join.given()) usable = ApplyTlsDir(&options);
   if (usable.ok() && !flags.doctor) usable = CheckDataDir(options.data_dir);

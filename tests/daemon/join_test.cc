@@ -172,6 +172,14 @@ TEST_F(JoinTest, ACertificateThatExpiredIsReplacedByAToken) {
   EXPECT_NE(folder->key_pem, key);
 }
 
+TEST(TypedTest, AFlagStandsForItselfAlone) {
+  const char* argv[] = {"isthmusd", "--tls-dir", "a", "--join=b", "--join-file"};
+  EXPECT_TRUE(Typed(5, argv, "--tls-dir"));
+  EXPECT_TRUE(Typed(5, argv, "--join"));
+  EXPECT_FALSE(Typed(5, argv, "--tls"));
+  EXPECT_FALSE(Typed(4, argv, "--join-file"));
+}
+
 TEST(HideTokenTest, NoArgumentHoldsItLonger) {
   std::string program = "isthmusd", flag = "--join", token = "secret", joined = "--join=secret",
               other = "--join-file", file = "secret";

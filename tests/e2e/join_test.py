@@ -72,7 +72,9 @@ class JoinTest(unittest.TestCase):
         with open(f"/proc/{c.daemons['a'].process.pid}/cmdline", "rb") as f:
             c.daemons["a"].wait_for("listening on", 90)
             self.assertNotIn(token.encode(), f.read(), "other users could read it")
+        os.environ["ISTHMUS_TLS_DIR"] = os.path.join(c.dir, "gone")  # what is typed wins
         c.start_joining("b", "--join-file", file)
+        del os.environ["ISTHMUS_TLS_DIR"]
         nodes = c.wait_nodes(2)
         self.assertEqual({n["node"]["name"] for n in nodes}, {"gpu-1", "gpu-2"})
         c.submit(c.job(recipe__steps=40000, checkpoint__every=1000))
