@@ -170,6 +170,17 @@ int Run(const Flags& flags, EndSignals* signals) {
   return 0;
 }
 
+void AddJoinFlags(CLI::App* app, Flags* flags) {
+  app->add_option("--join-listen", flags->join_listen,
+                  "HOST:PORT where hosts join with a token (isthmus ca token create) and daemons "
+                  "renew their certificates; nothing else is served there")
+      ->type_name("HOST:PORT");
+  app->add_option("--ca", flags->ca,
+                  "the authority's directory with its key, for --join-listen: whoever takes over "
+                  "this host can then let anybody in")
+      ->type_name("DIR");
+}
+
 }  // namespace
 }  // namespace isthmus::coordinator
 
@@ -203,14 +214,7 @@ int main(int argc, char** argv) {
   app.add_flag("--insecure", flags.insecure,
                "listen off loopback without certificates: for a network that is private already")
       ->envname("ISTHMUS_INSECURE");
-  app.add_option("--join-listen", flags.join_listen,
-                 "HOST:PORT where hosts join with a token (isthmus ca token create) and daemons "
-                 "renew their certificates; nothing else is served there")
-      ->type_name("HOST:PORT");
-  app.add_option("--ca", flags.ca,
-                 "the authority's directory with its key, for --join-listen: whoever takes over "
-                 "this host can then let anybody in")
-      ->type_name("DIR");
+  isthmus::coordinator::AddJoinFlags(&app, &flags);
   app.add_option("--log-level", flags.log_level, "debug | info | warning | error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();

@@ -1,6 +1,6 @@
-// How a daemon that has no certificate gets one: by a token, for a key that it makes itself and that
-// never leaves it. What it got lies in `tls` of its state directory, durably, with `joined` beside
-// the files of any TLS folder; a restart takes that and needs no token. Thread: one owner.
+// How a daemon that has no certificate gets one: by a token, for a key that it makes itself and
+// that never leaves it. What it got lies in `tls` of its state directory, durably, with `joined`
+// beside the files of any TLS folder; a restart takes that and needs no token. Thread: one owner.
 #ifndef ISTHMUS_DAEMON_JOIN_H_
 #define ISTHMUS_DAEMON_JOIN_H_
 

@@ -1,6 +1,6 @@
 // What the authority keeps of a join token: not its secret, but the hash of it; for whom, how often
-// and until when it is good, and who used it. Whether a host may join by it is decided here, without
-// files and clocks. Thread: values, pure functions.
+// and until when it is good, and who used it. Whether a host may join by it is decided here,
+// without files and clocks. Thread: values, pure functions.
 #ifndef ISTHMUS_BASE_TLS_JOIN_RECORD_H_
 #define ISTHMUS_BASE_TLS_JOIN_RECORD_H_
 
@@ -48,8 +48,8 @@ std::string JoinRecordText(const JoinRecord& record);
 absl::StatusOr<JoinRecord> ReadJoinRecord(const std::string& text, const std::string& where);
 
 // PermissionDenied: it may not join, and what to do. Of a wrong secret no more is said than of a
-// token that does not exist. A host whose key is among those that used the token may come again: its
-// answer may have been lost.
+// token that does not exist. A host whose key is among those that used the token may come again:
+// its answer may have been lost.
 absl::Status JudgeJoin(const JoinRecord& record, absl::string_view secret, Role role,
                        const std::string& key, absl::Time now);
 absl::Status UnknownToken();

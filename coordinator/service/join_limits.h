@@ -1,5 +1,6 @@
-// What strangers may cost at the port where hosts join: so many tries in a minute, of an address and
-// in all, and so many at a time. What is refused is not remembered, so that memory has a bound, too.
+// What strangers may cost at the port where hosts join: so many tries in a minute, of an address
+// and in all, and so many at a time. What is refused is not remembered, so that memory has a bound,
+// too.
 // Thread: any.
 #ifndef ISTHMUS_COORDINATOR_SERVICE_JOIN_LIMITS_H_
 #define ISTHMUS_COORDINATOR_SERVICE_JOIN_LIMITS_H_

@@ -80,8 +80,8 @@ class JoinService final : public Join::Service {
     return sign();
   }
 
-  // `by`: the daemon that its certificate names; empty: a stranger, of whom all refusals of a minute
-  // are one line, but for those who have a token of this authority.
+  // `by`: the daemon that its certificate names; empty: a stranger, of whom all refusals of a
+  // minute are one line, but for those who have a token of this authority.
   grpc::Status Answer(const char* call, const std::string& by, const std::string& what,
                       const grpc::ServerContext& context,
                       const absl::StatusOr<tls::SignedAnswer>& answer, JoinReply* reply) {

@@ -28,7 +28,7 @@ Examples, on a machine that keeps ca.key to itself:
   isthmus ca issue ada --role operator       and start programs there with --tls-dir FOLDER
   isthmus ca list
   isthmus ca token create --address A:7072 --uses 2 --name 'gpu-*' > token
-                                             two hosts join by themselves: isthmusd --join-file token,
+                                             two hosts join by themselves (isthmusd --join-file),
                                              where isthmus-coordinator runs with --join-listen
   isthmus ca token list                      and revoke ID
   isthmus ca revoke home-pc                  all certificates of that name, or one by its serial)";

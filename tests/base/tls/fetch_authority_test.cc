@@ -20,8 +20,8 @@ using testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
-// Shakes hands with one client, as `folder` says it is; `shows_ca`: with the authority's certificate
-// behind its own. Without a folder it says nothing and closes.
+// Shakes hands with one client, as `folder` says it is; `shows_ca`: with the authority's
+// certificate behind its own. Without a folder it says nothing and closes.
 class OneServer {
  public:
   explicit OneServer(const std::string& folder, bool shows_ca = true) {
