@@ -11,8 +11,8 @@ constexpr double kGrowFast = 4;  // next round, while rounds are short
 constexpr double kShortSeconds = 0.2;
 constexpr int64_t kMinMessageBytes = 512;
 constexpr int64_t kMaxMessageBytes = 64 << 10;
-constexpr int kMessagesARound = 16;   // at least
-constexpr double kAtOnce = 1.0 / 32;  // of the mean time between two messages
+constexpr int kMessagesARound = 16;  // at least
+constexpr double kAtOnce = 1.0 / 8;  // of the mean time between two messages
 
 }  // namespace
 
@@ -32,13 +32,13 @@ double RateSearch::Patience(double seconds_left) const {
   return tried_ ? seconds_left : std::max(seconds_left, kFirstSeconds);
 }
 
-// What a link can have that needs `sender_s` for `bytes`: slow start, at its longest, doubles from
-// half of the last round, or from the first window, to all of them, and the last byte and the
-// answer take a round trip.
+// What a link can have that needs `sender_s` for `bytes`: slow start, at its longest, sends a
+// window a round trip, each twice the one before, of which the first is half of the last round or
+// what a new connection begins with; the last byte and the answer are within the last of them.
 double RateSearch::MostBitsPerSecond(int64_t bytes, double sender_s) const {
   const double window = std::max(kFirstWindowBytes, static_cast<double>(last_bytes_) / 2);
-  const double doublings = std::log2(std::max(1.0, static_cast<double>(bytes) / window));
-  const double sending_s = sender_s - round_trip_s_ * (2 + doublings);
+  const double windows = std::log2(1 + static_cast<double>(bytes) / window);
+  const double sending_s = sender_s - round_trip_s_ * windows;
   return sending_s > 0 ? 8.0 * static_cast<double>(bytes) / sending_s
                        : std::numeric_limits<double>::infinity();
 }

@@ -370,10 +370,6 @@ static void FillRecoveryDefaults(CheckpointSpec* checkpoint, RecoverySpec* recov
   DEFAULT(recovery, follow, true);
 }
 
-int WantedStages(const StrategySpec& strategy) {
-  return strategy.stages() != 0 ? strategy.stages() : strategy.layers_per_stage_size();
-}
-
 void FillDefaults(JobSpec* job) {
   DEFAULT(job, seed, 1);
   DataSpec* d = job->mutable_data();

@@ -17,7 +17,9 @@ namespace isthmus {
 void FillDefaults(JobSpec* job);
 
 // strategy.stages, or as many as strategy.layers_per_stage names; 0: the planner chooses.
-int WantedStages(const StrategySpec& strategy);
+inline int WantedStages(const StrategySpec& strategy) {
+  return strategy.stages() != 0 ? strategy.stages() : strategy.layers_per_stage_size();
+}
 
 // strategy.local_steps: replicas may be so far apart. The coordinator holds their records until a
 // step is whole.

@@ -127,8 +127,8 @@ TEST(ArrivalLog, TheSecondHalfIsMeasuredAlone) {
   EXPECT_NEAR(round.tail_s, 0.4, 1e-9);
 }
 
-// 8 MiB over 100 Mbit/s in 128 messages; a packet of message `lost` comes `held_s` late, and with it
-// what lay behind it.
+// 8 MiB over 100 Mbit/s in 128 messages; a packet of message `lost` comes `held_s` late, and with
+// it what lay behind it.
 RateSearch::Round WithALoss(int lost, double held_s) {
   constexpr int kMessages = 128;
   constexpr double kEach = 65536 * 8 / 1e8;

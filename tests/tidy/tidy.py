@@ -313,7 +313,14 @@ def check_documents(tree, found):
                 found.error(path, line_of(text, match.start()), f"the link to {target} leads nowhere")
 
 
-CHECKS = [check_includes, check_sizes, check_tests_exist, check_tests_are_built, check_words, check_headers, check_format, check_documents]
+def check_scripts(tree, found):
+    """A script is started by its name, as documents show it."""
+    for path, text in sorted(tree.text.items()):
+        if text.startswith("#!") and not os.access(os.path.join(tree.root, path), os.X_OK):
+            found.error(path, 1, "a script that nobody may execute: chmod +x, or leave its first line out")
+
+
+CHECKS = [check_includes, check_sizes, check_tests_exist, check_tests_are_built, check_words, check_headers, check_format, check_documents, check_scripts]
 
 
 def fix(root):

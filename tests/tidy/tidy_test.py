@@ -106,6 +106,9 @@ class TidyTest(unittest.TestCase):
     def test_dead_link(self):
         self.refuses({"README.md": "[it](docs/none.md)\n"}, "leads nowhere")
 
+    def test_script_that_nobody_may_execute(self):
+        self.refuses({"tests/bench/a.py": "#!/usr/bin/env python3\n"}, "tests/bench/a.py:1: a script that nobody may execute")
+
     def test_no_licence(self):
         self.refuses({"LICENSE": "mine\n"}, "the licence is missing")
 
