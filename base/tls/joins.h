@@ -66,10 +66,9 @@ class Joins {
   // PermissionDenied: as JudgeJoin, or the key was revoked. AlreadyExists: the name is another
   // host's. InvalidArgument: as KeyOfRequest. The message is for whoever asked.
   absl::StatusOr<SignedAnswer> Join(const JoinAsk& ask, absl::Time now) const;
-
   // Another certificate for the host that `old` names, which TLS has found to be the caller's; of
-  // as long a life. PermissionDenied: it was revoked, is of another authority or role than worker, or
-  // has more than half of its life to come.
+  // as long a life. PermissionDenied: it was revoked, is of another authority or role than worker,
+  // or has more than half of its life to come.
   absl::StatusOr<SignedAnswer> Renew(const Certificate& old, const std::string& request_pem,
                                      absl::Time now) const;
 
