@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/bit_rate.h"
 #include "base/clock.h"
 #include "base/file/tree.h"
 #include "base/hash.h"
@@ -81,6 +82,8 @@ absl::Status Daemon::Listen() {
   }
   // Spill files of a daemon that was killed; the lock of the directory says that none is alive.
   RemoveTree(state_.path() + "/spill").IgnoreError();
+  if (options_.uplink_bits_per_s > 0)
+    LogInfo("all links share ", FormatBitRate(options_.uplink_bits_per_s), " a second (--uplink)");
   SessionRunnerOptions runner_options;
   runner_options.node_id = node_id_;
   runner_options.data_dir = options_.data_dir;

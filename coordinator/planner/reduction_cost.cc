@@ -255,7 +255,7 @@ void SayGradients(const JobSpec& job, const std::vector<Group>& groups, Layout* 
   const std::string some = StagesWords(job, *layout, groups);
   if (layout->gradients_why.empty() && some.empty()) return;
   if (layout->gradients_why.empty()) layout->gradients_why = FormatCodec(layout->gradients);
-  const char* each = Local(job) ? "an agreement " : "a step ";
+  const char* each = Local(job) ? "an agreement takes " : "an exchange takes ";
   layout->gradients_why = absl::StrCat(Local(job)     ? "what replicas learnt: "
                                        : Freezes(job) ? "momentum of replicas: "
                                                       : "gradients of replicas: ",
@@ -439,7 +439,7 @@ absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout*
     WithFeedback(&layout->tied, &layout->tied_why);
     if (!layout->tied_why.empty())
       layout->tied_why =
-          absl::StrCat("tied embedding, over both ends of all replicas: a step ", layout->tied_why);
+          absl::StrCat("tied embedding, over both ends of all replicas: an exchange takes ", layout->tied_why);
   }
   SetBuckets(job, groups, layout);
   layout->reduce_s = ReduceSeconds(*layout, groups, layout->gradients, layout->tied);

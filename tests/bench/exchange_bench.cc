@@ -260,6 +260,11 @@ int Main(int argc, char** argv) {
     Bytes();
     return 0;
   }
+  if (o.text.empty()) {
+    std::fprintf(stderr, "exchange_bench: %s needs TEXT, a file of 100 kB or more\n",
+                 o.what.c_str());
+    return 2;
+  }
   std::ifstream in(o.text, std::ios::binary);
   std::stringstream text;
   text << in.rdbuf();

@@ -25,7 +25,7 @@ class FlagsTest(unittest.TestCase):
     def test_what_is_unknown_is_refused(self):
         with tempfile.NamedTemporaryFile() as text:
             for program, arguments in (("convergence_bench", ["--no-such-flag"]), ("convergence_bench", ["ten"]),
-                                       ("exchange_bench", ["tides"]), ("exchange_bench", ["tied", "/no/such/text"]),
+                                       ("exchange_bench", ["tides"]), ("exchange_bench", ["gradients"]), ("exchange_bench", ["tied", "/no/such/text"]),
                                        ("predict_trial", [text.name, "--no-such-flag"]), ("predict_trial", ["/no/such/text"])):
                 done = run(program, *arguments)
                 self.assertEqual(done.returncode, 2, (program, arguments, done.stdout))

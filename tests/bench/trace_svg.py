@@ -72,7 +72,8 @@ def draw(trace):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        raise SystemExit(__doc__)
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        print(__doc__, file=sys.stdout if "--help" in sys.argv else sys.stderr)
+        sys.exit(0 if "--help" in sys.argv else 2)
     with open(sys.argv[1]) as f:
         sys.stdout.write(draw(json.load(f)))

@@ -159,7 +159,10 @@ def print_auto(cells):
 
 
 def parse_rate(text):
-    return float(text.replace("Mbit", "")) * 1e6
+    for unit, factor in (("Gbit", 1e9), ("Mbit", 1e6), ("kbit", 1e3)):
+        if text.endswith(unit):
+            return float(text[:-len(unit)]) * factor
+    raise ValueError(f"link {text!r}: write unshaped, 20Mbit, 1.5Gbit or 500kbit")
 
 
 def main():

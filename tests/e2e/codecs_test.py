@@ -155,6 +155,8 @@ class TestnetTest(unittest.TestCase):
             self.assertEqual(int(summary["step"]), 20, summary)
             with open(os.path.join(run_dir, "links.csv")) as f:
                 self.assertIn("n1,@up,20Mbit,,,\n", f.read())
+            with open(os.path.join(run_dir, "n1.log")) as f:
+                self.assertIn("all links share 20Mbit a second (--uplink)", f.read())
             directions = {(b["link_id"], b["direction"]): b for b in summary["boundaries"]}
             self.assertEqual(len(directions), 4, summary)
             for key in (("b0", "forward"), ("b0", "backward")):

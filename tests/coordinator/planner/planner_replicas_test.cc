@@ -324,7 +324,7 @@ TEST_F(PlannerReplicasTest, ReplicasOfAFrozenSecondMomentExchangeMomentum) {
     EXPECT_TRUE(CheckGroup(planned.plan, group).ok()) << group.id();
   }
   EXPECT_EQ(FormatCodec(planned.plan.groups(1).contribution()), "ef(quant(4, token, symmetric))");
-  EXPECT_THAT(Lines(planned), HasSubstr("momentum of replicas: a step "));
+  EXPECT_THAT(Lines(planned), HasSubstr("momentum of replicas: an exchange takes "));
   EXPECT_THAT(Lines(planned), HasSubstr("quantized_adam: 30 steps of AdamW on exact gradients, "));
   EXPECT_GT(planned.plan.deadlines().step_ms(), adamw.plan.deadlines().step_ms())
       << "the warm-up reduces fp32";
