@@ -23,6 +23,7 @@
 namespace isthmus::daemon {
 namespace {
 
+constexpr absl::Duration kDialAgain = absl::Minutes(10);
 constexpr int64_t kChunkBytes = 64 << 10;  // each one that has gone is progress
 constexpr size_t kPieceBytes = 4 << 20;    // that is read of a part at once
 
@@ -108,7 +109,18 @@ class CheckpointClient::Call {
 
 CheckpointClient::CheckpointClient(CheckpointClientOptions options)
     : options_(std::move(options)),
-      channel_(rpc::MakeChannel(options_.coordinator, BulkChannel(options_))) {}
+      channel_(rpc::MakeChannel(options_.coordinator, BulkChannel(options_))),
+      dialled_(SteadyNow()) {}
+
+// With TLS one that is not old: it shows the certificate that was current when it was made.
+std::shared_ptr<grpc::Channel> CheckpointClient::Channel() {
+  MutexLock lock(&mutex_);
+  if (options_.dialling.tls != nullptr && SteadyNow() - dialled_ > kDialAgain) {
+    channel_ = rpc::MakeChannel(options_.coordinator, BulkChannel(options_));
+    dialled_ = SteadyNow();
+  }
+  return channel_;
+}
 
 std::string CheckpointClient::Whom() const {
   return absl::StrCat(options_.buddy_id.empty() ? "coordinator " : "buddy ", options_.coordinator);
@@ -192,8 +204,8 @@ absl::Status CheckpointClient::PutOnce(const PutCheckpointHeader& header, const 
   Call call(this);
   PutCheckpointReply reply;
   const auto writer = options_.buddy_id.empty()
-                          ? Bulk::NewStub(channel_)->PutCheckpoint(call.context(), &reply)
-                          : Peer::NewStub(channel_)->KeepPart(call.context(), &reply);
+                          ? Bulk::NewStub(Channel())->PutCheckpoint(call.context(), &reply)
+                          : Peer::NewStub(Channel())->KeepPart(call.context(), &reply);
   PutCheckpointChunk chunk;
   *chunk.mutable_header() = WithValidText(header);
   chunk.mutable_header()->set_to_node_id(options_.buddy_id);
@@ -316,7 +328,7 @@ absl::Status CheckpointClient::FetchOnce(const FetchCheckpointRequest& request, 
   *answer = Answer();
   Call call(this);
   const auto reader =
-      Bulk::NewStub(channel_)->FetchCheckpoint(call.context(), WithValidText(request));
+      Bulk::NewStub(Channel())->FetchCheckpoint(call.context(), WithValidText(request));
   FetchCheckpointChunk chunk;
   int64_t total = -1;
   uint64_t checksum = 0;

@@ -76,11 +76,13 @@ class CheckpointClient : public worker::PartStore {
                                 const FetchCheckpointRequest& request);
   void Advance(Transfer* transfer, int64_t bytes);
   bool AwaitTurn(int64_t bytes) const;  // on the uplink; false: cancelled
+  std::shared_ptr<grpc::Channel> Channel();
   template <typename F>
   absl::Status Retry(const std::string& what, F attempt);
 
   const CheckpointClientOptions options_;
-  const std::shared_ptr<grpc::Channel> channel_;
+  std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
+  absl::Time dialled_ ABSL_GUARDED_BY(mutex_);
   mutable Mutex mutex_;
   CondVar changed_;
   int64_t moved_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -106,10 +106,11 @@ void CoordinatorClient::Complain(const absl::Status& status, int failures) {
 }
 
 void CoordinatorClient::Loop() {
-  // One channel for good: gRPC resolves the name again by itself.
+  // One channel for as long as nobody is reached: gRPC resolves the name again by itself. After a
+  // connection that ended another: this daemon's certificate may have been renewed meanwhile.
   rpc::ChannelOptions channel_options = rpc::ToCoordinator(options_.dialling);
   channel_options.max_backoff = options_.backoff.cap / 2;  // half a cap of jitter comes on top
-  const auto channel = rpc::MakeChannel(options_.address, channel_options);
+  auto channel = rpc::MakeChannel(options_.address, channel_options);
   int failures = 0;
   while (!stopping()) {
     const auto began = SteadyClock::now();
@@ -121,6 +122,8 @@ void CoordinatorClient::Loop() {
     Complain(status, failures);
     if (!was_connected_)
       continue;  // the waiting for a connection was spread out and capped by gRPC's own back-off
+    if (options_.dialling.tls != nullptr)
+      channel = rpc::MakeChannel(options_.address, channel_options);
     const auto until = SteadyAfter(BackoffDelay(options_.backoff, failures, options_.seed));
     MutexLock lock(&mutex_);
     while (!stop_ && changed_.WaitUntil(&mutex_, until)) {

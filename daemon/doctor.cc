@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/rpc/channel.h"
+#include "base/tls/expiry.h"
 #include "daemon/flags.h"
 #include "daemon/resources.h"
 #include "daemon/state/identity.h"
@@ -64,6 +65,19 @@ Finding LookAtData(const std::string& folder) {
   return f;
 }
 
+// Of a daemon that joined the one it renews by itself.
+Finding LookAtCertificate(const tls::Certificate& certificate) {
+  Finding f{Finding::kOk, "certificate",
+            absl::StrCat(tls::Words(certificate.who), " until ", tls::DayOf(certificate.until)),
+            ""};
+  const std::string ends = tls::ExpiryWarning(certificate, tls::Today());
+  if (ends.empty()) return f;
+  f.level = Finding::kWarn;
+  f.text = ends;
+  f.cure = "where it came by --join: see in the daemon's log why it is not renewed";
+  return f;
+}
+
 Finding LookAtMemory(const DaemonOptions& options) {
   const int64_t bytes = options.memory_bytes > 0 ? options.memory_bytes : UsableMemoryBytes();
   Finding f{Finding::kOk, "memory",
@@ -113,6 +127,8 @@ std::vector<Finding> Examine(const DaemonOptions& options, absl::Duration patien
   }
   findings.push_back(JudgeAdvertised(address, loopback, !options.advertise.empty()));
   findings.push_back(LookAtCoordinator(options, patience));
+  if (options.tls != nullptr)
+    findings.push_back(LookAtCertificate(options.tls->folder().certificate));
   findings.push_back(LookAtData(options.data_dir));
   findings.push_back(LookAtDisk(options.state_dir));
   // One that is there: the examination makes none.

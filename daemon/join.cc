@@ -33,7 +33,6 @@
 namespace isthmus::daemon {
 namespace {
 
-constexpr char kJoinedFile[] = "joined";
 constexpr char kFirstLine[] = "isthmus joined 1";
 constexpr char kJoining[] = "/tls-joining";  // the key, while it has no certificate yet
 constexpr int kMaxReplyBytes = 64 << 10;
@@ -67,29 +66,12 @@ std::string TextOf(const Joined& joined) {
                       "\n");
 }
 
-absl::StatusOr<Joined> ReadJoined(const std::string& dir) {
-  const std::string file = absl::StrCat(dir, "/", kJoinedFile);
-  ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(file, kMaxTokenFile));
-  const std::vector<std::string> lines = absl::StrSplit(text, '\n');
-  Joined joined;
-  joined.tls_dir = dir;
-  if (lines.size() == 4 && lines[0] == kFirstLine && absl::StartsWith(lines[1], "coordinator ") &&
-      absl::StartsWith(lines[2], "join ")) {
-    joined.coordinator = std::string(absl::StripPrefix(lines[1], "coordinator "));
-    joined.join = std::string(absl::StripPrefix(lines[2], "join "));
-    if (rpc::CheckAddress("", joined.coordinator).ok() && rpc::CheckAddress("", joined.join).ok())
-      return joined;
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      file, " does not say where the cluster is: remove ", dir, ", and join with a new token"));
-}
-
 // What this daemon got before. NotFound: nothing, or it has expired.
 absl::StatusOr<Joined> Kept(const JoinOptions& options) {
   const std::string dir = JoinedDir(options.state_dir);
   std::error_code error;
   if (!std::filesystem::exists(dir, error)) return absl::NotFoundError(dir);
-  if (!std::filesystem::exists(absl::StrCat(dir, "/", kJoinedFile), error)) {
+  if (!std::filesystem::exists(absl::StrCat(dir, "/", tls::kJoinedFile), error)) {
     return absl::InvalidArgumentError(
         absl::StrCat(dir, " is there, and did not come by joining: use it with --tls-dir ", dir,
                      " instead of --join, or move it away"));
@@ -138,15 +120,7 @@ absl::StatusOr<std::string> KeyOf(const std::string& dir) {
 
 absl::StatusOr<JoinReply> Ask(const std::string& address, const std::string& ca_pem,
                               const JoinRequest& request, const JoinOptions& options) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, options.use_proxy ? 1 : 0);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxReplyBytes);
-  arguments.SetSslTargetNameOverride(tls::kAnyCoordinator);
-  const auto channel = grpc::CreateCustomChannel(absl::StrCat("dns:///", address),
-                                                 grpc::SslCredentials({ca_pem, "", ""}), arguments);
+  const auto channel = JoinChannel(address, ca_pem, "", "", options.use_proxy);
   grpc::ClientContext context;
   context.set_deadline(rpc::DeadlineAfter(options.patience));
   JoinReply reply;
@@ -196,13 +170,45 @@ absl::Status Store(const Answer& answer, const std::string& key, const std::stri
   RETURN_IF_ERROR(WriteFileDurably(to + tls::kCaFile, answer.ca_pem));
   RETURN_IF_ERROR(WriteFileDurably(to + tls::kCertificateFile, answer.certificate_pem));
   RETURN_IF_ERROR(WriteFileDurably(to + tls::kKeyFile, key, 0600));
-  RETURN_IF_ERROR(WriteFileDurably(to + kJoinedFile, TextOf(answer.joined)));
+  RETURN_IF_ERROR(WriteFileDurably(to + tls::kJoinedFile, TextOf(answer.joined)));
   RETURN_IF_ERROR(folder->Commit());
   if (::chmod(dir.c_str(), 0700) == 0) return absl::OkStatus();
   return absl::ErrnoToStatus(errno, absl::StrCat("chmod ", dir));
 }
 
 }  // namespace
+
+absl::StatusOr<Joined> ReadJoined(const std::string& tls_dir) {
+  const std::string file = absl::StrCat(tls_dir, "/", tls::kJoinedFile);
+  ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(file, kMaxTokenFile));
+  const std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  Joined joined;
+  joined.tls_dir = tls_dir;
+  if (lines.size() == 4 && lines[0] == kFirstLine && absl::StartsWith(lines[1], "coordinator ") &&
+      absl::StartsWith(lines[2], "join ")) {
+    joined.coordinator = std::string(absl::StripPrefix(lines[1], "coordinator "));
+    joined.join = std::string(absl::StripPrefix(lines[2], "join "));
+    if (rpc::CheckAddress("", joined.coordinator).ok() && rpc::CheckAddress("", joined.join).ok())
+      return joined;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      file, " does not say where the cluster is: remove ", tls_dir, ", and join with a new token"));
+}
+
+std::shared_ptr<grpc::Channel> JoinChannel(const std::string& address, const std::string& ca_pem,
+                                           const std::string& key_pem,
+                                           const std::string& certificate_pem, bool use_proxy) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, use_proxy ? 1 : 0);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxReplyBytes);
+  arguments.SetSslTargetNameOverride(tls::kAnyCoordinator);
+  return grpc::CreateCustomChannel(absl::StrCat("dns:///", address),
+                                   grpc::SslCredentials({ca_pem, key_pem, certificate_pem}),
+                                   arguments);
+}
 
 std::string JoinedDir(const std::string& state_dir) { return absl::StrCat(state_dir, "/tls"); }
 

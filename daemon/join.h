@@ -4,11 +4,16 @@
 #ifndef ISTHMUS_DAEMON_JOIN_H_
 #define ISTHMUS_DAEMON_JOIN_H_
 
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+
+namespace grpc {
+class Channel;
+}  // namespace grpc
 
 namespace isthmus::daemon {
 
@@ -39,6 +44,15 @@ std::string JoinedDir(const std::string& state_dir);
 // come by joining, or one of another authority. PermissionDenied, AlreadyExists: the coordinator
 // refused. Unauthenticated: who answers is not of the token's cluster. Unavailable: nobody answers.
 absl::StatusOr<Joined> JoinCluster(const JoinOptions& options);
+
+// What lies in `joined` of a folder. NotFound: it did not come by joining.
+absl::StatusOr<Joined> ReadJoined(const std::string& tls_dir);
+
+// To the coordinator's --join-listen, trusting that authority alone; with a certificate, or as one
+// who has none ("").
+std::shared_ptr<grpc::Channel> JoinChannel(const std::string& address, const std::string& ca_pem,
+                                           const std::string& key_pem,
+                                           const std::string& certificate_pem, bool use_proxy);
 
 // Whether `flag` stands among the arguments, and not in the environment alone.
 bool Typed(int argc, const char* const* argv, absl::string_view flag);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -26,6 +27,7 @@
 #include "daemon/doctor.h"
 #include "daemon/flags.h"
 #include "daemon/join.h"
+#include "daemon/renewal.h"
 #include "daemon/resources.h"
 #include "worker/data/corpus.h"
 #include "worker/engine/device_lane.h"
@@ -283,6 +285,20 @@ absl::Status JoinFirst(Flags* flags) {
   return ApplyTlsDir(&o);
 }
 
+// Warns of a certificate that ends soon; one that came by joining is renewed while the result lives.
+std::unique_ptr<Renewal> KeepCertificate(const DaemonOptions& options) {
+  if (options.tls == nullptr) return nullptr;
+  const std::string ends = tls::ExpiryWarning(options.tls->folder().certificate, tls::Today());
+  if (!ends.empty()) LogWarning(ends);
+  const absl::StatusOr<Joined> joined = ReadJoined(options.tls_dir);
+  if (joined.ok()) {
+    return std::make_unique<Renewal>(
+        RenewalOptions{options.tls_dir, joined->join, options.dialling.use_proxy});
+  }
+  if (!absl::IsNotFound(joined.status())) LogWarning(joined.status().message());
+  return nullptr;
+}
+
 Exit JoinExit(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
@@ -340,10 +356,7 @@ int Main(int argc, char** argv) {
       return Fail(joined, JoinExit(joined));
   }
 
-  if (options.tls != nullptr) {
-    const std::string ends = tls::ExpiryWarning(options.tls->folder().certificate, tls::Today());
-    if (!ends.empty()) LogWarning(ends);
-  }
+  const std::unique_ptr<Renewal> renewal = KeepCertificate(options);
   const engine::EngineOptions engine{options.device, options.threads};
   if (const absl::Status device = engine::MakeDeviceLane(engine).status(); !device.ok())
     return Fail(device, kMachine);  // before anybody is told where it listens

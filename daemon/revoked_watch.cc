@@ -13,6 +13,7 @@ namespace isthmus::daemon {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(10);  // of one call
+constexpr absl::Duration kDialAgain = absl::Seconds(30);
 
 }  // namespace
 
@@ -31,10 +32,18 @@ RevokedWatch::~RevokedWatch() {
 }
 
 void RevokedWatch::Loop() {
-  const auto stub = Security::NewStub(
-      rpc::MakeChannel(options_.coordinator, rpc::ToCoordinator(options_.dialling)));
+  const auto dial = [this] {
+    return Security::NewStub(
+        rpc::MakeChannel(options_.coordinator, rpc::ToCoordinator(options_.dialling)));
+  };
+  auto stub = dial();
+  absl::Time dialled = SteadyNow();
   for (;;) {
-    Ask(stub.get());
+    // Another channel shows the certificate of this daemon that holds now.
+    if (!Ask(stub.get()) && SteadyNow() - dialled > kDialAgain) {
+      stub = dial();
+      dialled = SteadyNow();
+    }
     const auto next = SteadyAfter(options_.every);
     MutexLock lock(&mutex_);
     while (!stop_ && changed_.WaitUntil(&mutex_, next)) {
@@ -43,12 +52,12 @@ void RevokedWatch::Loop() {
   }
 }
 
-void RevokedWatch::Ask(Security::StubInterface* stub) {
+bool RevokedWatch::Ask(Security::StubInterface* stub) {
   grpc::ClientContext context;
   context.set_deadline(rpc::DeadlineAfter(kPatience));
   {
     MutexLock lock(&mutex_);
-    if (stop_) return;
+    if (stop_) return true;
     running_ = &context;
   }
   RevokedRequest request;
@@ -60,9 +69,10 @@ void RevokedWatch::Ask(Security::StubInterface* stub) {
     MutexLock lock(&mutex_);
     running_ = nullptr;
   }
-  if (!answered || reply.same()) return;  // what else is amiss the daemon's stream tells
+  if (!answered || reply.same()) return answered;  // what else is amiss the daemon's stream tells
   const absl::Status set = options_.tls->SetRevoked(reply.pem());
   if (!set.ok()) LogError("the coordinator's list is of no use: ", set.message());
+  return true;
 }
 
 }  // namespace isthmus::daemon

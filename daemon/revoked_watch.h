@@ -36,7 +36,7 @@ class RevokedWatch {
 
  private:
   void Loop();
-  void Ask(Security::StubInterface* stub);
+  bool Ask(Security::StubInterface* stub);  // false: no answer
 
   const RevokedWatchOptions options_;
   Mutex mutex_;

@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/rpc/listening.h"
+#include "base/rpc/newest_folder.h"
 #include "base/rpc/tls_identity.h"
 #include "base/tls/handshake.h"
 #include "base/utf8.h"
@@ -114,9 +115,10 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
 
 std::string WhyNoConnection(const std::string& address, const ChannelOptions& options,
                             absl::Duration patience, const std::function<bool()>& stop) {
-  return tls::HandshakeFault(
-      address, options.dialling.tls == nullptr ? nullptr : &options.dialling.tls->folder(),
-      options.server_name, patience, stop);
+  if (options.dialling.tls == nullptr)
+    return tls::HandshakeFault(address, nullptr, options.server_name, patience, stop);
+  const tls::Folder newest = NewestFolder(options.dialling.tls->folder());
+  return tls::HandshakeFault(address, &newest, options.server_name, patience, stop);
 }
 
 absl::Status NoConnection(const std::string& address, const ChannelOptions& options,

@@ -8,18 +8,22 @@
 #include "absl/strings/str_cat.h"
 #include "base/file/read_file.h"
 #include "base/rpc/channel.h"
+#include "base/rpc/newest_folder.h"
 #include "base/status.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/security/auth_context.h"
 #include "grpcpp/security/auth_metadata_processor.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
+#include "grpcpp/security/tls_certificate_provider.h"
+#include "grpcpp/security/tls_credentials_options.h"
 #include "grpcpp/server_context.h"
 
 namespace isthmus::rpc {
 namespace {
 
 constexpr char kPath[] = ":path";  // of HTTP/2: the call
+constexpr unsigned kLookForNewS = 2;
 
 absl::StatusOr<tls::Certificate> CertificateIn(const grpc::AuthContext& context) {
   const std::vector<grpc::string_ref> pem =
@@ -27,6 +31,26 @@ absl::StatusOr<tls::Certificate> CertificateIn(const grpc::AuthContext& context)
   if (pem.empty()) return absl::UnauthenticatedError("the call came without a certificate");
   return tls::ReadCertificate(std::string(pem[0].data(), pem[0].size()),
                               "the caller's certificate");
+}
+
+std::shared_ptr<grpc::ServerCredentials> Fixed(const tls::Folder& folder) {
+  grpc::SslServerCredentialsOptions options(
+      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = folder.ca_pem;
+  options.pem_key_cert_pairs.push_back({folder.key_pem, folder.certificate_pem});
+  return grpc::SslServerCredentials(options);
+}
+
+// Of a folder whose certificate is replaced while the server runs: new connections see the new one.
+std::shared_ptr<grpc::ServerCredentials> Watching(const std::string& dir) {
+  const auto file = [&](const char* name) { return absl::StrCat(dir, "/", name); };
+  grpc::experimental::TlsServerCredentialsOptions options(
+      std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
+          file(tls::kKeyFile), file(tls::kCertificateFile), file(tls::kCaFile), kLookForNewS));
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  return grpc::experimental::TlsServerCredentials(options);
 }
 
 class Judge final : public grpc::AuthMetadataProcessor {
@@ -77,16 +101,13 @@ absl::StatusOr<std::shared_ptr<TlsIdentity>> TlsIdentity::Load(
 }
 
 std::shared_ptr<grpc::ChannelCredentials> TlsIdentity::ForChannels() const {
-  return grpc::SslCredentials({folder_.ca_pem, folder_.key_pem, folder_.certificate_pem});
+  const tls::Folder newest = NewestFolder(folder_);
+  return grpc::SslCredentials({newest.ca_pem, newest.key_pem, newest.certificate_pem});
 }
 
 std::shared_ptr<grpc::ServerCredentials> TlsIdentity::ForServer(absl::Span<const AllowedCall> table,
                                                                 OnRefused on_refused) const {
-  grpc::SslServerCredentialsOptions options(
-      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  options.pem_root_certs = folder_.ca_pem;
-  options.pem_key_cert_pairs.push_back({folder_.key_pem, folder_.certificate_pem});
-  auto credentials = grpc::SslServerCredentials(options);
+  auto credentials = IsJoined(folder_.path) ? Watching(folder_.path) : Fixed(folder_);
   credentials->SetAuthMetadataProcessor(
       std::make_shared<Judge>(this, table, std::move(on_refused)));
   return credentials;

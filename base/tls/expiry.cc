@@ -1,12 +1,15 @@
 #include "base/tls/expiry.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace isthmus::tls {
 
 std::string ExpiryWarning(const Certificate& certificate, absl::Time now) {
   const absl::Duration left = certificate.until - now;
-  if (left >= kExpiresSoon) return "";
+  const absl::Duration life = certificate.until - certificate.from;
+  if (left >= std::min(kExpiresSoon, life / 4)) return "";  // renewed ones are by a third
   return absl::StrCat("the certificate of ", Words(certificate.who), " ends in ",
                       absl::ToInt64Hours(left) / 24, " days, on ", DayOf(certificate.until),
                       ": issue another (isthmus ca issue ", certificate.who.name, " --role ",

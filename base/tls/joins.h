@@ -27,7 +27,7 @@ struct TokenOptions {
   std::string names = "node-*";
   int uses = 1;
   absl::Duration life = absl::Hours(24);
-  absl::Duration certificate_life = absl::Hours(24 * 365);
+  absl::Duration certificate_life = absl::Hours(24 * 7);
   std::string made_by;
 };
 

@@ -12,6 +12,9 @@
 
 namespace isthmus::tls {
 
+// In a TLS folder that a daemon got by joining: where its certificate is renewed.
+inline constexpr char kJoinedFile[] = "joined";
+
 constexpr size_t kMaxRequestBytes = 4096;  // of the PEM; one has about 400
 
 // A new P-256 key in PEM. Secret.

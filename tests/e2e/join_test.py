@@ -3,6 +3,7 @@ import json
 import os
 import socket
 import subprocess
+import time
 import unittest
 
 from harness import BIN, Cluster, Program, main
@@ -29,7 +30,7 @@ class JoinCluster(Cluster):
         return os.path.join(self.ca_dir, "certificates", name)
 
     def start_coordinator(self, address="127.0.0.1:0", *flags):
-        p = super().start_coordinator(address, "--tls-dir", self.tls("coordinator"), "--ca", self.ca_dir, "--join-listen", "127.0.0.1:0", *flags)
+        p = super().start_coordinator(address, "--tls-dir", self.tls("coordinator"), "--ca", self.ca_dir, "--join-listen", self.join or "127.0.0.1:0", *flags)
         self.join = p.wait_for("joins on", 30).split()[-1]
         return p
 
@@ -121,6 +122,36 @@ class JoinTest(unittest.TestCase):
         for secret in secrets:
             self.assertNotIn(secret, c.logs())
             self.assertNotIn(secret, json.dumps(entries))
+        code, _, err = c.cli("stop", "job", "--now")
+        self.assertIn(code, (0, 6), err)
+
+    def test_certificates_renew_themselves_under_a_running_job(self):
+        c = JoinCluster()
+        self.addCleanup(c.close)
+        c.start_coordinator()
+        token = c.token("--uses", "2", "--certificate-life", "30s")
+        for state in ("a", "b"):
+            c.start_joining(state, "--join", token)
+        c.wait_nodes(2)
+        c.submit(c.job(recipe__steps=400000, checkpoint__every=100000))
+        c.wait_state({"running"}, step=1)
+        for state in ("a", "b"):
+            c.daemons[state].wait_for("is renewed until", 60)
+        first = [x for x in json.loads(c.ca("list", "--json"))["certificates"] if x["role"] == "worker"]
+        self.assertEqual({x["name"] for x in first}, {"node-1", "node-2"})
+        ended = max(min(x["until_unix_ms"] for x in first if x["name"] == name) for name in ("node-1", "node-2")) / 1000
+        c.wait_for(lambda: time.time() > ended + 1, 60)
+        # What the daemons dial and serve from now on is past the end of their first certificates.
+        self.assertEqual(c.coordinator.terminate(15), 0)
+        c.start_coordinator(c.address)
+        c.wait_nodes(2)
+        c.start_joining("c", "--join", c.token("--name", "c"))  # measures its links to the others
+        c.wait_nodes(3)
+        before = c.status()["step"]
+        c.wait_for(lambda: c.status()["step"] > before, 60)
+        self.assertEqual((c.status()["state"], c.status()["generation"]), ("running", 1), "the job is unharmed")
+        for state in ("a", "b"):
+            self.assertNotIn("expired", c.daemons[state].text())
         code, _, err = c.cli("stop", "job", "--now")
         self.assertIn(code, (0, 6), err)
 

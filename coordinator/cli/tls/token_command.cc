@@ -166,7 +166,9 @@ void AddTokenFlags(CLI::App* command, const std::string& prefix, TokenFlags* fla
       ->capture_default_str();
   command
       ->add_option("--certificate-life", flags->certificate_life,
-                   prefix + "how long the certificates of those hosts hold, at most 365d")
+                   prefix +
+                       "how long the certificates of those hosts hold, which they renew by "
+                       "themselves; at most 365d")
       ->type_name("TIME")
       ->capture_default_str();
 }

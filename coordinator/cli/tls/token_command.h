@@ -18,7 +18,7 @@ struct TokenFlags {
   std::string names;  // empty: node-*
   int uses = 1;
   std::string life = "24h";
-  std::string certificate_life = "365d";
+  std::string certificate_life = "7d";
 };
 
 // `prefix`: "of token create: " where the other actions' options stand beside them.

@@ -65,6 +65,10 @@ TEST(CertificateTest, ItsEndIsToldInTime) {
       "the certificate of home-pc (worker) ends in 9 days, on 2027-01-15: issue another "
       "(isthmus ca issue home-pc --role worker --out FOLDER), put it in the place of this one "
       "and restart");
+  certificate.from = certificate.until - absl::Hours(24 * 8);
+  EXPECT_EQ(ExpiryWarning(certificate, certificate.until - absl::Hours(24 * 2)), "")
+      << "one of a week is renewed when a third of its life is left";
+  EXPECT_NE(ExpiryWarning(certificate, certificate.until - absl::Hours(24 * 2 - 1)), "");
 }
 
 }  // namespace
