@@ -285,7 +285,8 @@ absl::Status JoinFirst(Flags* flags) {
   return ApplyTlsDir(&o);
 }
 
-// Warns of a certificate that ends soon; one that came by joining is renewed while the result lives.
+// Warns of a certificate that ends soon; one that came by joining is renewed while the result
+// lives.
 std::unique_ptr<Renewal> KeepCertificate(const DaemonOptions& options) {
   if (options.tls == nullptr) return nullptr;
   const std::string ends = tls::ExpiryWarning(options.tls->folder().certificate, tls::Today());

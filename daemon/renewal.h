@@ -30,8 +30,8 @@ struct RenewalOptions {
 // failures a twentieth of what is left, 1 s to 10 min.
 absl::Duration RenewalWait(const tls::Certificate& certificate, int failures, absl::Time now);
 
-// One try; `context` is a new one, which may be cancelled meanwhile. The certificate that lies there
-// afterwards. Unavailable: nobody answers. PermissionDenied: it is not renewed, and why.
+// One try; `context` is a new one, which may be cancelled meanwhile. The certificate that lies
+// there afterwards. Unavailable: nobody answers. PermissionDenied: it is not renewed, and why.
 // Unauthenticated: what was answered can't be used.
 absl::StatusOr<tls::Certificate> RenewOnce(const RenewalOptions& options,
                                            grpc::ClientContext* context, absl::Time now);

@@ -1,5 +1,5 @@
-// The certificate of a daemon that joined is renewed while it runs; its key, authority and name stay.
-// What is dialled and served with from now on takes the newest one. Thread: any; reads files.
+// The certificate of a daemon that joined is renewed while it runs; its key, authority and name
+// stay. What is dialled and served with from now on takes the newest one. Thread: any; reads files.
 #ifndef ISTHMUS_BASE_RPC_NEWEST_FOLDER_H_
 #define ISTHMUS_BASE_RPC_NEWEST_FOLDER_H_
 

@@ -11,7 +11,8 @@ namespace isthmus::tls {
 
 constexpr absl::Duration kExpiresSoon = absl::Hours(24 * 30);
 
-// "" while it holds for kExpiresSoon, or a quarter of its life where that is less; else when it ends, and what to do.
+// "" while it holds for kExpiresSoon, or a quarter of its life where that is less; else when it
+// ends, and what to do.
 std::string ExpiryWarning(const Certificate& certificate, absl::Time now);
 
 }  // namespace isthmus::tls
