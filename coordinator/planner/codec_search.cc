@@ -63,6 +63,22 @@ class Search {
     best_cost_ = cost;
   }
 
+  // `none` on all boundaries at once: on one alone it may gain too little to be taken.
+  void TryUncompressed() {
+    CodecPicks picks = best_;
+    const auto take = [](const std::vector<CodecOption>& options, size_t* pick) {
+      const auto none = std::find_if(options.begin(), options.end(), [](const CodecOption& o) {
+        return o.codec.kind() == CodecSpec::NONE;
+      });
+      if (none != options.end()) *pick = none - options.begin();
+    };
+    for (size_t b = 0; b < picks.size(); ++b) {
+      take(options_[b].forward, &picks[b].forward);
+      take(options_[b].backward, &picks[b].backward);
+    }
+    if (!(picks == best_)) Try(picks, kBusierMustPay, kMaxPricings - kForIds);
+  }
+
   // One direction at a time, the token ids as they are. False: nothing was gained.
   bool Improve() {
     const double before = best_cost_;
@@ -188,6 +204,7 @@ CodecPicks SearchCodecs(const std::vector<BoundaryOptions>& options, int micros,
     weights.push_back(weight);
     search.Try(PicksAt(options, weight, step_s));
   }
+  search.TryUncompressed();
   const bool improves = options.size() <= kMaxImprovedBoundaries;
   for (int round = 0; improves && round < kRounds && search.Improve(); ++round) {
   }

@@ -2,6 +2,7 @@
 #ifndef ISTHMUS_COORDINATOR_PLANNER_FOUND_H_
 #define ISTHMUS_COORDINATOR_PLANNER_FOUND_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ struct Found {
   std::vector<std::string> considered;  // "2 stages: 1.80 s a step (lab, home)"
   std::string moved_why;                // of a resumed job that does not stay where it was
   double previous_cost_s = 0;           // see PlannedJob
+  int64_t priced = 0;                   // layouts whose step was simulated
 };
 
 }  // namespace isthmus::coordinator

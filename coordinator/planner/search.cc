@@ -11,13 +11,19 @@
 #include "coordinator/core/format.h"
 #include "coordinator/planner/orders.h"
 #include "coordinator/planner/planner_resume.h"
+#include "coordinator/planner/random_plans.h"
+#include "coordinator/planner/refine.h"
 #include "proto/job/job_defaults.h"
 #include "proto/plan/groups.h"
 
 namespace isthmus::coordinator {
 namespace {
 
-constexpr int kNamedPairs = 5;  // in the words of a refusal
+constexpr int kRandomStarts = 200;  // layouts of replicas that are drawn, the best one as a start
+constexpr int64_t kMostStartPasses = int64_t{1} << 16;  // of these together
+constexpr size_t kRefinedShapes = 3;
+constexpr double kWorthRefining = 1.15;  // times the cost of the best shape
+constexpr int kNamedPairs = 5;           // in the words of a refusal
 
 std::vector<std::string> WhyAbsent(const PlannerInput& input) {
   std::vector<std::string> why;
@@ -242,7 +248,7 @@ NodeChains ChainsOf(const Layout& layout) {
 
 // The best of the promising layouts of this shape; the first refusal if none can run.
 absl::StatusOr<Layout> BestFor(const PlannerInput& input, const Pool& pool, const RoughScore& rough,
-                               int replicas, int stages, const LinkIndex& links) {
+                               int replicas, int stages, const LinkIndex& links, int64_t* priced) {
   absl::StatusOr<Layout> best = NoLinks(pool.nodes, replicas, stages, links);
   if (absl::Status data = NoEnds(input.job, pool.nodes); stages > 1 && !data.ok()) return data;
   bool first = true;
@@ -250,6 +256,7 @@ absl::StatusOr<Layout> BestFor(const PlannerInput& input, const Pool& pool, cons
     absl::StatusOr<Layout> layout =
         PriceLayout(input.job, ChainsOf(pool, chains), LayersOf(input.job), links,
                     {input.start_step, -1}, Effort::kQuick);
+    ++*priced;
     if (layout.ok() ? (!best.ok() || layout->cost_s < best->cost_s * (1 - 1e-9)) : first)
       best = std::move(layout);
     first = false;
@@ -274,11 +281,73 @@ Range ReplicasOf(const PlannerInput& input, const Pool& pool) {
                        input.job.recipe().global_batch()})};
 }
 
+struct Shape {
+  Layout best;      // of its layouts, priced with Effort::kQuick
+  size_t line = 0;  // of Found::considered
+};
+
+// Where a refinement of a shape begins. The rough score of replicas is a poor guide: the best of
+// some that are drawn at random is another start.
+std::vector<Layout> StartsOf(const JobSpec& job, const Pool& pool, const LinkIndex& links,
+                             Layout best, int64_t* priced) {
+  std::vector<Layout> starts;
+  starts.push_back(std::move(best));  // the first of two that cost the same is taken
+  const int replicas = starts[0].replicas(), stages = starts[0].stages();
+  if (replicas == 1) return starts;
+  JobSpec shape = job;
+  shape.mutable_strategy()->set_replicas(replicas);
+  shape.mutable_strategy()->set_stages(stages);
+  const int64_t draws =
+      std::min<int64_t>(kRandomStarts, kMostStartPasses / (int64_t{2} * Micros(job) * stages));
+  RandomPlans random =
+      BestRandomPlan(shape, pool.nodes, links, static_cast<int>(draws), /*seed=*/1);
+  *priced += random.priced;
+  if (random.best.ok()) starts.push_back(*std::move(random.best));
+  return starts;
+}
+
+// The shapes that may be the best, improved and priced in full. One stage more must pay.
+absl::StatusOr<Layout> BestOf(const PlannerInput& input, const Pool& pool, const LinkIndex& links,
+                              std::vector<Shape> shapes, Found* found) {
+  std::stable_sort(shapes.begin(), shapes.end(),
+                   [](const Shape& a, const Shape& b) { return a.best.cost_s < b.best.cost_s; });
+  while (shapes.size() > kRefinedShapes ||
+         shapes.back().best.cost_s > kWorthRefining * shapes.front().best.cost_s)
+    shapes.pop_back();
+  std::sort(shapes.begin(), shapes.end(),
+            [](const Shape& a, const Shape& b) { return a.line < b.line; });
+  const Remaining remaining{input.start_step, -1};
+  absl::StatusOr<Layout> best;
+  for (Shape& shape : shapes) {
+    std::vector<Layout> promising;
+    for (Layout& start : StartsOf(input.job, pool, links, std::move(shape.best), &found->priced)) {
+      Refined refined = Refine(input.job, pool.nodes, links, remaining,
+                               !LayersOf(input.job).empty(), std::move(start));
+      found->priced += refined.priced;
+      for (Layout& layout : refined.layouts) promising.push_back(std::move(layout));
+    }
+    absl::StatusOr<Layout> of_shape;
+    for (const Layout& layout : promising) {
+      absl::StatusOr<Layout> full =
+          PriceLayout(input.job, ChainsOf(layout), layout.chain().layers, links, remaining);
+      if (full.ok() ? (!of_shape.ok() || full->cost_s < of_shape->cost_s * (1 - 1e-9))
+                    : !of_shape.ok())
+        of_shape = std::move(full);
+    }
+    if (of_shape.ok()) found->considered[shape.line] = Line(*of_shape);
+    if (of_shape.ok() ? (!best.ok() || of_shape->cost_s <= kStagesMustPay * best->cost_s)
+                      : !best.ok())
+      best = std::move(of_shape);
+  }
+  return best;
+}
+
 absl::StatusOr<Found> FindNamed(const PlannerInput& input, const LinkIndex& links) {
   Found found;
   ASSIGN_OR_RETURN(const NodeChains chains, NamedNodes(input));
   ASSIGN_OR_RETURN(found.best, PriceLayout(input.job, chains, LayersOf(input.job), links,
                                            {input.start_step, -1}));
+  found.priced = 1;
   found.considered.push_back(absl::StrCat(
       ShapeWords(found.best.replicas(), found.best.stages()), " on ", NamesOf(found.best),
       ", as the job says: ", FormatSeconds(found.best.step_s), " a step"));
@@ -298,30 +367,28 @@ absl::StatusOr<Found> FindLayout(const PlannerInput& input, const LinkIndex& lin
   if (free < least_replicas * std::max(1, wanted))
     return TooFew(input, pool.nodes, pool.unfit, least_replicas, std::max(1, wanted));
   if (!pool.data_error.ok()) return pool.data_error;
-  absl::StatusOr<Layout> best;
-  size_t best_line = 0;
+  std::vector<Shape> shapes;
+  absl::Status refusal;
   const RoughScore rough(input.job, pool.nodes, links);
   const Range replicas = ReplicasOf(input, pool);
   for (int r = replicas.least; r <= replicas.most; ++r) {
     const int most = wanted != 0 ? wanted : std::min(input.job.model().layers(), free / r);
     for (int stages = wanted != 0 ? wanted : 1; stages <= most && r * stages <= free; ++stages) {
-      absl::StatusOr<Layout> layout = BestFor(input, pool, rough, r, stages, links);
+      absl::StatusOr<Layout> layout = BestFor(input, pool, rough, r, stages, links, &found.priced);
       found.considered.push_back(
           layout.ok()
               ? Line(*layout)
               : absl::StrCat(ShapeWords(r, stages), ": not possible: ", layout.status().message()));
-      if (layout.ok() ? (!best.ok() || layout->cost_s <= kStagesMustPay * best->cost_s)
-                      : !best.ok()) {
-        best = std::move(layout);
-        best_line = found.considered.size() - 1;
+      if (layout.ok()) {
+        shapes.push_back({*std::move(layout), found.considered.size() - 1});
+      } else {
+        refusal = layout.status();  // of the largest shape, if none can run
       }
     }
   }
   ISTHMUS_CHECK(!found.considered.empty());  // there are daemons for the least of each
-  if (!best.ok()) return best.status();
-  ASSIGN_OR_RETURN(found.best, PriceLayout(input.job, ChainsOf(*best), best->chain().layers, links,
-                                           {input.start_step, -1}));
-  found.considered[best_line] = Line(found.best);
+  if (shapes.empty()) return refusal;
+  ASSIGN_OR_RETURN(found.best, BestOf(input, pool, links, std::move(shapes), &found));
   KeepPrevious(input, pool.nodes, links, &found);
   return found;
 }

@@ -98,6 +98,22 @@ struct Model {
   }
 };
 
+// A plan of bf16 took 4.8 % longer than one of none, and each direction alone gained nothing.
+TEST(CodecSearch, NoCompressionAtAllIsTried) {
+  CodecOption bf16 = Option(1, 0), none = Option(2, 0);
+  bf16.codec.set_kind(CodecSpec::BF16);
+  const std::vector<BoundaryOptions> two(2, {{bf16, none}, {bf16, none}});
+  const auto picked = [&](double without) {
+    return SearchCodecs(two, 8, 1, Effort::kThorough, [&](const CodecPicks& picks) {
+      for (const CodecPick& pick : picks)
+        if (pick.forward + pick.backward < 2) return 1.0;
+      return without;
+    });
+  };
+  EXPECT_EQ(picked(0.95)[1].backward, 1u);
+  EXPECT_EQ(picked(0.999)[1].backward, 0u) << "more bytes must pay";
+}
+
 TEST(CodecSearch, FindsTheBestOfAllOrNearlyAndAllTokensComeAlong) {
   for (const double compute_s : {0.5, 1.5, 3.0, 8.0, 50.0}) {
     for (const double slow : {1.0, 3.0}) {  // the second boundary's links
