@@ -170,6 +170,7 @@ class App {
     });
     FileArgument(plan, &a_.plan.job_file);
     ResumeOptions(plan, &a_.plan.resume, &a_.plan.step);
+    plan->add_flag("--compare", a_.plan.compare, "beside plans that others would make");
     AddOfflineFlags(plan, &a_.plan.offline);
   }
 

@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "coordinator/cli/exit_code.h"
 #include "coordinator/core/fetch_line.h"
+#include "proto/comparison_service.grpc.pb.h"
 #include "proto/control_service.grpc.pb.h"
 #include "proto/security_service.grpc.pb.h"
 #include "proto/valid_text.h"
@@ -186,6 +187,14 @@ absl::StatusOr<ListNodesReply> Client::Nodes(int64_t* unix_ms, bool* insecure) {
 }
 absl::StatusOr<TraceJobReply> Client::Trace(const TraceJobRequest& request) {
   ISTHMUS_UNARY(Trace, request, TraceJobReply, trace_timeout);
+}
+absl::StatusOr<PlanComparison> Client::ComparePlans(const PlanRequest& request) {
+  const auto stub = Comparisons::NewStub(state_->channel);
+  PlanComparison reply;
+  Call<State> call(state_.get(), state_->options.plan_timeout);
+  RETURN_IF_ERROR(
+      state_->Named(stub->ComparePlans(call.context(), WithValidText(request), &reply)));
+  return reply;
 }
 absl::StatusOr<AuditReply> Client::Audit(const AuditRequest& request) {
   const auto stub = Security::NewStub(state_->channel);

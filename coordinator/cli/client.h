@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "proto/comparison.pb.h"
 #include "proto/control.pb.h"
 #include "proto/security.pb.h"
 
@@ -23,7 +24,8 @@ struct ClientOptions {
   absl::Duration connect_timeout =
       absl::Seconds(5);  // a slow link's handshake takes a few round trips
   absl::Duration call_timeout = absl::Seconds(30);
-  absl::Duration plan_timeout = absl::Minutes(2);  // MakePlan and Submit: the planner searches
+  absl::Duration plan_timeout =
+      absl::Minutes(2);  // MakePlan, ComparePlans and Submit: the planner searches
   absl::Duration verify_timeout = absl::Hours(1);  // every byte of checkpoints is read
   absl::Duration trace_timeout = absl::Hours(1);   // the steps themselves take their time
   absl::Duration bulk_timeout =
@@ -43,6 +45,7 @@ class Client {
   ~Client();
 
   absl::StatusOr<PlanReply> MakePlan(const PlanRequest& request);
+  absl::StatusOr<PlanComparison> ComparePlans(const PlanRequest& request);
   absl::StatusOr<NewJobIdReply> NewJobId(const NewJobIdRequest& request);
   absl::StatusOr<SubmitReply> Submit(const SubmitRequest& request);
   absl::StatusOr<ListJobsReply> List();

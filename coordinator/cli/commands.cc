@@ -13,6 +13,7 @@
 #include "base/file/durable_file.h"
 #include "base/file/read_file.h"
 #include "base/status.h"
+#include "coordinator/cli/compare_command.h"
 #include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/interruptible_client.h"
 #include "coordinator/cli/job/job_yaml.h"
@@ -36,8 +37,8 @@ namespace {
 
 constexpr absl::Duration kNodesPoll = absl::Milliseconds(500);
 
-void PrintWarnings(const google::protobuf::RepeatedPtrField<std::string>& warnings,
-                   Console* console) {
+template <typename Texts>
+void PrintWarnings(const Texts& warnings, Console* console) {
   for (const std::string& warning : warnings)
     console->Err(absl::StrCat("warning: ", Printable(warning), "\n"));
 }
@@ -153,8 +154,7 @@ absl::Status NeedsResume(absl::string_view flag) {
 absl::StatusOr<ImportedGpt2> ReadInit(JobSpec* job, Console* console) {
   ASSIGN_OR_RETURN(ImportedGpt2 model,
                    ReadGpt2(job->model().init_from(), PhaseJob(*job, 0).model()));
-  for (const std::string& warning : model.warnings)
-    console->Err(absl::StrCat("warning: ", Printable(warning), "\n"));
+  PrintWarnings(model.warnings, console);
   job->mutable_model()->set_norm_epsilon(model.norm_epsilon);
   return model;
 }
@@ -242,6 +242,7 @@ int RunPlan(const ClientOptions& client, const PlanOptions& options, Console* co
     if (!model.ok()) return console->Fail(model.status());
     init = InitWords(request.job(), *model);
   }
+  if (options.compare) return RunCompare(client, request, options.offline, options.json, console);
   if (!options.offline.links.empty())
     return RunOfflinePlan(request, init, options.offline, options.json, console);
   InterruptibleClient caller;

@@ -24,6 +24,7 @@ int RunNodes(const ClientOptions& client, const NodesOptions& options, Console* 
 struct PlanOptions {
   JobSource job_file;
   OfflineOptions offline;  // with links: a plan of hosts that need not be there
+  bool compare = false;    // beside plans that others would make
   bool resume = false;
   std::optional<int64_t> step;  // with resume: from this checkpoint, not the newest
   bool json = false;

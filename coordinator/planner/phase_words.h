@@ -13,6 +13,9 @@ namespace isthmus::coordinator {
 // not counted.
 double StepBytes(const Plan& plan);
 
+// The codecs of its boundaries, each pair once: "quant(4) and quant(6), none and none".
+std::string CodecWords(const Plan& plan);
+
 // Floating-point operations of all phases against as many steps of the largest one.
 std::string WorkWords(const JobSpec& job);
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "coordinator/core/format.h"
+#include "coordinator/planner/counted_plan.h"
 #include "coordinator/planner/deadlines.h"
 #include "coordinator/planner/local_checkpoints.h"
 #include "coordinator/planner/plan_words.h"
@@ -262,7 +263,8 @@ class Writer {
   PlannedDeadlines deadlines_;
 };
 
-absl::StatusOr<PlannedJob> PlanOnCards(PlannerInput input, std::vector<CardWords> words) {
+absl::StatusOr<PlannedJob> PlanOnCards(PlannerInput input, std::vector<CardWords> words,
+                                       int64_t* priced) {
   ShareCards(&input, &words);
   const LinkIndex links(input.topology);
   const absl::StatusOr<Found> found = FindLayout(input, links);
@@ -271,6 +273,7 @@ absl::StatusOr<PlannedJob> PlanOnCards(PlannerInput input, std::vector<CardWords
     for (const CardWords& card : words) absl::StrAppend(&text, "; ", card.text);
     return absl::Status(found.status().code(), text);
   }
+  *priced += found->priced;
   ASSIGN_OR_RETURN(PlannedJob planned, Writer(input, links, *found).Write());
   for (const CardWords& card : words) {
     const bool taken = std::any_of(card.ids.begin(), card.ids.end(), [&](const std::string& id) {
@@ -287,9 +290,29 @@ int LeastDaemons(const StrategySpec& strategy) {
   return std::max(1, WantedStages(strategy)) * std::max(1, strategy.replicas());
 }
 
+// As few of each card as will do. False: none is left out.
+bool TakeOfEachCard(const PlannerInput& input, PlannerInput* some, std::vector<CardWords>* words) {
+  bool left_out = true;
+  for (int most = 1; left_out; ++most) {
+    *some = input;
+    words->clear();
+    left_out = LeaveSomeOfEachCard(most, some, words);
+    if (some->topology.nodes_size() >= LeastDaemons(input.job.strategy())) break;
+  }
+  return left_out;
+}
+
 }  // namespace
 
-absl::StatusOr<PlannedJob> MakePlan(const PlannerInput& input) {
+PlannerInput InputOnCards(const PlannerInput& input) {
+  PlannerInput some;
+  std::vector<CardWords> words;
+  TakeOfEachCard(input, &some, &words);
+  ShareCards(&some, &words);
+  return some;
+}
+
+absl::StatusOr<PlannedJob> MakeCountedPlan(const PlannerInput& input, int64_t* priced) {
   RETURN_IF_ERROR(ValidateJob(input.job));
   if (input.start_step >= input.job.recipe().steps()) {
     return absl::InvalidArgumentError(absl::StrCat("recipe.steps: ", input.job.recipe().steps(),
@@ -298,17 +321,17 @@ absl::StatusOr<PlannedJob> MakePlan(const PlannerInput& input) {
   }
   PlannerInput some;
   std::vector<CardWords> words;
-  bool left_out = true;
-  for (int most = 1; left_out; ++most) {
-    some = input;
-    words.clear();
-    left_out = LeaveSomeOfEachCard(most, &some, &words);
-    if (some.topology.nodes_size() >= LeastDaemons(input.job.strategy())) break;
-  }
-  absl::StatusOr<PlannedJob> planned = PlanOnCards(std::move(some), std::move(words));
+  const bool left_out = TakeOfEachCard(input, &some, &words);
+  absl::StatusOr<PlannedJob> planned = PlanOnCards(std::move(some), std::move(words), priced);
   if (planned.ok() || !left_out) return planned;
-  absl::StatusOr<PlannedJob> shared = PlanOnCards(input, {});  // another one of a card may do
+  absl::StatusOr<PlannedJob> shared =
+      PlanOnCards(input, {}, priced);  // another one of a card may do
   return shared.ok() ? shared : planned;
+}
+
+absl::StatusOr<PlannedJob> MakePlan(const PlannerInput& input) {
+  int64_t priced = 0;
+  return MakeCountedPlan(input, &priced);
 }
 
 }  // namespace isthmus::coordinator

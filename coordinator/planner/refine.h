@@ -30,7 +30,8 @@ struct Refined {
 };
 
 // Swaps of two daemons, one of which may be one of `nodes` that is idle, then layers moved between
-// two stages, while any pays; equal numbers of layers are looked at too. `start` was priced with Effort::kQuick; `cut_given`: its layers stay.
+// two stages, while any pays; equal numbers of layers are looked at too. `start` was priced with
+// Effort::kQuick; `cut_given`: its layers stay.
 Refined Refine(const JobSpec& job, const std::vector<const NodeInfo*>& nodes,
                const LinkIndex& links, const Remaining& remaining, bool cut_given, Layout start);
 

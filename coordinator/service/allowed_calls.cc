@@ -29,6 +29,7 @@ constexpr rpc::AllowedCall kCalls[] = {
     {"/isthmus.Jobs/Remove", kOperator},
     {"/isthmus.Jobs/Drain", kOperator},
     {"/isthmus.Jobs/Trace", kOperator},
+    {"/isthmus.Comparisons/ComparePlans", kLooks},
     {"/isthmus.Security/Audit", kOperator},
     {"/isthmus.Security/Revoked", kWorker},
 };

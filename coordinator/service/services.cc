@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "coordinator/service/allowed_calls.h"
 #include "coordinator/service/caller.h"
+#include "coordinator/service/comparison_service.h"
 #include "coordinator/service/security_service.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
@@ -388,7 +389,8 @@ class GrpcServer final : public Server {
         control_(coordinator),
         jobs_(coordinator),
         bulk_(coordinator),
-        security_(MakeSecurityService(coordinator)) {}
+        security_(MakeSecurityService(coordinator)),
+        comparisons_(MakeComparisonService(coordinator)) {}
   ~GrpcServer() override { Stop(absl::Seconds(1)); }
 
   absl::Status Listen(const std::string& address) {
@@ -399,6 +401,7 @@ class GrpcServer final : public Server {
     builder.RegisterService(&jobs_);
     builder.RegisterService(&bulk_);
     builder.RegisterService(security_.get());
+    builder.RegisterService(comparisons_.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
       return absl::UnavailableError(absl::StrCat(
@@ -431,7 +434,7 @@ class GrpcServer final : public Server {
   ControlService control_;
   JobsService jobs_;
   BulkService bulk_;
-  const std::unique_ptr<grpc::Service> security_;
+  const std::unique_ptr<grpc::Service> security_, comparisons_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };

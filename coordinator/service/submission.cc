@@ -105,6 +105,19 @@ PlannerInput Submission::Snapshot(const StartRequest& request, bool with_busy) {
   return in;
 }
 
+PlannerViews Submission::Views(const StartRequest& request, const Cancelled& cancelled) {
+  WaitForTopology(cores_, patience_, request.spec, cancelled);
+  MutexLock lock(&cores_->mutex);
+  return {Snapshot(request, false), Snapshot(request, true)};
+}
+
+absl::StatusOr<PlannerViews> Submission::ViewsOf(const JobSpec& job, const Cancelled& cancelled) {
+  StartRequest request;
+  ASSIGN_OR_RETURN(request.spec, CompleteJob(job));
+  request.job_id = absl::StrCat(request.spec.name(), "-plan");
+  return Views(request, cancelled);
+}
+
 absl::StatusOr<PlanReply> Submission::MakePlan(const PlanRequest& asked,
                                                const Cancelled& cancelled) {
   StartRequest request;
@@ -119,13 +132,7 @@ absl::StatusOr<PlanReply> Submission::MakePlan(const PlanRequest& asked,
     MutexLock lock(&cores_->mutex);
     request.given_up = Unfinished(cores_->jobs, request.spec.name());
   }
-  WaitForTopology(cores_, patience_, request.spec, cancelled);
-  PlannerInput free, all;
-  {
-    MutexLock lock(&cores_->mutex);
-    free = Snapshot(request, false);
-    all = Snapshot(request, true);
-  }
+  const auto [free, all] = Views(request, cancelled);
   absl::StatusOr<PlannedJob> planned = coordinator::MakePlan(free);
   bool used_busy = false;
   if (!planned.ok() && CuredByDaemons(planned.status()) &&

@@ -33,6 +33,11 @@ struct SubmissionParts {  // outlive it
   PhaseWeights* phases = nullptr;
 };
 
+// What a job may be planned of: on the daemons that are free now, and as if no other job ran.
+struct PlannerViews {
+  PlannerInput free, all;
+};
+
 class Submission {
  public:
   Submission(const SubmissionParts& parts, const PlannerPatience& patience,
@@ -47,6 +52,8 @@ class Submission {
   void Join();   // once Cores::stopping
 
   absl::StatusOr<PlanReply> MakePlan(const PlanRequest& request, const Cancelled& cancelled);
+  // Of a new job, once links and data are known. Nothing is planned.
+  absl::StatusOr<PlannerViews> ViewsOf(const JobSpec& job, const Cancelled& cancelled);
   absl::StatusOr<SubmitReply> Submit(const SubmitRequest& request, const Cancelled& cancelled);
   absl::StatusOr<std::string> NewJobId(const std::string& name);
   absl::StatusOr<JobStatus> Stop(const std::string& job, bool at_once);
@@ -54,6 +61,7 @@ class Submission {
  private:
   PlannerInput Snapshot(const StartRequest& request, bool with_busy)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores_->mutex);
+  PlannerViews Views(const StartRequest& request, const Cancelled& cancelled);
   absl::StatusOr<SubmitReply> StartOrQueue(const SubmitRequest& request,
                                            const Cancelled& cancelled);
   // The id of the job that a resume is about: of that name, else what was asked for.

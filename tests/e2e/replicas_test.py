@@ -29,6 +29,21 @@ class ReplicasTest(unittest.TestCase):
         for step, loss in runs["r2-s1"].items():
             self.assertLess(abs(loss - runs["r2-s2"][step]), 1e-5 * loss, f"step {step}")
 
+    def compare(self, cluster, job):
+        """The plan stands beside those that others would make on these daemons, priced alike."""
+        code, out, err = cluster.cli("plan", job, "--compare", "--json")
+        self.assertEqual(code, 0, err)
+        plans = {plan["strategy"]: plan for plan in json.loads(out)["plans"]}
+        self.assertEqual(list(plans), ["equal split", "genetic", "random", "no compression", "planner"])
+        for plan in plans.values():
+            self.assertEqual(plan["refusal"], "")
+            self.assertEqual(len(plan["stages"]), 4)
+            self.assertGreaterEqual(plan["times_ours"], 0.9, out)
+        self.assertGreater(plans["random"]["tried"], 100)
+        code, out, err = cluster.cli("plan", job, "--compare")
+        self.assertEqual(code, 0, err)
+        self.assertIn("TIMES OURS", out)
+
     def test_the_plan_says_who_holds_what_and_what_they_exchange(self):
         cluster = self.cluster(4)
         job = cluster.job(strategy__stages=2, strategy__replicas=2, compression__gradients="ef(quant(8, token))")
@@ -37,6 +52,7 @@ class ReplicasTest(unittest.TestCase):
         self.assertIn("2 replicas x 2 stages", out)
         for word in ("REPLICA", "SAMPLES", "SENT", "gradients: tied embedding", "replica 1, stage 0", "so that all end at about the same time", "buckets: the gradients of "):
             self.assertIn(word, out)
+        self.compare(cluster, job)
         self.optimus(cluster)
         code, out, err = cluster.cli("plan", job, "--set", "strategy.replicas=3")
         self.assertNotEqual(code, 0)

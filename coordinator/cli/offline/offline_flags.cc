@@ -11,8 +11,13 @@ constexpr char kFooter[] =
     "\nNothing is started. Refuses what can't run, and says what is missing.\n\nWith --topology "
     "neither coordinator nor daemon is asked: the hosts are those of a link table, as `isthmus\n"
     "testnet --links` takes it, and what a faster daemon, a faster link or one daemon more would "
-    "buy is said too.\n\nExamples:\n  isthmus plan job.yaml\n  isthmus plan job.yaml --resume\n  "
-    "isthmus plan job.yaml --topology regions --gflops 200 --memory 16GiB";
+    "buy is said too.\n\nWith --compare the plan stands beside those that others would make: an "
+    "equal split, the "
+    "best of a genetic\nsearch for the least communication, the best of 1000 drawn at random, the "
+    "planner's without compression.\nIt takes seconds.\n\nExamples:\n  isthmus plan job.yaml\n  "
+    "isthmus plan job.yaml --resume\n  "
+    "isthmus plan job.yaml --topology regions --gflops 200 --memory 16GiB\n"
+    "  isthmus plan job.yaml --topology regions --compare";
 
 }  // namespace
 

@@ -29,7 +29,9 @@ constexpr double kSecondsADay = 86400;
 constexpr double kGains = 1.005;  // what buys less is not listed
 constexpr int64_t kMaxHostsBytes = int64_t{1} << 20;
 
-absl::StatusOr<OfflinePlan> Make(const PlanRequest& request, const OfflineOptions& options) {
+}  // namespace
+
+absl::StatusOr<Topology> ReadTopology(const PlanRequest& request, const OfflineOptions& options) {
   if (request.resume()) {
     return absl::InvalidArgumentError(
         "--topology is a plan without a coordinator, which alone has the checkpoints that --resume "
@@ -56,18 +58,20 @@ absl::StatusOr<OfflinePlan> Make(const PlanRequest& request, const OfflineOption
     absl::ConsumePrefix(&words, "isthmus-wan: ");
     return Reword(links.status(), absl::StrCat("--topology: ", words));
   }
-  ASSIGN_OR_RETURN(Topology topology, MakeTopology(*links, hosts, {options.gflops, *memory}));
-  return PlanOn(request.job(), std::move(topology));
+  return MakeTopology(*links, hosts, {options.gflops, *memory});
 }
 
-}  // namespace
-
-absl::StatusOr<OfflinePlan> PlanOn(const JobSpec& job, Topology topology) {
+coordinator::PlannerInput InputOn(const JobSpec& job, Topology topology) {
   coordinator::PlannerInput input;
   input.job_id = job.name();
   input.job = job.phases().empty() ? job : PhaseJob(job, 0);
   input.phases.assign(job.phases().begin(), job.phases().end());
   input.topology = std::move(topology);
+  return input;
+}
+
+absl::StatusOr<OfflinePlan> PlanOn(const JobSpec& job, Topology topology) {
+  const coordinator::PlannerInput input = InputOn(job, std::move(topology));
   ASSIGN_OR_RETURN(coordinator::PlannedJob planned, coordinator::MakePlan(input));
   OfflinePlan out;
   out.bytes_a_day =
@@ -116,7 +120,9 @@ std::string OfflineJson(const OfflinePlan& plan) {
 
 int RunOfflinePlan(const PlanRequest& request, const std::string& more,
                    const OfflineOptions& options, bool json, Console* console) {
-  absl::StatusOr<OfflinePlan> plan = Make(request, options);
+  absl::StatusOr<Topology> topology = ReadTopology(request, options);
+  if (!topology.ok()) return console->Fail(topology.status());
+  absl::StatusOr<OfflinePlan> plan = PlanOn(request.job(), *std::move(topology));
   if (!plan.ok()) return console->Fail(plan.status());
   if (!more.empty()) plan->reply.mutable_plan()->add_explanation(more);
   console->Out(json ? OfflineJson(*plan) : absl::StrCat(PlanView(plan->reply), OfflineView(*plan)));

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "coordinator/cli/offline/topology_file.h"
 #include "coordinator/cli/view/console.h"
+#include "coordinator/planner/planner_input.h"
 #include "coordinator/planner/what_if.h"
 #include "proto/control.pb.h"
 
@@ -27,6 +28,13 @@ struct OfflinePlan {
   double bytes_a_day = 0;  // that all links carry together, training alone
   std::vector<coordinator::WhatIf> what_ifs;
 };
+
+// Hosts and links as isthmus-wan shows them. InvalidArgument names the flag, the value and what it
+// may be.
+absl::StatusOr<Topology> ReadTopology(const PlanRequest& request, const OfflineOptions& options);
+
+// Of a job with phases: the first.
+coordinator::PlannerInput InputOn(const JobSpec& job, Topology topology);
 
 // The planner's errors.
 absl::StatusOr<OfflinePlan> PlanOn(const JobSpec& job, Topology topology);
