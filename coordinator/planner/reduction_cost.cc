@@ -438,8 +438,8 @@ absl::Status PriceReductions(const JobSpec& job, const LinkIndex& links, Layout*
                                        &layout->tied_why));
     WithFeedback(&layout->tied, &layout->tied_why);
     if (!layout->tied_why.empty())
-      layout->tied_why =
-          absl::StrCat("tied embedding, over both ends of all replicas: an exchange takes ", layout->tied_why);
+      layout->tied_why = absl::StrCat(
+          "tied embedding, over both ends of all replicas: an exchange takes ", layout->tied_why);
   }
   SetBuckets(job, groups, layout);
   layout->reduce_s = ReduceSeconds(*layout, groups, layout->gradients, layout->tied);
