@@ -183,22 +183,34 @@ std::string JoinState(const JoinRecord& record, absl::Time now) {
 
 absl::StatusOr<std::string> NextName(const std::string& names,
                                      const std::vector<NamedCertificate>& all) {
-  std::set<std::string> ever, live;
+  const auto taken = [&](absl::string_view by, absl::string_view cure) {
+    return absl::AlreadyExistsError(absl::StrCat(by, ", and a name is one host's: ", cure,
+                                                 ", or make a token with another --name"));
+  };
+  std::set<std::string> ever;
+  const NamedCertificate* holder = nullptr;
   for (const NamedCertificate& each : all) {
     ever.insert(each.name);
-    if (each.holds) live.insert(each.name);
+    const bool first = holder == nullptr || (each.token.empty() && !holder->token.empty());
+    if (each.holds && each.name == names && first) holder = &each;
   }
   if (names.find('*') == std::string::npos) {
-    if (live.count(names) == 0) return names;
-    return absl::AlreadyExistsError(
-        absl::StrCat("a certificate of ", names,
-                     " holds already, and a name is one host's: revoke it (isthmus "
-                     "ca revoke ",
-                     names, "), or make a token with another --name"));
+    if (holder == nullptr) return names;
+    if (!holder->token.empty()) {
+      return taken(absl::StrCat("join token ", holder->token, " gave the name ", names,
+                                " to another host, which may come for its certificate again"),
+                   absl::StrCat("revoke that token (isthmus ca token revoke ", holder->token, ")"));
+    }
+    return taken(absl::StrCat("a certificate of ", names, " holds already"),
+                 absl::StrCat("revoke it (isthmus ca revoke ", names, ")"));
   }
   int number = 1;  // ends: `all` is finite
   while (ever.count(Numbered(names, number)) > 0) ++number;
-  return Numbered(names, number);
+  std::string next = Numbered(names, number);
+  if (CheckName(next).ok()) return next;
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the next name is ", next, ", which is longer than ", kMaxNameBytes,
+                   " characters: make a token with a shorter --name"));
 }
 
 }  // namespace isthmus::tls

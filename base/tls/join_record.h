@@ -60,12 +60,14 @@ const JoinUse* UseBy(const JoinRecord& record, const std::string& key);
 // "holds", "expired", "used up" or "revoked".
 std::string JoinState(const JoinRecord& record, absl::Time now);
 
-// The name of the next host: `names` itself, or with the lowest number that nobody of `all` ever
-// had. AlreadyExists: a certificate of that name holds.
+// A name that was given: by a certificate, or by a token whose certificate may still be to come.
 struct NamedCertificate {
   std::string name;
-  bool holds = false;
+  bool holds = false;   // its host may use it, or come for it again
+  std::string token{};  // whose record has the name; of a certificate empty
 };
+// The name of the next host: `names` itself, or with the lowest number that nobody of `all` ever
+// had. AlreadyExists: another host holds it. ResourceExhausted: with that number it is too long.
 absl::StatusOr<std::string> NextName(const std::string& names,
                                      const std::vector<NamedCertificate>& all);
 

@@ -15,6 +15,9 @@ namespace isthmus::tls {
 // In a TLS folder that a daemon got by joining: where its certificate is renewed.
 inline constexpr char kJoinedFile[] = "joined";
 
+// In what an authority answers to a host whose key was revoked: a new key helps, and nothing else.
+inline constexpr char kRevokedKeyWords[] = "its key gets no other";
+
 constexpr size_t kMaxRequestBytes = 4096;  // of the PEM; one has about 400
 
 // A new P-256 key in PEM. Secret.

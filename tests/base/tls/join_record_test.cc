@@ -118,5 +118,24 @@ TEST(JoinRecordTest, TheAuthorityNamesTheHost) {
   EXPECT_THAT(std::string(taken.message()), HasSubstr("isthmus ca revoke pc"));
 }
 
+TEST(JoinRecordTest, ANameWhoseCertificateIsToComeIsNobodyElses) {
+  EXPECT_EQ(*NextName("gpu-*", {{"gpu-1", true, "0a"}, {"gpu-2", false, "0b"}}), "gpu-3");
+  EXPECT_EQ(*NextName("pc", {{"pc", false, "0a"}}), "pc") << "of a token that has ended";
+  const absl::Status taken = NextName("pc", {{"pc", true, "0a"}}).status();
+  EXPECT_TRUE(absl::IsAlreadyExists(taken)) << taken;
+  EXPECT_THAT(std::string(taken.message()), HasSubstr("isthmus ca token revoke 0a"));
+  EXPECT_THAT(std::string(NextName("pc", {{"pc", true, "0a"}, {"pc", true}}).status().message()),
+              HasSubstr("isthmus ca revoke pc"));
+}
+
+TEST(JoinRecordTest, ANumberThatMakesTheNameTooLongIsNotGiven) {
+  const std::string names = std::string(kMaxNameBytes - 1, 'a');
+  std::vector<NamedCertificate> all;
+  for (int i = 1; i <= 9; ++i) all.push_back({absl::StrCat(names, i), true});
+  const absl::Status full = NextName(names + "*", all).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(full)) << full;
+  EXPECT_THAT(std::string(full.message()), HasSubstr("a shorter --name"));
+}
+
 }  // namespace
 }  // namespace isthmus::tls

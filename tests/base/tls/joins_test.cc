@@ -1,6 +1,7 @@
 #include "base/tls/joins.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <thread>
 
 #include "absl/strings/escaping.h"
@@ -21,20 +22,28 @@ class JoinsTest : public TlsDirTest {
  protected:
   void SetUp() override { ASSERT_TRUE(Authority::Init(ca_, now_).ok()); }
   Joins Open() { return *Joins::Open(ca_); }
-  MadeToken Make(int uses = 1, const std::string& names = "gpu-*") {
+  MadeToken Make(int uses = 1, const std::string& names = "gpu-*",
+                 absl::Duration certificate_life = absl::Hours(24 * 6)) {
     TokenOptions options;
     options.addresses = {"a:7072"};
     options.uses = uses;
     options.names = names;
-    options.certificate_life = absl::Hours(24 * 6);
+    options.certificate_life = certificate_life;
     const auto made = Open().Create(options, now_);
     EXPECT_TRUE(made.ok()) << made.status();
     return *made;
   }
-  absl::StatusOr<SignedAnswer> Ask(const MadeToken& token, const std::string& key) {
+  absl::StatusOr<SignedAnswer> Ask(const MadeToken& token, const std::string& key,
+                                   absl::Duration later = absl::ZeroDuration()) {
     const auto read = ReadJoinToken(token.text);
     EXPECT_TRUE(read.ok()) << read.status();
-    return Open().Join({read->id, read->secret, Role::kWorker, *MakeRequest(key)}, now_);
+    return Open().Join({read->id, read->secret, Role::kWorker, *MakeRequest(key)}, now_ + later);
+  }
+  size_t Files() { return NamesIn(ca_ + "/issued").size(); }
+  // As a kill leaves it that comes after a use was counted, and before anything was signed.
+  void LoseWhatWasSigned() {
+    std::filesystem::remove_all(ca_ + "/issued");
+    std::filesystem::create_directory(ca_ + "/issued");
   }
   absl::StatusOr<SignedAnswer> Renew(const Certificate& old, const std::string& key,
                                      absl::Time now) {
@@ -130,6 +139,71 @@ TEST_F(JoinsTest, ANameIsOneHosts) {
   EXPECT_EQ(Ask(token, key_)->certificate.who.name, "pc");
 }
 
+TEST_F(JoinsTest, ANameThatATokenGaveIsItsHostsBeforeAnythingIsSigned) {
+  const MadeToken token = Make(2), pc = Make(1, "pc");
+  const std::string other = *MakeKey();
+  ASSERT_TRUE(Ask(token, key_).ok());
+  ASSERT_TRUE(Ask(pc, key_).ok());
+  LoseWhatWasSigned();
+  EXPECT_EQ(Ask(Make(), other)->certificate.who.name, "gpu-2");
+  EXPECT_EQ(Ask(token, *MakeKey())->certificate.who.name, "gpu-3");
+  EXPECT_EQ(Ask(token, key_)->certificate.who.name, "gpu-1");
+  const MadeToken next = Make(1, "pc");
+  const absl::Status taken = Ask(next, other).status();
+  EXPECT_TRUE(absl::IsAlreadyExists(taken)) << taken;
+  ASSERT_TRUE(Open().Revoke(pc.record.id).ok());
+  EXPECT_EQ(Ask(next, other)->certificate.who.name, "pc") << "the cure that the words name";
+}
+
+TEST_F(JoinsTest, TwoKeysHaveNoNameAtATime) {
+  const MadeToken token = Make(1, "pc", absl::Seconds(10));
+  ASSERT_TRUE(Ask(token, key_).ok());
+  const std::string other = *MakeKey();
+  const absl::Status early = Ask(Make(1, "pc"), other, absl::Minutes(1)).status();
+  EXPECT_TRUE(absl::IsAlreadyExists(early)) << "its host may come again: " << early;
+  Issue("pc", Role::kWorker);
+  const absl::Status late = Ask(token, key_, absl::Minutes(1)).status();
+  EXPECT_TRUE(absl::IsAlreadyExists(late)) << late;
+  EXPECT_THAT(std::string(late.message()), HasSubstr("another host's certificate of pc (worker)"));
+  ASSERT_TRUE(Authority::Open(ca_)->Revoke("pc", now_).ok());
+  EXPECT_EQ(Ask(Make(1, "pc"), other, absl::Minutes(1))->certificate.who.name, "pc")
+      << "its key was revoked: it does not come again";
+}
+
+TEST_F(JoinsTest, AnExpiredNameOfAnEndedTokenIsFree) {
+  const MadeToken token = Make(1, "pc", absl::Seconds(10));
+  ASSERT_TRUE(Ask(token, key_).ok());
+  TokenOptions options;
+  options.addresses = {"a:7072"};
+  options.names = "pc";
+  options.life = absl::Hours(48);
+  const auto next = Open().Create(options, now_);
+  EXPECT_EQ(Ask(*next, *MakeKey(), absl::Hours(25))->certificate.who.name, "pc");
+}
+
+TEST_F(JoinsTest, WhoAsksAgainGetsWhatHeHas) {
+  const MadeToken token = Make(1, "pc", absl::Hours(20));
+  const auto first = Ask(token, key_);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(Ask(token, key_, absl::Hours(9))->certificate_pem, first->certificate_pem);
+  EXPECT_EQ(Files(), 1u);
+  EXPECT_NE(Ask(token, key_, absl::Hours(11))->certificate_pem, first->certificate_pem);
+  EXPECT_EQ(Files(), 2u);
+}
+
+TEST_F(JoinsTest, WhoRenewsAgainGetsWhatHeHas) {
+  const Certificate old = Ask(Make(), key_)->certificate;
+  const absl::Time half = now_ + absl::Hours(24 * 3);
+  const auto first = Renew(old, key_, half);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Renew(old, key_, half + absl::Hours(i))->certificate_pem, first->certificate_pem);
+    const absl::Status other = Renew(old, *MakeKey(), half).status();
+    EXPECT_TRUE(absl::IsPermissionDenied(other)) << other;
+    EXPECT_THAT(std::string(other.message()), HasSubstr("holds for another key"));
+  }
+  EXPECT_EQ(Files(), 2u);
+}
+
 TEST_F(JoinsTest, KeepsTokensUpToItsBoundAndForgetsOldOnes) {
   const MadeToken first = Make();
   for (size_t i = 1; i < kMaxTokens; ++i) {
@@ -152,13 +226,11 @@ TEST_F(JoinsTest, RenewsFromHalfOfTheLifeOnForTheSameHostAlone) {
   EXPECT_EQ(RenewalTime(old), now_ + absl::Hours(24 * 4));
   EXPECT_THAT(std::string(Renew(old, key_, half - absl::Seconds(1)).status().message()),
               HasSubstr("gpu-1 (worker) is not renewed: more than half of its life"));
-  for (const std::string& key : {key_, *MakeKey()}) {
-    const auto renewed = Renew(old, key, half);
-    ASSERT_TRUE(renewed.ok()) << renewed.status();
-    EXPECT_EQ(Words(renewed->certificate.who), "gpu-1 (worker)");
-    EXPECT_EQ(renewed->certificate.until, half + absl::Hours(24 * 6));
-    EXPECT_TRUE(CheckAnswer(renewed->certificate_pem, key, renewed->ca_pem, half).ok());
-  }
+  const auto renewed = Renew(old, key_, half);
+  ASSERT_TRUE(renewed.ok()) << renewed.status();
+  EXPECT_EQ(Words(renewed->certificate.who), "gpu-1 (worker)");
+  EXPECT_EQ(renewed->certificate.until, half + absl::Hours(24 * 6));
+  EXPECT_TRUE(CheckAnswer(renewed->certificate_pem, key_, renewed->ca_pem, half).ok());
   EXPECT_TRUE(Renew(old, key_, old.until).ok());
   EXPECT_THAT(std::string(Renew(old, key_, old.until + absl::Seconds(1)).status().message()),
               HasSubstr("has expired; join again"));
