@@ -4,6 +4,7 @@
 #ifndef ISTHMUS_DAEMON_JOIN_H_
 #define ISTHMUS_DAEMON_JOIN_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -30,6 +31,8 @@ struct JoinOptions {
   std::string state_dir;  // locked by the caller
   bool use_proxy = false;
   absl::Duration patience = absl::Seconds(20);  // with each address, for each of two handshakes
+  absl::Duration in_all = absl::Seconds(60);    // with all addresses together
+  std::function<bool()> stop{};                 // where given, ends it early; asked often
 };
 
 struct Joined {
@@ -41,9 +44,20 @@ struct Joined {
 std::string JoinedDir(const std::string& state_dir);
 
 // InvalidArgument: the token can't be read, or the state directory holds a certificate that did not
-// come by joining, or one of another authority. PermissionDenied, AlreadyExists: the coordinator
-// refused. Unauthenticated: who answers is not of the token's cluster. Unavailable: nobody answers.
+// come by joining, or one of another authority. FailedPrecondition: what it holds can't be used,
+// which a new certificate must not hide; or a clock is wrong. PermissionDenied, AlreadyExists: the
+// coordinator refused. Unauthenticated: who answers is not of the token's cluster. Unavailable:
+// nobody answers. Cancelled: `stop`.
 absl::StatusOr<Joined> JoinCluster(const JoinOptions& options);
+
+// "--join -": reads the line, if the state directory holds no certificate that can be used. Waits
+// for whoever types it: before signals are blocked.
+void ReadTokenLine(const std::string& state_dir, JoinFlags* flags);
+
+// "" unless other users may read the file.
+std::string TokenFileWarning(const std::string& file);
+// `text` with xxx in the place of the secrets of join tokens.
+std::string WithoutTokens(std::string text);
 
 // What lies in `joined` of a folder. NotFound: it did not come by joining.
 absl::StatusOr<Joined> ReadJoined(const std::string& tls_dir);

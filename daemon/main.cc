@@ -233,7 +233,7 @@ int Explain(const CLI::App& app, const CLI::ParseError& error) {
   std::ostringstream out, err;
   const int code = app.exit(error, out, err);
   std::fputs(out.str().c_str(), stdout);
-  std::fputs(rpc::NameTheVariable(err.str()).c_str(), stderr);
+  std::fputs(WithoutTokens(rpc::NameTheVariable(err.str())).c_str(), stderr);
   return code == 0 ? kOk : kUsage;
 }
 
@@ -276,10 +276,11 @@ absl::Status CheckJoinFlags(bool coordinator_typed, bool tls_typed, Flags* flags
 }
 
 // Gets a certificate, or finds the one of a run before.
-absl::Status JoinFirst(Flags* flags) {
+absl::Status JoinFirst(EndSignals* signals, Flags* flags) {
   DaemonOptions& o = flags->daemon;
-  ASSIGN_OR_RETURN(const Joined joined,
-                   JoinCluster({flags->join, o.state_dir, o.dialling.use_proxy}));
+  JoinOptions options{flags->join, o.state_dir, o.dialling.use_proxy};
+  options.stop = [signals] { return signals->pending(); };
+  ASSIGN_OR_RETURN(const Joined joined, JoinCluster(options));
   if (!flags->coordinator_typed) o.coordinator = joined.coordinator;
   RETURN_IF_ERROR(CheckFlags(o));
   return ApplyTlsDir(&o);
@@ -309,6 +310,8 @@ Exit JoinExit(const absl::Status& status) {
     case absl::StatusCode::kUnauthenticated:
     case absl::StatusCode::kAlreadyExists:
       return kRefused;
+    case absl::StatusCode::kCancelled:  // by a signal
+      return kOk;
     default:
       return kFailed;
   }
@@ -328,6 +331,7 @@ int Main(int argc, char** argv) {
   }
   HideToken(argc, argv);
   rpc::TypedWins(argc, argv, &flags.daemon.tls_dir, &flags.daemon.insecure);
+  ReadTokenLine(flags.daemon.state_dir, &flags.join);
   EndSignals signals;  // before other threads start
   std::signal(SIGPIPE, SIG_IGN);
   InitLogging(LogOptions{"isthmusd", LevelOf(flags.log_level), flags.log_json});
@@ -353,7 +357,7 @@ int Main(int argc, char** argv) {
   if (!state.ok())
     return Fail(state.status(), absl::IsFailedPrecondition(state.status()) ? kRefused : kMachine);
   if (flags.join.given()) {
-    if (const absl::Status joined = JoinFirst(&flags); !joined.ok())
+    if (const absl::Status joined = JoinFirst(&signals, &flags); !joined.ok())
       return Fail(joined, JoinExit(joined));
   }
 

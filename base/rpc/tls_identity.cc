@@ -174,7 +174,8 @@ absl::Status TlsIdentity::CheckRevoked(const tls::Certificate& certificate) cons
   return absl::UnauthenticatedError(
       absl::StrCat("the certificate of ", tls::Words(certificate.who), ", serial ",
                    certificate.serial, ", was revoked on ", tls::DayOf(*when),
-                   ": it is let in again with a new one (isthmus ca issue)"));
+                   ": it is let in again with a new one (isthmus ca issue; a host that joined: "
+                   "remove tls and tls-joining from its --state-dir, and join with a new token)"));
 }
 
 bool TlsIdentity::IsRevoked(const std::string& serial) const {

@@ -15,6 +15,9 @@ namespace {
 
 bool Use(SSL_CTX* context, const Folder& mine) {
   const auto ca = ParseCertificate(mine.ca_pem, kCaFile);
+  if (mine.certificate_pem.empty()) {
+    return ca.ok() && X509_STORE_add_cert(SSL_CTX_get_cert_store(context), ca->get()) == 1;
+  }
   const auto certificate = ParseCertificate(mine.certificate_pem, kCertificateFile);
   const auto key = ParseKey(mine.key_pem, kKeyFile);
   return ca.ok() && certificate.ok() && key.ok() &&
@@ -46,7 +49,8 @@ int See(int ok, X509_STORE_CTX* context) {
   return ok;
 }
 
-std::string Distrust(const Seen& seen, const std::string& address, const std::string& server_name) {
+std::string Distrust(const Seen& seen, const std::string& address, const std::string& server_name,
+                     bool joins) {
   const X509* there = seen.certificate.get();
   if (there == nullptr) return "";
   const std::string whose =
@@ -66,7 +70,8 @@ std::string Distrust(const Seen& seen, const std::string& address, const std::st
     case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
     case X509_V_ERR_CERT_SIGNATURE_FAILURE:
     case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
-      return absl::StrCat(whose, "is of another authority than this --tls-dir");
+      return absl::StrCat(whose, "is of another authority than ",
+                          joins ? "the join token names" : "this --tls-dir");
     default:
       return absl::StrCat(whose, "is not trusted: ", X509_verify_cert_error_string(seen.error));
   }
@@ -126,11 +131,12 @@ std::string HandshakeFault(const std::string& address, const Folder* mine,
   const Step shaken = Until(socket, ssl.get(), [&] { return SSL_connect(ssl.get()); });
   std::string fault;
   if (shaken == Step::kFailed) {
-    fault = Distrust(seen, address, server_name);
-    if (fault.empty()) fault = Refused(address, mine);
+    const bool joins = mine != nullptr && mine->certificate_pem.empty();
+    fault = Distrust(seen, address, server_name, joins);
+    if (fault.empty() && !joins) fault = Refused(address, mine);
   } else if (shaken == Step::kDone && mine == nullptr) {
     fault = WantsTls(address);
-  } else if (shaken == Step::kDone) {
+  } else if (shaken == Step::kDone && !mine->certificate_pem.empty()) {
     // TLS 1.3 judges the client's certificate after the handshake; who takes it sends settings.
     char byte = 0;
     const Step told = Until(socket, ssl.get(), [&] { return SSL_read(ssl.get(), &byte, 1); });
@@ -138,6 +144,14 @@ std::string HandshakeFault(const std::string& address, const Folder* mine,
   }
   ERR_clear_error();
   return fault;
+}
+
+std::string ServerFault(const std::string& address, const std::string& ca_pem,
+                        const std::string& server_name, absl::Duration patience,
+                        const std::function<bool()>& stop) {
+  Folder nobody;
+  nobody.ca_pem = ca_pem;
+  return HandshakeFault(address, &nobody, server_name, patience, stop);
 }
 
 }  // namespace isthmus::tls

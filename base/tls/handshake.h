@@ -19,6 +19,12 @@ std::string HandshakeFault(const std::string& address, const Folder* mine,
                            const std::string& server_name, absl::Duration patience,
                            const std::function<bool()>& stop = nullptr);
 
+// The same for a client that shows no certificate, and trusts the authority `ca_pem` alone: what is
+// wrong with the certificate there; "" also where something else is.
+std::string ServerFault(const std::string& address, const std::string& ca_pem,
+                        const std::string& server_name, absl::Duration patience,
+                        const std::function<bool()>& stop = nullptr);
+
 }  // namespace isthmus::tls
 
 #endif  // ISTHMUS_BASE_TLS_HANDSHAKE_H_

@@ -16,7 +16,6 @@
 namespace isthmus::tls {
 namespace {
 
-constexpr char kPrefix[] = "isthmus-join-";
 constexpr char kVersion = 1;
 constexpr size_t kHashBytes = 32;
 constexpr size_t kCheckBytes = 4;  // against slips of the hand; the secret is what protects
@@ -24,7 +23,7 @@ constexpr size_t kCheckBytes = 4;  // against slips of the hand; the secret is w
 absl::Status Garbled(absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(
       "the join token ", why, ": copy the whole line that isthmus ca token create printed, from ",
-      kPrefix, " to its end"));
+      kTokenPrefix, " to its end"));
 }
 
 absl::Status CheckAddresses(const std::vector<std::string>& addresses) {
@@ -111,7 +110,7 @@ std::string JoinTokenText(const JoinToken& token) {
   }
   absl::StrAppend(&bytes, token.authority, token.id, token.secret);
   bytes += Sha256(bytes).substr(0, kCheckBytes);
-  return absl::StrCat(kPrefix, absl::WebSafeBase64Escape(bytes));
+  return absl::StrCat(kTokenPrefix, absl::WebSafeBase64Escape(bytes));
 }
 
 absl::StatusOr<JoinToken> ReadJoinToken(absl::string_view text) {
@@ -120,8 +119,8 @@ absl::StatusOr<JoinToken> ReadJoinToken(absl::string_view text) {
   if (text.size() > kMaxTokenText)
     return Garbled(absl::StrCat("has ", text.size(), " characters; at most ", kMaxTokenText));
   absl::string_view rest = text;
-  if (!absl::ConsumePrefix(&rest, kPrefix))
-    return Garbled(absl::StrCat("does not begin with ", kPrefix));
+  if (!absl::ConsumePrefix(&rest, kTokenPrefix))
+    return Garbled(absl::StrCat("does not begin with ", kTokenPrefix));
   std::string bytes;
   // One text for each token: what decodes but is not written so was changed.
   if (!absl::WebSafeBase64Unescape(rest, &bytes) || absl::WebSafeBase64Escape(bytes) != rest)

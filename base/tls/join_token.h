@@ -19,6 +19,8 @@ constexpr size_t kMaxTokenText = 1024;  // characters; a longer text is not look
 constexpr size_t kTokenIdBytes = 8;
 constexpr size_t kTokenSecretBytes = 32;
 
+inline constexpr char kTokenPrefix[] = "isthmus-join-";  // of its text
+
 struct JoinToken {
   std::vector<std::string> addresses;  // host:port of the coordinator's --join-listen, by turns
   std::string authority;               // SHA-256 of its certificate, 32 bytes

@@ -84,9 +84,14 @@ absl::StatusOr<Certificate> CheckAnswer(const std::string& certificate_pem,
   ASSIGN_OR_RETURN(const Certificate certificate, ReadCertificate(certificate_pem, kWhere));
   if (certificate.who.role != Role::kWorker)
     return untrusted(absl::StrCat("is the certificate of ", Words(certificate.who)));
-  const absl::Status times = CheckTimes(certificate, now);
-  if (!times.ok()) return absl::UnauthenticatedError(times.message());
-  return certificate;
+  if (CheckTimes(certificate, now).ok()) return certificate;
+  const auto moment = [](absl::Time time) {
+    return absl::FormatTime(absl::RFC3339_sec, time, absl::UTCTimeZone());
+  };
+  return absl::FailedPreconditionError(
+      absl::StrCat(kWhere, " is a certificate from ", moment(certificate.from), " until ",
+                   moment(certificate.until), ", and this host's clock says ", moment(now),
+                   ": set the clock of this host, or of the coordinator's"));
 }
 
 absl::Time RenewalTime(const Certificate& certificate) {

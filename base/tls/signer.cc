@@ -13,6 +13,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/file/read_file.h"
 #include "base/status.h"
 #include "base/tls/authority.h"
@@ -21,6 +23,7 @@
 namespace isthmus::tls {
 namespace {
 
+constexpr absl::Duration kLookForLock = absl::Milliseconds(20);
 constexpr int kSerialBits = 127;  // positive in 16 bytes
 
 absl::Status Extend(X509* certificate, X509* issuer, int nid, const std::string& value) {
@@ -104,13 +107,22 @@ Signer::~Signer() {
   if (lock >= 0) ::close(lock);
 }
 
-absl::StatusOr<Signer> Signer::Open(const std::string& dir) {
+absl::StatusOr<Signer> Signer::Open(const std::string& dir, absl::Duration patience) {
   const std::string key_file = absl::StrCat(dir, "/", kCaKeyFile);
   const std::string ca_file = absl::StrCat(dir, "/", kCaFile);
   Signer signer;
   signer.lock = ::open(key_file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (signer.lock < 0 || ::flock(signer.lock, LOCK_EX) != 0)
-    return absl::ErrnoToStatus(errno, absl::StrCat("opening ", key_file));
+  if (signer.lock < 0) return absl::ErrnoToStatus(errno, absl::StrCat("opening ", key_file));
+  const absl::Time until = SteadyNow() + patience;
+  while (::flock(signer.lock, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR)
+      return absl::ErrnoToStatus(errno, absl::StrCat("locking ", key_file));
+    if (SteadyNow() >= until) {
+      return absl::AbortedError(absl::StrCat("another isthmus ca, or a coordinator, works on ", dir,
+                                             " and does not end: try again"));
+    }
+    absl::SleepFor(kLookForLock);
+  }
   ASSIGN_OR_RETURN(signer.pem, ReadSmallFile(ca_file, kMaxPemBytes));
   ASSIGN_OR_RETURN(signer.certificate, ParseCertificate(signer.pem, ca_file));
   ASSIGN_OR_RETURN(const std::string key_pem, ReadSmallFile(key_file, kMaxPemBytes));

@@ -23,6 +23,8 @@ absl::Status MakeDirectory(const std::string& path, int mode);
 std::vector<std::string> NamesIn(const std::string& path);
 
 // The certificate authority's own certificate and key, under a lock while this lives.
+// Who can't have that lock within kLockPatience gets Aborted.
+constexpr absl::Duration kLockPatience = absl::Seconds(10);
 struct Signer {
   Owned<X509> certificate;
   Owned<EVP_PKEY> key;
@@ -33,7 +35,8 @@ struct Signer {
   Signer(Signer&& other) noexcept;
   Signer& operator=(Signer&&) = delete;
   ~Signer();
-  static absl::StatusOr<Signer> Open(const std::string& dir);
+  static absl::StatusOr<Signer> Open(const std::string& dir,
+                                     absl::Duration patience = kLockPatience);
 };
 
 // A certificate for `key`, from kClockTolerance before `now`; it ends with the authority at latest.

@@ -1,14 +1,21 @@
 #include "daemon/join.h"
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <iostream>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "base/tls/folder.h"
 #include "base/tls/request.h"
 #include "coordinator/service/join_server.h"
 #include "gmock/gmock.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
 #include "tests/tls_cluster.h"
 
@@ -170,6 +177,124 @@ TEST_F(JoinTest, ACertificateThatExpiredIsReplacedByAToken) {
   const auto folder = tls::ReadFolder(dir, {Role::kWorker}, tls::Today());
   ASSERT_TRUE(folder.ok()) << folder.status();
   EXPECT_NE(folder->key_pem, key);
+}
+
+TEST_F(JoinTest, AFolderThatCantBeReadIsNotReplaced) {
+  ASSERT_TRUE(Run({Make(), ""}).ok());
+  const std::string dir = scratch_.path() + "/a/tls", token = Make();
+  for (const std::string& file : {dir + "/cert.pem", dir + "/joined", dir + "/key.pem"}) {
+    std::filesystem::rename(file, file + "-away");
+    std::filesystem::create_symlink(file, file);  // a loop, which root can't read, either
+    const absl::Status refused = Run({token, ""}).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << file << ": " << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("or move it away and join with a new"));
+    std::filesystem::rename(file + "-away", file);
+  }
+  EXPECT_TRUE(Run({"spent", ""}).ok());
+}
+
+TEST_F(JoinTest, AKeyThatWasLeftOverIsNotUsedAgain) {
+  const std::string state = scratch_.path() + "/a";
+  ASSERT_TRUE(Run({Make(), ""}).ok());
+  std::filesystem::create_directories(state + "/tls-joining");
+  std::filesystem::create_directories(state + "/tls.part.123456");
+  ASSERT_TRUE(Run({"spent", ""}).ok());
+  EXPECT_FALSE(std::filesystem::exists(state + "/tls-joining"));
+  EXPECT_FALSE(std::filesystem::exists(state + "/tls.part.123456"));
+
+  // As an earlier version left it, and the cure in the words is followed.
+  std::filesystem::create_directories(state + "/tls-joining");
+  std::filesystem::copy(state + "/tls/key.pem", state + "/tls-joining/key.pem");
+  ASSERT_TRUE(tls::Authority::Open(authority_.dir())->Revoke("node-1", tls::Today()).ok());
+  std::filesystem::remove_all(state + "/tls");
+  const std::string token = Make();
+  const absl::Status revoked = Run({token, ""}).status();
+  EXPECT_TRUE(absl::IsPermissionDenied(revoked)) << revoked;
+  EXPECT_THAT(std::string(revoked.message()), HasSubstr("that key is removed now"));
+  const auto joined = Run({token, ""});
+  EXPECT_TRUE(joined.ok()) << joined.status();
+}
+
+TEST_F(JoinTest, WhoShowsTheAuthorityUnderAForeignCertificateIsAnImpostor) {
+  TlsCluster other;
+  const auto foreign = other.Issue("coordinator", Role::kCoordinator);
+  const std::string ca = tls_->folder().ca_pem;
+  grpc::SslServerCredentialsOptions options;
+  options.pem_key_cert_pairs = {
+      {foreign->folder().key_pem, foreign->folder().certificate_pem + ca}};
+  grpc::AsyncGenericService nothing;
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::SslServerCredentials(options), &port);
+  builder.RegisterAsyncGenericService(&nothing);
+  const auto queue = builder.AddCompletionQueue();
+  const auto server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  const absl::Status status = Run({Make(absl::StrCat("127.0.0.1:", port)), ""}).status();
+  server->Shutdown();
+  queue->Shutdown();
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue->Next(&tag, &ok)) {
+  }
+  EXPECT_TRUE(absl::IsUnauthenticated(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("is of another authority than the join token names"));
+}
+
+TEST_F(JoinTest, EndsWhenItIsToldToAndAfterItsTimeInAll) {
+  const int silent = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);  // takes, says nothing
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof(address);
+  ASSERT_EQ(::bind(silent, reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  ASSERT_EQ(::listen(silent, 16), 0);
+  ASSERT_EQ(::getsockname(silent, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+  JoinOptions options;
+  options.flags.token = Make(absl::StrCat("127.0.0.1:", ntohs(address.sin_port)));
+  options.state_dir = scratch_.path();
+  options.patience = absl::Hours(1);
+  options.in_all = absl::Milliseconds(10);
+  EXPECT_TRUE(absl::IsUnavailable(JoinCluster(options).status()));
+  options.in_all = absl::Hours(1);
+  options.stop = [] { return true; };
+  EXPECT_TRUE(absl::IsCancelled(JoinCluster(options).status()));
+  ::close(silent);
+}
+
+TEST_F(JoinTest, TheLineIsReadBeforehandWhereItIsNeeded) {
+  std::istringstream input(Make() + "\nmore\n");
+  std::streambuf* const before = std::cin.rdbuf(input.rdbuf());
+  const std::string state = scratch_.path() + "/a";
+  JoinFlags flags{"-", ""};
+  ReadTokenLine(state, &flags);
+  EXPECT_TRUE(Run(flags).ok());
+  JoinFlags kept{"-", ""};
+  ReadTokenLine(state, &kept);
+  std::cin.rdbuf(before);
+  EXPECT_EQ(kept.token, "-") << "none is needed";
+  JoinFlags text{"a token", ""};
+  ReadTokenLine(scratch_.path() + "/b", &text);
+  EXPECT_EQ(text.token, "a token");
+}
+
+TEST_F(JoinTest, WarnsOfATokenThatOthersMayRead) {
+  const std::string file = scratch_.path() + "/token";
+  std::ofstream(file) << "text";
+  ASSERT_EQ(::chmod(file.c_str(), 0640), 0);
+  EXPECT_THAT(TokenFileWarning(file), HasSubstr("chmod 600"));
+  ASSERT_EQ(::chmod(file.c_str(), 0600), 0);
+  EXPECT_EQ(TokenFileWarning(file), "");
+  EXPECT_EQ(TokenFileWarning(""), "");
+}
+
+TEST_F(JoinTest, ATokenIsNotPrinted) {
+  const std::string token = Make();
+  EXPECT_EQ(WithoutTokens("not expected: " + token + " " + token + "\n"),
+            "not expected: isthmus-join-xxx isthmus-join-xxx\n");
+  EXPECT_EQ(WithoutTokens("no token"), "no token");
+  EXPECT_EQ(std::string(Run({"", token}).status().message()).find(token), std::string::npos);
 }
 
 TEST(TypedTest, AFlagStandsForItselfAlone) {

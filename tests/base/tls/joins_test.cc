@@ -204,6 +204,14 @@ TEST_F(JoinsTest, WhoRenewsAgainGetsWhatHeHas) {
   EXPECT_EQ(Files(), 2u);
 }
 
+TEST_F(JoinsTest, AnAuthorityThatIsInUseIsWaitedForNotLonger) {
+  const auto held = Signer::Open(ca_);
+  ASSERT_TRUE(held.ok()) << held.status();
+  const absl::Status late = Signer::Open(ca_, absl::Milliseconds(30)).status();
+  EXPECT_TRUE(absl::IsAborted(late)) << late;
+  EXPECT_THAT(std::string(late.message()), HasSubstr("works on " + ca_));
+}
+
 TEST_F(JoinsTest, KeepsTokensUpToItsBoundAndForgetsOldOnes) {
   const MadeToken first = Make();
   for (size_t i = 1; i < kMaxTokens; ++i) {
@@ -298,8 +306,11 @@ TEST_F(JoinsTest, AnAnswerIsTakenFromTheAuthorityForThisKeyAlone) {
   const std::string viewer = Issue("ada", Role::kViewer).folder;
   EXPECT_THAT(check(Read(viewer + "/cert.pem"), Read(viewer + "/key.pem"), answer->ca_pem),
               HasSubstr("is the certificate of ada (viewer)"));
-  EXPECT_TRUE(absl::IsUnauthenticated(
-      CheckAnswer(pem, key_, answer->ca_pem, now_ + absl::Hours(24 * 7)).status()));
+  for (const absl::Duration off : {absl::Hours(24 * 7), -absl::Hours(1)}) {
+    const absl::Status clock = CheckAnswer(pem, key_, answer->ca_pem, now_ + off).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(clock)) << clock << ": no other address helps";
+    EXPECT_THAT(std::string(clock.message()), HasSubstr("set the clock of this host"));
+  }
 }
 
 }  // namespace
