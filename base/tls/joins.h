@@ -63,10 +63,10 @@ class Joins {
   // NotFound: there is none of that id.
   absl::StatusOr<JoinRecord> Revoke(const std::string& id) const;
 
-  // A host that asks again gets the certificate that it has, while more than half of its life is to
-  // come. PermissionDenied: as JudgeJoin, or the key was revoked. AlreadyExists: the name is another
-  // host's, or a host that asked first may still come for it. InvalidArgument: as KeyOfRequest.
-  // ResourceExhausted: kMaxIssued, or as NextName. The message is for whoever asked.
+  // A host that asks again gets the certificate that it has, while more than half of its life is
+  // to come. PermissionDenied: as JudgeJoin, or the key was revoked. AlreadyExists: the name is
+  // another host's, or a host that asked first may still come for it. InvalidArgument: as
+  // KeyOfRequest. ResourceExhausted: kMaxIssued, or as NextName. The message is for whoever asked.
   absl::StatusOr<SignedAnswer> Join(const JoinAsk& ask, absl::Time now) const;
   // Another certificate for the host that `old` names, which TLS has found to be the caller's; of
   // as long a life; the one of an earlier call, where that is as good.

@@ -31,8 +31,8 @@ absl::StatusOr<std::string> MakeRequest(const std::string& key_pem);
 absl::StatusOr<std::string> KeyOfRequest(const std::string& request_pem);
 
 // What an authority answered, looked at by the host that asked with `key_pem`. Unauthenticated: it
-// is not signed by `ca_pem`, not for that key, or of another role than worker. FailedPrecondition: it
-// holds not now: one of the clocks is wrong.
+// is not signed by `ca_pem`, not for that key, or of another role than worker. FailedPrecondition:
+// it holds not now: one of the clocks is wrong.
 absl::StatusOr<Certificate> CheckAnswer(const std::string& certificate_pem,
                                         const std::string& key_pem, const std::string& ca_pem,
                                         absl::Time now);
