@@ -310,11 +310,15 @@ Exit JoinExit(const absl::Status& status) {
     case absl::StatusCode::kUnauthenticated:
     case absl::StatusCode::kAlreadyExists:
       return kRefused;
-    case absl::StatusCode::kCancelled:  // by a signal
-      return kOk;
     default:
       return kFailed;
   }
+}
+
+int EndOfJoin(const absl::Status& status) {
+  if (!absl::IsCancelled(status)) return Fail(status, JoinExit(status));
+  LogInfo("ending on a signal: ", status.message());
+  return kOk;
 }
 
 int Main(int argc, char** argv) {
@@ -358,7 +362,7 @@ int Main(int argc, char** argv) {
     return Fail(state.status(), absl::IsFailedPrecondition(state.status()) ? kRefused : kMachine);
   if (flags.join.given()) {
     if (const absl::Status joined = JoinFirst(&signals, &flags); !joined.ok())
-      return Fail(joined, JoinExit(joined));
+      return EndOfJoin(joined);
   }
 
   const std::unique_ptr<Renewal> renewal = KeepCertificate(options);
