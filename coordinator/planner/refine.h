@@ -12,7 +12,7 @@
 namespace isthmus::coordinator {
 
 constexpr int kMostRefinements = 200;                     // layouts that are priced
-constexpr int64_t kMostRefinedPasses = int64_t{1} << 16;  // in these together, about
+constexpr int64_t kMostRefinedPasses = int64_t{1} << 14;  // in these together, about
 constexpr double kRefinementMustPay = 0.995;  // a change is made where it leaves at most this share
 
 // What is found is priced with Effort::kQuick, which may be wrong by a few percent: so many layouts

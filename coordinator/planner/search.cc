@@ -20,7 +20,7 @@ namespace isthmus::coordinator {
 namespace {
 
 constexpr int kRandomStarts = 200;  // layouts of replicas that are drawn, the best one as a start
-constexpr int64_t kMostStartPasses = int64_t{1} << 16;  // of these together
+constexpr int64_t kMostStartPasses = int64_t{1} << 14;  // of these together
 constexpr size_t kRefinedShapes = 3;
 constexpr double kWorthRefining = 1.15;  // times the cost of the best shape
 constexpr int kNamedPairs = 5;           // in the words of a refusal

@@ -54,7 +54,7 @@ class BashTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for name in ("model", "init.d", "coarse"):
                 os.mkdir(os.path.join(folder, name))
-            self.assertEqual(self.complete("isthmus", "ca", "", cwd=folder), ["init", "issue", "list", "revoke"])
+            self.assertEqual(self.complete("isthmus", "ca", "", cwd=folder), ["init", "issue", "list", "revoke", "token"])
             self.assertEqual(self.complete("isthmus", "ca", "--dir", "mo", cwd=folder), ["model"])
             self.assertEqual(self.complete("isthmus", "ca", "issue", "", cwd=folder), [])
             self.assertEqual(self.complete("isthmus", "ca", "issue", "--role", "", cwd=folder), ["coordinator", "worker", "operator", "viewer"])
