@@ -98,7 +98,8 @@ size_t ArrivalLog::TailFrom() const {
   if (bytes() - entries_[last].bytes >= bytes() / 4) return last;
   size_t first = half;
   while (first > 0 && at_once(first)) --first;
-  return first > 0 ? first - 1 : half;
+  if (first > 0) return first - 1;
+  return last + 1 < size ? last : half;
 }
 
 }  // namespace isthmus

@@ -100,11 +100,15 @@ int RunCompare(const ClientOptions& client, const PlanRequest& request,
         "--compare looks at plans of a new job: leave out one of --compare and --resume"));
   }
   const bool here = !offline.links.empty();
-  InterruptibleClient caller;
-  const absl::Status opened = here ? absl::OkStatus() : caller.Open(client);
-  if (!opened.ok()) return console->Fail(opened);
-  const absl::StatusOr<PlanComparison> comparison =
-      here ? CompareOn(request, offline) : caller.client->ComparePlans(request);
+  absl::StatusOr<PlanComparison> comparison;
+  if (here) {
+    comparison = CompareOn(request, offline);
+  } else {
+    InterruptibleClient caller;  // takes the signals
+    const absl::Status opened = caller.Open(client);
+    if (!opened.ok()) return console->Fail(opened);
+    comparison = caller.client->ComparePlans(request);
+  }
   if (!comparison.ok()) return console->Fail(comparison.status());
   console->Out(json ? ToJson(*comparison, true) : ComparisonView(*comparison, here));
   return kExitOk;

@@ -83,9 +83,9 @@ class Comparer {
     AddRandom(&words);
     int64_t tried_without = 0;
     const absl::StatusOr<PlannedJob> none = MakeCountedPlan(Uncompressed(input_), &tried_without);
-    words.AddPlan("no compression", none, tried_without);
+    words.AddPlan(kNoCompression, none, tried_without);
     words.AddOurs(tried);
-    words.AddGain("codecs", "without compression, planned anew for that,", none);
+    words.AddGain(kCodecs, "without compression, planned anew for that,", none);
     AddGains(ours.plan, &words);
     return words.Take();
   }
@@ -139,7 +139,8 @@ class Comparer {
   }
 
   void AddRandom(CompareWords* words) const {
-    const RandomPlans random = BestRandomPlan(input_.job, nodes_, links_, kRandomPlans, kSeed);
+    const RandomPlans random =
+        BestRandomPlan(input_.job, nodes_, links_, {input_.start_step, -1}, kRandomPlans, kSeed);
     if (!random.best.ok()) return words->AddPlan("random", random.best.status(), random.priced);
     IdChains chains;
     for (const Placement& p : random.best->chains) {

@@ -88,6 +88,11 @@ std::string Settings(const Plan& plan) {
 
 std::string Times(double times) { return absl::StrFormat("%.2f", times); }
 
+bool NamesCodecs(const CompressionSpec& c) {
+  return c.forward() != "auto" || c.backward() != "auto" || c.gradients() != "auto" ||
+         c.tied() != "auto" || !c.boundaries().empty();
+}
+
 }  // namespace
 
 CompareWords::CompareWords(const PlannerInput& input, std::vector<std::string> daemons,
@@ -95,7 +100,8 @@ CompareWords::CompareWords(const PlannerInput& input, std::vector<std::string> d
     : ours_(ours),
       daemons_(std::move(daemons)),
       order_given_(!input.job.strategy().nodes().empty()),
-      cut_given_(!input.job.strategy().layers_per_stage().empty()) {
+      cut_given_(!input.job.strategy().layers_per_stage().empty()),
+      codecs_given_(NamesCodecs(input.job.compression())) {
   out_.set_job(input.job.name());
   out_.set_daemons(static_cast<int>(daemons_.size()));
   if (!input.phases.empty())
@@ -136,7 +142,7 @@ void CompareWords::AddPlan(const std::string& strategy, const absl::StatusOr<Pla
   ComparedPlan* row = AddRow(strategy, *planned, tried);
   for (std::string& words : Differences(planned->plan, ours_.plan))
     row->add_differs(std::move(words));
-  Judge(strategy, *planned);
+  if (strategy != kNoCompression || !codecs_given_) Judge(strategy, *planned);
 }
 
 void CompareWords::AddOurs(int64_t tried) { AddRow("planner", ours_, tried); }
@@ -148,7 +154,7 @@ void CompareWords::AddGain(const std::string& choice, const std::string& how,
         1e9, absl::StrCat(choice, ": ", how, " there is no plan: ", without.status().message()));
     return;
   }
-  Judge(absl::StrCat("the plan ", how), *without);
+  if (choice != kCodecs) Judge(absl::StrCat("the plan ", how), *without);  // it has a row
   const double times = without->cost_s / ours_.cost_s;
   const std::string seconds = FormatSeconds(without->plan.predicted_step_s());
   gains_.emplace_back(times, std::abs(times - 1) < kSameCost

@@ -15,6 +15,8 @@
 namespace isthmus::coordinator {
 
 constexpr double kSameCost = 1e-3;  // plans that differ by less cost the same
+// Where the job names codecs, a plan without them is not one that the planner might have taken.
+constexpr char kNoCompression[] = "no compression", kCodecs[] = "codecs";
 
 class CompareWords {
  public:
@@ -43,7 +45,7 @@ class CompareWords {
 
   const PlannedJob& ours_;
   const std::vector<std::string> daemons_;
-  const bool order_given_, cut_given_;
+  const bool order_given_, cut_given_, codecs_given_;
   PlanComparison out_;
   std::vector<std::pair<double, std::string>> gains_;  // by times
   std::vector<Better> better_;                         // the best first

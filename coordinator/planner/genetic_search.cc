@@ -36,8 +36,12 @@ class Genetic {
       Shuffle(&order);
     }
     for (int i = 0; i < kOffspring && evaluated_ < kMostEvaluations && nodes_ > 1; ++i) {
-      Order child = Cross(Parent(), Parent());
-      if (Below(2) == 0) std::swap(child[Below(placed_)], child[Below(nodes_)]);
+      const Order &one = Parent(), &other = Parent();
+      Order child = Cross(one, other);
+      if (Below(2) == 0) {
+        const int placed = Below(placed_);  // in this order, whatever the compiler
+        std::swap(child[placed], child[Below(nodes_)]);
+      }
       Add(std::move(child));
     }
     GeneticResult result;

@@ -314,7 +314,7 @@ absl::StatusOr<Placement> WithCodecs(const JobSpec& job, const Placement& base,
   }
   PlaceBuffers(job, &p);
   RETURN_IF_ERROR(CheckSpill(job, p));
-  ChooseWarmUps(job, &p);
+  ChooseWarmUps(job, in_words, &p);
   RETURN_IF_ERROR(CountEpilogues(job, &p));
   PriceLosses(job, &p);
   for (BoundaryChoice& c : p.boundaries) {

@@ -61,7 +61,8 @@ class Draws {
 }  // namespace
 
 RandomPlans BestRandomPlan(const JobSpec& job, const std::vector<const NodeInfo*>& nodes,
-                           const LinkIndex& links, int plans, uint64_t seed) {
+                           const LinkIndex& links, const Remaining& remaining, int plans,
+                           uint64_t seed) {
   RandomPlans out;
   out.best = absl::FailedPreconditionError("there are too few daemons for any plan");
   Draws draws(job, nodes, seed);
@@ -72,7 +73,7 @@ RandomPlans BestRandomPlan(const JobSpec& job, const std::vector<const NodeInfo*
     if (chains.empty()) continue;
     const auto stages = static_cast<int>(chains[0].size());
     absl::StatusOr<Layout> layout =
-        PriceLayout(job, chains, draws.Cut(stages), links, {}, Effort::kQuick);
+        PriceLayout(job, chains, draws.Cut(stages), links, remaining, Effort::kQuick);
     if (!layout.ok()) {
       if (i == 0) out.best = layout.status();
       continue;

@@ -26,7 +26,8 @@ struct RandomPlans {
 // `nodes` can compute. Numbers of stages and replicas and the cut are those of job.strategy where
 // it has any. `plans`: so many that can run.
 RandomPlans BestRandomPlan(const JobSpec& job, const std::vector<const NodeInfo*>& nodes,
-                           const LinkIndex& links, int plans, uint64_t seed);
+                           const LinkIndex& links, const Remaining& remaining, int plans,
+                           uint64_t seed);
 
 }  // namespace isthmus::coordinator
 

@@ -289,7 +289,7 @@ struct Shape {
 // Where a refinement of a shape begins. The rough score of replicas is a poor guide: the best of
 // some that are drawn at random is another start.
 std::vector<Layout> StartsOf(const JobSpec& job, const Pool& pool, const LinkIndex& links,
-                             Layout best, int64_t* priced) {
+                             const Remaining& remaining, Layout best, int64_t* priced) {
   std::vector<Layout> starts;
   starts.push_back(std::move(best));  // the first of two that cost the same is taken
   const int replicas = starts[0].replicas(), stages = starts[0].stages();
@@ -300,7 +300,7 @@ std::vector<Layout> StartsOf(const JobSpec& job, const Pool& pool, const LinkInd
   const int64_t draws =
       std::min<int64_t>(kRandomStarts, kMostStartPasses / (int64_t{2} * Micros(job) * stages));
   RandomPlans random =
-      BestRandomPlan(shape, pool.nodes, links, static_cast<int>(draws), /*seed=*/1);
+      BestRandomPlan(shape, pool.nodes, links, remaining, static_cast<int>(draws), /*seed=*/1);
   *priced += random.priced;
   if (random.best.ok()) starts.push_back(*std::move(random.best));
   return starts;
@@ -320,7 +320,8 @@ absl::StatusOr<Layout> BestOf(const PlannerInput& input, const Pool& pool, const
   absl::StatusOr<Layout> best;
   for (Shape& shape : shapes) {
     std::vector<Layout> promising;
-    for (Layout& start : StartsOf(input.job, pool, links, std::move(shape.best), &found->priced)) {
+    for (Layout& start :
+         StartsOf(input.job, pool, links, remaining, std::move(shape.best), &found->priced)) {
       Refined refined = Refine(input.job, pool.nodes, links, remaining,
                                !LayersOf(input.job).empty(), std::move(start));
       found->priced += refined.priced;

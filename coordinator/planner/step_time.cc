@@ -236,7 +236,8 @@ WarmUps WarmUpsFor(const JobSpec& job, const Placement& p, Visits visits) {
 // What may be the best: one that keeps the slowest part at work in first or in later visits. Steps
 // that overlap run one after the other where all of a step is under way on several stages: fewer
 // are tried there, in the same proportions, down to the published stages - 1 - s.
-std::vector<WarmUps> WarmUpChoices(const JobSpec& job, const Placement& p) {
+// `all_of_them`: else two of those, as each of many codecs is looked at.
+std::vector<WarmUps> WarmUpChoices(const JobSpec& job, const Placement& p, bool all_of_them) {
   std::vector<WarmUps> all = {WarmUpsFor(job, p, Visits::kMean)};
   if (HasDelta(p)) {
     for (const Visits visits : {Visits::kFirst, Visits::kAgain})
@@ -248,8 +249,9 @@ std::vector<WarmUps> WarmUpChoices(const JobSpec& job, const Placement& p) {
       WarmUpForwards(Costs(p, Visits::kMean), stages, std::numeric_limits<int>::max() / 2,
                      job.strategy().queue_limit(), VoteFrames(job.strategy().schedule()));
   const WarmUpLimits limits(job, p);
-  for (int most = 1; most < std::min(wanted[0], micros + 1);
-       most = std::max(most + 1, most * 4 / 3)) {
+  const int end = std::min(wanted[0], micros + 1);
+  for (int most = 1; most < end;
+       most = all_of_them ? std::max(most + 1, most * 4 / 3) : std::max(stages, end / 2) * most) {
     WarmUps fewer = all[0];
     for (int s = 0; s < stages; ++s) {
       const double share = static_cast<double>(wanted[s]) / wanted[0];
@@ -257,14 +259,15 @@ std::vector<WarmUps> WarmUpChoices(const JobSpec& job, const Placement& p) {
     }
     fewer.limited = " (more of them would make a step longer)";
     limits.Apply(&fewer.forwards, &fewer.limited);
-    all.push_back(std::move(fewer));
+    const auto same = [&](const WarmUps& w) { return w.forwards == fewer.forwards; };
+    if (std::none_of(all.begin(), all.end(), same)) all.push_back(std::move(fewer));
   }
   return all;
 }
 
 // Those that make the mean step of the run the shortest.
-WarmUps BestWarmUps(const JobSpec& job, const Placement& p) {
-  std::vector<WarmUps> all = WarmUpChoices(job, p);
+WarmUps BestWarmUps(const JobSpec& job, const Placement& p, bool of_all) {
+  std::vector<WarmUps> all = WarmUpChoices(job, p, of_all);
   if (all.size() == 1) return std::move(all[0]);
   const double first = p.data.known ? p.first_visits : kUnknownFirstVisits;
   const auto seconds = [&](const WarmUps& w) {
@@ -311,7 +314,8 @@ absl::Status PriceOther(const JobSpec& job, Placement* p) {
                  HostBytes(s, &with) <= node.memory_bytes();
   }
   if (!other_fits) return absl::OkStatus();
-  const std::vector<int> warmups = Overlaps(job) ? BestWarmUps(other, *p).forwards : p->warmups;
+  const std::vector<int> warmups =
+      Overlaps(job) ? BestWarmUps(other, *p, true).forwards : p->warmups;
   ASSIGN_OR_RETURN(const PipelineSeconds seconds, Pipeline(other, *p, warmups));
   p->other_step_s = seconds.mean + WholeSync(*p) + p->optimizer_s;
   return absl::OkStatus();
@@ -351,11 +355,11 @@ double HiddenSync(const JobSpec& job, const Placement& p) {
                        SlowestPart(costs, static_cast<int>(p.nodes.size()));
 }
 
-void ChooseWarmUps(const JobSpec& job, Placement* p) {
+void ChooseWarmUps(const JobSpec& job, bool of_all, Placement* p) {
   const int stages = p->nodes.size(), micros = Micros(job);
   const std::string& schedule = job.strategy().schedule();
   if (schedule == "gpipe" || stages == 1) return;
-  const WarmUps best = BestWarmUps(job, *p);
+  const WarmUps best = BestWarmUps(job, *p, of_all);
   p->warmups = best.forwards;
   WarmUpLimits(job, *p).AddBytes(p->warmups, p);
   if (!Overlaps(job) && p->warmups[0] <= stages - 1 && best.limited.empty()) return;

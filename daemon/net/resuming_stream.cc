@@ -94,7 +94,9 @@ absl::Status ResumingStream::Interrupt(std::optional<uint64_t> received) {
 }
 
 absl::Status ResumingStream::CanGoOn(uint64_t received) const {
-  if (received + 1 >= first_ && received <= numbered_) return absl::OkStatus();
+  // It may have the one that is being written.
+  const uint64_t most = std::min(numbered_, highest_ + 1);
+  if (received + 1 >= first_ && received <= most) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("it can't go on: ", received, " of ", numbered_,
                    " messages are said to have come, and those from ", first_, " on are kept"));

@@ -142,11 +142,11 @@ RateSearch::Round WithALoss(int lost, double held_s) {
 
 TEST(ArrivalLog, WhatALossHeldBackIsNoFastLink) {
   for (int lost = 0; lost < 128; ++lost) {
-    for (const double held_s : {0.0, 0.08, 0.2, 0.3}) {
+    for (const double held_s : {0.0, 0.08, 0.2, 0.3, 0.5, 0.6}) {
       const RateSearch::Round round = WithALoss(lost, held_s);
       const double rate = 8 * static_cast<double>(round.tail_bytes) / round.tail_s;
       EXPECT_LT(rate, 1.03e8) << lost << " " << held_s;
-      EXPECT_GT(rate, 0.45e8) << lost << " " << held_s;
+      EXPECT_GT(rate, 0.3e8) << lost << " " << held_s;
     }
   }
 }

@@ -108,25 +108,25 @@ TEST(RandomPlans, TheBestKeepsToTheJob) {
   World w(5);
   const LinkIndex links(w.topology);
   JobSpec job = MakeJob(7);
-  const RandomPlans any = BestRandomPlan(job, w.nodes, links, kPlans, 1);
+  const RandomPlans any = BestRandomPlan(job, w.nodes, links, {}, kPlans, 1);
   ASSERT_TRUE(any.best.ok()) << any.best.status();
   EXPECT_EQ(any.priced, kPlans);
-  EXPECT_EQ(BestRandomPlan(job, w.nodes, links, kPlans, 1).best->cost_s, any.best->cost_s)
+  EXPECT_EQ(BestRandomPlan(job, w.nodes, links, {}, kPlans, 1).best->cost_s, any.best->cost_s)
       << "deterministic";
   job.mutable_strategy()->set_stages(3);
-  const RandomPlans three = BestRandomPlan(job, w.nodes, links, kPlans, 1);
+  const RandomPlans three = BestRandomPlan(job, w.nodes, links, {}, kPlans, 1);
   ASSERT_TRUE(three.best.ok()) << three.best.status();
   EXPECT_EQ(three.best->stages(), 3);
   EXPECT_GE(three.best->cost_s, any.best->cost_s * (1 - 1e-9));
   job.mutable_strategy()->mutable_layers_per_stage()->Add(5);
   job.mutable_strategy()->mutable_layers_per_stage()->Add(1);
   job.mutable_strategy()->mutable_layers_per_stage()->Add(1);
-  EXPECT_EQ(BestRandomPlan(job, w.nodes, links, kPlans, 1).best->chain().layers,
+  EXPECT_EQ(BestRandomPlan(job, w.nodes, links, {}, kPlans, 1).best->chain().layers,
             std::vector<int>({5, 1, 1}));
   job = MakeJob(7);
   job.mutable_strategy()->set_stages(2);
   job.mutable_strategy()->set_replicas(2);
-  EXPECT_EQ(BestRandomPlan(job, w.nodes, links, kPlans, 1).best->replicas(), 2);
+  EXPECT_EQ(BestRandomPlan(job, w.nodes, links, {}, kPlans, 1).best->replicas(), 2);
 }
 
 TEST(RandomPlans, NoneIsSaidWithTheReason) {
@@ -135,11 +135,11 @@ TEST(RandomPlans, NoneIsSaidWithTheReason) {
   const LinkIndex links(w.topology);
   JobSpec job = MakeJob(6);
   job.mutable_strategy()->set_stages(2);
-  const RandomPlans none = BestRandomPlan(job, w.nodes, links, kPlans, 1);
+  const RandomPlans none = BestRandomPlan(job, w.nodes, links, {}, kPlans, 1);
   EXPECT_EQ(none.priced, 0);
   EXPECT_THAT(std::string(none.best.status().message()), HasSubstr("not measured yet"));
   job.mutable_strategy()->set_stages(4);
-  EXPECT_EQ(BestRandomPlan(job, w.nodes, links, kPlans, 1).best.status().code(),
+  EXPECT_EQ(BestRandomPlan(job, w.nodes, links, {}, kPlans, 1).best.status().code(),
             absl::StatusCode::kFailedPrecondition);
 }
 
