@@ -11,8 +11,9 @@ namespace isthmus::coordinator {
 
 // More micro-batches under way than 1F1B's own, so that the links' transfers and latencies pass
 // while others are computed: for the steps that most of the run consists of, first visits or later
-// ones of delta codecs. Within strategy.in_flight and memory; the bytes of the stages grow. `of_all`:
-// of all that may be the best where steps overlap, at up to 20 simulations; else of three.
+// ones of delta codecs. Within strategy.in_flight and memory; the bytes of the stages grow.
+// `of_all`: of all that may be the best where steps overlap, at up to 20 simulations; else of
+// three.
 void ChooseWarmUps(const JobSpec& job, bool of_all, Placement* p);
 
 // Seconds of votes and reductions that pass while others compute: where steps overlap, half of the
