@@ -76,7 +76,7 @@ class Search {
       take(options_[b].forward, &picks[b].forward);
       take(options_[b].backward, &picks[b].backward);
     }
-    if (!(picks == best_)) Try(picks, kBusierMustPay, kMaxPricings - kForIds);
+    Try(picks, kBusierMustPay);
   }
 
   // One direction at a time, the token ids as they are. False: nothing was gained.

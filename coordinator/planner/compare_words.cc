@@ -104,8 +104,7 @@ CompareWords::CompareWords(const PlannerInput& input, std::vector<std::string> d
       codecs_given_(NamesCodecs(input.job.compression())) {
   out_.set_job(input.job.name());
   out_.set_daemons(static_cast<int>(daemons_.size()));
-  if (!input.phases.empty())
-    out_.add_notes(absl::StrCat("of the job's phases the first one alone is compared"));
+  if (!input.phases.empty()) out_.add_notes("of the job's phases the first one alone is compared");
 }
 
 ComparedPlan* CompareWords::AddRow(const std::string& strategy, const PlannedJob& planned,

@@ -161,6 +161,12 @@ Layout Alone(const JobSpec& job, Placement p) {
 
 }  // namespace
 
+NodeChains ChainsOf(const Layout& layout) {
+  NodeChains chains;
+  for (const Placement& p : layout.chains) chains.push_back(p.nodes);
+  return chains;
+}
+
 std::vector<const NodeInfo*> Layout::nodes() const {
   std::vector<const NodeInfo*> all;
   for (const Placement& p : chains) all.insert(all.end(), p.nodes.begin(), p.nodes.end());

@@ -56,6 +56,7 @@ struct Layout {
 };
 
 using NodeChains = std::vector<std::vector<const NodeInfo*>>;  // by replica, by stage
+NodeChains ChainsOf(const Layout& layout);
 
 // The job with one replica's share of the batch.
 JobSpec ReplicaJob(const JobSpec& job, int samples);

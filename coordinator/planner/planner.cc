@@ -286,10 +286,6 @@ absl::StatusOr<PlannedJob> PlanOnCards(PlannerInput input, std::vector<CardWords
   return planned;
 }
 
-int LeastDaemons(const StrategySpec& strategy) {
-  return std::max(1, WantedStages(strategy)) * std::max(1, strategy.replicas());
-}
-
 // As few of each card as will do. False: none is left out.
 bool TakeOfEachCard(const PlannerInput& input, PlannerInput* some, std::vector<CardWords>* words) {
   bool left_out = true;

@@ -2,6 +2,7 @@
 #ifndef ISTHMUS_COORDINATOR_PLANNER_PLANNER_INPUT_H_
 #define ISTHMUS_COORDINATOR_PLANNER_PLANNER_INPUT_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "coordinator/planner/deadlines.h"
 #include "proto/job.pb.h"
+#include "proto/job/job_defaults.h"
 #include "proto/plan.pb.h"
 
 namespace isthmus::coordinator {
@@ -56,6 +58,11 @@ struct PlannerInput {
   // however little better they are.
   bool follows = false;
 };
+
+// The daemons that a job takes at least: fewer are refused at once, with words of their own.
+inline int LeastDaemons(const StrategySpec& strategy) {
+  return std::max(1, WantedStages(strategy)) * std::max(1, strategy.replicas());
+}
 
 }  // namespace isthmus::coordinator
 

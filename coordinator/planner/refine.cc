@@ -31,13 +31,6 @@ class Refiner {
   }
 
  private:
-  static NodeChains ChainsOf(const Layout& layout) {
-    NodeChains chains;
-    for (const Placement& p : layout.chains) chains.push_back(p.nodes);
-    return chains;
-  }
-  NodeChains Chains() const { return ChainsOf(best_); }
-
   bool Try(const NodeChains& chains, const std::vector<int>& layers) {
     if (priced_ >= most_) return false;
     ++priced_;
@@ -81,14 +74,14 @@ class Refiner {
     const std::vector<int> cut = cut_given_ ? best_.chain().layers : std::vector<int>();
     for (size_t i = 0; i < ranks; ++i) {
       for (size_t j = i + 1; j < ranks; ++j) {
-        NodeChains chains = Chains();
+        NodeChains chains = ChainsOf(best_);
         std::swap(at(&chains, i), at(&chains, j));
         better = Try(chains, cut) || better;
       }
       for (const NodeInfo* node : nodes_) {
         const std::vector<const NodeInfo*> busy = best_.nodes();
         if (std::find(busy.begin(), busy.end(), node) != busy.end()) continue;
-        NodeChains chains = Chains();
+        NodeChains chains = ChainsOf(best_);
         at(&chains, i) = node;
         better = Try(chains, cut) || better;
       }
@@ -104,7 +97,7 @@ class Refiner {
         if (from == to || layers[from] < 2) continue;
         --layers[from];
         ++layers[to];
-        better = Try(Chains(), layers) || better;
+        better = Try(ChainsOf(best_), layers) || better;
       }
     }
     return better;

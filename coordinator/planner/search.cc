@@ -240,12 +240,6 @@ NodeChains ChainsOf(const Pool& pool, const Chains& chains) {
   return out;
 }
 
-NodeChains ChainsOf(const Layout& layout) {
-  NodeChains out;
-  for (const Placement& p : layout.chains) out.push_back(p.nodes);
-  return out;
-}
-
 // The best of the promising layouts of this shape; the first refusal if none can run.
 absl::StatusOr<Layout> BestFor(const PlannerInput& input, const Pool& pool, const RoughScore& rough,
                                int replicas, int stages, const LinkIndex& links, int64_t* priced) {

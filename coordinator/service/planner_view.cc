@@ -55,12 +55,6 @@ bool DaemonsEnd(const Cores& cores) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cores.mutex) {
   return false;
 }
 
-// The daemons that a job takes at least: fewer are refused at once, with words of their own.
-int LeastDaemons(const JobSpec& job) {
-  const StrategySpec& strategy = job.strategy();
-  return std::max(1, WantedStages(strategy)) * std::max(1, strategy.replicas());
-}
-
 // It is planned on one daemon, whatever the links are.
 bool NeedsNoLink(const JobSpec& job) {
   const StrategySpec& strategy = job.strategy();
@@ -80,7 +74,7 @@ bool LinksMissing(Cores* cores, const JobSpec& job) ABSL_EXCLUSIVE_LOCKS_REQUIRE
   for (const auto& [id, m] : cores->members.members()) {
     if (MayUse(job, m) && working.count(HostOf(m.node.address())) == 0) ids.push_back(id);
   }
-  return static_cast<int>(ids.size()) >= std::max(2, LeastDaemons(job)) &&
+  return static_cast<int>(ids.size()) >= std::max(2, LeastDaemons(job.strategy())) &&
          cores->links.Unmeasured(ids) > 0;
 }
 
